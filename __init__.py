@@ -1,0 +1,42 @@
+"""Fedassay: what a privacy claim for federated learning is worth."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .attacks.attack import Attack as Attack
+    from .audit.claim import Adjacency as Adjacency
+    from .audit.claim import Claim as Claim
+    from .audit.claim import Unit as Unit
+    from .defenses.defense import Defense as Defense
+    from .defenses.defense import Prepared as Prepared
+    from .face import Run as Run
+    from .face import resume as resume
+    from .face import run as run
+    from .fl.protection import Protection as Protection
+
+__version__ = "0.1.0"
+
+# Loaded when first asked for: `import fedassay` costs nothing, and the command line starts without torch.
+_HOMES = {
+    "run": "face",
+    "resume": "face",
+    "Run": "face",
+    "Claim": "audit.claim",
+    "Unit": "audit.claim",
+    "Adjacency": "audit.claim",
+    "Defense": "defenses.defense",
+    "Prepared": "defenses.defense",
+    "Protection": "fl.protection",
+    "Attack": "attacks.attack",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fedassay' has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

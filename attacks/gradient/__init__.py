@@ -1,0 +1,1 @@
+"""Gradient leakage: images from uploads."""

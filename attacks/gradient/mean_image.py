@@ -1,0 +1,28 @@
+"""Mean image: the average of the public images for every upload. What a reconstruction has to beat on MSE and PSNR."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ...audit.evidence import Reconstructions
+from ...fl.view import View
+from ..attack import Attack, Knowledge
+from ..uploads import check_round, count_uploads, upload_setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanImage(Attack):
+    """The same image for each upload of ``round``: of all constant guesses the one with the least expected MSE."""
+
+    null: ClassVar[bool] = True
+    round: int = 0
+
+    def __post_init__(self) -> None:
+        check_round(self.round)
+
+    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
+        """Images ``(n, c, h, w)``, no labels."""
+        mean = knowledge.public_images.mean(0).clamp(0, 1)
+        images = mean.expand(count_uploads(view, self.round), -1, -1, -1)
+        return Reconstructions(images.numpy(), None, upload_setting(view))

@@ -1,0 +1,1 @@
+"""Label inference: which labels a client trained on."""

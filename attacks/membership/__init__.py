@@ -1,0 +1,1 @@
+"""Membership inference: who took part."""

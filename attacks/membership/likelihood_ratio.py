@@ -1,0 +1,115 @@
+"""Likelihood ratio: how much likelier each round's upload is with the candidate in the lot than without it.
+
+One round, Poisson rate q, contribution c, noise s: ``ln(1 - q + q exp((<r - rest, c> - |c|^2 / 2) / s^2))``, summed
+over rounds (the exact ratio for the sampled Gaussian where rest and s are known).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from torch import Tensor
+
+from ...audit.evidence import CandidateScores
+from ...audit.likelihood_ratio import subsampled_gaussian
+from ...audit.observer import UPLOADS, Observer
+from ...fl.law import GaussianLaw
+from ...fl.message import Message
+from ...fl.view import RoundView, View
+from ..attack import Knowledge, Level
+from ..candidate_attack import MembershipAttack
+
+
+@dataclass(frozen=True, kw_only=True)
+class LikelihoodRatio(MembershipAttack):
+    """Sums the rounds' log-likelihood ratios at the server that sees every upload.
+
+    Args:
+        rest: ``"estimated"``: the rest of the client's release is taken to be the mean of the other clients' uploads,
+        and the
+            noise what they scatter by (a realistic server; works on any defense); ``"known"``: rest and noise are
+            given (the adversary that differential privacy assumes), which makes the ratio exact and needs the
+            defense's law.
+    """
+
+    observer: ClassVar[Observer] = UPLOADS
+    rest: Literal["estimated", "known"] = "estimated"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rest not in ("estimated", "known"):
+            raise ValueError(f'rest must be "estimated" or "known", got {self.rest!r}')
+
+    @property
+    def level(self) -> Level:
+        return Level.WORST_CASE if self.rest == "known" else Level.REALISTIC
+
+    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> CandidateScores:
+        score = self._known if self.rest == "known" else self._estimated
+        rounds = [(seen, row) for seen in view.rounds if (row := self._row(seen)) is not None and self._usable(seen)]
+        if not rounds:
+            raise Undefined("in no round the audited client and two others took part: the rest cannot be estimated")
+        total = np.sum([score(seen, row, view, knowledge) for seen, row in rounds], axis=0)
+        return self.evidence(total, view)
+
+    def _usable(self, seen: RoundView) -> bool:
+        """Whether enough others took part to estimate the rest."""
+        return self.rest == "known" or int(_reports(seen).present[0].sum()) >= 3
+
+    def _known(self, seen: RoundView, row: int, view: View, knowledge: Knowledge) -> np.ndarray:
+        law = knowledge.law(view.observer, self.client)
+        if not isinstance(law, GaussianLaw) or knowledge.rest is None:
+            raise Undefined("no noise law and known rest for what this observer sees: the exact ratio is not defined")
+        contribution = law.contribution(self._gradients(seen, knowledge))
+        others = knowledge.rest(seen.round, contribution)
+        released = _reports(seen).values[0, row]
+        return _ratio(released - others, contribution, law.noise_std, law.rate, law.steps)
+
+    def _estimated(self, seen: RoundView, row: int, view: View, knowledge: Knowledge) -> np.ndarray:
+        reports, plan = _reports(seen), view.plan
+        others = reports.values[0][[k for k in range(len(reports.values[0])) if k != row and reports.present[0, k]]]
+        mean = others.mean(0)
+        # The audited upload scatters about the mean of the m others with (1 + 1/m) times the variance of one.
+        variance = float((others - mean).square().sum() / ((len(others) - 1) * mean.numel())) * (1 + 1 / len(others))
+        scale = (plan.algorithm.linear_scale or -1.0) / plan.expected_lot(self.client)
+        contribution = scale * self._gradients(seen, knowledge)
+        rate = plan.lot.rate(plan.sizes[self.client])
+        return _ratio(reports.values[0, row] - mean, contribution, variance**0.5, rate, plan.algorithm.local_steps)
+
+    def _gradients(self, seen: RoundView, knowledge: Knowledge) -> Tensor:
+        """The candidates' gradients at the model that the round broadcast, ``(n, d)``."""
+        shown = self.shown(knowledge)
+        if seen.broadcast is None:
+            raise ValueError("the view holds no broadcast models")
+        return knowledge.network.sample_gradients(seen.broadcast, shown.images.unsqueeze(0), shown.labels.unsqueeze(0))[
+            0
+        ]
+
+    def _row(self, seen: RoundView) -> int | None:
+        reports = _reports(seen)
+        if reports.senders is None:
+            raise ValueError("the view does not name senders: this attack needs the server that sees every upload")
+        if self.client not in reports.senders:
+            return None
+        row = reports.senders.index(self.client)
+        return row if bool(reports.present[0, row]) else None
+
+
+class Undefined(ValueError):
+    """The attack cannot be carried out against this defense; the run says so in a row of its own."""
+
+
+def _reports(seen: RoundView) -> Message:
+    if seen.reports is None:
+        raise ValueError("the view holds no uploads")
+    return seen.reports
+
+
+def _ratio(residual: Tensor, contribution: Tensor, noise: float, rate: float, steps: int) -> np.ndarray:
+    """Ratio of one round for each candidate; ``residual (n, d) or (d,)``, ``contribution (n, d)``, noise of the whole
+    release.
+    """
+    square = contribution.square().sum(-1).double().clamp_min(1e-30)
+    projection = (residual * contribution).sum(-1).double() / square
+    sigma = max(noise, 1e-12) / (square.sqrt() * steps**0.5)
+    return subsampled_gaussian(projection.numpy(), sigma=sigma.numpy(), rate=rate, steps=steps)

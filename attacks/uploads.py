@@ -1,0 +1,80 @@
+"""Uploads: what a server reads of one round, row by row: the gradient that each client's report stands for."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..audit.claim import Adjacency, Unit
+from ..audit.evidence import Design, Setting
+from ..fl.message import Message
+from ..fl.view import RoundView, View
+from .attack import Knowledge
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uploads:
+    """``gradients``: (n, d), one row an upload; ``model``: (d,), at which they were taken."""
+
+    gradients: Tensor
+    model: Tensor
+
+
+def read_uploads(view: View, knowledge: Knowledge, round: int) -> Uploads:
+    """The round's uploads as gradients: FedSGD uploads minus the gradient, FedAvg minus a multiple of the steps' mean.
+
+    Raises:
+        ValueError: if the view holds no such round, no uploads, several replicas or cut vectors, or if a row is zero
+            (the client was absent) or not finite.
+    """
+    seen = _round(view, round)
+    reports = _reports(seen)
+    if view.coordinates is not None or seen.broadcast is None:
+        raise ValueError(f"view of round {round} must hold the model and every coordinate, got {view.coordinates}")
+    values = reports.values[0].to(seen.broadcast.dtype)
+    _check_rows(values, reports.senders, round)
+    return Uploads(gradients=knowledge.plan.algorithm.gradient(values), model=seen.broadcast[0])
+
+
+def count_uploads(view: View, round: int) -> int:
+    """How many uploads the round has: all that a null attack reads of a view. Raises ValueError as `read_uploads`."""
+    return _reports(_round(view, round)).values.shape[1]
+
+
+def upload_setting(view: View) -> Setting:
+    """Each upload is asked which sample it was computed on; the uploads of one run share their model."""
+    return Setting(
+        unit=Unit.SAMPLE,
+        adjacency=Adjacency.REPLACE_ONE,
+        observer=view.observer,
+        rounds=1,
+        design=Design.CLUSTERED,
+    )
+
+
+def check_round(round: int) -> None:
+    """Raise ValueError unless ``round`` is a whole number >= 0."""
+    if isinstance(round, bool) or not isinstance(round, int) or round < 0:
+        raise ValueError(f"round must be a whole number >= 0, got {round!r}")
+
+
+def _round(view: View, round: int) -> RoundView:
+    for seen in view.rounds:
+        if seen.round == round:
+            return seen
+    raise ValueError(f"view must hold round {round}, got rounds {[seen.round for seen in view.rounds]}")
+
+
+def _reports(seen: RoundView) -> Message:
+    if seen.reports is None:
+        raise ValueError(f"view of round {seen.round} must hold uploads, got none")
+    if len(seen.reports.values) != 1:
+        raise ValueError(f"view of round {seen.round} must hold one replica, got {len(seen.reports.values)}")
+    return seen.reports
+
+
+def _check_rows(values: Tensor, senders: tuple[int, ...] | None, round: int) -> None:
+    names = torch.tensor(senders if senders is not None else range(len(values)))
+    for fault, bad in (("all zeros", (values == 0).all(1)), ("not finite", ~values.isfinite().all(1))):
+        if bad.any():
+            raise ValueError(f"uploads of round {round} must hold gradients; {fault}: client {names[bad].tolist()}")

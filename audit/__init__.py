@@ -1,0 +1,1 @@
+"""The court: claims, evidence, statistics, verdicts."""

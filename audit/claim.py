@@ -1,0 +1,172 @@
+"""What a defense signs: one privacy claim, complete enough to be tested and printed."""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from .curve import Curve, curve_from_dict
+from .observer import Observer
+from .wording import plain, unknown
+
+Value = float | int | str | bool
+DP_MODELS = ("central", "local", "shuffle", "distributed")
+
+
+class Unit(StrEnum):
+    """What one neighbouring data set has and the other has not, or has changed."""
+
+    SAMPLE = "sample"
+    CLIENT = "client"
+    USER = "user"
+    REPORT = "report"
+    COORDINATE = "coordinate"
+    LABEL = "label"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Unit":
+        raise unknown("unit", str(value), cls)
+
+
+class Adjacency(StrEnum):
+    """How the unit differs between neighbours: there or not, another one, or set to zero."""
+
+    ADD_REMOVE = "add_remove"
+    REPLACE_ONE = "replace_one"
+    ZERO_OUT = "zero_out"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Adjacency":
+        raise unknown("adjacency", str(value), cls)
+
+    @property
+    def phrase(self) -> str:
+        return {"add_remove": "add/remove", "replace_one": "replace-one", "zero_out": "zero-out"}[self.value]
+
+
+class Parameters(Mapping[str, Value]):
+    """A mechanism's parameters: an immutable mapping in the order of its names, hashable, of JSON's plain values."""
+
+    __slots__ = ("_items",)
+    _items: tuple[tuple[str, Value], ...]
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self._items = tuple((name, _plain_value(name, values[name])) for name in sorted(values))
+
+    def __getitem__(self, name: str) -> Value:
+        return dict(self._items)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(self._items)
+
+    def __repr__(self) -> str:
+        return f"Parameters({dict(self._items)})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """(epsilon, delta)-DP of one ``unit`` under one ``adjacency``, against one ``observer``, over ``rounds`` rounds.
+
+    ``epsilon`` > 0 finite, ``delta`` in [0, 1), ``rounds`` >= 1 (those covered), ``dp_model`` one of "central",
+    "local", "shuffle", "distributed"; ``parameters`` finite numbers, strings, booleans; ``accountant`` its name and
+    version; ``sampling`` and ``trust`` what the theorem in ``source`` assumes; ``subjects`` all, or the users of one
+    budget; ``part`` joint, one layer, one coordinate; ``curve`` the tight trade-off curve where the defense signs one:
+    then the curve is signed too, and is refuted apart. ValueError names the field that is wrong.
+    """
+
+    epsilon: float
+    delta: float
+    unit: Unit
+    adjacency: Adjacency
+    observer: Observer
+    rounds: int
+    dp_model: str
+    mechanism: str
+    parameters: Mapping[str, Value]
+    accountant: str
+    sampling: str
+    trust: str
+    source: str
+    subjects: str = "all"
+    part: str = "joint"
+    curve: Curve | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
+            raise ValueError(f"epsilon must be > 0 and finite, got {self.epsilon}")
+        if not 0 <= self.delta < 1:
+            raise ValueError(f"delta must lie in [0, 1), got {self.delta}")
+        if self.rounds < 1 or int(self.rounds) != self.rounds:
+            raise ValueError(f"rounds must be a whole number >= 1, got {self.rounds}")
+        if self.dp_model not in DP_MODELS:
+            raise unknown("dp_model", self.dp_model, DP_MODELS)
+        # One canonical type a field: 4 and 4.0 are the same claim and must have the same identity.
+        for name, value in (
+            ("epsilon", float(self.epsilon)),
+            ("delta", float(self.delta)),
+            ("rounds", int(self.rounds)),
+            ("unit", Unit(self.unit)),
+            ("adjacency", Adjacency(self.adjacency)),
+            ("parameters", Parameters(self.parameters)),
+        ):
+            object.__setattr__(self, name, value)
+
+    @property
+    def claim_id(self) -> str:
+        """Twelve hexadecimal digits of the SHA-256 of the claim's canonical JSON."""
+        canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+    def describe(self) -> str:
+        """``eps 4, delta 1e-5, one client (add/remove), seen by other clients (every round's model)``."""
+        who = "" if self.subjects == "all" else f", for {self.subjects}"
+        what = "" if self.part == "joint" else f", {self.part} alone"
+        return (
+            f"eps {plain(self.epsilon)}, delta {plain(self.delta)}, one {self.unit} ({self.adjacency.phrase}), "
+            f"seen by {self.observer.phrase}{who}{what}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe; ``from_dict`` is the inverse."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return values | {
+            "unit": self.unit.value,
+            "adjacency": self.adjacency.value,
+            "observer": str(self.observer),
+            "parameters": dict(self.parameters),
+            "curve": None if self.curve is None else self.curve.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Claim":
+        """Raises ValueError for an unknown field or name, TypeError for a missing field."""
+        known = {field.name for field in fields(cls)}
+        for name in values:
+            if name not in known:
+                raise unknown("field of a claim", name, known)
+        curve = values.get("curve")
+        read = {
+            "observer": Observer.parse(values["observer"]),
+            "curve": None if curve is None else curve_from_dict(curve),
+        }
+        return cls(**{**values, **read})
+
+
+def _plain_value(name: str, value: Value) -> Value:
+    item = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(item, float | int | str | bool):
+        raise TypeError(f"parameters[{name!r}] must be a number, a string or a boolean, got {type(item).__name__}")
+    if isinstance(item, float) and not math.isfinite(item):
+        raise ValueError(f"parameters[{name!r}] must be finite, got {item}")
+    return item

@@ -1,0 +1,103 @@
+"""Trade-off curves that a claim can sign: the smallest error rates that it leaves an attacker."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtr, ndtri
+
+from .binomial import FloatArray
+from .wording import unknown
+
+
+@dataclass(frozen=True)
+class GaussianCurve:
+    """mu-GDP: ``f(a) = Phi(Phi^-1(1 - a) - mu)`` (Dong, Roth, Su 2022, equation 6).
+
+    ``mu``: sensitivity over noise standard deviation, >= 0 and finite, else ValueError.
+    """
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.mu) and self.mu >= 0):
+            raise ValueError(f"mu must be >= 0 and finite, got {self.mu}")
+        object.__setattr__(self, "mu", float(self.mu))
+
+    def fnr(self, fpr: ArrayLike) -> FloatArray:
+        """``fpr``: any shape, in [0, 1]. The smallest false-negative rate that the claim allows there, same shape."""
+        return np.asarray(ndtr(-ndtri(_rates(fpr)) - self.mu), dtype=np.float64)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"family": "gaussian", "mu": self.mu}
+
+
+@dataclass(frozen=True)
+class ProfileCurve:
+    """A privacy profile: at ``epsilons[i]`` the delta of each direction of add/remove (or of any neighbouring pair).
+
+    ``delta_remove[i]`` is the hockey-stick H_{e^epsilon}(in || out), ``delta_add[i]`` is H_{e^epsilon}(out || in).
+    Epsilons >= 0 and finite, deltas in [0, 1], at least one knot, three equal lengths, else ValueError.
+    """
+
+    epsilons: tuple[float, ...]
+    delta_remove: tuple[float, ...]
+    delta_add: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for field in ("epsilons", "delta_remove", "delta_add"):
+            object.__setattr__(self, field, tuple(float(value) for value in getattr(self, field)))
+        lengths = [len(self.epsilons), len(self.delta_remove), len(self.delta_add)]
+        if len(set(lengths)) != 1 or lengths[0] == 0:
+            raise ValueError(f"epsilons, delta_remove and delta_add must be equally long and not empty, got {lengths}")
+        for epsilon in self.epsilons:
+            if not (math.isfinite(epsilon) and epsilon >= 0):
+                raise ValueError(f"epsilons must be >= 0 and finite, got {epsilon}")
+        for delta in self.delta_remove + self.delta_add:
+            if not 0 <= delta <= 1:
+                raise ValueError(f"deltas must lie in [0, 1], got {delta}")
+
+    def fnr(self, fpr: ArrayLike) -> FloatArray:
+        """``fpr``: any shape, in [0, 1]. The smallest false-negative rate that the claim allows there, same shape.
+
+        ``max_i max(0, 1 - delta_remove_i - e^eps_i a, e^-eps_i (1 - delta_add_i - a))``: every knot is a promise of
+        its own, the largest holds. Between knots nothing is drawn: chords lie above a convex f and would refute honest
+        mechanisms.
+        """
+        rates = _rates(fpr)[..., np.newaxis]
+        epsilons = np.asarray(self.epsilons)
+        with np.errstate(divide="ignore", over="ignore"):
+            remove = 1 - np.asarray(self.delta_remove) - np.exp(epsilons + np.log(rates))
+        add = np.exp(-epsilons) * (1 - np.asarray(self.delta_add) - rates)
+        return np.asarray(np.maximum(0.0, np.maximum(remove, add).max(axis=-1)), dtype=np.float64)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "family": "profile",
+            "epsilons": list(self.epsilons),
+            "delta_remove": list(self.delta_remove),
+            "delta_add": list(self.delta_add),
+        }
+
+
+Curve = GaussianCurve | ProfileCurve
+
+
+def curve_from_dict(fields: Mapping[str, Any]) -> Curve:
+    """The inverse of ``to_dict``. Raises ValueError for an unknown family."""
+    family = str(fields.get("family"))
+    if family == "gaussian":
+        return GaussianCurve(mu=fields["mu"])
+    if family == "profile":
+        return ProfileCurve(fields["epsilons"], fields["delta_remove"], fields["delta_add"])
+    raise unknown("curve family", family, ("gaussian", "profile"))
+
+
+def _rates(fpr: ArrayLike) -> FloatArray:
+    rates = np.asarray(fpr, dtype=np.float64)
+    if not np.all((rates >= 0) & (rates <= 1)):
+        raise ValueError(f"fpr must lie in [0, 1], got {fpr!r}")
+    return rates

@@ -1,0 +1,198 @@
+"""What an attack brings to the court, each piece with the setting that it was gathered in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .binomial import FloatArray
+from .claim import Adjacency, Unit
+from .observer import Observer
+from .wording import unknown
+
+
+class Design(StrEnum):
+    """How the trials hang together: theorems differ by it, and an auditor refuses a design that its own leaves out."""
+
+    INDEPENDENT = "independent"
+    ONE_RUN = "one_run"
+    CLUSTERED = "clustered"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Design":
+        raise unknown("design", str(value), cls)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What evidence is about: ``unit`` and ``adjacency`` of the two worlds, who saw it, over how many ``rounds``.
+
+    ``design``: ``independent`` (one trial, one noise draw), ``one_run`` (many canaries in one run), ``clustered``.
+    """
+
+    unit: Unit
+    adjacency: Adjacency
+    observer: Observer
+    rounds: int
+    design: Design
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1 or int(self.rounds) != self.rounds:
+            raise ValueError(f"rounds must be a whole number >= 1, got {self.rounds}")
+        object.__setattr__(self, "rounds", int(self.rounds))
+        object.__setattr__(self, "unit", Unit(self.unit))
+        object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+        object.__setattr__(self, "design", Design(self.design))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Setting":
+        """The setting that ``to_dict`` wrote. ValueError for names that nobody knows."""
+        return cls(
+            unit=Unit(values["unit"]),
+            adjacency=Adjacency(values["adjacency"]),
+            observer=Observer.parse(values["observer"]),
+            rounds=values["rounds"],
+            design=Design(values["design"]),
+        )
+
+    def to_dict(self) -> dict[str, str | int]:
+        """JSON-safe."""
+        return {
+            "unit": self.unit.value,
+            "adjacency": self.adjacency.value,
+            "observer": str(self.observer),
+            "rounds": self.rounds,
+            "design": self.design.value,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class MembershipScores:
+    """``member``: (n1,), ``nonmember``: (n0,) scores of trials with and without the canary; higher means "in"."""
+
+    member: FloatArray
+    nonmember: FloatArray
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "member", _scores("member", self.member))
+        object.__setattr__(self, "nonmember", _scores("nonmember", self.nonmember))
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateScores:
+    """``values``: (n,) one score a candidate, higher means "took part". Which did, the attack does not know."""
+
+    values: FloatArray
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", _scores("values", self.values))
+
+    def against(self, member: ArrayLike) -> MembershipScores:
+        """``member``: (n,) booleans, the truth. The scores of each side; ValueError when a side is empty."""
+        truth = np.asarray(member)
+        if truth.dtype != np.bool_ or truth.shape != self.values.shape:
+            raise ValueError(f"member must be {self.values.shape} booleans, got {truth.shape} of {truth.dtype}")
+        return MembershipScores(self.values[truth], self.values[~truth], self.setting)
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """``right`` of ``made`` guesses on ``canaries`` canaries, each in or out by a fair coin."""
+
+    right: int
+    made: int
+    canaries: int
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.right <= self.made <= self.canaries or self.canaries < 1:
+            counts = f"{self.right} right, {self.made} made, {self.canaries} canaries"
+            raise ValueError(f"guesses need 0 <= right <= made <= canaries and canaries >= 1, got {counts}")
+
+
+@dataclass(frozen=True, eq=False)
+class Reconstructions:
+    """``images``: (n, channel, height, width) in [0, 1]; ``labels``: (n,) whole numbers, or None where not guessed."""
+
+    images: FloatArray
+    labels: NDArray[np.int64] | None
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        images = _frozen("images", self.images, dimensions=4)
+        if images.min() < 0 or images.max() > 1:
+            raise ValueError(f"images must lie in [0, 1], got {images.min()} to {images.max()}")
+        object.__setattr__(self, "images", images)
+        if self.labels is not None:
+            object.__setattr__(self, "labels", _labels(self.labels, len(images)))
+
+
+@dataclass(frozen=True, eq=False)
+class LabelCounts:
+    """``counts``: (n, classes) >= 0, how many samples of each class each of n observations is guessed to hold."""
+
+    counts: FloatArray
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        counts = _frozen("counts", self.counts, dimensions=2)
+        if counts.min() < 0:
+            raise ValueError(f"counts must be >= 0, got {counts.min()}")
+        object.__setattr__(self, "counts", counts)
+
+
+@dataclass(frozen=True, eq=False)
+class Projections:
+    """``values``: (n, rounds), for each of n runs and each round <canary, release minus the known rest> /
+    sensitivity^2.
+
+    Noise aside it is 0 with the canary out and the number of times that it was taken with it in. ``seen``: (n, rounds),
+    false where the observer saw nothing of the canary's sender. For a Gaussian release nothing else of it matters.
+    """
+
+    values: FloatArray
+    seen: NDArray[np.bool_]
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", _frozen("values", self.values, dimensions=2))
+        seen = np.array(self.seen)
+        if seen.dtype != np.bool_ or seen.shape != self.values.shape:
+            raise ValueError(f"seen must be {self.values.shape} booleans, got {seen.shape} of {seen.dtype}")
+        seen.flags.writeable = False
+        object.__setattr__(self, "seen", seen)
+
+
+Evidence = CandidateScores | MembershipScores | Guesses | Reconstructions | LabelCounts | Projections
+
+
+def _scores(name: str, values: ArrayLike) -> FloatArray:
+    return _frozen(name, values, dimensions=1)
+
+
+def _frozen(name: str, values: ArrayLike, dimensions: int) -> FloatArray:
+    """A read-only copy: evidence does not change after it was given."""
+    array = np.array(values, dtype=np.float64)
+    if array.ndim != dimensions:
+        raise ValueError(f"{name} must have {dimensions} dimension(s), got shape {array.shape}")
+    if array.size == 0:
+        raise ValueError(f"{name} must not be empty, got shape {array.shape}")
+    bad = int(np.count_nonzero(~np.isfinite(array)))
+    if bad:
+        raise ValueError(f"{name} must be finite, got {bad} of {array.size} NaN or infinite")
+    array.flags.writeable = False
+    return array
+
+
+def _labels(values: ArrayLike, images: int) -> NDArray[np.int64]:
+    given = np.asarray(values)
+    if given.shape != (images,) or not np.issubdtype(given.dtype, np.integer):
+        raise ValueError(f"labels must be ({images},) whole numbers, got {given.shape} of {given.dtype}")
+    labels = given.astype(np.int64)
+    labels.flags.writeable = False
+    return labels

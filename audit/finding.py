@@ -1,0 +1,163 @@
+"""The verdict: what a measurement says about a claim, and no more than its theorem."""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from .binomial import upper_bound
+from .claim import Claim
+from .curve import GaussianCurve
+from .measurement import GAUSSIAN_MECHANISM, INDEPENDENT_TRIALS, Measurement
+from .wording import at_least, at_most, plain
+
+
+class Verdict(StrEnum):
+    """NOT_REFUTED is all that evidence can do for a claim."""
+
+    REFUTED = "REFUTED"
+    NOT_REFUTED = "NOT_REFUTED"
+    UNDERPOWERED = "UNDERPOWERED"
+    OUT_OF_SCOPE = "OUT_OF_SCOPE"
+    NO_CLAIM = "NO_CLAIM"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A verdict, the ``route`` that refuted ("curve", "eps_low", or "" where none did), and the reason in words."""
+
+    verdict: Verdict
+    route: str
+    reason: str
+    claim: Claim | None
+    measurement: Measurement | None
+
+    def line(self) -> str:
+        """One line to print: the claim, what was shown, the verdict."""
+        measurement = self.measurement
+        shown = [] if measurement is None else [_bound(measurement), *_curve(self, measurement)]
+        if self.verdict in (Verdict.OUT_OF_SCOPE, Verdict.FAILED):
+            shown.append(self.reason)
+        if self.verdict in (Verdict.NOT_REFUTED, Verdict.UNDERPOWERED) and measurement is not None:
+            found = "none" if measurement.detectable is None else plain(round(measurement.detectable, 2))
+            shown.append(f"detectable {found}")
+        return f"{_subject(self)}: {', '.join(shown)}: {self.verdict.value.replace('_', ' ')}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe; the claim by its identity."""
+        return {
+            "verdict": self.verdict.value,
+            "route": self.route,
+            "reason": self.reason,
+            "claim_id": None if self.claim is None else self.claim.claim_id,
+            "measurement": None if self.measurement is None else self.measurement.to_dict(),
+        }
+
+
+def judge(claim: Claim | None, measurement: Measurement) -> Finding:
+    """Judge one claim by one measurement.
+
+    NO_CLAIM without a claim. OUT_OF_SCOPE when the evidence is of an observer that the claim does not cover, of
+    another unit, adjacency or delta, or of more rounds, or when the bound assumes a Gaussian mechanism, the claim signs
+    no Gaussian curve, and no curve was tested (honest randomised response at epsilon 4 would "show" 26). REFUTED by
+    "curve" when the joint point lies under the curve that the claim signs, by "eps_low" when the bound exceeds its
+    epsilon; the reason carries the estimator's assumption. UNDERPOWERED when no data could have refuted it by either
+    route: the ceiling does not exceed epsilon and, where a curve was tested, even zero errors on both sides would not
+    fall under it (a signed curve is refutable from far fewer trials than an epsilon). Else NOT_REFUTED.
+
+    Raises ValueError when the measurement was held against a curve that this claim does not sign.
+    """
+    if claim is None:
+        return _found(Verdict.NO_CLAIM, "nothing was claimed", None, measurement)
+    _check_curve(claim, measurement)
+    beyond = _beyond_scope(claim, measurement)
+    if beyond:
+        return _found(Verdict.OUT_OF_SCOPE, beyond, claim, measurement)
+    if measurement.below_curve:
+        point = f"FPR <= {at_most(measurement.fpr_high)}, FNR <= {at_most(measurement.fnr_high)}"
+        return _found(Verdict.REFUTED, f"under the signed curve ({point})", claim, measurement, route="curve")
+    if _bound_holds(claim, measurement) and measurement.epsilon_low > claim.epsilon:
+        reason = (
+            f"eps >= {at_least(measurement.epsilon_low)} > {plain(claim.epsilon)}, assuming {measurement.assumption}"
+        )
+        return _found(Verdict.REFUTED, reason, claim, measurement, route="eps_low")
+    if not _refutable(claim, measurement):
+        reason = f"{measurement.n0} + {measurement.n1} trials without an error would not refute it"
+        return _found(Verdict.UNDERPOWERED, reason, claim, measurement)
+    return _found(Verdict.NOT_REFUTED, f"at alpha {plain(measurement.alpha)}", claim, measurement)
+
+
+def failed(claim: Claim | None, reason: str) -> Finding:
+    """The finding of a measurement that could not be made: not measured is not zero."""
+    return _found(Verdict.FAILED, reason, claim, None)
+
+
+def _found(verdict: Verdict, reason: str, claim: Claim | None, seen: Measurement | None, route: str = "") -> Finding:
+    return Finding(verdict=verdict, route=route, reason=reason, claim=claim, measurement=seen)
+
+
+def _check_curve(claim: Claim, measurement: Measurement) -> None:
+    if measurement.below_curve is None:
+        return
+    if claim.curve is None:
+        raise ValueError(f"the measurement was held against a curve, but claim {claim.claim_id} signs none")
+    if measurement.below_curve and not measurement.fnr_high < claim.curve.fnr(measurement.fpr_high):
+        point = f"({measurement.fpr_high}, {measurement.fnr_high})"
+        raise ValueError(f"below_curve is set, but {point} does not lie under the curve of claim {claim.claim_id}")
+
+
+def _beyond_scope(claim: Claim, measurement: Measurement) -> str:
+    """Why the claim does not speak about this evidence; empty when it does."""
+    setting = measurement.setting
+    if not claim.observer.covers(setting.observer):
+        return f"the evidence is of {setting.observer.phrase}, the claim covers {claim.observer.phrase}"
+    if setting.unit != claim.unit:
+        return f"the evidence is of one {setting.unit}, the claim of one {claim.unit}"
+    if setting.adjacency != claim.adjacency:
+        return f"the evidence is of {setting.adjacency.phrase} neighbours, the claim of {claim.adjacency.phrase}"
+    if setting.rounds > claim.rounds:
+        return f"the evidence is of {setting.rounds} rounds, the claim covers {claim.rounds}"
+    if not math.isclose(measurement.delta, claim.delta, rel_tol=1e-9):
+        return f"epsilon was read at delta {plain(measurement.delta)}, the claim is at {plain(claim.delta)}"
+    if measurement.below_curve is None and not _bound_holds(claim, measurement):
+        return f"the bound assumes the {measurement.assumption}, the claim signs none"
+    return ""
+
+
+def _bound_holds(claim: Claim, measurement: Measurement) -> bool:
+    """Whether the claim grants what the bound assumes of the mechanism."""
+    return measurement.assumption != GAUSSIAN_MECHANISM or isinstance(claim.curve, GaussianCurve)
+
+
+def _refutable(claim: Claim, measurement: Measurement) -> bool:
+    if _bound_holds(claim, measurement) and measurement.ceiling > claim.epsilon:
+        return True
+    if claim.curve is None or measurement.below_curve is None:
+        return False
+    share = measurement.alpha / measurement.comparisons / 2
+    best_fpr, best_fnr = upper_bound(0, [measurement.n0, measurement.n1], share)
+    return bool(best_fnr < claim.curve.fnr(best_fpr))
+
+
+def _subject(finding: Finding) -> str:
+    if finding.claim is not None:
+        return finding.claim.describe()
+    if finding.measurement is None:
+        return "no claim"
+    setting = finding.measurement.setting
+    where = f"one {setting.unit} ({setting.adjacency.phrase}), seen by {setting.observer.phrase}"
+    return f"no claim, delta {plain(finding.measurement.delta)}, {where}"
+
+
+def _bound(measurement: Measurement) -> str:
+    shown = f"eps >= {at_least(measurement.epsilon_low)} (ceiling {plain(round(measurement.ceiling, 2))})"
+    return shown if measurement.assumption == INDEPENDENT_TRIALS else f"{shown}, assuming {measurement.assumption}"
+
+
+def _curve(finding: Finding, measurement: Measurement) -> list[str]:
+    if measurement.below_curve is None or finding.verdict in (Verdict.OUT_OF_SCOPE, Verdict.NO_CLAIM):
+        return []
+    if finding.route != "curve":
+        return ["not under the signed curve"]
+    return [f"under the signed curve (FPR <= {at_most(measurement.fpr_high)}, FNR <= {at_most(measurement.fnr_high)})"]

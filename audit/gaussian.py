@@ -1,0 +1,71 @@
+"""mu-GDP and (epsilon, delta): the hockey-stick of two unit Gaussians mu apart, and its two inverses.
+
+``delta = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)`` (Balle and Wang 2018, theorem 8; Dong, Roth, Su 2022,
+corollary 1). Computed by logarithms: as printed, it is 0 or overflows for small and large mu.
+"""
+
+import math
+from collections.abc import Callable
+
+from scipy.special import log_ndtr, ndtri
+
+
+def delta_from_mu(mu: float, epsilon: float) -> float:
+    """The delta of a mu-GDP mechanism at ``epsilon`` >= 0; ``mu`` >= 0. Raises ValueError outside."""
+    return math.exp(_log_delta(mu, epsilon))
+
+
+def epsilon_from_mu(mu: float, delta: float) -> float:
+    """The smallest epsilon >= 0 that a mu-GDP mechanism keeps at ``delta`` in [0, 1): infinite at delta 0, mu > 0."""
+    _check(mu, 0.0, delta)
+    if mu == 0:
+        return 0.0
+    if delta == 0 or math.isinf(mu):
+        return math.inf
+    target = math.log(delta)
+    if _log_delta(mu, 0.0) <= target:
+        return 0.0
+    # Phi(-eps/mu + mu/2) alone is at most delta here.
+    high = mu * mu / 2 - mu * float(ndtri(delta))
+    return _bisect(lambda epsilon: _log_delta(mu, epsilon) > target, 0.0, high)
+
+
+def mu_from_epsilon(epsilon: float, delta: float) -> float:
+    """The largest mu whose mechanism keeps (epsilon, delta): the inverse of ``epsilon_from_mu``; 0 at delta 0."""
+    _check(0.0, epsilon, delta)
+    if delta == 0:
+        return 0.0
+    target = math.log(delta)
+    high = 1.0
+    while _log_delta(high, epsilon) <= target:
+        high *= 2
+    return _bisect(lambda mu: _log_delta(mu, epsilon) <= target, 0.0, high)
+
+
+def _log_delta(mu: float, epsilon: float) -> float:
+    _check(mu, epsilon, 0.0)
+    if mu == 0:
+        return -math.inf
+    left = float(log_ndtr(mu / 2 - epsilon / mu))
+    right = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
+    # Far out in the tail the two agree to the last digit: delta is 0 to double precision.
+    return left + math.log(-math.expm1(right - left)) if right < left else -math.inf
+
+
+def _bisect(below: Callable[[float], bool], low: float, high: float) -> float:
+    """The last number in [low, high] at which ``below`` still holds, to double precision."""
+    for _ in range(200):
+        middle = (low + high) / 2
+        if not low < middle < high:
+            break
+        low, high = (middle, high) if below(middle) else (low, middle)
+    return low
+
+
+def _check(mu: float, epsilon: float, delta: float) -> None:
+    if not mu >= 0:
+        raise ValueError(f"mu must be >= 0, got {mu}")
+    if not epsilon >= 0:
+        raise ValueError(f"epsilon must be >= 0, got {epsilon}")
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta must lie in [0, 1), got {delta}")

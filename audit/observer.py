@@ -1,0 +1,72 @@
+"""Who sees what: the ladder of observers, the one vocabulary that claims, evidence and the laboratory share."""
+
+from dataclasses import dataclass
+
+from .wording import unknown
+
+_PHRASES = {
+    "final_model": "the public (final model)",
+    "global_models": "other clients (every round's model)",
+    "aggregate": "the server that sees only the sum",
+    "shuffled": "the analyser behind the shuffler",
+    "uploads": "the server that sees every upload",
+}
+_RANKS = {name: rank for rank, name in enumerate(_PHRASES)}
+_FLAGS = {"participation": "who takes part", "masked_words": "the masked words"}
+
+
+@dataclass(frozen=True)
+class Observer:
+    """One who watches a run from a rung of the ladder.
+
+    ``name``: ``uploads`` (each client's report) > ``shuffled`` (their multiset) > ``aggregate`` (their sum) >
+    ``global_models`` (every round's model) > ``final_model``. The flags add what no rung implies: who takes part in a
+    round, and the masked words of a secure aggregation. Raises ValueError for an unknown name.
+    """
+
+    name: str
+    sees_participation: bool = False
+    sees_masked_words: bool = False
+
+    def __post_init__(self) -> None:
+        if self.name not in _RANKS:
+            raise unknown("observer", self.name, reversed(_PHRASES))
+
+    @classmethod
+    def parse(cls, text: str) -> "Observer":
+        """The inverse of ``str``: ``"uploads"``, ``"uploads+participation"``. Raises ValueError for an unknown part."""
+        name, *flags = (part.strip() for part in text.split("+"))
+        for flag in flags:
+            if flag not in _FLAGS:
+                raise unknown("observer flag", flag, _FLAGS)
+        return cls(name, sees_participation="participation" in flags, sees_masked_words="masked_words" in flags)
+
+    def __str__(self) -> str:
+        return "+".join((self.name, *self._flags))
+
+    @property
+    def rank(self) -> int:
+        """4 for ``uploads`` down to 0 for ``final_model``."""
+        return _RANKS[self.name]
+
+    @property
+    def phrase(self) -> str:
+        """The observer in words, as a report prints it."""
+        told = " and ".join(_FLAGS[flag] for flag in self._flags)
+        return _PHRASES[self.name] + (f", told {told}" if told else "")
+
+    def covers(self, other: "Observer") -> bool:
+        """True when a claim against this observer covers evidence of ``other``: one who sees no more than this one."""
+        return other.rank <= self.rank and set(other._flags) <= set(self._flags)
+
+    @property
+    def _flags(self) -> tuple[str, ...]:
+        held = {"participation": self.sees_participation, "masked_words": self.sees_masked_words}
+        return tuple(flag for flag in _FLAGS if held[flag])
+
+
+UPLOADS = Observer("uploads")
+SHUFFLED = Observer("shuffled")
+AGGREGATE = Observer("aggregate")
+GLOBAL_MODELS = Observer("global_models")
+FINAL_MODEL = Observer("final_model")

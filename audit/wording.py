@@ -1,0 +1,36 @@
+"""How the court words numbers and unknown names."""
+
+import math
+from collections.abc import Callable, Iterable
+
+from .nearest import nearest
+
+
+def plain(number: float) -> str:
+    """``4.0 -> "4"``, ``1e-05 -> "1e-5"``: six significant digits, no padding."""
+    mantissa, mark, exponent = f"{number:g}".partition("e")
+    return f"{mantissa}e{int(exponent)}" if mark else mantissa
+
+
+def at_least(number: float) -> str:
+    """A lower bound, rounded down to three significant digits: a rounding must not claim more than was shown."""
+    return plain(_round(number, math.floor, digits=3))
+
+
+def at_most(share: float) -> str:
+    """An upper bound on a share in [0, 1], rounded up to two significant digits: ``.0207 -> ".021"``."""
+    text = plain(_round(share, math.ceil, digits=2))
+    return text.removeprefix("0") if text.startswith("0.") else text
+
+
+def _round(number: float, towards: Callable[[float], int], digits: int) -> float:
+    if number == 0 or not math.isfinite(number):
+        return number
+    places = digits - 1 - math.floor(math.log10(abs(number)))
+    # Through nine more digits: floor(2.30 * 100) is 229 in binary.
+    return float(towards(round(number * 10.0**places, 9))) / 10.0**places
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
+    """The error for a name that nobody knows; the known ones follow, nearest first."""
+    return ValueError(f"{kind} must be {nearest(name, known)}, got {name!r}")

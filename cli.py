@@ -1,0 +1,196 @@
+"""The command line: run, resume, plan, list, report, doctor. Heavy modules load inside the commands that need them."""
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from . import __version__
+
+app = typer.Typer(
+    name="fedassay",
+    help="Measures what privacy claims in federated learning are worth.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+_USAGE, _CRASH, _INCOMPLETE, _INTERRUPTED = 2, 1, 12, 130
+Suite = Annotated[str, typer.Argument(help="A bundled suite (quick, standard) or a suite file.")]
+Defenses = Annotated[
+    list[str] | None,
+    typer.Option("-d", "--defense", help="Add a defense: a name, or your own as package.module:Class. Repeatable."),
+]
+Seed = Annotated[int, typer.Option(help="Which block of seeds; different ones share no random stream.")]
+Seeds = Annotated[int | None, typer.Option(help="How many seeds, instead of the suite's number.")]
+Jobs = Annotated[int | None, typer.Option("-j", "--jobs", help="Processes; by default one a core.")]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", help="Change the suite: key.sub=value, a TOML value. Repeatable.")
+]
+Output = Annotated[Path | None, typer.Option("-o", "--output", help="The run's folder, by default below runs/.")]
+
+
+@app.command()
+def run(
+    suite: Suite,
+    defense: Defenses = None,
+    seed: Seed = 0,
+    seeds: Seeds = None,
+    jobs: Jobs = None,
+    set_: Changes = None,
+    output: Output = None,
+) -> None:
+    """Run a suite and write its report."""
+    with told():
+        from .face import _reported
+        from .suites.outlook import headline
+        from .suites.run import carry_out, launch
+        from .suites.suite import load_suite
+        from .terminal import progress
+
+        changes = [*(set_ or []), *([f"seeds={seeds}"] if seeds is not None else [])]
+        spec, source = load_suite(suite, overrides=tuple(changes))
+        words = ["fedassay", *sys.argv[1:]]
+        begun = launch(spec, source, seed=seed, extra=tuple(defense or ()), folder=output, command=shlex.join(words))
+        typer.echo(f"plan   {headline(begun.plan)}")
+        with resumable(begun.store.folder):
+            gate = carry_out(begun, progress(), jobs=jobs)
+            _close(_reported(begun.store.folder, gate, True))
+
+
+@app.command()
+def resume(folder: Annotated[Path, typer.Argument(help="A run's folder.")], jobs: Jobs = None) -> None:
+    """Go on with an interrupted run; finished cells are not run again."""
+    with told(), resumable(folder):
+        from .face import resume as go_on
+        from .terminal import progress
+
+        _close(go_on(folder, jobs=jobs, progress=progress()))
+
+
+@app.command()
+def plan(suite: Suite, defense: Defenses = None, seed: Seed = 0, seeds: Seeds = None, set_: Changes = None) -> None:
+    """Say what a suite would run, and how far each audit could see."""
+    with told():
+        from .suites.cells import plan_run
+        from .suites.outlook import outlook
+        from .suites.resolve import resolve
+        from .suites.suite import load_suite
+
+        changes = [*(set_ or []), *([f"seeds={seeds}"] if seeds is not None else [])]
+        spec, source = load_suite(suite, overrides=tuple(changes))
+        for line in outlook(plan_run(resolve(spec, source, seed=seed, extra=tuple(defense or ())))):
+            typer.echo(line)
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[str, typer.Argument(help="defenses, attacks, estimators, suites, datasets or metrics.")],
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """List the parts there are."""
+    with told():
+        from .listing import listing
+
+        found = listing(kind)
+        if json:
+            import json as writer
+
+            typer.echo(writer.dumps(found, indent=1))
+            return
+        width = max(map(len, found), default=0)
+        for name, words in found.items():
+            typer.echo(f"{name:{width}}  {words}")
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="A run's folder.")],
+    html: Annotated[Path | None, typer.Option(help="Write the page here instead of into the run's folder.")] = None,
+    md: Annotated[Path | None, typer.Option(help="Write the Markdown here instead.")] = None,
+) -> None:
+    """Write a run's report again, from its records alone."""
+    with told():
+        from .reports.write import write_report
+
+        typer.echo(f"open   {write_report(folder, html=html, md=md)}")
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine has: versions, data sets, LPIPS weights."""
+    with told():
+        from .listing import diagnosis
+
+        for line in diagnosis():
+            typer.echo(line)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"fedassay {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Measures what privacy claims in federated learning are worth."""
+    # A defense of your own is named by its module: look for it where you stand, as `python -m` would.
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Errors that a user can mend become one paragraph and the right exit code; others stay what they are."""
+    from .suites.source import ConfigError
+
+    try:
+        yield
+    except (ConfigError, FileExistsError, NotADirectoryError, PermissionError) as error:
+        _fail(str(error), _USAGE)
+    except FileNotFoundError as error:
+        _fail(str(error), _USAGE)
+
+
+@contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """What stops a run half way keeps what is finished, and says how to go on."""
+    go_on = f"Finished cells are kept; go on with: fedassay resume {shlex.quote(str(folder))}"
+    try:
+        yield
+    except KeyboardInterrupt:
+        _fail(f"interrupted. {go_on}", _INTERRUPTED)
+    except (FileNotFoundError, PermissionError):
+        raise
+    except OSError as error:
+        _fail(f"INCOMPLETE: the run stopped, {folder} cannot be written: {error}. {go_on}", _INCOMPLETE)
+    except Exception as error:
+        if type(error).__name__ != "TerminatedWorkerError":
+            raise
+        _fail(f"INCOMPLETE: a worker process died, perhaps for want of memory. {go_on}", _INCOMPLETE)
+
+
+def _close(finished: Any) -> NoReturn:
+    from .reports.run_folder import RunFolder
+    from .reports.terminal import tables
+
+    for line in (*finished.lines(), "", *tables(RunFolder.read(finished.folder))):
+        typer.echo(line)
+    typer.echo(f"gate   {finished.gate.verdict_line} (exit code {finished.gate.exit_code})")
+    typer.echo(f"open   {finished.folder / 'report.html'}")
+    raise typer.Exit(finished.gate.exit_code)
+
+
+def _fail(text: str, code: int) -> NoReturn:
+    typer.echo(text, err=True)
+    raise typer.Exit(code)

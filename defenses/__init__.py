@@ -1,0 +1,1 @@
+"""Defenses: each signs the claims it makes, one a file."""

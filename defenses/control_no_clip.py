@@ -1,0 +1,34 @@
+"""Control: DP-SGD that forgets to clip.
+
+The real bug: the clip is applied to a copy, or to the batch's mean, so that one sample moves the sum at will.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from ..fl.plan import Plan
+from .defense import Prepared
+from .dp_sgd import DPSGD, DPSGDProtection
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoClipProtection(DPSGDProtection):
+    """Publishes the law of its correct twin and sums gradients as they are."""
+
+    def clipped(self, gradients: Tensor) -> Tensor:
+        return gradients
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlNoClip(DPSGD):
+    """Signs the claim of DP-SGD and does not keep it: an audit must refute it."""
+
+    control: ClassVar[bool] = True
+
+    def prepare(self, plan: Plan) -> Prepared:
+        honest = super().prepare(plan)
+        noise = honest.claims[0].parameters["noise_multiplier"]
+        protection = NoClipProtection(clip_norm=self.clip_norm, noise_multiplier=float(noise))
+        return Prepared(protection=protection, claims=honest.claims)

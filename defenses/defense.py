@@ -1,0 +1,54 @@
+"""Defense: configuration as fields, ``prepare(plan)`` calibrates and signs."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..audit.claim import Claim
+from ..fl.plan import Plan
+from ..fl.protection import Protection
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A calibrated protection and the claims that its defense signs for it; none where it claims nothing."""
+
+    protection: Protection
+    claims: tuple[Claim, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Defense:
+    """One defense a file. Fields are its public configuration; data and generators are arguments.
+
+    ``control`` marks a broken twin: it signs a claim that it does not keep, and an audit must refute it.
+    """
+
+    version: ClassVar[str] = "1"
+    control: ClassVar[bool] = False
+
+    def prepare(self, plan: Plan) -> Prepared:
+        """Calibrate on the public plan.
+
+        Raises:
+            ValueError: if the plan breaks an assumption of the defense's theorem.
+        """
+        raise TypeError(f"{type(self).__name__} does not define prepare(plan)")
+
+    def fields(self) -> dict[str, object]:
+        """The configuration by name: part of a cell's identity."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+def check_budget(epsilon: float, delta: float) -> None:
+    """Raise ValueError unless 0 < epsilon < inf and 0 < delta < 1."""
+    check_positive("epsilon", epsilon)
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must be in (0, 1), got {delta}")
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raise ValueError unless ``value`` is a finite number above zero."""
+    if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a number > 0, got {value!r}")

@@ -1,0 +1,105 @@
+"""DP-SGD at each client: clip each sample's gradient, noise the lot's sum (Abadi et al. 2016, Algorithm 1)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from ..audit.claim import Adjacency, Claim, Unit
+from ..audit.observer import UPLOADS, Observer
+from ..fl.law import GaussianLaw, clip
+from ..fl.plan import Plan
+from ..fl.protection import Context, Protection, State
+from ..fl.streams import normal
+from .accounting import ACCOUNTANT, SampledGaussian, calibrate_sampled_gaussian, poisson_rate
+from .defense import Defense, Prepared, check_budget, check_positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPSGDProtection(Protection):
+    """direction = (sum of clipped gradients + N(0, (noise_multiplier * clip_norm)^2 I)) / expected lot."""
+
+    clip_norm: float
+    noise_multiplier: float
+    per_sample: bool = True
+
+    def local_step(
+        self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
+    ) -> Tensor:
+        total = (self.clipped(gradients) * present.unsqueeze(-1)).sum(1)
+        noise = self.noise_multiplier * self.clip_norm * normal(rng, tuple(total.shape))
+        # The expected lot is public; the actual one would tell who was drawn.
+        return (total + noise) / context.plan.expected_lot(client)
+
+    def clipped(self, gradients: Tensor) -> Tensor:
+        """Per-sample gradients ``(R, n, d)``, each at most ``clip_norm`` long."""
+        return clip(gradients, self.clip_norm)
+
+    def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
+        """The upload as the server sees it; None where it is not linear in the noisy steps (Adam) or only sums are
+        seen.
+        """
+        linear, steps = plan.algorithm.linear_scale, plan.algorithm.local_steps
+        if linear is None or observer.rank < UPLOADS.rank:
+            return None
+        scale = linear / plan.expected_lot(client)
+        return GaussianLaw(
+            clip_norm=self.clip_norm,
+            scale=scale,
+            noise_std=abs(scale) * self.noise_multiplier * self.clip_norm * steps**0.5,
+            rate=plan.lot.rate(plan.sizes[client]),
+            steps=steps,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPSGD(Defense):
+    """Sample-level DP by each client for itself.
+
+    The claim: one sample of a client, add/remove, against the server that sees every upload, over all local steps of a
+    client that takes part in every round (no amplification by sampling clients: the server sees who takes part).
+
+    Args:
+        epsilon, delta: the budget to calibrate to, by the privacy-loss distribution.
+        clip_norm: L2 bound of a sample's gradient.
+
+    Raises (in prepare):
+        ValueError: if lots are not Poisson samples (or everything), which is what the accountant assumes.
+    """
+
+    epsilon: float = 4.0
+    delta: float = 1e-5
+    clip_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        check_positive("clip_norm", self.clip_norm)
+
+    def prepare(self, plan: Plan) -> Prepared:
+        rate = poisson_rate("lot", plan.lot)
+        mechanism = calibrate_sampled_gaussian(epsilon=self.epsilon, delta=self.delta, rate=rate, steps=plan.steps)
+        protection = DPSGDProtection(clip_norm=self.clip_norm, noise_multiplier=mechanism.sigma)
+        return Prepared(protection=protection, claims=(self._claim(mechanism, plan),))
+
+    def _claim(self, mechanism: SampledGaussian, plan: Plan) -> Claim:
+        return Claim(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            unit=Unit.SAMPLE,
+            adjacency=Adjacency.ADD_REMOVE,
+            observer=UPLOADS,
+            rounds=plan.rounds,
+            dp_model="central",
+            mechanism="Poisson-subsampled Gaussian",
+            parameters={
+                "noise_multiplier": mechanism.sigma,
+                "clip_norm": self.clip_norm,
+                "rate": mechanism.rate,
+                "steps": mechanism.steps,
+            },
+            accountant=ACCOUNTANT,
+            sampling=f"each sample enters a lot with probability {mechanism.rate:g}, independently, unseen",
+            trust="each client for itself; nobody else",
+            source="Abadi et al. 2016, Algorithm 1; composition by privacy-loss distributions",
+            curve=mechanism.curve(self.epsilon),
+        )

@@ -1,0 +1,124 @@
+"""The small Python face: run a suite, read what came out."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .suites.gate import Gate
+from .suites.record import Record
+from .suites.store import Store
+
+if TYPE_CHECKING:
+    import pandas
+
+    from .defenses.defense import Defense
+    from .suites.run import Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A finished run: its folder, its verdict, its rows."""
+
+    folder: Path
+    gate: Gate
+
+    @property
+    def records(self) -> list[Record]:
+        """All rows."""
+        return Store(self.folder).records()
+
+    def table(self) -> "pandas.DataFrame":
+        """All rows as a data frame."""
+        import pandas
+
+        return pandas.DataFrame([record.model_dump(by_alias=True) for record in self.records])
+
+    def lines(self) -> list[str]:
+        """One line a claim, as the command prints them."""
+        from .reports.run_folder import RunFolder
+        from .reports.terminal import claim_lines
+
+        return claim_lines(RunFolder.read(self.folder))
+
+
+def run(
+    suite: str = "quick",
+    *,
+    defenses: Iterable["str | Defense"] = (),
+    seed: int = 0,
+    seeds: int | None = None,
+    jobs: int | None = None,
+    overrides: Iterable[str] = (),
+    folder: str | Path | None = None,
+    report: bool = True,
+    progress: "Progress | None" = None,
+    command: str = "",
+) -> Run:
+    """Run a suite and write its report.
+
+    Args:
+        suite: a bundled suite's name, or the path of a suite file.
+        defenses: more defenses, by name, as ``package.module:Class``, or built: ``MyDefense(clip_norm=1.0)``.
+        seed: which block of seeds; runs with different ones share no random stream.
+        seeds: how many seeds, instead of the suite's number.
+        jobs: processes; by default one a core.
+        overrides: ``key.sub=value`` changes of the suite file.
+        folder: where to write; by default a new folder below ``runs/``.
+        report: whether to write report.html and report.md.
+
+    Raises:
+        ConfigError: unknown names, keys or fields, bad values.
+        DatasetMissing: a data set that is neither here nor to be had.
+    """
+    from .suites.run import carry_out, launch
+    from .suites.suite import load_suite
+
+    changes = (*overrides, *([f"seeds={seeds}"] if seeds is not None else []))
+    spec, source = load_suite(suite, overrides=changes)
+    begun = launch(
+        spec,
+        source,
+        seed=seed,
+        extra=tuple(defenses),
+        folder=Path(folder) if folder is not None else None,
+        command=command or f"fedassay.run({suite!r}, seed={seed})",
+    )
+    gate = carry_out(begun, progress or Silent(), jobs=jobs)
+    return _reported(begun.store.folder, gate, report)
+
+
+def resume(
+    folder: str | Path, *, jobs: int | None = None, report: bool = True, progress: "Progress | None" = None
+) -> Run:
+    """Go on with an interrupted run; finished cells are not run again. ConfigError if it cannot be resumed."""
+    from .suites.run import carry_out, relaunch
+
+    begun = relaunch(Path(folder))
+    gate = carry_out(begun, progress or Silent(), jobs=jobs)
+    return _reported(begun.store.folder, gate, report)
+
+
+class Silent:
+    """Progress that nobody watches."""
+
+    def start(self, total: int, cached: int) -> None: ...
+
+    def advance(self, titles: Iterable[str], failed: Iterable[str]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def _reported(folder: Path, gate: Gate, report: bool) -> Run:
+    if report:
+        from .reports.write import write_report
+
+        write_report(folder)
+    return Run(folder=folder, gate=gate)
+
+
+def parts(kind: Any) -> dict[str, str]:
+    """Every part of a kind ("defense" or "attack") with the first line of what it says of itself."""
+    from .suites.catalogue import names, summary
+
+    return {name: summary(part) for name, part in sorted(names(kind).items())}

@@ -1,0 +1,82 @@
+"""Law: the public description of a release, with which attacks score."""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .streams import normal
+
+
+class Law(Protocol):
+    """How a release is distributed, given the rows that went into it."""
+
+    def contribution(self, rows: Tensor) -> Tensor:
+        """What rows ``(..., d)`` add to the release without noise, row by row, ``(..., d)``."""
+        ...
+
+    def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
+        """A release around a total contribution ``(..., d)``."""
+        ...
+
+    def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
+        """Log density of ``release (..., d)`` around a total ``contribution``, ``(...,)``; differentiable."""
+        ...
+
+
+def clip(rows: Tensor, norm: float) -> Tensor:
+    """Rows ``(..., d)`` shortened to an L2 norm of at most ``norm`` (Abadi et al. 2016, Algorithm 1).
+
+    Raises:
+        ValueError: if ``norm`` is not a finite number above zero.
+    """
+    _check_norm(norm)
+    lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    factor: Tensor = norm / lengths.clamp_min(norm)
+    return rows * factor
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianLaw:
+    """release = scale * (sum of clipped rows) + N(0, noise_std^2 I), possibly a sum of several sampled steps.
+
+    Args:
+        clip_norm: L2 bound of a row before scaling.
+        scale: factor between the clipped sum and the release.
+        noise_std: standard deviation of one coordinate of the whole release (all its steps together).
+        rate: chance that a given row stands in a given step's sum (1: always).
+        steps: independent noisy steps in one release.
+    """
+
+    clip_norm: float
+    scale: float
+    noise_std: float
+    rate: float = 1.0
+    steps: int = 1
+
+    def __post_init__(self) -> None:
+        _check_norm(self.clip_norm)
+        if not 0 <= self.noise_std < math.inf:
+            raise ValueError(f"noise_std must be a number >= 0, got {self.noise_std}")
+        if not 0 <= self.rate <= 1 or self.steps < 1:
+            raise ValueError(f"rate must be in [0, 1] and steps >= 1, got {self.rate} and {self.steps}")
+
+    def contribution(self, rows: Tensor) -> Tensor:
+        return self.scale * clip(rows, self.clip_norm)
+
+    def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
+        return contribution + self.noise_std * normal(rng, tuple(contribution.shape)).to(contribution)
+
+    def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
+        if self.noise_std == 0:
+            raise ValueError("a release without noise has no density: noise_std is 0")
+        distance = (release - contribution).square().sum(-1) / (2 * self.noise_std**2)
+        return -distance - release.shape[-1] * math.log(self.noise_std * math.sqrt(2 * math.pi))
+
+
+def _check_norm(norm: float) -> None:
+    if not 0 < norm < math.inf:
+        raise ValueError(f"clip norm must be a number > 0, got {norm}")

@@ -1,0 +1,80 @@
+"""Layout: named layers <-> slices of one flat vector."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+INERT = "inert"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """The order in which a model's parameters stand in a flat vector.
+
+    ``inert`` weights may follow the model's own: they never enter the loss, so no data moves them. An audit plants its
+    canaries there: the direction is nobody else's, and the rest of the release is known to be zero along it.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    inert: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.names) != len(self.shapes) or len(set(self.names)) != len(self.names):
+            raise ValueError(f"names must be unique, one a shape, got {self.names} for {len(self.shapes)} shapes")
+        if not self.names or INERT in self.names:
+            raise ValueError(f"names must hold at least one layer and none called {INERT!r}, got {self.names}")
+        if self.inert < 0:
+            raise ValueError(f"inert must be >= 0, got {self.inert}")
+
+    @property
+    def model_dim(self) -> int:
+        """Coordinates that enter the loss."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def dim(self) -> int:
+        """All coordinates: the model's and the inert ones."""
+        return self.model_dim + self.inert
+
+    @property
+    def slices(self) -> dict[str, slice]:
+        """Layer name -> its slice of the flat vector, ``inert`` last where there are inert weights."""
+        ends = list(accumulate(math.prod(shape) for shape in self.shapes))
+        slices = {name: slice(low, high) for name, low, high in zip(self.names, [0, *ends[:-1]], ends, strict=True)}
+        return slices | ({INERT: slice(self.model_dim, self.dim)} if self.inert else {})
+
+    def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """Layers (each with the same leading dimensions) -> ``(..., dim)``; inert weights are zero.
+
+        Raises:
+            ValueError: if a layer is missing or too many, or a shape is not this layout's.
+        """
+        if set(tensors) != set(self.names):
+            raise ValueError(f"layers must be {', '.join(self.names)}, got {', '.join(tensors)}")
+        first = tensors[self.names[0]]
+        lead = first.shape[: max(0, first.ndim - len(self.shapes[0]))]
+        layers = list(zip(self.names, self.shapes, strict=True))
+        for name, shape in layers:
+            if tensors[name].shape != (*lead, *shape):
+                raise ValueError(f"layer {name} must have shape {(*lead, *shape)}, got {tuple(tensors[name].shape)}")
+        parts = [tensors[name].flatten(len(lead)) if shape else tensors[name].unsqueeze(-1) for name, shape in layers]
+        return torch.cat([*parts, first.new_zeros((*lead, self.inert))], dim=-1)
+
+    def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
+        """``(..., dim)`` -> the model's layers, each ``(..., *shape)``; inert weights are left out.
+
+        Raises:
+            ValueError: if the last dimension is not ``dim``.
+        """
+        if vector.ndim == 0 or vector.shape[-1] != self.dim:
+            raise ValueError(f"vector must have {self.dim} columns, got shape {tuple(vector.shape)}")
+        lead, slices = vector.shape[:-1], self.slices
+        return {
+            name: vector[..., slices[name]].reshape((*lead, *shape))
+            for name, shape in zip(self.names, self.shapes, strict=True)
+        }

@@ -1,0 +1,42 @@
+"""Message: what crosses a station."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """Rows of numbers, for a batch of replicas. Raises ValueError where the shapes do not fit together.
+
+    Args:
+        values: (replicas, rows, d), floats or integers; rows that are not present hold zeros.
+        present: (replicas, rows), true where the row was sent.
+        senders: client number of each row, canaries last; ``None`` once a shuffler has hidden them.
+        side: named arrays that travel along (budgets, indices, hash seeds), each ``(replicas, rows, ...)``.
+    """
+
+    values: Tensor
+    present: Tensor
+    senders: tuple[int, ...] | None
+    side: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 3 or self.present.shape != self.values.shape[:2]:
+            raise ValueError(
+                "values must be (replicas, rows, d) and present (replicas, rows), "
+                f"got {tuple(self.values.shape)} and {tuple(self.present.shape)}"
+            )
+        if self.present.dtype is not torch.bool:
+            raise ValueError(f"present must hold booleans, got {self.present.dtype}")
+        for name, array in self.side.items():
+            if array.shape[:2] != self.present.shape:
+                raise ValueError(f"side {name} must be {(*self.present.shape, '...')}, got {tuple(array.shape)}")
+        if self.senders is not None and len(self.senders) != self.values.shape[1]:
+            raise ValueError(f"one sender a row: got {len(self.senders)} for {self.values.shape[1]} rows")
+
+    def with_values(self, values: Tensor) -> "Message":
+        """The same rows with other numbers; absent rows stay zero."""
+        return replace(self, values=values.masked_fill(~self.present.unsqueeze(-1), 0))

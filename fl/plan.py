@@ -1,0 +1,68 @@
+"""Plan: the public facts of a federation, known to clients, server and attackers alike."""
+
+from dataclasses import dataclass, replace
+
+from .algorithm import Algorithm
+from .layout import Layout
+from .sampling import Sampling
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What everybody knows before training starts. Defenses calibrate on it.
+
+    Args:
+        sizes: samples of each client.
+        rounds: communication rounds.
+        cohort: which clients take part in a round.
+        lot: which of its samples a client uses in a local step.
+        algorithm: local steps and server combination.
+        layout: the model's layers.
+    """
+
+    sizes: tuple[int, ...]
+    rounds: int
+    cohort: Sampling
+    lot: Sampling
+    algorithm: Algorithm
+    layout: Layout
+
+    def __post_init__(self) -> None:
+        if not self.sizes or min(self.sizes) < 1:
+            raise ValueError(f"sizes must name at least one client, each with a sample, got {self.sizes}")
+        if self.rounds < 1:
+            raise ValueError(f"rounds must be >= 1, got {self.rounds}")
+
+    @property
+    def clients(self) -> int:
+        """Number of clients."""
+        return len(self.sizes)
+
+    @property
+    def cohort_rate(self) -> float:
+        """Chance that a client takes part in a round."""
+        return self.cohort.rate(self.clients)
+
+    @property
+    def expected_cohort(self) -> float:
+        """Clients in a round, in expectation."""
+        return self.cohort_rate * self.clients
+
+    @property
+    def steps(self) -> int:
+        """Local steps of one client that takes part in every round."""
+        return self.rounds * self.algorithm.local_steps
+
+    def expected_lot(self, client: int) -> float:
+        """Samples in a lot of this client, in expectation; a canary client counts as the mean one."""
+        sizes = self.sizes[client : client + 1] or self.sizes
+        return sum(self.lot.rate(size) * size for size in sizes) / len(sizes)
+
+    def weight(self, client: int) -> float:
+        """Weight of this client in a FedAvg mean: its number of samples; a canary client counts as the mean one."""
+        sizes = self.sizes[client : client + 1] or self.sizes
+        return sum(sizes) / len(sizes)
+
+    def resized(self, sizes: tuple[int, ...]) -> "Plan":
+        """The same rules for other clients. Under add/remove a smaller federation is a data set like any other."""
+        return replace(self, sizes=sizes)

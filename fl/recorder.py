@@ -1,0 +1,139 @@
+"""Recorder: watches each round and keeps what one observer may see, so that a run need not be stored to be audited."""
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from ..audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
+from .message import Message
+from .plan import Plan
+from .task import Task
+from .view import RoundView, View
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundEvent:
+    """Everything that crossed the stations in one round, truth included: for recorders only.
+
+    ``lots[client][step]`` is the mask ``(R, n)`` of the samples used, false where the client was absent.
+    """
+
+    round: int
+    broadcast: Tensor
+    reports: Message
+    received: Message
+    aggregate: Tensor
+    model: Tensor
+    lots: dict[int, list[Tensor]]
+
+
+@dataclass(kw_only=True)
+class ViewRecorder:
+    """Keeps one observer's view; of every vector only ``coordinates``, of the uploads only ``senders``, where given."""
+
+    observer: Observer
+    coordinates: slice | None = None
+    senders: tuple[int, ...] | None = None
+    _rounds: list[RoundView] = field(default_factory=list)
+
+    def watch(self, event: RoundEvent) -> None:
+        """Called by the engine at the end of every round. Raises ValueError if it has watched another run."""
+        _check_order(event, len(self._rounds))
+        sees = self.observer.rank
+        self._rounds.append(
+            RoundView(
+                round=event.round,
+                broadcast=self._cut(event.broadcast) if sees >= GLOBAL_MODELS.rank else None,
+                reports=self._seen_reports(event) if sees >= SHUFFLED.rank else None,
+                aggregate=self._cut(event.aggregate) if sees >= AGGREGATE.rank else None,
+            )
+        )
+
+    def view(self, plan: Plan, final_model: Tensor) -> View:
+        """The finished view."""
+        return View(
+            observer=self.observer,
+            plan=plan,
+            rounds=tuple(self._rounds),
+            final_model=self._cut(final_model),
+            coordinates=self.coordinates,
+        )
+
+    def _seen_reports(self, event: RoundEvent) -> Message:
+        seen = self._chosen(event.reports) if self.observer.rank >= UPLOADS.rank else _multiset(event.received)
+        side = {name: array.detach().clone() for name, array in seen.side.items()}
+        return replace(seen, values=self._cut(seen.values), present=seen.present.clone(), side=side)
+
+    def _chosen(self, reports: Message) -> Message:
+        """The rows of the wanted senders."""
+        if self.senders is None or reports.senders is None:
+            return reports
+        rows = [row for row, sender in enumerate(reports.senders) if sender in self.senders]
+        side = {name: array[:, rows] for name, array in reports.side.items()}
+        kept = tuple(reports.senders[row] for row in rows)
+        return Message(values=reports.values[:, rows], present=reports.present[:, rows], senders=kept, side=side)
+
+    def _cut(self, tensor: Tensor) -> Tensor:
+        kept = tensor if self.coordinates is None else tensor[..., self.coordinates]
+        return kept.detach().clone()
+
+
+@dataclass(kw_only=True)
+class AccuracyRecorder:
+    """Utility over the rounds: ``curve`` holds (rounds so far, accuracy of the first replica's server model) pairs, one
+    for each ``every`` rounds.
+    """
+
+    task: Task
+    every: int = 1
+    curve: list[tuple[int, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise ValueError(f"every must be >= 1, got {self.every}")
+
+    def watch(self, event: RoundEvent) -> None:
+        """Called by the engine at the end of every round."""
+        if (event.round + 1) % self.every == 0:
+            self.curve.append((event.round + 1, self.task.accuracy(event.model[0])))
+
+
+@dataclass(kw_only=True)
+class LotRecorder:
+    """Which samples one client used in each round: part of what a worst-case adversary is given.
+
+    ``lots[round][step]`` is a mask ``(R, n)`` over the client's samples, false in replicas where it did not take part;
+    the round's list is empty where it took part in none.
+    """
+
+    client: int
+    lots: list[list[Tensor]] = field(default_factory=list)
+
+    def watch(self, event: RoundEvent) -> None:
+        """Called by the engine at the end of every round. Raises ValueError if it has watched another run."""
+        _check_order(event, len(self.lots))
+        self.lots.append(event.lots.get(self.client, []))
+
+
+def _multiset(message: Message) -> Message:
+    """The rows without senders, in an order that their content alone decides; absent rows last.
+
+    Even where no channel shuffled: rows in the clients' order would name them.
+    """
+    columns = [array.unsqueeze(-1).flatten(2).double() for array in (message.values, *message.side.values())]
+    rows = torch.cat(columns, dim=-1)
+    key = rows @ torch.arange(rows.shape[-1], dtype=torch.float64).cos()
+    order = key.masked_fill(~message.present, torch.inf).argsort(dim=1)
+    replicas = torch.arange(len(order)).unsqueeze(-1)
+    return Message(
+        values=message.values[replicas, order],
+        present=message.present[replicas, order],
+        senders=None,
+        side={name: array[replicas, order] for name, array in message.side.items()},
+    )
+
+
+def _check_order(event: RoundEvent, seen: int) -> None:
+    if event.round != seen:
+        raise ValueError(f"a recorder watches one run: got round {event.round} after {seen} rounds")

@@ -1,0 +1,121 @@
+"""Task: a network and the data of one federation: who holds what, who stays outside, what measures utility."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .datasets import Dataset
+from .network import Network
+from .partitions import Partition
+from .streams import Streams
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """The data side of a federation; attacks never get it.
+
+    Args:
+        network: model and loss.
+        images, labels: the pool that clients hold, ``(n, c, h, w)`` in [0, 1] and ``(n,)``.
+        parts: for each client the indices of its samples in the pool.
+        outsider_images, outsider_labels: same distribution, never trained on: the non-members of membership attacks.
+        test_images, test_labels: measure accuracy; they also serve attackers as public data.
+    """
+
+    network: Network
+    images: Tensor
+    labels: Tensor
+    parts: tuple[Tensor, ...]
+    outsider_images: Tensor
+    outsider_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+
+    def __post_init__(self) -> None:
+        for name in ("", "outsider_", "test_"):
+            images, labels = getattr(self, f"{name}images"), getattr(self, f"{name}labels")
+            if images.shape[1:] != self.network.shape or images.dtype != torch.float32:
+                wanted = f"(n, {', '.join(map(str, self.network.shape))}) float32"
+                raise ValueError(f"{name}images must be {wanted}, got {tuple(images.shape)} of {images.dtype}")
+            if labels.shape != images.shape[:1] or labels.dtype != torch.int64:
+                raise ValueError(
+                    f"{name}labels must be ({len(images)},) int64, got {tuple(labels.shape)} of {labels.dtype}"
+                )
+        dealt = torch.cat([torch.zeros(0, dtype=torch.int64), *self.parts])
+        if len(dealt) and not 0 <= int(dealt.min()) <= int(dealt.max()) < len(self.labels):
+            raise ValueError(f"parts must index the {len(self.labels)} samples, got {dealt.min()} to {dealt.max()}")
+
+    @property
+    def clients(self) -> int:
+        """Number of clients."""
+        return len(self.parts)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Samples of each client."""
+        return tuple(len(part) for part in self.parts)
+
+    def accuracy(self, model: Tensor) -> float:
+        """Share of test images that ``model (d,)`` labels right."""
+        with torch.no_grad():
+            right = self.network.logits(model, self.test_images).argmax(-1) == self.test_labels
+        return float(right.double().mean())
+
+    def restricted(self, *, clients: int, samples: int) -> "Task":
+        """The same task with at most its first ``clients`` clients, each with at most its first ``samples`` samples.
+
+        Raises:
+            ValueError: if either is below 1.
+        """
+        if clients < 1 or samples < 1:
+            raise ValueError(f"clients and samples must be >= 1, got {clients} and {samples}")
+        return replace(self, parts=tuple(part[:samples] for part in self.parts[:clients]))
+
+    def with_inert(self, inert: int) -> "Task":
+        """The same task with unused weights behind the model's own, for canaries to stand on."""
+        return replace(self, network=replace(self.network, inert=inert))
+
+
+def build_task(
+    dataset: Dataset,
+    *,
+    model: str,
+    partition: Partition,
+    clients: int,
+    streams: Streams,
+    samples: int | None = None,
+) -> Task:
+    """Deal a data set to clients.
+
+    A tenth of the training images (chosen by the ``outsiders`` stream) stays outside every federation; the partition
+    deals the rest, or ``samples`` of it.
+
+    Raises:
+        ValueError: if ``samples`` or ``clients`` ask for more than there is.
+    """
+    order = streams.generator("outsiders").permutation(len(dataset.train_labels))
+    outside, inside = order[: len(order) // 10], order[len(order) // 10 :]
+    if samples is not None and not clients <= samples <= len(inside):
+        raise ValueError(
+            f"samples must be in {clients}..{len(inside)} ({dataset.name}, {clients} clients), got {samples}"
+        )
+    inside = np.sort(inside[:samples])
+    labels = dataset.train_labels[inside]
+    parts = partition.split(labels.numpy(), clients, streams.generator("partition"))
+    return Task(
+        network=Network(model=model, shape=_shape(dataset), classes=dataset.classes),
+        images=dataset.train_images[inside],
+        labels=labels,
+        parts=tuple(torch.from_numpy(np.asarray(part, dtype=np.int64)) for part in parts),
+        outsider_images=dataset.train_images[outside],
+        outsider_labels=dataset.train_labels[outside],
+        test_images=dataset.test_images,
+        test_labels=dataset.test_labels,
+    )
+
+
+def _shape(dataset: Dataset) -> tuple[int, int, int]:
+    channels, height, width = dataset.train_images.shape[1:]
+    return int(channels), int(height), int(width)

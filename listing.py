@@ -1,0 +1,83 @@
+"""What there is: parts, suites, data sets, metrics, and what this machine has."""
+
+from collections.abc import Callable
+
+from .audit.nearest import nearest
+from .suites.source import ConfigError
+
+METRICS = {
+    "accuracy": "share of test images that the final model labels right",
+    "epsilon_low": "lower bound on epsilon that an audit proves, at alpha over the number of claims",
+    "auc": "chance that a member scores above a non-member",
+    "balanced_accuracy": "membership guesses right, the upper half of all scores called members",
+    "tpr_at_fpr_0.01": "members found at one false alarm in a hundred; only where ten non-members lie above",
+    "label_accuracy": "share of uploads whose label is named right",
+    "psnr": "likeness of a reconstruction, in decibels",
+    "mse": "mean squared error of a reconstruction, pixels in [0, 1]",
+    "ssim": "structural similarity of a reconstruction",
+    "lpips": "perceptual distance of a reconstruction (needs AlexNet's ImageNet weights)",
+}
+
+
+def listing(kind: str) -> dict[str, str]:
+    """Names of a kind with a line of words each; ConfigError for an unknown kind."""
+    kinds: dict[str, Callable[[], dict[str, str]]] = {
+        "defenses": _defenses,
+        "attacks": _attacks,
+        "estimators": _estimators,
+        "suites": _suites,
+        "datasets": _datasets,
+        "metrics": lambda: METRICS,
+    }
+    if kind not in kinds:
+        raise ConfigError(f"cannot list {kind!r}; known: {nearest(kind, kinds)}")
+    return kinds[kind]()
+
+
+def diagnosis() -> list[str]:
+    """What ``fedassay doctor`` prints."""
+    from .suites.environment import hardware, versions
+    from .suites.scoring.images import Unavailable, lpips_scorer
+
+    machine = hardware()
+    lpips = lpips_scorer()
+    return [
+        f"cores     {machine['cores']}, {machine['memory_gb']} GB",
+        *(f"version   {name} {number}" for name, number in versions().items()),
+        *(f"data set  {name}: {where}" for name, where in _datasets().items()),
+        f"lpips     {'unavailable: ' + lpips.reason if isinstance(lpips, Unavailable) else 'ready'}",
+    ]
+
+
+def _defenses() -> dict[str, str]:
+    from .face import parts
+
+    return parts("defense")
+
+
+def _attacks() -> dict[str, str]:
+    from .face import parts
+
+    return parts("attack")
+
+
+def _estimators() -> dict[str, str]:
+    from importlib import import_module
+
+    names = ("clopper_pearson", "gaussian_dp", "likelihood_ratio")
+    homes = {name: import_module(f".audit.{name}", __package__) for name in names}
+    return {name: (home.__doc__ or "").partition("\n")[0] for name, home in homes.items()}
+
+
+def _suites() -> dict[str, str]:
+    from .suites.source import Source
+    from .suites.suite import bundled_suites
+
+    parsed = {name: Source(name, text).parse() for name, text in bundled_suites().items()}
+    return {name: str(tree.get("description", "")) for name, tree in parsed.items()}
+
+
+def _datasets() -> dict[str, str]:
+    from .fl.datasets import KNOWN_DATASETS, available
+
+    return {name: available(name) for name in KNOWN_DATASETS}

@@ -1,0 +1,1 @@
+"""The press: tables, figures, pages, from records alone."""

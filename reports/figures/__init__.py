@@ -1,0 +1,1 @@
+"""Figures: one a file, each with the table behind it."""

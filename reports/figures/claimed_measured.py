@@ -1,0 +1,143 @@
+"""Claimed against measured epsilon, defense by defense; one panel for each unit, adjacency and delta."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from ...audit.wording import plain
+from .. import numerals
+from ..printed import VERDICTS, claim_table, neighbours_words
+from ..run_folder import RunFolder
+from ..tables import ClaimRow, claim_rows
+from .figure import Figure
+from .sheet import AMBER, BLUE, INK, MUTED, PAPER, RED, RULE, Sheet
+
+KEY = "claimed-measured"
+TITLE = "Claimed against measured ε"
+DESCRIPTION = (
+    "The tick is the ε that a defense claims. The dot is the ε that the audit showed: the true one is at least that, "
+    "and the band to the right of it is what the audit leaves possible. The triangle is the ceiling, the most that an "
+    "attack without an error could have shown with so many trials: this bound cannot refute a claim beyond it. A claim "
+    "may also be refuted by the whole curve that it signs, while its dot still stands left of the tick. Panels do not "
+    "share a scale: an ε of one unit or δ says nothing about an ε of another."
+)
+_WIDTH, _LEFT, _PLOT, _ROW, _TITLE, _AXIS, _LEGEND = 940.0, 262.0, 500.0, 50.0, 34.0, 46.0, 30.0
+_COLOURS = {"REFUTED": RED, "UNDERPOWERED": AMBER}
+_DOTS = {"REFUTED": "X", "UNDERPOWERED": "o"}
+
+
+def claimed_measured(folder: RunFolder) -> Figure | None:
+    """None where no claim was measured."""
+    rows = [row for row in claim_rows(folder) if row.signed and row.epsilon_low is not None]
+    if not rows:
+        return None
+    panels = _panels(rows)
+    heights = [_TITLE + _ROW * len(panel) + _AXIS for panel in panels.values()]
+    with Sheet(KEY, _WIDTH, _LEGEND + sum(heights)) as sheet:
+        _legend(sheet)
+        top = _LEGEND
+        for (name, panel), height in zip(panels.items(), heights, strict=True):
+            _panel(sheet, top, name, panel)
+            top += height
+        svg = sheet.svg()
+    return Figure(key=KEY, title=TITLE, description=DESCRIPTION, svg=svg, table=claim_table(rows))
+
+
+def _panels(rows: Sequence[ClaimRow]) -> dict[str, list[ClaimRow]]:
+    panels: dict[str, list[ClaimRow]] = {}
+    for row in rows:
+        panels.setdefault(neighbours_words(row), []).append(row)
+    return panels
+
+
+def _panel(sheet: Sheet, top: float, name: str, rows: Sequence[ClaimRow]) -> None:
+    sheet.text(0, top + 8, name, size=11.5, weight="bold")
+    ax = sheet.axes(_LEFT, top + _TITLE, _PLOT, _ROW * len(rows))
+    right = _right_end(rows)
+    ax.set(xlim=(0, right), ylim=(len(rows) - 0.5, -0.5), yticks=[], xlabel="ε")
+    ax.spines["left"].set_visible(False)
+    ax.grid(axis="x")
+    for place, row in enumerate(rows):
+        ax.axhline(place + 0.5, color=RULE, linewidth=0.8)
+        _row(ax, place, row, right)
+        _words(sheet, top + _TITLE + _ROW * place, row)
+
+
+def _right_end(rows: Sequence[ClaimRow]) -> float:
+    shown = [value for row in rows for value in (row.epsilon_low, row.ceiling, _claimed(row)) if value is not None]
+    return 1.12 * max(shown)
+
+
+def _row(ax: Axes, place: int, row: ClaimRow, right: float) -> None:
+    low, claimed = row.epsilon_low or 0.0, _claimed(row)
+    colour = _COLOURS.get(row.verdict, BLUE)
+    ax.plot([low, right], [place, place], color=colour, alpha=0.18, linewidth=9, solid_capstyle="butt")
+    ax.plot([right], [place], marker=">", color=colour, alpha=0.35, markersize=9, clip_on=False, markeredgewidth=0)
+    ax.plot([claimed, claimed], [place - 0.3, place + 0.3], color=INK, linewidth=2.4, solid_capstyle="butt")
+    if row.ceiling is not None:
+        style: dict[str, Any] = {
+            "markerfacecolor": PAPER,
+            "markeredgecolor": INK,
+            "markersize": 7,
+            "markeredgewidth": 1.1,
+        }
+        ax.plot([row.ceiling], [place], marker="v", linestyle="", **style)
+    _dot(ax, low, place, row.verdict)
+    _numbers(ax, place, row, right)
+
+
+def _numbers(ax: Axes, place: int, row: ClaimRow, right: float) -> None:
+    low, claimed = row.epsilon_low or 0.0, _claimed(row)
+    # Beside the tick rather than across it, and never over the left edge.
+    close = abs(low - claimed) < right / 10
+    side = "left" if low < right / 12 or (close and low >= claimed) else "right" if close else "center"
+    look: dict[str, Any] = {"textcoords": "offset points", "size": 9.5}
+    colour = _COLOURS.get(row.verdict, BLUE)
+    shift = {"left": 3, "center": 0, "right": -3}[side] if close else 0
+    ax.annotate(f"≥ {numerals.lower_bound(low)}", (low, place), xytext=(shift, 8), ha=side, color=colour, **look)
+    ax.annotate(plain(claimed), (claimed, place), xytext=(4, -17), ha="left", color=INK, **look)
+
+
+def _dot(ax: Axes, low: float, place: float, verdict: str) -> None:
+    colour = _COLOURS.get(verdict, BLUE)
+    face = PAPER if verdict == "UNDERPOWERED" else colour
+    marker = _DOTS.get(verdict, "o")
+    style: dict[str, Any] = {
+        "markerfacecolor": face,
+        "markeredgecolor": colour,
+        "markersize": 8.5,
+        "markeredgewidth": 1.4,
+    }
+    ax.plot([low], [place], marker=marker, linestyle="", clip_on=False, zorder=5, **style)
+
+
+def _words(sheet: Sheet, top: float, row: ClaimRow) -> None:
+    sheet.text(0, top + 10, row.defense, size=12)
+    sheet.text(0, top + 28, f"seen by {_observer(row)}", size=9.5, color=MUTED)
+    left = _LEFT + _PLOT + 26
+    words = VERDICTS.get(row.verdict, row.verdict)
+    below = "a control: it must be REFUTED" if row.control else f"detectable from {numerals.epsilon(row.detectable)}"
+    sheet.text(left, top + 10, words, size=11, weight="bold", color=_COLOURS.get(row.verdict, INK))
+    sheet.text(left, top + 28, below, size=9.5, color=MUTED)
+
+
+def _legend(sheet: Sheet) -> None:
+    dot: dict[str, Any] = {"linestyle": "", "markersize": 8}
+    handles = [
+        Line2D([], [], marker="o", color=BLUE, **dot, label="shown: ε is at least this"),
+        Line2D([], [], marker="X", color=RED, **dot, label="the same, claim refuted"),
+        Line2D([], [], marker="o", color=AMBER, markerfacecolor=PAPER, **dot, label="the same, underpowered"),
+        Line2D([], [], marker="|", color=INK, linestyle="", markersize=13, markeredgewidth=2.4, label="claimed"),
+        Line2D([], [], marker="v", color=INK, markerfacecolor=PAPER, **dot, label="ceiling of this test"),
+    ]
+    sheet.legend(handles, columns=5)
+
+
+def _observer(row: ClaimRow) -> str:
+    return row.signed.claim.observer.phrase if row.signed else ""
+
+
+def _claimed(row: ClaimRow) -> float:
+    return row.signed.claim.epsilon if row.signed else 0.0

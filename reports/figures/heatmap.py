@@ -1,0 +1,97 @@
+"""Attack by defense: the number in each cell, hatched where nothing was measured."""
+
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.patches import Rectangle
+
+from .. import numerals
+from ..grid import AttackGrid, GridLine, attack_grids
+from ..printed import attack_table, metric_words
+from ..run_folder import RunFolder
+from ..tables import attack_rows
+from .figure import Figure
+from .labels import wrapped
+from .sheet import FAINT, INK, MUTED, PAPER, Sheet
+
+TITLE = "What each attack got out of each defense"
+DESCRIPTION = (
+    "One metric for each attack, pooled over seeds, in the units that stand beside its name. Darker means that more "
+    "leaked, on a scale of each row's own: from what an attack gets without looking (chance, or the best null attack "
+    "of the same metric) to the most that any defense of the row gave away. Shades of two rows do not compare; the "
+    "numbers do where the metric is the same. Hatched: not measured, and the table of omissions says why."
+)
+CHANCE = {"auc": 0.5, "balanced_accuracy": 0.5}
+"""What guessing scores, for metrics where that is a constant."""
+LEAST_SPAN = {"psnr": 3.0}
+"""A row's colours span at least this much (.2 for shares): noise between equal defenses is not painted as a leak."""
+_SHADES = LinearSegmentedColormap.from_list("leak", ["#f0e7d6", "#e7bd8a", "#c4672f", "#7c2415"])
+_WIDTH, _LEFT, _CELL_HIGH, _HEAD, _LINE, _LETTER = 940.0, 250.0, 44.0, 32.0, 14.0, 6.6
+
+
+def heatmap(folder: RunFolder) -> tuple[Figure, ...]:
+    """One figure per federation on which an attack was run."""
+    grids = [grid for grid in attack_grids(attack_rows(folder)) if grid.primary]
+    words = [DESCRIPTION, *(f"The same for federation {grid.federation}." for grid in grids[1:])]
+    many = len(grids) > 1
+    return tuple(_figure(grid, description, many) for grid, description in zip(grids, words, strict=False))
+
+
+def _figure(grid: AttackGrid, description: str, many: bool) -> Figure:
+    key = f"heatmap-{grid.federation}"
+    lines = grid.primary
+    cell = min(172.0, (_WIDTH - _LEFT) / len(grid.defenses))
+    names = [wrapped(defense, letters=int(cell / _LETTER)) for defense in grid.defenses]
+    head = _HEAD + _LINE * max(name.count("\n") for name in names)
+    with Sheet(key, _WIDTH, head + _CELL_HIGH * len(lines) + 6) as sheet:
+        ax = sheet.axes(_LEFT, head, cell * len(grid.defenses), _CELL_HIGH * len(lines))
+        ax.set(xlim=(0, len(grid.defenses)), ylim=(len(lines), 0))
+        ax.set_axis_off()
+        for column, name in enumerate(names):
+            sheet.text(_LEFT + cell * (column + 0.5), head - 9, name, size=11, ha="center", va="bottom")
+        for place, line in enumerate(lines):
+            top = head + _CELL_HIGH * place
+            sheet.text(0, top + 7, line.attack, size=12)
+            sheet.text(0, top + 24, _line_words(line), size=9.5, color=MUTED)
+            _paint(ax, place, line, _scale(line, lines))
+        svg = sheet.svg()
+    title = f"{TITLE} ({grid.federation})" if many else TITLE
+    return Figure(key=key, title=title, description=description, svg=svg, table=attack_table(grid, lines))
+
+
+def _line_words(line: GridLine) -> str:
+    words = metric_words(line.metric, line.direction)
+    return f"null attack: {words}" if line.null else words
+
+
+def _scale(line: GridLine, lines: tuple[GridLine, ...]) -> tuple[float, float]:
+    """Least and greatest value of a row's colours, in the direction of more leakage."""
+    sign = -1.0 if line.direction == "lower_leaks" else 1.0
+    values = [sign * cell.pooled.value for cell in line.cells if cell and cell.pooled]
+    nulls = [
+        sign * cell.pooled.value
+        for other in lines
+        if other.null and other.metric == line.metric
+        for cell in other.cells
+        if cell and cell.pooled
+    ]
+    least = sign * CHANCE[line.metric] if line.metric in CHANCE else max(nulls, default=min(values))
+    return least, max(max(values), least + LEAST_SPAN.get(line.metric, 0.2))
+
+
+def _paint(ax: Axes, place: int, line: GridLine, scale: tuple[float, float]) -> None:
+    sign = -1.0 if line.direction == "lower_leaks" else 1.0
+    for column, cell in enumerate(line.cells):
+        corner = (column + 0.015, place + 0.035)
+        if cell is None or cell.pooled is None:
+            ax.add_patch(Rectangle(corner, 0.97, 0.93, facecolor="none", edgecolor=FAINT, hatch="////", linewidth=0.5))
+            if cell is not None:
+                box = {"facecolor": PAPER, "edgecolor": "none", "pad": 2.0}
+                ax.text(
+                    column + 0.5, place + 0.5, cell.status, size=10, color=MUTED, ha="center", va="center", bbox=box
+                )
+            continue
+        share = min(1.0, max(0.0, (sign * cell.pooled.value - scale[0]) / (scale[1] - scale[0])))
+        ax.add_patch(Rectangle(corner, 0.97, 0.93, facecolor=_SHADES(share), edgecolor="none"))
+        ink = PAPER if share > 0.55 else INK
+        words = numerals.metric_value(line.metric, cell.pooled.value)
+        ax.text(column + 0.5, place + 0.5, words, size=12, color=ink, ha="center", va="center")

@@ -1,0 +1,36 @@
+"""Labels that fit: moved apart until none covers another, broken where they are too long."""
+
+import re
+from collections.abc import Sequence
+
+
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """The nearest heights, in the sum of squares, that keep the order and stand at least ``gap`` apart.
+
+    Isotonic regression of height less rank times gap, by pooling adjacent violators: labels that have room stay put.
+    """
+    order = sorted(range(len(heights)), key=lambda place: heights[place])
+    blocks: list[list[float]] = []
+    for rank, place in enumerate(order):
+        blocks.append([heights[place] - rank * gap])
+        while len(blocks) > 1 and _mean(blocks[-2]) > _mean(blocks[-1]):
+            blocks[-2:] = [blocks[-2] + blocks[-1]]
+    levels = [_mean(block) for block in blocks for _ in block]
+    apart = [0.0] * len(heights)
+    for rank, (place, level) in enumerate(zip(order, levels, strict=True)):
+        apart[place] = level + rank * gap
+    return apart
+
+
+def _mean(block: Sequence[float]) -> float:
+    return sum(block) / len(block)
+
+
+def wrapped(label: str, letters: int) -> str:
+    """The label on lines of at most ``letters`` letters, broken after underscores only."""
+    lines = [""]
+    for part in re.findall(r"[^_]*_|[^_]+", label):
+        if lines[-1] and len(lines[-1] + part) > letters:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)

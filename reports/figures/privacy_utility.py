@@ -1,0 +1,129 @@
+"""The frontier of privacy and utility: accuracy against claimed and measured epsilon, one panel per unit and delta."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from .. import numerals
+from ..printed import pooled_words, terms_words
+from ..run_folder import RunFolder
+from ..table import Table
+from ..tables import ClaimRow, UtilityRow, claim_rows, undefended, utility_rows
+from .figure import Figure
+from .labels import spread
+from .sheet import INK, MARKERS, MUTED, PAPER, RED, SERIES, Sheet
+
+KEY = "privacy-utility"
+TITLE = "Privacy and utility"
+DESCRIPTION = (
+    "Accuracy (mean over seeds, 95 % t interval) against ε. A full marker stands at the ε that a defense claims, a "
+    "hollow one at the ε that the audit showed; the line between them is the gap that the audit left open. The dashed "
+    "line is the federation without a defense. Up and to the left is better, but only full markers are promises, and "
+    "only within one panel. Controls, which break their claim on purpose, stand in red."
+)
+_WIDTH, _COLUMNS, _PANEL, _HEIGHT, _LEFT, _GAP, _TOP = 940.0, 3, 268.0, 320.0, 52.0, 36.0, 26.0
+Point = tuple[ClaimRow, UtilityRow]
+
+
+def privacy_utility(folder: RunFolder) -> Figure | None:
+    """None where no defense has both a claim and an accuracy."""
+    rows = [row for row in utility_rows(folder) if row.metric == "accuracy" and row.pooled]
+    utility = {(row.federation, row.defense): row for row in rows}
+    points = [
+        (row, utility[row.federation, row.defense])
+        for row in claim_rows(folder)
+        if row.signed and (row.federation, row.defense) in utility
+    ]
+    if not points:
+        return None
+    panels: dict[tuple[str, str], list[Point]] = {}
+    for row, accuracy in points:
+        panels.setdefault((row.federation, terms_words(row)), []).append((row, accuracy))
+    baseline = undefended(defense for _, defense in utility) or ""
+    with Sheet(KEY, _WIDTH, _TOP + _HEIGHT * -(-len(panels) // _COLUMNS)) as sheet:
+        _legend(sheet)
+        limits = _accuracy_range(rows)
+        for place, ((federation, words), panel) in enumerate(panels.items()):
+            line, column = divmod(place, _COLUMNS)
+            left, top = _LEFT + column * (_PANEL + _GAP), _TOP + line * _HEIGHT
+            heading, _, observer = words.partition(", seen by ")
+            sheet.text(left, top + 8, heading, size=11, weight="bold")
+            sheet.text(left, top + 25, f"seen by {observer}", size=9.5, color=MUTED)
+            ax = sheet.axes(left, top + 48, _PANEL, _HEIGHT - 100)
+            ax.set(ylim=limits, xlabel="ε", ylabel="" if column else "accuracy")
+            ax.tick_params(labelleft=not column)
+            _panel(ax, panel, utility.get((federation, baseline)))
+        svg = sheet.svg()
+    return Figure(key=KEY, title=TITLE, description=DESCRIPTION, svg=svg, table=_table(points))
+
+
+def _accuracy_range(rows: Sequence[UtilityRow]) -> tuple[float, float]:
+    pooled = [row.pooled for row in rows if row.pooled]
+    ends = [end for one in pooled for end in (one.value, one.low, one.high) if end is not None]
+    margin = 0.08 * (max(ends) - min(ends)) + 0.01
+    return min(ends) - margin, max(ends) + margin
+
+
+def _panel(ax: Axes, points: Sequence[Point], baseline: UtilityRow | None) -> None:
+    claimed = [row.signed.claim.epsilon for row, _ in points if row.signed]
+    shown = [row.epsilon_low for row, _ in points if row.epsilon_low is not None]
+    # Room right of the last marker for the longest label, at six pixels a letter.
+    room = min(0.6, (6.3 * max(len(row.defense) for row, _ in points) + 16) / _PANEL)
+    ax.set_xlim(0, max(claimed + shown) / (1 - room))
+    ax.grid()
+    if baseline and baseline.pooled:
+        ax.axhline(baseline.pooled.value, color=INK, linewidth=1.1, linestyle=(0, (5, 3)))
+        words = f"{baseline.defense}: {numerals.metric_value('accuracy', baseline.pooled.value)}"
+        ax.annotate(words, (ax.get_xlim()[1], baseline.pooled.value), xytext=(0, 4), ha="right", size=9.5,
+                    textcoords="offset points", color=MUTED)  # fmt: skip
+    heights = spread([row.pooled.value for _, row in points if row.pooled], gap=0.055 * np.ptp(ax.get_ylim()))
+    for place, ((row, accuracy), height) in enumerate(zip(points, heights, strict=True)):
+        _point(ax, place + 1, row, accuracy, height)
+
+
+def _point(ax: Axes, place: int, row: ClaimRow, accuracy: UtilityRow, label_height: float) -> None:
+    if row.signed is None or accuracy.pooled is None:
+        return
+    marker, colour = MARKERS[place % len(MARKERS)], RED if row.control else SERIES[place % len(SERIES)]
+    claimed, height = row.signed.claim.epsilon, accuracy.pooled.value
+    look: dict[str, Any] = {"marker": marker, "color": colour, "markersize": 8, "linestyle": "", "clip_on": False}
+    if row.epsilon_low is not None:
+        ax.plot([row.epsilon_low, claimed], [height, height], color=colour, linewidth=1, alpha=0.55)
+        ax.plot([row.epsilon_low], [height], markerfacecolor=PAPER, markeredgewidth=1.4, zorder=4, **look)
+    if accuracy.pooled.low is not None and accuracy.pooled.high is not None:
+        ax.plot([claimed, claimed], [accuracy.pooled.low, accuracy.pooled.high], color=colour, linewidth=1.4)
+    ax.plot([claimed], [height], zorder=5, **look)
+    # Past whichever of the two markers stands further right.
+    right = max(claimed, row.epsilon_low or 0.0)
+    ax.annotate(row.defense, (right, label_height), xytext=(9, 0), textcoords="offset points", size=10, color=colour,
+                ha="left", va="center")  # fmt: skip
+
+
+def _legend(sheet: Sheet) -> None:
+    dot: dict[str, Any] = {"marker": "o", "color": MUTED, "linestyle": "", "markersize": 8}
+    handles = [
+        Line2D([], [], **dot, label="at the claimed ε"),
+        Line2D([], [], **dot, markerfacecolor=PAPER, label="at the measured lower bound"),
+        Line2D([], [], color=INK, linestyle=(0, (5, 3)), linewidth=1.1, label="without a defense"),
+    ]
+    sheet.legend(handles, columns=3)
+
+
+def _table(points: Sequence[Point]) -> Table:
+    return Table(
+        title=TITLE,
+        headers=("defense", "claim", "measured ε ≥", "accuracy"),
+        rows=tuple(
+            (
+                f"{row.defense} (control)" if row.control else row.defense,
+                row.says,
+                numerals.lower_bound(row.epsilon_low),
+                pooled_words("accuracy", accuracy.pooled, intervals=True),
+            )
+            for row, accuracy in points
+        ),
+        numeric=frozenset({2, 3}),
+    )

@@ -1,0 +1,147 @@
+"""What a gradient attack made of the images: best, median and worst by PSNR, for each defense and for null attacks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...suites.record import Record
+from .. import numerals
+from ..order import Order
+from ..run_folder import RunFolder
+from ..table import Table
+from .figure import Figure
+from .sheet import MUTED, Sheet
+
+DESCRIPTION = (
+    "Each pair shows an image that took part in training (left) and what the attack made of the update (right), with "
+    "its PSNR below: higher means closer. The three pairs of a row are its own best, median and worst over all images "
+    "and seeds, so a row's best is what an unlucky participant faces. A null attack never saw the update: what looks "
+    "no better than its row has not been reconstructed."
+)
+MOST_ATTACKS = 3
+"""Figures of this kind on one page; the other attacks stand in the table, their images in the run's folder."""
+MOST_PIXELS = 32
+Images = NDArray[np.float64]
+_WIDTH, _LEFT, _SIDE, _INNER, _ROW, _TOP = 940.0, 250.0, 76.0, 6.0, 104.0, 42.0
+_RANKS = ("best", "median", "worst")
+_STEP = 226.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strip:
+    """One attack on one defense: best, median and worst of ``n`` images.
+
+    ``originals``, ``reconstructions``: (3, channel, height, width) in [0, 1]; ``psnr``: (3,).
+    """
+
+    attack: str
+    defense: str
+    null: bool
+    originals: Images
+    reconstructions: Images
+    psnr: NDArray[np.float64]
+    n: int
+
+
+def reconstructions(folder: RunFolder) -> tuple[Figure, ...]:
+    """One figure per federation and gradient attack, up to ``MOST_ATTACKS``; none where no images were kept."""
+    order = Order.of(folder)
+    records = [record for record in folder.rows("attack", "null", status="ok") if record.metric == "psnr"]
+    records.sort(key=lambda record: (order.federation(record.federation), order.attack(record.attack)))
+    attacks = dict.fromkeys((record.federation, record.attack) for record in records if record.role == "attack")
+    figures = []
+    for federation, attack in list(attacks)[:MOST_ATTACKS]:
+        near = [record for record in records if record.federation == federation]
+        strips = _strips(folder, order, [record for record in near if record.attack == attack])
+        # What a null attack shows does not depend on the defense: its first row stands for all.
+        nulls = _strips(folder, order, [record for record in near if record.role == "null"])
+        strips += list({strip.attack: strip for strip in reversed(nulls)}.values())[::-1]
+        if strips:
+            figures.append(_figure(federation, attack, strips, many=len({name for name, _ in attacks}) > 1))
+    return tuple(figures)
+
+
+def _strips(folder: RunFolder, order: Order, records: Sequence[Record]) -> list[Strip]:
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in sorted(records, key=lambda record: order.defense(record.defense)):
+        groups.setdefault((record.attack, record.defense), []).append(record)
+    return [strip for group in groups.values() if (strip := _strip(folder, group))]
+
+
+def _strip(folder: RunFolder, group: Sequence[Record]) -> Strip | None:
+    by_artifact = {record.artifact: record for record in sorted(group, key=lambda record: record.seed or 0)}
+    kept = [arrays for record in by_artifact.values() if (arrays := folder.arrays(record))]
+    if not kept or len({arrays["originals"].shape[1:] for arrays in kept}) != 1:
+        return None
+    psnr = np.concatenate([arrays["psnr"] for arrays in kept])
+    ranked = np.argsort(-np.nan_to_num(psnr, nan=-np.inf), kind="stable")
+    chosen = ranked[[0, (len(ranked) - 1) // 2, len(ranked) - 1]]
+    return Strip(
+        attack=group[0].attack,
+        defense=group[0].defense,
+        null=group[0].role == "null",
+        originals=np.concatenate([arrays["originals"] for arrays in kept])[chosen],
+        reconstructions=np.concatenate([arrays["reconstructions"] for arrays in kept])[chosen],
+        psnr=psnr[chosen],
+        n=len(psnr),
+    )
+
+
+def _figure(federation: str, attack: str, strips: Sequence[Strip], many: bool) -> Figure:
+    key = f"reconstructions-{federation}-{attack}"
+    with Sheet(key, _WIDTH, _TOP + _ROW * len(strips)) as sheet:
+        for rank, words in enumerate(_RANKS):
+            left = _LEFT + _STEP * rank
+            sheet.text(left, 6, words, size=11, weight="bold")
+            sheet.text(left, 24, "original", size=9.5, color=MUTED)
+            sheet.text(left + _SIDE + _INNER, 24, "attack", size=9.5, color=MUTED)
+        for place, strip in enumerate(strips):
+            _draw(sheet, _TOP + _ROW * place, strip)
+        svg = sheet.svg()
+    title = f"What {attack} reconstructed" + (f" ({federation})" if many else "")
+    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=_table(title, strips))
+
+
+def _draw(sheet: Sheet, top: float, strip: Strip) -> None:
+    sheet.text(0, top + 24, f"null attack: {strip.attack}" if strip.null else strip.defense, size=12)
+    sheet.text(0, top + 42, f"{strip.n} images", size=9.5, color=MUTED)
+    for rank in range(len(_RANKS)):
+        left = _LEFT + _STEP * rank
+        pair = (strip.originals[rank], strip.reconstructions[rank])
+        ax = sheet.axes(left, top, 2 * _SIDE + _INNER, _SIDE)
+        ax.set(xlim=(0, 2 * _SIDE + _INNER), ylim=(_SIDE, 0))
+        ax.set_axis_off()
+        for side, image in enumerate(pair):
+            start = side * (_SIDE + _INNER)
+            ax.imshow(_pixels(image), extent=(start, start + _SIDE, _SIDE, 0), interpolation="none", aspect="auto")
+        ax.set(xlim=(0, 2 * _SIDE + _INNER), ylim=(_SIDE, 0))
+        words = f"{numerals.metric_value('psnr', float(strip.psnr[rank]))} dB"
+        sheet.text(left + _SIDE + _INNER, top + _SIDE + 5, words, size=10, color=MUTED)
+
+
+def _pixels(image: Images) -> NDArray[np.uint8]:
+    """``image``: (channel, height, width) in [0, 1] -> (height, width, 3), thinned to ``MOST_PIXELS`` a side."""
+    # Every second or third pixel, not their mean: averaging would smooth the noise of an attack away.
+    step = -(-max(image.shape[1:]) // MOST_PIXELS)
+    shown = np.clip(np.moveaxis(image[:, ::step, ::step], 0, -1), 0.0, 1.0)
+    colour = shown[..., :3] if shown.shape[-1] >= 3 else np.repeat(shown[..., :1], 3, axis=-1)
+    return np.asarray(np.round(255 * colour), dtype=np.uint8)
+
+
+def _table(title: str, strips: Sequence[Strip]) -> Table:
+    return Table(
+        title=title,
+        headers=("attack", "defense", "images", *(f"{rank} PSNR, dB" for rank in _RANKS)),
+        rows=tuple(
+            (
+                f"{strip.attack} (null attack)" if strip.null else strip.attack,
+                strip.defense,
+                str(strip.n),
+                *(numerals.metric_value("psnr", float(value)) for value in strip.psnr),
+            )
+            for strip in strips
+        ),
+        numeric=frozenset({2, 3, 4, 5}),
+    )

@@ -1,0 +1,140 @@
+"""The sheet that every figure is drawn on: one look, sizes in CSS pixels, and the same bytes on every run."""
+
+import io
+import re
+from collections.abc import Sequence
+from typing import Any, cast
+
+import matplotlib
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure as Drawing
+
+INK, MUTED, FAINT, RULE, PAPER = "#1d2126", "#666b73", "#9aa0a8", "#e3e1da", "#fdfcfa"
+BLUE, RED, AMBER = "#1c5d99", "#b3261e", "#8a5a00"
+SERIES = ("#1d2126", "#1c5d99", "#b5541c", "#2c7a5b", "#7d4a9c", "#94751a", "#a93a63", "#4b6a7c")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+DASHES = (
+    "-",
+    (0, (5, 1.5)),
+    (0, (1.5, 1.5)),
+    (0, (6, 1.5, 1.5, 1.5)),
+    (0, (3, 1)),
+    (0, (8, 2)),
+    (0, (1, 2.5)),
+    (0, (4, 3)),
+)
+"""Colour, marker and dash belong together, one triple a series: a reader can do without any one of them."""
+
+_LOOK: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.family": ["DejaVu Sans"],
+    "font.size": 11,
+    "text.color": INK,
+    "axes.edgecolor": FAINT,
+    "axes.facecolor": "none",
+    "axes.labelcolor": MUTED,
+    "axes.labelsize": 11,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.unicode_minus": True,
+    "axes.axisbelow": True,
+    "grid.color": RULE,
+    "grid.linewidth": 0.8,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "xtick.labelsize": 10,
+    "ytick.labelsize": 10,
+    "hatch.color": FAINT,
+    "hatch.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 10.5,
+    "figure.facecolor": "none",
+    "svg.hashsalt": "fedassay",
+}
+_NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
+
+
+class Sheet:
+    """A drawing ``width`` by ``height`` CSS pixels, without pyplot and without the reader's matplotlibrc.
+
+    To be used as a context: the look holds inside it and leaves no trace in matplotlib's global settings.
+    """
+
+    def __init__(self, key: str, width: float, height: float) -> None:
+        self.key, self.width, self.height = key, width, height
+        self._look = matplotlib.rc_context()
+
+    def __enter__(self) -> "Sheet":
+        self._look.__enter__()
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(cast(Any, _LOOK | {"svg.hashsalt": self.key}))
+        self.drawing = Drawing(figsize=(self.width / 72, self.height / 72), dpi=72)
+        FigureCanvasSVG(self.drawing)
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._look.__exit__(*exception)
+
+    def axes(self, left: float, top: float, width: float, height: float) -> Axes:
+        """Axes at a place given in pixels from the sheet's upper left corner."""
+        bottom = self.height - top - height
+        return self.drawing.add_axes(
+            (left / self.width, bottom / self.height, width / self.width, height / self.height)
+        )
+
+    def text(self, left: float, top: float, words: str, **style: Any) -> None:
+        """Text whose upper left corner (unless ``style`` aligns it otherwise) stands at this pixel."""
+        aligned = {"ha": "left", "va": "top"} | style
+        self.drawing.text(left / self.width, 1 - top / self.height, words, **aligned)
+
+    def legend(self, handles: Sequence[Artist], columns: int) -> None:
+        """A legend along the sheet's upper edge."""
+        self.drawing.legend(
+            handles=handles,
+            loc="upper left",
+            bbox_to_anchor=(-0.008, 1.0),
+            borderaxespad=0.0,
+            borderpad=0.2,
+            ncols=columns,
+            columnspacing=1.6,
+            handletextpad=0.5,
+        )
+
+    def svg(self) -> str:
+        """The drawing as one <svg> element: no prologue, no metadata, no outside reference, to 1/100 pixel."""
+        buffer = io.StringIO()
+        self.drawing.savefig(buffer, format="svg", metadata=_NO_METADATA)
+        text = buffer.getvalue()
+        return _tidied(text[text.index("<svg") :], self.width, self.height)
+
+
+def _tidied(svg: str, width: float, height: float) -> str:
+    body = svg[svg.index(">") + 1 :]
+    body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
+    # One rule for every element of the page: on the root it says the same and stays inside the drawing.
+    body = re.sub(r"<style.*?</style>", "", body, flags=re.DOTALL)
+    body = body.replace("xlink:href", "href").replace("<defs></defs>", "")
+    body = re.sub(r'<g id="[^"]*"', "<g", body)
+    body = re.sub(r"<[^>]+>", _tidied_tag, body)
+    body = re.sub(r">\s+<", "><", body)
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
+        'style="stroke-linejoin:round;stroke-linecap:butt">'
+    )
+    return head + body.strip()
+
+
+def _tidied_tag(found: re.Match[str]) -> str:
+    tag = re.sub(r"(\.\d\d)\d{3,}", r"\1", found[0])
+    tag = re.sub(r' transform="rotate\(-0 [^"]*"', "", tag)
+    # Measured with a font that matplotlib brings along, shown in the reader's own.
+    tag = re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui,sans-serif", tag)
+    if tag.startswith("<image"):
+        return re.sub(r' id="[^"]*"', "", tag).replace("base64,\n", "base64,").replace("\n", "")
+    return re.sub(r"\s*\n\s*", " ", tag)

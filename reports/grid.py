@@ -1,0 +1,81 @@
+"""Attack by defense: the grid that the heatmap paints and that pages and terminal print."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .numerals import PRIMARY
+from .tables import WHOLE_CELL, AttackRow
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridLine:
+    """One attack and metric against every defense of the grid.
+
+    A cell is None where no row was written; it is the row of the whole cell where that failed or was skipped.
+    """
+
+    attack: str
+    metric: str
+    direction: str
+    observer: str
+    null: bool
+    cells: tuple[AttackRow | None, ...]
+
+    @property
+    def sizes(self) -> str:
+        """How many values stand behind a cell: one number, or the least and the greatest."""
+        sizes = [cell.pooled.n for cell in self.cells if cell and cell.pooled]
+        if not sizes:
+            return "0"
+        return str(sizes[0]) if min(sizes) == max(sizes) else f"{min(sizes)}–{max(sizes)}"
+
+    @property
+    def measured(self) -> bool:
+        return any(cell and cell.pooled for cell in self.cells)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackGrid:
+    """The attacks on one federation. Lines without a single measured value are left to the table of omissions."""
+
+    federation: str
+    defenses: tuple[str, ...]
+    lines: tuple[GridLine, ...]
+
+    @property
+    def primary(self) -> tuple[GridLine, ...]:
+        """One line per attack: the metric that stands for it."""
+        return tuple(line for line in self.lines if line.metric in PRIMARY)
+
+
+def attack_grids(rows: Sequence[AttackRow]) -> tuple[AttackGrid, ...]:
+    """One grid per federation, in the order of the rows."""
+    federations = dict.fromkeys(row.federation for row in rows)
+    return tuple(_grid(name, [row for row in rows if row.federation == name]) for name in federations)
+
+
+def _grid(federation: str, rows: Sequence[AttackRow]) -> AttackGrid:
+    keys = dict.fromkeys((row.attack, row.observer, row.metric) for row in rows)
+    defenses = _in_common_order(rows)
+    omitted = {(row.attack, row.observer, row.defense): row for row in rows if row.metric == WHOLE_CELL}
+    lines = []
+    for attack, observer, metric in keys:
+        line = {
+            row.defense: row for row in rows if (row.attack, row.observer, row.metric) == (attack, observer, metric)
+        }
+        first = next(iter(line.values()))
+        lines.append(
+            GridLine(
+                attack=attack,
+                metric=metric,
+                direction=first.direction,
+                observer=observer,
+                null=first.null,
+                cells=tuple(line.get(defense) or omitted.get((attack, observer, defense)) for defense in defenses),
+            )
+        )
+    return AttackGrid(federation=federation, defenses=defenses, lines=tuple(line for line in lines if line.measured))
+
+
+def _in_common_order(rows: Sequence[AttackRow]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(row.defense for row in sorted(rows, key=lambda row: row.defense_place)))

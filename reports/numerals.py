@@ -1,0 +1,83 @@
+"""How numbers are printed: lower bounds rounded down, upper bounds rounded up, units beside them."""
+
+import math
+from dataclasses import dataclass
+
+from .pooling import Pooled
+
+NOTHING = "–"
+"""Printed where there is no number. Never a zero."""
+
+DIRECTIONS = {"higher_leaks": "(↑ leaks more)", "lower_leaks": "(↓ leaks more)", "higher_better": "(↑ better)"}
+"""What a higher or lower value of a metric means, beside its name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A metric's name on the page, its unit and the decimals that it is printed with."""
+
+    name: str
+    unit: str = ""
+    decimals: int = 3
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}, {self.unit}" if self.unit else self.name
+
+
+METRICS = {
+    "psnr": Metric(name="PSNR", unit="dB", decimals=1),
+    "mse": Metric(name="MSE", decimals=4),
+    "ssim": Metric(name="SSIM"),
+    "lpips": Metric(name="LPIPS"),
+    "auc": Metric(name="AUC"),
+    "balanced_accuracy": Metric(name="balanced accuracy"),
+    "tpr_at_fpr_0.01": Metric(name="TPR at FPR 1 %"),
+    "tpr_at_fpr_0.001": Metric(name="TPR at FPR 0.1 %"),
+    "label_accuracy": Metric(name="label accuracy"),
+    "accuracy": Metric(name="accuracy"),
+    "none": Metric(name="every metric"),
+}
+PRIMARY = ("psnr", "auc", "label_accuracy")
+"""The metric that stands for an attack where there is room for one."""
+
+
+def metric(key: str) -> Metric:
+    """The metric of this key; one that the press does not know is printed under its key, with underscores opened."""
+    return METRICS.get(key) or Metric(name=key.replace("_", " "))
+
+
+def metric_place(key: str) -> tuple[int, str]:
+    """Sorts metrics: those that the press knows in its own order, others after them by name."""
+    known = list(METRICS)
+    return (known.index(key) if key in known else len(known)), key
+
+
+def lower_bound(epsilon: float | None) -> str:
+    """An epsilon that is a lower bound: two decimals, rounded down, so that the page never says more than was shown."""
+    if epsilon is None:
+        return NOTHING
+    # Through nine more digits first: floor(0.29 * 100) is 28 in binary.
+    return f"{math.floor(round(epsilon * 100, 9)) / 100:.2f}"
+
+
+def epsilon(value: float | None) -> str:
+    """Any other epsilon: two decimals."""
+    return NOTHING if value is None else f"{value:.2f}"
+
+
+def count(number: int | None) -> str:
+    """Thousands apart by a narrow space, which aligns and means the same in every language."""
+    return NOTHING if number is None else f"{number:,}".replace(",", "\u202f")
+
+
+def metric_value(key: str, value: float | None) -> str:
+    """A metric's value with the metric's decimals and a true minus sign; no unit, which stands in the label."""
+    return NOTHING if value is None else f"{value:.{metric(key).decimals}f}".replace("-", "−")
+
+
+def interval(key: str, pooled: Pooled | None) -> str:
+    """``[low, high]``, or nothing where the values allow no interval."""
+    if pooled is None or pooled.low is None or pooled.high is None:
+        return ""
+    return f"[{metric_value(key, pooled.low)}, {metric_value(key, pooled.high)}]"

@@ -1,0 +1,55 @@
+"""The order in which a report lists federations, defenses and attacks: that of the suite file."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .run_folder import RunFolder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """Positions of labels. A parallel run writes its rows as they come; a report must not depend on that."""
+
+    federations: tuple[str, ...]
+    defenses: tuple[str, ...]
+    attacks: tuple[str, ...]
+
+    @classmethod
+    def of(cls, folder: RunFolder) -> "Order":
+        """Labels in the order of the resolved suite, then those that it does not name, in the order of the alphabet."""
+        named = list(_texts(folder.manifest.suite))
+        records = folder.rows()
+        return cls(
+            federations=_ranked(named, (r.federation for r in records), (c.federation for c in folder.claims)),
+            defenses=_ranked(named, (r.defense for r in records), (c.defense for c in folder.claims)),
+            attacks=_ranked(named, (r.attack for r in records)),
+        )
+
+    def federation(self, label: str) -> int:
+        return self.federations.index(label)
+
+    def defense(self, label: str) -> int:
+        return self.defenses.index(label)
+
+    def attack(self, label: str) -> int:
+        return self.attacks.index(label)
+
+
+def _texts(node: Any) -> Iterator[str]:
+    """Every key and text of a nested suite in reading order, whatever the suite's schema calls its parts."""
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, dict):
+        for key, child in node.items():
+            yield str(key)
+            yield from _texts(child)
+    elif isinstance(node, list | tuple):
+        for child in node:
+            yield from _texts(child)
+
+
+def _ranked(named: Sequence[str], *labels: Iterable[str]) -> tuple[str, ...]:
+    present = {label for group in labels for label in group}
+    positions = {label: place for place, label in reversed(list(enumerate(named)))}
+    return tuple(sorted(present, key=lambda label: (positions.get(label, len(named)), label)))

@@ -1,0 +1,92 @@
+"""The report as one HTML file that needs nothing else: no script, no network, light and dark, printable."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from . import numerals, summary
+from .figures.claimed_measured import claimed_measured
+from .figures.figure import Figure
+from .figures.heatmap import heatmap
+from .figures.learning import learning
+from .figures.privacy_utility import privacy_utility
+from .figures.reconstructions import reconstructions
+from .figures.roc import roc
+from .grid import attack_grids
+from .printed import ROUTES, VERDICTS, observer_words, omission_table
+from .run_folder import RunFolder
+from .tables import attack_rows, claim_rows, omission_rows, utility_rows
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def html(folder: RunFolder) -> str:
+    """The whole page. The same folder gives the same bytes."""
+    claims = claim_rows(folder)
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            manifest=folder.manifest,
+            suite=_suite(folder),
+            gate=folder.gate,
+            verdict_line=summary.verdict_line(folder),
+            exit_words=summary.exit_words(folder),
+            claims=claims,
+            claims_note=summary.claims_note(claims),
+            figures=figures(folder),
+            grids=attack_grids(attack_rows(folder)),
+            pooling_note=summary.POOLING_NOTE,
+            utility=utility_rows(folder),
+            omissions=omission_table(omission_rows(folder)),
+            many=lambda rows: len({row.federation for row in rows}) > 1,
+            provenance=summary.provenance(folder),
+            suite_json=json.dumps(folder.manifest.suite, indent=2, ensure_ascii=False),
+            reproduce=summary.reproduce(folder),
+            git_dirty=bool(folder.manifest.git and folder.manifest.git.get("dirty")),
+            numerals=numerals,
+            observer_words=observer_words,
+            breakable=breakable,
+            routes=ROUTES,
+            verdicts=VERDICTS,
+        )
+    )
+
+
+def figures(folder: RunFolder) -> Sequence[Figure]:
+    """Every figure that the run's records allow, in the order of the page."""
+    drawn: list[Figure | None] = [
+        claimed_measured(folder),
+        privacy_utility(folder),
+        roc(folder),
+        *heatmap(folder),
+        *reconstructions(folder),
+        *learning(folder),
+    ]
+    return [figure for figure in drawn if figure is not None]
+
+
+def breakable(label: str) -> Markup:
+    """A label that may be broken after its underscores, so that a table of many defenses stays on the page."""
+    return Markup("_<wbr>").join(label.split("_"))
+
+
+def _suite(folder: RunFolder) -> dict[str, str]:
+    return {name: str(folder.manifest.suite.get(name, "")) for name in ("name", "version", "description")}
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    # The drawings are our own markup, whose texts matplotlib has escaped; nothing else on the page is trusted.
+    environment.filters["drawing"] = Markup
+    return environment

@@ -1,0 +1,72 @@
+"""Pooling a measurement over seeds and images: one value, its interval, and what the interval rests on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+LEVEL = 0.95
+BOOTSTRAP_DRAWS = 2000
+BOOTSTRAP_SEED = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pooled:
+    """A pooled value. ``low`` and ``high`` are None where the values allow no interval; ``method`` says why."""
+
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+    method: str
+
+
+def mean_over_seeds(values: Sequence[float]) -> Pooled:
+    """Mean with a two-sided t interval at level .95; ``values``: (n,), one per seed, n >= 1.
+
+    The interval is not cut to the metric's range. Equal values give none: a width of zero would claim certainty.
+    """
+    import numpy as np
+    from scipy.special import stdtrit
+
+    sample = _sample(values)
+    mean = float(sample.mean())
+    if len(sample) == 1:
+        return Pooled(value=mean, low=None, high=None, n=1, method="one seed, no interval")
+    if np.ptp(sample) == 0.0:
+        return Pooled(value=mean, low=None, high=None, n=len(sample), method="all seeds equal, no interval")
+    standard_error = float(sample.std(ddof=1)) / len(sample) ** 0.5
+    half = float(stdtrit(len(sample) - 1, 0.5 + LEVEL / 2)) * standard_error
+    return Pooled(
+        value=mean, low=mean - half, high=mean + half, n=len(sample), method="mean over seeds, 95 % t interval"
+    )
+
+
+def median_over_images(values: Sequence[float]) -> Pooled:
+    """Median with a percentile-bootstrap interval at level .95; ``values``: (n,), one per image and seed, n >= 1.
+
+    Rows are redrawn as if independent, so images of one training run, which share its noise, make it too narrow. The
+    draws have a fixed seed: equal values give equal intervals in every report.
+    """
+    import numpy as np
+
+    sample = _sample(values)
+    median = float(np.median(sample))
+    if len(sample) == 1:
+        return Pooled(value=median, low=None, high=None, n=1, method="one image, no interval")
+    rows = np.random.default_rng(BOOTSTRAP_SEED).integers(len(sample), size=(BOOTSTRAP_DRAWS, len(sample)))
+    medians = np.median(sample[rows], axis=1)
+    low, high = np.quantile(medians, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
+    method = "median over images and seeds, 95 % percentile bootstrap"
+    return Pooled(value=median, low=float(low), high=float(high), n=len(sample), method=method)
+
+
+def _sample(values: Sequence[float]) -> "np.ndarray":
+    import numpy as np
+
+    sample = np.asarray(values, dtype=float)
+    if sample.ndim != 1 or sample.size == 0 or not np.isfinite(sample).all():
+        raise ValueError(f"values must be a non-empty row of finite numbers, got {values!r}")
+    return sample

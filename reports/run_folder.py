@@ -1,0 +1,232 @@
+"""A run's folder as the press reads it: manifest, records, claims and gate. It reads data only and writes nothing."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+from zipfile import BadZipFile
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ..audit.claim import Claim
+from ..suites.record import SCHEMA as RECORD_SCHEMA
+from ..suites.record import Record
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+MANIFEST_SCHEMA = "manifest-1"
+CLAIMS_SCHEMA = "claims-1"
+
+
+class Manifest(BaseModel):
+    """What was planned, with what, on what: written before the first cell runs. Further fields are let through."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    run_id: str
+    name: str
+    suite: dict[str, Any]
+    """The resolved suite; ``name``, ``version``, ``description`` and ``alpha`` are the keys that the press reads."""
+    seeds: list[int]
+    command: str
+    started: str | None = None
+    finished: str | None = None
+    versions: dict[str, str] = {}
+    python: str = ""
+    git: dict[str, Any] | None = None
+    hardware: dict[str, Any] = {}
+    data: dict[str, str] = {}
+    planned_cells: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignedClaim:
+    """A claim, and the defense of the suite that signed it. ``control``: a broken twin, whose claim has to be refuted.
+
+    ``claim_id`` is the claim's own hash: a control and its honest twin sign the same one.
+    """
+
+    claim_id: str
+    defense: str
+    federation: str
+    control: bool
+    claim: Claim
+
+    @property
+    def signer(self) -> tuple[str, str, str]:
+        """What tells two signatures apart: federation, defense and claim."""
+        return self.federation, self.defense, self.claim_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """The run's one verdict line and the exit code that agrees with it."""
+
+    verdict_line: str
+    exit_code: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFolder:
+    """Everything that a report is built from. ``torn_lines``: 1 where the run was cut off while writing a row."""
+
+    path: Path
+    manifest: Manifest
+    records: tuple[Record, ...]
+    claims: tuple[SignedClaim, ...]
+    gate: Gate | None
+    torn_lines: int
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Reads the folder of a finished or unfinished run.
+
+        Raises FileNotFoundError where ``path`` is no run's folder, and ValueError with file and line where a file in it
+        cannot be read: another schema version, broken JSON, a row that is no record.
+        """
+        folder = Path(path)
+        if not (folder / "manifest.json").is_file():
+            raise FileNotFoundError(f"{folder} is not a run's folder: it has no manifest.json")
+        records, torn_lines = _read_records(folder / "results.jsonl")
+        return cls(
+            path=folder,
+            manifest=_read_manifest(folder / "manifest.json"),
+            records=records,
+            claims=_read_claims(folder / "claims.json"),
+            gate=_read_gate(folder / "gate.json"),
+            torn_lines=torn_lines,
+        )
+
+    @cached_property
+    def frame(self) -> "pd.DataFrame":
+        """The records as a table: one row a record, one column a field. Imports pandas on first use."""
+        import pandas as pd
+
+        return pd.DataFrame([record.model_dump(by_alias=True) for record in self.records], columns=_record_columns())
+
+    def claim_of(self, record: Record) -> SignedClaim | None:
+        """The claim that this record judges, or None where it judges none."""
+        return self._claims_by_signer.get((record.federation, record.defense, record.claim_id))
+
+    @cached_property
+    def _claims_by_signer(self) -> dict[tuple[str, str, str], SignedClaim]:
+        return {signed.signer: signed for signed in self.claims}
+
+    def rows(self, *roles: str, status: str | None = None) -> list[Record]:
+        """Records of these roles (all but bookkeeping if none is named), in the order of the file."""
+        return [
+            record
+            for record in self.records
+            if (record.role in roles if roles else record.role != "replicas")
+            and (status is None or record.status == status)
+        ]
+
+    def arrays(self, record: Record) -> dict[str, "np.ndarray"] | None:
+        """The arrays of a record's npz artifact, or None where it has none (a copied report may come without them).
+
+        Raises ValueError for a path that leaves the run's folder or an array that would need pickle.
+        """
+        import numpy as np
+
+        path = self.artifact(record)
+        if path is None or path.suffix != ".npz":
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                return {name: stored[name] for name in stored.files}
+        except (BadZipFile, EOFError) as error:
+            raise ValueError(f"{path} cannot be read: {error}") from error
+
+    def artifact(self, record: Record) -> Path | None:
+        """Path of the record's data file if it exists. Raises ValueError if it lies outside the run's folder."""
+        if not record.artifact:
+            return None
+        path = (self.path / record.artifact).resolve()
+        if not path.is_relative_to(self.path.resolve()):
+            raise ValueError(f"artifact {record.artifact!r} of cell {record.cell_id} lies outside {self.path}")
+        return path if path.is_file() else None
+
+
+def _record_columns() -> list[str]:
+    return [field.alias or name for name, field in Record.model_fields.items()]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {type(content).__name__}")
+    return content
+
+
+def _check_schema(content: Mapping[str, Any], expected: str, where: str) -> None:
+    found = content.get("schema")
+    if found != expected:
+        raise ValueError(f"{where}: schema {expected!r} is what this version of fedassay reads, got {found!r}")
+
+
+def _read_manifest(path: Path) -> Manifest:
+    content = _read_json(path)
+    _check_schema(content, MANIFEST_SCHEMA, str(path))
+    try:
+        return Manifest.model_validate(content)
+    except ValidationError as error:
+        raise ValueError(f"{path} is not a manifest: {error}") from error
+
+
+def _read_records(path: Path) -> tuple[tuple[Record, ...], int]:
+    if not path.is_file():
+        return (), 0
+    lines = path.read_bytes().split(b"\n")
+    records: list[Record] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            content = json.loads(line)
+        except ValueError as error:
+            if number == len(lines):  # No newline after it: the run was cut off while writing this row.
+                return tuple(records), 1
+            raise ValueError(f"{path}:{number} is not JSON: {error}") from error
+        records.append(_record(content, f"{path}:{number}"))
+    return tuple(records), 0
+
+
+def _record(content: Any, where: str) -> Record:
+    if not isinstance(content, dict):
+        raise ValueError(f"{where} must hold a JSON object, got {type(content).__name__}")
+    _check_schema(content, RECORD_SCHEMA, where)
+    try:
+        return Record.model_validate(content)
+    except ValidationError as error:
+        raise ValueError(f"{where} is not a record: {error}") from error
+
+
+def _read_claims(path: Path) -> tuple[SignedClaim, ...]:
+    if not path.is_file():
+        return ()
+    content = _read_json(path)
+    _check_schema(content, CLAIMS_SCHEMA, str(path))
+    return tuple(
+        SignedClaim(
+            claim_id=str(entry["claim_id"]),
+            defense=str(entry["defense"]),
+            federation=str(entry["federation"]),
+            control=bool(entry["control"]),
+            claim=Claim.from_dict(entry["claim"]),
+        )
+        for entry in content["claims"]
+    )
+
+
+def _read_gate(path: Path) -> Gate | None:
+    if not path.is_file():
+        return None
+    content = _read_json(path)
+    return Gate(verdict_line=str(content["verdict_line"]), exit_code=int(content["exit_code"]))

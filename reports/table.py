@@ -1,0 +1,35 @@
+"""A printed table: headers and cells as text. Pages, figures and the terminal all print this one noun."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """``rows``: one tuple of texts a row, as long as ``headers``; ``numeric``: columns that align on the right."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: frozenset[int] = frozenset()
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.headers):
+                raise ValueError(f"a row of {self.title!r} must have {len(self.headers)} cells, got {len(row)}: {row}")
+
+    def lines(self) -> list[str]:
+        """The table as plain text: columns aligned with spaces, a rule below the headers; no rows give no lines."""
+        if not self.rows:
+            return []
+        widths = [max(len(row[i]) for row in (self.headers, *self.rows)) for i in range(len(self.headers))]
+        rule = "  ".join("-" * width for width in widths)
+        return [self._line(self.headers, widths), rule, *(self._line(row, widths) for row in self.rows)]
+
+    def _line(self, cells: Sequence[str], widths: Sequence[int]) -> str:
+        padded = (
+            text.rjust(width) if i in self.numeric else text.ljust(width)
+            for i, (text, width) in enumerate(zip(cells, widths, strict=True))
+        )
+        return "  ".join(padded).rstrip()

@@ -1,0 +1,73 @@
+"""What a run prints: one line a claim, and plain tables. Imports neither matplotlib nor jinja2 nor pandas."""
+
+from ..audit.wording import at_least, at_most, plain
+from .grid import attack_grids
+from .numerals import count, metric
+from .printed import VERDICTS, attack_table, utility_table
+from .run_folder import RunFolder
+from .tables import ClaimRow, attack_rows, claim_rows, omission_rows, utility_rows
+
+
+def claim_lines(folder: RunFolder) -> list[str]:
+    """One line per claim: who signed what, what was shown, the verdict. A defense without a claim has no line."""
+    rows = [row for row in claim_rows(folder) if row.signed]
+    many = len({row.federation for row in rows}) > 1
+    labels = [f"{row.federation}/{row.defense}" if many else row.defense for row in rows]
+    width = max((len(label) for label in labels), default=0)
+    lines = []
+    for label, row, above in zip(labels, rows, [None, *rows], strict=False):
+        lines.append(f"claim  {label:{width}}  {_subject(row, above)}: {_shown(row)}{_verdict(row)}")
+    return lines
+
+
+def tables(folder: RunFolder) -> list[str]:
+    """Attacks and utility as aligned plain text, one primary metric an attack, and a count of what was not measured."""
+    lines: list[str] = []
+    for grid in attack_grids(attack_rows(folder)):
+        table = attack_table(grid, grid.primary, intervals=False)
+        lines += [table.title, *table.lines(), ""]
+    utility = utility_table(utility_rows(folder))
+    lines += [utility.title, *utility.lines(), ""] if utility.rows else []
+    for row in omission_rows(folder):
+        what = f"{row.attack}, {metric(row.metric).name}, on {row.where}"
+        lines.append(f"{row.status}  {what}: {count(row.rows)} row{'s' * (row.rows > 1)}: {row.reason}")
+    return lines
+
+
+def _subject(row: ClaimRow, above: ClaimRow | None) -> str:
+    same = above and above.signed and row.signed and above.signed.claim == row.signed.claim
+    return "same claim" if same else row.says
+
+
+def _shown(row: ClaimRow) -> str:
+    record = row.record
+    if record is None:
+        return ""
+    if row.verdict in ("FAILED", "OUT_OF_SCOPE"):
+        return f"{record.reason}: " if record.reason else ""
+    parts = []
+    if row.epsilon_low is not None:
+        parts.append(f"eps >= {at_least(row.epsilon_low)}")
+    if row.verdict != "REFUTED":
+        parts += [f"ceiling {plain(round(row.ceiling, 2))}"] if row.ceiling is not None else []
+        parts += [f"detectable {plain(round(row.detectable, 2))}"] if row.detectable is not None else []
+    parts += [_route(row)] if record.route else []
+    return f"{', '.join(parts)}: " if parts else ""
+
+
+def _route(row: ClaimRow) -> str:
+    route = row.record.route if row.record else ""
+    if route != "curve":
+        return "by the bound on eps"
+    if row.verdict != "REFUTED":
+        return "by curve"
+    if row.fpr_high is None or row.fnr_high is None:
+        return "under the signed curve"
+    return f"under the signed curve (FPR <= {at_most(row.fpr_high)}, FNR <= {at_most(row.fnr_high)})"
+
+
+def _verdict(row: ClaimRow) -> str:
+    words = VERDICTS.get(row.verdict, row.verdict)
+    if row.control:
+        words += " (a control: it must be)" if row.verdict == "REFUTED" else " (a control: it must be REFUTED)"
+    return words

@@ -1,0 +1,40 @@
+"""Writing a report beside the records that it was made from: whole or not at all."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from . import markdown, page
+from .run_folder import RunFolder
+
+
+def write_report(folder: str | Path, *, html: Path | None = None, md: Path | None = None) -> Path:
+    """Reads a run's folder and writes its pages; returns the path of the first one written.
+
+    Without paths: ``report.html`` and ``report.md`` in the run's folder. With one or both: exactly those. Raises
+    FileNotFoundError or ValueError where the folder cannot be read (see ``RunFolder.read``).
+    """
+    run = RunFolder.read(folder)
+    if html is None and md is None:
+        html, md = run.path / "report.html", run.path / "report.md"
+    written = []
+    if html is not None:
+        written.append(_write(html, page.html(run)))
+    if md is not None:
+        written.append(_write(md, markdown.markdown(run)))
+    return written[0]
+
+
+def _write(path: Path, text: str) -> Path:
+    """Atomic: a reader sees the old page or the new one, never half of one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path

@@ -1,0 +1,140 @@
+"""Catalogue: parts are found by file name, by entry point or as ``package.module:Class``; nothing is registered."""
+
+import hashlib
+import importlib
+import inspect
+import pkgutil
+from dataclasses import dataclass, fields
+from importlib.metadata import entry_points
+from types import ModuleType
+from typing import Any, Literal
+
+from ..attacks.attack import Attack
+from ..audit.nearest import nearest
+from ..defenses.defense import Defense
+from .source import ConfigError
+
+Kind = Literal["defense", "attack"]
+_ROOT = __package__.rpartition(".")[0]
+_BASES: dict[Kind, type[Any]] = {"defense": Defense, "attack": Attack}
+_FOLDERS: dict[Kind, tuple[str, ...]] = {
+    "defense": ("defenses",),
+    "attack": ("attacks.gradient", "attacks.labels", "attacks.membership"),
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part with its configuration: ``path`` rebuilds it, ``version`` tells its code apart."""
+
+    path: str
+    instance: Any
+    version: str
+
+
+def names(kind: Kind) -> dict[str, type[Any]]:
+    """Every part of the package and of installed entry points (``fedassay.defenses``, ``fedassay.attacks``) by name."""
+    found = {}
+    for folder in _FOLDERS[kind]:
+        package = importlib.import_module(f"{_ROOT}.{folder}")
+        for entry in pkgutil.iter_modules(package.__path__):
+            if (part := _class_in(importlib.import_module(f"{package.__name__}.{entry.name}"), kind)) is not None:
+                found[entry.name] = part
+    for point in entry_points(group=f"fedassay.{kind}s"):
+        found.setdefault(point.name, _checked(point.load(), point.value, kind))
+    return found
+
+
+def find(kind: Kind, name: str) -> type[Any]:
+    """The class of a part: by the name of its file or entry point, or as ``package.module:Class``.
+
+    Raises:
+        ConfigError: unknown name (nearest known first), module that does not import, class that is none or of another
+        kind.
+    """
+    if ":" in name:
+        return _foreign(kind, name)
+    known = names(kind)
+    if name not in known:
+        raise ConfigError(
+            f"unknown {kind} {name!r}; known: {nearest(name, known)}; or your own as package.module:Class"
+        )
+    return known[name]
+
+
+def build(kind: Kind, name: str, configuration: dict[str, Any], *, where: str = "") -> Part:
+    """A part with its fields set; ConfigError says where, which field, and what fields there are."""
+    part, place = find(kind, name), f"{where}: " if where else ""
+    known = [field.name for field in fields(part)]
+    for key in configuration:
+        if key not in known:
+            raise ConfigError(f"{place}{name} has no field {key!r}; it has: {nearest(key, known)}")
+    try:
+        instance = part(**configuration)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{place}{name}: {error}") from None
+    return Part(path=name, instance=instance, version=version_of(part))
+
+
+def adopt(instance: Any, kind: Kind) -> Part:
+    """A part that the caller built, such as ``MyDefense(clip_norm=1.0)``."""
+    if not isinstance(instance, _BASES[kind]):
+        raise ConfigError(f"a {kind} must be an instance of {_BASES[kind].__name__}, got {type(instance).__name__}")
+    owner = type(instance)
+    ours = {part: name for name, part in names(kind).items()}
+    path = ours.get(owner, f"{owner.__module__}:{owner.__qualname__}")
+    return Part(path=path, instance=instance, version=version_of(owner))
+
+
+def version_of(part: type[Any]) -> str:
+    """The part's version; for a part from outside also a digest of its source, which may change under the same
+    version.
+    """
+    version = str(part.version)
+    if part.__module__.startswith(f"{_ROOT}."):
+        return version
+    try:
+        source = inspect.getsource(inspect.getmodule(part) or part)
+    except (OSError, TypeError):
+        source = ""
+    return f"{version}+{hashlib.sha256(source.encode()).hexdigest()[:8]}"
+
+
+def summary(part: type[Any]) -> str:
+    """First line of what a part says of itself."""
+    module = inspect.getmodule(part)
+    return (inspect.getdoc(module) or inspect.getdoc(part) or "").partition("\n")[0]
+
+
+def _class_in(module: ModuleType, kind: Kind) -> type[Any] | None:
+    """The part that a file defines: its one public class of the kind, or None for a file that holds no part."""
+    base = _BASES[kind]
+    own = [
+        value
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, base)
+        and value.__module__ == module.__name__
+        and name[0] != "_"
+    ]
+    return own[0] if own and own[0] is not base else None
+
+
+def _foreign(kind: Kind, name: str) -> type[Any]:
+    module_name, _, class_name = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # Whatever a user's module raises on import is told to the user, who named it.
+        raise ConfigError(f"{kind} {name!r}: cannot import {module_name}: {type(error).__name__}: {error}") from error
+    if not hasattr(module, class_name):
+        classes = [key for key, value in vars(module).items() if isinstance(value, type)]
+        raise ConfigError(
+            f"{kind} {name!r}: {module_name} has no {class_name!r}; it has: {nearest(class_name, classes)}"
+        )
+    return _checked(getattr(module, class_name), name, kind)
+
+
+def _checked(part: Any, name: str, kind: Kind) -> type[Any]:
+    if not (isinstance(part, type) and issubclass(part, _BASES[kind])):
+        raise ConfigError(f"{kind} {name!r} must be a subclass of fedassay's {_BASES[kind].__name__}, got {part!r}")
+    return part

@@ -1,0 +1,59 @@
+"""Gate: one verdict line and the exit code that always agrees with it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .record import Record
+
+OK, CRASH, USAGE, FAIL, INCONCLUSIVE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 10, 11, 12, 130
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """What a run comes to."""
+
+    verdict_line: str
+    exit_code: int
+
+    def raise_for_status(self) -> None:
+        """Raise RuntimeError with the verdict line unless the run is fine."""
+        if self.exit_code != OK:
+            raise RuntimeError(self.verdict_line)
+
+
+def judge_run(records: Sequence[Record], *, missing: int = 0) -> Gate:
+    """Every audited claim, and every cell: 12 incomplete beats 10 refuted beats 11 underpowered.
+
+    A control that is REFUTED is as it must be; one that is not makes the run incomplete: its audit could not see what
+    it was planted to see. ``missing``: planned cells without a row.
+    """
+    failed = [row for row in records if row.status == "failed"]
+    audits = [row for row in records if row.role == "audit" and row.status == "ok"]
+    honest = [row for row in audits if not row.control]
+    refuted = [row.defense for row in honest if row.verdict == "REFUTED"]
+    weak = [row.defense for row in honest if row.verdict not in ("REFUTED", "NOT_REFUTED")]
+    blind = [row.defense for row in audits if row.control and row.verdict != "REFUTED"]
+    controls = sum(row.control for row in audits)
+    problems = [
+        (INCOMPLETE, missing, f"{missing} cells missing"),
+        (INCOMPLETE, len(failed), f"{len(failed)} cells FAILED ({_names([row.defense for row in failed])})"),
+        (INCOMPLETE, len(blind), f"controls not refuted: {_names(blind)}"),
+        (FAIL, len(refuted), f"claims REFUTED: {_names(refuted)}"),
+        (INCONCLUSIVE, len(weak), f"claims that this run cannot judge: {_names(weak)}"),
+    ]
+    found = [(code, text) for code, count, text in problems if count]
+    for code, word in ((INCOMPLETE, "INCOMPLETE"), (FAIL, "FAIL"), (INCONCLUSIVE, "INCONCLUSIVE")):
+        if any(code == other for other, _ in found):
+            return Gate(verdict_line=f"{word}: {'; '.join(text for _, text in found)}", exit_code=code)
+    kept = sum(row.verdict == "NOT_REFUTED" for row in honest)
+    line = (
+        f"OK: {kept} claims NOT REFUTED, {controls} controls REFUTED as they must be"
+        if audits
+        else "OK: no claim was audited"
+    )
+    return Gate(verdict_line=line, exit_code=OK)
+
+
+def _names(labels: Sequence[str]) -> str:
+    unique = list(dict.fromkeys(labels))
+    return ", ".join(unique[:4]) + (f" and {len(unique) - 4} more" if len(unique) > 4 else "")

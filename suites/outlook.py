@@ -1,0 +1,46 @@
+"""Outlook: what a planned run would do, before it does it."""
+
+from ..audit.clopper_pearson import ceiling
+from .cells import AuditCell, RunPlan
+from .power import designed_tests, detectable_epsilon
+from .replicas import claimed_release
+
+
+def headline(plan: RunPlan) -> str:
+    """One line: how much there is to do."""
+    facts = [trial.cells[0].facts for trial in plan.trials]
+    defenses = len(dict.fromkeys(fact["defense"] for fact in facts))
+    attacks = {cell.facts["attack"] for trial in plan.trials for cell in trial.cells if cell.facts["role"] != "utility"}
+    seeds = len({trial.seed for trial in plan.trials})
+    replicas = 2 * sum(block.replicas for block in plan.blocks)
+    return (
+        f"{defenses} defenses x {len(attacks)} attacks, {seeds} seeds: {len(plan.trials)} federations; "
+        f"{len(plan.audits)} audits on {replicas:,} replicas; {len(plan.cells)} cells"
+    )
+
+
+def outlook(plan: RunPlan) -> list[str]:
+    """The headline, what each federation trains, and for every claim how far its audit could see."""
+    lines = [f"plan   {headline(plan)}"]
+    federations = {trial.cells[0].facts["federation"]: trial for trial in plan.trials}
+    for name, trial in federations.items():
+        spec, count = trial.federation, sum(t.cells[0].facts["federation"] == name for t in plan.trials)
+        lines.append(
+            f"train  {name}: {spec.dataset}, {spec.model}, {spec.clients} clients, "
+            f"{spec.rounds} round{'s' * (spec.rounds > 1)}, {count} federations"
+        )
+    return [*lines, *(_reach(audit) for audit in plan.audits)]
+
+
+def _reach(audit: AuditCell) -> str:
+    """Ceiling and power of one audit, or why it cannot judge."""
+    trials = sum(block.replicas for block in audit.blocks)
+    who = f"audit  {audit.cell.facts['defense']}: {audit.claim.describe()}: {trials} replicas a world"
+    release = claimed_release(audit.blocks[0])
+    if release is None:
+        return f"{who}, no published law: threshold by a split"
+    tests = designed_tests(audit.claim, release, audit.blocks[0].audit, n=trials)
+    found = detectable_epsilon(audit.claim, release, tests, n=trials, alpha=audit.alpha)
+    reach = f"detectable {found:.2f}" if found is not None else "UNDERPOWERED: no missing noise would show"
+    best = ceiling(trials, trials, audit.claim.delta, audit.alpha / len(tests))
+    return f"{who}, ceiling {best:.2f}, {reach} (power .9 at alpha {audit.alpha:.2g})"

@@ -1,0 +1,63 @@
+"""Power of a planned audit: which broken twins it is designed for, and how broken one must be to be refuted."""
+
+from collections.abc import Sequence
+
+from ..audit.claim import Claim
+from ..audit.twins import Release, Twin, TwinTest, design, power
+from ..defenses.accounting import SampledGaussian
+from ..fl.streams import Streams
+from .suite import AuditSpec
+
+_POWER = 0.9
+_SHARES = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05)
+
+
+def designed_tests(claim: Claim, release: Release, audit: AuditSpec, *, n: int) -> tuple[TwinTest, ...]:
+    """The tests that a suite registers: one per share of the noise, one for a canary that was not clipped.
+
+    They know the claim and the numbers of the design, and no score: their stream is nobody else's.
+    """
+    twins = [*(Twin(noise=share) for share in audit.noise_shares), Twin(row=audit.canary_norm)]
+    return tuple(
+        design(
+            release,
+            twin,
+            n=n,
+            delta=claim.delta,
+            curve=claim.curve,
+            epsilon=claim.epsilon,
+            rng=Streams(0).generator("design", replicate=number),
+        )
+        for number, twin in enumerate(twins)
+    )
+
+
+def detectable_epsilon(
+    claim: Claim, release: Release, tests: Sequence[TwinTest], *, n: int, alpha: float
+) -> float | None:
+    """True epsilon of the least-broken twin that these tests refute with power .9 at ``n`` replicas a world; None if
+    none.
+
+    The twins are the claimed mechanism with a share of its noise. The search comes from above, for power need not
+    grow as the noise falls: every test has its blind spots, which the others must cover.
+    """
+    for share in _SHARES:
+        if refutes(Twin(noise=share), claim, release, tests, n=n, alpha=alpha) >= _POWER:
+            twin = SampledGaussian(sigma=release.sigma * share, rate=release.rate, steps=release.rounds * release.steps)
+            return twin.epsilon(claim.delta)
+    return None
+
+
+def refutes(truth: Twin, claim: Claim, release: Release, tests: Sequence[TwinTest], *, n: int, alpha: float) -> float:
+    """Chance that the tests refute the claim when this is the truth."""
+    return power(
+        tests,
+        release,
+        truth,
+        n=n,
+        alpha=alpha,
+        delta=claim.delta,
+        curve=claim.curve,
+        epsilon=claim.epsilon,
+        rng=Streams(0).generator("power"),
+    )

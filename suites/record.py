@@ -1,0 +1,82 @@
+"""Record: one row per measurement, in results.jsonl; every report is built from them (schema result-1)."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA = "result-1"
+Status = Literal["ok", "failed", "unavailable", "skipped"]
+Scope = Literal["run", "round", "client", "record"]
+
+
+class Record(BaseModel):
+    """A measurement, an omission or a failure. Errors and omissions are rows too: ``status`` and ``reason`` say which.
+
+    ``cell_id`` is the hash of everything that determines the value; ``run_id`` that of the whole resolved suite (so
+    two runs of the same suite and seed carry equal rows, apart from the time and memory fields).
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    schema_: Literal["result-1"] = Field(default="result-1", alias="schema")
+    run_id: str
+    cell_id: str
+    suite: str
+    suite_version: str
+    federation: str
+    """Name of the federation in the suite file, such as ``main``."""
+    dataset: str
+    dataset_sha256: str
+    model: str
+    defense: str
+    """Label of the defense in the suite; unique within a run."""
+    defense_version: str
+    variant: str = ""
+    control: bool = False
+    """True for a broken twin: a REFUTED claim is what must come out."""
+    role: Literal["utility", "attack", "null", "audit", "replicas"]
+    attack: str
+    """Attack or estimator; ``training`` for utility rows."""
+    attack_version: str
+    claim_id: str = ""
+    observer: str = ""
+    scope: Scope = "run"
+    round: int | None = None
+    client: int | None = None
+    record: int | None = None
+    seed: int | None = None
+    """None for rows pooled over seeds."""
+    metric: str
+    value: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    ci_level: float | None = None
+    ci_method: str = ""
+    ceiling: float | None = None
+    """What a perfect attack could have shown with these n."""
+    detectable: float | None = None
+    """Smallest true epsilon that this design refutes with power .9 by the route used."""
+    verdict: str = ""
+    """REFUTED, NOT_REFUTED, UNDERPOWERED, OUT_OF_SCOPE, NO_CLAIM or FAILED; empty for rows that judge no claim."""
+    route: str = ""
+    """What decided the verdict: ``curve`` or ``eps_low``."""
+    n: int | None = None
+    unit: str = ""
+    direction: Literal["", "higher_leaks", "lower_leaks", "higher_better"] = ""
+    status: Status = "ok"
+    reason: str = ""
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    peak_mem_mb: float = 0.0
+    artifact: str = ""
+    """Path of a data file below the run's folder, or empty."""
+
+    def to_line(self) -> str:
+        """This row as one line of JSON, newline included. NaN and infinity are refused: cannot measure is not a
+        number.
+        """
+        return self.model_dump_json(by_alias=True) + "\n"
+
+
+TIME_FIELDS = ("wall_s", "cpu_s", "peak_mem_mb")
+"""Fields that may differ between two runs of the same suite and seed."""

@@ -1,0 +1,204 @@
+"""Resolve: a checked suite plus the command's wishes -> parts, plans, calibrated protections and claims."""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ..attacks.attack import Attack
+from ..audit.claim import Claim
+from ..defenses.defense import Defense, Prepared
+from ..fl.algorithm import algorithm_from
+from ..fl.datasets import load_dataset
+from ..fl.partitions import partition_from
+from ..fl.plan import Plan
+from ..fl.protection import Protection
+from ..fl.sampling import sampling_from
+from ..fl.streams import Streams
+from ..fl.task import Task, build_task
+from .catalogue import Part, adopt, build, find
+from .identity import plain
+from .source import ConfigError, Source
+from .suite import DefenseSpec, FederationSpec, PlanChange, SuiteSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class DefenseEntry:
+    """A defense of the suite: its label, the part, what it changes of the plan."""
+
+    label: str
+    part: Part
+    change: PlanChange
+
+    @property
+    def defense(self) -> Defense:
+        """The configured defense."""
+        instance: Defense = self.part.instance
+        return instance
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackEntry:
+    """An attack of the suite: its label, the part, the federation that it looks at."""
+
+    label: str
+    part: Part
+    federation: str
+
+    @property
+    def attack(self) -> Attack:
+        """The configured attack."""
+        instance: Attack = self.part.instance
+        return instance
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedSuite:
+    """Everything that a run needs; data sets are loaded and found whole."""
+
+    spec: SuiteSpec
+    seeds: tuple[int, ...]
+    defenses: tuple[DefenseEntry, ...]
+    attacks: tuple[AttackEntry, ...]
+    digests: dict[str, str]
+
+
+def resolve(spec: SuiteSpec, source: Source, *, seed: int, extra: tuple[str | Defense, ...] = ()) -> ResolvedSuite:
+    """Find and build every part; load every data set once.
+
+    Args:
+        seed: number of a block of ``spec.seeds`` consecutive seeds: two runs of as many seeds with different ``seed``
+            share no stream.
+        extra: defenses to add, by name, as ``package.module:Class``, or built.
+
+    Raises:
+        ConfigError: unknown parts or fields, with file and line.
+        DatasetMissing: a data set that is neither here nor to be had.
+    """
+    if seed < 0:
+        raise ConfigError(f"seed must be >= 0, got {seed}")
+    defenses = [_defense(label, spec, source) for label in spec.defenses]
+    for wish in extra:
+        part = adopt(wish, "defense") if isinstance(wish, Defense) else build("defense", wish, {})
+        defenses.append(DefenseEntry(label=_free_label(part, defenses), part=part, change=PlanChange()))
+    added = {entry.label: _as_written(entry.part) for entry in defenses if entry.label not in spec.defenses}
+    spec = spec.model_copy(update={"defenses": {**spec.defenses, **added}})
+    attacks = tuple(_attack(label, spec, source) for label in spec.attacks)
+    names = sorted({federation.dataset for federation in spec.federations.values()} | _audited(spec))
+    return ResolvedSuite(
+        spec=spec,
+        seeds=tuple(range(seed * spec.seeds, (seed + 1) * spec.seeds)),
+        defenses=tuple(defenses),
+        attacks=attacks,
+        digests={name: load_dataset(name).digest for name in names},
+    )
+
+
+def plan_of(spec: FederationSpec, change: PlanChange, task: Task) -> Plan:
+    """The public plan of a federation, as one defense changes it."""
+    return Plan(
+        sizes=task.sizes,
+        rounds=spec.rounds,
+        cohort=sampling_from(change.cohort or spec.cohort),
+        lot=sampling_from(change.lot or spec.lot),
+        algorithm=algorithm_from(change.algorithm or spec.algorithm),
+        layout=task.network.layout,
+    )
+
+
+@lru_cache(maxsize=4)
+def _task(specification: str, seed: int) -> Task:
+    spec = FederationSpec.model_validate_json(specification)
+    return build_task(
+        load_dataset(spec.dataset),
+        model=spec.model,
+        partition=partition_from(spec.partition),
+        clients=spec.clients,
+        streams=Streams(seed),
+        samples=spec.samples,
+    )
+
+
+def task_of(spec: FederationSpec, seed: int) -> Task:
+    """The data of a federation for one seed, kept for the process's next job."""
+    return _task(spec.model_dump_json(), seed)
+
+
+def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: int) -> Prepared:
+    """Calibrate a defense on a federation's plan, or on that of the federation which this one borrows its calibration
+    from.
+
+    Raises:
+        ConfigError: if the plan breaks an assumption of the defense, or it signs nothing that can be read.
+    """
+    spec = suite.spec.federations[federation]
+    basis = suite.spec.federations[spec.calibrated_on or federation]
+    try:
+        plan = plan_of(basis, entry.change, task_of(basis, seed))
+    except ValueError as error:
+        raise ConfigError(f"federation {spec.calibrated_on or federation} cannot be set up: {error}") from error
+    try:
+        prepared = entry.defense.prepare(plan)
+    except Exception as error:  # Whatever a part raises is told to the user, who named it; nothing has run yet.
+        words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ConfigError(f"defense {entry.label} cannot be prepared for federation {federation}: {words}") from error
+    if not _is_sound(prepared):
+        raise ConfigError(
+            f"defense {entry.label}: prepare(plan) must return Prepared(protection, claims), got {prepared!r}"
+        )
+    return prepared
+
+
+def _is_sound(prepared: object) -> bool:
+    return (
+        isinstance(prepared, Prepared)
+        and isinstance(prepared.protection, Protection)
+        and isinstance(prepared.claims, tuple | list)
+        and all(isinstance(claim, Claim) for claim in prepared.claims)
+    )
+
+
+def _defense(label: str, spec: SuiteSpec, source: Source) -> DefenseEntry:
+    chosen = spec.defenses[label]
+    configuration: dict[str, Any] = dict(chosen.model_extra or {})
+    part = _build("defense", label, chosen.part or label, configuration, source)
+    return DefenseEntry(label=label, part=part, change=chosen.plan or PlanChange())
+
+
+def _attack(label: str, spec: SuiteSpec, source: Source) -> AttackEntry:
+    chosen = spec.attacks[label]
+    configuration: dict[str, Any] = dict(chosen.model_extra or {})
+    part = _build("attack", label, chosen.part or label, configuration, source)
+    return AttackEntry(label=label, part=part, federation=chosen.federation)
+
+
+def _build(kind: Any, label: str, name: str, configuration: dict[str, Any], source: Source) -> Part:
+    table = (f"{kind}s", label)
+    try:
+        find(kind, name)
+    except ConfigError as error:
+        raise ConfigError(f"{source.where((*table, 'part'))}: {error}") from None
+    try:
+        return build(kind, name, configuration)
+    except ConfigError as error:
+        # Parts name the field that is wrong: the line is that of the first key that the error speaks of.
+        words = re.findall(r"\w+", str(error))
+        wrong = min((key for key in configuration if key in words), key=words.index, default="part")
+        raise ConfigError(f"{source.where((*table, wrong))}: {error}") from None
+
+
+def _audited(spec: SuiteSpec) -> set[str]:
+    return {spec.audit.dataset} if spec.audit is not None and spec.audit.dataset is not None else set()
+
+
+def _as_written(part: Part) -> DefenseSpec:
+    """A defense as a suite file would name it, so that a resumed run finds it."""
+    fields = {name: plain(value) for name, value in part.instance.fields().items() if value is not None}
+    return DefenseSpec.model_validate({"part": part.path, **fields})
+
+
+def _free_label(part: Part, taken: list[DefenseEntry]) -> str:
+    """The class's or file's name, as a suite file could write it, numbered where it is taken."""
+    name = re.sub(r"[^A-Za-z0-9_\-]", "_", part.path.rpartition(":")[2].rpartition(".")[2])[:36]
+    labels = {entry.label for entry in taken}
+    return next(label for n in range(1, len(labels) + 2) if (label := name if n == 1 else f"{name}_{n}") not in labels)

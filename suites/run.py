@@ -1,0 +1,192 @@
+"""Run: carry a plan out in processes, append what is finished, judge, close. Interrupt it at any moment and resume."""
+
+import platform
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..defenses.defense import Defense
+from .cells import BlockJob, RunPlan, TrialJob, plan_run
+from .court import hold_court
+from .environment import cores, git, hardware, versions
+from .gate import Gate, judge_run
+from .replicas import run_block
+from .resolve import ResolvedSuite, resolve
+from .source import ConfigError, Source
+from .store import GATE, MANIFEST, Store
+from .suite import SuiteSpec, check_suite
+from .trial import run_trial
+
+
+class Progress(Protocol):
+    """Hears of every finished cell."""
+
+    def start(self, total: int, cached: int) -> None:
+        """``total`` cells, of which ``cached`` were finished before."""
+        ...
+
+    def advance(self, titles: Iterable[str], failed: Iterable[str]) -> None:
+        """These cells are finished; those among them failed."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """A planned run and where it goes."""
+
+    suite: ResolvedSuite
+    plan: RunPlan
+    store: Store
+
+
+def launch(
+    spec: SuiteSpec,
+    source: Source,
+    *,
+    seed: int = 0,
+    extra: tuple[str | Defense, ...] = (),
+    folder: Path | None = None,
+    command: str = "",
+) -> Launch:
+    """Resolve, calibrate, lay out, and write the manifest; nothing has run yet.
+
+    Raises:
+        ConfigError, DatasetMissing: see ``resolve``.
+        FileExistsError: if ``folder`` already holds a run.
+    """
+    suite = resolve(spec, source, seed=seed, extra=extra)
+    plan = plan_run(suite)
+    started = datetime.now(UTC)
+    name = f"{started:%Y-%m-%dT%H-%M-%SZ}_{spec.name}_{secrets.token_hex(2)}"
+    place = folder or Path("runs") / name
+    manifest = _manifest(suite, plan, place.name, seed, command, started)
+    return Launch(
+        suite=suite,
+        plan=plan,
+        store=Store.create(place, manifest, [claim.to_dict() for claim in plan.claims]),
+    )
+
+
+def relaunch(folder: Path) -> Launch:
+    """A run as its manifest describes it, to go on with.
+
+    Raises:
+        ConfigError: if the folder holds no run, a part was a class of a session that is over, or code or data have
+        changed since.
+    """
+    store = Store.open(folder)
+    manifest = store.manifest()
+    if manifest.get("schema") != "manifest-1":
+        raise ConfigError(
+            f"{folder / MANIFEST}: unknown schema {manifest.get('schema')!r}; this version reads manifest-1"
+        )
+    spec = check_suite(manifest["suite"], Source(str(folder / MANIFEST)))
+    suite = resolve(spec, Source(str(folder / MANIFEST)), seed=manifest["seed"])
+    plan = plan_run(suite)
+    if plan.run_id != manifest["run_id"]:
+        raise ConfigError(
+            f"{folder} cannot be resumed: a part's code, a data set or the suite changed since it began "
+            f"(run {manifest['run_id']} would now be {plan.run_id}). "
+            "What it holds can still be reported; start a new run"
+        )
+    return Launch(suite=suite, plan=plan, store=store)
+
+
+def carry_out(begun: Launch, progress: Progress, *, jobs: int | None = None) -> Gate:
+    """Do what is not yet done; returns the verdict of the whole run.
+
+    Raises:
+        OSError: if the disk refuses; KeyboardInterrupt: both leave a run that can be resumed.
+    """
+    plan, store = begun.plan, begun.store
+    recorded = store.collect()
+    progress.start(len(plan.cells), len(recorded))
+    try:
+        for work, failed in _worked(plan, store, frozenset(recorded), jobs or cores()):
+            _append(store, [cell for cell in work.cells if cell.cell_id not in recorded], failed, progress)
+        for audit in plan.audits:
+            if audit.cell.cell_id not in recorded:
+                failed = hold_court(audit, store)
+                _append(store, [audit.cell], failed, progress)
+    finally:
+        progress.close()
+    return close(begun)
+
+
+def close(begun: Launch) -> Gate:
+    """Judge what is recorded and write it down."""
+    store = begun.store
+    records = store.records()
+    planned = {cell.cell_id for cell in begun.plan.cells}
+    gate = judge_run(records, missing=len(planned - {record.cell_id for record in records}))
+    store.write_json(GATE, {"verdict_line": gate.verdict_line, "exit_code": gate.exit_code})
+    manifest = store.manifest() | {"finished": _now(datetime.now(UTC))}
+    store.write_json(MANIFEST, manifest)
+    return gate
+
+
+def work(job: TrialJob | BlockJob, folder: Path, finished: frozenset[str]) -> list[str]:
+    """One job in a process of its own; returns what failed."""
+    store = Store(folder)
+    return run_trial(job, store, finished) if isinstance(job, TrialJob) else run_block(job, store, finished)
+
+
+def _worked(
+    plan: RunPlan, store: Store, finished: frozenset[str], processes: int
+) -> Iterable[tuple[TrialJob | BlockJob, list[str]]]:
+    """Jobs with what failed in them, in the order in which they end."""
+    todo = [job for job in plan.jobs if not finished.issuperset(cell.cell_id for cell in job.cells)]
+    if processes == 1 or len(todo) < 2:
+        for job in todo:
+            yield job, work(job, store.folder, finished)
+        return
+    from joblib import Parallel, delayed  # Lazy: a run in one process needs none of it.
+
+    parallel = Parallel(n_jobs=min(processes, len(todo)), backend="loky", return_as="generator_unordered", batch_size=1)
+    numbered = delayed(_numbered)
+    for index, failed in parallel(numbered(index, job, store.folder, finished) for index, job in enumerate(todo)):
+        yield todo[index], failed
+
+
+def _numbered(index: int, job: TrialJob | BlockJob, folder: Path, finished: frozenset[str]) -> tuple[int, list[str]]:
+    return index, work(job, folder, finished)
+
+
+def _append(store: Store, cells: Iterable[Any], failed: list[str], progress: Progress) -> None:
+    done = list(cells)
+    for cell in done:
+        store.append(cell.cell_id)
+    progress.advance([cell.title for cell in done], failed)
+
+
+def _manifest(
+    suite: ResolvedSuite, plan: RunPlan, name: str, seed: int, command: str, started: datetime
+) -> dict[str, Any]:
+    return {
+        "schema": "manifest-1",
+        "run_id": plan.run_id,
+        "name": name,
+        "suite": suite.spec.model_dump(mode="json", exclude_none=True),
+        "seed": seed,
+        "seeds": list(suite.seeds),
+        "command": command,
+        "started": _now(started),
+        "finished": None,
+        "versions": versions(),
+        "python": platform.python_version(),
+        "git": git(),
+        "hardware": hardware(),
+        "data": suite.digests,
+        "planned_cells": len(plan.cells),
+    }
+
+
+def _now(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,1 @@
+"""Scoring: truth meets an attack's output here and nowhere else."""

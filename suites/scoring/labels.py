@@ -1,0 +1,92 @@
+"""Label scores: how much of the labels behind each upload an attack counted right, and how much of that is chance."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LabelScores:
+    """Scores of n uploads, one entry each; the properties pool them.
+
+    Args:
+        accuracy: (n,), multiset accuracy: labels counted right over the labels that there are (or were named, if more).
+        chance: (n,), what equal counts for all classes would have scored: 1/classes for one sample.
+        total_variation: (n,), distance of the two class distributions, in [0, 1]; 0 is right.
+        exact: (n,), true where every class's count is right. For one-sample uploads: where the label is.
+        sizes: (n,), samples behind each upload.
+    """
+
+    accuracy: FloatArray
+    chance: FloatArray
+    total_variation: FloatArray
+    exact: NDArray[np.bool_]
+    sizes: FloatArray
+
+    @property
+    def exact_rate(self) -> float:
+        """Share of uploads with every count right."""
+        return float(self.exact.mean())
+
+    @property
+    def multiset_accuracy(self) -> float:
+        """Pooled over samples: an upload weighs as many as it holds."""
+        return float(np.average(self.accuracy, weights=self.sizes))
+
+    @property
+    def chance_accuracy(self) -> float:
+        """`multiset_accuracy` of equal counts for all classes."""
+        return float(np.average(self.chance, weights=self.sizes))
+
+    @property
+    def chance_corrected(self) -> float | None:
+        """0 for equal counts, 1 for all right, below 0 for worse than equal counts.
+
+        None where equal counts are the truth: then there is nothing to infer.
+        """
+        if np.isclose(self.chance_accuracy, 1):
+            return None
+        return (self.multiset_accuracy - self.chance_accuracy) / (1 - self.chance_accuracy)
+
+    @property
+    def mean_total_variation(self) -> float:
+        """Mean over uploads."""
+        return float(self.total_variation.mean())
+
+
+def score_labels(counts: ArrayLike, truth: ArrayLike) -> LabelScores:
+    """Score guessed ``counts (n, classes) >= 0`` against the true ones, ``truth (n, classes)``, whole numbers.
+
+    Guessed counts may be fractions. A guess that names more labels than there are is scored against what it named, or
+    else naming many of every class would be perfect. Raises ValueError for unequal shapes, negative numbers, or a row
+    of zeros.
+    """
+    guessed, true = _checked("counts", counts), _checked("truth", truth)
+    if guessed.shape != true.shape:
+        raise ValueError(f"counts and truth must have one shape, got {guessed.shape} and {true.shape}")
+    if not np.array_equal(true, np.rint(true)):
+        raise ValueError("truth must hold whole numbers")
+    named, sizes = guessed.sum(1, keepdims=True), true.sum(1, keepdims=True)
+    equal = sizes / true.shape[1]
+    return LabelScores(
+        accuracy=(np.minimum(guessed, true).sum(1, keepdims=True) / np.maximum(named, sizes))[:, 0],
+        chance=(np.minimum(equal, true).sum(1, keepdims=True) / sizes)[:, 0],
+        total_variation=np.abs(guessed / named - true / sizes).sum(1) / 2,
+        exact=(guessed == true).all(1),
+        sizes=sizes[:, 0],
+    )
+
+
+def _checked(name: str, values: ArrayLike) -> FloatArray:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 2 or array.size == 0:
+        raise ValueError(f"{name} must be (n, classes), got shape {array.shape}")
+    if not (np.isfinite(array).all() and array.min() >= 0):
+        raise ValueError(f"{name} must be finite and >= 0, got {array.min()} to {array.max()}")
+    empty = np.flatnonzero(array.sum(1) == 0)
+    if len(empty):
+        raise ValueError(f"{name} must name a label for each upload, got none for upload {empty.tolist()}")
+    return array

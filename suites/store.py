@@ -1,0 +1,164 @@
+"""Store: a run's folder.
+
+A finished cell is one atomic rename: a run killed at any moment loses nothing and tears nothing.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .record import Record
+from .source import ConfigError
+
+RESULTS, MANIFEST, CLAIMS, GATE = "results.jsonl", "manifest.json", "claims.json", "gate.json"
+_RECORDS = "records.jsonl"
+
+
+class Store:
+    """Writes and reads back the folder of one run. Workers write cells, one process writes the rest."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def create(cls, folder: Path, manifest: Mapping[str, Any], claims: list[dict[str, Any]]) -> "Store":
+        """Start a run: the manifest is written before anything runs. FileExistsError if the folder holds a run."""
+        if (folder / MANIFEST).exists():
+            raise FileExistsError(f"{folder} already holds a run; resume it, or name another folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        store = cls(folder)
+        store.write_json(CLAIMS, {"schema": "claims-1", "claims": claims})
+        (folder / RESULTS).touch()
+        store.write_json(MANIFEST, manifest)
+        return store
+
+    @classmethod
+    def open(cls, folder: Path) -> "Store":
+        """An existing run.
+
+        Raises:
+            ConfigError: if the folder holds none.
+        """
+        if not (folder / MANIFEST).is_file():
+            raise ConfigError(f"{folder} holds no run: there is no {MANIFEST} in it")
+        return cls(folder)
+
+    def manifest(self) -> dict[str, Any]:
+        """What the run set out to do."""
+        try:
+            manifest: dict[str, Any] = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"{self.folder / MANIFEST} is no JSON: {error}") from None
+        return manifest
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write one JSON file whole or not at all."""
+        _write_whole(self.folder / name, json.dumps(content, indent=1, allow_nan=False).encode())
+
+    def cell_folder(self, cell_id: str) -> Path:
+        """Where a cell keeps its files."""
+        return self.folder / "cells" / cell_id
+
+    def save_arrays(self, cell_id: str, name: str, arrays: Mapping[str, np.ndarray]) -> str:
+        """Save arrays (plain numbers, never pickled) beside a cell's records; returns the path below the run's
+        folder.
+        """
+        place = self.cell_folder(cell_id)
+        place.mkdir(parents=True, exist_ok=True)
+        temporary = place / f".{name}.npz"
+        np.savez_compressed(temporary, allow_pickle=False, **arrays)
+        temporary.replace(place / f"{name}.npz")
+        return f"cells/{cell_id}/{name}.npz"
+
+    def save_text(self, cell_id: str, name: str, text: str) -> str:
+        """Save a text file beside a cell's records; returns the path below the run's folder."""
+        place = self.cell_folder(cell_id)
+        place.mkdir(parents=True, exist_ok=True)
+        _write_whole(place / name, text.encode())
+        return f"cells/{cell_id}/{name}"
+
+    def load_arrays(self, path: str) -> dict[str, np.ndarray]:
+        """Arrays that ``save_arrays`` saved."""
+        with np.load(self.folder / path, allow_pickle=False) as stored:
+            return dict(stored)
+
+    def finish(self, cell_id: str, records: Iterable[Record]) -> None:
+        """Finish a cell: its rows appear all at once. What is written here is never computed again."""
+        place = self.cell_folder(cell_id)
+        place.mkdir(parents=True, exist_ok=True)
+        _write_whole(place / _RECORDS, "".join(record.to_line() for record in records).encode())
+
+    def finished(self) -> set[str]:
+        """Cells whose rows are on disk, in results.jsonl or not yet."""
+        return {path.parent.name for path in (self.folder / "cells").glob(f"*/{_RECORDS}")}
+
+    def cell_records(self, cell_id: str) -> list[Record]:
+        """The rows of one finished cell."""
+        text = (self.cell_folder(cell_id) / _RECORDS).read_text(encoding="utf-8")
+        return [Record.model_validate_json(line) for line in text.splitlines()]
+
+    def collect(self) -> set[str]:
+        """Append every finished cell that results.jsonl lacks; a torn tail is cut off first. Returns the cells it now
+        holds.
+        """
+        kept = self._mend()
+        missing = sorted(self.finished() - kept)
+        for cell_id in missing:
+            self.append(cell_id)
+        return kept | set(missing)
+
+    def append(self, cell_id: str) -> None:
+        """Append one finished cell's rows to results.jsonl, in one write, and flush them to the disk."""
+        lines = (self.cell_folder(cell_id) / _RECORDS).read_bytes()
+        with (self.folder / RESULTS).open("ab") as results:
+            results.write(lines)
+            results.flush()
+            os.fsync(results.fileno())
+
+    def records(self) -> list[Record]:
+        """All rows in results.jsonl."""
+        text = (self.folder / RESULTS).read_text(encoding="utf-8")
+        return [Record.model_validate_json(line) for line in text.splitlines()]
+
+    def _mend(self) -> set[str]:
+        """Rewrite results.jsonl if it ends in a torn or incomplete cell; returns the cells that stand in it whole."""
+        path = self.folder / RESULTS
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        counts: dict[str, int] = {}
+        for line in lines:
+            if (cell_id := _cell_of(line)) is not None:
+                counts[cell_id] = counts.get(cell_id, 0) + 1
+        on_disk = self.finished()
+        whole = {
+            cell_id
+            for cell_id, count in counts.items()
+            if cell_id in on_disk and count == len(self.cell_records(cell_id))
+        }
+        kept = b"".join(line for line in lines if _cell_of(line) in whole)
+        if kept != b"".join(lines):
+            _write_whole(path, kept)
+        return whole
+
+
+def _cell_of(line: bytes) -> str | None:
+    """The cell of a line, or None for a torn one."""
+    try:
+        return str(json.loads(line)["cell_id"]) if line.endswith(b"\n") else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

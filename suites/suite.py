@@ -1,0 +1,235 @@
+"""Suite: what a suite file may say, checked before anything runs."""
+
+import math
+from collections.abc import Callable, Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from ..audit.nearest import nearest
+from ..fl.algorithm import algorithm_from
+from ..fl.datasets import KNOWN_DATASETS
+from ..fl.models import KNOWN_MODELS
+from ..fl.partitions import partition_from
+from ..fl.sampling import sampling_from
+from .source import ConfigError, Source, apply_override
+
+Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9_\-]{1,40}$")]
+
+
+def _parsed_by(parser: Callable[[Any], object]) -> AfterValidator:
+    """Keep the value as written, once its parser accepts it."""
+
+    def check(value: Any) -> Any:
+        try:
+            parser(value)
+        except TypeError as error:  # A number or a list where a name or a table should stand.
+            raise ValueError(f"cannot be read, got {value!r} ({error})") from None
+        return value
+
+    return AfterValidator(check)
+
+
+def _one_of(what: str, known: tuple[str, ...]) -> AfterValidator:
+    def check(value: str) -> str:
+        if value not in known:
+            raise ValueError(f"unknown {what} {value!r}; known: {nearest(value, known)}")
+        return value
+
+    return AfterValidator(check)
+
+
+Whole = Annotated[int, Field(strict=True)]
+Sampling = Annotated[Any, _parsed_by(sampling_from)]
+Partition = Annotated[Any, _parsed_by(partition_from)]
+Algorithm = Annotated[dict[str, Any], _parsed_by(algorithm_from)]
+DatasetName = Annotated[str, _one_of("data set", KNOWN_DATASETS)]
+ModelName = Annotated[str, _one_of("model", KNOWN_MODELS)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PlanChange(_Table):
+    """What one defense changes of a federation's public plan, such as Poisson cohorts that its theorem assumes."""
+
+    cohort: Sampling | None = None
+    lot: Sampling | None = None
+    algorithm: Algorithm | None = None
+
+
+class FederationSpec(_Table):
+    """A federation: data, model, who holds what, how it trains."""
+
+    dataset: DatasetName = "digits"
+    model: ModelName = "lenet"
+    partition: Partition = "iid"
+    clients: Whole = Field(ge=1)
+    samples: Whole | None = Field(default=None, ge=1)
+    rounds: Whole = Field(ge=1)
+    cohort: Sampling = "full"
+    lot: Sampling = "full"
+    algorithm: Algorithm
+    calibrated_on: str | None = None
+    """The federation whose plan the defenses were calibrated on; this one then only shows what one upload of it
+    leaks.
+    """
+
+
+class DefenseSpec(BaseModel):
+    """A defense: which part (by default the label), what it changes of the plan; all other keys are the part's
+    fields.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    part: str | None = None
+    plan: PlanChange | None = None
+
+
+class AttackSpec(BaseModel):
+    """An attack: which part (by default the label), on which federation; all other keys are the part's fields."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    part: str | None = None
+    federation: str = "main"
+
+
+class AuditSpec(_Table):
+    """One pooled audit per claim, by canaries planted in independent replicas of a small federation under the same
+    plan.
+    """
+
+    federation: str = "main"
+    dataset: DatasetName | None = None
+    """A claim holds for every data set and model: the replicas may use small ones; by default the federation's."""
+    model: ModelName = "logistic"
+    clients: Whole = Field(default=2, ge=1)
+    samples_per_client: Whole = Field(default=32, ge=1)
+    replicas: Whole = Field(default=1000, ge=2)
+    """Replicas a world, spread over the seeds."""
+    batch: Whole = Field(default=250, ge=1)
+    noise_shares: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field(default=(0.8, 0.5, 0.1), min_length=1)
+    """Broken twins that the audit is designed for: each share of the claimed noise gets a test of its own, and so does
+    a canary that is not clipped. They share alpha; thresholds are fixed by simulation before any score is seen."""
+    canary_norm: float = Field(default=10.0, gt=0)
+    """Raw norm of the canary in clip norms; a canary of norm 1 could never show a missing clip."""
+
+
+class SuiteSpec(_Table):
+    """A whole suite file."""
+
+    name: Label
+    version: str = "1"
+    description: str = ""
+    alpha: float = Field(default=0.01, gt=0, lt=1)
+    """Chance that any honest claim of the run is refuted; shared equally by its claims."""
+    seeds: Whole = Field(default=3, ge=1)
+    federations: dict[Label, FederationSpec] = Field(min_length=1)
+    defenses: dict[Label, DefenseSpec] = Field(min_length=1)
+    attacks: dict[Label, AttackSpec] = Field(default_factory=dict)
+    audit: AuditSpec | None = None
+
+    @model_validator(mode="after")
+    def _references(self) -> "SuiteSpec":
+        asked = {f"attacks.{label}.federation": attack.federation for label, attack in self.attacks.items()}
+        # Whoever calibrates or is audited stands on its own plan: a borrowed one signs nothing.
+        whole = {
+            f"federations.{label}.calibrated_on": spec.calibrated_on
+            for label, spec in self.federations.items()
+            if spec.calibrated_on is not None
+        }
+        if self.audit is not None:
+            whole["audit.federation"] = self.audit.federation
+        for place, name in {**asked, **whole}.items():
+            if name not in self.federations:
+                raise _misplaced(place, f"no federation {name!r}; known: {nearest(name, self.federations)}")
+            if place in whole and self.federations[name].calibrated_on is not None:
+                raise _misplaced(place, f"federation {name!r} borrows its calibration: name one that has its own")
+        return self
+
+
+def _misplaced(place: str, text: str) -> PydanticCustomError:
+    """An error of the whole suite that knows its dotted place."""
+    return PydanticCustomError("misplaced", "{text}", {"text": text, "place": place})
+
+
+def bundled_suites() -> dict[str, str]:
+    """Names of the suites that come with the package, with their texts."""
+    folder = resources.files(__package__)
+    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".toml")), key=lambda entry: entry.name)
+    return {entry.name.removesuffix(".toml"): entry.read_text(encoding="utf-8") for entry in files}
+
+
+def load_suite(name: str, *, overrides: tuple[str, ...] = ()) -> tuple[SuiteSpec, Source]:
+    """A bundled suite by name, or a suite file by path, with ``key=value`` overrides.
+
+    Raises:
+        ConfigError: no such suite, not TOML, unknown keys, bad values; the message gives file, line and the nearest
+        known name.
+    """
+    bundled, path = bundled_suites(), Path(name)
+    if name in bundled:
+        source = Source(f"{name}.toml", bundled[name])
+    elif path.is_file():
+        try:
+            source = Source(str(path), path.read_text(encoding="utf-8-sig"))
+        except UnicodeDecodeError:
+            raise ConfigError(f"{name}: not a TOML file: it is not UTF-8 text") from None
+    else:
+        raise ConfigError(f"no suite {name!r}: it is neither a file nor a bundled suite ({nearest(name, bundled)})")
+    tree = source.parse()
+    keys = tuple(apply_override(tree, assignment) for assignment in overrides)
+    source = Source(source.name, source.text, keys)
+    return check_suite(tree, source), source
+
+
+def check_suite(tree: dict[str, Any], source: Source) -> SuiteSpec:
+    """A parsed suite as a checked one; ConfigError as in ``load_suite``."""
+    endless = next(_endless(tree, ()), None)
+    if endless is not None:
+        raise ConfigError(f"{source.where(endless)}: {'.'.join(endless)} must be finite")
+    try:
+        return SuiteSpec.model_validate(tree)
+    except ValidationError as error:
+        lines = [_explain(dict(item), source) for item in error.errors()]
+        raise ConfigError("\n".join(dict.fromkeys(lines))) from None
+
+
+def _endless(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Places of numbers that no manifest can hold: TOML knows nan and inf, JSON does not."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _endless(item, (*path, str(key)))
+    elif isinstance(value, list):
+        for item in value:
+            yield from _endless(item, path)
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield path
+
+
+def _explain(item: dict[str, Any], source: Source) -> str:
+    path = tuple(str(part) for part in item["loc"] if part != "[key]")
+    if item["type"] == "misplaced":
+        path = tuple(item["ctx"]["place"].split("."))
+    place = source.where(path)
+    name = ".".join(path)
+    if item["type"] == "extra_forbidden":
+        return f"{place}: unknown key {name!r}; known here: {nearest(path[-1], _fields_at(path[:-1]))}"
+    if item["type"] == "missing":
+        return f"{place}: {name} is missing"
+    return f"{place}: {name}: {item['msg'].removeprefix('Value error, ')}".replace(": : ", ": ")
+
+
+def _fields_at(path: tuple[str, ...]) -> list[str]:
+    tables: dict[str, type[BaseModel]] = {
+        "federations": FederationSpec,
+        "defenses": PlanChange,
+        "attacks": AttackSpec,
+        "audit": AuditSpec,
+    }
+    table = tables.get(path[0], SuiteSpec) if path else SuiteSpec
+    return list(table.model_fields)

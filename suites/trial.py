@@ -1,0 +1,198 @@
+"""Trial: trains one federation and lets every attack of the suite look at it. Failures become rows."""
+
+import resource
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..attacks.attack import Knowledge, Level
+from ..attacks.membership.likelihood_ratio import Undefined
+from ..audit.evidence import CandidateScores, LabelCounts, Reconstructions
+from ..fl.engine import run_federation
+from ..fl.plan import Plan
+from ..fl.probe import CandidateProbe
+from ..fl.recorder import AccuracyRecorder, LotRecorder, ViewRecorder
+from ..fl.streams import Streams
+from ..fl.task import Task
+from ..fl.view import View
+from .cells import AttackCell, Cell, TrialJob
+from .record import Record
+from .resolve import plan_of, task_of
+from .scoring.membership import score_membership
+from .scoring.single_sample import score_labels_of, score_reconstructions
+from .store import Store
+from .worst_case import known_rest
+
+
+@dataclass(kw_only=True)
+class Clock:
+    """Time and memory of one cell."""
+
+    wall: float = field(default_factory=time.perf_counter)
+    cpu: float = field(default_factory=time.process_time)
+
+    def fields(self) -> dict[str, float]:
+        """The time fields of a record."""
+        return {
+            "wall_s": round(time.perf_counter() - self.wall, 4),
+            "cpu_s": round(time.process_time() - self.cpu, 4),
+            "peak_mem_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        }
+
+
+@dataclass(kw_only=True)
+class TrainedTrial:
+    """One trained federation and what was recorded of it."""
+
+    task: Task
+    plan: Plan
+    streams: Streams
+    final: Tensor
+    views: dict[str, View]
+    probes: dict[str, CandidateProbe | None]
+    lots: LotRecorder
+    accuracy: AccuracyRecorder
+
+
+def run_trial(job: TrialJob, store: Store, finished: frozenset[str]) -> list[str]:
+    """Train, attack, score; write every cell that is not finished. Returns the titles of the failed ones with their
+    reasons.
+
+    Raises:
+        OSError: if the disk refuses; every cell written before stays.
+    """
+    wanted = [cell for cell in job.cells if cell.cell_id not in finished]
+    if not wanted:
+        return []
+    torch.set_num_threads(1)
+    clock = Clock()
+    trained: TrainedTrial | None = None
+    with failures_as_rows(wanted, store, clock) as failed:
+        trained = _train(job)
+    if trained is None:
+        return failed
+    for cell, work in _cells(job, trained, store):
+        if cell in wanted:
+            clock = clock if cell is wanted[0] else Clock()  # The first cell bears the training.
+            with failures_as_rows([cell], store, clock) as more:
+                records = work()
+                times = clock.fields()
+                store.finish(cell.cell_id, [record.model_copy(update=times) for record in records])
+            failed += more
+    return failed
+
+
+@contextmanager
+def failures_as_rows(cells: list[Cell], store: Store, clock: Clock) -> Iterator[list[str]]:
+    """An error inside becomes one row per cell, with its reason, and a log; a refusing disk is passed on."""
+    failed: list[str] = []
+    try:
+        yield failed
+    except OSError:
+        raise
+    except Undefined as omission:
+        for cell in cells:
+            store.finish(cell.cell_id, [cell.record(metric="none", status="skipped", reason=str(omission))])
+    except Exception as error:  # The one boundary where any part's error, a user's own included, becomes a row.
+        reason = f"{type(error).__name__}: {error}".strip()[:500]
+        for cell in cells:
+            store.save_text(cell.cell_id, "log.txt", traceback.format_exc())
+            row = cell.record(metric="none", status="failed", verdict="", reason=reason, **clock.fields())
+            store.finish(cell.cell_id, [row])
+            failed.append(f"{cell.title}: {reason}")
+
+
+def _train(job: TrialJob) -> TrainedTrial:
+    task, streams = task_of(job.federation, job.seed), Streams(job.seed)
+    plan = plan_of(job.federation, job.change, task)
+    # One stream for all attacks: those that ask about as many candidates ask about the same ones.
+    probes = {item.entry.label: item.entry.attack.plant(task, streams.generator("candidates")) for item in job.attacks}
+    observers = {str(item.entry.attack.observer): item.entry.attack.observer for item in job.attacks}
+    recorders = {name: ViewRecorder(observer=observer) for name, observer in observers.items()}
+    lots = LotRecorder(client=_audited_client(probes))
+    accuracy = AccuracyRecorder(task=task, every=max(1, plan.rounds // 20))
+    final = run_federation(task, plan, job.protection, streams, recorders=[*recorders.values(), lots, accuracy])
+    if not bool(torch.isfinite(final).all()):
+        raise FloatingPointError("training diverged: the final model holds NaN or infinity")
+    views = {name: recorder.view(plan, final) for name, recorder in recorders.items()}
+    return TrainedTrial(
+        task=task,
+        plan=plan,
+        streams=streams,
+        final=final,
+        views=views,
+        probes=probes,
+        lots=lots,
+        accuracy=accuracy,
+    )
+
+
+def _cells(job: TrialJob, trained: TrainedTrial, store: Store) -> list[tuple[Cell, Callable[[], list[Record]]]]:
+    """Each cell of the trial with the work that gives its rows."""
+    works: list[tuple[Cell, Callable[[], list[Record]]]] = []
+    if job.training is not None:
+        works.append((job.training, partial(_utility, job.training, trained, store)))
+    return [*works, *((item.cell, partial(_attack, item, job, trained, store)) for item in job.attacks)]
+
+
+def _utility(cell: Cell, trained: TrainedTrial, store: Store) -> list[Record]:
+    lines = ["round,accuracy", *(f"{number},{value!r}" for number, value in trained.accuracy.curve)]
+    artifact = store.save_text(cell.cell_id, "rounds.csv", "\n".join(lines) + "\n")
+    return [
+        cell.record(
+            metric="accuracy",
+            value=trained.task.accuracy(trained.final[0]),
+            n=len(trained.task.test_labels),
+            unit="share of test images",
+            direction="higher_better",
+            artifact=artifact,
+        )
+    ]
+
+
+def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store) -> list[Record]:
+    attack, label = item.entry.attack, item.entry.label
+    view, probe = trained.views[str(attack.observer)], trained.probes[label]
+    rest = None if probe is None else known_rest(trained.task, trained.plan, job.protection, trained.lots, view, probe)
+    knowledge = Knowledge(
+        level=attack.level,
+        network=trained.task.network,
+        plan=trained.plan,
+        law=lambda observer, client: job.protection.law(observer, trained.plan, client),
+        public_images=trained.task.test_images,
+        public_labels=trained.task.test_labels,
+        candidates=None if probe is None else probe.shown,
+        rest=rest if attack.level is Level.WORST_CASE else None,
+    )
+    evidence = attack.run(view, knowledge, trained.streams.generator(f"attack {label}"))
+    return score(item.cell, evidence, trained.task, probe, store)
+
+
+def score(cell: Cell, evidence: object, task: Task, probe: CandidateProbe | None, store: Store) -> list[Record]:
+    """Truth meets evidence: the rows of one attack."""
+    if isinstance(evidence, CandidateScores):
+        if probe is None:
+            raise TypeError("the attack brought candidate scores but planted no candidates")
+        return score_membership(cell, evidence, probe.member, store)
+    if isinstance(evidence, Reconstructions):
+        return score_reconstructions(cell, evidence, task, store)
+    if isinstance(evidence, LabelCounts):
+        return score_labels_of(cell, evidence, task)
+    raise TypeError(
+        f"an attack must bring CandidateScores, Reconstructions or LabelCounts, got {type(evidence).__name__}"
+    )
+
+
+def _audited_client(probes: dict[str, Any]) -> int:
+    """The client whose lots a worst-case adversary is given: the one that candidates are asked about."""
+    clients = {probe.shown.client for probe in probes.values() if probe is not None}
+    if len(clients) > 1:
+        raise ValueError(f"attacks of one suite must ask about one client, got {sorted(clients)}")
+    return clients.pop() if clients else 0

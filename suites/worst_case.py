@@ -1,0 +1,45 @@
+"""Worst case: what differential privacy assumes that the adversary knows, namely everything but the one bit."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..audit.observer import UPLOADS
+from ..fl.plan import Plan
+from ..fl.probe import CandidateProbe
+from ..fl.protection import Protection
+from ..fl.recorder import LotRecorder
+from ..fl.task import Task
+from ..fl.view import View
+
+
+def known_rest(
+    task: Task, plan: Plan, protection: Protection, lots: LotRecorder, view: View, probe: CandidateProbe
+) -> Callable[[int, Tensor], Tensor] | None:
+    """(round, the candidates' contributions ``(n, d)``) -> what all other samples of the client put into its upload,
+    ``(n, d)``.
+
+    None where nobody can know it: no noise law for the uploads, or several local steps (the models between them are
+    hidden).
+    """
+    client = probe.shown.client
+    law = protection.law(UPLOADS, plan, client)
+    if law is None or plan.algorithm.local_steps != 1 or view.observer.rank < UPLOADS.rank:
+        return None
+    part = task.parts[client]
+
+    def rest(number: int, contributions: Tensor) -> Tensor:
+        broadcast = view.rounds[number].broadcast
+        if broadcast is None or not lots.lots[number]:
+            return torch.zeros_like(contributions)
+        mask = lots.lots[number][0][0]
+        drawn = part[mask]
+        rows = task.network.sample_gradients(
+            broadcast, task.images[drawn].unsqueeze(0), task.labels[drawn].unsqueeze(0)
+        )
+        total = law.contribution(rows[0]).sum(0)
+        inside = torch.tensor([bool(sample >= 0 and mask[sample]) for sample in probe.sample.tolist()])
+        return total - contributions * inside.unsqueeze(-1)
+
+    return rest

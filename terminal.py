@@ -1,0 +1,63 @@
+"""Progress of a run: a bar with the time left on a terminal, one line a cell elsewhere."""
+
+import sys
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+from .suites.run import Progress
+
+
+class Bar:
+    """On a terminal."""
+
+    def __init__(self) -> None:
+        self._bar = RichProgress(
+            TextColumn("run   "),
+            BarColumn(bar_width=32),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("cached {task.fields[cached]}  failed {task.fields[failed]}"),
+            console=Console(stderr=True),
+        )
+        self._failed = 0
+
+    def start(self, total: int, cached: int) -> None:
+        self._task = self._bar.add_task("run", total=total, completed=cached, cached=cached, failed=0)
+        self._bar.start()
+
+    def advance(self, titles: Iterable[str], failed: Iterable[str]) -> None:
+        for reason in failed:
+            self._failed += 1
+            self._bar.console.print(f"FAILED {reason}", markup=False, highlight=False)
+        self._bar.update(self._task, advance=len(list(titles)), failed=self._failed)
+
+    def close(self) -> None:
+        self._bar.stop()
+
+
+class Lines:
+    """In a log: one line a cell."""
+
+    def start(self, total: int, cached: int) -> None:
+        self._total, self._done = total, cached
+        print(f"run    {total} cells, cached {cached}", flush=True)
+
+    def advance(self, titles: Iterable[str], failed: Iterable[str]) -> None:
+        for title in titles:
+            self._done += 1
+            print(f"run    {self._done}/{self._total} {title}", flush=True)
+        for reason in failed:
+            print(f"FAILED {reason}", flush=True)
+
+    def close(self) -> None:
+        return
+
+
+def progress() -> Progress:
+    """What fits where the output goes."""
+    return Bar() if sys.stderr.isatty() else Lines()

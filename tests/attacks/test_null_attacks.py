@@ -1,0 +1,100 @@
+"""Null attacks of gradients and labels: they say what anybody could say without looking."""
+
+import numpy as np
+import pytest
+import torch
+from fedassay.attacks.attack import Attack, Knowledge, Level
+from fedassay.attacks.gradient.mean_image import MeanImage
+from fedassay.attacks.gradient.random_image import RandomImage
+from fedassay.attacks.labels.random_labels import RandomLabels
+from fedassay.audit.evidence import LabelCounts, Reconstructions
+from fedassay.audit.observer import UPLOADS
+from fedassay.fl.algorithm import FedSGD
+from fedassay.fl.message import Message
+from fedassay.fl.network import Network
+from fedassay.fl.plan import Plan
+from fedassay.fl.sampling import Full
+from fedassay.fl.view import RoundView, View
+
+NETWORK = Network(model="logistic", shape=(1, 3, 3), classes=4)
+RNG = np.random.default_rng(5)
+PUBLIC = torch.from_numpy(RNG.random((30, 1, 3, 3), dtype=np.float32))
+NULLS = [MeanImage(), RandomImage(), RandomLabels()]
+
+
+def seen(values: torch.Tensor) -> tuple[View, Knowledge]:
+    clients = len(values)
+    plan = Plan(
+        sizes=(1,) * clients,
+        rounds=1,
+        cohort=Full(),
+        lot=Full(),
+        algorithm=FedSGD(learning_rate=0.1),
+        layout=NETWORK.layout,
+    )
+    reports = Message(values=values[None], present=torch.ones(1, clients).bool(), senders=tuple(range(clients)))
+    model = torch.zeros(1, NETWORK.layout.dim)
+    view = View(
+        observer=UPLOADS,
+        plan=plan,
+        rounds=(RoundView(round=0, broadcast=model, reports=reports),),
+        final_model=model,
+    )
+    knowledge = Knowledge(
+        level=Level.REALISTIC,
+        network=NETWORK,
+        plan=plan,
+        law=lambda observer, client: None,
+        public_images=PUBLIC,
+        public_labels=torch.arange(30) % 4,
+    )
+    return view, knowledge
+
+
+def said(null: Attack, values: torch.Tensor, seed: int = 0) -> list[np.ndarray]:
+    evidence = null.run(*seen(values), np.random.default_rng(seed))
+    if isinstance(evidence, LabelCounts):
+        return [evidence.counts]
+    assert isinstance(evidence, Reconstructions)
+    return [evidence.images, np.zeros(0) if evidence.labels is None else evidence.labels]
+
+
+@pytest.mark.parametrize("null", NULLS, ids=lambda null: type(null).__name__)
+def test_what_clients_upload_changes_nothing(null: Attack) -> None:
+    assert null.null
+    values = torch.from_numpy(RNG.normal(size=(6, NETWORK.layout.dim))).float()
+    for ours, other in zip(said(null, values), said(null, torch.zeros_like(values)), strict=True):
+        np.testing.assert_array_equal(ours, other)
+
+
+@pytest.mark.parametrize("null", NULLS, ids=lambda null: type(null).__name__)
+def test_each_upload_gets_an_answer(null: Attack) -> None:
+    assert len(said(null, torch.ones(9, NETWORK.layout.dim))[0]) == 9
+
+
+@pytest.mark.parametrize("null", [RandomImage(), RandomLabels()], ids=lambda null: type(null).__name__)
+def test_the_generator_alone_decides(null: Attack) -> None:
+    values = torch.ones(20, NETWORK.layout.dim)
+    np.testing.assert_array_equal(said(null, values, seed=1)[0], said(null, values, seed=1)[0])
+    assert not np.array_equal(said(null, values, seed=1)[0], said(null, values, seed=2)[0])
+
+
+def test_the_mean_image_is_the_mean_of_the_public_images() -> None:
+    images = said(MeanImage(), torch.ones(2, NETWORK.layout.dim))[0]
+    np.testing.assert_allclose(images[0], PUBLIC.numpy().mean(0), atol=1e-6)
+    np.testing.assert_array_equal(images[0], images[1])
+
+
+def test_a_random_image_is_a_public_one_with_its_own_label() -> None:
+    images, labels = said(RandomImage(), torch.ones(25, NETWORK.layout.dim))
+    for image, label in zip(images, labels, strict=True):
+        equal = (PUBLIC.numpy() == image.astype(np.float32)).all((1, 2, 3))
+        assert equal.sum() == 1
+        assert equal.argmax() % 4 == label
+
+
+def test_random_labels_are_uniform() -> None:
+    """4,000 draws over 4 classes: each count within 5 standard deviations (137) of 1,000."""
+    counts = said(RandomLabels(), torch.ones(4000, NETWORK.layout.dim))[0]
+    assert (counts.sum(1) == 1).all()
+    assert (np.abs(counts.sum(0) - 1000) < 137).all()

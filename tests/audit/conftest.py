@@ -1,0 +1,92 @@
+"""Builders with plain defaults: a test names only what it is about."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fedassay.audit.claim import Adjacency, Claim, Unit
+from fedassay.audit.evidence import Design, MembershipScores, Setting
+from fedassay.audit.measurement import INDEPENDENT_TRIALS, Measurement
+from fedassay.audit.observer import GLOBAL_MODELS
+from scipy.stats import binom
+
+
+@pytest.fixture(scope="session")
+def setting_of() -> Callable[..., Setting]:
+    def build(**changes: Any) -> Setting:
+        fields: dict[str, Any] = {
+            "unit": Unit.CLIENT,
+            "adjacency": Adjacency.ADD_REMOVE,
+            "observer": GLOBAL_MODELS,
+            "rounds": 20,
+            "design": Design.INDEPENDENT,
+        }
+        return Setting(**(fields | changes))
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def scores_of(setting_of: Callable[..., Setting]) -> Callable[..., MembershipScores]:
+    def build(member: Any, nonmember: Any, **changes: Any) -> MembershipScores:
+        return MembershipScores(member, nonmember, setting_of(**changes))
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def claim_of() -> Callable[..., Claim]:
+    def build(**changes: Any) -> Claim:
+        fields: dict[str, Any] = {
+            "epsilon": 4.0,
+            "delta": 1e-5,
+            "unit": Unit.CLIENT,
+            "adjacency": Adjacency.ADD_REMOVE,
+            "observer": GLOBAL_MODELS,
+            "rounds": 20,
+            "dp_model": "central",
+            "mechanism": "gaussian",
+            "parameters": {"noise_multiplier": 1.08, "clip_norm": 1.0},
+            "accountant": "dp-accounting 0.6.0",
+            "sampling": "all clients in all rounds",
+            "trust": "server adds the noise",
+            "source": "Dong, Roth, Su 2022, corollary 1",
+        }
+        return Claim(**(fields | changes))
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def measurement_of(setting_of: Callable[..., Setting]) -> Callable[..., Measurement]:
+    def build(**changes: Any) -> Measurement:
+        fields: dict[str, Any] = {
+            "estimator": "clopper_pearson",
+            "assumption": INDEPENDENT_TRIALS,
+            "alpha": 0.05,
+            "n0": 1000,
+            "n1": 1000,
+            "delta": 1e-5,
+            "threshold_policy": "fixed",
+            "threshold": 0.5,
+            "false_positives": 12,
+            "false_negatives": 24,
+            "fpr_high": 0.0209,
+            "fnr_high": 0.0355,
+            "epsilon_low": 3.8289,
+            "estimate": 4.4,
+            "ceiling": 5.6006,
+            "detectable": 15.82,
+            "witness": "",
+            "setting": setting_of(),
+            "below_curve": None,
+        }
+        return Measurement(**(fields | changes))
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def most_false_alarms() -> Callable[[int, float], int]:
+    """The 99.9 % limit on refutations among so many repeats, were each falsely refuted with chance alpha."""
+    return lambda repeats, alpha: int(binom.ppf(0.999, repeats, alpha))

@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+from fedassay.audit.evidence import CandidateScores, Design, Guesses, LabelCounts, MembershipScores, Reconstructions
+
+
+def test_candidates_split_by_the_truth(setting_of):
+    scores = CandidateScores(np.array([3.0, 1.0, 2.0]), setting_of()).against(np.array([True, False, True]))
+    np.testing.assert_array_equal(scores.member, [3.0, 2.0])
+    np.testing.assert_array_equal(scores.nonmember, [1.0])
+    assert scores.setting == setting_of()
+
+
+def test_evidence_is_a_copy_that_cannot_be_changed(setting_of):
+    given = np.array([1.0, 2.0], dtype=np.float32)
+    scores = MembershipScores(given, [0.0], setting_of())
+    given[0] = 9
+    assert scores.member[0] == 1
+    assert scores.member.dtype == np.float64
+    with pytest.raises(ValueError, match="read-only"):
+        scores.member[0] = 9
+
+
+@pytest.mark.parametrize(
+    ("member", "says"),
+    [
+        ([np.nan, 1.0], "member must be finite, got 1 of 2"),
+        ([np.inf], "member must be finite, got 1 of 1"),
+        ([], r"member must not be empty, got shape \(0,\)"),
+        ([[1.0]], r"member must have 1 dimension\(s\), got shape \(1, 1\)"),
+        (1.0, r"member must have 1 dimension\(s\), got shape \(\)"),
+    ],
+)
+def test_scores_that_cannot_be_counted_are_refused(setting_of, member, says):
+    with pytest.raises(ValueError, match=says):
+        MembershipScores(member, [0.0], setting_of())
+
+
+def test_a_truth_that_does_not_fit_is_refused(setting_of):
+    candidates = CandidateScores([1.0, 2.0], setting_of())
+    with pytest.raises(ValueError, match=r"member must be .* booleans, got .* of int64"):
+        candidates.against(np.array([0, 1]))
+    with pytest.raises(ValueError, match=r"member must be .* booleans"):
+        candidates.against(np.array([True]))
+    with pytest.raises(ValueError, match="nonmember must not be empty"):
+        candidates.against(np.array([True, True]))
+
+
+@pytest.mark.parametrize("counts", [(3, 2, 10), (-1, 2, 10), (1, 11, 10), (0, 0, 0)])
+def test_guesses_that_do_not_add_up_are_refused(setting_of, counts):
+    with pytest.raises(ValueError, match="0 <= right <= made <= canaries"):
+        Guesses(*counts, setting_of(design=Design.ONE_RUN))
+
+
+def test_images_lie_between_zero_and_one(setting_of):
+    kept = Reconstructions(np.ones((2, 3, 4, 4)), np.array([1, 2]), setting_of())
+    assert kept.labels.dtype == np.int64
+    for images in (np.full((1, 1, 2, 2), 1.1), np.full((1, 1, 2, 2), -0.1)):
+        with pytest.raises(ValueError, match=r"images must lie in \[0, 1\]"):
+            Reconstructions(images, None, setting_of())
+    with pytest.raises(ValueError, match="images must have 4"):
+        Reconstructions(np.ones((3, 4, 4)), None, setting_of())
+    with pytest.raises(ValueError, match=r"labels must be \(2,\) whole numbers"):
+        Reconstructions(np.ones((2, 3, 4, 4)), np.array([1.0, 2.0]), setting_of())
+
+
+def test_label_counts_are_not_negative(setting_of):
+    assert LabelCounts([[1, 0, 2.5]], setting_of()).counts.shape == (1, 3)
+    with pytest.raises(ValueError, match="counts must be >= 0, got -1"):
+        LabelCounts([[1, -1]], setting_of())
+    with pytest.raises(ValueError, match="counts must have 2"):
+        LabelCounts([1, 1], setting_of())
+
+
+def test_a_setting_takes_names_and_refuses_unknown_ones(setting_of):
+    assert setting_of(unit="client", adjacency="add_remove", design="independent") == setting_of()
+    assert setting_of().to_dict() == {
+        "unit": "client",
+        "adjacency": "add_remove",
+        "observer": "global_models",
+        "rounds": 20,
+        "design": "independent",
+    }
+    with pytest.raises(ValueError, match=r"design must be independent, .*, got 'independant'"):
+        setting_of(design="independant")
+    with pytest.raises(ValueError, match="rounds must be a whole number >= 1, got 0"):
+        setting_of(rounds=0)

@@ -1,0 +1,183 @@
+import json
+
+import numpy as np
+import pytest
+from fedassay.audit.clopper_pearson import ceiling, clopper_pearson
+from fedassay.audit.curve import GaussianCurve, ProfileCurve
+from fedassay.audit.finding import Finding, Verdict, failed, judge
+from fedassay.audit.gaussian_dp import gaussian_dp, mu_from_epsilon
+from fedassay.audit.measurement import GAUSSIAN_MECHANISM
+from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS, Observer
+from fedassay.audit.threshold import Bonferroni, Fixed
+
+MU = mu_from_epsilon(4, 1e-5)
+
+
+def test_a_bound_above_the_claim_refutes_it(claim_of, measurement_of):
+    finding = judge(claim_of(epsilon=3.0), measurement_of(epsilon_low=3.1))
+    assert (finding.verdict, finding.route) == (Verdict.REFUTED, "eps_low")
+    assert "eps >= 3.1 > 3, assuming independent trials" in finding.reason
+
+
+def test_a_bound_at_the_claim_does_not_refute_it(claim_of, measurement_of):
+    finding = judge(claim_of(epsilon=3.0), measurement_of(epsilon_low=3.0))
+    assert (finding.verdict, finding.route) == (Verdict.NOT_REFUTED, "")
+
+
+def test_a_point_under_the_signed_curve_refutes_it(claim_of, measurement_of):
+    finding = judge(claim_of(curve=GaussianCurve(MU)), measurement_of(below_curve=True, epsilon_low=2.2))
+    assert (finding.verdict, finding.route) == (Verdict.REFUTED, "curve")
+    assert "FPR <= .021, FNR <= .036" in finding.reason
+
+
+def test_a_ceiling_that_does_not_exceed_the_claim_is_underpowered(claim_of, measurement_of):
+    for limit, verdict in ((3.9, Verdict.UNDERPOWERED), (4.0, Verdict.UNDERPOWERED), (4.1, Verdict.NOT_REFUTED)):
+        assert judge(claim_of(), measurement_of(epsilon_low=0.0, ceiling=limit)).verdict is verdict
+
+
+def test_with_a_curve_only_trials_that_could_not_fall_under_it_are_underpowered(claim_of, scores_of):
+    # At n = 100 the ceiling of 3.28 lies below the claim of 4, but the curve of mu .925 is in reach; at 4 it is not.
+    claim = claim_of(curve=GaussianCurve(MU))
+    assert ceiling(100, 100, 1e-5, 0.05) < 4
+    for n, verdict in ((4, Verdict.UNDERPOWERED), (100, Verdict.NOT_REFUTED)):
+        scores = scores_of(np.arange(n) * 1.0, np.arange(n) * 1.0)
+        seen = clopper_pearson(scores, delta=1e-5, alpha=0.05, threshold=Fixed(n / 2), curve=claim.curve)
+        assert judge(claim, seen).verdict is verdict
+
+
+def test_underpowered_and_refuted_by_curve_exclude_each_other(claim_of, scores_of):
+    claim = claim_of(curve=GaussianCurve(MU))
+    for n in range(2, 14):
+        for policy in (Fixed(0.5), Bonferroni((0.5, 0.6, 0.7))):
+            scores = scores_of(np.ones(n), np.zeros(n))
+            seen = clopper_pearson(scores, delta=1e-5, alpha=0.05, threshold=policy, curve=claim.curve)
+            # An attack without an error: whatever it does not refute was out of reach.
+            expected = Verdict.REFUTED if seen.below_curve else Verdict.UNDERPOWERED
+            assert judge(claim, seen).verdict is expected
+
+
+def test_evidence_of_a_stronger_observer_is_out_of_scope(claim_of, measurement_of, setting_of):
+    told = Observer("global_models", sees_participation=True)
+    for observer in (AGGREGATE, UPLOADS, told):
+        finding = judge(claim_of(), measurement_of(epsilon_low=5.0, setting=setting_of(observer=observer)))
+        assert finding.verdict is Verdict.OUT_OF_SCOPE
+        assert observer.phrase in finding.reason
+    weaker = measurement_of(epsilon_low=5.0, setting=setting_of(observer=FINAL_MODEL))
+    assert judge(claim_of(), weaker).verdict is Verdict.REFUTED
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"unit": "sample"}, "the evidence is of one sample, the claim of one client"),
+        ({"adjacency": "replace_one"}, "the evidence is of replace-one neighbours, the claim of add/remove"),
+        ({"rounds": 21}, "the evidence is of 21 rounds, the claim covers 20"),
+    ],
+)
+def test_evidence_about_something_else_is_out_of_scope(claim_of, measurement_of, setting_of, change, says):
+    finding = judge(claim_of(), measurement_of(epsilon_low=5.0, setting=setting_of(**change)))
+    assert (finding.verdict, finding.reason) == (Verdict.OUT_OF_SCOPE, says)
+
+
+def test_fewer_rounds_are_in_scope_and_another_delta_is_not(claim_of, measurement_of, setting_of):
+    fewer = measurement_of(epsilon_low=5.0, setting=setting_of(rounds=3))
+    assert judge(claim_of(), fewer).verdict is Verdict.REFUTED
+    other = judge(claim_of(), measurement_of(epsilon_low=5.0, delta=1e-6))
+    assert (other.verdict, other.reason) == (
+        Verdict.OUT_OF_SCOPE,
+        "epsilon was read at delta 1e-6, the claim is at 1e-5",
+    )
+
+
+def test_a_gaussian_bound_does_not_judge_a_claim_that_signs_no_gaussian_curve(claim_of, scores_of):
+    # Honest randomised response at epsilon 4 makes 1.8 % errors; read as Gaussian that shows an epsilon of 26.
+    honest = scores_of(np.r_[np.ones(982), np.zeros(18)], np.r_[np.zeros(982), np.ones(18)])
+    seen = gaussian_dp(honest, delta=1e-5, alpha=0.05, threshold=Fixed(0.5))
+    assert seen.estimate == pytest.approx(26, abs=0.05)
+    finding = judge(claim_of(mechanism="randomised response"), seen)
+    assert finding.verdict is Verdict.OUT_OF_SCOPE
+    assert finding.reason == f"the bound assumes the {GAUSSIAN_MECHANISM}, the claim signs none"
+    granted = judge(claim_of(curve=GaussianCurve(MU)), seen)
+    assert (granted.verdict, granted.route) == (Verdict.REFUTED, "eps_low")
+    assert f"assuming {GAUSSIAN_MECHANISM}" in granted.reason
+
+
+def test_a_gaussian_bound_beside_another_curve_leaves_the_word_to_the_curve(claim_of, scores_of):
+    curve = ProfileCurve((4.0,), (0.0,), (0.0,))
+    honest = scores_of(np.r_[np.ones(982), np.zeros(18)], np.r_[np.zeros(982), np.ones(18)])
+    seen = gaussian_dp(honest, delta=1e-5, alpha=0.05, threshold=Fixed(0.5), curve=curve)
+    assert seen.epsilon_low > 4
+    assert judge(claim_of(curve=curve), seen).verdict is Verdict.NOT_REFUTED
+
+
+def test_no_claim_and_a_failure_are_findings(claim_of, measurement_of):
+    assert judge(None, measurement_of()).verdict is Verdict.NO_CLAIM
+    finding = failed(claim_of(), "the run diverged in round 3")
+    assert (finding.verdict, finding.measurement) == (Verdict.FAILED, None)
+    assert finding.line().endswith("the run diverged in round 3: FAILED")
+    assert failed(None, "no data").line() == "no claim: no data: FAILED"
+
+
+def test_a_curve_that_the_claim_does_not_sign_is_refused(claim_of, measurement_of):
+    for below in (True, False):
+        with pytest.raises(ValueError, match=r"held against a curve, but claim .* signs none"):
+            judge(claim_of(), measurement_of(below_curve=below))
+    with pytest.raises(ValueError, match="does not lie under the curve of claim"):
+        judge(claim_of(curve=GaussianCurve(8.0)), measurement_of(below_curve=True))
+
+
+def test_the_lines_of_the_reports(claim_of, measurement_of):
+    claim = claim_of(curve=GaussianCurve(MU))
+    subject = "eps 4, delta 1e-5, one client (add/remove), seen by other clients (every round's model)"
+    under = judge(claim, measurement_of(below_curve=True, epsilon_low=2.209, ceiling=4.97, fnr_high=0.035))
+    assert under.line() == (
+        f"{subject}: eps >= 2.2 (ceiling 4.97), under the signed curve (FPR <= .021, FNR <= .035): REFUTED"
+    )
+    above = judge(claim, measurement_of(below_curve=False, epsilon_low=0.9, detectable=6.104))
+    assert above.line() == (
+        f"{subject}: eps >= 0.9 (ceiling 5.6), not under the signed curve, detectable 6.1: NOT REFUTED"
+    )
+    weak = judge(claim_of(), measurement_of(epsilon_low=0.0, ceiling=3.28, detectable=None))
+    assert weak.line() == f"{subject}: eps >= 0 (ceiling 3.28), detectable none: UNDERPOWERED"
+    nothing = judge(None, measurement_of(epsilon_low=1.0))
+    assert nothing.line() == (
+        "no claim, delta 1e-5, one client (add/remove), seen by other clients (every round's model): "
+        "eps >= 1 (ceiling 5.6): NO CLAIM"
+    )
+
+
+def test_no_line_says_more_than_its_theorem(claim_of, measurement_of):
+    for finding in (
+        judge(claim_of(), measurement_of()),
+        judge(claim_of(epsilon=1.0), measurement_of()),
+        judge(None, measurement_of()),
+        failed(claim_of(), "no trials"),
+    ):
+        words = (finding.line() + finding.reason).lower()
+        assert not any(word in words for word in ("private", "safe", "passed", "secure"))
+
+
+def test_a_finding_is_written_as_json(claim_of, measurement_of):
+    claim = claim_of()
+    written = json.loads(json.dumps(judge(claim, measurement_of()).to_dict(), allow_nan=False))
+    assert written["verdict"] == "NOT_REFUTED"
+    assert written["claim_id"] == claim.claim_id
+    assert written["measurement"]["setting"]["observer"] == "global_models"
+    assert failed(None, "x").to_dict()["measurement"] is None
+    assert isinstance(failed(None, "x"), Finding)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"epsilon_low": float("nan")}, "epsilon_low must be finite, got nan"),
+        ({"epsilon_low": -0.1}, "epsilon_low must be >= 0, got -0.1"),
+        ({"estimate": float("inf")}, "estimate must be finite, got inf"),
+        ({"alpha": 0.0}, r"alpha must lie in \(0, 1\), got 0.0"),
+        ({"delta": -1.0}, r"delta must lie in \[0, 1\), got -1.0"),
+        ({"n0": 0}, "must be >= 1, got 0, 1000, 1"),
+    ],
+)
+def test_a_measurement_with_an_impossible_number_is_refused(measurement_of, change, says):
+    with pytest.raises(ValueError, match=says):
+        measurement_of(**change)

@@ -1,0 +1,51 @@
+import itertools
+
+import pytest
+from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
+
+LADDER = [FINAL_MODEL, GLOBAL_MODELS, AGGREGATE, SHUFFLED, UPLOADS]
+
+
+def test_the_ladder_is_strict():
+    assert [observer.rank for observer in LADDER] == [0, 1, 2, 3, 4]
+
+
+def test_a_claim_covers_those_who_see_no_more():
+    for mine, other in itertools.product(LADDER, LADDER):
+        assert mine.covers(other) == (other.rank <= mine.rank)
+
+
+def test_a_claim_that_hides_participation_does_not_cover_evidence_that_used_it():
+    told = Observer("global_models", sees_participation=True)
+    assert told.covers(GLOBAL_MODELS)
+    assert not GLOBAL_MODELS.covers(told)
+    assert not UPLOADS.covers(told)
+    assert Observer("uploads", sees_participation=True, sees_masked_words=True).covers(told)
+
+
+def test_parse_is_the_inverse_of_str():
+    for name, participation, words in itertools.product(LADDER, (False, True), (False, True)):
+        observer = Observer(name.name, sees_participation=participation, sees_masked_words=words)
+        assert Observer.parse(str(observer)) == observer
+    assert Observer.parse("uploads+participation") == Observer("uploads", sees_participation=True)
+    assert str(Observer("uploads", sees_participation=True, sees_masked_words=True)) == (
+        "uploads+participation+masked_words"
+    )
+
+
+def test_the_phrases_are_those_of_the_reports():
+    assert [observer.phrase for observer in LADDER] == [
+        "the public (final model)",
+        "other clients (every round's model)",
+        "the server that sees only the sum",
+        "the analyser behind the shuffler",
+        "the server that sees every upload",
+    ]
+    assert Observer.parse("uploads+participation").phrase == "the server that sees every upload, told who takes part"
+
+
+def test_an_unknown_name_lists_the_known_ones_nearest_first():
+    with pytest.raises(ValueError, match=r"observer must be uploads, .*, got 'upload'"):
+        Observer.parse("upload")
+    with pytest.raises(ValueError, match=r"flag must be participation or masked_words, got 'participants'"):
+        Observer.parse("uploads+participants")

@@ -1,0 +1,124 @@
+"""Mistakes of published audit code that touch the estimators of error counts: each fails here, ours does not."""
+
+import math
+
+import numpy as np
+import pytest
+from fedassay.audit.binomial import privacy_loss, upper_bound
+from fedassay.audit.clopper_pearson import clopper_pearson
+from fedassay.audit.evidence import Design
+from fedassay.audit.gaussian_dp import epsilon_from_mu, gaussian_dp
+from fedassay.audit.threshold import Bonferroni, Fixed, Split
+from scipy.special import ndtri
+from scipy.stats import norm
+
+REPEATS = 1000
+
+
+# Upper bounds at alpha .05 by the number of errors in a thousand.
+HIGH = upper_bound(np.arange(1001), 1000, 0.025)
+
+
+def bounds_at_every_cut(member, nonmember):
+    """Of a thousand scores a side, cut at each of them."""
+    cuts = np.concatenate([member, nonmember])
+    false_positives = 1000 - np.searchsorted(np.sort(nonmember), cuts, side="right")
+    false_negatives = np.searchsorted(np.sort(member), cuts, side="right")
+    return HIGH[false_positives], HIGH[false_negatives]
+
+
+def test_the_absolute_value_of_mu_reads_nine_off_the_tail_of_null_scores(scores_of):
+    # Mistake 1: n 100, one score above the threshold on either side: Phi^-1(1 - a) - Phi^-1(b) is -1.87.
+    tail = np.r_[np.zeros(99), np.ones(1)]
+    seen = gaussian_dp(scores_of(tail, tail), delta=1e-5, alpha=0.05, threshold=Fixed(0.5))
+    mu = norm.isf(seen.fpr_high) - norm.ppf(seen.fnr_high)
+    assert mu == pytest.approx(-1.874, abs=0.005)
+    assert epsilon_from_mu(abs(mu), 1e-5) > 9
+    assert seen.epsilon_low == 0
+
+
+def test_the_absolute_value_of_mu_accuses_null_scores_nearly_always(scores_of):
+    rng, mistaken, ours = np.random.default_rng(0), 0, 0
+    for _ in range(200):
+        scores = scores_of(rng.normal(size=100), rng.normal(size=100))
+        seen = gaussian_dp(scores, delta=1e-5, alpha=0.05, threshold=Fixed(0.0))
+        mu = norm.isf(seen.fpr_high) - norm.ppf(seen.fnr_high)
+        mistaken += epsilon_from_mu(abs(mu), 1e-5) > 1
+        ours += seen.epsilon_low > 0
+    assert mistaken > 150
+    assert ours <= 2
+
+
+def test_the_best_threshold_on_the_counted_data_errs_and_no_policy_of_ours_does(scores_of, most_false_alarms):
+    # Mistake 3: two Laplace laws 2 apart are (2, 0)-DP at every cut beyond both; n 1000, alpha .05.
+    rng, cuts = np.random.default_rng(1), (0.0, 1.0, 2.0)
+    policies = {"fixed": Fixed(2.0), "split": Split(0.5), "bonferroni": Bonferroni(cuts)}
+    errors = dict.fromkeys(policies, 0)
+    mistaken = 0
+    for _ in range(REPEATS):
+        scores = scores_of(rng.laplace(2, 1, 1000), rng.laplace(0, 1, 1000))
+        fpr, fnr = bounds_at_every_cut(scores.member, scores.nonmember)
+        mistaken += privacy_loss(fpr, fnr, 0.0).max() > 2
+        for name, policy in policies.items():
+            errors[name] += clopper_pearson(scores, delta=0.0, alpha=0.05, threshold=policy).epsilon_low > 2
+    assert mistaken > most_false_alarms(REPEATS, 0.05)
+    assert max(errors.values()) <= most_false_alarms(REPEATS, 0.05)
+
+
+def test_every_threshold_in_a_gaussian_bound_errs_too(most_false_alarms):
+    rng, mistaken = np.random.default_rng(2), 0
+    for _ in range(REPEATS):
+        member, nonmember = rng.normal(1, 1, 1000), rng.normal(0, 1, 1000)
+        fpr, fnr = bounds_at_every_cut(member, nonmember)
+        mistaken += np.max(-ndtri(fpr) - ndtri(fnr)) > 1
+    assert mistaken > most_false_alarms(REPEATS, 0.05)
+
+
+def test_a_bound_without_delta_accuses_a_mechanism_that_keeps_its_claim(scores_of, most_false_alarms):
+    # Mistake 7: (1, .1)-DP to the letter.
+    rng, wrong = np.random.default_rng(3), 0.9 / (1 + math.e)
+    forgotten = ours = 0
+    for _ in range(REPEATS):
+        scores = scores_of((rng.random(400) >= wrong).astype(float), (rng.random(400) < wrong).astype(float))
+        forgotten += clopper_pearson(scores, delta=0.0, alpha=0.05, threshold=Fixed(0.5)).epsilon_low > 1
+        ours += clopper_pearson(scores, delta=0.1, alpha=0.05, threshold=Fixed(0.5)).epsilon_low > 1
+    assert forgotten > 200
+    assert ours <= most_false_alarms(REPEATS, 0.05)
+
+
+def test_trials_that_share_a_noise_draw_are_refused(scores_of):
+    # Mistake 10. The scores carry their design, so that no estimator of independent trials counts them.
+    shared = scores_of([1.0, 1.0], [0.0, 0.0], design=Design.CLUSTERED)
+    for estimator in (clopper_pearson, gaussian_dp):
+        with pytest.raises(ValueError, match="needs independent trials"):
+            estimator(shared, delta=1e-5, alpha=0.05, threshold=Fixed(0.5))
+
+
+def test_a_bound_on_one_rate_at_the_other_rates_face_value_errs_and_the_joint_one_does_not(most_false_alarms):
+    # Mistake 11: at a claim of mu 1, TPR's bound at the empirical FPR against the joint point; n 1000, FPR .01.
+    rng, threshold, level = np.random.default_rng(4), norm.isf(0.01), 0.05
+    false_positives = rng.binomial(1000, 0.01, REPEATS)
+    false_negatives = rng.binomial(1000, norm.cdf(threshold - 1), REPEATS)
+    face_value = norm.cdf(norm.isf(np.maximum(false_positives, 0.5) / 1000) - 1)
+    naive = upper_bound(false_negatives, 1000, level) < face_value
+    allowed = norm.cdf(norm.isf(upper_bound(false_positives, 1000, level / 2)) - 1)
+    joint = upper_bound(false_negatives, 1000, level / 2) < allowed
+    assert naive.mean() > 0.25
+    assert joint.sum() <= most_false_alarms(REPEATS, level) / 3
+
+
+def test_ties_are_counted_on_the_side_of_out(scores_of):
+    # Mistake 13: counting ties as hits on both sides turns constant scores into a perfect attack.
+    constant = scores_of(np.ones(1000), np.ones(1000))
+    for policy in (Fixed(1.0), Split(0.5), Bonferroni((0.5, 1.0, 1.5))):
+        seen = clopper_pearson(constant, delta=1e-5, alpha=0.05, threshold=policy)
+        assert (seen.epsilon_low, seen.false_positives / seen.n0 + seen.false_negatives / seen.n1) == (0, 1)
+
+
+def test_the_headline_is_the_lower_end(scores_of):
+    # Mistake 12.
+    rng = np.random.default_rng(5)
+    seen = clopper_pearson(
+        scores_of(rng.normal(1, 1, 500), rng.normal(0, 1, 500)), delta=1e-5, alpha=0.05, threshold=Fixed(0.5)
+    )
+    assert seen.epsilon_low < seen.estimate < seen.ceiling

@@ -1,0 +1,124 @@
+"""Algorithms: steps computed by hand, Adam as PyTorch takes it, and the signs of updates and gradients."""
+
+import pytest
+import torch
+from fedassay.fl.algorithm import FedAvg, FedSGD, algorithm_from
+from fedassay.fl.streams import Streams, normal
+
+MODEL = torch.tensor([[1.0, -2.0], [0.5, 4.0]])
+DIRECTION = torch.tensor([[0.5, 1.0], [-2.0, 0.0]])
+
+
+def turn(algorithm, model, directions):
+    """A client's turn: what it uploads after steps along the given directions."""
+    local, state = model, algorithm.start(model)
+    for direction in directions:
+        local, state = algorithm.step(local, direction, state)
+    return algorithm.update(model, local)
+
+
+def test_fedsgd_uploads_minus_the_gradient_and_the_server_takes_the_step():
+    algorithm = FedSGD(learning_rate=0.1)
+    update = turn(algorithm, MODEL, [DIRECTION])
+    assert update.tolist() == [[-0.5, -1.0], [2.0, 0.0]]
+    torch.testing.assert_close(algorithm.combine(MODEL, update), torch.tensor([[0.95, -2.1], [0.7, 4.0]]))
+
+
+def test_fedsgd_uploads_gradients_far_below_the_weights_last_digit_exactly():
+    tiny = torch.tensor([[1e-12, -3e-9], [7e-20, 1.0]])
+    assert torch.equal(turn(FedSGD(learning_rate=0.1), MODEL, [tiny]), -tiny)
+
+
+def test_fedavg_uploads_the_difference_of_weights_after_its_steps():
+    algorithm = FedAvg(learning_rate=0.5, local_steps=2, server_learning_rate=2.0)
+    update = turn(algorithm, MODEL, [DIRECTION, 3 * DIRECTION])
+    assert update.tolist() == [[-1.0, -2.0], [4.0, 0.0]]
+    assert algorithm.combine(MODEL, update).tolist() == [[-1.0, -6.0], [8.5, 4.0]]
+
+
+@pytest.mark.parametrize(
+    "algorithm", [FedSGD(learning_rate=0.3), FedAvg(learning_rate=0.2, local_steps=4)], ids=["fedsgd", "fedavg"]
+)
+def test_an_update_is_linear_scale_times_the_sum_of_the_directions(algorithm):
+    rng = Streams(0).generator("directions")
+    directions = [normal(rng, (2, 2)) for _ in range(algorithm.local_steps)]
+    update = turn(algorithm, MODEL, directions)
+    torch.testing.assert_close(update, algorithm.linear_scale * torch.stack(directions).sum(0))
+
+
+@pytest.mark.parametrize(
+    "algorithm", [FedSGD(learning_rate=0.3), FedAvg(learning_rate=0.2, local_steps=4)], ids=["fedsgd", "fedavg"]
+)
+def test_gradient_reads_an_upload_with_the_sign_and_scale_of_the_mean_direction(algorithm):
+    update = turn(algorithm, MODEL, [DIRECTION] * algorithm.local_steps)
+    torch.testing.assert_close(algorithm.gradient(update), DIRECTION)
+
+
+def test_adam_steps_are_those_of_torch_and_start_afresh_each_round():
+    algorithm = FedAvg(learning_rate=0.05, local_steps=7, optimizer="adam")
+    directions = normal(Streams(1).generator("directions"), (7, 2, 2)) * torch.tensor([1e-3, 10.0])
+    twin = MODEL.clone().requires_grad_(True)
+    optimizer = torch.optim.Adam([twin], lr=0.05)
+    for direction in directions:
+        twin.grad = direction.clone()
+        optimizer.step()
+    for _ in range(2):
+        update = turn(algorithm, MODEL, directions)
+        torch.testing.assert_close(update, twin.detach() - MODEL, rtol=1e-5, atol=1e-6)
+
+
+def test_adam_promises_no_linear_scale_and_its_gradient_points_the_right_way():
+    algorithm = FedAvg(learning_rate=0.05, local_steps=3, optimizer="adam")
+    assert algorithm.linear_scale is None
+    assert torch.equal(algorithm.gradient(turn(algorithm, MODEL, [DIRECTION] * 3)).sign(), DIRECTION.sign())
+
+
+def test_double_precision_stays_double_and_single_stays_single():
+    for optimizer in ("sgd", "adam"):
+        algorithm = FedAvg(learning_rate=0.05, local_steps=1, optimizer=optimizer)
+        for dtype in (torch.float32, torch.float64):
+            assert turn(algorithm, MODEL.to(dtype), [DIRECTION.to(dtype)]).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [FedSGD(learning_rate=0.3), FedAvg(learning_rate=0.2, local_steps=4, server_learning_rate=0.7)],
+    ids=["fedsgd", "fedavg"],
+)
+def test_two_global_models_tell_the_aggregate_between_them(algorithm):
+    aggregate = normal(Streams(2).generator("aggregate"), (2, 2))
+    after = algorithm.combine(MODEL, aggregate)
+    torch.testing.assert_close(algorithm.aggregate_between(MODEL, after), aggregate, rtol=1e-5, atol=1e-6)
+
+
+def test_a_suite_file_names_algorithms():
+    assert algorithm_from({"name": "fedsgd", "learning_rate": 0.5}) == FedSGD(learning_rate=0.5)
+    spec = {"name": "fedavg", "learning_rate": 1, "local_steps": 5, "optimizer": "adam"}
+    assert algorithm_from(spec) == FedAvg(learning_rate=1, local_steps=5, optimizer="adam")
+    assert spec["name"] == "fedavg"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"name": "fedsdg", "learning_rate": 0.5}, "algorithm must be fedsgd or fedavg, got 'fedsdg'"),
+        ({"learning_rate": 0.5}, "got None"),
+        ({"name": ["fedavg"]}, r"got \['fedavg'\]"),
+        ({"name": "fedavg", "learning_rate": 0.5}, "fedavg: .*local_steps"),
+        ({"name": "fedavg", "learning_rate": 0.5, "local_steps": 1, "momentum": 0.9}, "momentum"),
+        ({"name": "fedavg", "learning_rate": 0.5, "local_steps": 0}, "local_steps must be a whole number >= 1, got 0"),
+        ({"name": "fedavg", "learning_rate": 0.5, "local_steps": 2.5}, "got 2.5"),
+        ({"name": "fedavg", "learning_rate": 0.5, "local_steps": 1, "optimizer": "sdg"}, "got 'sdg'"),
+        ({"name": "fedavg", "learning_rate": 1.0, "local_steps": 1, "server_learning_rate": -1}, "got -1"),
+        ({"name": "fedsgd", "learning_rate": 0.5, "local_steps": 2}, "FedSGD takes one local step"),
+        ({"name": "fedsgd", "learning_rate": 0}, "learning_rate must be a number > 0, got 0"),
+        ({"name": "fedsgd", "learning_rate": "0.5"}, "learning_rate must be a number > 0, got '0.5'"),
+        ({"name": "fedsgd", "learning_rate": float("nan")}, "got nan"),
+        ({"name": "fedsgd", "learning_rate": float("inf")}, "got inf"),
+        # Noise laws are built on it: a suite file must not be able to set it.
+        ({"name": "fedsgd", "learning_rate": 0.5, "linear_scale": 2.0}, "linear_scale"),
+    ],
+)
+def test_a_bad_algorithm_is_refused_with_what_was_given(spec, message):
+    with pytest.raises(ValueError, match=message):
+        algorithm_from(spec)

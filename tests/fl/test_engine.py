@@ -1,0 +1,227 @@
+"""Engine: the round loop against a plain one, replica by replica, and every station in its place."""
+
+import copy
+import random
+
+import numpy as np
+import pytest
+import torch
+from fedassay.defenses.dp_fedavg import DPFedAvgProtection
+from fedassay.defenses.dp_sgd import DPSGDProtection
+from fedassay.defenses.ldp_gaussian import LDPGaussianProtection
+from fedassay.fl.algorithm import FedAvg, FedSGD
+from fedassay.fl.engine import run_federation
+from fedassay.fl.local import Batch
+from fedassay.fl.models import build_model
+from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import FixedSize, Poisson
+from fedassay.fl.streams import Streams
+from torch.nn.functional import cross_entropy
+
+DP_SGD = DPSGDProtection(clip_norm=0.5, noise_multiplier=0.8)
+DP_FEDAVG = DPFedAvgProtection(clip_norm=0.5, noise_multiplier=0.8)
+LDP = LDPGaussianProtection(clip_norm=0.5, noise_std=0.3)
+
+
+def naive_module(task, seed):
+    """The model with the initial weights that the engine's ``init`` stream gives."""
+    network = task.network
+    module = build_model(network.model, shape=network.shape, classes=network.classes)
+    torch.nn.utils.vector_to_parameters(network.initial(Streams(seed).generator("init")), module.parameters())
+    return module
+
+
+def flat(module):
+    return torch.nn.utils.parameters_to_vector(module.parameters()).detach()
+
+
+@pytest.mark.parametrize(("model", "side"), [("logistic", 4), ("lenet", 7)])
+def test_fedavg_is_the_plain_loop_of_the_paper(make_task, make_plan, model, side):
+    task = make_task(model=model, side=side)
+    plan = make_plan(task, rounds=4, algorithm=FedAvg(learning_rate=0.3, local_steps=3))
+    server = naive_module(task, seed=5)
+    for _ in range(4):
+        mean = torch.zeros_like(flat(server))
+        for part in task.parts:
+            client = copy.deepcopy(server)
+            optimizer = torch.optim.SGD(client.parameters(), lr=0.3)
+            for _ in range(3):
+                optimizer.zero_grad()
+                cross_entropy(client(task.images[part]), task.labels[part]).backward()
+                optimizer.step()
+            mean += flat(client) * len(part) / sum(task.sizes)
+        torch.nn.utils.vector_to_parameters(mean, server.parameters())
+    final = run_federation(task, plan, Protection(), Streams(5))
+    torch.testing.assert_close(final[0], flat(server), rtol=0, atol=1e-5)
+    assert float((final[0] - flat(naive_module(task, seed=5))).abs().max()) > 0.1
+
+
+def test_fedsgd_with_poisson_lots_and_cohorts_is_the_plain_loop_on_the_same_draws(make_task, make_plan, make_tape):
+    task, tape = make_task(), make_tape()
+    plan = make_plan(
+        task, rounds=6, cohort=Poisson(0.6), lot=Poisson(0.3), algorithm=FedSGD(learning_rate=0.7)
+    )
+    final = run_federation(task, plan, Protection(), Streams(5), batch=Batch(replicas=3), recorders=[tape])
+    for replica in range(3):
+        server = naive_module(task, seed=5)
+        for event in tape.events:
+            present = event.reports.present[replica].tolist()
+            cohort = [k for k, here in zip(event.reports.senders, present, strict=True) if here]
+            total = torch.zeros_like(flat(server))
+            for client in cohort:
+                drawn = task.parts[client][event.lots[client][0][replica]]
+                if len(drawn):
+                    server.zero_grad()
+                    cross_entropy(server(task.images[drawn]), task.labels[drawn]).backward()
+                    gradient = torch.cat([weights.grad.flatten() for weights in server.parameters()])
+                    total += gradient * task.sizes[client] / sum(task.sizes[k] for k in cohort)
+            torch.nn.utils.vector_to_parameters(flat(server) - 0.7 * total, server.parameters())
+        torch.testing.assert_close(final[replica], flat(server), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("model", "side"), [("logistic", 4), ("mlp", 4), ("lenet", 7)])
+def test_replicas_without_chance_are_all_the_one_run(make_task, make_plan, model, side):
+    task = make_task(model=model, side=side)
+    plan = make_plan(task)
+    alone = run_federation(task, plan, Protection(), Streams(1))
+    together = run_federation(task, plan, Protection(), Streams(1), batch=Batch(replicas=4))
+    assert together.shape == (4, plan.layout.dim)
+    torch.testing.assert_close(together, alone.expand(4, -1), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("protection", "changes"),
+    [
+        (DP_SGD, {}),
+        (DP_FEDAVG, {}),
+        (LDP, {}),
+        (Protection(), {"lot": Poisson(0.5)}),
+        (Protection(), {"cohort": FixedSize(2)}),
+    ],
+    ids=["dp_sgd", "dp_fedavg", "ldp", "lots", "cohorts"],
+)
+def test_replicas_blocks_and_worlds_share_no_chance(make_task, make_plan, protection, changes):
+    task = make_task()
+    plan = make_plan(task, **changes)
+    finals = [
+        run_federation(task, plan, protection, Streams(1), batch=Batch(replicas=3, block=block, world=world))
+        for block in (0, 1)
+        for world in (0, 1)
+    ]
+    models = torch.cat(finals)
+    distances = torch.cdist(models, models) + torch.eye(12)
+    assert float(distances.min()) > 1e-3
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(make_task, make_plan, make_tape):
+    task = make_task()
+    plan = make_plan(task, cohort=Poisson(0.7), lot=Poisson(0.5))
+    runs = {}
+    for name, seed in (("first", 7), ("again", 7), ("other", 8)):
+        tape = make_tape()
+        final = run_federation(task, plan, DP_SGD, Streams(seed), batch=Batch(replicas=3), recorders=[tape])
+        runs[name] = (final, tape.masks(), tape.events[-1].reports.values)
+    assert torch.equal(runs["first"][0], runs["again"][0])
+    assert torch.equal(runs["first"][2], runs["again"][2])
+    assert runs["first"][1] == runs["again"][1]
+    assert runs["first"][1] != runs["other"][1]
+
+
+@pytest.mark.parametrize("protection", [DP_SGD, DP_FEDAVG, LDP], ids=["dp_sgd", "dp_fedavg", "ldp"])
+def test_a_defense_shifts_neither_init_nor_cohorts_nor_lots(make_task, make_plan, make_tape, protection):
+    task, undefended, defended = make_task(), make_tape(), make_tape()
+    plan = make_plan(task, cohort=Poisson(0.7), lot=Poisson(0.5), rounds=4)
+    for tape, chosen in ((undefended, Protection()), (defended, protection)):
+        run_federation(task, plan, chosen, Streams(7), batch=Batch(replicas=3), recorders=[tape])
+    assert defended.masks() == undefended.masks()
+    assert torch.equal(defended.events[0].broadcast, undefended.events[0].broadcast)
+    assert not torch.equal(defended.events[1].broadcast, undefended.events[1].broadcast)
+
+
+def test_cohorts_are_drawn_at_their_rate_anew_in_every_round(make_task, make_plan, make_tape):
+    task, tape = make_task((1, 1, 1)), make_tape()
+    plan = make_plan(task, cohort=Poisson(0.3), rounds=3, algorithm=FedSGD(learning_rate=0.1))
+    run_federation(task, plan, Protection(), Streams(2), batch=Batch(replicas=2000), recorders=[tape])
+    present = torch.stack([event.reports.present for event in tape.events]).double()
+    assert present.shape == (3, 2000, 3)
+    # Nine rates of 2,000 draws each, five standard errors; so are the correlations between rounds and between clients.
+    assert float((present.mean(1) - 0.3).abs().max()) < 5 * (0.3 * 0.7 / 2000) ** 0.5
+    correlations = torch.corrcoef(present.permute(0, 2, 1).reshape(9, 2000)) - torch.eye(9)
+    assert float(correlations.abs().max()) < 5 / 2000**0.5
+
+
+@pytest.mark.parametrize("changes", [{"lot": Poisson(1e-9)}, {"cohort": Poisson(1e-9)}], ids=["lots", "cohorts"])
+def test_where_nobody_is_drawn_an_undefended_model_stays_and_a_noisy_one_moves_by_noise_alone(
+    make_task, make_plan, make_tape, changes
+):
+    task, tape = make_task(), make_tape()
+    plan = make_plan(task, **changes)
+    initial = task.network.initial(Streams(1).generator("init"))
+    batch = Batch(replicas=2)
+    still = run_federation(task, plan, Protection(), Streams(1), batch=batch, recorders=[tape])
+    assert torch.equal(still, initial.expand(2, -1))
+    assert all(event.aggregate.shape == (2, 51) and not event.aggregate.any() for event in tape.events)
+    assert [len(event.reports.senders) for event in tape.events] == [0 if "cohort" in changes else 4] * 3
+    moved = run_federation(task, plan, DP_FEDAVG, Streams(1), batch=batch)
+    step = 0.8 * 0.5 / plan.expected_cohort * 3**0.5
+    # 102 numbers: their deviation is known to 7%, five of which are asked for.
+    assert float((moved - initial).std()) == pytest.approx(step, rel=0.35)
+
+
+def test_a_replica_without_a_cohort_stays_while_its_neighbours_move(make_task, make_plan, make_tape):
+    task, tape = make_task((4, 3)), make_tape()
+    plan = make_plan(task, cohort=Poisson(0.4), rounds=1)
+    final = run_federation(task, plan, Protection(), Streams(3), batch=Batch(replicas=40), recorders=[tape])
+    event = tape.events[0]
+    alone = ~event.reports.present.any(1)
+    assert 0 < int(alone.sum()) < 40
+    moved = (final != event.broadcast).any(1)
+    assert torch.equal(moved, ~alone)
+    assert not event.reports.values[~event.reports.present].any()
+
+
+class Thinning(Protection):
+    """Client 0 is never let in, and the others with a chance of one half."""
+
+    def participates(self, context, state, rng):
+        mask = torch.from_numpy(rng.random((context.replicas, len(context.senders))) < 0.5)
+        return mask & (torch.tensor(context.senders) > 0)
+
+
+def test_participates_thins_the_cohort_and_moves_no_other_draw(make_task, make_plan, make_tape):
+    task, whole, thinned = make_task((2, 3, 2)), make_tape(), make_tape()
+    plan = make_plan(task, cohort=Poisson(0.8), lot=Poisson(0.5))
+    for tape, protection in ((whole, Protection()), (thinned, Thinning())):
+        run_federation(task, plan, protection, Streams(3), batch=Batch(replicas=500), recorders=[tape])
+    for before, after in zip(whole.events, thinned.events, strict=True):
+        assert after.reports.senders == (1, 2)
+        asked, came = before.reports.present[:, 1:], after.reports.present
+        assert bool((came <= asked).all())
+        assert float(came.sum() / asked.sum()) == pytest.approx(0.5, abs=5 * 0.5 / 800**0.5)
+        for row, client in enumerate((1, 2)):
+            # Who stays away used no sample; who came used those that he would have used.
+            for lot, had in zip(after.lots[client], before.lots[client], strict=True):
+                assert torch.equal(lot, had & came[:, row : row + 1])
+
+
+def test_no_global_generator_is_read_or_moved(make_task, make_plan):
+    task = make_task()
+    plan = make_plan(task, cohort=Poisson(0.7), lot=Poisson(0.5))
+    finals = []
+    for seed in (1, 2):
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        torch.manual_seed(seed)
+        before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
+        finals.append(run_federation(task, plan, DP_SGD, Streams(1)))
+        after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
+        assert before == after
+    assert torch.equal(*finals)
+
+
+def test_a_watched_run_is_the_unwatched_one_and_holds_no_graph(make_task, make_plan, make_tape):
+    task = make_task(model="lenet", side=7)
+    plan = make_plan(task)
+    final = run_federation(task, plan, Protection(), Streams(1), recorders=[make_tape(), make_tape()])
+    assert torch.equal(final, run_federation(task, plan, Protection(), Streams(1)))
+    assert not final.requires_grad

@@ -1,0 +1,97 @@
+"""Probe: candidates whose truth is kept apart, canaries that can be planted."""
+
+import numpy as np
+import pytest
+import torch
+from fedassay.audit.claim import Unit
+from fedassay.fl.probe import Canary, plant_candidates
+from fedassay.fl.streams import Streams
+
+
+def rng(seed=0):
+    return Streams(seed).generator("candidates")
+
+
+def test_members_are_the_clients_own_samples_and_nonmembers_are_outsiders(make_task):
+    task = make_task((6, 10, 3, 5))
+    probe = plant_candidates(task, count=5, client=1, rng=rng())
+    assert probe.member.sum() == 5
+    assert len(set(probe.sample[probe.member])) == 5
+    assert probe.shown.client == 1
+    for image, label, sample in zip(probe.shown.images, probe.shown.labels, probe.sample, strict=True):
+        outside = bool((task.outsider_images == image).flatten(1).all(1).any())
+        assert outside == (sample < 0)
+        if sample >= 0:
+            place = task.parts[1][sample]
+            assert torch.equal(task.images[place], image)
+            assert task.labels[place] == label
+
+
+def test_the_order_of_the_candidates_tells_nothing(make_task):
+    task = make_task((6, 10, 3, 5))
+    places = np.stack([plant_candidates(task, count=2, client=0, rng=rng(seed)).member for seed in range(400)])
+    # Each place is a member's half of the time: 400 draws, four places, five standard errors.
+    assert np.abs(places.mean(0) - 0.5).max() < 5 * 0.5 / 20
+
+
+def test_what_is_shown_holds_no_truth(make_task):
+    shown = plant_candidates(make_task(), count=3, client=1, rng=rng()).shown
+    assert set(vars(shown)) == {"images", "labels", "client"}
+
+
+@pytest.mark.parametrize(
+    ("count", "client", "message"),
+    [
+        (4, 2, r"must be in 1\.\.3 \(client 2's samples, outsiders\), got 4"),
+        (8, 1, r"must be in 1\.\.7 .*, got 8"),
+        (0, 1, "got 0"),
+        (1, 4, r"client must be in 0\.\.3, got 4"),
+        (1, -1, r"client must be in 0\.\.3, got -1"),
+    ],
+)
+def test_more_candidates_than_there_are_or_no_such_client_is_refused(make_task, count, client, message):
+    with pytest.raises(ValueError, match=message):
+        plant_candidates(make_task((6, 10, 3, 5)), count=count, client=client, rng=rng())
+
+
+def test_a_canary_is_there_in_world_1_and_gone_or_replaced_in_world_0():
+    row = torch.tensor([0.0, 3.0])
+    added, replaced = Canary(unit=Unit.CLIENT, present=row), Canary(unit=Unit.REPORT, present=row, absent=-row)
+    assert (added.row(1), added.row(0)) == (row, None)
+    assert (replaced.row(1), replaced.row(0)) == (row, replaced.absent)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"unit": Unit.LABEL, "present": torch.ones(2)}, "a sample, a client or a report, got label"),
+        ({"unit": Unit.SAMPLE, "present": torch.ones(2), "absent": torch.ones(2)}, "absent must be None"),
+        ({"unit": Unit.CLIENT, "present": torch.ones(1, 2)}, r"present row must be \(d,\)"),
+        ({"unit": Unit.REPORT, "present": torch.ones(2), "absent": torch.tensor(1.0)}, r"absent row must be \(d,\)"),
+        ({"unit": Unit.CLIENT, "present": torch.tensor([1.0, torch.inf])}, "finite"),
+    ],
+)
+def test_a_canary_that_no_row_could_carry_is_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Canary(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        # A row of one coordinate would be spread over all of them, silently.
+        ({"unit": Unit.CLIENT, "present": torch.ones(1)}, "present row must have 51 coordinates, got 1"),
+        ({"unit": Unit.SAMPLE, "present": torch.ones(52)}, "got 52"),
+        ({"unit": Unit.REPORT, "present": torch.ones(51), "absent": torch.ones(1)}, "absent row must have 51"),
+        # It would never be planted, and the audit would measure nothing.
+        ({"unit": Unit.SAMPLE, "present": torch.ones(51), "client": 4}, r"client must be in 0\.\.3, got 4"),
+        ({"unit": Unit.SAMPLE, "present": torch.ones(51), "client": -1}, "got -1"),
+    ],
+)
+def test_a_canary_that_does_not_fit_the_federation_is_refused(make_task, make_plan, fields, message):
+    with pytest.raises(ValueError, match=message):
+        Canary(**fields).check(make_plan(make_task()))
+
+
+def test_a_client_canary_needs_no_holder(make_task, make_plan):
+    Canary(unit=Unit.CLIENT, present=torch.ones(51), client=99).check(make_plan(make_task()))

@@ -1,0 +1,155 @@
+"""Task: who holds what, who stays outside, and which seed decides it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from fedassay.fl.datasets import Dataset
+from fedassay.fl.partitions import IID, Dirichlet, OneSample
+from fedassay.fl.streams import Streams, uniform
+from fedassay.fl.task import build_task
+
+TRAIN = 60
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    """60 training images, each recognisable by its first pixel."""
+    rng = Streams(0).generator("toy data")
+    images = uniform(rng, (TRAIN, 1, 4, 4))
+    images[:, 0, 0, 0] = torch.arange(TRAIN) / TRAIN
+    return Dataset(
+        name="toy",
+        train_images=images,
+        train_labels=torch.arange(TRAIN) % 3,
+        test_images=uniform(rng, (9, 1, 4, 4)),
+        test_labels=torch.arange(9) % 3,
+        classes=3,
+    )
+
+
+@pytest.fixture(scope="module")
+def build(dataset):
+    def make(seed=0, partition=None, clients=5, samples=None):
+        rule, streams = partition or IID(), Streams(seed)
+        return build_task(dataset, model="logistic", partition=rule, clients=clients, streams=streams, samples=samples)
+
+    return make
+
+
+def names(images):
+    """Which training images these are, by their first pixel."""
+    return [round(float(pixel) * TRAIN) for pixel in images[:, 0, 0, 0]]
+
+
+def held(task):
+    return [names(task.images[part]) for part in task.parts]
+
+
+@pytest.mark.parametrize("partition", [IID(), Dirichlet(alpha=0.5), OneSample()])
+@pytest.mark.parametrize("samples", [None, 20])
+def test_no_outsider_is_ever_held_and_no_sample_is_held_twice(build, partition, samples):
+    task = build(partition=partition, samples=samples)
+    dealt = sum(held(task), [])
+    assert len(dealt) == len(set(dealt))
+    assert len(task.outsider_labels) == TRAIN // 10
+    assert not set(names(task.outsider_images)) & set(names(task.images))
+
+
+def test_without_a_limit_pool_and_outsiders_are_all_there_is(build, dataset):
+    task = build()
+    assert sorted(names(task.images) + names(task.outsider_images)) == list(range(TRAIN))
+    assert sorted(sum(held(task), [])) == sorted(names(task.images))
+    assert torch.equal(task.test_images, dataset.test_images)
+
+
+def test_labels_stay_with_their_images(build):
+    task = build(samples=30)
+    assert task.labels.tolist() == [name % 3 for name in names(task.images)]
+    assert task.outsider_labels.tolist() == [name % 3 for name in names(task.outsider_images)]
+
+
+def test_samples_limit_the_pool_to_a_random_part_and_leave_the_outsiders_alone(build):
+    whole, part = build(), build(samples=20)
+    assert len(part.labels) == 20
+    assert set(names(part.images)) < set(names(whole.images))
+    assert names(part.images) != names(whole.images)[:20]
+    assert names(part.outsider_images) == names(whole.outsider_images)
+
+
+def test_each_client_of_a_one_sample_partition_holds_one_of_the_limited_pool(build):
+    task = build(partition=OneSample(), clients=8, samples=8)
+    assert task.sizes == (1,) * 8
+    assert sorted(sum(held(task), [])) == sorted(names(task.images))
+
+
+def test_the_seed_decides_outsiders_and_parts_and_nothing_else_does(build):
+    first, again, other = build(seed=1), build(seed=1), build(seed=2)
+    assert (held(first), names(first.outsider_images)) == (held(again), names(again.outsider_images))
+    assert held(first) != held(other)
+    assert names(first.outsider_images) != names(other.outsider_images)
+    assert names(build(seed=1, clients=3, partition=OneSample()).outsider_images) == names(first.outsider_images)
+
+
+@pytest.mark.parametrize(
+    ("samples", "clients", "message"),
+    [
+        (55, 5, r"samples must be in 5\.\.54 \(toy, 5 clients\), got 55"),
+        (4, 5, "got 4"),
+        (None, 55, "clients must be at most the number of samples, got 55 > 54"),
+        (None, 0, "clients must be >= 1, got 0"),
+    ],
+)
+def test_more_than_there_is_cannot_be_asked_for(build, samples, clients, message):
+    with pytest.raises(ValueError, match=message):
+        build(samples=samples, clients=clients)
+
+
+def test_restricted_keeps_the_first_clients_and_their_first_samples(build):
+    task = build()
+    small = task.restricted(clients=2, samples=4)
+    assert held(small) == [names[:4] for names in held(task)[:2]]
+    assert names(small.outsider_images) == names(task.outsider_images)
+    assert task.restricted(clients=99, samples=999).sizes == task.sizes
+    assert task.sizes == (11, 11, 11, 11, 10)
+
+
+@pytest.mark.parametrize(("clients", "samples"), [(0, 4), (2, 0), (-1, 4)])
+def test_a_restriction_to_nobody_is_refused(build, clients, samples):
+    with pytest.raises(ValueError, match="clients and samples must be >= 1"):
+        build().restricted(clients=clients, samples=samples)
+
+
+def test_inert_weights_stand_behind_the_model_and_change_no_prediction(build):
+    task = build()
+    audited = task.with_inert(2)
+    assert audited.network.layout.dim == task.network.layout.dim + 2 == 4 * 4 * 3 + 3 + 2
+    model = audited.network.initial(Streams(0).generator("init"))
+    moved = model + torch.tensor([0.0] * 51 + [9.0, -9.0])
+    assert audited.accuracy(moved) == audited.accuracy(model) == task.accuracy(model[:-2])
+
+
+def test_accuracy_is_the_share_of_test_images_labelled_right(build):
+    task = build()
+    always_zero = torch.zeros(51)
+    always_zero[48] = 1.0  # The bias of class 0, to which every third test image belongs.
+    assert task.accuracy(always_zero) == pytest.approx(1 / 3)
+    relabelled = replace(task, test_labels=torch.zeros(9, dtype=torch.int64))
+    assert relabelled.accuracy(always_zero) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"images": torch.zeros(54, 1, 4, 4, dtype=torch.float64)}, r"images must be .* float32, got .* torch.float64"),
+        ({"test_images": torch.zeros(9, 1, 5, 4)}, r"test_images must be \(n, 1, 4, 4\)"),
+        ({"outsider_images": torch.zeros(6, 16)}, r"outsider_images must be .*, got \(6, 16\)"),
+        ({"labels": torch.zeros(53, dtype=torch.int64)}, r"labels must be \(54,\) int64, got \(53,\)"),
+        ({"test_labels": torch.zeros(9)}, "test_labels must be .*, got .* torch.float32"),
+        ({"parts": (torch.tensor([0, 54]),)}, "parts must index the 54 samples, got 0 to 54"),
+        ({"parts": (torch.tensor([-1]),)}, "got -1 to -1"),
+    ],
+)
+def test_data_that_does_not_fit_the_network_is_refused_before_training(build, change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(build(), **change)

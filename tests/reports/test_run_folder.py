@@ -1,0 +1,122 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fedassay.reports.run_folder import RunFolder
+
+
+def test_records_come_in_the_order_of_the_file(run_maker):
+    run_maker.row(metric="auc", value=0.5)
+    run_maker.row(metric="balanced_accuracy", value=0.6)
+    folder = run_maker.write()
+    assert [(record.metric, record.value) for record in folder.records] == [("auc", 0.5), ("balanced_accuracy", 0.6)]
+    assert folder.torn_lines == 0
+
+
+def test_the_frame_has_a_row_a_record_and_the_names_of_the_file(run_maker):
+    run_maker.row(value=0.5, seed=0)
+    run_maker.row(value=0.7, seed=1)
+    frame = run_maker.write().frame
+    assert frame["value"].tolist() == [0.5, 0.7]
+    assert frame["schema"].tolist() == ["result-1", "result-1"]
+
+
+def test_the_frame_of_a_run_without_rows_still_has_its_columns(run_maker):
+    frame = run_maker.write().frame
+    assert len(frame) == 0
+    assert {"schema", "defense", "value"} <= set(frame.columns)
+
+
+def test_a_torn_last_line_is_left_out_and_counted(run_maker):
+    run_maker.row(value=0.5)
+    run_maker.write()
+    with (run_maker.path / "results.jsonl").open("a") as results:
+        results.write('{"schema": "result-1", "metr')
+    folder = RunFolder.read(run_maker.path)
+    assert len(folder.records) == 1
+    assert folder.torn_lines == 1
+
+
+def test_a_broken_line_in_the_middle_is_an_error_with_file_and_line(run_maker):
+    run_maker.row(value=0.5)
+    run_maker.write()
+    results = run_maker.path / "results.jsonl"
+    results.write_text("{torn\n" + results.read_text())
+    with pytest.raises(ValueError, match=r"results\.jsonl:1 is not JSON"):
+        RunFolder.read(run_maker.path)
+
+
+def test_a_row_with_an_unknown_field_is_an_error_with_file_and_line(run_maker):
+    run_maker.row(value=0.5)
+    run_maker.row(value=0.5, epsilon=3.0)
+    with pytest.raises(ValueError, match=r"results\.jsonl:2 is not a record: (?s:.*)epsilon"):
+        run_maker.write()
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "claims.json"])
+def test_an_unknown_schema_names_what_was_expected_and_found(run_maker, name):
+    run_maker.write()
+    path = run_maker.path / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": "other-9"}))
+    with pytest.raises(ValueError, match=rf"{name}: schema '(manifest|claims)-1' .*'other-9'"):
+        RunFolder.read(run_maker.path)
+
+
+def test_a_row_of_a_later_schema_is_refused(run_maker):
+    run_maker.row(value=0.5, schema="result-2")
+    with pytest.raises(ValueError, match=r"results\.jsonl:1: schema 'result-1' .*'result-2'"):
+        run_maker.write()
+
+
+def test_a_folder_that_is_no_run_says_so(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"not a run's folder: it has no manifest\.json"):
+        RunFolder.read(tmp_path)
+
+
+def test_an_unfinished_run_has_neither_gate_nor_claims_nor_rows(run_maker):
+    run_maker.write()
+    for name in ("results.jsonl", "claims.json"):
+        (run_maker.path / name).unlink()
+    folder = RunFolder.read(run_maker.path)
+    assert (folder.records, folder.claims, folder.gate) == ((), (), None)
+
+
+def test_a_control_and_its_twin_sign_one_claim_and_are_told_apart(run_maker, make_claim):
+    run_maker.sign("dp_fedavg", make_claim())
+    run_maker.sign("noise_halved", make_claim(), control=True)
+    row = {"role": "audit", "claim_id": make_claim().claim_id, "metric": "epsilon_low", "seed": None}
+    run_maker.row(**row, defense="dp_fedavg", value=0.9)
+    run_maker.row(**row, defense="noise_halved", value=2.2)
+    folder = run_maker.write()
+    assert folder.claims[0].claim_id == folder.claims[1].claim_id
+    assert [folder.claim_of(record).control for record in folder.records] == [False, True]
+
+
+def test_arrays_of_an_artifact_are_read_back(run_maker):
+    artifact = run_maker.arrays("c1", "scores", member=np.array([1.0, 2.0]))
+    run_maker.row(value=0.5, artifact=artifact)
+    folder = run_maker.write()
+    assert folder.arrays(folder.records[0])["member"].tolist() == [1.0, 2.0]
+
+
+def test_an_artifact_that_was_not_copied_along_is_none(run_maker):
+    run_maker.row(value=0.5, artifact="cells/gone/scores.npz")
+    folder = run_maker.write()
+    assert folder.arrays(folder.records[0]) is None
+
+
+def test_an_artifact_outside_the_folder_is_refused(run_maker):
+    run_maker.row(value=0.5, artifact="../secret.npz")
+    folder = run_maker.write()
+    np.savez(Path(run_maker.path).parent / "secret.npz", member=np.zeros(1))
+    with pytest.raises(ValueError, match="lies outside"):
+        folder.arrays(folder.records[0])
+
+
+def test_an_array_that_needs_pickle_is_refused(run_maker):
+    artifact = run_maker.arrays("c1", "scores", member=np.array([{"a": 1}], dtype=object))
+    run_maker.row(value=0.5, artifact=artifact)
+    folder = run_maker.write()
+    with pytest.raises(ValueError, match="allow_pickle"):
+        folder.arrays(folder.records[0])

@@ -1,0 +1,43 @@
+import pytest
+from fedassay.reports.write import write_report
+
+
+def test_both_pages_are_written_beside_the_records(run_maker):
+    run_maker.row(value=0.6)
+    run_maker.write()
+    path = write_report(run_maker.path)
+    assert path == run_maker.path / "report.html"
+    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert (run_maker.path / "report.md").read_text(encoding="utf-8").startswith("# fedassay: quick")
+
+
+def test_only_the_paths_that_are_named_are_written(run_maker, tmp_path):
+    run_maker.write()
+    assert write_report(run_maker.path, md=tmp_path / "new" / "pr.md") == tmp_path / "new" / "pr.md"
+    assert not (run_maker.path / "report.html").exists()
+    assert write_report(run_maker.path, html=tmp_path / "page.html", md=tmp_path / "pr.md") == tmp_path / "page.html"
+
+
+def test_no_temporary_file_is_left_and_old_pages_are_replaced(run_maker):
+    run_maker.write()
+    (run_maker.path / "report.html").write_text("old")
+    write_report(run_maker.path)
+    assert (run_maker.path / "report.html").read_text(encoding="utf-8") != "old"
+    assert [path.name for path in run_maker.path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_report_that_cannot_be_made_leaves_the_old_page_alone(run_maker):
+    run_maker.row(value=0.6)
+    run_maker.write()
+    (run_maker.path / "report.html").write_text("old")
+    (run_maker.path / "results.jsonl").write_text("{broken\n{}\n")
+    with pytest.raises(ValueError, match=r"results\.jsonl:1"):
+        write_report(run_maker.path)
+    assert (run_maker.path / "report.html").read_text() == "old"
+
+
+def test_two_reports_of_one_folder_are_equal(run_maker):
+    run_maker.row(value=0.6)
+    run_maker.write()
+    first = write_report(run_maker.path).read_bytes()
+    assert write_report(run_maker.path).read_bytes() == first

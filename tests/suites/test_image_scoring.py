@@ -1,0 +1,195 @@
+"""Image scores against numbers computed by hand, and LPIPS up to the door of its weights."""
+
+import hashlib
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from fedassay.suites.scoring import images as scoring
+from fedassay.suites.scoring.images import PSNR_CAP, Unavailable, lpips_scorer, match, psnr, score_images
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+def flat(*levels: float, side: int = 8, channels: int = 1) -> np.ndarray:
+    return np.stack([np.full((channels, side, side), level) for level in levels])
+
+
+def textured(count: int, side: int = 8, channels: int = 1, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).random((count, channels, side, side))
+
+
+def test_an_error_of_a_tenth_everywhere_is_20_decibels() -> None:
+    (score,) = score_images(flat(0.5), flat(0.6))
+    assert score.mse == pytest.approx(0.01)
+    assert score.psnr == pytest.approx(20)
+    assert score.lpips is None
+
+
+def test_one_pixel_of_64_that_is_wrong_by_a_half_has_its_mse() -> None:
+    wrong = flat(0.5)
+    wrong[0, 0, 3, 4] = 1.0
+    (score,) = score_images(wrong, flat(0.5))
+    assert score.mse == pytest.approx(0.25 / 64)
+    assert score.psnr == pytest.approx(-10 * np.log10(0.25 / 64))
+
+
+def test_a_perfect_reconstruction_has_the_cap_and_no_infinity() -> None:
+    for score in score_images(textured(3), textured(3)):
+        assert (score.mse, score.psnr) == (0, PSNR_CAP)
+        assert score.ssim == pytest.approx(1)
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_psnr_falls_as_the_error_grows_and_stays_finite(a: float, b: float) -> None:
+    low, high = sorted((a, b))
+    assert 0 <= psnr(high) <= psnr(low) <= PSNR_CAP
+
+
+def test_ssim_of_two_flat_images_is_the_luminance_term() -> None:
+    """Without variance the contrast term is 1: (2ab + c) / (a^2 + b^2 + c), c = .01^2 (Wang et al. 2004, eq. 6)."""
+    (score,) = score_images(flat(0.2), flat(0.8))
+    assert score.ssim == pytest.approx((2 * 0.16 + 1e-4) / (0.04 + 0.64 + 1e-4))
+
+
+def ssim_of_windows(ours: np.ndarray, wanted: np.ndarray, window: int) -> float:
+    """Mean over all windows of Wang et al. 2004, eq. 13, with sample variances."""
+    places = range(ours.shape[0] - window + 1)
+    scores = []
+    for top in places:
+        for left in places:
+            a, b = (image[top : top + window, left : left + window].ravel() for image in (ours, wanted))
+            (aa, ab), (_, bb) = np.cov(a, b)
+            light = (2 * a.mean() * b.mean() + 1e-4) / (a.mean() ** 2 + b.mean() ** 2 + 1e-4)
+            scores.append(light * (2 * ab + 9e-4) / (aa + bb + 9e-4))
+    return float(np.mean(scores))
+
+
+@pytest.mark.parametrize(("side", "window"), [(12, 7), (8, 7), (6, 5), (4, 3)])
+def test_ssim_is_the_mean_over_flat_windows_of_seven_pixels_or_fewer(side: int, window: int) -> None:
+    ours, wanted = textured(1, side, seed=1), textured(1, side, seed=2)
+    expected = ssim_of_windows(ours[0, 0], wanted[0, 0], window)
+    assert score_images(ours, wanted)[0].ssim == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("side", [3, 4, 5, 6, 7, 8])
+def test_ssim_takes_images_smaller_than_its_window(side: int) -> None:
+    assert score_images(textured(1, side), textured(1, side))[0].ssim == pytest.approx(1)
+
+
+def test_ssim_of_a_colour_image_is_the_mean_of_its_channels() -> None:
+    ours, wanted = textured(1, channels=3, seed=1), textured(1, channels=3, seed=2)
+    single = [score_images(ours[:, [c]], wanted[:, [c]])[0].ssim for c in range(3)]
+    assert score_images(ours, wanted)[0].ssim == pytest.approx(np.mean(single))
+
+
+def test_matching_undoes_a_shuffle() -> None:
+    truth = textured(10)
+    order = np.random.default_rng(3).permutation(10)
+    noisy = np.clip(truth[order] + 0.05 * textured(10, seed=4), 0, 1)
+    np.testing.assert_allclose(noisy[match(noisy, truth)], truth, atol=0.05)
+
+
+def test_matching_takes_the_least_total_and_not_the_nearest_first() -> None:
+    """Costs .01 + 1 in order, .16 + .25 swapped: the nearest pair (.5, .4) is given up."""
+    np.testing.assert_array_equal(match(flat(0.5, 0.0), flat(0.4, 1.0)), [1, 0])
+
+
+@pytest.mark.parametrize(
+    ("images", "truth", "message"),
+    [
+        (flat(0.5, 0.5), flat(0.5), "alike"),
+        (flat(0.5, side=2), flat(0.5, side=2), "3 pixels"),
+        (flat(1.5), flat(0.5), r"images must lie in \[0, 1\], got 1.5"),
+        (flat(0.5), flat(float("nan")), r"truth must lie in \[0, 1\]"),
+    ],
+)
+def test_images_that_cannot_be_compared_are_refused(images: np.ndarray, truth: np.ndarray, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        score_images(images, truth)
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty checkpoint folder of torch.hub; importing lpips fails, so that a test sees whether it is tried."""
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    monkeypatch.setitem(sys.modules, "lpips", None)
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    return folder
+
+
+def put_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b"stands for 233 MiB"
+    monkeypatch.setattr(scoring, "ALEXNET", f"alexnet-owt-{hashlib.sha256(content).hexdigest()[:8]}.pth")
+    (folder / scoring.ALEXNET).write_bytes(content)
+
+
+def put_lpips(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> list[torch.Tensor]:
+    """A stand-in for the package: the mean absolute difference, and what it was called with."""
+    calls: list[torch.Tensor] = []
+
+    def build(*, net: str, verbose: bool) -> object:
+        assert net == "alex"
+        if error is not None:
+            raise error
+
+        def distance(ours: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+            calls.extend([ours, wanted])
+            return (ours - wanted).abs().mean((1, 2, 3), keepdim=True)
+
+        return distance
+
+    monkeypatch.setitem(sys.modules, "lpips", SimpleNamespace(LPIPS=build))
+    return calls
+
+
+def test_without_weights_lpips_is_unavailable_and_is_not_even_imported(checkpoints: Path) -> None:
+    scorer = lpips_scorer()
+    assert isinstance(scorer, Unavailable)
+    assert scoring.ALEXNET in scorer.reason
+    assert str(checkpoints) not in scorer.reason
+    assert "download=True" in scorer.reason
+    assert "\n" not in scorer.reason
+
+
+def test_another_file_under_the_name_of_the_weights_is_refused(checkpoints: Path) -> None:
+    (checkpoints / scoring.ALEXNET).write_bytes(b"random numbers")
+    scorer = lpips_scorer()
+    assert isinstance(scorer, Unavailable)
+    assert "SHA-256" in scorer.reason
+
+
+def test_a_download_that_fails_is_a_reason(checkpoints: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_lpips(monkeypatch, error=OSError("no route to host\nsecond line"))
+    assert lpips_scorer(download=True) == Unavailable("AlexNet weights cannot be loaded: OSError: no route to host")
+
+
+def test_small_grey_images_reach_alexnet_in_colour_at_64_pixels(
+    checkpoints: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_weights(checkpoints, monkeypatch)
+    calls = put_lpips(monkeypatch)
+    scorer = lpips_scorer()
+    assert not isinstance(scorer, Unavailable)
+    scores = score_images(flat(0.0, 0.25), flat(1.0, 0.5), lpips=scorer)
+    assert [tuple(call.shape) for call in calls] == [(2, 3, 64, 64)] * 2
+    assert calls[0][:, 0, 0, 0].tolist() == [-1.0, -0.5]
+    assert calls[1][:, 2, 63, 63].tolist() == [1.0, 0.0]
+    assert [score.lpips for score in scores] == [2.0, 0.5]
+
+
+def test_large_colour_images_reach_alexnet_as_they_are(checkpoints: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_weights(checkpoints, monkeypatch)
+    calls = put_lpips(monkeypatch)
+    scorer = lpips_scorer()
+    assert not isinstance(scorer, Unavailable)
+    images = textured(2, side=80, channels=3)
+    assert scorer(images, images).tolist() == [0, 0]
+    np.testing.assert_allclose(calls[0].numpy(), 2 * images - 1, atol=1e-6)
+    with pytest.raises(ValueError, match="got 2 channels"):
+        scorer(textured(1, channels=2), textured(1, channels=2))

@@ -1,0 +1,83 @@
+"""Label scores: hand-computed, and the chance lines that a batch score must be read against."""
+
+import numpy as np
+import pytest
+from fedassay.suites.scoring.labels import score_labels
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+
+def one_hot(labels: list[int], classes: int = 10) -> np.ndarray:
+    return np.eye(classes)[labels]
+
+
+def test_one_sample_uploads_are_scored_by_the_share_of_right_labels() -> None:
+    scores = score_labels(one_hot([3, 1, 4, 1]), one_hot([3, 1, 4, 5]))
+    assert scores.exact.tolist() == [True, True, True, False]
+    assert scores.exact_rate == scores.multiset_accuracy == 0.75
+    assert scores.chance_accuracy == pytest.approx(0.1)
+    assert scores.chance_corrected == pytest.approx((0.75 - 0.1) / 0.9)
+    assert scores.mean_total_variation == 0.25
+
+
+def test_a_batch_counts_each_label_as_often_as_it_is_there() -> None:
+    """Guess 2, 1, 1, 0 of truth 3, 0, 1, 0: min is 2 + 0 + 1; equal counts (1 each) would have had 1 + 0 + 1 + 0."""
+    scores = score_labels([[2, 1, 1, 0]], [[3, 0, 1, 0]])
+    assert scores.multiset_accuracy == 0.75
+    assert scores.chance_accuracy == 0.5
+    assert scores.chance_corrected == pytest.approx(0.5)
+    assert scores.mean_total_variation == 0.25
+    assert scores.exact_rate == 0
+
+
+def test_uploads_weigh_by_their_samples() -> None:
+    scores = score_labels([[1, 0], [0, 3]], [[0, 1], [0, 3]])
+    assert scores.multiset_accuracy == 0.75
+    assert scores.exact_rate == 0.5
+
+
+def test_equal_counts_and_random_draws_already_score_high_on_a_batch_of_32() -> None:
+    """Ten classes: .788 and .706 in expectation (Monte Carlo error here below .001)."""
+    rng = np.random.default_rng(0)
+    truth = rng.multinomial(32, np.full(10, 0.1), size=10_000)
+    equal = score_labels(np.full((10_000, 10), 3.2), truth)
+    assert equal.multiset_accuracy == pytest.approx(0.788, abs=0.002)
+    assert equal.chance_corrected == pytest.approx(0, abs=1e-12)
+    drawn = score_labels(rng.multinomial(32, np.full(10, 0.1), size=10_000), truth)
+    assert drawn.multiset_accuracy == pytest.approx(0.706, abs=0.002)
+    assert drawn.chance_corrected is not None
+    assert drawn.chance_corrected < 0
+
+
+def test_naming_every_class_often_does_not_pay() -> None:
+    assert score_labels([[100, 100]], [[1, 3]]).multiset_accuracy == pytest.approx(4 / 200)
+
+
+def test_where_equal_counts_are_the_truth_there_is_nothing_to_correct() -> None:
+    assert score_labels([[2, 2]], [[2, 2]]).chance_corrected is None
+
+
+@settings(derandomize=True, deadline=None)
+@given(arrays(np.int64, (3, 5), elements=st.integers(0, 6)))
+def test_with_the_right_totals_accuracy_and_total_variation_are_one_number(counts: np.ndarray) -> None:
+    """sum min(a, b) = n - sum |a - b| / 2 where both sum to n."""
+    counts[:, 0] += 1
+    guess = np.roll(counts, 1, axis=1)
+    scores = score_labels(guess, counts)
+    np.testing.assert_allclose(scores.accuracy, 1 - scores.total_variation)
+
+
+@pytest.mark.parametrize(
+    ("counts", "truth", "message"),
+    [
+        ([[1, 0]], [[1, 0, 0]], "one shape"),
+        ([1, 0], [1, 0], r"must be \(n, classes\)"),
+        ([[1, -1]], [[1, 0]], "counts must be finite and >= 0"),
+        ([[1, 0]], [[0, 0]], r"truth must name a label for each upload, got none for upload \[0\]"),
+        ([[1, 0]], [[0.5, 0]], "whole numbers"),
+    ],
+)
+def test_counts_that_cannot_be_scored_are_refused(counts: object, truth: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        score_labels(counts, truth)
