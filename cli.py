@@ -20,15 +20,16 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-_USAGE, _CRASH, _INCOMPLETE, _INTERRUPTED = 2, 1, 12, 130
+_USAGE, _INCOMPLETE, _INTERRUPTED = 2, 12, 130
+_MISTAKES = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 Suite = Annotated[str, typer.Argument(help="A bundled suite (quick, standard) or a suite file.")]
 Defenses = Annotated[
     list[str] | None,
     typer.Option("-d", "--defense", help="Add a defense: a name, or your own as package.module:Class. Repeatable."),
 ]
-Seed = Annotated[int, typer.Option(help="Which block of seeds; different ones share no random stream.")]
+Seed = Annotated[int, typer.Option(min=0, help="Which block of seeds; of as many seeds, they share no random stream.")]
 Seeds = Annotated[int | None, typer.Option(help="How many seeds, instead of the suite's number.")]
-Jobs = Annotated[int | None, typer.Option("-j", "--jobs", help="Processes; by default one a core.")]
+Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Processes; by default one a core.")]
 Changes = Annotated[
     list[str] | None, typer.Option("--set", help="Change the suite: key.sub=value, a TOML value. Repeatable.")
 ]
@@ -77,9 +78,9 @@ def resume(folder: Annotated[Path, typer.Argument(help="A run's folder.")], jobs
 def plan(suite: Suite, defense: Defenses = None, seed: Seed = 0, seeds: Seeds = None, set_: Changes = None) -> None:
     """Say what a suite would run, and how far each audit could see."""
     with told():
-        from .suites.cells import plan_run
         from .suites.outlook import outlook
         from .suites.resolve import resolve
+        from .suites.run_plan import plan_run
         from .suites.suite import load_suite
 
         changes = [*(set_ or []), *([f"seeds={seeds}"] if seeds is not None else [])]
@@ -116,8 +117,14 @@ def report(
 ) -> None:
     """Write a run's report again, from its records alone."""
     with told():
+        from .reports.run_folder import RunFolder
         from .reports.write import write_report
+        from .suites.source import ConfigError
 
+        try:
+            RunFolder.read(folder)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
         typer.echo(f"open   {write_report(folder, html=html, md=md)}")
 
 
@@ -156,10 +163,10 @@ def told() -> Iterator[None]:
 
     try:
         yield
-    except (ConfigError, FileExistsError, NotADirectoryError, PermissionError) as error:
+    except (ConfigError, *_MISTAKES) as error:
         _fail(str(error), _USAGE)
-    except FileNotFoundError as error:
-        _fail(str(error), _USAGE)
+    except OSError as error:
+        _fail(f"INCOMPLETE: {error}", _INCOMPLETE)
 
 
 @contextmanager
@@ -170,7 +177,7 @@ def resumable(folder: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         _fail(f"interrupted. {go_on}", _INTERRUPTED)
-    except (FileNotFoundError, PermissionError):
+    except _MISTAKES:
         raise
     except OSError as error:
         _fail(f"INCOMPLETE: the run stopped, {folder} cannot be written: {error}. {go_on}", _INCOMPLETE)

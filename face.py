@@ -75,14 +75,15 @@ def run(
     from .suites.suite import load_suite
 
     changes = (*overrides, *([f"seeds={seeds}"] if seeds is not None else []))
+    added = tuple(defenses)
     spec, source = load_suite(suite, overrides=changes)
     begun = launch(
         spec,
         source,
         seed=seed,
-        extra=tuple(defenses),
+        extra=added,
         folder=Path(folder) if folder is not None else None,
-        command=command or f"fedassay.run({suite!r}, seed={seed})",
+        command=command or _call(suite, defenses=list(added), seed=seed, overrides=list(changes)),
     )
     gate = carry_out(begun, progress or Silent(), jobs=jobs)
     return _reported(begun.store.folder, gate, report)
@@ -97,6 +98,12 @@ def resume(
     begun = relaunch(Path(folder))
     gate = carry_out(begun, progress or Silent(), jobs=jobs)
     return _reported(begun.store.folder, gate, report)
+
+
+def _call(suite: str, **given: Any) -> str:
+    """The call that gives the same run again."""
+    told = [f"{name}={value!r}" for name, value in given.items() if value]
+    return f"fedassay.run({', '.join([repr(suite), *told])})"
 
 
 class Silent:

@@ -11,6 +11,7 @@ METRICS = {
     "auc": "chance that a member scores above a non-member",
     "balanced_accuracy": "membership guesses right, the upper half of all scores called members",
     "tpr_at_fpr_0.01": "members found at one false alarm in a hundred; only where ten non-members lie above",
+    "tpr_at_fpr_0.001": "members found at one false alarm in a thousand; only where ten non-members lie above",
     "label_accuracy": "share of uploads whose label is named right",
     "psnr": "likeness of a reconstruction, in decibels",
     "mse": "mean squared error of a reconstruction, pixels in [0, 1]",

@@ -25,8 +25,9 @@ class MembershipAttack(Attack):
     client: int = 0
 
     def __post_init__(self) -> None:
-        if self.count < 1 or self.client < 0:
-            raise ValueError(f"count must be >= 1 and client >= 0, got {self.count} and {self.client}")
+        for name, number, least in (("count", self.count, 1), ("client", self.client, 0)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < least:
+                raise ValueError(f"{name} must be a whole number >= {least}, got {number!r}")
 
     def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe:
         return plant_candidates(task, count=self.count, client=self.client, rng=rng)

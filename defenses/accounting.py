@@ -7,16 +7,17 @@ from importlib.metadata import version
 
 import dp_accounting
 import numpy as np
+from dp_accounting.mechanism_calibration import NoBracketIntervalFoundError
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 from ..audit.curve import GaussianCurve, ProfileCurve
 from ..fl.sampling import Full, Poisson, Sampling
+from .defense import check_budget, check_positive
 
 ACCOUNTANT = f"dp-accounting {version('dp-accounting')} PLD"
 _INTERVAL = 1e-3  # Calibrates in .5 s with sigma off by 3e-4; always on the pessimistic side.
-_ROUNDING = (
-    1e-12  # Composition by FFT leaves errors of about 1e-14 in delta: a signed curve must not lie above the truth.
-)
+_ROUNDING = 1e-12  # FFT leaves errors of about 1e-14 in delta, and a signed curve must not lie above the truth.
+_LEAST_NOISE = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +31,17 @@ class SampledGaussian:
     rate: float
     steps: int
 
+    def __post_init__(self) -> None:
+        check_positive("sigma", self.sigma)
+        if not 0 < self.rate <= 1 or self.steps < 1:
+            raise ValueError(f"rate must be in (0, 1] and steps >= 1, got {self.rate} and {self.steps}")
+
     def epsilon(self, delta: float) -> float:
         """Epsilon at ``delta``."""
         return float(_accountant(self).get_epsilon(delta))
 
     def curve(self, reach: float) -> ProfileCurve:
-        """The privacy profile on 160 knots up to three times ``reach`` (an epsilon), the same for both directions.
+        """The privacy profile up to three times ``reach`` (an epsilon, itself a knot), the same for both directions.
 
         The accountant's public delta is the larger of the two directions: sound for both, and the exact one for the
         direction that decides.
@@ -45,7 +51,7 @@ class SampledGaussian:
 
 @lru_cache(maxsize=64)
 def _profile(mechanism: SampledGaussian, reach: float) -> ProfileCurve:
-    epsilons = np.linspace(0.0, 3.0 * max(reach, 1.0), 160)
+    epsilons = np.union1d(np.linspace(0.0, 3.0 * max(reach, 1.0), 160), reach)
     accountant = _accountant(mechanism)
     deltas = tuple(min(1.0, max(0.0, accountant.get_delta(float(e))) + _ROUNDING) for e in epsilons)
     return ProfileCurve(epsilons=tuple(epsilons.tolist()), delta_remove=deltas, delta_add=deltas)
@@ -53,15 +59,26 @@ def _profile(mechanism: SampledGaussian, reach: float) -> ProfileCurve:
 
 @lru_cache(maxsize=64)
 def calibrate_sampled_gaussian(*, epsilon: float, delta: float, rate: float, steps: int) -> SampledGaussian:
-    """The smallest noise (to 1e-4) that keeps (epsilon, delta) over all steps."""
-    sigma = dp_accounting.calibrate_dp_mechanism(
-        lambda: PLDAccountant(value_discretization_interval=_INTERVAL),
-        lambda noise: _event(noise, rate, steps),
-        epsilon,
-        delta,
-        bracket_interval=dp_accounting.LowerEndpointAndGuess(0.3, 1.5),
-        tol=1e-4,
-    )
+    """The smallest noise (to 1e-4) that keeps (epsilon, delta) over all steps.
+
+    Raises:
+        ValueError: for a budget that is none, or one so large that it needs less noise than .3 clip norms.
+    """
+    check_budget(epsilon, delta)
+    try:
+        sigma = dp_accounting.calibrate_dp_mechanism(
+            lambda: PLDAccountant(value_discretization_interval=_INTERVAL),
+            lambda noise: _event(noise, rate, steps),
+            epsilon,
+            delta,
+            bracket_interval=dp_accounting.LowerEndpointAndGuess(_LEAST_NOISE, 1.5),
+            tol=1e-4,
+        )
+    except NoBracketIntervalFoundError:
+        raise ValueError(
+            f"epsilon must need noise of at least {_LEAST_NOISE} clip norms at rate {rate:g} over {steps} steps, "
+            f"got {epsilon}"
+        ) from None
     return SampledGaussian(sigma=float(sigma), rate=rate, steps=steps)
 
 
@@ -71,6 +88,7 @@ def gaussian_noise(*, epsilon: float, delta: float, releases: int) -> float:
 
     Gaussian releases compose exactly: ``releases`` of them at sigma are one at sigma / sqrt(releases).
     """
+    check_budget(epsilon, delta)
     return float(dp_accounting.get_sigma_gaussian(epsilon, delta)) * math.sqrt(releases)
 
 

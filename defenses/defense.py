@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import ClassVar
 
 from ..audit.claim import Claim
@@ -44,11 +45,15 @@ class Defense:
 def check_budget(epsilon: float, delta: float) -> None:
     """Raise ValueError unless 0 < epsilon < inf and 0 < delta < 1."""
     check_positive("epsilon", epsilon)
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must be in (0, 1), got {delta}")
+    if not (_is_number(delta) and 0 < delta < 1):
+        raise ValueError(f"delta must be in (0, 1), got {delta!r}")
 
 
 def check_positive(name: str, value: float) -> None:
     """Raise ValueError unless ``value`` is a finite number above zero."""
-    if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
+    if not (_is_number(value) and 0 < value < math.inf):
         raise ValueError(f"{name} must be a number > 0, got {value!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

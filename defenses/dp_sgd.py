@@ -26,7 +26,8 @@ class DPSGDProtection(Protection):
     def local_step(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
     ) -> Tensor:
-        total = (self.clipped(gradients) * present.unsqueeze(-1)).sum(1)
+        # Filled, not multiplied: an undrawn sample whose gradient overflows must not turn the sum into NaN.
+        total = self.clipped(gradients).masked_fill(~present.unsqueeze(-1), 0).sum(1)
         noise = self.noise_multiplier * self.clip_norm * normal(rng, tuple(total.shape))
         # The expected lot is public; the actual one would tell who was drawn.
         return (total + noise) / context.plan.expected_lot(client)
@@ -47,7 +48,7 @@ class DPSGDProtection(Protection):
             clip_norm=self.clip_norm,
             scale=scale,
             noise_std=abs(scale) * self.noise_multiplier * self.clip_norm * steps**0.5,
-            rate=plan.lot.rate(plan.sizes[client]),
+            rate=plan.lot.rate(round(plan.weight(client))),
             steps=steps,
         )
 

@@ -120,5 +120,5 @@ def _updates(
             lots[sender] = [mask & present[:, row : row + 1] for mask in result.lots]
         elif trainer.planted_client is not None:
             values[:, row] = trainer.planted_client
-    updates = Message(values=values, present=present, senders=context.senders)
-    return updates.with_values(values), lots
+    values[~present] = 0
+    return Message(values=values, present=present, senders=context.senders), lots

@@ -39,4 +39,5 @@ class Message:
 
     def with_values(self, values: Tensor) -> "Message":
         """The same rows with other numbers; absent rows stay zero."""
+        # Not a product with the mask: zero times infinity is not zero.
         return replace(self, values=values.masked_fill(~self.present.unsqueeze(-1), 0))

@@ -9,15 +9,15 @@ from .tables import ClaimRow, attack_rows, claim_rows, omission_rows, utility_ro
 
 
 def claim_lines(folder: RunFolder) -> list[str]:
-    """One line per claim: who signed what, what was shown, the verdict. A defense without a claim has no line."""
+    """One line per claim: who signed what, what was shown, the verdict; and one per defense that claims nothing."""
     rows = [row for row in claim_rows(folder) if row.signed]
     many = len({row.federation for row in rows}) > 1
-    labels = [f"{row.federation}/{row.defense}" if many else row.defense for row in rows]
-    width = max((len(label) for label in labels), default=0)
-    lines = []
-    for label, row, above in zip(labels, rows, [None, *rows], strict=False):
-        lines.append(f"claim  {label:{width}}  {_subject(row, above)}: {_shown(row)}{_verdict(row)}")
-    return lines
+    signing = {row.defense for row in rows}
+    silent = dict.fromkeys(record.defense for record in folder.records if record.defense not in signing)
+    said = [(label, "claims nothing: NO CLAIM") for label in silent]
+    said += [(f"{row.federation}/{row.defense}" if many else row.defense, _line(row)) for row in rows]
+    width = max((len(label) for label, _ in said), default=0)
+    return [f"claim  {label:{width}}  {line}" for label, line in said]
 
 
 def tables(folder: RunFolder) -> list[str]:
@@ -34,9 +34,8 @@ def tables(folder: RunFolder) -> list[str]:
     return lines
 
 
-def _subject(row: ClaimRow, above: ClaimRow | None) -> str:
-    same = above and above.signed and row.signed and above.signed.claim == row.signed.claim
-    return "same claim" if same else row.says
+def _line(row: ClaimRow) -> str:
+    return f"{row.says}: {_shown(row)}{_verdict(row)}"
 
 
 def _shown(row: ClaimRow) -> str:
@@ -48,8 +47,8 @@ def _shown(row: ClaimRow) -> str:
     parts = []
     if row.epsilon_low is not None:
         parts.append(f"eps >= {at_least(row.epsilon_low)}")
+    parts += [f"ceiling {plain(round(row.ceiling, 2))}"] if row.ceiling is not None else []
     if row.verdict != "REFUTED":
-        parts += [f"ceiling {plain(round(row.ceiling, 2))}"] if row.ceiling is not None else []
         parts += [f"detectable {plain(round(row.detectable, 2))}"] if row.detectable is not None else []
     parts += [_route(row)] if record.route else []
     return f"{', '.join(parts)}: " if parts else ""

@@ -5,7 +5,7 @@ import importlib
 import inspect
 import pkgutil
 from dataclasses import dataclass, fields
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any, Literal
 
@@ -33,16 +33,30 @@ class Part:
 
 
 def names(kind: Kind) -> dict[str, type[Any]]:
-    """Every part of the package and of installed entry points (``fedassay.defenses``, ``fedassay.attacks``) by name."""
+    """Every part of the package and of installed entry points (``fedassay.defenses``, ``fedassay.attacks``) by name.
+
+    Raises:
+        ConfigError: an entry point that does not load.
+    """
+    return {name: _loaded(point, kind) for name, point in _points(kind).items()} | _own(kind)
+
+
+def _own(kind: Kind) -> dict[str, type[Any]]:
     found = {}
     for folder in _FOLDERS[kind]:
         package = importlib.import_module(f"{_ROOT}.{folder}")
         for entry in pkgutil.iter_modules(package.__path__):
             if (part := _class_in(importlib.import_module(f"{package.__name__}.{entry.name}"), kind)) is not None:
                 found[entry.name] = part
-    for point in entry_points(group=f"fedassay.{kind}s"):
-        found.setdefault(point.name, _checked(point.load(), point.value, kind))
     return found
+
+
+def _points(kind: Kind) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=f"fedassay.{kind}s")}
+
+
+def _loaded(point: EntryPoint, kind: Kind) -> type[Any]:
+    return _foreign(kind, f"{point.module}:{point.attr}", of=f"entry point {point.name!r}")
 
 
 def find(kind: Kind, name: str) -> type[Any]:
@@ -54,12 +68,13 @@ def find(kind: Kind, name: str) -> type[Any]:
     """
     if ":" in name:
         return _foreign(kind, name)
-    known = names(kind)
-    if name not in known:
-        raise ConfigError(
-            f"unknown {kind} {name!r}; known: {nearest(name, known)}; or your own as package.module:Class"
-        )
-    return known[name]
+    own, points = _own(kind), _points(kind)
+    if name in own:
+        return own[name]
+    if name in points:  # The others stay unloaded: one broken plug-in must not stop the rest.
+        return _loaded(points[name], kind)
+    known = nearest(name, [*own, *points])
+    raise ConfigError(f"unknown {kind} {name!r}; known: {known}; or your own as package.module:Class")
 
 
 def build(kind: Kind, name: str, configuration: dict[str, Any], *, where: str = "") -> Part:
@@ -81,7 +96,7 @@ def adopt(instance: Any, kind: Kind) -> Part:
     if not isinstance(instance, _BASES[kind]):
         raise ConfigError(f"a {kind} must be an instance of {_BASES[kind].__name__}, got {type(instance).__name__}")
     owner = type(instance)
-    ours = {part: name for name, part in names(kind).items()}
+    ours = {part: name for name, part in _own(kind).items()}
     path = ours.get(owner, f"{owner.__module__}:{owner.__qualname__}")
     return Part(path=path, instance=instance, version=version_of(owner))
 
@@ -120,16 +135,17 @@ def _class_in(module: ModuleType, kind: Kind) -> type[Any] | None:
     return own[0] if own and own[0] is not base else None
 
 
-def _foreign(kind: Kind, name: str) -> type[Any]:
+def _foreign(kind: Kind, name: str, *, of: str = "") -> type[Any]:
     module_name, _, class_name = name.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # Whatever a user's module raises on import is told to the user, who named it.
-        raise ConfigError(f"{kind} {name!r}: cannot import {module_name}: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # Whatever a user's module does on import is told to the user.
+        reason = f"cannot import {module_name}: {type(error).__name__}: {error}"
+        raise ConfigError(f"{of or kind} {name!r}: {reason}") from error
     if not hasattr(module, class_name):
         classes = [key for key, value in vars(module).items() if isinstance(value, type)]
         raise ConfigError(
-            f"{kind} {name!r}: {module_name} has no {class_name!r}; it has: {nearest(class_name, classes)}"
+            f"{of or kind} {name!r}: {module_name} has no {class_name!r}; it has: {nearest(class_name, classes)}"
         )
     return _checked(getattr(module, class_name), name, kind)
 

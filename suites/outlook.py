@@ -1,9 +1,10 @@
 """Outlook: what a planned run would do, before it does it."""
 
 from ..audit.clopper_pearson import ceiling
-from .cells import AuditCell, RunPlan
+from .cells import AuditCell
 from .power import designed_tests, detectable_epsilon
 from .replicas import claimed_release
+from .run_plan import RunPlan
 
 
 def headline(plan: RunPlan) -> str:
@@ -36,7 +37,10 @@ def _reach(audit: AuditCell) -> str:
     """Ceiling and power of one audit, or why it cannot judge."""
     trials = sum(block.replicas for block in audit.blocks)
     who = f"audit  {audit.cell.facts['defense']}: {audit.claim.describe()}: {trials} replicas a world"
-    release = claimed_release(audit.blocks[0])
+    try:
+        release = claimed_release(audit.blocks[0])
+    except ValueError as error:
+        return f"{who}, FAILS: {error}"
     if release is None:
         return f"{who}, no published law: threshold by a split"
     tests = designed_tests(audit.claim, release, audit.blocks[0].audit, n=trials)

@@ -16,7 +16,8 @@ class Record(BaseModel):
     two runs of the same suite and seed carry equal rows, apart from the time and memory fields).
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # Cannot measure is not a number: NaN and infinity are refused where the row is made (JSON would make them null).
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     schema_: Literal["result-1"] = Field(default="result-1", alias="schema")
     run_id: str
@@ -72,9 +73,7 @@ class Record(BaseModel):
     """Path of a data file below the run's folder, or empty."""
 
     def to_line(self) -> str:
-        """This row as one line of JSON, newline included. NaN and infinity are refused: cannot measure is not a
-        number.
-        """
+        """This row as one line of JSON, newline included."""
         return self.model_dump_json(by_alias=True) + "\n"
 
 

@@ -20,7 +20,7 @@ from ..fl.recorder import ViewRecorder
 from ..fl.streams import Streams
 from ..fl.task import Task
 from .cells import BlockJob
-from .resolve import plan_of, task_of
+from .resolve import audited, plan_of, task_of
 from .store import Store
 from .trial import Clock, failures_as_rows
 
@@ -67,11 +67,8 @@ def audited_federation(job: BlockJob) -> tuple[Task, Plan]:
     A claim holds for every data set and model, so also for this small one; rounds, sampling, algorithm and protection
     are the claim's own.
     """
-    small = job.federation.model_copy(
-        update={"dataset": job.audit.dataset or job.federation.dataset, "model": job.audit.model}
-    )
-    task = task_of(small, job.seed).restricted(clients=job.audit.clients, samples=job.audit.samples_per_client)
-    task = task.with_inert(1)
+    task = task_of(audited(job.federation, job.audit), job.seed)
+    task = task.restricted(clients=job.audit.clients, samples=job.audit.samples_per_client).with_inert(1)
     return task, plan_of(job.federation, job.change, task)
 
 

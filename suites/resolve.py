@@ -19,7 +19,7 @@ from ..fl.task import Task, build_task
 from .catalogue import Part, adopt, build, find
 from .identity import plain
 from .source import ConfigError, Source
-from .suite import DefenseSpec, FederationSpec, PlanChange, SuiteSpec
+from .suite import AuditSpec, DefenseSpec, FederationSpec, PlanChange, SuiteSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,13 +187,18 @@ def _build(kind: Any, label: str, name: str, configuration: dict[str, Any], sour
         raise ConfigError(f"{source.where((*table, wrong))}: {error}") from None
 
 
+def audited(federation: FederationSpec, audit: AuditSpec) -> FederationSpec:
+    """The federation with the data and model that its audit's replicas use."""
+    return federation.model_copy(update={"dataset": audit.dataset or federation.dataset, "model": audit.model})
+
+
 def _audited(spec: SuiteSpec) -> set[str]:
     return {spec.audit.dataset} if spec.audit is not None and spec.audit.dataset is not None else set()
 
 
 def _as_written(part: Part) -> DefenseSpec:
     """A defense as a suite file would name it, so that a resumed run finds it."""
-    fields = {name: plain(value) for name, value in part.instance.fields().items() if value is not None}
+    fields = {name: plain(value) for name, value in part.instance.fields().items()}
     return DefenseSpec.model_validate({"part": part.path, **fields})
 
 

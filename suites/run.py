@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..defenses.defense import Defense
-from .cells import BlockJob, RunPlan, TrialJob, plan_run
+from .cells import BlockJob, TrialJob
 from .court import hold_court
-from .environment import cores, git, hardware, versions
+from .environment import PACKAGES, cores, git, hardware, versions
 from .gate import Gate, judge_run
 from .replicas import run_block
 from .resolve import ResolvedSuite, resolve
+from .run_plan import RunPlan, plan_run
 from .source import ConfigError, Source
 from .store import GATE, MANIFEST, Store
 from .suite import SuiteSpec, check_suite
@@ -87,6 +88,9 @@ def relaunch(folder: Path) -> Launch:
         raise ConfigError(
             f"{folder / MANIFEST}: unknown schema {manifest.get('schema')!r}; this version reads manifest-1"
         )
+    if lacking := [key for key in ("suite", "seed", "run_id", "versions") if key not in manifest]:
+        raise ConfigError(f"{folder / MANIFEST} lacks {', '.join(lacking)}")
+    _same_versions(folder, manifest["versions"])
     spec = check_suite(manifest["suite"], Source(str(folder / MANIFEST)))
     suite = resolve(spec, Source(str(folder / MANIFEST)), seed=manifest["seed"])
     plan = plan_run(suite)
@@ -99,11 +103,23 @@ def relaunch(folder: Path) -> Launch:
     return Launch(suite=suite, plan=plan, store=store)
 
 
+def _same_versions(folder: Path, then: dict[str, str]) -> None:
+    """Rows of one run must not come from two versions of what computes them."""
+    now = versions()
+    changed = [
+        f"{name} {then.get(name)} then, {now.get(name)} now" for name in PACKAGES if then.get(name) != now.get(name)
+    ]
+    if changed:
+        raise ConfigError(
+            f"{folder} cannot be resumed: {'; '.join(changed)}. What it holds can still be reported; start a new run"
+        )
+
+
 def carry_out(begun: Launch, progress: Progress, *, jobs: int | None = None) -> Gate:
     """Do what is not yet done; returns the verdict of the whole run.
 
     Raises:
-        OSError: if the disk refuses; KeyboardInterrupt: both leave a run that can be resumed.
+        DiskRefuses: if the folder cannot be written; KeyboardInterrupt: both leave a run that can be resumed.
     """
     plan, store = begun.plan, begun.store
     recorded = store.collect()
@@ -148,7 +164,10 @@ def _worked(
             yield job, work(job, store.folder, finished)
         return
     from joblib import Parallel, delayed  # Lazy: a run in one process needs none of it.
+    from joblib.externals.loky import get_reusable_executor
 
+    # Workers outlive a run; those of an earlier one in this session would hold a part's code as it was then.
+    get_reusable_executor().shutdown(wait=True)
     parallel = Parallel(n_jobs=min(processes, len(todo)), backend="loky", return_as="generator_unordered", batch_size=1)
     numbered = delayed(_numbered)
     for index, failed in parallel(numbered(index, job, store.folder, finished) for index, job in enumerate(todo)):
@@ -173,7 +192,7 @@ def _manifest(
         "schema": "manifest-1",
         "run_id": plan.run_id,
         "name": name,
-        "suite": suite.spec.model_dump(mode="json", exclude_none=True),
+        "suite": suite.spec.model_dump(mode="json"),
         "seed": seed,
         "seeds": list(suite.seeds),
         "command": command,

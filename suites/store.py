@@ -3,9 +3,11 @@
 A finished cell is one atomic rename: a run killed at any moment loses nothing and tears nothing.
 """
 
+import io
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,13 @@ RESULTS, MANIFEST, CLAIMS, GATE = "results.jsonl", "manifest.json", "claims.json
 _RECORDS = "records.jsonl"
 
 
+class DiskRefuses(OSError):
+    """The run's folder cannot be written: the run stops, and can go on when the folder can be written again.
+
+    Apart from other OSErrors, which a part's own code may raise: those are the part's failures.
+    """
+
+
 class Store:
     """Writes and reads back the folder of one run. Workers write cells, one process writes the rest."""
 
@@ -26,13 +35,19 @@ class Store:
 
     @classmethod
     def create(cls, folder: Path, manifest: Mapping[str, Any], claims: list[dict[str, Any]]) -> "Store":
-        """Start a run: the manifest is written before anything runs. FileExistsError if the folder holds a run."""
+        """Start a run: the manifest is written before anything runs.
+
+        Raises:
+            FileExistsError: if the folder holds a run, or what is left of one.
+        """
         if (folder / MANIFEST).exists():
             raise FileExistsError(f"{folder} already holds a run; resume it, or name another folder")
+        # Old cells would be taken for finished ones of this run.
+        if left := [name for name in (RESULTS, "cells") if (folder / name).exists()]:
+            raise FileExistsError(f"{folder} holds the rest of a run ({', '.join(left)}); name another folder")
         folder.mkdir(parents=True, exist_ok=True)
         store = cls(folder)
         store.write_json(CLAIMS, {"schema": "claims-1", "claims": claims})
-        (folder / RESULTS).touch()
         store.write_json(MANIFEST, manifest)
         return store
 
@@ -50,35 +65,44 @@ class Store:
     def manifest(self) -> dict[str, Any]:
         """What the run set out to do."""
         try:
-            manifest: dict[str, Any] = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
-        except json.JSONDecodeError as error:
+            manifest = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
+        except ValueError as error:  # No JSON, or no text.
             raise ConfigError(f"{self.folder / MANIFEST} is no JSON: {error}") from None
+        if not isinstance(manifest, dict):
+            raise ConfigError(f"{self.folder / MANIFEST} must hold a JSON object, got {type(manifest).__name__}")
         return manifest
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write one JSON file whole or not at all."""
-        _write_whole(self.folder / name, json.dumps(content, indent=1, allow_nan=False).encode())
+        with _disk():
+            _write_whole(self.folder / name, json.dumps(content, indent=1, allow_nan=False).encode())
 
     def cell_folder(self, cell_id: str) -> Path:
         """Where a cell keeps its files."""
         return self.folder / "cells" / cell_id
 
     def save_arrays(self, cell_id: str, name: str, arrays: Mapping[str, np.ndarray]) -> str:
-        """Save arrays (plain numbers, never pickled) beside a cell's records; returns the path below the run's
-        folder.
+        """Save arrays of plain numbers beside a cell's records; returns the path below the run's folder.
+
+        Raises:
+            ValueError: for an array of objects, which only pickle could hold.
         """
-        place = self.cell_folder(cell_id)
-        place.mkdir(parents=True, exist_ok=True)
-        temporary = place / f".{name}.npz"
-        np.savez_compressed(temporary, allow_pickle=False, **arrays)
-        temporary.replace(place / f"{name}.npz")
-        return f"cells/{cell_id}/{name}.npz"
+        for key, array in arrays.items():
+            if np.asarray(array).dtype.hasobject:
+                raise ValueError(f"array {key!r} of {name} must hold plain numbers, got objects")
+        content = io.BytesIO()
+        np.savez_compressed(content, **{key: np.asarray(array) for key, array in arrays.items()})  # type: ignore[arg-type]
+        return self._save(cell_id, f"{name}.npz", content.getvalue())
 
     def save_text(self, cell_id: str, name: str, text: str) -> str:
         """Save a text file beside a cell's records; returns the path below the run's folder."""
+        return self._save(cell_id, name, text.encode(errors="backslashreplace"))
+
+    def _save(self, cell_id: str, name: str, content: bytes) -> str:
         place = self.cell_folder(cell_id)
-        place.mkdir(parents=True, exist_ok=True)
-        _write_whole(place / name, text.encode())
+        with _disk():
+            place.mkdir(parents=True, exist_ok=True)
+            _write_whole(place / name, content)
         return f"cells/{cell_id}/{name}"
 
     def load_arrays(self, path: str) -> dict[str, np.ndarray]:
@@ -88,9 +112,7 @@ class Store:
 
     def finish(self, cell_id: str, records: Iterable[Record]) -> None:
         """Finish a cell: its rows appear all at once. What is written here is never computed again."""
-        place = self.cell_folder(cell_id)
-        place.mkdir(parents=True, exist_ok=True)
-        _write_whole(place / _RECORDS, "".join(record.to_line() for record in records).encode())
+        self._save(cell_id, _RECORDS, "".join(record.to_line() for record in records).encode())
 
     def finished(self) -> set[str]:
         """Cells whose rows are on disk, in results.jsonl or not yet."""
@@ -98,8 +120,7 @@ class Store:
 
     def cell_records(self, cell_id: str) -> list[Record]:
         """The rows of one finished cell."""
-        text = (self.cell_folder(cell_id) / _RECORDS).read_text(encoding="utf-8")
-        return [Record.model_validate_json(line) for line in text.splitlines()]
+        return _read(self.cell_folder(cell_id) / _RECORDS)
 
     def collect(self) -> set[str]:
         """Append every finished cell that results.jsonl lacks; a torn tail is cut off first. Returns the cells it now
@@ -114,15 +135,15 @@ class Store:
     def append(self, cell_id: str) -> None:
         """Append one finished cell's rows to results.jsonl, in one write, and flush them to the disk."""
         lines = (self.cell_folder(cell_id) / _RECORDS).read_bytes()
-        with (self.folder / RESULTS).open("ab") as results:
+        with _disk(), (self.folder / RESULTS).open("ab") as results:
             results.write(lines)
             results.flush()
             os.fsync(results.fileno())
 
     def records(self) -> list[Record]:
-        """All rows in results.jsonl."""
-        text = (self.folder / RESULTS).read_text(encoding="utf-8")
-        return [Record.model_validate_json(line) for line in text.splitlines()]
+        """All rows in results.jsonl; none before the first cell is finished."""
+        path = self.folder / RESULTS
+        return _read(path) if path.exists() else []
 
     def _mend(self) -> set[str]:
         """Rewrite results.jsonl if it ends in a torn or incomplete cell; returns the cells that stand in it whole."""
@@ -140,8 +161,22 @@ class Store:
         }
         kept = b"".join(line for line in lines if _cell_of(line) in whole)
         if kept != b"".join(lines):
-            _write_whole(path, kept)
+            with _disk():
+                _write_whole(path, kept)
         return whole
+
+
+def _read(path: Path) -> list[Record]:
+    # Bytes: a line of text may also end in the middle of a reason, at U+2028.
+    return [Record.model_validate_json(line) for line in path.read_bytes().splitlines()]
+
+
+@contextmanager
+def _disk() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DiskRefuses(error.errno, error.strerror or str(error), error.filename) from error
 
 
 def _cell_of(line: bytes) -> str | None:

@@ -1,13 +1,13 @@
 """Trial: trains one federation and lets every attack of the suite look at it. Failures become rows."""
 
 import resource
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch import Tensor
 from ..attacks.attack import Knowledge, Level
 from ..attacks.membership.likelihood_ratio import Undefined
 from ..audit.evidence import CandidateScores, LabelCounts, Reconstructions
-from ..fl.engine import run_federation
+from ..fl.engine import Recorder, run_federation
 from ..fl.plan import Plan
 from ..fl.probe import CandidateProbe
 from ..fl.recorder import AccuracyRecorder, LotRecorder, ViewRecorder
@@ -27,8 +27,10 @@ from .record import Record
 from .resolve import plan_of, task_of
 from .scoring.membership import score_membership
 from .scoring.single_sample import score_labels_of, score_reconstructions
-from .store import Store
+from .store import DiskRefuses, Store
 from .worst_case import known_rest
+
+_PEAK_UNITS = 2**20 if sys.platform == "darwin" else 2**10
 
 
 @dataclass(kw_only=True)
@@ -43,21 +45,26 @@ class Clock:
         return {
             "wall_s": round(time.perf_counter() - self.wall, 4),
             "cpu_s": round(time.process_time() - self.cpu, 4),
-            "peak_mem_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+            # Kilobytes, and bytes on macOS.
+            "peak_mem_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _PEAK_UNITS, 1),
         }
 
 
 @dataclass(kw_only=True)
 class TrainedTrial:
-    """One trained federation and what was recorded of it."""
+    """One trained federation and what was recorded of it.
+
+    ``probes``: each attack's candidates, None where it needs none, the error where it could not choose any; ``lots``:
+    by the client that candidates are asked about.
+    """
 
     task: Task
     plan: Plan
     streams: Streams
     final: Tensor
     views: dict[str, View]
-    probes: dict[str, CandidateProbe | None]
-    lots: LotRecorder
+    probes: dict[str, CandidateProbe | Exception | None]
+    lots: dict[int, LotRecorder]
     accuracy: AccuracyRecorder
 
 
@@ -66,7 +73,7 @@ def run_trial(job: TrialJob, store: Store, finished: frozenset[str]) -> list[str
     reasons.
 
     Raises:
-        OSError: if the disk refuses; every cell written before stays.
+        DiskRefuses: every cell written before stays.
     """
     wanted = [cell for cell in job.cells if cell.cell_id not in finished]
     if not wanted:
@@ -95,13 +102,14 @@ def failures_as_rows(cells: list[Cell], store: Store, clock: Clock) -> Iterator[
     failed: list[str] = []
     try:
         yield failed
-    except OSError:
+    except DiskRefuses:
         raise
     except Undefined as omission:
         for cell in cells:
             store.finish(cell.cell_id, [cell.record(metric="none", status="skipped", reason=str(omission))])
-    except Exception as error:  # The one boundary where any part's error, a user's own included, becomes a row.
-        reason = f"{type(error).__name__}: {error}".strip()[:500]
+    # The one boundary where whatever a part raises, a user's own included, becomes a row; so does its sys.exit().
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}".strip()[:500].encode(errors="backslashreplace").decode()
         for cell in cells:
             store.save_text(cell.cell_id, "log.txt", traceback.format_exc())
             row = cell.record(metric="none", status="failed", verdict="", reason=reason, **clock.fields())
@@ -112,13 +120,14 @@ def failures_as_rows(cells: list[Cell], store: Store, clock: Clock) -> Iterator[
 def _train(job: TrialJob) -> TrainedTrial:
     task, streams = task_of(job.federation, job.seed), Streams(job.seed)
     plan = plan_of(job.federation, job.change, task)
-    # One stream for all attacks: those that ask about as many candidates ask about the same ones.
-    probes = {item.entry.label: item.entry.attack.plant(task, streams.generator("candidates")) for item in job.attacks}
+    probes = {item.entry.label: _planted(item, task, streams) for item in job.attacks}
     observers = {str(item.entry.attack.observer): item.entry.attack.observer for item in job.attacks}
     recorders = {name: ViewRecorder(observer=observer) for name, observer in observers.items()}
-    lots = LotRecorder(client=_audited_client(probes))
+    asked = {probe.shown.client for probe in probes.values() if isinstance(probe, CandidateProbe)}
+    lots = {client: LotRecorder(client=client) for client in sorted(asked)}
     accuracy = AccuracyRecorder(task=task, every=max(1, plan.rounds // 20))
-    final = run_federation(task, plan, job.protection, streams, recorders=[*recorders.values(), lots, accuracy])
+    watching: list[Recorder] = [*recorders.values(), *lots.values(), accuracy]
+    final = run_federation(task, plan, job.protection, streams, recorders=watching)
     if not bool(torch.isfinite(final).all()):
         raise FloatingPointError("training diverged: the final model holds NaN or infinity")
     views = {name: recorder.view(plan, final) for name, recorder in recorders.items()}
@@ -132,6 +141,15 @@ def _train(job: TrialJob) -> TrainedTrial:
         lots=lots,
         accuracy=accuracy,
     )
+
+
+def _planted(item: AttackCell, task: Task, streams: Streams) -> CandidateProbe | Exception | None:
+    """An attack's candidates; its error is kept for its own cell, the federation trains without it."""
+    try:
+        # One stream for all attacks: those that ask about as many candidates ask about the same ones.
+        return item.entry.attack.plant(task, streams.generator("candidates"))
+    except Exception as error:
+        return error
 
 
 def _cells(job: TrialJob, trained: TrainedTrial, store: Store) -> list[tuple[Cell, Callable[[], list[Record]]]]:
@@ -160,7 +178,12 @@ def _utility(cell: Cell, trained: TrainedTrial, store: Store) -> list[Record]:
 def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store) -> list[Record]:
     attack, label = item.entry.attack, item.entry.label
     view, probe = trained.views[str(attack.observer)], trained.probes[label]
-    rest = None if probe is None else known_rest(trained.task, trained.plan, job.protection, trained.lots, view, probe)
+    if isinstance(probe, Exception):
+        raise probe
+    rest = None
+    if probe is not None and attack.level is Level.WORST_CASE:
+        lots = trained.lots[probe.shown.client]
+        rest = known_rest(trained.task, trained.plan, job.protection, lots, view, probe)
     knowledge = Knowledge(
         level=attack.level,
         network=trained.task.network,
@@ -169,7 +192,7 @@ def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store
         public_images=trained.task.test_images,
         public_labels=trained.task.test_labels,
         candidates=None if probe is None else probe.shown,
-        rest=rest if attack.level is Level.WORST_CASE else None,
+        rest=rest,
     )
     evidence = attack.run(view, knowledge, trained.streams.generator(f"attack {label}"))
     return score(item.cell, evidence, trained.task, probe, store)
@@ -188,11 +211,3 @@ def score(cell: Cell, evidence: object, task: Task, probe: CandidateProbe | None
     raise TypeError(
         f"an attack must bring CandidateScores, Reconstructions or LabelCounts, got {type(evidence).__name__}"
     )
-
-
-def _audited_client(probes: dict[str, Any]) -> int:
-    """The client whose lots a worst-case adversary is given: the one that candidates are asked about."""
-    clients = {probe.shown.client for probe in probes.values() if probe is not None}
-    if len(clients) > 1:
-        raise ValueError(f"attacks of one suite must ask about one client, got {sorted(clients)}")
-    return clients.pop() if clients else 0

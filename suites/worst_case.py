@@ -20,12 +20,14 @@ def known_rest(
     """(round, the candidates' contributions ``(n, d)``) -> what all other samples of the client put into its upload,
     ``(n, d)``.
 
-    None where nobody can know it: no noise law for the uploads, or several local steps (the models between them are
-    hidden).
+    None where there is no such sum: no noise law for the uploads, a law of whole reports and not of samples (local
+    noise), or several local steps (the models between them are hidden).
     """
     client = probe.shown.client
     law = protection.law(UPLOADS, plan, client)
-    if law is None or plan.algorithm.local_steps != 1 or view.observer.rank < UPLOADS.rank:
+    if law is None or not protection.per_sample or plan.algorithm.local_steps != 1:
+        return None
+    if view.observer.rank < UPLOADS.rank:
         return None
     part = task.parts[client]
 

@@ -26,10 +26,9 @@ class LikelihoodRatio(MembershipAttack):
 
     Args:
         rest: ``"estimated"``: the rest of the client's release is taken to be the mean of the other clients' uploads,
-        and the
-            noise what they scatter by (a realistic server; works on any defense); ``"known"``: rest and noise are
-            given (the adversary that differential privacy assumes), which makes the ratio exact and needs the
-            defense's law.
+            and the noise what they scatter by (a realistic server; works on any defense, and clips as the defense does
+            where its law says how); ``"known"``: rest and noise are given (the adversary that differential privacy
+            assumes), which makes the ratio exact and needs the defense's law.
     """
 
     observer: ClassVar[Observer] = UPLOADS
@@ -48,7 +47,8 @@ class LikelihoodRatio(MembershipAttack):
         score = self._known if self.rest == "known" else self._estimated
         rounds = [(seen, row) for seen in view.rounds if (row := self._row(seen)) is not None and self._usable(seen)]
         if not rounds:
-            raise Undefined("in no round the audited client and two others took part: the rest cannot be estimated")
+            needed = "the audited client" if self.rest == "known" else "the audited client and two others"
+            raise Undefined(f"in no round {needed} took part: there is nothing to score")
         total = np.sum([score(seen, row, view, knowledge) for seen, row in rounds], axis=0)
         return self.evidence(total, view)
 
@@ -57,8 +57,8 @@ class LikelihoodRatio(MembershipAttack):
         return self.rest == "known" or int(_reports(seen).present[0].sum()) >= 3
 
     def _known(self, seen: RoundView, row: int, view: View, knowledge: Knowledge) -> np.ndarray:
-        law = knowledge.law(view.observer, self.client)
-        if not isinstance(law, GaussianLaw) or knowledge.rest is None:
+        law = self._sample_law(view, knowledge)
+        if law is None or knowledge.rest is None:
             raise Undefined("no noise law and known rest for what this observer sees: the exact ratio is not defined")
         contribution = law.contribution(self._gradients(seen, knowledge))
         others = knowledge.rest(seen.round, contribution)
@@ -66,15 +66,28 @@ class LikelihoodRatio(MembershipAttack):
         return _ratio(released - others, contribution, law.noise_std, law.rate, law.steps)
 
     def _estimated(self, seen: RoundView, row: int, view: View, knowledge: Knowledge) -> np.ndarray:
-        reports, plan = _reports(seen), view.plan
-        others = reports.values[0][[k for k in range(len(reports.values[0])) if k != row and reports.present[0, k]]]
+        # In gradients, not in updates: under Adam their length says nothing, and only the direction can be compared.
+        gradients, present = view.plan.algorithm.gradient(_reports(seen).values[0]), _reports(seen).present[0]
+        others = gradients[[k for k in range(len(gradients)) if k != row and present[k]]]
         mean = others.mean(0)
         # The audited upload scatters about the mean of the m others with (1 + 1/m) times the variance of one.
         variance = float((others - mean).square().sum() / ((len(others) - 1) * mean.numel())) * (1 + 1 / len(others))
-        scale = (plan.algorithm.linear_scale or -1.0) / plan.expected_lot(self.client)
-        contribution = scale * self._gradients(seen, knowledge)
-        rate = plan.lot.rate(plan.sizes[self.client])
-        return _ratio(reports.values[0, row] - mean, contribution, variance**0.5, rate, plan.algorithm.local_steps)
+        contribution = self._share(self._gradients(seen, knowledge), view, knowledge)
+        rate, steps = view.plan.lot.rate(view.plan.sizes[self.client]), view.plan.algorithm.local_steps
+        return _ratio(gradients[row] - mean, contribution, variance**0.5, rate, steps)
+
+    def _share(self, rows: Tensor, view: View, knowledge: Knowledge) -> Tensor:
+        """What one draw of each candidate adds to the gradient that the upload stands for, ``(n, d)``."""
+        law, plan = self._sample_law(view, knowledge), view.plan
+        if law is not None:
+            return plan.algorithm.gradient(law.contribution(rows))
+        return rows / (plan.expected_lot(self.client) * plan.algorithm.local_steps)
+
+    def _sample_law(self, view: View, knowledge: Knowledge) -> GaussianLaw | None:
+        """The law of one sample's part in the upload, where the defense publishes one."""
+        law = knowledge.law(view.observer, self.client)
+        # A gradient enters an update with a minus sign: a law of positive scale is one of whole reports.
+        return law if isinstance(law, GaussianLaw) and law.scale < 0 else None
 
     def _gradients(self, seen: RoundView, knowledge: Knowledge) -> Tensor:
         """The candidates' gradients at the model that the round broadcast, ``(n, d)``."""

@@ -35,9 +35,10 @@ def tpr_at(scores: MembershipScores, rate: float) -> float | None:
     """True-positive rate at the lowest threshold whose false-positive rate is at most ``rate``; None below ten such
     non-members.
     """
-    if len(scores.nonmember) * rate < _ENOUGH:
+    # 2900 * .01 is 28.999...: a hair more, lest a whole number be cut to the one below.
+    allowed = int(len(scores.nonmember) * rate + 1e-9)
+    if allowed < _ENOUGH:
         return None
-    allowed = int(len(scores.nonmember) * rate)
     threshold = np.sort(scores.nonmember)[::-1][allowed]
     return float((scores.member > threshold).mean())
 

@@ -58,9 +58,7 @@ def test_fedavg_is_the_plain_loop_of_the_paper(make_task, make_plan, model, side
 
 def test_fedsgd_with_poisson_lots_and_cohorts_is_the_plain_loop_on_the_same_draws(make_task, make_plan, make_tape):
     task, tape = make_task(), make_tape()
-    plan = make_plan(
-        task, rounds=6, cohort=Poisson(0.6), lot=Poisson(0.3), algorithm=FedSGD(learning_rate=0.7)
-    )
+    plan = make_plan(task, rounds=6, cohort=Poisson(0.6), lot=Poisson(0.3), algorithm=FedSGD(learning_rate=0.7))
     final = run_federation(task, plan, Protection(), Streams(5), batch=Batch(replicas=3), recorders=[tape])
     for replica in range(3):
         server = naive_module(task, seed=5)
@@ -111,6 +109,15 @@ def test_replicas_blocks_and_worlds_share_no_chance(make_task, make_plan, protec
     models = torch.cat(finals)
     distances = torch.cdist(models, models) + torch.eye(12)
     assert float(distances.min()) > 1e-3
+
+
+def test_all_replicas_of_all_blocks_and_worlds_start_from_one_model(make_task, make_plan, make_tape):
+    task = make_task()
+    initial = task.network.initial(Streams(1).generator("init"))
+    for block, world in ((0, 0), (3, 0), (0, 1)):
+        tape, batch = make_tape(), Batch(replicas=2, block=block, world=world)
+        run_federation(task, make_plan(task), DP_SGD, Streams(1), batch=batch, recorders=[tape])
+        assert torch.equal(tape.events[0].broadcast, initial.expand(2, -1))
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(make_task, make_plan, make_tape):
@@ -178,6 +185,19 @@ def test_a_replica_without_a_cohort_stays_while_its_neighbours_move(make_task, m
     moved = (final != event.broadcast).any(1)
     assert torch.equal(moved, ~alone)
     assert not event.reports.values[~event.reports.present].any()
+
+
+def test_a_client_that_diverges_spoils_no_replica_that_it_is_absent_from(make_task, make_plan, make_tape):
+    class Diverging(Protection):
+        per_sample = True
+
+        def local_step(self, gradients, present, client, context, state, rng):
+            return torch.full_like(gradients[:, 0], torch.inf)
+
+    task, tape = make_task((4, 3)), make_tape()
+    plan = make_plan(task, cohort=Poisson(0.4), rounds=1)
+    final = run_federation(task, plan, Diverging(), Streams(3), batch=Batch(replicas=40), recorders=[tape])
+    assert torch.equal(final.isfinite().all(1), ~tape.events[0].reports.present.any(1))
 
 
 class Thinning(Protection):

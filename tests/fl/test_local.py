@@ -109,6 +109,13 @@ def test_every_step_round_client_block_and_world_draws_its_own_lot(make_task, ma
     assert len({tuple(mask[0].tolist()) for mask in lots}) == len(lots) == 32
 
 
+def test_without_a_canary_a_lot_is_of_the_clients_own_samples_only(make_task, make_plan):
+    task = make_task()
+    lots = turn(task, make_plan(task, lot=FixedSize(3)), replicas=200)[1].lots
+    assert [tuple(mask.shape) for mask in lots] == [(200, task.sizes[CLIENT])] * 2
+    assert all(bool((mask.sum(1) == 3).all()) for mask in lots)
+
+
 def test_a_clients_lots_do_not_depend_on_who_else_there_is(make_task, make_plan):
     few, many = make_task((6, 10)), make_task((6, 10, 30, 5))
     lots = [turn(task, make_plan(task, lot=Poisson(0.5)))[1].lots for task in (few, many)]

@@ -31,7 +31,7 @@ def test_poisson_draws_each_one_at_its_rate_and_the_sizes_scatter_binomially(pro
     error = math.sqrt(probability * (1 - probability) / replicas)
     assert abs(float(mask.double().mean()) - probability) < 5 * error / math.sqrt(n)
     assert bool(((mask.double().mean(0) - probability).abs() < 5 * error).all())
-    # The variance of the sizes tells independent draws from shared ones; its relative error is about sqrt(2 / replicas).
+    # The variance of the sizes tells independent draws from shared ones; its error is about sqrt(2 / replicas) of it.
     variance = float(mask.sum(1).double().var())
     assert variance == pytest.approx(n * probability * (1 - probability), rel=5 * math.sqrt(2 / replicas))
 

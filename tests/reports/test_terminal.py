@@ -15,10 +15,10 @@ def test_a_claim_that_stands_and_a_control_that_falls_read_as_promised(run_maker
     stands = {"value": 0.9, "ceiling": 4.97, "detectable": 6.1, "verdict": "NOT_REFUTED", "reason": "at alpha .002"}
     run_maker.row(**common, **stands, defense="dp_fedavg")
     scores = run_maker.arrays("c", "scores", fpr_high=0.0207, fnr_high=0.035)
-    run_maker.row(**common, defense="noise_halved", value=2.2, verdict="REFUTED", artifact=scores)
+    run_maker.row(**common, defense="noise_halved", value=2.2, ceiling=4.97, verdict="REFUTED", artifact=scores)
     assert claim_lines(run_maker.write()) == [
         f"claim  dp_fedavg     {CLAIM}: eps >= 0.9, ceiling 4.97, detectable 6.1, by curve: NOT REFUTED",
-        "claim  noise_halved  same claim: eps >= 2.2, under the signed curve (FPR <= .021, FNR <= .035): "
+        f"claim  noise_halved  {CLAIM}: eps >= 2.2, ceiling 4.97, under the signed curve (FPR <= .021, FNR <= .035): "
         "REFUTED (a control: it must be)",
     ]
 
@@ -41,6 +41,15 @@ def test_a_failed_audit_prints_its_reason_and_no_number(run_maker, make_claim):
 def test_a_claim_without_an_audit_has_a_line_too(run_maker, make_claim):
     run_maker.sign("dp_fedavg", make_claim())
     assert claim_lines(run_maker.write()) == [f"claim  dp_fedavg  {CLAIM}: NOT AUDITED"]
+
+
+def test_every_claim_of_a_defense_has_a_line_and_a_defense_without_one_says_so(run_maker, make_claim):
+    run_maker.row(metric="auc", value=0.5, defense="none", seed=0)
+    run_maker.sign("nbafl", make_claim())
+    run_maker.sign("nbafl", make_claim(mu=0.5))
+    lines = claim_lines(run_maker.write())
+    assert lines[0] == "claim  none   claims nothing: NO CLAIM"
+    assert lines[1:] == [f"claim  nbafl  {CLAIM}: NOT AUDITED"] * 2
 
 
 def test_the_tables_hold_one_primary_metric_an_attack(run_maker):

@@ -1,0 +1,228 @@
+"""Run plan: a resolved suite laid out in cells, every defense calibrated on the way; nothing has run yet."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..audit.claim import Claim
+from ..defenses.defense import Prepared
+from .cells import AttackCell, AuditCell, BlockJob, Cell, SignedClaim, TrialJob
+from .identity import identity, plain
+from .resolve import AttackEntry, DefenseEntry, ResolvedSuite, audited, prepare
+from .suite import AuditSpec, FederationSpec, PlanChange
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPlan:
+    """All that a run will do."""
+
+    run_id: str
+    trials: tuple[TrialJob, ...]
+    blocks: tuple[BlockJob, ...]
+    audits: tuple[AuditCell, ...]
+    claims: tuple[SignedClaim, ...]
+
+    @property
+    def jobs(self) -> tuple[TrialJob | BlockJob, ...]:
+        """Work for the processes, the longest first."""
+        return (*self.blocks, *self.trials)
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every cell of the run."""
+        worked = [cell for job in self.jobs for cell in job.cells]
+        return (*worked, *(audit.cell for audit in self.audits))
+
+
+class _Planner:
+    """Lays a resolved suite out in cells."""
+
+    def __init__(self, suite: ResolvedSuite) -> None:
+        self.suite = suite
+        self.prepared: dict[tuple[str, str, int], Prepared] = {}
+        self.run_id = identity(
+            suite=suite.spec.model_dump(mode="json"),
+            seeds=list(suite.seeds),
+            defenses=[(entry.label, *self._part_facts(entry)) for entry in suite.defenses],
+            attacks=[(entry.label, entry.part.path, entry.part.version) for entry in suite.attacks],
+            data=suite.digests,
+        )
+
+    def plan(self) -> RunPlan:
+        trials = tuple(
+            self._trial(entry, name, seed)
+            for name in self.suite.spec.federations
+            for entry in self.suite.defenses
+            for seed in self.suite.seeds
+        )
+        audits = self._audits()
+        return RunPlan(
+            run_id=self.run_id,
+            trials=tuple(trial for trial in trials if trial is not None),
+            blocks=tuple(block for audit in audits for block in audit.blocks),
+            audits=audits,
+            claims=tuple(self._claims()),
+        )
+
+    def _prepare(self, entry: DefenseEntry, federation: str, seed: int) -> Prepared:
+        key = (entry.label, federation, seed)
+        if key not in self.prepared:
+            self.prepared[key] = prepare(self.suite, entry, federation, seed)
+        return self.prepared[key]
+
+    def _trial(self, entry: DefenseEntry, name: str, seed: int) -> TrialJob | None:
+        spec = self.suite.spec.federations[name]
+        attacks = tuple(
+            self._attack(entry, name, seed, attack) for attack in self.suite.attacks if attack.federation == name
+        )
+        training = None
+        if spec.calibrated_on is None:
+            training = self._cell(entry, name, seed, role="utility", attack="training", attack_version="1")
+        elif not attacks:
+            return None
+        return TrialJob(
+            federation=spec,
+            change=self._change(entry, spec),
+            protection=self._prepare(entry, name, seed).protection,
+            seed=seed,
+            training=training,
+            attacks=attacks,
+        )
+
+    def _attack(self, entry: DefenseEntry, federation: str, seed: int, attack: AttackEntry) -> AttackCell:
+        cell = self._cell(
+            entry,
+            federation,
+            seed,
+            role="null" if attack.attack.null else "attack",
+            attack=attack.label,
+            attack_version=attack.part.version,
+            observer=str(attack.attack.observer),
+            configuration=[attack.part.path, plain(attack.attack.fields())],
+        )
+        return AttackCell(cell=cell, entry=attack)
+
+    def _claims(self) -> list[SignedClaim]:
+        claims: dict[tuple[str, str, str], SignedClaim] = {}
+        for name, spec in self.suite.spec.federations.items():
+            if spec.calibrated_on is not None:
+                continue
+            for entry in self.suite.defenses:
+                for seed in self.suite.seeds:
+                    for claim in self._prepare(entry, name, seed).claims:
+                        signed = SignedClaim(
+                            defense=entry.label, federation=name, control=entry.defense.control, claim=claim
+                        )
+                        claims.setdefault((entry.label, name, claim.claim_id), signed)
+        return list(claims.values())
+
+    def _audits(self) -> tuple[AuditCell, ...]:
+        audit = self.suite.spec.audit
+        if audit is None:
+            return ()
+        signed = [item for item in self._claims() if item.federation == audit.federation]
+        alpha = self.suite.spec.alpha / max(1, len(signed))
+        entries = {entry.label: entry for entry in self.suite.defenses}
+        return tuple(self._audit(entries[item.defense], item.claim, audit, alpha) for item in signed)
+
+    def _audit(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec, alpha: float) -> AuditCell:
+        signing = [
+            seed
+            for seed in self.suite.seeds
+            if claim.claim_id in {other.claim_id for other in self._prepare(entry, audit.federation, seed).claims}
+        ]
+        shares = [audit.replicas // len(signing) + (n < audit.replicas % len(signing)) for n in range(len(signing))]
+        blocks = tuple(
+            self._block(entry, claim, audit, seed, share) for seed, share in zip(signing, shares, strict=True) if share
+        )
+        cell = self._cell(
+            entry,
+            audit.federation,
+            None,
+            role="audit",
+            attack="likelihood_ratio",
+            attack_version="1",
+            observer=str(claim.observer),
+            claim_id=claim.claim_id,
+            configuration=[audit.model_dump(mode="json"), alpha, [block.cell.cell_id for block in blocks]],
+            measured_on=audited(self.suite.spec.federations[audit.federation], audit),
+        )
+        return AuditCell(cell=cell, claim=claim, blocks=blocks, alpha=alpha)
+
+    def _block(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec, seed: int, replicas: int) -> BlockJob:
+        spec = self.suite.spec.federations[audit.federation]
+        cell = self._cell(
+            entry,
+            audit.federation,
+            seed,
+            role="replicas",
+            attack="canary",
+            attack_version="1",
+            observer=str(claim.observer),
+            claim_id=claim.claim_id,
+            configuration=[audit.model_dump(mode="json"), replicas],
+            measured_on=audited(spec, audit),
+        )
+        return BlockJob(
+            federation=spec,
+            change=self._change(entry, spec),
+            audit=audit,
+            protection=self._prepare(entry, audit.federation, seed).protection,
+            claim=claim,
+            seed=seed,
+            replicas=replicas,
+            cell=cell,
+        )
+
+    def _change(self, entry: DefenseEntry, spec: FederationSpec) -> PlanChange:
+        """What the defense changes of the plan; nothing where this federation only shows one upload."""
+        return entry.change if spec.calibrated_on is None else PlanChange()
+
+    def _cell(
+        self,
+        entry: DefenseEntry,
+        federation: str,
+        seed: int | None,
+        *,
+        configuration: Any = None,
+        measured_on: FederationSpec | None = None,
+        **facts: Any,
+    ) -> Cell:
+        """``measured_on``: where that is not the federation itself, the data and model that were used."""
+        spec = self.suite.spec.federations[federation]
+        basis = self.suite.spec.federations[spec.calibrated_on] if spec.calibrated_on else None
+        used = measured_on or spec
+        cell_id = identity(
+            # Names too: two labels for one configuration are two cells of a run, each with rows of its own.
+            names=[federation, entry.label],
+            federation=spec.model_dump(mode="json"),
+            basis=basis.model_dump(mode="json") if basis else None,
+            data=[self.suite.digests[one.dataset] for one in (used, spec, basis) if one is not None],
+            defense=self._part_facts(entry),
+            seed=seed,
+            configuration=configuration,
+            executor="sequential",
+            **facts,
+        )
+        shared = {
+            "run_id": self.run_id,
+            "suite": self.suite.spec.name,
+            "suite_version": self.suite.spec.version,
+            "federation": federation,
+            "dataset": used.dataset,
+            "dataset_sha256": self.suite.digests[used.dataset],
+            "model": used.model,
+            "defense": entry.label,
+            "defense_version": entry.part.version,
+            "control": entry.defense.control,
+            "seed": seed,
+        }
+        return Cell(cell_id=cell_id, facts=shared | facts)
+
+    def _part_facts(self, entry: DefenseEntry) -> list[Any]:
+        change = entry.change.model_dump(mode="json")
+        return [entry.part.path, entry.part.version, plain(entry.defense.fields()), change]
+
+
+def plan_run(suite: ResolvedSuite) -> RunPlan:
+    """Lay out every cell of a run; calibrates every defense on the way."""
+    return _Planner(suite).plan()

@@ -1,0 +1,244 @@
+"""Canary: through the real stations its projections and ratios follow the court's theory, in both worlds."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from fedassay.attacks.canary import CanaryProjections, canary_sender, worlds
+from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.evidence import Design
+from fedassay.audit.likelihood_ratio import simulate
+from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, UPLOADS
+from fedassay.audit.twins import Release, Twin, audit_twins, design, scores
+from fedassay.defenses.control_no_clip import ControlNoClip, NoClipProtection
+from fedassay.defenses.control_noise_halved import ControlNoiseHalved, NoiseHalvedProtection
+from fedassay.defenses.dp_fedavg import DPFedAvg, DPFedAvgProtection
+from fedassay.defenses.dp_sgd import DPSGD, DPSGDProtection
+from fedassay.defenses.ldp_gaussian import LDPGaussian, LDPGaussianProtection
+from fedassay.fl.algorithm import FedAvg, FedSGD
+from fedassay.fl.engine import run_federation
+from fedassay.fl.local import Batch
+from fedassay.fl.probe import Canary
+from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import ViewRecorder
+from fedassay.fl.sampling import Full, Poisson
+from fedassay.fl.streams import Streams
+from scipy import stats
+
+CLIP, ROUNDS, REPLICAS = 0.5, 4, 3000
+DPSGD_LAW = {"clip_norm": CLIP, "noise_multiplier": 1.1}
+CASES = {
+    "dp_sgd": (DPSGDProtection(**DPSGD_LAW), Unit.SAMPLE, UPLOADS, {"lot": Poisson(0.4)}),
+    "dp_sgd, three steps": (
+        DPSGDProtection(**DPSGD_LAW),
+        Unit.SAMPLE,
+        UPLOADS,
+        {"lot": Poisson(0.4), "algorithm": FedAvg(learning_rate=0.3, local_steps=3)},
+    ),
+    "dp_fedavg, sums": (DPFedAvgProtection(**DPSGD_LAW), Unit.CLIENT, AGGREGATE, {"cohort": Poisson(0.5)}),
+    "dp_fedavg, models": (DPFedAvgProtection(**DPSGD_LAW), Unit.CLIENT, GLOBAL_MODELS, {"cohort": Poisson(0.5)}),
+    "ldp": (LDPGaussianProtection(clip_norm=CLIP, noise_std=1.4), Unit.REPORT, UPLOADS, {}),
+}
+SIGMA = {"ldp": 1.4 / (2 * CLIP)}
+"""Noise of one step over the sensitivity; 1.1 for the others."""
+
+
+def planted(unit, plan, norm=10 * CLIP):
+    """Ten clip norms along the unused weight; a report's other row points the other way."""
+    row = torch.zeros(plan.layout.dim)
+    row[-1] = norm
+    return Canary(unit=unit, present=row, absent=-row if unit is Unit.REPORT else None)
+
+
+@pytest.fixture
+def seen(toy_task, toy_plan, knowledge_of):
+    """(protection, unit, observer, changes, world) -> projections of a batch of replicas, its plan and canary."""
+
+    def run(protection, unit, observer, changes, world, *, replicas=REPLICAS, norm=10 * CLIP, seed=0, law=None):
+        task = toy_task((2, 3), side=2, inert=1, seed=seed)
+        plan = toy_plan(task, **({"rounds": ROUNDS, "algorithm": FedSGD(learning_rate=0.5)} | changes))
+        canary = planted(unit, plan, norm)
+        recorder = ViewRecorder(observer=observer, coordinates=slice(plan.layout.model_dim, plan.layout.dim))
+        batch = Batch(replicas=replicas, block=1, world=world)
+        final = run_federation(task, plan, protection, Streams(7), batch=batch, canary=canary, recorders=[recorder])
+        knowledge = knowledge_of(task, plan, law or protection, canary=canary)
+        return CanaryProjections().run(recorder.view(plan, final), knowledge, None), plan, canary
+
+    return run
+
+
+def release_of(case):
+    _, _, _, changes = CASES[case]
+    rate = next((changes[rule].probability for rule in ("lot", "cohort") if rule in changes), 1.0)
+    steps = changes["algorithm"].local_steps if "algorithm" in changes else 1
+    return Release(sigma=SIGMA.get(case, 1.1), rate=rate, steps=steps, rounds=ROUNDS)
+
+
+def agreement(shown, release, world):
+    """p-value of the honest ratio's scores against the court's own simulation of the law."""
+    law = {"sigma": release.sigma, "rate": release.rate, "steps": release.steps, "rounds": release.rounds}
+    theory = simulate(**law, world=world, n=40_000, rng=np.random.default_rng(world))
+    return stats.ks_2samp(scores(shown.values, release, Twin(), seen=shown.seen), theory).pvalue
+
+
+@pytest.mark.parametrize("world", [0, 1])
+@pytest.mark.parametrize("case", CASES)
+def test_ratios_of_the_real_stations_follow_the_courts_simulation(case, world, seen):
+    """Kolmogorov-Smirnov, 3,000 replicas of 4 rounds; a right engine fails at one seed in 1,000."""
+    shown, *_ = seen(*CASES[case], world)
+    assert agreement(shown, release_of(case), world) > 1e-3
+    assert agreement(shown, release_of(case), 1 - world) < 1e-12
+
+
+def test_that_comparison_sees_halved_noise_and_a_missing_clip(seen):
+    halved = (NoiseHalvedProtection(**DPSGD_LAW), *CASES["dp_fedavg, models"][1:])
+    for world in (0, 1):
+        assert agreement(seen(*halved, world)[0], release_of("dp_fedavg, models"), world) < 1e-12
+    unclipped = (NoClipProtection(**DPSGD_LAW), *CASES["dp_sgd"][1:])
+    assert agreement(seen(*unclipped, 1)[0], release_of("dp_sgd"), 1) < 1e-12
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_mean_projection_counts_how_often_the_canary_was_taken(case, seen):
+    """Rate x steps a round, in sensitivities; nothing in world 0. 12,000 numbers, five standard errors."""
+    release = release_of(case)
+    for world in (0, 1):
+        shown, *_ = seen(*CASES[case], world)
+        taken = world * release.rate * release.steps
+        variance = release.steps * (release.sigma**2 + world * release.rate * (1 - release.rate))
+        assert shown.values.shape == (REPLICAS, ROUNDS)
+        assert abs(shown.values.mean() - taken) < 5 * (variance / shown.values.size) ** 0.5
+        assert shown.values.var() == pytest.approx(variance, rel=0.1)
+
+
+def test_a_missing_clip_shows_ten_times_the_sensitivity(seen):
+    """Rate .4: .4 a round with the clip, 4 without."""
+    _, unit, observer, changes = CASES["dp_sgd"]
+    shown, *_ = seen(NoClipProtection(**DPSGD_LAW), unit, observer, changes, 1)
+    assert shown.values.mean() == pytest.approx(4.0, abs=5 * (1.1**2 + 24) ** 0.5 / 12_000**0.5)
+
+
+def test_a_canary_of_one_clip_norm_cannot_show_a_missing_clip(seen):
+    """The broken twin and the honest one say the same to the last digit."""
+    _, unit, observer, changes = CASES["dp_sgd"]
+    broken, honest = (
+        seen(part(**DPSGD_LAW), unit, observer, changes, 1, norm=CLIP)[0]
+        for part in (NoClipProtection, DPSGDProtection)
+    )
+    np.testing.assert_array_equal(broken.values, honest.values)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_everybody_elses_data_leaves_no_trace_in_the_projections(case, seen):
+    """Other images and labels, the same streams: the rest of the release is zero along the unused weight."""
+    shown, other = (seen(*CASES[case], 1, replicas=20, seed=seed)[0] for seed in (0, 1))
+    np.testing.assert_allclose(shown.values, other.values, atol=2e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_setting_is_that_of_the_claim_it_is_held_against(case, seen):
+    _, unit, observer, _ = CASES[case]
+    setting = seen(*CASES[case], 1, replicas=2)[0].setting
+    assert (setting.unit, setting.observer, setting.rounds) == (unit, observer, ROUNDS)
+    assert setting.adjacency is (Adjacency.REPLACE_ONE if case == "ldp" else Adjacency.ADD_REMOVE)
+    assert setting.design is Design.INDEPENDENT
+
+
+@pytest.mark.parametrize("case", ["dp_sgd", "ldp"])
+def test_a_round_without_the_sender_is_marked_unseen(case, seen):
+    """3,000 replicas of 4 rounds at rate .3, five standard errors."""
+    protection, unit, observer, changes = CASES[case]
+    shown, *_ = seen(protection, unit, observer, changes | {"cohort": Poisson(0.3)}, 1)
+    assert abs(shown.seen.mean() - 0.3) < 5 * (0.21 / 12_000) ** 0.5
+    # Absent, the server received a row of zeros: nothing of the noise, only the centre that is subtracted.
+    assert len(np.unique(shown.values[~shown.seen])) == 1
+    assert len(np.unique(shown.values[shown.seen])) > 1000
+
+
+def test_whoever_sees_sums_sees_every_round(seen):
+    assert seen(*CASES["dp_fedavg, models"], 1, replicas=50)[0].seen.all()
+
+
+def test_replicas_and_rounds_are_independent_trials(seen):
+    """3,000 replicas: six correlations of rounds, and of neighbouring replicas, under five standard errors."""
+    values = seen(*CASES["dp_sgd"], 1)[0].values
+    assert np.abs(np.corrcoef(values.T) - np.eye(ROUNDS)).max() < 5 / REPLICAS**0.5
+    assert abs(np.corrcoef(values[:-1].ravel(), values[1:].ravel())[0, 1]) < 5 / values.size**0.5
+
+
+def test_models_tell_what_the_aggregate_tells(seen):
+    """FedSGD at server rate .5: differences of models over .5."""
+    sums, models = (seen(*CASES[f"dp_fedavg, {what}"], 1, replicas=50)[0].values for what in ("sums", "models"))
+    np.testing.assert_allclose(sums, models, atol=1e-4)
+
+
+def test_shift_and_centre_by_hand(toy_task, toy_plan):
+    """LDP: from minus to plus the clip norm. DP-SGD: minus a clipped row over the expected lot of 2."""
+    plan = toy_plan(toy_task((4, 6), inert=1), lot=Poisson(0.5))
+    local = LDPGaussianProtection(clip_norm=CLIP, noise_std=1.0).law(UPLOADS, plan, plan.clients)
+    shift, centre = worlds(planted(Unit.REPORT, plan), local, slice(-1, None))
+    assert (shift.tolist(), centre.tolist()) == ([2 * CLIP], [-CLIP])
+    sampled = DPSGDProtection(**DPSGD_LAW).law(UPLOADS, plan, 0)
+    shift, centre = worlds(planted(Unit.SAMPLE, plan), sampled, slice(-1, None))
+    assert (shift.tolist(), centre.tolist()) == ([-CLIP / 2], [0.0])
+
+
+def test_without_a_law_projections_are_on_the_raw_row(seen):
+    """Undefended mean of five rows of which the canary is one in world 1 (two samples, then three): a third."""
+    for world, share in ((0, 0.0), (1, -1 / 3)):
+        shown, *_ = seen(Protection(), Unit.SAMPLE, UPLOADS, {"lot": Full()}, world, replicas=2)
+        np.testing.assert_allclose(shown.values, share, atol=1e-5)
+
+
+def test_a_sample_canary_is_sent_by_its_holder_and_a_client_canary_by_itself(toy_task, toy_plan):
+    plan = toy_plan(toy_task((4, 6), inert=1))
+    assert canary_sender(replace(planted(Unit.SAMPLE, plan), client=1), plan) == 1
+    assert canary_sender(planted(Unit.CLIENT, plan), plan) == canary_sender(planted(Unit.REPORT, plan), plan) == 2
+
+
+def test_who_sees_no_round_or_has_no_canary_is_refused(toy_task, toy_plan, knowledge_of, seen):
+    protection, unit, _, changes = CASES["dp_fedavg, models"]
+    with pytest.raises(ValueError, match="cannot be scored by final_model: it sees no round"):
+        seen(protection, unit, FINAL_MODEL, changes, 1, replicas=2)
+    task = toy_task()
+    with pytest.raises(ValueError, match="needs a planted canary"):
+        CanaryProjections().run(None, knowledge_of(task, toy_plan(task), protection), None)
+
+
+AUDITED = {
+    "dp_sgd": (DPSGD, ControlNoClip, {"lot": Poisson(0.1)}),
+    "dp_fedavg": (DPFedAvg, ControlNoiseHalved, {"cohort": Poisson(0.5)}),
+    "ldp": (LDPGaussian, None, {}),
+}
+
+
+@pytest.mark.parametrize("case", AUDITED)
+def test_an_audit_at_the_signed_curve_refutes_the_control_and_not_its_twin(case, seen, toy_task, toy_plan):
+    """20 rounds, 900 replicas a world, alpha .002, tests designed beforehand; the honest twin is accused at most so
+    often.
+    """
+    honest, broken, changes = AUDITED[case]
+    changes = changes | {"rounds": 20}
+    plan = toy_plan(toy_task((2, 3), side=2, inert=1), **changes)
+    (claim,) = honest().prepare(plan).claims
+    protection = honest().prepare(plan).protection
+    canary = planted(claim.unit, plan, norm=10)
+    law = protection.law(claim.observer, plan, canary_sender(canary, plan))
+    shift, _ = worlds(canary, law, None)
+    release = Release(sigma=law.noise_std / float(shift.norm()), rate=law.rate, rounds=20)
+    fixed = {"delta": claim.delta, "curve": claim.curve, "epsilon": claim.epsilon}
+    twins = (Twin(noise=0.5), Twin(row=10.0))
+    tests = [design(release, twin, n=900, rng=np.random.default_rng(k), **fixed) for k, twin in enumerate(twins)]
+
+    def refuted(part):
+        run = part().prepare(plan).protection
+        member, nonmember = (
+            seen(run, claim.unit, claim.observer, changes, world, replicas=900, norm=10, law=protection)[0]
+            for world in (1, 0)
+        )
+        return audit_twins(member, nonmember, release, tests, alpha=0.002, **fixed).below_curve
+
+    assert not refuted(honest)
+    if broken is not None:
+        assert refuted(broken)

@@ -1,0 +1,143 @@
+"""Conformance of every attack: what it brings, that its generator and its view alone decide, that truth does not."""
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from fedassay.attacks.attack import Level
+from fedassay.audit.evidence import CandidateScores, LabelCounts, Reconstructions
+from fedassay.audit.observer import FINAL_MODEL
+from fedassay.fl.engine import run_federation
+from fedassay.fl.probe import CandidateProbe
+from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import LotRecorder, ViewRecorder
+from fedassay.fl.streams import Streams
+from fedassay.suites.catalogue import names
+from fedassay.suites.worst_case import known_rest
+
+EACH = [pytest.param(part, id=name) for name, part in names("attack").items()]
+
+
+@pytest.fixture
+def observed(toy_task, toy_plan, knowledge_of):
+    """(attack, seed of data and training) -> view, knowledge, probe and task of an undefended federation."""
+
+    def run(attack, seed=0):
+        task = toy_task((40, 40, 40, 40), outsiders=40, seed=seed)
+        plan, protection = toy_plan(task, rounds=2), Protection()
+        probe = attack.plant(task, np.random.default_rng(5))
+        recorder = ViewRecorder(observer=attack.observer)
+        lots = LotRecorder(client=0 if probe is None else probe.shown.client)
+        final = run_federation(task, plan, protection, Streams(seed), recorders=[recorder, lots])
+        view = recorder.view(plan, final)
+        worst = attack.level is Level.WORST_CASE and probe is not None
+        changes = {
+            "level": attack.level,
+            "candidates": None if probe is None else probe.shown,
+            "rest": known_rest(task, plan, protection, lots, view, probe) if worst else None,
+        }
+        return view, knowledge_of(task, plan, protection, **changes), probe, task
+
+    return run
+
+
+def numbers(evidence):
+    """All that an attack said."""
+    if isinstance(evidence, CandidateScores):
+        return [evidence.values]
+    if isinstance(evidence, LabelCounts):
+        return [evidence.counts]
+    assert isinstance(evidence, Reconstructions)
+    return [evidence.images, np.zeros(0) if evidence.labels is None else evidence.labels]
+
+
+def said(part, view, knowledge, seed=0):
+    return part().run(view, knowledge, np.random.default_rng(seed))
+
+
+def same(ours, theirs):
+    return all(np.array_equal(a, b) for a, b in zip(numbers(ours), numbers(theirs), strict=True))
+
+
+@pytest.mark.parametrize("part", EACH)
+def test_an_attack_brings_a_row_for_each_candidate_or_upload_in_its_setting(part, observed):
+    view, knowledge, probe, task = observed(part())
+    evidence = said(part, view, knowledge)
+    if isinstance(evidence, CandidateScores):
+        assert evidence.values.shape == (len(probe.shown.labels),)
+    elif isinstance(evidence, LabelCounts):
+        assert evidence.counts.shape == (task.clients, task.network.classes)
+    else:
+        assert evidence.images.shape == (task.clients, *task.network.shape)
+    assert evidence.setting.observer == part().observer
+    assert 1 <= evidence.setting.rounds <= view.plan.rounds
+
+
+@pytest.mark.parametrize("part", EACH)
+def test_candidates_are_of_both_kinds_and_fixed_by_the_generator(part, toy_task):
+    task = toy_task((40, 40), outsiders=40)
+    first, again = (part().plant(task, np.random.default_rng(5)) for _ in range(2))
+    if first is None:
+        assert again is None
+        return
+    assert isinstance(first, CandidateProbe)
+    assert 0 < first.member.sum() < len(first.member) == len(first.shown.labels)
+    np.testing.assert_array_equal(first.sample, again.sample)
+
+
+@pytest.mark.parametrize("part", EACH)
+def test_its_generator_alone_decides_and_no_global_one_moves(part, observed):
+    view, knowledge, *_ = observed(part())
+    states = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    assert same(said(part, view, knowledge), said(part, view, knowledge))
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert (np.random.get_state()[1] == states[1]).all()  # noqa: NPY002
+
+
+@pytest.mark.parametrize("part", EACH)
+def test_only_a_null_attack_says_the_same_of_other_runs(part, observed):
+    """Three runs on other data, one generator: an attack that only draws must not pass for one that looks."""
+    view, knowledge, *_ = observed(part())
+    others = [observed(part(), seed=seed)[0] for seed in (1, 2, 3)]
+    ours = said(part, view, knowledge)
+    assert all(same(ours, said(part, other, knowledge)) for other in others) == part.null
+
+
+@pytest.mark.parametrize("part", EACH)
+def test_it_changes_nothing_of_what_it_is_shown(part, observed):
+    view, knowledge, *_ = observed(part())
+    before = (
+        copy.deepcopy([vars(seen) for seen in view.rounds]),
+        view.final_model.clone(),
+        knowledge.public_images.clone(),
+    )
+    said(part, view, knowledge)
+    assert torch.equal(view.final_model, before[1])
+    assert torch.equal(knowledge.public_images, before[2])
+    for seen, kept in zip(view.rounds, before[0], strict=True):
+        assert seen.broadcast is None or torch.equal(seen.broadcast, kept["broadcast"])
+        assert seen.reports is None or torch.equal(seen.reports.values, kept["reports"].values)
+
+
+@pytest.mark.parametrize("part", EACH)
+def test_replacing_the_truth_after_the_run_changes_nothing(part, observed):
+    view, knowledge, probe, task = observed(part(), seed=3)
+    before = said(part, view, knowledge)
+    task.images.fill_(0.5)
+    task.labels.fill_(0)
+    if probe is not None:
+        probe.sample.fill(-1)
+    assert same(before, said(part, view, knowledge))
+
+
+@pytest.mark.parametrize("part", EACH)
+def test_a_view_of_somebody_who_sees_less_is_refused(part, observed):
+    view, knowledge, *_ = observed(part())
+    if part().observer.rank == FINAL_MODEL.rank:
+        assert all(seen.broadcast is None and seen.reports is None for seen in view.rounds)
+        return
+    blind = [dataclasses.replace(seen, broadcast=None, reports=None, aggregate=None) for seen in view.rounds]
+    with pytest.raises(ValueError, match="view"):
+        said(part, dataclasses.replace(view, rounds=tuple(blind)), knowledge)

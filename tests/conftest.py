@@ -1,0 +1,121 @@
+"""For every folder: hypothesis repeats itself, and a suite small enough to run whole in a fifth of a second."""
+
+import itertools
+import sys
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
+
+TINY = """\
+name = "tiny"
+description = "Two clients, two rounds."
+alpha = 0.05
+seeds = 1
+
+[federations.main]
+dataset = "digits"
+model = "logistic"
+clients = 2
+samples = 60
+rounds = 2
+algorithm = { name = "fedsgd", learning_rate = 0.5 }
+
+[defenses.none]
+
+[defenses.ldp_gaussian]
+delta = 1e-5
+epsilon = 4.0
+
+[attacks.loss]
+count = 8
+
+[attacks.random_scores]
+count = 8
+
+[audit]
+replicas = 40
+batch = 16
+samples_per_client = 4
+noise_shares = [0.5]
+"""
+
+
+@pytest.fixture(scope="session")
+def tiny() -> str:
+    """The text of a suite that runs in a fifth of a second: two defenses, two attacks, one claim on 40 replicas."""
+    return TINY
+
+
+@pytest.fixture
+def suite_file(tmp_path):
+    """(old text, new text, ...) -> the path of the small suite with these replacements."""
+    numbers = itertools.count()
+
+    def write(*changes, text=TINY):
+        for old, new in zip(changes[::2], changes[1::2], strict=True):
+            assert old in text, f"the suite holds no {old!r}"
+            text = text.replace(old, new)
+        path = tmp_path / f"suite{next(numbers)}.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    """(source) -> the name of a module of one's own that can be imported; forgotten after the test."""
+    folder = tmp_path / "own"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    numbers, written = itertools.count(), []
+
+    def write(source, *, name=None):
+        name = name or f"own_{folder.parent.name}_{next(numbers)}"
+        (folder / f"{name}.py").write_text(source, encoding="utf-8")
+        written.append(name)
+        sys.modules.pop(name, None)
+        return name
+
+    yield write
+    for name in written:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def assay(tmp_path):
+    """(suite path or name, options) -> a run in this process, without a report, in a folder of its own."""
+    import fedassay
+
+    numbers = itertools.count()
+
+    def run(suite, **options):
+        folder = tmp_path / f"run{next(numbers)}"
+        return fedassay.run(str(suite), **({"jobs": 1, "report": False, "folder": folder} | options))
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """A run of the small suite with its report. Read it, copy it, do not change it."""
+    import fedassay
+
+    place = tmp_path_factory.mktemp("finished")
+    (place / "tiny.toml").write_text(TINY, encoding="utf-8")
+    return fedassay.run(str(place / "tiny.toml"), jobs=1, folder=place / "run")
+
+
+@pytest.fixture(scope="session")
+def timeless():
+    """(records) -> what must be equal in two runs: the rows as dictionaries in a fixed order, without times."""
+    from fedassay.suites.record import TIME_FIELDS
+
+    def strip(records):
+        rows = [record.model_dump(exclude=set(TIME_FIELDS)) for record in records]
+        return sorted(rows, key=lambda row: (row["cell_id"], row["metric"], row["record"] or 0))
+
+    return strip

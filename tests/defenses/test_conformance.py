@@ -1,0 +1,203 @@
+"""Conformance of every defense: shapes, streams, stations, claims, curves and laws, on a small federation."""
+
+import copy
+import json
+import math
+from functools import cache, partial
+
+import numpy as np
+import pytest
+import torch
+from fedassay.audit.claim import Claim
+from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
+from fedassay.fl.algorithm import FedAvg, FedSGD
+from fedassay.fl.engine import run_federation
+from fedassay.fl.local import Batch
+from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import Poisson
+from fedassay.fl.streams import Streams, normal
+from fedassay.suites.catalogue import names
+
+DEFENSES = names("defense")
+EACH = [pytest.param(part, id=name) for name, part in DEFENSES.items()]
+OBSERVERS = (UPLOADS, SHUFFLED, AGGREGATE, GLOBAL_MODELS, FINAL_MODEL)
+STATIONS = ("participates", "local_step", "report", "channel", "aggregate", "broadcast", "open_round", "close_round")
+ALGORITHMS = {
+    "fedsgd": FedSGD(learning_rate=0.5),
+    "fedavg": FedAvg(learning_rate=0.2, local_steps=2),
+    "adam": FedAvg(learning_rate=0.01, local_steps=2, optimizer="adam"),
+}
+REPLICAS, ROUNDS = 3, 2
+
+
+@pytest.fixture(scope="module")
+def task(toy_task):
+    return toy_task((5, 4, 6, 5))
+
+
+@pytest.fixture(scope="module")
+def plan_of(task, toy_plan):
+    """(algorithm) -> the plan: two rounds, Poisson cohorts and lots."""
+    return lambda name: toy_plan(task, algorithm=ALGORITHMS[name], rounds=ROUNDS, cohort=Poisson(0.6), lot=Poisson(0.3))
+
+
+@pytest.fixture(scope="module")
+def prepared(plan_of):
+    """(part, algorithm) -> what it prepares with its defaults."""
+    return cache(lambda part, name: part().prepare(plan_of(name)))
+
+
+@pytest.fixture
+def trained(task, plan_of, prepared, make_tape):
+    """(part, algorithm, seed) -> final models and every event."""
+
+    def run(part, name="fedsgd", seed=1):
+        tape, batch = make_tape(), Batch(replicas=REPLICAS)
+        protection = prepared(part, name).protection
+        final = run_federation(task, plan_of(name), protection, Streams(seed), batch=batch, recorders=[tape])
+        return final, tape.events
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def laws(plan_of, prepared):
+    """(part) -> every law that it publishes: to each observer, of a client and of a canary, under each algorithm."""
+
+    def publish(part):
+        found = []
+        for name in ALGORITHMS:
+            plan = plan_of(name)
+            for observer in OBSERVERS:
+                for client in (0, plan.clients):
+                    law = prepared(part, name).protection.law(observer, plan, client)
+                    found += [law] if law is not None and law not in found else []
+        return found
+
+    return publish
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("part", EACH)
+def test_a_defended_federation_gives_finite_rows_of_the_right_shape(part, algorithm, task, trained):
+    final, events = trained(part, algorithm)
+    dim = task.network.layout.dim
+    assert final.shape == (REPLICAS, dim)
+    assert len(events) == ROUNDS
+    for event in events:
+        rows = len(event.reports.senders)
+        assert event.reports.values.shape == (REPLICAS, rows, dim)
+        assert event.received.values.shape[0] == REPLICAS
+        assert not event.reports.values[~event.reports.present].any()
+        assert event.broadcast.shape == event.aggregate.shape == event.model.shape == (REPLICAS, dim)
+        for tensor in (event.broadcast, event.reports.values, event.aggregate, event.model):
+            assert tensor.dtype == torch.float32
+            assert bool(tensor.isfinite().all())
+
+
+@pytest.mark.parametrize("part", EACH)
+def test_the_same_streams_give_the_same_run_and_move_no_global_generator(part, trained):
+    states = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    (first, _), (again, _), (other, _) = trained(part), trained(part), trained(part, seed=2)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert len(first.unique(dim=0)) == REPLICAS
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert (np.random.get_state()[1] == states[1]).all()  # noqa: NPY002
+
+
+@pytest.mark.parametrize("part", EACH)
+def test_every_station_that_it_overrides_is_called_and_leaves_the_object_as_it_was(
+    part, monkeypatch, prepared, trained
+):
+    protection, called = prepared(part, "fedsgd").protection, set()
+    protection_type = type(protection)
+    used = {name for name in STATIONS if getattr(protection_type, name) is not getattr(Protection, name)}
+
+    def station(name, real, *arguments, **named):
+        called.add(name)
+        return real(protection, *arguments, **named)
+
+    for name in used:
+        monkeypatch.setattr(protection_type, name, partial(station, name, getattr(protection_type, name)))
+    before = copy.deepcopy(vars(protection))
+    trained(part)
+    assert called == used
+    assert vars(protection) == before
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("part", EACH)
+def test_what_it_signs_is_complete_and_repeatable(part, algorithm, plan_of, prepared):
+    claims = prepared(part, algorithm).claims
+    assert part().prepare(plan_of(algorithm)).claims == claims
+    for claim in claims:
+        again = Claim.from_dict(json.loads(json.dumps(claim.to_dict())))
+        assert (again, again.claim_id) == (claim, claim.claim_id)
+        assert claim.rounds == ROUNDS
+        assert all(
+            len(text) > 3 for text in (claim.mechanism, claim.accountant, claim.sampling, claim.trust, claim.source)
+        )
+
+
+@pytest.mark.parametrize("part", EACH)
+def test_a_signed_curve_agrees_with_the_signed_epsilon_and_delta(part, prepared):
+    """The line of (epsilon, delta) stays under the curve, which wastes less than a tenth of delta: the delta that the
+    curve allows at epsilon is the largest ``1 - f(a) - e^epsilon a``.
+    """
+    fpr = np.concatenate([np.logspace(-9, -1, 4000), np.linspace(0.1, 1, 2000)])
+    for claim in prepared(part, "fedsgd").claims:
+        if claim.curve is None:
+            continue
+        fnr = claim.curve.fnr(fpr)
+        allowed = np.max(1 - fnr - math.exp(claim.epsilon) * fpr)
+        assert 0.9 * claim.delta < allowed <= claim.delta * (1 + 1e-6)
+        for line in (1 - claim.delta - np.exp(claim.epsilon) * fpr, np.exp(-claim.epsilon) * (1 - claim.delta - fpr)):
+            assert (line <= fnr + 1e-6 * claim.delta).all()
+        assert (np.diff(fnr) <= 1e-12).all()
+
+
+@pytest.mark.parametrize(("name", "part"), DEFENSES.items(), ids=DEFENSES)
+def test_controls_are_marked_and_sign_what_an_honest_defense_signs(name, part, prepared):
+    assert part.control == name.startswith("control_")
+    if not part.control:
+        return
+    (honest,) = [other for other in part.__mro__[1:] if other in DEFENSES.values() and not other.control]
+    assert prepared(part, "fedsgd").claims == prepared(honest, "fedsgd").claims != ()
+    assert type(prepared(part, "fedsgd").protection) is not type(prepared(honest, "fedsgd").protection)
+
+
+def test_somebody_signs_and_somebody_publishes_a_law(prepared, laws):
+    """Else the tests of claims and laws would pass over nothing."""
+    signing = {name for name, part in DEFENSES.items() if prepared(part, "fedsgd").claims}
+    assert signing >= {"dp_sgd", "dp_fedavg", "ldp_gaussian", "control_no_clip", "control_noise_halved"}
+    assert {name for name, part in DEFENSES.items() if laws(part)} >= signing
+
+
+@pytest.mark.parametrize("part", EACH)
+def test_a_laws_density_is_that_of_its_samples(part, laws):
+    """Mean of p_other/p over 20,000 samples is 1 (five standard errors: the shift is one deviation), and so is that of
+    p/g over a wider Gaussian g, which a wrong constant would move.
+    """
+    for law in laws(part):
+        centre = law.contribution(normal(np.random.default_rng(0), (4,))).double()
+        drawn = law.sample(centre.expand(20_000, -1), np.random.default_rng(1)).double()
+        spread = float((drawn - centre).std())
+        other = centre + torch.tensor([spread, 0, 0, 0])
+        ratio = (law.log_density(drawn, other) - law.log_density(drawn, centre)).exp()
+        assert abs(float(ratio.mean()) - 1) < 5 * (math.e - 1) ** 0.5 / 20_000**0.5
+        wide = centre + 1.2 * spread * normal(np.random.default_rng(2), (20_000, 4)).double()
+        guide = torch.distributions.Normal(centre, 1.2 * spread).log_prob(wide).sum(-1)
+        weight = (law.log_density(wide, centre) - guide).exp()
+        assert abs(float(weight.mean()) - 1) < 5 * float(weight.std()) / 20_000**0.5
+
+
+@pytest.mark.parametrize("part", EACH)
+def test_a_law_is_differentiable_and_bounds_what_a_row_adds(part, laws):
+    for law in laws(part):
+        row = normal(np.random.default_rng(0), (4,))
+        small, large = (float(law.contribution(length * row).norm()) for length in (1e3, 1e6))
+        assert 0 < large <= small * (1 + 1e-5)
+        release = law.sample(law.contribution(row), np.random.default_rng(1)).double()
+        point = law.contribution(row).double().requires_grad_(True)
+        assert torch.autograd.gradcheck(partial(law.log_density, release), point)

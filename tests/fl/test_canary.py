@@ -1,0 +1,257 @@
+"""Canary: it enters as data, is drawn, clipped, noised and summed like everybody's, and its release follows the law."""
+
+import numpy as np
+import pytest
+import torch
+from fedassay.audit.claim import Unit
+from fedassay.audit.observer import AGGREGATE, UPLOADS
+from fedassay.defenses.control_no_clip import NoClipProtection
+from fedassay.defenses.control_noise_halved import NoiseHalvedProtection
+from fedassay.defenses.dp_fedavg import DPFedAvgProtection
+from fedassay.defenses.dp_sgd import DPSGDProtection
+from fedassay.defenses.ldp_gaussian import LDPGaussianProtection
+from fedassay.fl.algorithm import FedAvg, FedSGD
+from fedassay.fl.engine import run_federation
+from fedassay.fl.local import Batch
+from fedassay.fl.probe import Canary
+from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import FixedSize, Full, Poisson
+from fedassay.fl.streams import Streams
+from scipy import stats
+
+CLIP = 0.5
+DIM = 52  # 51 weights and the inert one, on which canaries stand.
+
+
+def canary(unit=Unit.SAMPLE, *, norm=10 * CLIP, client=0, opposite=False):
+    row = torch.zeros(DIM)
+    row[-1] = norm
+    return Canary(unit=unit, present=row, absent=-row if opposite else None, client=client)
+
+
+class Spy(Protection):
+    """Keeps each local step's client, gradients and mask."""
+
+    per_sample = True
+
+    def __init__(self):
+        self.steps = []
+
+    def local_step(self, gradients, present, client, context, state, rng):
+        self.steps.append((client, gradients, present))
+        return super().local_step(gradients, present, client, context, state, rng)
+
+
+@pytest.fixture
+def run(make_task, make_plan, make_tape):
+    """(protection, canary, world, plan changes) -> final models, events and the plan."""
+
+    def go(protection, planted, *, world, replicas=1, sizes=(3, 5), **changes):
+        task, tape = make_task(sizes, inert=1), make_tape()
+        plan = make_plan(task, **({"algorithm": FedSGD(learning_rate=0.5)} | changes))
+        batch = Batch(replicas=replicas, world=world)
+        final = run_federation(task, plan, protection, Streams(9), batch=batch, canary=planted, recorders=[tape])
+        return final, tape.events, plan
+
+    return go
+
+
+@pytest.mark.parametrize(("lot", "rate"), [(Poisson(0.3), 0.3), (FixedSize(2), 0.5), (Full(), 1.0)], ids=str)
+def test_a_sample_canary_stands_last_in_its_clients_rows_and_is_drawn_like_any_sample(run, lot, rate):
+    spy, planted = Spy(), canary(client=0)
+    _, events, _ = run(spy, planted, world=1, replicas=700, lot=lot, algorithm=FedAvg(learning_rate=0.1, local_steps=2))
+    own = [(gradients, present) for client, gradients, present in spy.steps if client == 0]
+    assert len(own) == 3 * 2
+    assert all(bool((gradients[:, -1] == planted.present).all()) for gradients, _ in own)
+    drawn = torch.cat([present[:, -1] for _, present in own]).double()
+    others = torch.cat([mask for event in events for mask in event.lots[0]]).double()
+    # 4,200 draws, five standard errors; FixedSize(2) draws 2 of its 3 samples and the canary: half.
+    error = 5 * (rate * (1 - rate) / len(drawn)) ** 0.5
+    assert abs(float(drawn.mean()) - rate) <= error
+    assert float((others.mean(0) - rate).abs().max()) <= error
+    if isinstance(lot, FixedSize):
+        assert bool((drawn + others.sum(1) == 2).all())
+    if isinstance(lot, Poisson):
+        assert abs(np.corrcoef(drawn, others.sum(1))[0, 1]) < 5 / len(drawn) ** 0.5
+
+
+def test_a_sample_canary_is_in_no_other_clients_rows_and_in_none_of_world_0(run):
+    planted = canary(client=0)
+    for world in (0, 1):
+        spy = Spy()
+        run(spy, planted, world=world, lot=Full())
+        widths = {client: gradients.shape[1] for client, gradients, _ in spy.steps}
+        assert widths == {0: 3 + world, 1: 5}
+        found = {client for client, gradients, _ in spy.steps if gradients[..., -1].any()}
+        assert found == ({0} if world else set())
+
+
+def test_lots_name_the_clients_samples_without_the_canary(run):
+    _, events, _ = run(Protection(), canary(client=1), world=1, lot=Full())
+    assert [tuple(event.lots[1][0].shape) for event in events] == [(1, 5)] * 3
+
+
+@pytest.mark.parametrize("local_steps", [1, 3])
+def test_dp_sgd_clips_a_sample_canary_to_the_clip_norm(run, local_steps):
+    algorithm = FedAvg(learning_rate=0.2, local_steps=local_steps)
+    silent = DPSGDProtection(clip_norm=CLIP, noise_multiplier=0.0)
+    for world, norm in ((0, 0.0), (1, CLIP)):
+        _, events, _ = run(silent, canary(client=1), world=world, algorithm=algorithm)
+        seen = events[0].reports.values[0, :, -1]
+        torch.testing.assert_close(seen, torch.tensor([0.0, -0.2 * local_steps * norm / 5]))
+
+
+def test_a_canary_shorter_than_the_clip_norm_enters_whole(run):
+    silent = DPSGDProtection(clip_norm=CLIP, noise_multiplier=0.0)
+    _, events, _ = run(silent, canary(norm=0.1, client=1), world=1)
+    assert events[0].reports.values[0, 1, -1].item() == pytest.approx(-0.1 / 5)
+
+
+def test_a_missing_clip_shows_at_ten_times_the_size(run):
+    broken = NoClipProtection(clip_norm=CLIP, noise_multiplier=0.0)
+    _, events, _ = run(broken, canary(client=1), world=1)
+    assert events[0].reports.values[0, 1, -1].item() == pytest.approx(-10 * CLIP / 5)
+
+
+def test_without_a_defense_a_sample_canary_is_one_sample_in_the_mean(run):
+    _, events, _ = run(Protection(), canary(client=1), world=1)
+    assert events[0].reports.values[0, 1, -1].item() == pytest.approx(-10 * CLIP / 6)
+
+
+def test_a_sample_canary_is_out_where_its_client_is(run):
+    final, events, _ = run(Protection(), canary(client=1), world=1, replicas=60, cohort=Poisson(0.4), rounds=1)
+    event = events[0]
+    came = event.reports.present[:, event.reports.senders.index(1)]
+    assert 0 < int(came.sum()) < 60
+    assert torch.equal(final[:, -1] != 0, came)
+
+
+@pytest.mark.parametrize("unit", [Unit.CLIENT, Unit.REPORT])
+def test_a_client_canary_is_one_more_client_drawn_at_the_cohort_rate(run, unit):
+    planted = canary(unit)
+    _, events, _ = run(Protection(), planted, world=1, replicas=1000, cohort=Poisson(0.4))
+    reports = [event.reports for event in events]
+    assert [message.senders for message in reports] == [(0, 1, 2)] * 3
+    present = torch.stack([message.present for message in reports])
+    # 3,000 draws a row, five standard errors.
+    assert float((present.double().mean((0, 1)) - 0.4).abs().max()) < 5 * (0.24 / 3000) ** 0.5
+    for message in reports:
+        assert torch.equal(message.values[:, 2], message.present[:, 2:3] * planted.present)
+
+
+def test_a_client_canary_is_clipped_by_dp_fedavg_and_summed_with_the_others(run):
+    silent = DPFedAvgProtection(clip_norm=CLIP, noise_multiplier=0.0)
+    for world in (0, 1):
+        _, events, plan = run(silent, canary(Unit.CLIENT), world=world)
+        assert events[0].reports.senders == ((0, 1, 2) if world else (0, 1))
+        assert events[0].aggregate[0, -1].item() == pytest.approx(world * CLIP / 2)
+        assert plan.expected_cohort == 2
+
+
+def test_a_replaced_canary_shows_its_other_row_in_world_0(run):
+    planted = canary(Unit.REPORT, opposite=True)
+    for world, row in ((0, planted.absent), (1, planted.present)):
+        _, events, _ = run(Protection(), planted, world=world)
+        for event in events:
+            assert event.reports.senders == (0, 1, 2)
+            assert torch.equal(event.reports.values[0, 2], row)
+
+
+def test_a_report_canary_that_is_only_added_has_no_row_in_world_0(run):
+    _, events, _ = run(Protection(), canary(Unit.REPORT), world=0)
+    assert [event.reports.senders for event in events] == [(0, 1)] * 3
+
+
+def test_the_canary_leaves_everybodys_weights_but_its_own_alone(run):
+    """It stands on an unused weight: what the others compute is the same with and without it."""
+    silent = DPSGDProtection(clip_norm=CLIP, noise_multiplier=0.0)
+    with_it, without = (run(silent, canary(client=1), world=world)[0] for world in (1, 0))
+    torch.testing.assert_close(with_it[:, :-1], without[:, :-1], rtol=0, atol=1e-6)
+    assert without[0, -1] == 0
+
+
+def mixture(law, centre):
+    """The distribution function of a release along the inert weight: j of ``steps`` lots held the canary."""
+    taken = np.arange(law.steps + 1)
+    chances = stats.binom(law.steps, law.rate).pmf(taken)
+
+    def cdf(release):
+        return (chances * stats.norm(taken * centre, law.noise_std).cdf(np.asarray(release)[..., None])).sum(-1)
+
+    return cdf
+
+
+CASES = {
+    "dp_sgd, one step": (
+        DPSGDProtection(clip_norm=CLIP, noise_multiplier=0.7),
+        canary(),
+        {"lot": Poisson(0.4)},
+        UPLOADS,
+    ),
+    "dp_sgd, three steps": (
+        DPSGDProtection(clip_norm=CLIP, noise_multiplier=0.7),
+        canary(),
+        {"lot": Poisson(0.4), "algorithm": FedAvg(learning_rate=0.3, local_steps=3)},
+        UPLOADS,
+    ),
+    "dp_fedavg": (
+        DPFedAvgProtection(clip_norm=CLIP, noise_multiplier=0.7),
+        canary(Unit.CLIENT),
+        {"cohort": Poisson(0.4)},
+        AGGREGATE,
+    ),
+    "ldp": (
+        LDPGaussianProtection(clip_norm=CLIP, noise_std=0.6),
+        canary(Unit.REPORT, opposite=True),
+        {},
+        UPLOADS,
+    ),
+}
+
+
+def releases(event, planted, plan, observer):
+    """The canary's coordinate of what the observer sees of one round, one number a replica."""
+    if observer is AGGREGATE:
+        return event.aggregate[:, -1]
+    sender = planted.client if planted.unit is Unit.SAMPLE else plan.clients
+    return event.reports.values[:, event.reports.senders.index(sender), -1]
+
+
+def fit(run, case, world, protection=None):
+    """p-value of the engine's releases under the law that the defense publishes."""
+    honest, planted, changes, observer = CASES[case]
+    _, events, plan = run(protection or honest, planted, world=world, replicas=3000, rounds=1, **changes)
+    law = honest.law(observer, plan, plan.clients if planted.unit is not Unit.SAMPLE else 0)
+    row = planted.row(world)
+    centre = 0.0 if row is None else float(law.contribution(row)[-1])
+    seen = releases(events[0], planted, plan, observer).double().numpy()
+    return stats.kstest(seen, mixture(law, centre)).pvalue
+
+
+@pytest.mark.parametrize("world", [0, 1])
+@pytest.mark.parametrize("case", CASES)
+def test_releases_of_the_real_stations_follow_the_published_law(run, case, world):
+    # Kolmogorov-Smirnov on 3,000 replicas; right laws fail once in 1,000 seeds.
+    assert fit(run, case, world) > 1e-3
+
+
+def test_the_same_test_refutes_the_broken_twins(run):
+    no_clip = NoClipProtection(clip_norm=CLIP, noise_multiplier=0.7)
+    assert fit(run, "dp_sgd, one step", 1, no_clip) < 1e-12
+    halved = NoiseHalvedProtection(clip_norm=CLIP, noise_multiplier=0.7)
+    assert fit(run, "dp_fedavg", 0, halved) < 1e-12
+
+
+def test_what_dp_sgd_uploads_beside_the_drawn_samples_contributions_is_noise_of_the_law(
+    make_task, make_plan, make_tape
+):
+    """The worst-case adversary's subtraction: in every coordinate, from the lots that the recorder tells."""
+    task, tape = make_task((6, 5)), make_tape()
+    plan = make_plan(task, lot=Poisson(0.5), algorithm=FedSGD(learning_rate=0.5), rounds=1)
+    defended = DPSGDProtection(clip_norm=CLIP, noise_multiplier=0.3)
+    run_federation(task, plan, defended, Streams(9), batch=Batch(replicas=100), recorders=[tape])
+    event, law, part = tape.events[0], defended.law(UPLOADS, plan, 0), task.parts[0]
+    rows = task.network.sample_gradients(event.broadcast[:1], task.images[part][None], task.labels[part][None])[0]
+    rest = event.lots[0][0].float() @ law.contribution(rows)
+    noise = (event.reports.values[:, 0] - rest) / law.noise_std
+    assert stats.kstest(noise.flatten().numpy(), "norm").pvalue > 1e-3

@@ -1,0 +1,231 @@
+"""Recorder: each observer gets its rung of the ladder and no more, as copies."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
+from fedassay.fl.engine import run_federation
+from fedassay.fl.local import Batch
+from fedassay.fl.message import Message
+from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import AccuracyRecorder, LotRecorder, RoundEvent, ViewRecorder
+from fedassay.fl.sampling import Poisson
+from fedassay.fl.streams import Streams, normal
+
+LADDER = [UPLOADS, SHUFFLED, AGGREGATE, GLOBAL_MODELS, FINAL_MODEL]
+PRESENT = torch.tensor([[True, True, False], [True, True, True]])
+
+
+def event(seed=0, order=(0, 1, 2)):
+    """Two replicas, three clients, four coordinates; the channel doubles the reports and puts the rows in ``order``."""
+    rng = Streams(seed).generator("event")
+    values = normal(rng, (2, 3, 4))
+    reports = Message(
+        values=values * PRESENT.unsqueeze(-1),
+        present=PRESENT.clone(),
+        senders=(0, 2, 5),
+        side={"budget": values[..., 0].clone()},
+    )
+    rows = list(order)
+    received = Message(
+        values=2 * reports.values[:, rows],
+        present=reports.present[:, rows],
+        senders=tuple(reports.senders[row] for row in rows),
+        side={"budget": reports.side["budget"][:, rows]},
+    )
+    return RoundEvent(
+        round=0,
+        broadcast=normal(rng, (2, 4)),
+        reports=reports,
+        received=received,
+        aggregate=normal(rng, (2, 4)),
+        model=normal(rng, (2, 4)),
+        lots={0: [torch.ones(2, 6, dtype=torch.bool)]},
+    )
+
+
+def seen(observer, happened=None, **fields):
+    recorder = ViewRecorder(observer=observer, **fields)
+    happened = happened or event()
+    recorder.watch(happened)
+    return recorder.view(None, happened.model).rounds[0]
+
+
+@pytest.mark.parametrize("observer", LADDER, ids=str)
+def test_each_rung_sees_what_the_ladder_says(observer):
+    happened, round_view = event(), seen(observer)
+    sees_reports, sees_sum, sees_models = observer.rank >= 3, observer.rank >= 2, observer.rank >= 1
+    assert (round_view.reports is not None) == sees_reports
+    assert (round_view.aggregate is not None) == sees_sum
+    assert (round_view.broadcast is not None) == sees_models
+    assert round_view.aggregate is None or torch.equal(round_view.aggregate, happened.aggregate)
+    assert round_view.broadcast is None or torch.equal(round_view.broadcast, happened.broadcast)
+    recorder = ViewRecorder(observer=observer)
+    assert torch.equal(recorder.view(None, happened.model).final_model, happened.model)
+
+
+def test_uploads_are_the_reports_before_the_channel_with_their_senders():
+    happened, reports = event(), seen(UPLOADS).reports
+    assert torch.equal(reports.values, happened.reports.values)
+    assert torch.equal(reports.present, happened.reports.present)
+    assert torch.equal(reports.side["budget"], happened.reports.side["budget"])
+    assert reports.senders == (0, 2, 5)
+
+
+def test_the_analyser_gets_what_arrived_without_senders():
+    def rows(message, replica):
+        there = message.present[replica]
+        sides = message.side["budget"][replica, there].unsqueeze(-1)
+        return sorted(torch.cat([message.values[replica, there], sides], dim=-1).tolist())
+
+    happened, reports = event(), seen(SHUFFLED).reports
+    assert reports.senders is None
+    assert [rows(reports, replica) for replica in (0, 1)] == [rows(happened.received, replica) for replica in (0, 1)]
+
+
+@pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0), (2, 0, 1)])
+def test_the_analysers_rows_stand_in_an_order_that_tells_no_sender(order):
+    """No channel shuffled, yet who sent which row cannot be read off its place."""
+    for seed in range(6):
+        plain, permuted = (seen(SHUFFLED, event(seed, rows)).reports for rows in ((0, 1, 2), order))
+        assert torch.equal(plain.values, permuted.values)
+        assert torch.equal(plain.present, permuted.present)
+        assert torch.equal(plain.side["budget"], permuted.side["budget"])
+        # Absent rows go last: their place would be a client's, too.
+        assert plain.present.tolist() == [[True, True, False], [True, True, True]]
+
+
+def test_the_order_is_decided_before_the_coordinates_are_cut():
+    """An unused coordinate is zero in every row: ordered by it alone, rows would stay in the clients' order."""
+    cut = [
+        seen(SHUFFLED, event(order=order), coordinates=slice(1, 3)).reports.values for order in ((0, 1, 2), (1, 2, 0))
+    ]
+    assert torch.equal(*cut)
+
+
+def test_equal_rows_are_told_apart_by_their_side_alone():
+    def tied(order):
+        happened = event(order=order)
+        return replace(happened, received=happened.received.with_values(torch.ones(2, 3, 4)))
+
+    sides = [seen(SHUFFLED, tied(order)).reports.side["budget"] for order in ((0, 1, 2), (1, 0, 2))]
+    assert torch.equal(*sides)
+
+
+@pytest.mark.parametrize("observer", LADDER, ids=str)
+def test_only_the_wanted_coordinates_are_kept_of_every_vector(observer):
+    recorder = ViewRecorder(observer=observer, coordinates=slice(3, 4))
+    happened = event()
+    recorder.watch(happened)
+    view = recorder.view("plan", happened.model)
+    assert (view.coordinates, view.plan, view.observer) == (slice(3, 4), "plan", observer)
+    assert torch.equal(view.final_model, happened.model[:, 3:])
+    whole, cut = seen(observer), view.rounds[0]
+    assert cut.broadcast is None or torch.equal(cut.broadcast, whole.broadcast[:, 3:])
+    assert cut.aggregate is None or torch.equal(cut.aggregate, whole.aggregate[:, 3:])
+    assert cut.reports is None or torch.equal(cut.reports.values, whole.reports.values[..., 3:])
+
+
+@pytest.mark.parametrize(("senders", "rows"), [((2,), [1]), ((5, 0), [0, 2]), ((7,), []), ((), [])])
+def test_only_the_wanted_senders_are_kept_of_the_uploads(senders, rows):
+    happened, reports = event(), seen(UPLOADS, senders=senders).reports
+    assert reports.senders == tuple(happened.reports.senders[row] for row in rows)
+    assert torch.equal(reports.values, happened.reports.values[:, rows])
+    assert torch.equal(reports.present, happened.reports.present[:, rows])
+    assert torch.equal(reports.side["budget"], happened.reports.side["budget"][:, rows])
+
+
+def parts(message):
+    return [message.values, message.present, *message.side.values()]
+
+
+@pytest.mark.parametrize("observer", LADDER, ids=str)
+@pytest.mark.parametrize("coordinates", [None, slice(0, 2)])
+def test_a_view_holds_copies_that_nothing_later_can_change(observer, coordinates):
+    recorder, happened = ViewRecorder(observer=observer, coordinates=coordinates), event()
+    recorder.watch(happened)
+    view = recorder.view(None, happened.model)
+    kept = view.rounds[0]
+    held = [view.final_model, *(t for t in (kept.broadcast, kept.aggregate) if t is not None)]
+    held += parts(kept.reports) if kept.reports else []
+    before = [tensor.clone() for tensor in held]
+    live = [happened.model, happened.broadcast, happened.aggregate, *parts(happened.reports), *parts(happened.received)]
+    for tensor in live:
+        tensor.zero_()
+    assert all(torch.equal(*pair) for pair in zip(held, before, strict=True))
+    assert all(tensor.any() for tensor in held)
+
+
+def test_a_view_holds_no_graph():
+    happened = event()
+    happened = replace(happened, broadcast=happened.broadcast.requires_grad_(True) * 2)
+    assert not seen(UPLOADS, happened).broadcast.requires_grad
+
+
+def test_a_recorder_watches_one_run_only(make_task, make_plan):
+    task = make_task()
+    for recorder in (ViewRecorder(observer=UPLOADS), LotRecorder(client=0)):
+        run_federation(task, make_plan(task), Protection(), Streams(0), recorders=[recorder])
+        with pytest.raises(ValueError, match="a recorder watches one run: got round 0 after 3 rounds"):
+            run_federation(task, make_plan(task), Protection(), Streams(0), recorders=[recorder])
+
+
+def test_a_view_of_a_run_names_the_rounds_and_ends_with_its_final_model(make_task, make_plan, make_tape):
+    task, tape, recorder = make_task(), make_tape(), ViewRecorder(observer=UPLOADS)
+    plan = make_plan(task, rounds=4)
+    final = run_federation(task, plan, Protection(), Streams(0), recorders=[tape, recorder])
+    view = recorder.view(plan, final)
+    assert [kept.round for kept in view.rounds] == [0, 1, 2, 3]
+    assert torch.equal(view.final_model, final)
+    for kept, happened, after in zip(
+        view.rounds, tape.events, [e.broadcast for e in tape.events[1:]] + [final], strict=True
+    ):
+        assert torch.equal(kept.reports.values, happened.reports.values)
+        between = plan.algorithm.aggregate_between(kept.broadcast, after)
+        torch.testing.assert_close(between, kept.aggregate, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("observer", LADDER, ids=str)
+def test_a_round_without_a_cohort_is_a_round_of_the_view(make_task, make_plan, observer):
+    task, recorder = make_task(), ViewRecorder(observer=observer)
+    plan = make_plan(task, cohort=Poisson(1e-9))
+    final = run_federation(task, plan, Protection(), Streams(0), batch=Batch(replicas=2), recorders=[recorder])
+    reports = recorder.view(plan, final).rounds[2].reports
+    assert (reports is not None) == (observer.rank >= 3)
+    assert reports is None or (reports.values.shape, reports.present.shape) == ((2, 0, 51), (2, 0))
+
+
+def test_the_lot_recorder_tells_one_clients_lots_and_nothing_where_it_was_absent(make_task, make_plan, make_tape):
+    task, tape, recorder = make_task(), make_tape(), LotRecorder(client=2)
+    plan = make_plan(task, cohort=Poisson(0.4), lot=Poisson(0.5), rounds=12)
+    run_federation(task, plan, Protection(), Streams(0), recorders=[tape, recorder])
+    came = [2 in happened.reports.senders for happened in tape.events]
+    assert {True, False} == set(came)
+    for here, told, happened in zip(came, recorder.lots, tape.events, strict=True):
+        assert [mask.tolist() for mask in told] == ([mask.tolist() for mask in happened.lots[2]] if here else [])
+        assert [tuple(mask.shape) for mask in told] == [(1, 3)] * (2 if here else 0)
+
+
+def test_a_replica_that_the_client_missed_used_none_of_its_samples(make_task, make_plan, make_tape):
+    task, tape = make_task(), make_tape()
+    plan = make_plan(task, cohort=Poisson(0.5))
+    run_federation(task, plan, Protection(), Streams(0), batch=Batch(replicas=8), recorders=[tape])
+    for happened in tape.events:
+        for row, client in enumerate(happened.reports.senders):
+            present = happened.reports.present[:, row : row + 1]
+            assert all(torch.equal(mask, present.expand_as(mask)) for mask in happened.lots[client])
+
+
+def test_the_accuracy_curve_counts_rounds_from_one_and_is_of_the_servers_model(make_task, make_plan, make_tape):
+    task, tape = make_task(), make_tape()
+    curves = [AccuracyRecorder(task=task, every=every) for every in (1, 2)]
+    run_federation(task, make_plan(task, rounds=5), Protection(), Streams(0), recorders=[tape, *curves])
+    expected = [(n + 1, task.accuracy(happened.model[0])) for n, happened in enumerate(tape.events)]
+    assert curves[0].curve == expected
+    assert curves[1].curve == [expected[1], expected[3]]
+
+
+def test_a_curve_of_no_rounds_is_refused(make_task):
+    with pytest.raises(ValueError, match="every must be >= 1, got 0"):
+        AccuracyRecorder(task=make_task(), every=0)

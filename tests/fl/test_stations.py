@@ -1,0 +1,241 @@
+"""Stations: each called once a round, in order, with the right shapes, state and stream; wrong answers are named."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from fedassay.audit.claim import Unit
+from fedassay.fl.algorithm import FedSGD
+from fedassay.fl.engine import run_federation
+from fedassay.fl.local import Batch
+from fedassay.fl.probe import Canary
+from fedassay.fl.protection import Protection
+from fedassay.fl.sampling import FixedSize, Poisson
+from fedassay.fl.streams import Streams
+
+REPLICAS, ROUNDS, STEPS, DIM = 5, 3, 2, 51
+SIZES = (6, 10, 3, 5)
+
+
+class Spy(Protection):
+    """Writes down every call: the station, the state's age, the shapes, the first number of its stream."""
+
+    per_sample = True
+
+    def __init__(self):
+        self.calls = []
+        self.drawn = []
+
+    def note(self, station, context, state, *shapes, rng=None):
+        self.calls.append((station, context.round, context.senders, state["opened"], state["closed"], *shapes))
+        if rng is not None:
+            self.drawn.append(rng.random())
+
+    def initial_state(self, plan):
+        return {"opened": 0, "closed": 0}
+
+    def open_round(self, context, state):
+        self.note("open_round", context, state)
+        return {**state, "opened": state["opened"] + 1}
+
+    def participates(self, context, state, rng):
+        self.note("participates", context, state, rng=rng)
+
+    def broadcast(self, model, context, state, rng):
+        self.note("broadcast", context, state, tuple(model.shape), rng=rng)
+        return model
+
+    def local_step(self, gradients, present, client, context, state, rng):
+        lot = gradients.shape[1]
+        assert gradients.shape == (REPLICAS, lot, DIM)
+        assert present.shape == (REPLICAS, lot)
+        self.note(f"local_step {client}", context, state, lot <= SIZES[client], rng=rng)
+        return super().local_step(gradients, present, client, context, state, rng)
+
+    def report(self, updates, context, state, rng):
+        self.note("report", context, state, tuple(updates.values.shape), updates.senders, rng=rng)
+        return updates
+
+    def channel(self, reports, context, state, rng):
+        self.note("channel", context, state, tuple(reports.values.shape), reports.senders, rng=rng)
+        return reports
+
+    def aggregate(self, received, context, state, rng):
+        self.note("aggregate", context, state, tuple(received.values.shape), rng=rng)
+        return super().aggregate(received, context, state, rng)
+
+    def close_round(self, aggregate, context, state):
+        self.note("close_round", context, state, tuple(aggregate.shape))
+        return {**state, "closed": state["closed"] + 1}
+
+
+def test_every_station_is_called_once_a_round_in_order_with_the_state_of_the_one_before(make_task, make_plan):
+    task, spy = make_task(SIZES), Spy()
+    run_federation(task, make_plan(task), spy, Streams(0), batch=Batch(replicas=REPLICAS))
+    everybody, model, rows = (0, 1, 2, 3), (REPLICAS, DIM), (REPLICAS, 4, DIM)
+    expected = []
+    for number in range(ROUNDS):
+        opened = (number + 1, number)
+        expected += [("open_round", number, (), number, number), ("participates", number, everybody, *opened)]
+        expected += [("broadcast", number, everybody, *opened, model)]
+        for client in everybody:
+            expected += [(f"local_step {client}", number, everybody, *opened, True)] * STEPS
+        expected += [(station, number, everybody, *opened, rows, everybody) for station in ("report", "channel")]
+        expected += [
+            ("aggregate", number, everybody, *opened, rows),
+            ("close_round", number, everybody, *opened, model),
+        ]
+    assert spy.calls == expected
+
+
+def test_a_station_knows_the_rounds_cohort_and_only_its_rows(make_task, make_plan):
+    task, spy = make_task(SIZES), Spy()
+    plan = make_plan(task, cohort=FixedSize(1))
+    run_federation(task, plan, spy, Streams(0), batch=Batch(replicas=REPLICAS))
+    assert {call[2] for call in spy.calls if call[0] == "participates"} == {(0, 1, 2, 3)}
+    reports = [call for call in spy.calls if call[0] == "report"]
+    assert all(call[2] == call[6] and call[5] == (REPLICAS, len(call[2]), DIM) for call in reports)
+    assert any(len(call[2]) < 4 for call in reports)
+    trained = {(call[1], int(call[0].split()[1])) for call in spy.calls if call[0].startswith("local_step")}
+    assert trained == {(call[1], sender) for call in reports for sender in call[2]}
+
+
+def test_no_two_calls_share_a_stream_in_any_block_or_world(make_task, make_plan):
+    task, drawn = make_task(SIZES), []
+    for block in (0, 1):
+        for world in (0, 1):
+            spy = Spy()
+            batch = Batch(replicas=REPLICAS, block=block, world=world)
+            run_federation(task, make_plan(task), spy, Streams(0), batch=batch)
+            drawn += spy.drawn
+    assert len(set(drawn)) == len(drawn) == 4 * ROUNDS * (5 + 4 * STEPS)
+
+
+def test_no_stream_is_opened_twice(make_task, make_plan):
+    """Neither the engine's own draws (init, cohorts, lots) nor a station's come from one stream."""
+    opened = []
+
+    class Watched(Streams):
+        def generator(self, purpose, **numbers):
+            opened.append((purpose, *sorted(numbers.items())))
+            return super().generator(purpose, **numbers)
+
+    task = make_task(SIZES)
+    run_federation(task, make_plan(task), Spy(), Watched(0), batch=Batch(replicas=REPLICAS, block=2, world=1))
+    assert len(set(opened)) == len(opened)
+    assert {purpose for purpose, *_ in opened} > {"init", "cohort", "participation", "lot", "local noise", "aggregate"}
+
+
+def test_the_model_that_clients_train_on_is_the_one_that_was_broadcast(make_task, make_plan, make_tape):
+    class Doubled(Protection):
+        def broadcast(self, model, context, state, rng):
+            return 2 * model
+
+    task, tape = make_task(), make_tape()
+    plan = make_plan(task, algorithm=FedSGD(learning_rate=0.5), rounds=2)
+    final = run_federation(task, plan, Doubled(), Streams(0), recorders=[tape])
+    first, second = tape.events
+    initial = task.network.initial(Streams(0).generator("init"))
+    assert torch.equal(first.broadcast[0], 2 * initial)
+    # The server adds to its own model, not to the one that it sent.
+    torch.testing.assert_close(first.model[0], initial + 0.5 * first.aggregate[0])
+    assert torch.equal(second.broadcast, 2 * first.model)
+    assert torch.equal(final, second.model)
+    for client, part in enumerate(task.parts):
+        rows = task.network.sample_gradients(first.broadcast, task.images[part][None], task.labels[part][None])
+        torch.testing.assert_close(first.reports.values[:, client], -rows.mean(1), rtol=1e-4, atol=1e-6)
+
+
+def test_what_a_station_changes_reaches_the_next_one(make_task, make_plan, make_tape):
+    class Doubling(Protection):
+        def report(self, updates, context, state, rng):
+            return updates.with_values(torch.ones_like(updates.values))
+
+        def channel(self, reports, context, state, rng):
+            return replace(reports.with_values(2 * reports.values), senders=None)
+
+        def aggregate(self, received, context, state, rng):
+            return received.values.sum(1)
+
+    task, tape = make_task(), make_tape()
+    plan = make_plan(task, algorithm=FedSGD(learning_rate=0.5), rounds=1)
+    final = run_federation(task, plan, Doubling(), Streams(0), recorders=[tape])
+    event = tape.events[0]
+    assert (event.reports.values == 1).all()
+    assert (event.received.values == 2).all()
+    assert event.received.senders is None
+    assert (event.aggregate == 8).all()
+    torch.testing.assert_close(final, event.broadcast + 4)
+
+
+class Wrong(Protection):
+    """Returns the given thing at one station."""
+
+    def __init__(self, **answers):
+        for station, answer in answers.items():
+            setattr(self, station, lambda *_, answer=answer: answer)
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        ({"aggregate": torch.zeros(DIM)}, r"aggregate must return \(replicas, d\) = \(2, 51\), got \(51,\)"),
+        ({"aggregate": torch.zeros(1, DIM)}, r"aggregate must return .* got \(1, 51\)"),
+        ({"broadcast": torch.zeros(2, 1)}, r"broadcast must return .* got \(2, 1\)"),
+        (
+            {"participates": torch.ones(4, dtype=torch.bool)},
+            r"participates must return booleans .* = \(2, 4\), got \(4,\)",
+        ),
+        ({"participates": torch.ones(2, 4)}, "participates must return booleans .* of torch.float32"),
+    ],
+)
+def test_a_station_that_answers_in_another_shape_is_named(make_task, make_plan, answers, message):
+    task = make_task()
+    with pytest.raises(ValueError, match=message):
+        run_federation(task, make_plan(task), Wrong(**answers), Streams(0), batch=Batch(replicas=2))
+
+
+def test_a_local_step_that_would_never_be_called_is_refused(make_task, make_plan):
+    class Forgetful(Protection):
+        def local_step(self, gradients, present, client, context, state, rng):
+            return torch.zeros_like(gradients[:, 0])
+
+    task = make_task()
+    with pytest.raises(ValueError, match="Forgetful overrides local_step: it must set per_sample = True"):
+        run_federation(task, make_plan(task), Forgetful(), Streams(0))
+
+
+def test_a_plan_of_another_task_is_refused(make_task, make_plan):
+    task = make_task()
+    for other in (task.with_inert(1), task.restricted(clients=2, samples=3), make_task((6, 10, 3, 6))):
+        with pytest.raises(ValueError, match="plan must have the task's sizes and layout"):
+            run_federation(other, make_plan(task), Protection(), Streams(0))
+
+
+@pytest.mark.parametrize("world", [0, 1])
+def test_a_canary_that_does_not_fit_is_refused_in_both_worlds(make_task, make_plan, world):
+    task = make_task()
+    for canary in (
+        Canary(unit=Unit.SAMPLE, present=torch.ones(DIM), client=4),
+        Canary(unit=Unit.CLIENT, present=torch.ones(1)),
+    ):
+        with pytest.raises(ValueError, match="canary's"):
+            run_federation(task, make_plan(task), Protection(), Streams(0), canary=canary, batch=Batch(world=world))
+
+
+def test_lots_are_padded_with_samples_that_are_marked_absent(make_task, make_plan):
+    """A protection sees (replicas, longest lot): the mask, not the zero, says what counts."""
+    shapes = []
+
+    class Counting(Protection):
+        per_sample = True
+
+        def local_step(self, gradients, present, client, context, state, rng):
+            shapes.append((gradients.shape[1], present.sum(1)))
+            return super().local_step(gradients, present, client, context, state, rng)
+
+    task = make_task((12,))
+    plan = make_plan(task, lot=Poisson(0.4))
+    run_federation(task, plan, Counting(), Streams(0), batch=Batch(replicas=6))
+    assert all(width == int(counts.max()) for width, counts in shapes)
+    assert any(int(counts.min()) < width for width, counts in shapes)

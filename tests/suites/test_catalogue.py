@@ -1,0 +1,202 @@
+"""Parts are found by file name, by entry point, or as package.module:Class; every refusal says what there is."""
+
+import importlib
+from importlib.metadata import EntryPoint
+
+import pytest
+from fedassay.attacks.attack import Attack
+from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
+from fedassay.defenses.defense import Defense
+from fedassay.defenses.dp_sgd import DPSGD
+from fedassay.defenses.none import Undefended
+from fedassay.suites import catalogue
+from fedassay.suites.catalogue import adopt, build, find, names, summary, version_of
+from fedassay.suites.source import ConfigError
+
+MINE = """\
+from dataclasses import dataclass
+
+from fedassay.defenses.defense import Defense
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(Defense):
+    clip_norm: float = 1.0
+
+    def __post_init__(self):
+        if self.clip_norm <= 0:
+            raise ValueError(f"clip_norm must be > 0, got {self.clip_norm}")
+
+
+class Other:
+    pass
+"""
+
+
+@pytest.fixture
+def entry_point(monkeypatch):
+    """(name, value) -> declares an entry point of the group that the catalogue asks for, and no other."""
+    points = []
+
+    def declare(name, value, group="fedassay.defenses"):
+        points.append(EntryPoint(name=name, value=value, group=group))
+
+    monkeypatch.setattr(catalogue, "entry_points", lambda group: [point for point in points if point.group == group])
+    return declare
+
+
+def files_below(package):
+    folder = importlib.import_module(package).__path__[0]
+    return {name for name in _modules(folder) if name != "__init__"}
+
+
+def _modules(folder):
+    from pathlib import Path
+
+    return {path.stem for path in Path(folder).glob("*.py")}
+
+
+def test_every_file_of_the_defenses_folder_is_a_defense_but_the_two_that_all_share():
+    assert set(names("defense")) == files_below("fedassay.defenses") - {"defense", "accounting"}
+
+
+def test_every_file_of_the_attacks_three_folders_is_an_attack():
+    wanted = set()
+    for folder in ("gradient", "labels", "membership"):
+        wanted |= files_below(f"fedassay.attacks.{folder}")
+    assert set(names("attack")) == wanted
+
+
+@pytest.mark.parametrize(("kind", "base"), [("defense", Defense), ("attack", Attack)])
+def test_every_part_is_of_its_kind_and_says_what_it_is_in_one_line(kind, base):
+    for name, part in names(kind).items():
+        assert issubclass(part, base)
+        assert part is not base
+        assert part.__module__.rpartition(".")[2] == name
+        assert summary(part).endswith((".", ")."))
+
+
+def test_a_part_is_found_by_its_files_name():
+    assert find("defense", "none") is Undefended
+    assert find("attack", "likelihood_ratio") is LikelihoodRatio
+
+
+def test_an_unknown_part_lists_the_known_ones_nearest_first():
+    with pytest.raises(ConfigError, match=r"unknown defense 'dp_sdg'; known: dp_sgd, .*; or your own as package\.mod"):
+        find("defense", "dp_sdg")
+
+
+@pytest.mark.parametrize(("kind", "name"), [("attack", "dp_sgd"), ("defense", "loss")])
+def test_a_part_of_the_other_kind_is_unknown(kind, name):
+    with pytest.raises(ConfigError, match=f"unknown {kind} '{name}'"):
+        find(kind, name)
+
+
+def test_a_class_of_ones_own_is_found_by_its_path_and_built_with_its_fields(own_module):
+    module = own_module(MINE)
+    part = build("defense", f"{module}:Mine", {"clip_norm": 2.5})
+    assert (part.path, part.instance.clip_norm) == (f"{module}:Mine", 2.5)
+    assert type(part.instance).__module__ == module
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("raise RuntimeError('no licence')", "RuntimeError: no licence"),
+        ("import a_package_that_nobody_has", "ModuleNotFoundError: No module named 'a_package_that_nobody_has'"),
+        ("import sys; sys.exit(0)", "SystemExit: 0"),
+        ("def f(:", "SyntaxError"),
+    ],
+)
+def test_a_module_that_does_not_import_is_told_with_its_own_error(own_module, source, says):
+    module = own_module(source)
+    with pytest.raises(ConfigError, match=rf"defense '{module}:Mine': cannot import {module}: {says}"):
+        find("defense", f"{module}:Mine")
+
+
+@pytest.mark.parametrize("name", ["no_such_module_at_all:Mine", ":Mine", "fedassay.no_such:Mine"])
+def test_a_module_that_is_not_there_is_told(name):
+    with pytest.raises(ConfigError, match="cannot import"):
+        find("defense", name)
+
+
+def test_a_class_that_is_missing_lists_the_modules_own_nearest_first(own_module):
+    module = own_module(MINE)
+    with pytest.raises(ConfigError, match=f"{module} has no 'Mime'; it has: Mine"):
+        find("defense", f"{module}:Mime")
+
+
+@pytest.mark.parametrize("name", ["Other", "dataclass"])
+def test_what_is_no_defense_is_refused(own_module, name):
+    module = own_module(MINE)
+    with pytest.raises(ConfigError, match=f"'{module}:{name}' must be a subclass of fedassay's Defense, got"):
+        find("defense", f"{module}:{name}")
+
+
+def test_a_defense_is_no_attack(own_module):
+    module = own_module(MINE)
+    with pytest.raises(ConfigError, match="must be a subclass of fedassay's Attack"):
+        find("attack", f"{module}:Mine")
+
+
+def test_an_unknown_field_lists_the_parts_fields_nearest_first():
+    with pytest.raises(ConfigError, match="dp_sgd has no field 'epslion'; it has: epsilon, clip_norm or delta"):
+        build("defense", "dp_sgd", {"epslion": 1.0})
+
+
+def test_a_bad_field_is_told_in_the_parts_own_words_with_its_place():
+    with pytest.raises(ConfigError, match=r"^x\.toml, line 3: dp_sgd: epsilon must be a number > 0, got -1"):
+        build("defense", "dp_sgd", {"epsilon": -1}, where="x.toml, line 3")
+
+
+def test_a_built_part_of_the_package_is_named_as_a_suite_names_it():
+    part = adopt(DPSGD(epsilon=2.0), "defense")
+    assert (part.path, part.version, part.instance.epsilon) == ("dp_sgd", DPSGD.version, 2.0)
+
+
+def test_a_built_part_of_ones_own_is_named_by_its_path(own_module):
+    module = own_module(MINE)
+    part = adopt(importlib.import_module(module).Mine(), "defense")
+    assert part.path == f"{module}:Mine"
+
+
+def test_only_an_instance_is_adopted():
+    with pytest.raises(ConfigError, match="a defense must be an instance of Defense, got type"):
+        adopt(DPSGD, "defense")
+
+
+def test_the_version_of_ones_own_part_changes_with_its_source(own_module):
+    first, same, other = (own_module(source) for source in (MINE, MINE, MINE.replace("<= 0", "< 0")))
+    versions = [version_of(find("defense", f"{module}:Mine")) for module in (first, same, other)]
+    assert versions[0] == versions[1] != versions[2]
+    assert all(version.startswith("1+") for version in versions)
+
+
+def test_the_version_of_a_part_of_the_package_is_what_it_says():
+    assert version_of(DPSGD) == "1"
+
+
+def test_an_entry_point_is_found_by_its_name_and_listed(own_module, entry_point):
+    module = own_module(MINE)
+    entry_point("from_elsewhere", f"{module}:Mine")
+    assert find("defense", "from_elsewhere").__module__ == module
+    assert names("defense")["from_elsewhere"].__name__ == "Mine"
+    assert "from_elsewhere" not in names("attack")
+
+
+def test_no_entry_point_takes_the_name_of_a_part_of_the_package(own_module, entry_point):
+    entry_point("none", f"{own_module(MINE)}:Mine")
+    assert find("defense", "none") is Undefended
+    assert names("defense")["none"] is Undefended
+
+
+def test_one_broken_entry_point_does_not_stop_the_others(own_module, entry_point):
+    module = own_module(MINE)
+    entry_point("broken", f"{own_module('raise RuntimeError')}:Mine")
+    entry_point("sound", f"{module}:Mine")
+    assert find("defense", "sound").__module__ == module
+    assert find("defense", "none") is Undefended
+    with pytest.raises(ConfigError, match=r"'broken'.*cannot import"):
+        find("defense", "broken")
+    with pytest.raises(ConfigError, match="known: broken"):
+        find("defense", "brokn")

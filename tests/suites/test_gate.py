@@ -1,0 +1,110 @@
+"""One verdict line, and an exit code that always agrees with it."""
+
+import itertools
+
+import pytest
+from fedassay.suites.gate import FAIL, INCOMPLETE, INCONCLUSIVE, OK, Gate, judge_run
+from fedassay.suites.record import Record
+
+WORDS = {OK: "OK", FAIL: "FAIL", INCONCLUSIVE: "INCONCLUSIVE", INCOMPLETE: "INCOMPLETE"}
+
+
+def row(**changes):
+    fields = {
+        "run_id": "r",
+        "cell_id": "c",
+        "suite": "s",
+        "suite_version": "1",
+        "federation": "main",
+        "dataset": "digits",
+        "dataset_sha256": "0",
+        "model": "logistic",
+        "defense": "d",
+        "defense_version": "1",
+        "role": "attack",
+        "attack": "loss",
+        "attack_version": "1",
+        "metric": "auc",
+        "value": 0.5,
+    }
+    return Record(**(fields | changes))
+
+
+def audit(verdict, **changes):
+    return row(**({"role": "audit", "verdict": verdict, "metric": "epsilon_low"} | changes))
+
+
+def failed(**changes):
+    return row(**({"status": "failed", "value": None, "metric": "none", "reason": "x"} | changes))
+
+
+def test_the_exit_codes_are_those_that_the_manual_promises():
+    assert (OK, FAIL, INCONCLUSIVE, INCOMPLETE) == (0, 10, 11, 12)
+
+
+@pytest.mark.parametrize(
+    ("records", "missing", "code", "line"),
+    [
+        ([], 0, OK, "OK: no claim was audited"),
+        ([row(), row(role="utility")], 0, OK, "OK: no claim was audited"),
+        ([audit("NOT_REFUTED")], 0, OK, "OK: 1 claims NOT REFUTED, 0 controls REFUTED as they must be"),
+        (
+            [audit("NOT_REFUTED"), audit("REFUTED", control=True)],
+            0,
+            OK,
+            "OK: 1 claims NOT REFUTED, 1 controls REFUTED as they must be",
+        ),
+        ([audit("REFUTED", defense="mine")], 0, FAIL, "FAIL: claims REFUTED: mine"),
+        ([audit("UNDERPOWERED")], 0, INCONCLUSIVE, "INCONCLUSIVE: claims that this run cannot judge: d"),
+        ([audit("OUT_OF_SCOPE")], 0, INCONCLUSIVE, "INCONCLUSIVE: claims that this run cannot judge: d"),
+        ([audit("NO_CLAIM")], 0, INCONCLUSIVE, "INCONCLUSIVE: claims that this run cannot judge: d"),
+        ([audit("")], 0, INCONCLUSIVE, "INCONCLUSIVE: claims that this run cannot judge: d"),
+        ([failed()], 0, INCOMPLETE, "INCOMPLETE: 1 cells FAILED (d)"),
+        ([failed(role="audit", verdict="")], 0, INCOMPLETE, "INCOMPLETE: 1 cells FAILED (d)"),
+        ([row()], 2, INCOMPLETE, "INCOMPLETE: 2 cells missing"),
+        ([audit("NOT_REFUTED", control=True)], 0, INCOMPLETE, "INCOMPLETE: controls not refuted: d"),
+        ([audit("UNDERPOWERED", control=True)], 0, INCOMPLETE, "INCOMPLETE: controls not refuted: d"),
+        ([row(status="skipped", value=None), row(status="unavailable", value=None)], 0, OK, "OK: no claim was audited"),
+    ],
+)
+def test_each_outcome_has_its_code_and_its_line(records, missing, code, line):
+    assert judge_run(records, missing=missing) == Gate(verdict_line=line, exit_code=code)
+
+
+TROUBLES = {
+    "failed": ([failed(defense="f")], 0, INCOMPLETE),
+    "missing": ([], 3, INCOMPLETE),
+    "blind": ([audit("NOT_REFUTED", control=True, defense="b")], 0, INCOMPLETE),
+    "refuted": ([audit("REFUTED", defense="r")], 0, FAIL),
+    "weak": ([audit("UNDERPOWERED", defense="w")], 0, INCONCLUSIVE),
+    "fine": ([audit("NOT_REFUTED"), audit("REFUTED", control=True), row()], 0, OK),
+}
+
+
+@pytest.mark.parametrize("names", [names for k in range(1, 7) for names in itertools.combinations(TROUBLES, k)])
+def test_incomplete_beats_refuted_beats_inconclusive_and_nothing_is_left_unsaid(names):
+    records = [record for name in names for record in TROUBLES[name][0]]
+    gate = judge_run(records, missing=sum(TROUBLES[name][1] for name in names))
+    codes = {TROUBLES[name][2] for name in names}
+    assert gate.exit_code == next(code for code in (INCOMPLETE, FAIL, INCONCLUSIVE, OK) if code in codes)
+    assert gate.verdict_line.startswith(f"{WORDS[gate.exit_code]}: ")
+    said = {"failed": "FAILED (f)", "missing": "3 cells missing", "blind": "not refuted: b", "refuted": "REFUTED: r"}
+    said["weak"] = "cannot judge: w"
+    for name in set(names) - {"fine"}:
+        assert said[name] in gate.verdict_line
+
+
+def test_the_order_of_the_rows_does_not_count():
+    records = [record for trouble in TROUBLES.values() for record in trouble[0]]
+    assert len({judge_run(order, missing=1) for order in itertools.permutations(records[:5])}) == 1
+
+
+def test_many_names_are_cut_and_counted():
+    records = [audit("REFUTED", defense=f"d{number}") for number in range(6)]
+    assert judge_run(records).verdict_line == "FAIL: claims REFUTED: d0, d1, d2, d3 and 2 more"
+
+
+def test_raise_for_status_raises_unless_all_is_fine():
+    judge_run([]).raise_for_status()
+    with pytest.raises(RuntimeError, match=r"^FAIL: claims REFUTED: d$"):
+        judge_run([audit("REFUTED")]).raise_for_status()

@@ -1,0 +1,138 @@
+"""Scores of membership guesses against scikit-learn, by hand, and against what may not be printed."""
+
+import numpy as np
+import pytest
+from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.evidence import CandidateScores, Design, MembershipScores, Setting
+from fedassay.audit.observer import FINAL_MODEL
+from fedassay.suites.cells import Cell
+from fedassay.suites.scoring.membership import auc, balanced_accuracy, score_membership, tpr_at
+from fedassay.suites.store import Store
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score, roc_curve
+
+SETTING = Setting(
+    unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=FINAL_MODEL, rounds=1, design=Design.CLUSTERED
+)
+sides = st.lists(st.integers(0, 5), min_size=1, max_size=30)
+any_scores = st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=30)
+
+
+def scores(member, nonmember):
+    return MembershipScores(member, nonmember, SETTING)
+
+
+def truth_and_values(given):
+    truth = np.concatenate([np.ones(len(given.member)), np.zeros(len(given.nonmember))])
+    return truth, np.concatenate([given.member, given.nonmember])
+
+
+@given(sides, sides)
+def test_the_area_is_scikit_learns_with_ties(member, nonmember):
+    given = scores(member, nonmember)
+    assert auc(given) == pytest.approx(roc_auc_score(*truth_and_values(given)), abs=1e-12)
+
+
+@given(any_scores, any_scores)
+def test_the_area_is_scikit_learns_at_any_scale(member, nonmember):
+    given = scores(member, nonmember)
+    assert auc(given) == pytest.approx(roc_auc_score(*truth_and_values(given)), abs=1e-12)
+
+
+@given(sides, sides)
+def test_the_area_of_the_opposite_scores_is_the_rest(member, nonmember):
+    turned = scores([-score for score in member], [-score for score in nonmember])
+    assert auc(turned) == pytest.approx(1 - auc(scores(member, nonmember)), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("member", "nonmember", "area", "accuracy"),
+    [
+        ([3, 4], [1, 2], 1.0, 1.0),
+        ([1, 2], [3, 4], 0.0, 0.0),
+        ([1, 1], [1, 1], 0.5, 0.5),
+        ([2, 3, 4], [1, 2, 3], 7 / 9, 2 / 3),  # Cut 2.5: two of three on both sides.
+        ([5, 1], [2, 3], 0.5, 0.5),  # Cut 2.5: one of two on both sides.
+        ([4, 4, 4], [1], 1.0, 0.75),  # Cut 4: members tie with it, half each; the non-member lies below.
+        ([2, 2], [1, 2], 0.75, 0.625),  # Cut 2: (1/2 + (1 + 1/2) / 2) / 2.
+    ],
+)
+def test_area_and_balanced_accuracy_by_hand(member, nonmember, area, accuracy):
+    given = scores(member, nonmember)
+    assert auc(given) == pytest.approx(area)
+    assert balanced_accuracy(given) == pytest.approx(accuracy)
+
+
+@pytest.mark.parametrize(("nonmembers", "printed"), [(999, False), (1000, True), (2900, True)])
+def test_the_rate_at_one_in_a_hundred_is_printed_from_a_thousand_non_members_on(nonmembers, printed):
+    given = scores([0.5], np.linspace(0, 1, nonmembers))
+    assert (tpr_at(given, 0.01) is not None) == printed
+    assert tpr_at(given, 0.001) is None
+
+
+@pytest.mark.parametrize("nonmembers", [1000, 1099, 2900, 5700])
+def test_the_threshold_is_the_lowest_that_lets_one_non_member_in_a_hundred_through(nonmembers):
+    # 2900 * .01 is 28.999... in binary, and still 29 non-members.
+    outside = np.arange(nonmembers, dtype=float)
+    allowed = nonmembers // 100
+    just_above, just_at = nonmembers - 1 - allowed + 0.5, nonmembers - 1 - allowed
+    assert tpr_at(scores([just_above], outside), 0.01) == 1.0
+    assert tpr_at(scores([just_at], outside), 0.01) == 0.0
+
+
+def test_the_rate_at_low_false_alarms_is_on_scikit_learns_curve():
+    rng = np.random.default_rng(0)
+    given = scores(rng.normal(1, 1, 700).round(1), rng.normal(0, 1, 1500).round(1))
+    fpr, tpr, _ = roc_curve(*truth_and_values(given), drop_intermediate=False)
+    assert tpr_at(given, 0.01) == pytest.approx(tpr[fpr <= 0.01].max())
+
+
+def test_ties_at_the_threshold_count_for_nobody():
+    assert tpr_at(scores([1.0, 2.0], np.ones(1000)), 0.01) == 0.5
+
+
+@pytest.fixture
+def cell():
+    facts = {
+        "run_id": "r",
+        "suite": "s",
+        "suite_version": "1",
+        "federation": "main",
+        "dataset": "digits",
+        "dataset_sha256": "0",
+        "model": "logistic",
+        "defense": "none",
+        "defense_version": "1",
+        "role": "attack",
+        "attack": "loss",
+        "attack_version": "1",
+        "seed": 0,
+    }
+    return Cell(cell_id="c", facts=facts)
+
+
+@pytest.mark.parametrize(
+    ("count", "metrics"),
+    [
+        (8, ["auc", "balanced_accuracy"]),
+        (1000, ["auc", "balanced_accuracy", "tpr_at_fpr_0.01"]),
+        (10_000, ["auc", "balanced_accuracy", "tpr_at_fpr_0.01", "tpr_at_fpr_0.001"]),
+    ],
+)
+def test_only_what_the_number_of_candidates_allows_is_a_row(tmp_path, cell, count, metrics):
+    member = np.arange(2 * count) % 2 == 0
+    rows = score_membership(cell, CandidateScores(np.arange(2.0 * count), SETTING), member, Store(tmp_path))
+    assert [row.metric for row in rows] == metrics
+    assert {row.n for row in rows} == {2 * count}
+    assert {row.direction for row in rows} == {"higher_leaks"}
+
+
+def test_the_scores_are_kept_by_side(tmp_path, cell):
+    member = np.array([True, False, False, True])
+    store = Store(tmp_path)
+    rows = score_membership(cell, CandidateScores([4.0, 1.0, 3.0, 2.0], SETTING), member, store)
+    kept = store.load_arrays(rows[0].artifact)
+    assert kept["member"].tolist() == [4.0, 2.0]
+    assert kept["nonmember"].tolist() == [1.0, 3.0]
+    assert [row.value for row in rows] == [0.75, 0.5]

@@ -1,0 +1,123 @@
+"""Conformance: what must hold for every part that the catalogue finds; of its kind alone, see the folders' own."""
+
+import dataclasses
+import importlib
+import json
+import math
+import pkgutil
+import re
+from types import ModuleType
+
+import pytest
+from fedassay.attacks.attack import Attack
+from fedassay.defenses.defense import Defense
+from fedassay.suites.catalogue import names, summary
+
+DEFENSES, ATTACKS = names("defense"), names("attack")
+PARTS = [pytest.param(part, id=name) for found in (DEFENSES, ATTACKS) for name, part in found.items()]
+BASES = {"defense": Defense, "attack": Attack}
+HELPERS = {
+    ("defense", "defenses"): {"accounting", "defense"},
+    ("attack", "attacks.gradient"): set(),
+    ("attack", "attacks.labels"): set(),
+    ("attack", "attacks.membership"): set(),
+}
+"""Files of a part folder that hold no part on purpose. A folder that is missing here is one that nobody checks."""
+TWO_SENTENCES = ("mean_image", "random_image", "random_labels")
+
+
+def parts_in(module: ModuleType, base: type) -> list[str]:
+    """The public classes of the kind that a file defines."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, base)
+        and value is not base
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
+    ]
+
+
+def files_in(folder: str) -> dict[str, ModuleType]:
+    package = importlib.import_module(f"fedassay.{folder}")
+    return {
+        entry.name: importlib.import_module(f"{package.__name__}.{entry.name}")
+        for entry in pkgutil.iter_modules(package.__path__)
+    }
+
+
+@pytest.mark.parametrize(("kind", "folder"), HELPERS, ids=lambda value: value)
+def test_a_part_file_holds_one_part_and_the_catalogue_finds_it(kind, folder):
+    helpers = HELPERS[kind, folder]
+    for name, module in files_in(folder).items():
+        held = parts_in(module, BASES[kind])
+        assert len(held) == (name not in helpers), f"{folder}/{name}.py holds {held or 'no part'}"
+        assert (names(kind).get(name) is getattr(module, held[0])) if held else name not in names(kind)
+
+
+def test_every_folder_with_parts_is_checked():
+    homes = {
+        part.__module__.removeprefix("fedassay.").rpartition(".")[0] for part in (*DEFENSES.values(), *ATTACKS.values())
+    }
+    assert {home for home in homes if home.startswith(("defenses", "attacks"))} == {folder for _, folder in HELPERS}
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_that_check_counts_parts(count):
+    module = ModuleType("part_file")
+    for number in range(count):
+        setattr(module, f"Part{number}", type(f"Part{number}", (Defense,), {"__module__": "part_file"}))
+    module._Hidden = type("_Hidden", (Defense,), {"__module__": "part_file"})
+    module.Imported = Defense
+    assert len(parts_in(module, Defense)) == count
+
+
+@pytest.mark.parametrize("name", [*DEFENSES, *ATTACKS])
+def test_its_file_begins_with_one_sentence(name, request):
+    if name in TWO_SENTENCES:
+        request.applymarker(pytest.mark.xfail(strict=True, reason="the first line says two things"))
+    line = summary({**DEFENSES, **ATTACKS}[name])
+    assert re.fullmatch(r"[A-Zi].*[^.]\.", line), f"must be a whole sentence, got {line!r}"
+    assert not re.search(r"[.!?] [A-Z]", line), f"must be one sentence, got {line!r}"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_it_is_frozen_and_its_plain_fields_rebuild_it(part):
+    built = part()
+    assert part(**json.loads(json.dumps(built.fields()))) == built
+    assert set(built.fields()) == {field.name for field in dataclasses.fields(part)}
+    for name in built.fields():
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(built, name, 1)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_it_has_a_version(part):
+    assert re.fullmatch(r"\d+(\.\d+)*", part.version)
+
+
+def bad_values(default):
+    """What a field with this default must refuse."""
+    if isinstance(default, bool):
+        return []
+    if isinstance(default, int):
+        return [-1, default + 0.5, math.nan]
+    if isinstance(default, float):
+        return [-1.0, math.nan, math.inf]
+    return ["no such thing"] if isinstance(default, str) else []
+
+
+BAD = [
+    pytest.param(part, name, bad, id=f"{label}-{name}-{bad}")
+    for found in (DEFENSES, ATTACKS)
+    for label, part in found.items()
+    for name, default in part().fields().items()
+    for bad in bad_values(default)
+]
+
+
+@pytest.mark.parametrize(("part", "name", "bad"), BAD)
+def test_a_bad_field_is_refused_by_its_name_and_value(part, name, bad):
+    with pytest.raises(ValueError, match=rf"{name} must .*{re.escape(repr(bad))}"):
+        part(**{name: bad})
