@@ -1,10 +1,14 @@
 """Run: carry a plan out in processes, append what is finished, judge, close. Interrupt it at any moment and resume."""
 
+import os
 import platform
 import secrets
+import threading
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -175,7 +179,21 @@ def _worked(
 
 
 def _numbered(index: int, job: TrialJob | BlockJob, folder: Path, finished: frozenset[str]) -> tuple[int, list[str]]:
+    _end_with_parent()
     return index, work(job, folder, finished)
+
+
+@cache
+def _end_with_parent() -> None:
+    """Watch, once a process, for the run's death: a worker that outlives it would compute beside the resumed run."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _append(store: Store, cells: Iterable[Any], failed: list[str], progress: Progress) -> None:

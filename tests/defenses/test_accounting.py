@@ -179,7 +179,9 @@ def test_only_poisson_and_full_sampling_are_accounted():
         poisson_rate("lot", FixedSize(32))
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(-1.0, 1e-5), (0.0, 1e-5), (math.nan, 1e-5), (1.0, 0.0), (1.0, 1.0)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(-1.0, 1e-5), (0.0, 1e-5), (math.nan, 1e-5), (True, 1e-5), (1.0, 0.0), (1.0, 1.0)]
+)
 def test_a_budget_that_is_none_is_refused(epsilon, delta):
     for spend in (
         lambda: gaussian_noise(epsilon=epsilon, delta=delta, releases=1),

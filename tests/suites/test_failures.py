@@ -174,3 +174,29 @@ def test_a_worker_that_dies_leaves_a_run_that_can_be_resumed(suite_file, tmp_pat
     resumed = fedassay.resume(tmp_path / "run", jobs=1, report=False)
     assert resumed.gate.exit_code == 0
     assert len(results(resumed.folder)) == len(set(results(resumed.folder)))
+
+
+def test_only_the_worst_case_is_given_the_rest_and_nobody_the_answer(assay, suite_file, own_module):
+    body = """def run(self, view, knowledge, rng):
+        given = [name for name in ("rest", "canary") if getattr(knowledge, name) is not None]
+        raise RuntimeError(f"{knowledge.level} {given} {sorted(vars(knowledge.candidates))}")"""
+    module = own_module(ATTACK.format(body=body) + WORST)
+    tables = "".join(f'[attacks.{name}]\npart = "{module}:{name}"\n\n' for name in ("Mine", "Worst"))
+    run = assay(suite_file("[attacks.loss]\n", tables + "[attacks.loss]\n", "[defenses.none]", "[defenses.dp_sgd]"))
+    found = failures(run)
+    shown = "['client', 'images', 'labels']"
+    assert found[("dp_sgd", "Mine")].reason == f"RuntimeError: realistic [] {shown}"
+    assert found[("dp_sgd", "Worst")].reason == f"RuntimeError: worst_case ['rest'] {shown}"
+
+
+WORST = """
+
+class Worst(Mine):
+    from fedassay.audit.observer import UPLOADS as observer
+
+    @property
+    def level(self):
+        from fedassay.attacks.attack import Level
+
+        return Level.WORST_CASE
+"""

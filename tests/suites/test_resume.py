@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import fedassay
 import pytest
@@ -112,14 +113,24 @@ def test_a_finished_run_resumes_to_itself_without_running_anything(finished, tmp
     assert contents(folder) == before
 
 
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+        # A dead process that nobody has waited for is still there, as a zombie.
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
 def test_a_killed_process_resumes_from_the_command_line_without_repeating_a_finished_cell(
     suite_file, tmp_path, monkeypatch, timeless, own_source
 ):
-    hanging = own_source("time.sleep(120 if Path('hang').exists() else 0)")
+    hang = "Path('hang').write_text(str(os.getpid())), time.sleep(120)"
+    hanging = own_source(f"({hang}) if Path('hang').exists() else None")
     (tmp_path / "own_hanging.py").write_text(hanging)
     (tmp_path / "hang").touch()
     path, folder = suite_file(), tmp_path / "run"
-    words = ["run", str(path), "-j", "1", "-d", "own_hanging:Mine"]
+    words = ["run", str(path), "-j", "2", "-d", "own_hanging:Mine"]
     process = subprocess.Popen(
         [sys.executable, "-m", "fedassay", *words, "-o", str(folder)],
         cwd=tmp_path,
@@ -136,6 +147,12 @@ def test_a_killed_process_resumes_from_the_command_line_without_repeating_a_fini
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
+    worker = int((tmp_path / "hang").read_text())
+    assert worker != process.pid
+    deadline = time.monotonic() + 30
+    while is_running(worker):
+        assert time.monotonic() < deadline, "a worker outlives its run and would compute beside the resumed one"
+        time.sleep(0.1)
     with (folder / "results.jsonl").open("ab") as out:
         out.write(b'{"schema":"result-1","run_id":"torn')
     done = contents(folder)
@@ -153,6 +170,7 @@ def test_a_killed_process_resumes_from_the_command_line_without_repeating_a_fini
     assert {name: (folder / name).stat().st_mtime_ns for name in done} == stamps
     assert len(results(folder)) == len(set(results(folder)))
 
+    words[3] = "1"
     whole = CliRunner().invoke(app, [*words, "-o", str(tmp_path / "whole")])
     assert whole.exit_code == 0
     assert timeless(Store(folder).records()) == timeless(Store(tmp_path / "whole").records())
