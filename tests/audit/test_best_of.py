@@ -36,7 +36,8 @@ def test_the_largest_bound_is_reported_at_the_sum_of_the_alphas() -> None:
 def test_one_under_the_curve_comes_before_a_larger_bound() -> None:
     under = replace(measured(1.0, 0.01, GaussianCurve(0.01)), epsilon_low=0.1)
     larger = replace(measured(3.0, 0.01, GaussianCurve(9.0)), epsilon_low=2.0)
-    assert under.below_curve and not larger.below_curve
+    assert under.below_curve
+    assert not larger.below_curve
     assert best_of([larger, under]).below_curve
 
 
