@@ -90,8 +90,15 @@ def resolve(spec: SuiteSpec, source: Source, *, seed: int, extra: tuple[str | De
         seeds=tuple(range(seed * spec.seeds, (seed + 1) * spec.seeds)),
         defenses=tuple(defenses),
         attacks=attacks,
-        digests={name: load_dataset(name).digest for name in names},
+        digests={name: _digest(name) for name in names},
     )
+
+
+def _digest(name: str) -> str:
+    try:
+        return load_dataset(name).digest
+    except ValueError as error:  # Files that are not what they should be.
+        raise ConfigError(str(error)) from error
 
 
 def plan_of(spec: FederationSpec, change: PlanChange, task: Task) -> Plan:

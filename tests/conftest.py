@@ -119,3 +119,20 @@ def timeless():
         return sorted(rows, key=lambda row: (row["cell_id"], row["metric"], row["record"] or 0))
 
     return strip
+
+
+@pytest.fixture
+def say(tmp_path, monkeypatch):
+    """(words) -> the result of the command, given in an empty folder; nothing but an exit may come out of it."""
+    from fedassay.cli import app
+    from typer.testing import CliRunner
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))  # The command looks for modules where it stands.
+
+    def invoke(*words):
+        result = CliRunner().invoke(app, [str(word) for word in words])
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result
+
+    return invoke

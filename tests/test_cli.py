@@ -1,4 +1,4 @@
-"""The command line: what each command prints, and the exit code that it ends with."""
+"""The commands run, resume and report: what they print, and the exit code that they end with."""
 
 import errno
 import json
@@ -8,33 +8,13 @@ import subprocess
 import sys
 
 import pytest
-from fedassay import __version__
-from fedassay.cli import app
 from fedassay.suites import run as run_module
 from fedassay.suites import store as store_module
 from fedassay.suites.store import Store
-from typer.testing import CliRunner
-
-
-@pytest.fixture
-def say(tmp_path, monkeypatch):
-    """(words) -> the result of the command, given in an empty folder; nothing but an exit may come out of it."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))  # The command looks for modules where it stands.
-
-    def invoke(*words):
-        result = CliRunner().invoke(app, [str(word) for word in words])
-        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-        return result
-
-    return invoke
 
 
 def lines(result, first):
     return [line for line in result.stdout.splitlines() if line.startswith(first)]
-
-
-# run, resume, report
 
 
 def test_a_run_prints_plan_progress_claims_tables_gate_and_the_report(say, suite_file, tmp_path):
@@ -211,145 +191,3 @@ def test_a_folder_that_cannot_be_reported_is_told_in_one_line(say, finished, tmp
 def test_a_report_is_not_written_over_a_folder(say, finished, tmp_path):
     (tmp_path / "page").mkdir()
     assert say("report", finished.folder, "--html", "page").exit_code == 2
-
-
-# What is wrong before anything runs
-
-
-@pytest.mark.parametrize("command", ["run", "plan"])
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["nothing"], "no suite 'nothing': it is neither a file nor a bundled suite"),
-        (["{suite}", "--set", "seeds=0"], "--set seeds: seeds: Input should be greater than or equal to 1"),
-        (["{suite}", "--seeds", "0"], "seeds: Input should be greater than or equal to 1"),
-        (["{suite}", "--set", "seeds"], "--set takes key.sub=value, got 'seeds'"),
-        (["{suite}", "-d", "dp_sdg"], "unknown defense 'dp_sdg'; known: dp_sgd"),
-        (["{suite}", "-d", "no.such:Thing"], "cannot import no.such: ModuleNotFoundError"),
-        (["{suite}", "-d", "loss"], "unknown defense 'loss'"),
-        (["{suite}", "--set", "defenses.ldp_gaussian.epsilon=-1"], "epsilon must be a number > 0, got -1"),
-        (
-            ["{suite}", "--set", "federations.main.samples=1"],
-            "federation main cannot be set up: samples must be in 2..",
-        ),
-        (["{suite}", "--set", "federations.main.clients=100"], "federation main cannot be set up"),
-    ],
-)
-def test_what_is_wrong_before_anything_runs_is_usage_and_leaves_nothing(
-    say, suite_file, tmp_path, command, words, says
-):
-    path = suite_file()
-    before = set(tmp_path.iterdir())
-    result = say(command, *[word.format(suite=path) for word in words])
-    assert result.exit_code == 2
-    assert says in result.stderr
-    assert "Traceback" not in result.output
-    assert set(tmp_path.iterdir()) == before
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["run"],
-        ["run", "quick", "-j", "0"],
-        ["run", "quick", "--seed", "-1"],
-        ["run", "quick", "--sed", "1"],
-        ["fly"],
-        [],
-    ],
-)
-def test_wrong_usage_is_exit_code_2(say, tmp_path, words):
-    assert say(*words).exit_code == 2
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_holds_a_run_is_not_written_to(say, finished, suite_file):
-    before = sorted((finished.folder).rglob("*"))
-    result = say("run", suite_file(), "-o", finished.folder)
-    assert result.exit_code == 2
-    assert "already holds a run; resume it, or name another folder" in result.stderr
-    assert sorted((finished.folder).rglob("*")) == before
-
-
-@pytest.mark.parametrize("place", ["empty", "absent", "file"])
-def test_a_folder_that_is_no_run_is_not_resumed(say, tmp_path, place):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "file").touch()
-    result = say("resume", place)
-    assert result.exit_code == 2
-    assert result.stderr == f"{place} holds no run: there is no manifest.json in it\n"
-
-
-def test_a_run_of_other_code_is_not_resumed(say, finished, monkeypatch):
-    from fedassay.defenses.ldp_gaussian import LDPGaussian
-
-    monkeypatch.setattr(LDPGaussian, "version", "2")
-    result = say("resume", finished.folder)
-    assert result.exit_code == 2
-    assert "cannot be resumed: a part's code, a data set or the suite changed since it began" in result.stderr
-
-
-def test_a_crash_is_no_usage_error(suite_file, tmp_path, monkeypatch):
-    monkeypatch.setattr(run_module, "judge_run", lambda *arguments, **options: 1 / 0)
-    result = CliRunner().invoke(app, ["run", str(suite_file()), "-j", "1", "-o", str(tmp_path / "out")])
-    assert result.exit_code == 1
-    assert isinstance(result.exception, ZeroDivisionError)
-
-
-# plan, list, doctor
-
-
-def test_a_plan_says_what_would_run_and_writes_nothing(say, suite_file, tmp_path):
-    path = suite_file()
-    before = set(tmp_path.iterdir())
-    result = say("plan", path, "--seeds", 2, "-d", "none")
-    assert result.exit_code == 0
-    assert result.stdout.splitlines()[:2] == [
-        "plan   3 defenses x 2 attacks, 2 seeds: 6 federations; 1 audits on 80 replicas; 21 cells",
-        "train  main: digits, logistic, 2 clients, 2 rounds, 6 federations",
-    ]
-    assert len(lines(result, "audit  ldp_gaussian")) == 1
-    assert set(tmp_path.iterdir()) == before
-
-
-@pytest.mark.parametrize(
-    ("kind", "some"),
-    [
-        ("defenses", {"none", "dp_sgd", "control_no_clip"}),
-        ("attacks", {"loss", "idlg", "inversion", "random_scores"}),
-        ("estimators", {"clopper_pearson", "likelihood_ratio"}),
-        ("suites", {"quick", "standard"}),
-        ("datasets", {"digits", "mnist", "fashion_mnist"}),
-        ("metrics", {"accuracy", "auc", "psnr", "epsilon_low"}),
-    ],
-)
-def test_a_list_names_every_part_with_words_and_is_the_same_as_json(say, kind, some):
-    plain, as_json = say("list", kind), say("list", kind, "--json")
-    assert plain.exit_code == as_json.exit_code == 0
-    listed = json.loads(as_json.stdout)
-    assert some <= set(listed)
-    assert all(words.strip() for words in listed.values())
-    width = max(map(len, listed))
-    assert plain.stdout.splitlines() == [f"{name:{width}}  {words}" for name, words in listed.items()]
-
-
-def test_an_unknown_kind_is_told_with_the_nearest_one(say):
-    result = say("list", "defences")
-    assert result.exit_code == 2
-    assert result.stderr.startswith("cannot list 'defences'; known: defenses, ")
-
-
-def test_the_doctor_says_what_the_machine_has(say):
-    result = say("doctor")
-    assert result.exit_code == 0
-    said = result.stdout.splitlines()
-    assert said[0].startswith("cores     ")
-    assert f"version   fedassay {__version__}" in said
-    assert "data set  digits: bundled" in said
-    assert len([line for line in said if line.startswith("data set  ")]) == 3
-    assert said[-1].startswith("lpips     ")
-
-
-def test_the_version_is_told(say):
-    result = say("--version")
-    assert (result.exit_code, result.stdout) == (0, f"fedassay {__version__}\n")

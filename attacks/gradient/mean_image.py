@@ -1,4 +1,4 @@
-"""Mean image: the average of the public images for every upload. What a reconstruction has to beat on MSE and PSNR."""
+"""Mean image: the average public image for every upload, which a reconstruction has to beat on MSE and PSNR."""
 
 from dataclasses import dataclass
 from typing import ClassVar

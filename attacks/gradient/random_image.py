@@ -1,4 +1,4 @@
-"""Random image: a public image for each upload, without looking. Sharp and plausible: what SSIM and LPIPS like."""
+"""Random image: a public image for each upload, without looking, sharp and plausible as SSIM and LPIPS like it."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Random labels: a uniform guess for each upload, without looking. What label inference has to beat."""
+"""Random labels: a uniform guess for each upload, without looking, which label inference has to beat."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -35,8 +35,7 @@ def tpr_at(scores: MembershipScores, rate: float) -> float | None:
     """True-positive rate at the lowest threshold whose false-positive rate is at most ``rate``; None below ten such
     non-members.
     """
-    # 2900 * .01 is 28.999...: a hair more, lest a whole number be cut to the one below.
-    allowed = int(len(scores.nonmember) * rate + 1e-9)
+    allowed = int(len(scores.nonmember) * rate)
     if allowed < _ENOUGH:
         return None
     threshold = np.sort(scores.nonmember)[::-1][allowed]

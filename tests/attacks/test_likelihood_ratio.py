@@ -16,6 +16,7 @@ from fedassay.defenses.dp_sgd import DPSGDProtection
 from fedassay.defenses.ldp_gaussian import LDPGaussianProtection
 from fedassay.fl.algorithm import FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
+from fedassay.fl.message import Message
 from fedassay.fl.probe import CandidateProbe, Candidates
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
@@ -191,6 +192,31 @@ def test_it_needs_two_others_to_estimate_and_nobody_where_all_is_known(toy_task,
     with pytest.raises(Undefined, match="in no round the audited client and two others took part"):
         scored(LikelihoodRatio(count=4), view, knowledge)
     assert np.isfinite(scored(LikelihoodRatio(count=4, rest="known"), view, knowledge)).all()
+
+
+def without_row(seen, row, *, marked):
+    """The round in which this row is marked absent (another replica of the batch had it), or not there at all."""
+    reports = seen.reports
+    if marked:
+        present = reports.present.clone()
+        present[:, row] = False
+        return replace(seen, reports=replace(reports, present=present).with_values(reports.values))
+    kept = [k for k in range(len(reports.senders)) if k != row]
+    values, present = reports.values[:, kept], reports.present[:, kept]
+    return replace(
+        seen, reports=Message(values=values, present=present, senders=tuple(reports.senders[k] for k in kept))
+    )
+
+
+@pytest.mark.parametrize(("row", "rest"), [(0, "known"), (0, "estimated"), (3, "estimated")])
+def test_a_row_that_is_marked_absent_counts_as_none(row, rest, toy_task, attacked):
+    view, knowledge, *_ = attacked(NOISY, task=toy_task((4, 6, 5, 6)))
+    marked, missing = (
+        replace(view, rounds=(without_row(view.rounds[0], row, marked=how), *view.rounds[1:])) for how in (True, False)
+    )
+    attack = LikelihoodRatio(count=4, rest=rest)
+    np.testing.assert_array_equal(scored(attack, marked, knowledge), scored(attack, missing, knowledge))
+    assert not np.array_equal(scored(attack, marked, knowledge), scored(attack, view, knowledge))
 
 
 def test_a_client_that_never_came_is_no_case(attacked):

@@ -177,7 +177,9 @@ def test_a_worker_that_dies_leaves_a_run_that_can_be_resumed(suite_file, tmp_pat
 
 
 def test_only_the_worst_case_is_given_the_rest_and_nobody_the_answer(assay, suite_file, own_module):
-    body = """def run(self, view, knowledge, rng):
+    body = """from fedassay.audit.observer import UPLOADS as observer
+
+    def run(self, view, knowledge, rng):
         given = [name for name in ("rest", "canary") if getattr(knowledge, name) is not None]
         raise RuntimeError(f"{knowledge.level} {given} {sorted(vars(knowledge.candidates))}")"""
     module = own_module(ATTACK.format(body=body) + WORST)
@@ -192,8 +194,6 @@ def test_only_the_worst_case_is_given_the_rest_and_nobody_the_answer(assay, suit
 WORST = """
 
 class Worst(Mine):
-    from fedassay.audit.observer import UPLOADS as observer
-
     @property
     def level(self):
         from fedassay.attacks.attack import Level

@@ -73,7 +73,6 @@ def test_the_rate_at_one_in_a_hundred_is_printed_from_a_thousand_non_members_on(
 
 @pytest.mark.parametrize("nonmembers", [1000, 1099, 2900, 5700])
 def test_the_threshold_is_the_lowest_that_lets_one_non_member_in_a_hundred_through(nonmembers):
-    # 2900 * .01 is 28.999... in binary, and still 29 non-members.
     outside = np.arange(nonmembers, dtype=float)
     allowed = nonmembers // 100
     just_above, just_at = nonmembers - 1 - allowed + 0.5, nonmembers - 1 - allowed

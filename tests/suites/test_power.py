@@ -7,7 +7,7 @@ from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.likelihood_ratio import threshold_at
 from fedassay.audit.observer import UPLOADS
 from fedassay.audit.twins import Release, Twin, TwinTest
-from fedassay.defenses.accounting import calibrate_sampled_gaussian
+from fedassay.defenses.accounting import SampledGaussian, calibrate_sampled_gaussian
 from fedassay.fl.streams import Streams
 from fedassay.suites.power import designed_tests, detectable_epsilon, refutes
 from fedassay.suites.suite import AuditSpec
@@ -123,6 +123,18 @@ def test_what_is_detectable_comes_down_to_the_claim_as_replicas_grow(lot_sampled
     assert found == sorted(found, reverse=True)
     assert len(set(found)) == 4
     assert claim.epsilon < found[-1] < 6
+
+
+@pytest.mark.parametrize(("n", "share", "too_little"), [(1400, 0.65, 0.7), (1600, 0.7, 0.75)])
+def test_what_is_detectable_is_the_least_broken_twin_that_is_refuted_nine_times_in_ten(
+    lot_sampled, n, share, too_little
+):
+    claim, release = lot_sampled
+    tests = designed_tests(claim, release, AuditSpec(), n=n)
+    chances = [refutes(Twin(noise=part), claim, release, tests, n=n, alpha=ALPHA) for part in (share, too_little)]
+    assert chances[0] >= 0.9 > chances[1]
+    twin = SampledGaussian(sigma=share * release.sigma, rate=0.1, steps=20)
+    assert detectable_epsilon(claim, release, tests, n=n, alpha=ALPHA) == twin.epsilon(1e-5)
 
 
 def test_too_few_replicas_detect_nothing(lot_sampled):

@@ -1,9 +1,12 @@
 """From a checked suite to parts, plans and claims: what is wrong is told before anything runs."""
 
+import dataclasses
+
 import pytest
 from fedassay.defenses.dp_sgd import DPSGD
 from fedassay.defenses.ldp_gaussian import LDPGaussian
-from fedassay.fl.sampling import Full, Poisson
+from fedassay.fl.algorithm import FedSGD
+from fedassay.fl.sampling import FixedSize, Full, Poisson
 from fedassay.suites.resolve import plan_of, prepare, resolve, task_of
 from fedassay.suites.source import ConfigError
 from fedassay.suites.suite import PlanChange, load_suite
@@ -156,12 +159,25 @@ def test_a_defense_that_does_not_define_prepare_is_told(resolved, own_module):
     assert "TypeError: Mine does not define prepare(plan)" in refusal(prepare, suite, suite.defenses[2], "main", 0)
 
 
-def test_a_defense_changes_its_own_plan_and_nobody_elses(resolved):
-    suite = resolved("[defenses.none]", "[defenses.none]\nplan = { cohort = { poisson = 0.5 } }")
+@pytest.mark.parametrize(
+    ("change", "field", "changed", "kept"),
+    [
+        ("cohort = { poisson = 0.5 }", "cohort", Poisson(0.5), Full()),
+        ("lot = { fixed_size = 3 }", "lot", FixedSize(3), Full()),
+        (
+            'algorithm = { name = "fedsgd", learning_rate = 0.1 }',
+            "algorithm",
+            FedSGD(learning_rate=0.1),
+            FedSGD(learning_rate=0.5),
+        ),
+    ],
+)
+def test_a_defense_changes_its_own_plan_there_and_nobody_elses(resolved, change, field, changed, kept):
+    suite = resolved("[defenses.none]", f"[defenses.none]\nplan = {{ {change} }}")
     spec = suite.spec.federations["main"]
-    plans = [plan_of(spec, entry.change, task_of(spec, 0)) for entry in suite.defenses]
-    assert [plan.cohort for plan in plans] == [Poisson(0.5), Full()]
-    assert [plan.lot for plan in plans] == [Full(), Full()]
+    own, other = (plan_of(spec, entry.change, task_of(spec, 0)) for entry in suite.defenses)
+    assert (getattr(own, field), getattr(other, field)) == (changed, kept)
+    assert dataclasses.replace(own, **{field: kept}) == other
 
 
 def test_a_federation_that_shows_one_upload_borrows_the_calibration_of_its_basis(resolved):

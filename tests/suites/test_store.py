@@ -86,7 +86,9 @@ def test_a_torn_last_line_is_cut_off_and_its_cell_appended_whole(store, cut):
     results = store.folder / RESULTS
     results.write_bytes(results.read_bytes()[:-cut])
     assert store.collect() == {"a", "b"}
-    assert found(store) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+    store.finish("c", rows("c", 1))
+    store.append("c")
+    assert found(store) == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("c", 0)]
 
 
 @settings(max_examples=40)
