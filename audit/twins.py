@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from .best_of import best_of
 from .binomial import FloatArray
@@ -65,7 +66,9 @@ class TwinTest:
     threshold: float
 
 
-def scores(projections: FloatArray, release: Release, twin: Twin, *, seen: FloatArray | None = None) -> FloatArray:
+def scores(
+    projections: FloatArray, release: Release, twin: Twin, *, seen: NDArray[np.bool_] | None = None
+) -> FloatArray:
     """Log-likelihood ratio under the twin's law, summed over rounds: ``projections (n, rounds)`` -> ``(n,)``.
 
     ``projections``: <canary, release minus the known rest> / sensitivity^2; ``seen``: (n, rounds), false where the
@@ -168,5 +171,5 @@ def audit_twins(
     return best_of(measured)
 
 
-def _rates(counts: np.ndarray | int, runs: int = RUNS) -> FloatArray:
+def _rates(counts: ArrayLike, runs: int = RUNS) -> FloatArray:
     return np.asarray(np.clip(np.asarray(counts) / runs, 0.5 / runs, 1 - 0.5 / runs), dtype=np.float64)
