@@ -140,7 +140,8 @@ def _bound_holds(claim: Claim, measurement: Measurement) -> bool:
 
 
 def _refutable(claim: Claim, measurement: Measurement) -> bool:
-    if _bound_holds(claim, measurement) and measurement.ceiling > claim.epsilon:
+    in_reach = measurement.ceiling is None or measurement.ceiling > claim.epsilon
+    if in_reach and _bound_holds(claim, measurement):
         return True
     if claim.curve is None or measurement.below_curve is None:
         return False
@@ -167,7 +168,8 @@ def _bound(measurement: Measurement) -> str:
         low, high = measurement.credible
         share = plain(100 * (1 - measurement.alpha))
         return f"{share} % credible interval of eps {plain(round(low, 2))} to {plain(round(high, 2))}, no bound"
-    shown = f"eps >= {at_least(measurement.epsilon_low)} (ceiling {plain(round(measurement.ceiling, 2))})"
+    ceiling = "none" if measurement.ceiling is None else plain(round(measurement.ceiling, 2))
+    shown = f"eps >= {at_least(measurement.epsilon_low)} (ceiling {ceiling})"
     needs_no_word = measurement.assumption in (INDEPENDENT_TRIALS, FAIR_COINS)
     return shown if needs_no_word else f"{shown}, assuming {measurement.assumption}"
 

@@ -41,7 +41,8 @@ class Measurement:
 
     ``kind``: bound, credible or estimate. ``epsilon_low``: what is proven, >= 0, and 0 for all but a bound;
     ``credible``: the two ends of a credible interval; ``estimate``: point estimate of epsilon, None where the counts
-    give none; ``ceiling``: the bound that no error at all would have given, 0 for all but a bound; ``detectable``: the
+    give none; ``ceiling``: the bound that no error at all would have given, 0 for all but a bound, None where
+    nothing limits it; ``detectable``: the
     smallest true epsilon that this design refutes with power .9, None where none or nothing was to be refuted;
     ``witness``: which inputs, which event; ``below_curve``: whether (fpr_high, fnr_high) lies under the signed curve,
     None when no curve was tested; ``effect_z``: standard score of the effect size over the claim's, to print beside.
@@ -62,7 +63,7 @@ class Measurement:
     fnr_high: float | None
     epsilon_low: float
     estimate: float | None
-    ceiling: float
+    ceiling: float | None
     detectable: float | None
     witness: str
     setting: Setting
