@@ -102,7 +102,7 @@ def test_the_fixed_size_test_looked_at_after_every_trial_is_not_valid(most_false
 
 
 def test_the_confidence_sequence_errs_no_oftener_than_alpha(most_false_alarms):
-    # The bound after 300 trials, at epsilon exactly 1; 500 repeats, at most 42 (99.9 %) at alpha .05.
+    # The bound after 300 trials, at epsilon exactly 1; 500 repeats, at most 41 (99.9 %) at alpha .05.
     rng, errors = np.random.default_rng(3), 0
     for _ in range(500):
         member, nonmember = rng.random(300) < 1 / (1 + math.exp(-1)), rng.random(300) < 1 / (1 + math.e)
