@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import bdtr, bdtrc, expit, gammaln
 
+from .binomial import check_level
 from .evidence import CandidateScores, Design, Guesses
 from .measurement import FAIR_COINS, Measurement
 
@@ -51,6 +52,7 @@ def p_value(right: int, made: int, canaries: int, *, epsilon: float, delta: floa
 
 def epsilon_low(right: int, made: int, canaries: int, *, delta: float, alpha: float) -> float:
     """The largest epsilon at which so many right guesses are less likely than ``alpha``; 0 where there is none."""
+    check_level("alpha", alpha)
 
     def refuted(epsilon: float) -> bool:
         return p_value(right, made, canaries, epsilon=epsilon, delta=delta) < alpha

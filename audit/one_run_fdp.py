@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr, ndtr, ndtri
 
-from .binomial import FloatArray
+from .binomial import FloatArray, check_level
 from .evidence import Guesses
 from .gaussian import epsilon_from_mu
 from .measurement import GAUSSIAN_ONE_RUN, Measurement
@@ -38,6 +38,7 @@ def refuted(right: int, made: int, canaries: int, *, mu: FloatArray, alpha: floa
 
 def mu_low(right: int, made: int, canaries: int, *, alpha: float) -> float:
     """The largest mu that so many right guesses refute, to nine digits; 0 where there is none."""
+    check_level("alpha", alpha)
     return _last(lambda mu: refuted(right, made, canaries, mu=mu, alpha=alpha))
 
 

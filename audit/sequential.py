@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .binomial import FloatArray, privacy_loss
+from .binomial import FloatArray, check_level, privacy_loss
 from .evidence import MembershipScores
 from .joint_point import check_scores
 from .measurement import INDEPENDENT_TRIALS, Measurement
@@ -101,6 +101,9 @@ def anytime_bound(
     its own, up to the first that holds. A bound above the true epsilon needs the wealth of the true one's rung to have
     reached 1 / alpha.
     """
+    check_level("alpha", alpha)
+    if member.shape != nonmember.shape or member.ndim != 1 or member.size == 0:
+        raise ValueError(f"trials must be pairs, (n,) each and some, got {member.shape} and {nonmember.shape}")
     low, stakes_for = 0.0, epsilon or 0.0
     while True:
         account = open_account(stakes_for=stakes_for, delta=delta, expected=expected)

@@ -108,6 +108,11 @@ def test_levels_out_of_range_are_refused(guesses_of, name, value):
         one_run(guesses_of(1, 2, 3), **({"alpha": 0.05, "delta": 1e-5} | {name: value}))
 
 
+def test_a_level_that_everything_exceeds_is_refused():
+    with pytest.raises(ValueError, match=r"alpha must lie in \(0, 1\), got 1\.5"):
+        epsilon_low(1, 2, 3, delta=0.0, alpha=1.5)
+
+
 def test_guesses_are_made_at_both_ends_and_counted_by_hand(setting_of):
     scores = CandidateScores([5.0, 1.0, 3.0, 4.0, 2.0], setting_of(design=Design.ONE_RUN))
     coins = np.array([True, False, True, False, True])

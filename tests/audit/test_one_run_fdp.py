@@ -90,6 +90,11 @@ def test_delta_zero_and_other_designs_are_refused(guesses_of, setting_of):
         one_run_fdp(guesses_of(1, 2, 3), delta=1e-5, alpha=1.0)
 
 
+def test_a_level_that_everything_exceeds_is_refused():
+    with pytest.raises(ValueError, match=r"alpha must lie in \(0, 1\), got 1\.5"):
+        mu_low(1, 2, 3, alpha=1.5)
+
+
 def right_of_gaussian(mu, repeats, canaries, side, rng):
     coins = rng.random((repeats, canaries)) < 0.5
     order = np.argsort(rng.normal(size=coins.shape) + mu * coins, axis=1)

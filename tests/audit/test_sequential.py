@@ -202,5 +202,9 @@ def test_unpaired_trials_and_impossible_arguments_are_refused(scores_of):
         run_until(lambda n: scores_of([1.0], [0.0]), epsilon=1.0, limit=5, **arguments)
     with pytest.raises(ValueError, match=r"stakes for epsilon 1.0 are too high against 1.7"):
         bet(open_account(stakes_for=1.0, delta=0.0), *np.ones((2, 3), bool), epsilon=1.7, stakes_for=1.0, delta=0.0)
+    with pytest.raises(ValueError, match=r"trials must be pairs, \(n,\) each and some, got \(2,\) and \(3,\)"):
+        anytime_bound(np.ones(2, bool), np.ones(3, bool), delta=0.0, alpha=0.05)
+    with pytest.raises(ValueError, match="alpha must lie in"):
+        anytime_bound(np.ones(2, bool), np.ones(2, bool), delta=0.0, alpha=1.5)
     with pytest.raises(ValueError, match="tpr and fpr must lie"):
         Expected(tpr=0.0, fpr=0.0)
