@@ -15,7 +15,7 @@ def upper_bound(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArray:
     ``k`` errors in ``n`` independent trials, any broadcastable shapes of whole numbers; ``alpha`` in (0, 1) is the
     chance that the rate lies above. Raises ValueError unless n >= 1, 0 <= k <= n.
     """
-    _check_level("alpha", alpha)
+    check_level("alpha", alpha)
     errors, trials = np.broadcast_arrays(np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64))
     if not np.all(trials >= 1):
         raise ValueError(f"n must be >= 1, got {n!r}")
@@ -80,6 +80,7 @@ class ErrorCounts:
         return float(upper_bound(self.false_negatives, self.n1, self.alpha / 2))
 
 
-def _check_level(name: str, level: float) -> None:
+def check_level(name: str, level: float) -> None:
+    """ValueError unless ``level`` lies in (0, 1)."""
     if not 0 < level < 1:
         raise ValueError(f"{name} must lie in (0, 1), got {level}")

@@ -8,8 +8,10 @@ from typing import Any
 from .binomial import upper_bound
 from .claim import Claim
 from .curve import GaussianCurve
-from .measurement import GAUSSIAN_MECHANISM, INDEPENDENT_TRIALS, Measurement
+from .measurement import FAIR_COINS, INDEPENDENT_TRIALS, NEEDS_GAUSSIAN_CURVE, Kind, Measurement
 from .wording import at_least, at_most, plain
+
+_KINDS = {Kind.ESTIMATE: "a point estimate", Kind.CREDIBLE: "a credible interval"}
 
 
 class Verdict(StrEnum):
@@ -64,7 +66,8 @@ def judge(claim: Claim | None, measurement: Measurement) -> Finding:
     "curve" when the joint point lies under the curve that the claim signs, by "eps_low" when the bound exceeds its
     epsilon; the reason carries the estimator's assumption. UNDERPOWERED when no data could have refuted it by either
     route: the ceiling does not exceed epsilon and, where a curve was tested, even zero errors on both sides would not
-    fall under it (a signed curve is refutable from far fewer trials than an epsilon). Else NOT_REFUTED.
+    fall under it (a signed curve is refutable from far fewer trials than an epsilon). A point estimate or a credible
+    interval never refutes, whatever it reads: UNDERPOWERED. Else NOT_REFUTED.
 
     Raises ValueError when the measurement was held against a curve that this claim does not sign.
     """
@@ -74,16 +77,19 @@ def judge(claim: Claim | None, measurement: Measurement) -> Finding:
     beyond = _beyond_scope(claim, measurement)
     if beyond:
         return _found(Verdict.OUT_OF_SCOPE, beyond, claim, measurement)
+    if measurement.kind is not Kind.BOUND:
+        reason = f"{_KINDS[measurement.kind]} bounds nothing, so it cannot refute"
+        return _found(Verdict.UNDERPOWERED, reason, claim, measurement)
     if measurement.below_curve:
-        point = f"FPR <= {at_most(measurement.fpr_high)}, FNR <= {at_most(measurement.fnr_high)}"
-        return _found(Verdict.REFUTED, f"under the signed curve ({point})", claim, measurement, route="curve")
+        reason = f"under the signed curve ({_joint_point(measurement)})"
+        return _found(Verdict.REFUTED, reason, claim, measurement, route="curve")
     if _bound_holds(claim, measurement) and measurement.epsilon_low > claim.epsilon:
         reason = (
             f"eps >= {at_least(measurement.epsilon_low)} > {plain(claim.epsilon)}, assuming {measurement.assumption}"
         )
         return _found(Verdict.REFUTED, reason, claim, measurement, route="eps_low")
     if not _refutable(claim, measurement):
-        reason = f"{measurement.n0} + {measurement.n1} trials without an error would not refute it"
+        reason = f"{measurement.trials} without an error would not refute it"
         return _found(Verdict.UNDERPOWERED, reason, claim, measurement)
     return _found(Verdict.NOT_REFUTED, f"at alpha {plain(measurement.alpha)}", claim, measurement)
 
@@ -102,8 +108,11 @@ def _check_curve(claim: Claim, measurement: Measurement) -> None:
         return
     if claim.curve is None:
         raise ValueError(f"the measurement was held against a curve, but claim {claim.claim_id} signs none")
-    if measurement.below_curve and not measurement.fnr_high < claim.curve.fnr(measurement.fpr_high):
-        point = f"({measurement.fpr_high}, {measurement.fnr_high})"
+    fpr_high, fnr_high = measurement.fpr_high, measurement.fnr_high
+    if fpr_high is None or fnr_high is None:
+        raise ValueError("a curve was tested without a joint point: fpr_high and fnr_high are None")
+    if measurement.below_curve and not fnr_high < claim.curve.fnr(fpr_high):
+        point = f"({fpr_high}, {fnr_high})"
         raise ValueError(f"below_curve is set, but {point} does not lie under the curve of claim {claim.claim_id}")
 
 
@@ -127,11 +136,12 @@ def _beyond_scope(claim: Claim, measurement: Measurement) -> str:
 
 def _bound_holds(claim: Claim, measurement: Measurement) -> bool:
     """Whether the claim grants what the bound assumes of the mechanism."""
-    return measurement.assumption != GAUSSIAN_MECHANISM or isinstance(claim.curve, GaussianCurve)
+    return measurement.assumption not in NEEDS_GAUSSIAN_CURVE or isinstance(claim.curve, GaussianCurve)
 
 
 def _refutable(claim: Claim, measurement: Measurement) -> bool:
-    if _bound_holds(claim, measurement) and measurement.ceiling > claim.epsilon:
+    in_reach = measurement.ceiling is None or measurement.ceiling > claim.epsilon
+    if in_reach and _bound_holds(claim, measurement):
         return True
     if claim.curve is None or measurement.below_curve is None:
         return False
@@ -151,8 +161,17 @@ def _subject(finding: Finding) -> str:
 
 
 def _bound(measurement: Measurement) -> str:
-    shown = f"eps >= {at_least(measurement.epsilon_low)} (ceiling {plain(round(measurement.ceiling, 2))})"
-    return shown if measurement.assumption == INDEPENDENT_TRIALS else f"{shown}, assuming {measurement.assumption}"
+    if measurement.kind is Kind.ESTIMATE:
+        read = "none" if measurement.estimate is None else plain(round(measurement.estimate, 2))
+        return f"point estimate of eps {read}, no bound"
+    if measurement.credible is not None:
+        low, high = measurement.credible
+        share = plain(100 * (1 - measurement.alpha))
+        return f"{share} % credible interval of eps {plain(round(low, 2))} to {plain(round(high, 2))}, no bound"
+    ceiling = "none" if measurement.ceiling is None else plain(round(measurement.ceiling, 2))
+    shown = f"eps >= {at_least(measurement.epsilon_low)} (ceiling {ceiling})"
+    needs_no_word = measurement.assumption in (INDEPENDENT_TRIALS, FAIR_COINS)
+    return shown if needs_no_word else f"{shown}, assuming {measurement.assumption}"
 
 
 def _curve(finding: Finding, measurement: Measurement) -> list[str]:
@@ -160,4 +179,9 @@ def _curve(finding: Finding, measurement: Measurement) -> list[str]:
         return []
     if finding.route != "curve":
         return ["not under the signed curve"]
-    return [f"under the signed curve (FPR <= {at_most(measurement.fpr_high)}, FNR <= {at_most(measurement.fnr_high)})"]
+    return [f"under the signed curve ({_joint_point(measurement)})"]
+
+
+def _joint_point(measurement: Measurement) -> str:
+    # None only where no curve was tested.
+    return f"FPR <= {at_most(measurement.fpr_high or 0.0)}, FNR <= {at_most(measurement.fnr_high or 0.0)}"

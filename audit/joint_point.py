@@ -38,7 +38,7 @@ def measure(
     witness: str,
 ) -> Measurement:
     """Count at the policy's thresholds and report the most telling: one under the curve if any, then by its bound."""
-    _check(scores, reading.estimator, delta, alpha)
+    check_scores(scores, reading.estimator, delta, alpha)
     points = threshold.counts(scores.member, scores.nonmember, delta=delta, alpha=alpha)
     best = max(points, key=lambda point: (bool(_below(curve, point)), reading.epsilon(point.fpr_high, point.fnr_high)))
     return Measurement(
@@ -88,7 +88,8 @@ def _detectable(point: ErrorCounts, delta: float, curve: Curve | None, epsilon: 
     )
 
 
-def _check(scores: MembershipScores, estimator: str, delta: float, alpha: float) -> None:
+def check_scores(scores: MembershipScores, estimator: str, delta: float, alpha: float) -> None:
+    """What an estimator that counts independent trials demands of its input."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
     if not 0 <= delta < 1:

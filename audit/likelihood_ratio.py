@@ -1,4 +1,4 @@
-"""The exact log-likelihood ratio of a (subsampled) Gaussian release, for an adversary who knows all but one bit.
+"""The exact log-likelihood ratio of a Gaussian or Laplace release, for an adversary who knows all but one bit.
 
 Numbers only: ``projection`` is ``<unit canary, release minus the known rest> / sensitivity``, one per round.
 """
@@ -36,6 +36,40 @@ def subsampled_gaussian(projection: ArrayLike, *, sigma: ArrayLike, rate: float 
     for j in taken[np.isfinite(log_weights)]:
         ratio = np.logaddexp(ratio, log_weights[j] + (2 * j * seen - j * j) / (2 * steps * np.square(sigma)))
     return ratio
+
+
+def layered_gaussian(
+    projections: ArrayLike, *, sigmas: ArrayLike, clips: ArrayLike, norms: ArrayLike | None = None, rate: float = 1.0
+) -> FloatArray:
+    """Log-likelihood ratio of one release whose layers have their own clip and noise: ``(..., layers)`` -> ``(...)``.
+
+    ``projections``: <canary of the layer, release of the layer minus the known rest>, in the units of the release;
+    layer l adds noise of standard deviation ``sigmas[l] * clips[l]`` and the canary has length ``norms[l]`` there
+    (``clips`` where None). One coin of ``rate`` takes all layers or none:
+    ``ln(1 - q + q exp(sum_l (2 p_l - norm_l^2) / (2 sigma_l^2 clip_l^2)))``. At rate 1 it is Gaussian, with
+    mu^2 = sum_l (norm_l / (sigma_l clip_l))^2. ValueError for lengths that differ or are not > 0.
+    """
+    seen = np.asarray(projections, dtype=np.float64)
+    multipliers, bounds = np.asarray(sigmas, dtype=np.float64), np.asarray(clips, dtype=np.float64)
+    lengths = bounds if norms is None else np.asarray(norms, dtype=np.float64)
+    for name, values in (("sigmas", multipliers), ("clips", bounds), ("norms", lengths)):
+        if values.shape != seen.shape[-1:] or not np.all(np.isfinite(values) & (values > 0)):
+            raise ValueError(f"{name} must be {seen.shape[-1:]} numbers > 0, got {values!r}")
+    _check_law(1.0, rate, 1)
+    ratio = np.sum((2 * seen - lengths**2) / (2 * (multipliers * bounds) ** 2), axis=-1)
+    return np.asarray(np.logaddexp(xlog1py(1, -rate), xlogy(1, rate) + ratio), dtype=np.float64)
+
+
+def laplace(release: ArrayLike, canary: ArrayLike, *, scale: float) -> FloatArray:
+    """Log-likelihood ratio of a release with Laplace noise on each coordinate: ``(..., d)`` -> ``(...)``.
+
+    ``release`` minus the known rest, ``canary``: (d,); ``sum_j (|o_j| - |o_j - c_j|) / scale``, which lies within
+    +-|canary|_1 / scale: that is the epsilon. ValueError unless scale > 0.
+    """
+    if not (math.isfinite(scale) and scale > 0):
+        raise ValueError(f"scale must be > 0 and finite, got {scale}")
+    seen, shift = np.asarray(release, dtype=np.float64), np.asarray(canary, dtype=np.float64)
+    return np.asarray(np.sum(np.abs(seen) - np.abs(seen - shift), axis=-1) / scale, dtype=np.float64)
 
 
 def simulate(

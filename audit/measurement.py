@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from typing import Any
 
 from .evidence import Setting
@@ -10,8 +11,21 @@ from .evidence import Setting
 INDEPENDENT_TRIALS = "independent trials, threshold fixed before they were counted"
 # Of a mechanism of another shape, even an honest one, such a bound is wrong.
 GAUSSIAN_MECHANISM = "trade-off curve of a mu-GDP mechanism"
+GAUSSIAN_SCORES = "Gaussian scores of one unknown variance in both worlds"
+KNOWN_GAUSSIAN = "Gaussian scores of one known variance in both worlds"
+FAIR_COINS = "canaries in or out by independent fair coins, number of guesses fixed before they were scored"
+GAUSSIAN_ONE_RUN = f"{GAUSSIAN_MECHANISM}; {FAIR_COINS}"
+NEEDS_GAUSSIAN_CURVE = frozenset({GAUSSIAN_MECHANISM, GAUSSIAN_SCORES, KNOWN_GAUSSIAN, GAUSSIAN_ONE_RUN})
 
-_FINITE = ("threshold", "epsilon_low", "ceiling", "estimate", "detectable", "effect_z")
+_FINITE = ("threshold", "fpr_high", "fnr_high", "epsilon_low", "ceiling", "estimate", "detectable", "effect_z")
+
+
+class Kind(StrEnum):
+    """What the number is worth: only a BOUND is wrong with probability alpha at most, so only a BOUND can refute."""
+
+    BOUND = "bound"
+    CREDIBLE = "credible"
+    ESTIMATE = "estimate"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,16 +33,20 @@ class Measurement:
     """One reading of one piece of evidence.
 
     ``estimator`` and the ``assumption`` that its theorem makes; ``alpha``: the chance of error of all that is stated
-    here together, spread over ``comparisons`` thresholds; ``n0``, ``n1``: the trials that were counted, without and
-    with the canary; ``delta``: at which epsilon is read; ``threshold_policy`` and the ``threshold`` that it gave, with
-    the errors counted there and their upper bounds ``fpr_high``, ``fnr_high`` (a joint statement at alpha).
+    here together, spread over ``comparisons`` thresholds, 1 for an estimate; ``n0``, ``n1``: the trials that were
+    counted, without and with the canary, or both 0 and in their place ``canaries`` of one run, ``made`` guesses on them
+    and ``right`` ones; ``delta``: at which epsilon is read; ``threshold_policy`` and the ``threshold`` that it
+    gave, with the errors counted there and their upper bounds ``fpr_high``, ``fnr_high`` (a joint statement at alpha),
+    None where the theorem needs none.
 
-    ``epsilon_low``: lower bound, >= 0; ``estimate``: point estimate of epsilon, None where the counts give none;
-    ``ceiling``: the bound that no error at all would have given; ``detectable``: the smallest true epsilon that this
-    design refutes with power .9, None where none or nothing was to be refuted; ``witness``: which inputs, which event;
-    ``below_curve``: whether (fpr_high, fnr_high) lies under the signed curve, None when no curve was tested;
-    ``effect_z``: standard score of the effect size over the claim's, to print beside. ValueError where a number is
-    not finite or out of its range.
+    ``kind``: bound, credible or estimate. ``epsilon_low``: what is proven, >= 0, and 0 for all but a bound;
+    ``credible``: the two ends of a credible interval; ``estimate``: point estimate of epsilon, None where the counts
+    give none; ``ceiling``: the bound that no error at all would have given, 0 for all but a bound, None where
+    nothing limits it; ``detectable``: the
+    smallest true epsilon that this design refutes with power .9, None where none or nothing was to be refuted;
+    ``witness``: which inputs, which event; ``below_curve``: whether (fpr_high, fnr_high) lies under the signed curve,
+    None when no curve was tested; ``effect_z``: standard score of the effect size over the claim's, to print beside.
+    ValueError where a number is not finite or out of its range.
     """
 
     estimator: str
@@ -38,36 +56,66 @@ class Measurement:
     n1: int
     delta: float
     threshold_policy: str
-    threshold: float
-    false_positives: int
-    false_negatives: int
-    fpr_high: float
-    fnr_high: float
+    threshold: float | None
+    false_positives: int | None
+    false_negatives: int | None
+    fpr_high: float | None
+    fnr_high: float | None
     epsilon_low: float
     estimate: float | None
-    ceiling: float
+    ceiling: float | None
     detectable: float | None
     witness: str
     setting: Setting
     below_curve: bool | None
     effect_z: float | None = None
     comparisons: int = 1
+    kind: Kind = Kind.BOUND
+    credible: tuple[float, float] | None = None
+    canaries: int | None = None
+    made: int | None = None
+    right: int | None = None
 
     def __post_init__(self) -> None:
         for name in _FINITE:
             value = getattr(self, name)
             if value is not None and not math.isfinite(value):
                 raise ValueError(f"{name} must be finite, got {value}")
-        if not 0 < self.alpha < 1:
-            raise ValueError(f"alpha must lie in (0, 1), got {self.alpha}")
         if not 0 <= self.delta < 1:
             raise ValueError(f"delta must lie in [0, 1), got {self.delta}")
         if self.epsilon_low < 0:
             raise ValueError(f"epsilon_low must be >= 0, got {self.epsilon_low}")
-        if min(self.n0, self.n1, self.comparisons) < 1:
+        self._check_kind()
+        self._check_trials()
+        if self.below_curve is not None and (self.fpr_high is None or self.fnr_high is None):
+            raise ValueError("below_curve needs fpr_high and fnr_high, got none")
+
+    def _check_kind(self) -> None:
+        if self.kind is Kind.ESTIMATE and self.alpha != 1:
+            raise ValueError(f"alpha of an estimate must be 1, for nothing is guaranteed, got {self.alpha}")
+        if self.kind is not Kind.ESTIMATE and not 0 < self.alpha < 1:
+            raise ValueError(f"alpha must lie in (0, 1), got {self.alpha}")
+        if (self.kind is Kind.CREDIBLE) != (self.credible is not None):
+            raise ValueError(f"a credible interval belongs to that kind alone, got {self.kind.value}, {self.credible}")
+        if self.credible is not None and not 0 <= self.credible[0] <= self.credible[1] < math.inf:
+            raise ValueError(f"credible must be two ends, 0 <= low <= high finite, got {self.credible}")
+        if self.kind is not Kind.BOUND and (self.epsilon_low or self.ceiling or self.below_curve is not None):
+            raise ValueError(f"{self.kind.value} proves nothing: epsilon_low and ceiling must be 0, no curve tested")
+
+    def _check_trials(self) -> None:
+        if self.canaries is None and min(self.n0, self.n1, self.comparisons) < 1:
             raise ValueError(f"n0, n1, comparisons must be >= 1, got {self.n0}, {self.n1}, {self.comparisons}")
+        if self.canaries is not None and (self.canaries < 1 or self.n0 or self.n1):
+            raise ValueError(f"one run has canaries >= 1 and no trials, got {self.canaries}, {self.n0}, {self.n1}")
+
+    @property
+    def trials(self) -> str:
+        """``1000 + 1000 trials``, ``100 guesses on 1000 canaries of one run``."""
+        if self.canaries is None:
+            return f"{self.n0} + {self.n1} trials"
+        return f"{self.canaries if self.made is None else self.made} guesses on {self.canaries} canaries of one run"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe, the setting as a nested object."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return values | {"setting": self.setting.to_dict()}
+        return values | {"setting": self.setting.to_dict(), "kind": self.kind.value}

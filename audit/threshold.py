@@ -58,7 +58,7 @@ class Split:
         rng = np.random.default_rng(self.seed)
         chosen_in, counted_in = self._parts("member", member, rng)
         chosen_out, counted_out = self._parts("nonmember", nonmember, rng)
-        threshold = _most_telling(chosen_in, chosen_out, delta, alpha)
+        threshold = most_telling(chosen_in, chosen_out, delta, alpha)
         return [_errors(counted_in, counted_out, threshold, alpha)]
 
     def _parts(self, side: str, scores: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
@@ -101,7 +101,7 @@ def _errors(member: FloatArray, nonmember: FloatArray, threshold: float, alpha: 
     )
 
 
-def _most_telling(member: FloatArray, nonmember: FloatArray, delta: float, alpha: float) -> float:
+def most_telling(member: FloatArray, nonmember: FloatArray, delta: float, alpha: float) -> float:
     """The cut with the largest Clopper-Pearson bound; midway between scores, for the counted ones fall in between."""
     levels = np.unique(np.concatenate([member, nonmember]))
     cuts = levels[:-1] / 2 + levels[1:] / 2 if len(levels) > 1 else levels

@@ -9,7 +9,7 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.clopper_pearson import clopper_pearson
 from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.evidence import Design, MembershipScores, Setting
-from fedassay.audit.measurement import Measurement
+from fedassay.audit.measurement import Kind, Measurement
 from fedassay.audit.observer import UPLOADS
 from fedassay.audit.threshold import Fixed
 
@@ -54,6 +54,12 @@ def test_nothing_and_mixed_settings_are_refused() -> None:
         best_of([measured(1.0, 0.01), other])
     with pytest.raises(ValueError, match="one delta"):
         best_of([measured(1.0, 0.01), replace(measured(1.0, 0.01), delta=1e-6)])
+
+
+def test_what_is_no_bound_is_not_chosen_from() -> None:
+    estimate = replace(measured(1.0, 0.05), kind=Kind.ESTIMATE, alpha=1.0, epsilon_low=0.0, ceiling=0.0)
+    with pytest.raises(ValueError, match="best_of chooses among bounds, got clopper_pearson, estimate"):
+        best_of([measured(1.0, 0.01), estimate])
 
 
 def test_the_best_of_five_null_bounds_errs_no_oftener_than_alpha() -> None:

@@ -6,7 +6,7 @@ from fedassay.audit.clopper_pearson import ceiling, clopper_pearson
 from fedassay.audit.curve import GaussianCurve, ProfileCurve
 from fedassay.audit.finding import Finding, Verdict, failed, judge
 from fedassay.audit.gaussian_dp import gaussian_dp, mu_from_epsilon
-from fedassay.audit.measurement import GAUSSIAN_MECHANISM
+from fedassay.audit.measurement import GAUSSIAN_MECHANISM, Kind
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS, Observer
 from fedassay.audit.threshold import Bonferroni, Fixed
 
@@ -110,6 +110,21 @@ def test_a_gaussian_bound_beside_another_curve_leaves_the_word_to_the_curve(clai
     assert judge(claim_of(curve=curve), seen).verdict is Verdict.NOT_REFUTED
 
 
+def test_an_estimate_and_a_credible_interval_never_refute(claim_of, measurement_of):
+    nothing = {"epsilon_low": 0.0, "ceiling": 0.0, "below_curve": None}
+    estimate = measurement_of(**nothing, kind=Kind.ESTIMATE, alpha=1.0, estimate=40.0)
+    credible = measurement_of(**nothing, kind=Kind.CREDIBLE, credible=(6.0, 9.0))
+    for seen, reason, shown in (
+        (estimate, "a point estimate bounds nothing, so it cannot refute", "point estimate of eps 40, no bound"),
+        (credible, "a credible interval bounds nothing", "95 % credible interval of eps 6 to 9, no bound"),
+    ):
+        for claim in (claim_of(), claim_of(curve=GaussianCurve(MU))):
+            finding = judge(claim, seen)
+            assert finding.verdict is Verdict.UNDERPOWERED
+            assert finding.reason.startswith(reason)
+            assert shown in finding.line()
+
+
 def test_no_claim_and_a_failure_are_findings(claim_of, measurement_of):
     assert judge(None, measurement_of()).verdict is Verdict.NO_CLAIM
     finding = failed(claim_of(), "the run diverged in round 3")
@@ -165,6 +180,24 @@ def test_a_finding_is_written_as_json(claim_of, measurement_of):
     assert written["measurement"]["setting"]["observer"] == "global_models"
     assert failed(None, "x").to_dict()["measurement"] is None
     assert isinstance(failed(None, "x"), Finding)
+
+
+def test_a_measurement_says_what_kind_it_is(measurement_of):
+    for change, says in [
+        ({"kind": Kind.ESTIMATE}, "alpha of an estimate must be 1, for nothing is guaranteed, got 0.05"),
+        ({"kind": Kind.ESTIMATE, "alpha": 1.0}, "estimate proves nothing: epsilon_low and ceiling must be 0"),
+        ({"kind": Kind.CREDIBLE}, "a credible interval belongs to that kind alone"),
+        ({"credible": (1.0, 2.0)}, "a credible interval belongs to that kind alone"),
+        ({"canaries": 10}, "one run has canaries >= 1 and no trials, got 10, 1000, 1000"),
+        ({"canaries": 0, "n0": 0, "n1": 0}, "one run has canaries >= 1 and no trials, got 0, 0, 0"),
+        ({"fpr_high": None, "below_curve": True}, "below_curve needs fpr_high and fnr_high"),
+        ({"fpr_high": float("nan")}, "fpr_high must be finite"),
+    ]:
+        with pytest.raises(ValueError, match=says):
+            measurement_of(**change)
+    interval = {"kind": Kind.CREDIBLE, "epsilon_low": 0.0, "ceiling": 0.0}
+    with pytest.raises(ValueError, match="0 <= low <= high finite"):
+        measurement_of(**interval, credible=(2.0, 1.0))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,15 @@ from fedassay.audit.clopper_pearson import clopper_pearson
 from fedassay.audit.curve import GaussianCurve, ProfileCurve
 from fedassay.audit.finding import Verdict, judge
 from fedassay.audit.gaussian_dp import mu_from_epsilon
-from fedassay.audit.likelihood_ratio import effect_z, likelihood_ratio, simulate, subsampled_gaussian, threshold_at
+from fedassay.audit.likelihood_ratio import (
+    effect_z,
+    laplace,
+    layered_gaussian,
+    likelihood_ratio,
+    simulate,
+    subsampled_gaussian,
+    threshold_at,
+)
 from fedassay.audit.threshold import Fixed
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -183,3 +191,59 @@ def test_the_ratio_is_the_best_score_of_a_gaussian_claim(scores_of):
     seen = likelihood_ratio(scores_of(*worlds), **levels, **law)
     assert seen.below_curve
     assert seen.effect_z > 5
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.lists(st.floats(-5, 5), min_size=3, max_size=3), st.floats(0, 1))
+def test_layers_are_the_ratio_of_their_joint_densities(projections, rate):
+    sigmas, clips, norms = np.array([0.8, 1.5, 3.0]), np.array([1.0, 0.5, 2.0]), np.array([1.0, 0.4, 3.0])
+    # Along the canary of length n, the projection p is a release of p / n with mean n.
+    release, scale = np.array(projections) / norms, sigmas * clips
+    within, out = norm.pdf(release, norms, scale).prod(), norm.pdf(release, 0, scale).prod()
+    naive = math.log(rate * within / out + 1 - rate)
+    ratio = layered_gaussian(projections, sigmas=sigmas, clips=clips, norms=norms, rate=rate)
+    assert ratio == pytest.approx(naive, rel=1e-9, abs=1e-9)
+
+
+def test_one_layer_is_the_release_without_layers_and_clips_are_units():
+    o = np.linspace(-3, 4, 8)
+    single = layered_gaussian(25 * o[:, None], sigmas=[1.3], clips=[5.0], rate=0.2)
+    np.testing.assert_allclose(single, subsampled_gaussian(o, sigma=1.3, rate=0.2))
+    assert layered_gaussian([1e6], sigmas=[0.5], clips=[1.0]) == pytest.approx((2e6 - 1) / 0.5)
+
+
+def test_equal_layers_compose_like_the_root_of_their_number():
+    # Four layers of sigma 2: mu^2 = 4 / 4, so the ratio is N(+-1/2, 1); four standard errors at 40,000 draws.
+    noise = np.random.default_rng(9).normal(size=(40_000, 4)) * 2
+    for world, mean in ((0, -0.5), (1, 0.5)):
+        scores = layered_gaussian(world + noise, sigmas=np.full(4, 2.0), clips=np.ones(4))
+        assert scores.mean() == pytest.approx(mean, abs=4 / 200)
+        assert scores.std() == pytest.approx(1, rel=4 / math.sqrt(80_000))
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.lists(st.floats(-9, 9), min_size=2, max_size=2), st.floats(0.3, 3))
+def test_laplace_is_the_ratio_of_both_densities_and_epsilon_at_most(release, scale):
+    canary = np.array([1.0, -0.5])
+    naive = sum(abs(o) / scale - abs(o - c) / scale for o, c in zip(release, canary, strict=True))
+    ratio = float(laplace(release, canary, scale=scale))
+    assert ratio == pytest.approx(naive, abs=1e-9)
+    assert abs(ratio) <= 1.5 / scale + 1e-12
+
+
+def test_a_laplace_release_reaches_its_epsilon_on_the_tail(scores_of):
+    # Scale 1, sensitivity 1: every release above 1 has ratio e^1; a million trials, expected bound .99.
+    rng = np.random.default_rng(10)
+    worlds = [laplace(rng.laplace(size=(10**6, 1)) + world, [1.0], scale=1.0) for world in (1.0, 0.0)]
+    seen = clopper_pearson(scores_of(*worlds), delta=0.0, alpha=0.05, threshold=Fixed(1 - 1e-9))
+    assert 0.98 < seen.epsilon_low < 1
+
+
+def test_impossible_layers_and_scales_are_refused():
+    with pytest.raises(ValueError, match="scale must be > 0 and finite, got 0"):
+        laplace([1.0], [1.0], scale=0.0)
+    for change in ({"sigmas": [1.0]}, {"clips": [1.0, -1.0]}, {"norms": [1.0, math.nan]}):
+        with pytest.raises(ValueError, match=r"must be \(2,\) numbers > 0"):
+            layered_gaussian([0.0, 0.0], **({"sigmas": [1.0, 1.0], "clips": [1.0, 1.0]} | change))
+    with pytest.raises(ValueError, match="rate must lie"):
+        layered_gaussian([0.0], sigmas=[1.0], clips=[1.0], rate=1.1)

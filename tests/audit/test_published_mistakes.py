@@ -1,16 +1,25 @@
-"""Mistakes of published audit code that touch the estimators of error counts: each fails here, ours does not."""
+"""Mistakes of published audit code that touch the estimators: each fails here, ours does not."""
 
 import math
 
 import numpy as np
 import pytest
+from fedassay.audit.best_of import best_of
 from fedassay.audit.binomial import privacy_loss, upper_bound
 from fedassay.audit.clopper_pearson import clopper_pearson
-from fedassay.audit.evidence import Design
+from fedassay.audit.evidence import Design, Guesses
 from fedassay.audit.gaussian_dp import epsilon_from_mu, gaussian_dp
+from fedassay.audit.hockey_stick import Outputs, hockey_stick
+from fedassay.audit.joint_beta import joint_beta
+from fedassay.audit.one_run import epsilon_low, one_run, p_value
+from fedassay.audit.one_run_fdp import mu_low, one_run_fdp
+from fedassay.audit.pairwise_event import EventCounts, pairwise_event
+from fedassay.audit.sequential import sequential
 from fedassay.audit.threshold import Bonferroni, Fixed, Split
+from fedassay.audit.z_test import mu_low as mu_low_of_means
+from fedassay.audit.z_test import z_test
 from scipy.special import ndtri
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 REPEATS = 1000
 
@@ -122,3 +131,104 @@ def test_the_headline_is_the_lower_end(scores_of):
         scores_of(rng.normal(1, 1, 500), rng.normal(0, 1, 500)), delta=1e-5, alpha=0.05, threshold=Fixed(0.5)
     )
     assert seen.epsilon_low < seen.estimate < seen.ceiling
+
+
+def test_no_right_guess_proves_nothing_where_a_grid_has_an_edge(setting_of):
+    # Mistake 2: 0 right of 10 "proved" .397, the first of the noise levels on a grid.
+    for counts in ((0, 10, 1000), (0, 10, 10), (5, 10, 1000), (0, 0, 1)):
+        guesses = Guesses(*counts, setting_of(design=Design.ONE_RUN))
+        for estimator in (one_run, one_run_fdp):
+            assert estimator(guesses, delta=1e-5, alpha=0.05).epsilon_low == 0
+
+
+def test_the_other_edge_of_a_grid_is_no_answer_either():
+    # All of more and more guesses right: the bounds keep growing, no level is the last.
+    made = [100, 1000, 10_000]
+    assert np.all(np.diff([epsilon_low(r, r, r, delta=0.0, alpha=0.05) for r in made]) > 2)
+    assert np.all(np.diff([mu_low(r, r, r, alpha=0.05) for r in made[:2]]) > 0.5)
+
+
+def test_the_number_of_guesses_chosen_on_the_scored_labels_errs(most_false_alarms):
+    # Mistake 3: null scores, 400 canaries; the best of all numbers of guesses against one fixed beforehand.
+    rng, chosen, fixed = np.random.default_rng(6), 0, 0
+    fewest = binom.isf(0.05, np.arange(5, 401), 0.5) + 1
+    for _ in range(REPEATS):
+        right = np.cumsum(rng.random(400) < 0.5)[4:]
+        refuted = right >= fewest
+        chosen += bool(refuted.any())
+        fixed += bool(refuted[95])
+    assert chosen > 0.25 * REPEATS
+    assert fixed <= most_false_alarms(REPEATS, 0.05)
+
+
+def test_a_confidence_multiplier_the_wrong_way_round_errs(most_false_alarms):
+    # Mistake 4: the effect plus its error, in a mechanism exactly at mu 1.
+    effects = np.random.default_rng(7).normal(1, math.sqrt(2 / 100), REPEATS)
+    error = norm.isf(0.05) * math.sqrt(2 / 100)
+    ours = sum(mu_low_of_means(effect, 100, 100, alpha=0.05, known=True) > 1 for effect in effects)
+    assert np.mean(effects + error > 1) > 0.5
+    assert ours <= most_false_alarms(REPEATS, 0.05)
+
+
+def test_canaries_that_share_a_coin_are_no_independent_channels(most_false_alarms):
+    # Mistake 5: with chance .2 one coin tells all 500 canaries, else randomised response at epsilon 1: (1, .2)-DP to
+    # the letter. Each canary alone is guessed right with chance .2 + .8 q, but their counts are no binomial.
+    rng, q = np.random.default_rng(8), 1 / (1 + math.exp(-1))
+    right = np.where(rng.random(REPEATS) < 0.2, 500, rng.binomial(500, q, REPEATS))
+    independent = binom.sf(right - 1, 500, 0.2 + 0.8 * q) < 0.05
+    ours = sum(p_value(int(v), 500, 500, epsilon=1.0, delta=0.2) < 0.05 for v in np.unique(right))
+    assert independent.sum() > 2 * most_false_alarms(REPEATS, 0.05)
+    assert ours == 0
+
+
+def test_many_events_in_both_directions_need_a_union_bound(setting_of, most_false_alarms):
+    # Mistake 6: ten events on null reports, each at the whole alpha, against ten at a tenth.
+    rng, mistaken, ours = np.random.default_rng(9), 0, 0
+    for _ in range(REPEATS):
+        hits = rng.binomial(200, 0.3, (10, 2))
+        events = [EventCounts(hits_in=int(a), n1=200, hits_out=int(b), n0=200, setting=setting_of()) for a, b in hits]
+        mistaken += any(pairwise_event(event, delta=0.0, alpha=0.25).epsilon_low > 0 for event in events)
+        ours += best_of([pairwise_event(event, delta=0.0, alpha=0.025) for event in events]).epsilon_low > 0
+    assert mistaken > most_false_alarms(REPEATS, 0.25)
+    assert ours <= most_false_alarms(REPEATS, 0.25)
+
+
+def test_one_run_without_delta_accuses_a_mechanism_that_tells_some_canaries():
+    # Mistake 7: told with chance .1, else a coin: (0, .1)-DP to the letter; 400 guesses.
+    right = np.random.default_rng(10).binomial(400, 0.55, 200)
+    forgotten = [epsilon_low(int(v), 400, 400, delta=0.0, alpha=0.05) > 0 for v in right]
+    kept = [epsilon_low(int(v), 400, 400, delta=0.1, alpha=0.05) > 0 for v in right]
+    assert np.mean(forgotten) > 0.5
+    assert not any(kept)
+
+
+def test_one_noise_draw_makes_many_canaries_one_trial(scores_of, setting_of):
+    # Mistake 10: a thousand canaries that share an offset are one draw; counted as trials they accuse a null.
+    rng, mistaken = np.random.default_rng(11), 0
+    for _ in range(200):
+        offset = rng.normal(size=2)
+        scores = scores_of(rng.normal(size=500) + offset[0], rng.normal(size=500) + offset[1])
+        mistaken += clopper_pearson(scores, delta=1e-5, alpha=0.05, threshold=Fixed(0.0)).epsilon_low > 0
+    assert mistaken > 80
+    shared = scores_of([1.0, 2.0], [0.0, 1.0], design=Design.CLUSTERED)
+    levels = {"delta": 1e-5, "alpha": 0.05}
+    for refused in (
+        lambda: joint_beta(shared, **levels, threshold=Fixed(0.5)),
+        lambda: sequential(shared, **levels, threshold=Fixed(0.5)),
+        lambda: z_test(shared, **levels),
+        lambda: one_run(Guesses(1, 2, 3, shared.setting), **levels),
+        lambda: one_run_fdp(Guesses(1, 2, 3, shared.setting), **levels),
+        lambda: hockey_stick(Outputs(np.ones((4, 1)), np.ones((4, 1)), shared.setting), **levels),
+        lambda: pairwise_event(EventCounts(hits_in=1, n1=2, hits_out=1, n0=2, setting=shared.setting), **levels),
+    ):
+        with pytest.raises(ValueError, match=r"needs (one run|independent)"):
+            refused()
+
+
+def test_the_upper_end_of_a_credible_interval_is_no_headline(scores_of):
+    # Mistake 12, for the interval that has an upper end.
+    rng = np.random.default_rng(12)
+    scores = scores_of(rng.normal(size=500), rng.normal(size=500))
+    seen = joint_beta(scores, delta=1e-5, alpha=0.05, threshold=Fixed(0.0))
+    assert seen.credible[1] > 0.1
+    assert (seen.epsilon_low, seen.ceiling) == (0, 0)

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 from fedassay.audit.binomial import privacy_loss, upper_bound
-from fedassay.audit.threshold import Bonferroni, Fixed, Split, _most_telling
+from fedassay.audit.threshold import Bonferroni, Fixed, Split, most_telling
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,7 +71,7 @@ def test_the_chosen_cut_is_the_best_of_all_cuts(member, nonmember):
 
     levels = sorted(set(member + nonmember))
     cuts = [(low + high) / 2 for low, high in itertools.pairwise(levels)] or levels
-    chosen = _most_telling(np.array(member), np.array(nonmember), 1e-5, 0.05)
+    chosen = most_telling(np.array(member), np.array(nonmember), 1e-5, 0.05)
     assert bound(chosen) == pytest.approx(max(map(bound, cuts)))
 
 

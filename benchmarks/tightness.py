@@ -1,0 +1,163 @@
+"""How near each estimator comes to what theory allows: measured bounds over their limits, errors, stopping times.
+
+    python benchmarks/tightness.py             # all tables, about twenty seconds on one core
+    python benchmarks/tightness.py --repeats 50
+
+One-step Gaussian releases at delta 1e-5, alpha .05, means over 200 repeats. The threshold (or the number of guesses)
+is fixed beforehand from the law. The limits are the expected bounds of an oracle threshold, computed once; those of
+ten thousand canaries at epsilon 8 are exceeded by better numbers of guesses.
+"""
+
+import argparse
+import math
+import time
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from fedassay.audit import one_run, one_run_fdp, z_test
+from fedassay.audit.binomial import privacy_loss, upper_bound
+from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.evidence import Design, Setting
+from fedassay.audit.gaussian import epsilon_from_mu, mu_from_epsilon
+from fedassay.audit.gaussian_dp import mu_from_rates
+from fedassay.audit.hockey_stick import Outputs, hockey_stick
+from fedassay.audit.observer import UPLOADS
+from fedassay.audit.sequential import Expected, anytime_bound, bet, open_account
+from scipy.stats import binom, norm
+
+DELTA, ALPHA = 1e-5, 0.05
+TRIALS = (10**3, 10**4, 10**5, 10**6)
+LIMITS = {
+    1: ((0.12, 0.38, 0.70), (0.38, 0.80, 0.91), (0.60, 0.94, 0.97), (0.77, 0.98, 0.99)),
+    2: ((0.49, 1.31, 1.68), (0.93, 1.78, 1.90), (1.29, 1.93, 1.97), (1.58, 1.98, 1.99)),
+    4: ((1.29, 3.20, 3.64), (2.00, 3.75, 3.88), (2.59, 3.92, 3.96), (3.10, 3.98, 3.99)),
+    8: ((2.67, 6.98, 7.58), (3.76, 7.68, 7.87), (4.71, 7.90, 7.96), (5.55, 7.97, 7.99)),
+}
+"""Expected bounds by Clopper-Pearson, Gaussian-DP, z with a known deviation; by epsilon, then by trials a world."""
+ONE_RUN = {
+    (1000, 1): ((200, 0.22), (200, 0.32)),
+    (1000, 4): ((80, 1.55), (120, 2.32)),
+    (1000, 8): ((150, 2.94), (150, 4.77)),
+    (10_000, 1): ((500, 0.47), (500, 0.60)),
+    (10_000, 4): ((200, 2.15), (300, 2.75)),
+    (10_000, 8): ((500, 3.78), (500, 5.36)),
+}
+"""By canaries and epsilon: guesses made and expected bound, by Steinke's theorem and by f-DP."""
+
+
+def tail_cut(mu: float, n: int) -> float:
+    """The threshold whose expected counts give the largest bound."""
+    cuts = mu / 2 + np.linspace(0, 6, 601)
+    bounds = privacy_loss(
+        upper_bound(np.round(n * norm.sf(cuts)), n, ALPHA / 2),
+        upper_bound(np.round(n * norm.cdf(cuts - mu)), n, ALPHA / 2),
+        DELTA,
+    )
+    return float(cuts[np.argmax(bounds)])
+
+
+def rates(mu: float, cut: float, n: int, repeats: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    fp, fn = rng.binomial(n, norm.sf(cut), repeats), rng.binomial(n, norm.cdf(cut - mu), repeats)
+    return upper_bound(fp, n, ALPHA / 2), upper_bound(fn, n, ALPHA / 2)
+
+
+def print_repeated_runs(repeats: int) -> None:
+    print("\nRepeated runs: measured / limit = ratio, for Clopper-Pearson, Gaussian-DP, z")
+    rng = np.random.default_rng(0)
+    for epsilon, limits in LIMITS.items():
+        mu = mu_from_epsilon(epsilon, DELTA)
+        for n, limit in zip(TRIALS, limits, strict=True):
+            cp = np.maximum(0, privacy_loss(*rates(mu, tail_cut(mu, n), n, repeats, rng), DELTA)).mean()
+            pairs = zip(*rates(mu, mu / 2, n, repeats, rng), strict=True)
+            gdp = np.mean([epsilon_from_mu(mu_from_rates(*pair), DELTA) for pair in pairs])
+            effects = rng.normal(mu, math.sqrt(2 / n), repeats)
+            shown = [z_test.mu_low(effect, n, n, alpha=ALPHA, known=True) for effect in effects]
+            z = np.mean([epsilon_from_mu(level, DELTA) for level in shown])
+            cells = (f"{got:.2f}/{want:.2f} = {got / want:.2f}" for got, want in zip((cp, gdp, z), limit, strict=True))
+            print(f"  eps {epsilon}  N {n:>7}  " + "   ".join(cells))
+
+
+def right_guesses(mu: float, canaries: int, made: int, repeats: int, rng: np.random.Generator) -> np.ndarray:
+    coins = rng.random((repeats, canaries)) < 0.5
+    order = np.argsort(rng.normal(size=coins.shape) + mu * coins, axis=1)
+    held, side = np.take_along_axis(coins, order, axis=1), made // 2
+    return held[:, -side:].sum(axis=1) + (~held[:, :side]).sum(axis=1)
+
+
+def print_one_run(repeats: int) -> None:
+    print("\nOne run: measured / limit = ratio, for Steinke (guesses), f-DP (guesses)")
+    rng = np.random.default_rng(1)
+    for (canaries, epsilon), ((r, limit), (r_fdp, limit_fdp)) in ONE_RUN.items():
+        mu = mu_from_epsilon(epsilon, DELTA)
+        steinke, fdp = lru_cache(one_run.epsilon_low), lru_cache(one_run_fdp.mu_low)
+        some = [
+            steinke(int(v), r, canaries, delta=DELTA, alpha=ALPHA) for v in right_guesses(mu, canaries, r, repeats, rng)
+        ]
+        more = [
+            epsilon_from_mu(fdp(int(v), r_fdp, canaries, alpha=ALPHA), DELTA)
+            for v in right_guesses(mu, canaries, r_fdp, repeats, rng)
+        ]
+        first, second = np.mean(some), np.mean(more)
+        print(
+            f"  m {canaries:>5}  eps {epsilon}  {first:.2f}/{limit:.2f} = {first / limit:.2f} ({r})   "
+            f"{second:.2f}/{limit_fdp:.2f} = {second / limit_fdp:.2f} ({r_fdp})"
+        )
+
+
+def print_stopping(repeats: int) -> None:
+    print("\nTrials a world to refute sigma / 2 behind (1, 1e-5); a fixed size of Clopper-Pearson needs 9.3e3 for 50 %")
+    mu = 2 * mu_from_epsilon(1, DELTA)
+    for cut in (2.2, 2.4, 2.5, 2.6):
+        tpr, fpr = float(norm.sf(cut - mu)), float(norm.sf(cut))
+        for name, expected in (("designed", Expected(tpr=tpr, fpr=fpr)), ("blind", None)):
+            rng, times = np.random.default_rng(2), []
+            for _ in range(repeats):
+                hits = rng.random(40_000) < tpr, rng.random(40_000) < fpr
+                account = open_account(stakes_for=1.0, delta=DELTA, expected=expected)
+                path, _ = bet(account, *hits, epsilon=1.0, stakes_for=1.0, delta=DELTA)
+                crossed = np.flatnonzero(path >= -math.log(ALPHA))
+                times.append(crossed[0] + 1 if len(crossed) else math.inf)
+            print(f"  threshold {cut}  {name:<9} median {np.median(times):.0f}, 90 % {np.quantile(times, 0.9):.0f}")
+
+
+def print_errors(repeats: int = 2000) -> None:
+    limit = int(binom.ppf(0.999, repeats, ALPHA))
+    print(f"\nFalse refutations of {repeats} at alpha {ALPHA} (99.9 % limit {limit}): what the tests repeat 500 times")
+    setting = Setting(
+        unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=UPLOADS, rounds=1, design=Design.INDEPENDENT
+    )
+    yes, no = 1 / (1 + math.exp(-1)), 1 / (1 + math.e)
+
+    def learnt(rng: np.random.Generator, rate_in: float, rate_out: float, epsilon: float) -> bool:
+        sides = [np.c_[rng.random(400) < rate, rng.normal(size=400)] for rate in (rate_in, rate_out)]
+        return hockey_stick(Outputs(*sides, setting), delta=0.0, alpha=ALPHA).epsilon_low > epsilon
+
+    def sequence(rng: np.random.Generator, rate_in: float, rate_out: float, epsilon: float) -> bool:
+        hits = rng.random(300) < rate_in, rng.random(300) < rate_out
+        return anytime_bound(*hits, delta=0.0, alpha=ALPHA) > epsilon
+
+    trials: dict[str, Callable[[np.random.Generator, float, float, float], bool]] = {
+        "hockey_stick": learnt,
+        "sequential": sequence,
+    }
+    for name, errs in trials.items():
+        rng = np.random.default_rng(3)
+        null = sum(errs(rng, 0.5, 0.5, 0.0) for _ in range(repeats))
+        boundary = sum(errs(rng, yes, no, 1.0) for _ in range(repeats))
+        print(f"  {name:<13} null {null}, boundary {boundary}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=200)
+    repeats, start = parser.parse_args().repeats, time.process_time()
+    print_repeated_runs(repeats)
+    print_one_run(repeats)
+    print_stopping(repeats)
+    print_errors()
+    print(f"\n{time.process_time() - start:.0f} CPU s")
+
+
+if __name__ == "__main__":
+    main()
