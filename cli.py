@@ -56,7 +56,7 @@ def run(
 
         changes = [*(set_ or []), *([f"seeds={seeds}"] if seeds is not None else [])]
         spec, source = load_suite(suite, overrides=tuple(changes))
-        words = ["fedassay", *sys.argv[1:]]
+        words = ["fedassay", *_without_output(sys.argv[1:])]
         begun = launch(spec, source, seed=seed, extra=tuple(defense or ()), folder=output, command=shlex.join(words))
         typer.echo(f"plan   {headline(begun.plan)}")
         with resumable(begun.store.folder):
@@ -154,6 +154,16 @@ def _main(
     # A defense of your own is named by its module: look for it where you stand, as `python -m` would.
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
+
+
+def _without_output(words: list[str]) -> list[str]:
+    """The command without its output folder, so that it can be given again as it is printed."""
+    kept, skip = [], False
+    for word in words:
+        if not skip and word not in ("-o", "--output") and not word.startswith(("--output=", "-o=")):
+            kept.append(word)
+        skip = not skip and word in ("-o", "--output")
+    return kept
 
 
 @contextmanager

@@ -65,7 +65,20 @@ def _attacks() -> dict[str, str]:
 def _estimators() -> dict[str, str]:
     from importlib import import_module
 
-    names = ("clopper_pearson", "gaussian_dp", "likelihood_ratio")
+    names = (
+        "clopper_pearson",
+        "gaussian_dp",
+        "hockey_stick",
+        "joint_beta",
+        "likelihood_ratio",
+        "one_run",
+        "one_run_fdp",
+        "one_shot",
+        "pairwise_event",
+        "sequential",
+        "twins",
+        "z_test",
+    )
     homes = {name: import_module(f".audit.{name}", __package__) for name in names}
     return {name: (home.__doc__ or "").partition("\n")[0] for name, home in homes.items()}
 

@@ -111,6 +111,8 @@ class Claim:
             raise ValueError(f"rounds must be a whole number >= 1, got {self.rounds}")
         if self.dp_model not in DP_MODELS:
             raise unknown("dp_model", self.dp_model, DP_MODELS)
+        if not isinstance(self.observer, Observer):
+            raise ValueError(f"observer must be an Observer such as UPLOADS, got {self.observer!r}")
         # One canonical type a field: 4 and 4.0 are the same claim and must have the same identity.
         for name, value in (
             ("epsilon", float(self.epsilon)),
@@ -121,6 +123,18 @@ class Claim:
             ("parameters", Parameters(self.parameters)),
         ):
             object.__setattr__(self, name, value)
+
+    def curve_shortfall(self) -> float:
+        """How far the signed curve falls below its own (epsilon, delta), at most; 0 where it implies it.
+
+        An audit judges by the curve while people read the epsilon, so the two must not contradict each other.
+        """
+        if self.curve is None:
+            return 0.0
+        rates = np.logspace(-9, 0, 200)
+        ratio = math.exp(min(self.epsilon, 700.0))
+        promised = np.maximum(1 - self.delta - ratio * rates, (1 - self.delta - rates) / ratio)
+        return max(0.0, float((promised - self.curve.fnr(rates)).max()))
 
     @property
     def claim_id(self) -> str:

@@ -30,10 +30,22 @@ def hold_court(audit: AuditCell, store: Store) -> list[str]:
             measured, shown = measure_without_law(audit, member, nonmember)
         else:
             measured, shown = measure(audit, release, member, nonmember)
-        finding = judge(audit.claim, measured)
+        finding = _sober(judge(audit.claim, measured), release)
         record = _record(audit, finding, measured, shown, store)
         store.finish(audit.cell.cell_id, [record.model_copy(update=clock.fields())])
     return failed
+
+
+def _sober(finding: Finding, release: Release | None) -> Finding:
+    """NOT_REFUTED only where some missing noise would have been refuted: else the tests could not have seen any."""
+    measured = finding.measurement
+    blind = release is not None and measured is not None and measured.detectable is None
+    if finding.verdict is not Verdict.NOT_REFUTED or not blind:
+        return finding
+    reason = (
+        "no missing noise would have been refuted: too few replicas, or a published law that does not fit the claim"
+    )
+    return replace(finding, verdict=Verdict.UNDERPOWERED, route="", reason=reason)
 
 
 def pooled(audit: AuditCell, store: Store) -> tuple[Projections, Projections]:
@@ -132,7 +144,7 @@ def _record(audit: AuditCell, finding: Finding, measured: Measurement, shown: Me
         detectable=measured.detectable,
         verdict=finding.verdict.value,
         route=finding.route or ("curve" if tested_curve else "eps_low"),
-        reason=finding.reason,
+        reason=f"{finding.reason}; witness: {measured.witness}",
         n=min(measured.n0, measured.n1),
         unit="epsilon",
         direction="higher_leaks",

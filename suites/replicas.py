@@ -41,12 +41,27 @@ def run_block(job: BlockJob, store: Store, finished: frozenset[str]) -> list[str
             [_evidence(job, task, plan, canary, world, size, n) for n, size in enumerate(_batches(job))]
             for world in (0, 1)
         ]
+        check_independent(worlds_seen[0], claimed_release(job))
         artifact = save_projections(job, worlds_seen, store)
         row = job.cell.record(
             metric="replicas", value=job.replicas, n=job.replicas, unit="replicas a world", artifact=artifact
         )
         store.finish(job.cell.cell_id, [row.model_copy(update=clock.fields())])
     return failed
+
+
+def check_independent(batches: list[Projections], release: Release | None) -> None:
+    """Replicas without the canary must differ: equal ones share a noise draw, and are no independent trials.
+
+    Raises:
+        ValueError: if, under a law with noise, more than a tenth of the replicas repeat another one bit for bit.
+    """
+    values = np.concatenate([batch.values for batch in batches])
+    if release is not None and len(np.unique(values, axis=0)) < 0.9 * len(values):
+        raise ValueError(
+            "replicas share their noise: draw it in the shape of the whole tensor, replicas first, "
+            "not once for all of them"
+        )
 
 
 def save_projections(job: BlockJob, worlds_seen: list[list[Projections]], store: Store) -> str:

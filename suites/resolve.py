@@ -21,6 +21,9 @@ from .identity import plain
 from .source import ConfigError, Source
 from .suite import AuditSpec, DefenseSpec, FederationSpec, PlanChange, SuiteSpec
 
+_CURVE_SLACK = 1e-3
+"""Rounding by which a signed curve may fall below its own (epsilon, delta)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DefenseEntry:
@@ -153,6 +156,12 @@ def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: in
         raise ConfigError(
             f"defense {entry.label}: prepare(plan) must return Prepared(protection, claims), got {prepared!r}"
         )
+    for claim in prepared.claims:
+        if claim.curve_shortfall() > _CURVE_SLACK:
+            raise ConfigError(
+                f"defense {entry.label} signs a curve that does not imply its own epsilon {claim.epsilon:g} at delta "
+                f"{claim.delta:g}: it allows false-negative rates {claim.curve_shortfall():.2g} lower"
+            )
     return prepared
 
 

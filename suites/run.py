@@ -125,11 +125,16 @@ def carry_out(begun: Launch, progress: Progress, *, jobs: int | None = None) -> 
     Raises:
         DiskRefuses: if the folder cannot be written; KeyboardInterrupt: both leave a run that can be resumed.
     """
+    with begun.store.locked():
+        return _carried_out(begun, progress, jobs or cores())
+
+
+def _carried_out(begun: Launch, progress: Progress, processes: int) -> Gate:
     plan, store = begun.plan, begun.store
     recorded = store.collect()
     progress.start(len(plan.cells), len(recorded))
     try:
-        for work, failed in _worked(plan, store, frozenset(recorded), jobs or cores()):
+        for work, failed in _worked(plan, store, frozenset(recorded), processes):
             _append(store, [cell for cell in work.cells if cell.cell_id not in recorded], failed, progress)
         for audit in plan.audits:
             if audit.cell.cell_id not in recorded:

@@ -3,6 +3,7 @@
 A finished cell is one atomic rename: a run killed at any moment loses nothing and tears nothing.
 """
 
+import fcntl
 import io
 import json
 import os
@@ -61,6 +62,23 @@ class Store:
         if not (folder / MANIFEST).is_file():
             raise ConfigError(f"{folder} holds no run: there is no {MANIFEST} in it")
         return cls(folder)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run's folder while writing: two processes on one run would append its rows twice.
+
+        Raises:
+            ConfigError: if another process holds it.
+        """
+        folder = os.open(self.folder, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(f"another process is writing {self.folder}; wait for it, or stop it first") from None
+            yield
+        finally:
+            os.close(folder)
 
     def manifest(self) -> dict[str, Any]:
         """What the run set out to do."""

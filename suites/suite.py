@@ -112,10 +112,10 @@ class AuditSpec(_Table):
     replicas: Whole = Field(default=1000, ge=2)
     """Replicas a world, spread over the seeds."""
     batch: Whole = Field(default=250, ge=1)
-    noise_shares: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field(default=(0.8, 0.5, 0.1), min_length=1)
+    noise_shares: tuple[Annotated[float, Field(ge=0.001, le=1)], ...] = Field(default=(0.8, 0.5, 0.1), min_length=1)
     """Broken twins that the audit is designed for: each share of the claimed noise gets a test of its own, and so does
     a canary that is not clipped. They share alpha; thresholds are fixed by simulation before any score is seen."""
-    canary_norm: float = Field(default=10.0, gt=0)
+    canary_norm: float = Field(default=10.0, gt=0, le=1e6)
     """Raw norm of the canary in clip norms; a canary of norm 1 could never show a missing clip."""
 
 
@@ -125,7 +125,7 @@ class SuiteSpec(_Table):
     name: Label
     version: str = "1"
     description: str = ""
-    alpha: float = Field(default=0.01, gt=0, lt=1)
+    alpha: float = Field(default=0.01, ge=1e-9, lt=1)
     """Chance that any honest claim of the run is refuted; shared equally by its claims."""
     seeds: Whole = Field(default=3, ge=1)
     federations: dict[Label, FederationSpec] = Field(min_length=1)

@@ -109,7 +109,7 @@ def failures_as_rows(cells: list[Cell], store: Store, clock: Clock) -> Iterator[
             store.finish(cell.cell_id, [cell.record(metric="none", status="skipped", reason=str(omission))])
     # The one boundary where whatever a part raises, a user's own included, becomes a row; so does its sys.exit().
     except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}".strip()[:500].encode(errors="backslashreplace").decode()
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:500].encode(errors="backslashreplace").decode()
         for cell in cells:
             store.save_text(cell.cell_id, "log.txt", traceback.format_exc())
             row = cell.record(metric="none", status="failed", verdict="", reason=reason, **clock.fields())

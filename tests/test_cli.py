@@ -91,7 +91,7 @@ def test_a_defense_in_a_file_of_ones_own_runs_by_its_path_and_stands_in_the_repo
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert page.count("MyDefense") > 3
     assert "none_2" in page
-    assert f"fedassay {' '.join(words)}" in page
+    assert f"fedassay {' '.join(words).replace(' -o out', '')}" in page
     rows = Store(tmp_path / "out").records()
     assert {row.status for row in rows if row.defense == "MyDefense"} == {"ok"}
     assert any("MyDefense" in line and "NOT REFUTED" in line for line in done.stdout.splitlines())

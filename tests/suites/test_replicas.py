@@ -4,7 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from fedassay.suites.replicas import SETTING, claimed_release, run_block
+from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.evidence import Design, Projections, Setting
+from fedassay.audit.observer import GLOBAL_MODELS
+from fedassay.audit.twins import Release
+from fedassay.suites.replicas import SETTING, check_independent, claimed_release, run_block
 from fedassay.suites.resolve import resolve
 from fedassay.suites.run_plan import plan_run
 from fedassay.suites.store import Store
@@ -136,3 +140,17 @@ def test_a_finished_block_is_not_run_again(block_of, tmp_path):
     store = Store(tmp_path / "run")
     assert run_block(block, store, frozenset({block.cell.cell_id})) == []
     assert store.finished() == set()
+
+
+def test_replicas_that_share_their_noise_are_no_independent_trials():
+    setting = Setting(
+        unit=Unit.CLIENT, adjacency=Adjacency.ADD_REMOVE, observer=GLOBAL_MODELS, rounds=3, design=Design.INDEPENDENT
+    )
+    own = np.random.default_rng(0).normal(size=(50, 3))
+    seen = np.ones(own.shape, dtype=bool)
+    release = Release(sigma=1.0, rounds=3)
+    check_independent([Projections(own, seen, setting)], release)
+    shared = Projections(np.broadcast_to(own[:1], own.shape), seen, setting)
+    with pytest.raises(ValueError, match="share their noise"):
+        check_independent([shared], release)
+    check_independent([shared], None)

@@ -284,3 +284,11 @@ def test_the_disks_refusal_survives_the_way_from_a_worker():
 
     error = pickle.loads(pickle.dumps(DiskRefuses(errno.ENOSPC, "No space left on device", "/x")))
     assert (type(error), error.errno, error.filename) == (DiskRefuses, errno.ENOSPC, "/x")
+
+
+def test_a_second_writer_of_one_run_is_refused(tmp_path):
+    store = Store.create(tmp_path / "run", {"schema": "manifest-1"}, [])
+    with store.locked(), pytest.raises(ConfigError, match="another process is writing"), Store(store.folder).locked():
+        pass
+    with store.locked():
+        pass
