@@ -84,7 +84,11 @@ def test_a_misspelt_key_and_the_one_that_it_leaves_missing_are_both_told(refusal
         ("alpha = 0.05", "alpha = nan", "alpha must be finite"),
         ("replicas = 40", "replicas = 1", "audit.replicas: Input should be greater than or equal to 2"),
         ("noise_shares = [0.5]", "noise_shares = []", "audit.noise_shares"),
-        ("noise_shares = [0.5]", "noise_shares = [0.5, 0.0]", "audit.noise_shares.1: Input should be greater than 0"),
+        (
+            "noise_shares = [0.5]",
+            "noise_shares = [0.5, 0.0]",
+            "audit.noise_shares.1: Input should be greater than or equal to 0.001",
+        ),
         ("batch = 16", "canary_norm = inf", "audit.canary_norm must be finite"),
         ("epsilon = 4.0", "epsilon = nan", "defenses.ldp_gaussian.epsilon must be finite"),
         ("[defenses.none]", '[defenses."no ne"]', "defenses.no ne: String should match pattern"),
