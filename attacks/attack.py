@@ -41,9 +41,8 @@ class Knowledge:
         public_images, public_labels: data of the same distribution, ``(n, c, h, w)`` in [0, 1] and ``(n,)``.
         candidates: whose membership is asked, without the answer.
         canary: the planted row; which world it is, is not known.
-        rest: (round, rows) -> what everybody but the row's own sample contributed to that client's release, one row
-        each
-            ``(n, d)``; worst case only.
+        rest: (round, which candidates, their contributions ``(m, d)``) -> what everybody but the candidate itself
+            contributed to that client's release, ``(m, d)``; worst case only.
     """
 
     level: Level
@@ -54,7 +53,7 @@ class Knowledge:
     public_labels: Tensor
     candidates: Candidates | None = None
     canary: Canary | None = None
-    rest: Callable[[int, Tensor], Tensor] | None = None
+    rest: Callable[[int, slice, Tensor], Tensor] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Worst case: what differential privacy assumes that the adversary knows, namely everything but the one bit."""
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -16,9 +17,9 @@ from ..fl.view import View
 
 def known_rest(
     task: Task, plan: Plan, protection: Protection, lots: LotRecorder, view: View, probe: CandidateProbe
-) -> Callable[[int, Tensor], Tensor] | None:
-    """(round, the candidates' contributions ``(n, d)``) -> what all other samples of the client put into its upload,
-    ``(n, d)``.
+) -> Callable[[int, slice, Tensor], Tensor] | None:
+    """(round, which candidates, their contributions ``(m, d)``) -> what all other samples of the client put into its
+    upload, ``(m, d)``.
 
     None where there is no such sum: no noise law for the uploads, a law of whole reports and not of samples (local
     noise), or several local steps (the models between them are hidden).
@@ -31,17 +32,25 @@ def known_rest(
         return None
     part = task.parts[client]
 
-    def rest(number: int, contributions: Tensor) -> Tensor:
+    @lru_cache(maxsize=1)
+    def whole(number: int) -> tuple[Tensor, Tensor] | None:
+        """The lot's noiseless sum ``(d,)`` and which candidates it holds; None where nobody was drawn."""
         broadcast = view.rounds[number].broadcast
         if broadcast is None or not lots.lots[number]:
-            return torch.zeros_like(contributions)
+            return None
         mask = lots.lots[number][0][0]
         drawn = part[mask]
         rows = task.network.sample_gradients(
             broadcast, task.images[drawn].unsqueeze(0), task.labels[drawn].unsqueeze(0)
         )
-        total = law.contribution(rows[0]).sum(0)
-        inside = torch.tensor([bool(sample >= 0 and mask[sample]) for sample in probe.sample.tolist()])
-        return total - contributions * inside.unsqueeze(-1)
+        inside = [bool(sample >= 0 and mask[sample]) for sample in probe.sample.tolist()]
+        return law.contribution(rows[0]).sum(0), torch.tensor(inside)
+
+    def rest(number: int, which: slice, contributions: Tensor) -> Tensor:
+        known = whole(number)
+        if known is None:
+            return torch.zeros_like(contributions)
+        total, inside = known
+        return total - contributions * inside[which].unsqueeze(-1)
 
     return rest

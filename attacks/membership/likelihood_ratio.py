@@ -4,6 +4,7 @@ One round, Poisson rate q, contribution c, noise s: ``ln(1 - q + q exp((<r - res
 over rounds (the exact ratio for the sampled Gaussian where rest and s are known).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -32,6 +33,8 @@ class LikelihoodRatio(MembershipAttack):
     """
 
     observer: ClassVar[Observer] = UPLOADS
+    chunk: ClassVar[int] = 100
+    """Candidates whose gradients are held at once: larger temporaries cost more in page faults than in arithmetic."""
     rest: Literal["estimated", "known"] = "estimated"
 
     def __post_init__(self) -> None:
@@ -49,8 +52,7 @@ class LikelihoodRatio(MembershipAttack):
         if not rounds:
             needed = "the audited client" if self.rest == "known" else "the audited client and two others"
             raise Undefined(f"in no round {needed} took part: there is nothing to score")
-        total = np.sum([score(seen, row, view, knowledge) for seen, row in rounds], axis=0)
-        return self.evidence(total, view)
+        return self.evidence(np.sum([score(seen, row, view, knowledge) for seen, row in rounds], axis=0), view)
 
     def _usable(self, seen: RoundView) -> bool:
         """Whether enough others took part to estimate the rest."""
@@ -60,10 +62,12 @@ class LikelihoodRatio(MembershipAttack):
         law = self._sample_law(view, knowledge)
         if law is None or knowledge.rest is None:
             raise Undefined("no noise law and known rest for what this observer sees: the exact ratio is not defined")
-        contribution = law.contribution(self._gradients(seen, knowledge))
-        others = knowledge.rest(seen.round, contribution)
-        released = _reports(seen).values[0, row]
-        return _ratio(released - others, contribution, law.noise_std, law.rate, law.steps)
+        released, ratios = _reports(seen).values[0, row], []
+        for which, gradients in self._gradients(seen, knowledge):
+            contribution = law.contribution(gradients)
+            residual = released - knowledge.rest(seen.round, which, contribution)
+            ratios.append(_ratio(residual, contribution, law.noise_std, law.rate, law.steps))
+        return np.concatenate(ratios)
 
     def _estimated(self, seen: RoundView, row: int, view: View, knowledge: Knowledge) -> np.ndarray:
         # In gradients, not in updates: under Adam their length says nothing, and only the direction can be compared.
@@ -72,9 +76,9 @@ class LikelihoodRatio(MembershipAttack):
         mean = others.mean(0)
         # The audited upload scatters about the mean of the m others with (1 + 1/m) times the variance of one.
         variance = float((others - mean).square().sum() / ((len(others) - 1) * mean.numel())) * (1 + 1 / len(others))
-        contribution = self._share(self._gradients(seen, knowledge), view, knowledge)
         rate, steps = view.plan.lot.rate(view.plan.sizes[self.client]), view.plan.algorithm.local_steps
-        return _ratio(gradients[row] - mean, contribution, variance**0.5, rate, steps)
+        shares = (self._share(rows, view, knowledge) for _, rows in self._gradients(seen, knowledge))
+        return np.concatenate([_ratio(gradients[row] - mean, share, variance**0.5, rate, steps) for share in shares])
 
     def _share(self, rows: Tensor, view: View, knowledge: Knowledge) -> Tensor:
         """What one draw of each candidate adds to the gradient that the upload stands for, ``(n, d)``."""
@@ -89,14 +93,15 @@ class LikelihoodRatio(MembershipAttack):
         # A gradient enters an update with a minus sign: a law of positive scale is one of whole reports.
         return law if isinstance(law, GaussianLaw) and law.scale < 0 else None
 
-    def _gradients(self, seen: RoundView, knowledge: Knowledge) -> Tensor:
-        """The candidates' gradients at the model that the round broadcast, ``(n, d)``."""
+    def _gradients(self, seen: RoundView, knowledge: Knowledge) -> Iterator[tuple[slice, Tensor]]:
+        """The candidates' gradients at the model that the round broadcast, chunk by chunk: which, ``(m, d)``."""
         shown = self.shown(knowledge)
         if seen.broadcast is None:
             raise ValueError("the view holds no broadcast models")
-        return knowledge.network.sample_gradients(seen.broadcast, shown.images.unsqueeze(0), shown.labels.unsqueeze(0))[
-            0
-        ]
+        for start in range(0, len(shown.labels), self.chunk):
+            which = slice(start, start + self.chunk)
+            images, labels = shown.images[which].unsqueeze(0), shown.labels[which].unsqueeze(0)
+            yield which, knowledge.network.sample_gradients(seen.broadcast, images, labels)[0]
 
     def _row(self, seen: RoundView) -> int | None:
         reports = _reports(seen)

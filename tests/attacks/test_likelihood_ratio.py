@@ -82,6 +82,15 @@ def rounds_of(view):
         )
 
 
+@pytest.mark.parametrize("rest", ["estimated", "known"])
+def test_the_ratio_does_not_depend_on_how_many_candidates_are_held_at_once(rest, attacked, monkeypatch):
+    view, knowledge, *_ = attacked(NOISY, lot=Poisson(0.5), rounds=3)
+    attack = LikelihoodRatio(count=4, rest=rest)
+    together = scored(attack, view, knowledge)
+    monkeypatch.setattr(LikelihoodRatio, "chunk", 3)
+    np.testing.assert_allclose(scored(attack, view, knowledge), together, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("rate", [0.4, 1.0])
 def test_the_known_ratio_is_the_formula_written_out(rate, attacked):
     view, knowledge, probe, lots, task = attacked(NOISY, lot=Poisson(rate), rounds=5)
@@ -246,7 +255,7 @@ def test_without_a_law_of_samples_and_a_known_rest_there_is_no_exact_ratio(prote
 
 def test_a_law_of_whole_reports_is_not_read_as_one_of_samples_even_where_a_rest_is_given(attacked):
     view, knowledge, *_ = attacked(LDPGaussianProtection(clip_norm=0.5, noise_std=1.0))
-    given = replace(knowledge, rest=lambda number, rows: torch.zeros_like(rows))
+    given = replace(knowledge, rest=lambda number, which, rows: torch.zeros_like(rows))
     with pytest.raises(Undefined, match="the exact ratio is not defined"):
         scored(LikelihoodRatio(count=4, rest="known"), view, given)
 

@@ -75,7 +75,7 @@ def test_the_known_rest_is_the_sum_over_everybody_else_in_the_lot():
     taken = 0
     for number in range(ROUNDS):
         contributions = seen.contributions(number)
-        found = rest(number, contributions)
+        found = rest(number, slice(None), contributions)
         for row, sample in enumerate(seen.probe.sample):
             others = [
                 seen.clipped(number, seen.task.images[index], seen.task.labels[index])
@@ -91,7 +91,7 @@ def test_without_noise_the_upload_less_the_rest_is_the_candidate_where_it_was_ta
     seen = Watched()
     for number in range(ROUNDS):
         contributions = seen.contributions(number)
-        left = seen.upload(number) - seen.rest()(number, contributions)
+        left = seen.upload(number) - seen.rest()(number, slice(None), contributions)
         inside = torch.tensor([bool(sample >= 0 and seen.lot(number)[sample]) for sample in seen.probe.sample])
         torch.testing.assert_close(left, contributions * inside[:, None], atol=1e-6, rtol=1e-4)
 
@@ -102,7 +102,7 @@ def test_a_round_without_the_client_has_no_rest():
     assert 0 < len(absent) < ROUNDS
     for number in absent:
         rows = torch.ones(2 * COUNT, seen.plan.layout.dim)
-        assert seen.rest()(number, rows).abs().sum() == 0
+        assert seen.rest()(number, slice(None), rows).abs().sum() == 0
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_the_likelihood_ratio_is_that_of_the_sampled_gaussian():
     expected = np.zeros(2 * COUNT)
     for number in range(ROUNDS):
         rows = seen.contributions(number).double().numpy()
-        rest = seen.rest()(number, seen.contributions(number)).double().numpy()
+        rest = seen.rest()(number, slice(None), seen.contributions(number)).double().numpy()
         residual = seen.upload(number).double().numpy() - rest
         exponent = ((residual * rows).sum(1) - (rows**2).sum(1) / 2) / std**2
         expected += np.log(1 - RATE + RATE * np.exp(exponent))
