@@ -9,6 +9,7 @@ from .binomial import upper_bound
 from .claim import Claim
 from .curve import GaussianCurve
 from .measurement import FAIR_COINS, INDEPENDENT_TRIALS, NEEDS_GAUSSIAN_CURVE, Kind, Measurement
+from .planner import fewest_trials
 from .wording import at_least, at_most, plain
 
 _KINDS = {Kind.ESTIMATE: "a point estimate", Kind.CREDIBLE: "a credible interval"}
@@ -66,7 +67,8 @@ def judge(claim: Claim | None, measurement: Measurement) -> Finding:
     "curve" when the joint point lies under the curve that the claim signs, by "eps_low" when the bound exceeds its
     epsilon; the reason carries the estimator's assumption. UNDERPOWERED when no data could have refuted it by either
     route: the ceiling does not exceed epsilon and, where a curve was tested, even zero errors on both sides would not
-    fall under it (a signed curve is refutable from far fewer trials than an epsilon). A point estimate or a credible
+    fall under it (a signed curve is refutable from far fewer trials than an epsilon); the reason says how many trials
+    it would take at least. A point estimate or a credible
     interval never refutes, whatever it reads: UNDERPOWERED. Else NOT_REFUTED.
 
     Raises ValueError when the measurement was held against a curve that this claim does not sign.
@@ -89,7 +91,7 @@ def judge(claim: Claim | None, measurement: Measurement) -> Finding:
         )
         return _found(Verdict.REFUTED, reason, claim, measurement, route="eps_low")
     if not _refutable(claim, measurement):
-        reason = f"{measurement.trials} without an error would not refute it"
+        reason = f"{measurement.trials} without an error would not refute it{_least_trials(claim, measurement)}"
         return _found(Verdict.UNDERPOWERED, reason, claim, measurement)
     return _found(Verdict.NOT_REFUTED, f"at alpha {plain(measurement.alpha)}", claim, measurement)
 
@@ -148,6 +150,20 @@ def _refutable(claim: Claim, measurement: Measurement) -> bool:
     share = measurement.alpha / measurement.comparisons / 2
     best_fpr, best_fnr = upper_bound(0, [measurement.n0, measurement.n1], share)
     return bool(best_fnr < claim.curve.fnr(best_fpr))
+
+
+def _least_trials(claim: Claim, measurement: Measurement) -> str:
+    """How many trials a world it would take at least; empty where none would do, or none were counted by world."""
+    if measurement.fpr_high is None:
+        return ""
+    share = measurement.alpha / measurement.comparisons
+    routes = [claim.curve] if measurement.below_curve is not None else []
+    found = [
+        fewest_trials(curve=curve, epsilon=claim.epsilon, delta=claim.delta, alpha=share)
+        for curve in ([None] if _bound_holds(claim, measurement) else []) + routes
+    ]
+    least = min((n for n in found if n is not None), default=None)
+    return "" if least is None else f", at least {least:,} a world would be needed"
 
 
 def _subject(finding: Finding) -> str:

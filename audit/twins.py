@@ -15,11 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 from .best_of import best_of
 from .binomial import FloatArray
 from .clopper_pearson import clopper_pearson
-from .curve import Curve, ProfileCurve
+from .curve import Curve
 from .detectable import power_at
 from .evidence import MembershipScores, Projections
 from .likelihood_ratio import subsampled_gaussian
 from .measurement import Measurement
+from .planner import OperatingPoints, forbidden_curve, most_telling_point, simulated_points
 from .threshold import Fixed
 
 RUNS = 10_000
@@ -97,15 +98,15 @@ def design(
     "Most" is the distance of the twin's error rates from the curve, in standard deviations of n trials.
     ``epsilon`` is the claim's at ``delta``, used where no curve is signed.
     """
-    out, within = (scores(draw(release, twin, world=world, n=RUNS, rng=rng), release, twin) for world in (0, 1))
-    levels = np.unique(np.quantile(np.concatenate([out, within]), np.linspace(0.002, 0.998, 250)))
-    fpr = _rates(len(out) - np.searchsorted(np.sort(out), levels, side="right"))
-    fnr = _rates(np.searchsorted(np.sort(within), levels, side="right"))
-    forbidden = curve or ProfileCurve((epsilon,), (delta,), (delta,))
-    step = np.minimum(1e-3, np.minimum(fpr, 1 - fpr) / 2)
-    slope = (forbidden.fnr(fpr + step) - forbidden.fnr(fpr - step)) / (2 * step)
-    spread = np.sqrt((fnr * (1 - fnr) + slope**2 * fpr * (1 - fpr)) / n)
-    return TwinTest(twin=twin, threshold=float(levels[np.argmax((forbidden.fnr(fpr) - fnr) / spread)]))
+    points = simulated(release, twin, rng=rng)
+    best = most_telling_point(points, forbidden_curve(curve, epsilon, delta), n)
+    return TwinTest(twin=twin, threshold=float(points.thresholds[best]))
+
+
+def simulated(release: Release, twin: Twin, *, rng: np.random.Generator, runs: int = RUNS) -> OperatingPoints:
+    """What the twin's own score offers against the twin, from ``runs`` simulated runs a world."""
+    out, within = (scores(draw(release, twin, world=world, n=runs, rng=rng), release, twin) for world in (0, 1))
+    return simulated_points(out, within)
 
 
 def power(

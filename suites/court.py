@@ -13,7 +13,7 @@ from ..audit.measurement import Measurement
 from ..audit.threshold import Split
 from ..audit.twins import Release, TwinTest, audit_twins, scores
 from .cells import AuditCell
-from .power import designed_tests, detectable_epsilon
+from .power import designed_tests, detectable_epsilon, replicas_needed
 from .record import Record
 from .replicas import SETTING, claimed_release
 from .store import Store
@@ -30,20 +30,24 @@ def hold_court(audit: AuditCell, store: Store) -> list[str]:
             measured, shown = measure_without_law(audit, member, nonmember)
         else:
             measured, shown = measure(audit, release, member, nonmember)
-        finding = _sober(judge(audit.claim, measured), release)
+        finding = _sober(judge(audit.claim, measured), audit, release)
         record = _record(audit, finding, measured, shown, store)
         store.finish(audit.cell.cell_id, [record.model_copy(update=clock.fields())])
     return failed
 
 
-def _sober(finding: Finding, release: Release | None) -> Finding:
+def _sober(finding: Finding, audit: AuditCell, release: Release | None) -> Finding:
     """NOT_REFUTED only where some missing noise would have been refuted: else the tests could not have seen any."""
     measured = finding.measurement
-    blind = release is not None and measured is not None and measured.detectable is None
-    if finding.verdict is not Verdict.NOT_REFUTED or not blind:
+    if release is None or measured is None or measured.detectable is not None:
         return finding
+    if finding.verdict is not Verdict.NOT_REFUTED:
+        return finding
+    needed = replicas_needed(audit.claim, release, share=0.5, alpha=audit.alpha)
+    least = min((n for n in needed.values() if n is not None), default=None)
+    cost = "no number of replicas would show half of it" if least is None else f"half of it needs {least:,} a world"
     reason = (
-        "no missing noise would have been refuted: too few replicas, or a published law that does not fit the claim"
+        f"no missing noise would have been refuted ({cost}): too few replicas, or a law that does not fit the claim"
     )
     return replace(finding, verdict=Verdict.UNDERPOWERED, route="", reason=reason)
 

@@ -2,7 +2,7 @@
 
 from ..audit.clopper_pearson import ceiling
 from .cells import AuditCell
-from .power import designed_tests, detectable_epsilon
+from .power import designed_tests, detectable_epsilon, replicas_needed
 from .replicas import claimed_release
 from .run_plan import RunPlan
 
@@ -30,21 +30,24 @@ def outlook(plan: RunPlan) -> list[str]:
             f"train  {name}: {spec.dataset}, {spec.model}, {spec.clients} clients, "
             f"{spec.rounds} round{'s' * (spec.rounds > 1)}, {count} federations"
         )
-    return [*lines, *(_reach(audit) for audit in plan.audits)]
+    return [*lines, *(line for audit in plan.audits for line in _reach(audit))]
 
 
-def _reach(audit: AuditCell) -> str:
-    """Ceiling and power of one audit, or why it cannot judge."""
+def _reach(audit: AuditCell) -> list[str]:
+    """Ceiling and power of one audit, and what it would take to see half the noise; or why it cannot judge."""
     trials = sum(block.replicas for block in audit.blocks)
     who = f"audit  {audit.cell.facts['defense']}: {audit.claim.describe()}: {trials} replicas a world"
     try:
         release = claimed_release(audit.blocks[0])
     except ValueError as error:
-        return f"{who}, FAILS: {error}"
+        return [f"{who}, FAILS: {error}"]
     if release is None:
-        return f"{who}, no published law: threshold by a split"
+        return [f"{who}, no published law: threshold by a split"]
     tests = designed_tests(audit.claim, release, audit.blocks[0].audit, n=trials)
     found = detectable_epsilon(audit.claim, release, tests, n=trials, alpha=audit.alpha)
     reach = f"detectable {found:.2f}" if found is not None else "UNDERPOWERED: no missing noise would show"
     best = ceiling(trials, trials, audit.claim.delta, audit.alpha / len(tests))
-    return f"{who}, ceiling {best:.2f}, {reach} (power .9 at alpha {audit.alpha:.2g})"
+    told = f"{who}, ceiling {best:.2f}, {reach} (power .9 at alpha {audit.alpha:.2g})"
+    needed = replicas_needed(audit.claim, release, share=0.5, alpha=audit.alpha)
+    costs = ", ".join(f"{route} {'out of reach' if n is None else f'{n:,}'}" for route, n in needed.items())
+    return [told, f"       half the noise would be refuted with power .9 from so many replicas a world: {costs}"]

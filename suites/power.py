@@ -3,7 +3,15 @@
 from collections.abc import Sequence
 
 from ..audit.claim import Claim
-from ..audit.twins import Release, Twin, TwinTest, design, power
+from ..audit.curve import Curve, GaussianCurve
+from ..audit.planner import (
+    LIMIT,
+    effect_trials_needed,
+    gaussian_points,
+    sequential_trials_needed,
+    trials_needed,
+)
+from ..audit.twins import Release, Twin, TwinTest, design, power, simulated
 from ..defenses.accounting import SampledGaussian
 from ..fl.streams import Streams
 from .suite import AuditSpec
@@ -61,3 +69,33 @@ def refutes(truth: Twin, claim: Claim, release: Release, tests: Sequence[TwinTes
         epsilon=claim.epsilon,
         rng=Streams(0).generator("power"),
     )
+
+
+def replicas_needed(
+    claim: Claim, release: Release, *, share: float, alpha: float, limit: int = LIMIT
+) -> dict[str, int | None]:
+    """Replicas a world with which each estimator refutes the claim with power .9 when the noise is this ``share`` of
+    the claimed one; None where it cannot below ``limit``. One test each, at all of ``alpha``; the e-process stops there
+    at half of the times.
+    """
+    twin, curve = Twin(noise=share), claim.curve
+    claimed_mu = (release.rounds * release.steps) ** 0.5 / release.sigma
+    gaussian = release.rate == 1
+    points = (
+        gaussian_points(claimed_mu / share)
+        if gaussian
+        else simulated(release, twin, rng=Streams(0).generator("replicas needed"))
+    )
+
+    def counted(against: Curve | None) -> int | None:
+        plan = trials_needed(
+            points, curve=against, epsilon=claim.epsilon, delta=claim.delta, alpha=alpha, power=_POWER, limit=limit
+        )
+        return None if plan is None else plan.trials
+
+    needed = {"signed curve": counted(curve)} if curve is not None else {}
+    needed["epsilon alone"] = counted(None)
+    if isinstance(curve, GaussianCurve) and gaussian:
+        needed["effect size"] = effect_trials_needed(claimed_mu / share, curve.mu, alpha=alpha, power=_POWER)
+    needed["e-process"] = sequential_trials_needed(points, epsilon=claim.epsilon, delta=claim.delta, alpha=alpha)
+    return needed

@@ -45,6 +45,17 @@ def test_with_a_curve_only_trials_that_could_not_fall_under_it_are_underpowered(
         assert judge(claim, seen).verdict is verdict
 
 
+def test_underpowered_says_how_many_trials_it_would_take_and_that_many_do(claim_of, scores_of):
+    claim = claim_of()
+    few = clopper_pearson(
+        scores_of(np.ones(100), np.zeros(100)), delta=1e-5, alpha=0.05, threshold=Fixed(0.5), epsilon=claim.epsilon
+    )
+    reason = judge(claim, few).reason
+    assert reason.endswith("would not refute it, at least 204 a world would be needed")
+    enough = clopper_pearson(scores_of(np.ones(204), np.zeros(204)), delta=1e-5, alpha=0.05, threshold=Fixed(0.5))
+    assert judge(claim, enough).verdict is Verdict.REFUTED
+
+
 def test_underpowered_and_refuted_by_curve_exclude_each_other(claim_of, scores_of):
     claim = claim_of(curve=GaussianCurve(MU))
     for n in range(2, 14):

@@ -225,6 +225,14 @@ def test_the_outlook_says_for_every_claim_how_far_its_audit_sees(planned):
     assert lines[2].endswith(" (power .9 at alpha 0.05)")
 
 
+def test_the_outlook_says_what_each_estimator_would_need_to_see_half_the_noise(planned):
+    line = outlook(planned("replicas = 40", "replicas = 5"))[3]
+    costs = dict(part.rsplit(" ", 1) for part in line.partition("a world: ")[2].split(", "))
+    assert list(costs) == ["signed curve", "epsilon alone", "effect size", "e-process"]
+    counts = {route: int(count.replace(",", "")) for route, count in costs.items()}
+    assert counts["effect size"] < counts["signed curve"] < counts["e-process"] < counts["epsilon alone"]
+
+
 def test_the_outlook_of_too_few_replicas_says_so(planned):
     line = outlook(planned("replicas = 40", "replicas = 5"))[2]
     assert f": 5 replicas a world, ceiling {max(0, best_bound(5, 0.025)):.2f}, UNDERPOWERED: no missing noise" in line
@@ -249,6 +257,6 @@ class Mine(LDPGaussian):
 
 def test_the_outlook_says_of_a_claim_that_no_canary_covers_why(planned, own_module):
     module = own_module(UNAUDITABLE.format(name="Unit", change="unit=Unit.USER"))
-    line = outlook(planned(extra=(f"{module}:Mine",)))[3]
+    line = outlook(planned(extra=(f"{module}:Mine",)))[-1]
     assert line.startswith("audit  Mine: ")
     assert "FAILS: no canary design covers unit user under replace_one: this claim is not audited" in line

@@ -9,7 +9,7 @@ from fedassay.audit.observer import UPLOADS
 from fedassay.audit.twins import Release, Twin, TwinTest
 from fedassay.defenses.accounting import SampledGaussian, calibrate_sampled_gaussian
 from fedassay.fl.streams import Streams
-from fedassay.suites.power import designed_tests, detectable_epsilon, refutes
+from fedassay.suites.power import designed_tests, detectable_epsilon, refutes, replicas_needed
 from fedassay.suites.suite import AuditSpec
 
 ALPHA = 0.002
@@ -155,3 +155,19 @@ def test_the_same_design_gives_the_same_thresholds(lot_sampled, designed):
 def test_one_more_share_leaves_the_thresholds_before_it_alone(lot_sampled, designed):
     more = designed_tests(*lot_sampled, AuditSpec(noise_shares=(0.8, 0.5, 0.1, 0.05)), n=N)
     assert more[:3] == designed[:3]
+
+
+def test_replicas_needed_of_a_sampled_mechanism_are_those_at_which_its_own_test_reaches_the_power(lot_sampled):
+    claim, release = lot_sampled
+    needed = replicas_needed(claim, release, share=0.5, alpha=ALPHA)
+    assert list(needed) == ["signed curve", "epsilon alone", "e-process"]
+    # One test at all of alpha, where the audit's designed tests share it.
+    only = AuditSpec(noise_shares=(0.5,))
+    n = needed["signed curve"]
+    test = designed_tests(claim, release, only, n=n)[:1]
+    assert refutes(Twin(noise=0.5), claim, release, test, n=n, alpha=ALPHA) == pytest.approx(0.9, abs=0.06)
+
+
+def test_noise_that_is_all_there_is_out_of_reach(lot_sampled):
+    claim, release = lot_sampled
+    assert set(replicas_needed(claim, release, share=1.0, alpha=ALPHA, limit=10**5).values()) == {None}
