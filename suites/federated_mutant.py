@@ -1,0 +1,153 @@
+"""A control defense as a mutant: its canary's projections in whole federations, beside those of its correct twin."""
+
+import dataclasses
+from functools import lru_cache, partial
+
+import numpy as np
+import torch
+
+from ..attacks.attack import Knowledge, Level
+from ..attacks.canary import CanaryProjections, canary_sender, worlds
+from ..audit.binomial import FloatArray
+from ..audit.claim import Adjacency, Claim, Unit
+from ..audit.twins import Release, Twin, scores
+from ..defenses.defense import Defense, Prepared
+from ..defenses.mutants.mutant import Mutant, Score
+from ..fl.algorithm import FedSGD
+from ..fl.datasets import load_dataset
+from ..fl.engine import run_federation
+from ..fl.law import GaussianLaw
+from ..fl.local import Batch
+from ..fl.partitions import partition_from
+from ..fl.plan import Plan
+from ..fl.probe import Canary
+from ..fl.protection import Protection
+from ..fl.recorder import ViewRecorder
+from ..fl.sampling import Full, Poisson
+from ..fl.streams import Streams
+from ..fl.task import Task, build_task
+
+CLIENTS, SAMPLES, ROUNDS = 3, 8, 5
+CANARY_NORM = 10.0
+"""In clip norms: a canary of norm 1 could never show a missing clip."""
+LOOKED_FOR = (Twin(noise=0.5), Twin(noise=0.1), Twin(row=CANARY_NORM))
+"""Each gives a score; the planner takes the one that needs the fewest trials."""
+
+
+def correct_twin(control: Defense) -> Defense:
+    """The defense that a control breaks, with the same configuration: the class that it inherits from.
+
+    Raises:
+        ValueError: for a control that inherits from no defense.
+    """
+    for base in type(control).__mro__[1:]:
+        if issubclass(base, Defense) and base is not Defense and not base.control:
+            known = {field.name for field in dataclasses.fields(base)}
+            return base(**{name: value for name, value in control.fields().items() if name in known})
+    raise ValueError(f"{type(control).__name__} inherits from no correct defense: it has no twin to be compared with")
+
+
+def federated_mutant(control: Defense) -> Mutant:
+    """``control`` and its twin on digits: 3 clients of 8 samples, 5 rounds, sampled as the claimed unit is.
+
+    Raises:
+        ValueError: if the two sign different claims, or one that no canary along an unused weight covers.
+    """
+    twin = correct_twin(control)
+    task, plan = _federation(_sampled_unit(twin))
+    broken, correct = control.prepare(plan), twin.prepare(plan)
+    claim = broken.claims[0]
+    if claim != correct.claims[0]:
+        raise ValueError(f"{type(control).__name__} must sign its twin's claim, got {claim.describe()}")
+    law = correct.protection.law(claim.observer, plan, 0 if claim.unit is Unit.SAMPLE else plan.clients)
+    if not isinstance(law, GaussianLaw):
+        raise ValueError(f"{type(twin).__name__} must publish the Gaussian law of its release, got {law}")
+    canary = _canary(claim, plan, CANARY_NORM * law.clip_norm)
+    return Mutant(
+        claim=claim,
+        correct=partial(_projections, task, plan, correct.protection, claim, canary),
+        broken=partial(_projections, task, plan, broken.protection, claim, canary),
+        scores=tuple(_score(_release(canary, law, plan), looked_for) for looked_for in LOOKED_FOR),
+        witness=f"a canary of {CANARY_NORM:g} clip norms along a weight that no data moves",
+    )
+
+
+def protections(control: Defense) -> tuple[Task, Plan, Prepared, Prepared]:
+    """The federation, and what control and twin prepared on it: for probes."""
+    twin = correct_twin(control)
+    task, plan = _federation(_sampled_unit(twin))
+    return task, plan, control.prepare(plan), twin.prepare(plan)
+
+
+@lru_cache(maxsize=4)
+def _federation(sampled: Unit) -> tuple[Task, Plan]:
+    task = build_task(
+        load_dataset("digits"),
+        model="logistic",
+        partition=partition_from("iid"),
+        clients=CLIENTS,
+        streams=Streams(0),
+        samples=CLIENTS * SAMPLES,
+    ).with_inert(1)
+    plan = Plan(
+        sizes=task.sizes,
+        rounds=ROUNDS,
+        cohort=Poisson(0.5) if sampled is Unit.CLIENT else Full(),
+        lot=Poisson(0.25) if sampled is Unit.SAMPLE else Full(),
+        algorithm=FedSGD(learning_rate=0.5),
+        layout=task.network.layout,
+    )
+    return task, plan
+
+
+@lru_cache(maxsize=16)
+def _sampled_unit(defense: Defense) -> Unit:
+    """The unit of its claim, on a plan where everybody takes part."""
+    task, plan = _federation(Unit.REPORT)
+    return defense.prepare(plan).claims[0].unit
+
+
+def _canary(claim: Claim, plan: Plan, length: float) -> Canary:
+    row = torch.zeros(plan.layout.dim)
+    row[-1] = length
+    replaced = claim.adjacency is Adjacency.REPLACE_ONE
+    return Canary(unit=claim.unit, present=row, absent=-row if replaced else None)
+
+
+def _projections(
+    task: Task,
+    plan: Plan,
+    protection: Protection,
+    claim: Claim,
+    canary: Canary,
+    world: int,
+    n: int,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """``(n, rounds)`` projections on the canary, one federation each; 0 where the observer saw nothing of it."""
+    sender = canary_sender(canary, plan)
+    unused = slice(plan.layout.model_dim, plan.layout.dim)
+    recorder = ViewRecorder(observer=claim.observer, coordinates=unused, senders=(sender,))
+    streams, batch = Streams(int(rng.integers(2**63))), Batch(replicas=n, world=world)
+    final = run_federation(task, plan, protection, streams, batch=batch, canary=canary, recorders=[recorder])
+    knowledge = Knowledge(
+        level=Level.WORST_CASE,
+        network=task.network,
+        plan=plan,
+        law=lambda observer, client: protection.law(observer, plan, client),
+        public_images=task.test_images,
+        public_labels=task.test_labels,
+        canary=canary,
+    )
+    seen = CanaryProjections().run(recorder.view(plan, final), knowledge, streams.generator("attack canary"))
+    return np.where(seen.seen, seen.values, 0.0)
+
+
+def _release(canary: Canary, law: GaussianLaw, plan: Plan) -> Release:
+    shift, _ = worlds(canary, law, None)
+    sigma = law.noise_std / (float(torch.linalg.vector_norm(shift)) * law.steps**0.5)
+    return Release(sigma=sigma, rate=law.rate, steps=law.steps, rounds=plan.rounds)
+
+
+def _score(release: Release, looked_for: Twin) -> Score:
+    return lambda projections: scores(projections, release, looked_for)
