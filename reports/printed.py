@@ -19,7 +19,7 @@ VERDICTS = {
     "FAILED": "FAILED",
     "NOT_AUDITED": "NOT AUDITED",
 }
-ROUTES = {"curve": "signed curve", "eps_low": "bound on ε", "": numerals.NOTHING}
+ROUTES = {"curve": "signed curve", "eps_low": "bound on ε", "probe": "probe", "": numerals.NOTHING}
 
 
 def verdict_words(row: ClaimRow) -> str:

@@ -2,6 +2,7 @@
 
 from ..audit.wording import at_least, at_most, plain
 from .grid import attack_grids
+from .mutants import mutant_rows, mutant_table
 from .numerals import count, metric
 from .printed import VERDICTS, attack_table, utility_table
 from .run_folder import RunFolder
@@ -22,7 +23,8 @@ def claim_lines(folder: RunFolder) -> list[str]:
 
 def tables(folder: RunFolder) -> list[str]:
     """Attacks and utility as aligned plain text, one primary metric an attack, and a count of what was not measured."""
-    lines: list[str] = []
+    mutants = mutant_table(mutant_rows(folder))
+    lines = [mutants.title, *mutants.lines(), mutants.note, ""] if mutants.rows else []
     for grid in attack_grids(attack_rows(folder)):
         table = attack_table(grid, grid.primary, intervals=False)
         lines += [table.title, *table.lines(), ""]
@@ -56,6 +58,8 @@ def _shown(row: ClaimRow) -> str:
 
 def _route(row: ClaimRow) -> str:
     route = row.record.route if row.record else ""
+    if route == "probe":
+        return "by a deterministic probe"
     if route != "curve":
         return "by the bound on eps"
     if row.verdict != "REFUTED":

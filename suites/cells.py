@@ -10,7 +10,7 @@ from ..audit.claim import Claim
 from ..fl.protection import Protection
 from .record import Record
 from .resolve import AttackEntry
-from .suite import AuditSpec, FederationSpec, PlanChange
+from .suite import AuditSpec, FederationSpec, MutantsSpec, PlanChange
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +74,29 @@ class BlockJob:
     def cells(self) -> tuple[Cell, ...]:
         """Its one cell."""
         return (self.cell,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MutantJob:
+    """One mutant against the audit that its bug calls for; ``broken`` and ``correct`` are its two editions' cells.
+
+    ``alpha``: of all tests of the correct twin together.
+    """
+
+    name: str
+    spec: MutantsSpec
+    seeds: tuple[int, ...]
+    alpha: float
+    broken: Cell
+    correct: Cell
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Both editions."""
+        return (self.broken, self.correct)
+
+
+Job = TrialJob | BlockJob | MutantJob
 
 
 @dataclass(frozen=True, kw_only=True)

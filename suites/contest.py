@@ -27,13 +27,17 @@ CAUTION = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Contest:
-    """The audit planned for a mutant: ``plan`` is None where its bug cannot be seen within the limit of trials."""
+    """The audit planned for a mutant: which ``score``, how many trials at which threshold.
+
+    ``own_threshold``: where the correct twin itself comes nearest to its claim; tested too, or its test could be easy.
+    ``visible``: false where the bug cannot be seen within the limit of trials; the plan is then only the twin's.
+    """
 
     mutant: Mutant
     score: Score
-    plan: Plan | None
+    plan: Plan
     own_threshold: float
-    """Where the correct twin itself comes nearest to its claim: tested too, or its tests could be easy."""
+    visible: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +55,7 @@ class Bout:
 
 
 def prepare_contest(mutant: Mutant, *, name: str, pilot: int, power: float, alpha: float, limit: int) -> Contest:
-    """Plan by ``pilot`` trials a world of both editions that are never counted; the score that needs the fewest wins."""
+    """Plan by ``pilot`` trials a world of both editions, never counted; the score that needs the fewest wins."""
     claim, scores = mutant.claim, mutant.scores
     out, within = (_drawn(mutant.broken, scores, w, pilot, Streams(0), f"pilot {name}") for w in (0, 1))
     plans = [
@@ -67,26 +71,40 @@ def prepare_contest(mutant: Mutant, *, name: str, pilot: int, power: float, alph
         for number in range(len(scores))
     ]
     best = min(range(len(scores)), key=lambda number: plan.trials if (plan := plans[number]) else limit + 1)
-    own = [_drawn(mutant.correct, scores[best : best + 1], w, pilot, Streams(0), f"pilot of {name}'s twin") for w in (0, 1)]
+    own = [
+        _drawn(mutant.correct, scores[best : best + 1], w, pilot, Streams(0), f"pilot of {name}'s twin") for w in (0, 1)
+    ]
     points, chosen = simulated_points(own[0][0], own[1][0]), plans[best]
     forbidden = forbidden_curve(claim.curve, claim.epsilon, claim.delta)
-    nearest = most_telling_point(points, forbidden, chosen.trials if chosen else pilot)
-    return Contest(mutant=mutant, score=scores[best], plan=chosen, own_threshold=float(points.thresholds[nearest]))
-
-
-def fight_broken(contest: Contest, plan: Plan, *, name: str, seeds: Sequence[int], alpha: float) -> Bout:
-    """The planned trials for every seed, each at ``alpha``; decided by all of them together."""
-    sides = [_sides(contest, contest.mutant.broken, plan.trials, seed, f"mutant {name}") for seed in seeds]
-    together = MembershipScores(
-        np.concatenate([side.member for side in sides]), np.concatenate([side.nonmember for side in sides]), sides[0].setting
+    nearest = most_telling_point(points, forbidden, chosen.trials if chosen else LEAST)
+    threshold = float(points.thresholds[nearest])
+    fpr, fnr = float(points.fpr[nearest]), float(points.fnr[nearest])
+    return Contest(
+        mutant=mutant,
+        score=score,
+        plan=chosen or Plan(trials=LEAST, threshold=threshold, fpr=fpr, fnr=fnr, power=0.0),
+        own_threshold=threshold,
+        visible=chosen is not None,
     )
-    each, (decided,) = ([_measured(contest, side, Fixed(plan.threshold), alpha) for side in group] for group in (sides, [together]))
-    return _bout(contest, each, decided, together)
 
 
-def fight_correct(contest: Contest, plan: Plan, *, name: str, seeds: Sequence[int], alpha: float) -> Bout:
+def fight_broken(contest: Contest, *, name: str, seeds: Sequence[int], alpha: float) -> Bout:
+    """The planned trials for every seed, each at ``alpha``; decided by all of them together."""
+    sides = [_sides(contest, contest.mutant.broken, contest.plan.trials, seed, f"mutant {name}") for seed in seeds]
+    together = MembershipScores(
+        np.concatenate([side.member for side in sides]),
+        np.concatenate([side.nonmember for side in sides]),
+        sides[0].setting,
+    )
+    policy = Fixed(contest.plan.threshold)
+    each = [_measured(contest, side, policy, alpha) for side in sides]
+    return _bout(contest, each, _measured(contest, together, policy, alpha), together)
+
+
+def fight_correct(contest: Contest, *, name: str, seeds: Sequence[int], alpha: float) -> Bout:
     """As many trials of the twin, at the mutant's threshold and at its own; all seeds together err with ``alpha``."""
-    policy, trials = Bonferroni((plan.threshold, contest.own_threshold)), max(LEAST, plan.trials)
+    trials = max(LEAST, contest.plan.trials)
+    policy = Bonferroni((contest.plan.threshold, contest.own_threshold))
     sides = [_sides(contest, contest.mutant.correct, trials, seed, f"twin {name}") for seed in seeds]
     each = [_measured(contest, side, policy, alpha / len(seeds)) for side in sides]
     return _bout(contest, each, best_of(each), sides[0])

@@ -103,7 +103,7 @@ def _federation(sampled: Unit) -> tuple[Task, Plan]:
 @lru_cache(maxsize=16)
 def _sampled_unit(defense: Defense) -> Unit:
     """The unit of its claim, on a plan where everybody takes part."""
-    task, plan = _federation(Unit.REPORT)
+    _, plan = _federation(Unit.REPORT)
     return defense.prepare(plan).claims[0].unit
 
 

@@ -9,6 +9,10 @@ from .run_plan import RunPlan
 
 def headline(plan: RunPlan) -> str:
     """One line: how much there is to do."""
+    if plan.mutants and not plan.trials:
+        return (
+            f"{len(plan.mutants)} mutants and their twins, {len(plan.mutants[0].seeds)} seeds; {len(plan.cells)} cells"
+        )
     facts = [trial.cells[0].facts for trial in plan.trials]
     defenses = len(dict.fromkeys(fact["defense"] for fact in facts))
     attacks = {cell.facts["attack"] for trial in plan.trials for cell in trial.cells if cell.facts["role"] != "utility"}
@@ -30,6 +34,7 @@ def outlook(plan: RunPlan) -> list[str]:
             f"train  {name}: {spec.dataset}, {spec.model}, {spec.clients} clients, "
             f"{spec.rounds} round{'s' * (spec.rounds > 1)}, {count} federations"
         )
+    lines += [f"mutant {job.name}: {job.broken.facts['federation']}" for job in plan.mutants]
     return [*lines, *(line for audit in plan.audits for line in _reach(audit))]
 
 

@@ -60,7 +60,7 @@ class Record(BaseModel):
     verdict: str = ""
     """REFUTED, NOT_REFUTED, UNDERPOWERED, OUT_OF_SCOPE, NO_CLAIM or FAILED; empty for rows that judge no claim."""
     route: str = ""
-    """What decided the verdict: ``curve`` or ``eps_low``."""
+    """What decided the verdict: ``curve``, ``eps_low``, or ``probe`` for a mutant that only a probe could refute."""
     n: int | None = None
     unit: str = ""
     direction: Literal["", "higher_leaks", "lower_leaks", "higher_better"] = ""

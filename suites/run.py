@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..defenses.defense import Defense
-from .cells import BlockJob, TrialJob
+from .cells import BlockJob, Job, MutantJob, TrialJob
 from .court import hold_court
 from .environment import PACKAGES, cores, git, hardware, versions
 from .gate import Gate, judge_run
+from .mutants import run_mutant
 from .replicas import run_block
 from .resolve import ResolvedSuite, resolve
 from .run_plan import RunPlan, plan_run
@@ -157,15 +158,19 @@ def close(begun: Launch) -> Gate:
     return gate
 
 
-def work(job: TrialJob | BlockJob, folder: Path, finished: frozenset[str]) -> list[str]:
+def work(job: Job, folder: Path, finished: frozenset[str]) -> list[str]:
     """One job in a process of its own; returns what failed."""
     store = Store(folder)
-    return run_trial(job, store, finished) if isinstance(job, TrialJob) else run_block(job, store, finished)
+    match job:
+        case TrialJob():
+            return run_trial(job, store, finished)
+        case BlockJob():
+            return run_block(job, store, finished)
+        case MutantJob():
+            return run_mutant(job, store, finished)
 
 
-def _worked(
-    plan: RunPlan, store: Store, finished: frozenset[str], processes: int
-) -> Iterable[tuple[TrialJob | BlockJob, list[str]]]:
+def _worked(plan: RunPlan, store: Store, finished: frozenset[str], processes: int) -> Iterable[tuple[Job, list[str]]]:
     """Jobs with what failed in them, in the order in which they end."""
     todo = [job for job in plan.jobs if not finished.issuperset(cell.cell_id for cell in job.cells)]
     if processes == 1 or len(todo) < 2:
@@ -183,7 +188,7 @@ def _worked(
         yield todo[index], failed
 
 
-def _numbered(index: int, job: TrialJob | BlockJob, folder: Path, finished: frozenset[str]) -> tuple[int, list[str]]:
+def _numbered(index: int, job: Job, folder: Path, finished: frozenset[str]) -> tuple[int, list[str]]:
     _end_with_parent()
     return index, work(job, folder, finished)
 

@@ -5,8 +5,9 @@ from typing import Any
 
 from ..audit.claim import Claim
 from ..defenses.defense import Prepared
-from .cells import AttackCell, AuditCell, BlockJob, Cell, SignedClaim, TrialJob
+from .cells import AttackCell, AuditCell, BlockJob, Cell, Job, MutantJob, SignedClaim, TrialJob
 from .identity import identity, plain
+from .plan_mutants import mutant_versions, plan_mutants
 from .resolve import AttackEntry, DefenseEntry, ResolvedSuite, audited, prepare
 from .suite import AuditSpec, FederationSpec, PlanChange
 
@@ -18,13 +19,14 @@ class RunPlan:
     run_id: str
     trials: tuple[TrialJob, ...]
     blocks: tuple[BlockJob, ...]
+    mutants: tuple[MutantJob, ...]
     audits: tuple[AuditCell, ...]
     claims: tuple[SignedClaim, ...]
 
     @property
-    def jobs(self) -> tuple[TrialJob | BlockJob, ...]:
+    def jobs(self) -> tuple[Job, ...]:
         """Work for the processes, the longest first."""
-        return (*self.blocks, *self.trials)
+        return (*self.mutants, *self.blocks, *self.trials)
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -45,6 +47,7 @@ class _Planner:
             defenses=[(entry.label, *self._part_facts(entry)) for entry in suite.defenses],
             attacks=[(entry.label, entry.part.path, entry.part.version) for entry in suite.attacks],
             data=suite.digests,
+            mutants=sorted(mutant_versions(suite.spec)),
         )
 
     def plan(self) -> RunPlan:
@@ -54,13 +57,14 @@ class _Planner:
             for entry in self.suite.defenses
             for seed in self.suite.seeds
         )
-        audits = self._audits()
+        audits, mutants = self._audits(), plan_mutants(self.suite, self.run_id)
         return RunPlan(
             run_id=self.run_id,
             trials=tuple(trial for trial in trials if trial is not None),
             blocks=tuple(block for audit in audits for block in audit.blocks),
+            mutants=tuple(job for job, _ in mutants),
             audits=audits,
-            claims=tuple(self._claims()),
+            claims=(*self._claims(), *(signed for _, both in mutants for signed in both)),
         )
 
     def _prepare(self, entry: DefenseEntry, federation: str, seed: int) -> Prepared:

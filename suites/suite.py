@@ -119,6 +119,22 @@ class AuditSpec(_Table):
     """Raw norm of the canary in clip norms; a canary of norm 1 could never show a missing clip."""
 
 
+class MutantsSpec(_Table):
+    """Planted bugs beside their correct twins: every one that is found, or those ``only`` named."""
+
+    only: tuple[Label, ...] = ()
+    power: float = Field(default=0.99, gt=0, lt=1)
+    """Chance that the planned trials of one seed refute a mutant."""
+    kill_alpha: float = Field(default=0.001, ge=1e-9, lt=1)
+    """Level of each test of a mutant; its correct twins together have the suite's ``alpha``."""
+    pilot: Whole = Field(default=20_000, ge=100)
+    """Trials a world from which the audit of a mechanism is planned; they are never counted."""
+    pilot_federations: Whole = Field(default=2_000, ge=100)
+    """The same for whole federations, which cost more."""
+    limit: Whole = Field(default=1_000_000, ge=1)
+    """Trials a world beyond which a bug is out of reach."""
+
+
 class SuiteSpec(_Table):
     """A whole suite file."""
 
@@ -128,10 +144,18 @@ class SuiteSpec(_Table):
     alpha: float = Field(default=0.01, ge=1e-9, lt=1)
     """Chance that any honest claim of the run is refuted; shared equally by its claims."""
     seeds: Whole = Field(default=3, ge=1)
-    federations: dict[Label, FederationSpec] = Field(min_length=1)
-    defenses: dict[Label, DefenseSpec] = Field(min_length=1)
+    federations: dict[Label, FederationSpec] = Field(default_factory=dict)
+    defenses: dict[Label, DefenseSpec] = Field(default_factory=dict)
     attacks: dict[Label, AttackSpec] = Field(default_factory=dict)
     audit: AuditSpec | None = None
+    mutants: MutantsSpec | None = None
+
+    @model_validator(mode="after")
+    def _something_to_do(self) -> "SuiteSpec":
+        for place in ("federations", "defenses"):
+            if not getattr(self, place) and self.mutants is None:
+                raise _misplaced(place, f"at least one [{place}.NAME] table is needed, or a [mutants] table")
+        return self
 
     @model_validator(mode="after")
     def _references(self) -> "SuiteSpec":
@@ -230,6 +254,7 @@ def _fields_at(path: tuple[str, ...]) -> list[str]:
         "defenses": PlanChange,
         "attacks": AttackSpec,
         "audit": AuditSpec,
+        "mutants": MutantsSpec,
     }
     table = tables.get(path[0], SuiteSpec) if path else SuiteSpec
     return list(table.model_fields)

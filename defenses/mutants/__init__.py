@@ -1,1 +1,1 @@
-"""Mutants: mechanisms with a planted bug, each beside its correct twin; an audit must catch the one and spare the other."""
+"""Mutants: mechanisms with a planted bug, each beside its correct twin: catch the one, spare the other."""
