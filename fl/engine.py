@@ -62,7 +62,6 @@ def run_federation(
         received = protection.channel(reports, context, state, draws("channel"))
         aggregate = check_rows("aggregate", protection.aggregate(received, context, state, draws("aggregate")), model)
         model = plan.algorithm.combine(model, aggregate)
-        state = protection.close_round(aggregate, context, state)
         event = RoundEvent(
             round=number,
             broadcast=sent,
@@ -71,9 +70,11 @@ def run_federation(
             aggregate=aggregate,
             model=model,
             lots=lots,
+            state=state,
         )
         for recorder in recorders:
             recorder.watch(event)
+        state = protection.close_round(aggregate, context, state)
     return model
 
 

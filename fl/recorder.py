@@ -8,6 +8,7 @@ from torch import Tensor
 from ..audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from .message import Message
 from .plan import Plan
+from .protection import State
 from .task import Task
 from .view import RoundView, View
 
@@ -16,7 +17,8 @@ from .view import RoundView, View
 class RoundEvent:
     """Everything that crossed the stations in one round, truth included: for recorders only.
 
-    ``lots[client][step]`` is the mask ``(R, n)`` of the samples used, false where the client was absent.
+    ``lots[client][step]`` is the mask ``(R, n)`` of the samples used, false where the client was absent; ``state`` is
+    the public state that was broadcast with the model.
     """
 
     round: int
@@ -26,6 +28,7 @@ class RoundEvent:
     aggregate: Tensor
     model: Tensor
     lots: dict[int, list[Tensor]]
+    state: State = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)

@@ -1,0 +1,207 @@
+"""Replay: one still federation, run again with the very same random draws, so that two runs can be subtracted.
+
+Two runs differ only if the draws, the model or the data do. Here the draws are named without the world, cohorts and
+lots hold everybody, and neither the server's model nor a gradient moves: what is left between two runs is what was
+changed on purpose, a planted row or the stations' noise, in every round at the same model.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..audit.observer import SHUFFLED, Observer
+from .algorithm import LocalState
+from .engine import run_federation
+from .local import Batch
+from .network import Network
+from .plan import Plan
+from .probe import Canary
+from .protection import Protection
+from .recorder import RoundEvent
+from .sampling import Full, Sampling
+from .streams import Streams
+from .task import Task
+
+STATIONS = frozenset({"local noise", "report", "channel", "aggregate", "broadcast"})
+"""Streams from which stations draw their noise. Who takes part (cohort, lot, participation) is drawn from others."""
+
+
+@dataclass(frozen=True)
+class ReplayedStreams(Streams):
+    """Streams that do not know the world: two runs share every draw, unless ``noise`` (a number >= 0) differs, which
+    gives the stations other noise and leaves all other draws alone.
+    """
+
+    noise: int = 0
+
+    def generator(
+        self, purpose: str, *, replicate: int = 0, world: int = 0, round: int = 0, client: int = 0, step: int = 0
+    ) -> np.random.Generator:
+        taken = self.noise if purpose in STATIONS else 0
+        return super().generator(purpose, replicate=replicate + taken, round=round, client=client, step=step)
+
+
+@dataclass(frozen=True)
+class Everybody:
+    """Draws all, and keeps publishing the rate of the rule that it stands in for: stations divide by the rate."""
+
+    rule: Sampling
+
+    def draw(self, rng: np.random.Generator, replicas: int, n: int) -> Tensor:
+        return Full().draw(rng, replicas, n)
+
+    def rate(self, n: int) -> float:
+        return self.rule.rate(n)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standstill:
+    """The server's model stays; an update is ``scale`` times the sum of the steps' directions.
+
+    ``local`` is the update so far, not weights: gradients are fixed, and (w - g) - w would round g to w's last digit.
+    """
+
+    scale: float
+    local_steps: int
+
+    @property
+    def linear_scale(self) -> float | None:
+        return self.scale
+
+    def start(self, model: Tensor) -> LocalState:
+        return {"sum": torch.zeros_like(model)}
+
+    def step(self, local: Tensor, direction: Tensor, state: LocalState) -> tuple[Tensor, LocalState]:
+        total = state["sum"] + self.scale * direction
+        return total, {"sum": total}
+
+    def update(self, model: Tensor, local: Tensor) -> Tensor:
+        return local
+
+    def combine(self, model: Tensor, aggregate: Tensor) -> Tensor:
+        return model
+
+    def aggregate_between(self, before: Tensor, after: Tensor) -> Tensor:
+        return after - before
+
+    def gradient(self, update: Tensor) -> Tensor:
+        return update / (self.scale * self.local_steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedGradients(Network):
+    """A loss that is linear in the parameters: gradients are those at ``point (d,)``, wherever the model is, times
+    ``steepness``. A claim holds for every loss, so for this one too.
+    """
+
+    point: Tensor = field(compare=False)
+    steepness: float
+
+    def sample_gradients(self, params: Tensor, images: Tensor, labels: Tensor) -> Tensor:
+        return self.steepness * super().sample_gradients(self._fixed(params), images, labels)
+
+    def gradient(self, params: Tensor, images: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        return self.steepness * super().gradient(self._fixed(params), images, labels, weights)
+
+    def _fixed(self, params: Tensor) -> Tensor:
+        return self.point.expand(len(params), -1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StillFederation:
+    """A task and a plan between whose runs everything can be subtracted."""
+
+    task: Task
+    plan: Plan
+
+
+def still_federation(task: Task, plan: Plan, *, rounds: int, steepness: float, seed: int = 0) -> StillFederation:
+    """The federation of ``plan``, at most ``rounds`` rounds of it, standing still, with an unused weight.
+
+    Clients, sizes, published rates and local steps stay; a station that reads the plan's rounds reads the smaller
+    number. An optimiser that is not linear (Adam) is replaced by the sum
+    of its steps: what it makes of directions is post-processing, which no guarantee of them rests on.
+
+    Args:
+        steepness: factor of every gradient; large, so that a clip has something to clip.
+    """
+    inert = max(1, task.network.inert)
+    network, algorithm = replace(task.network, inert=inert), plan.algorithm
+    fixed = FixedGradients(
+        model=network.model,
+        shape=network.shape,
+        classes=network.classes,
+        inert=inert,
+        point=network.initial(Streams(seed).generator("init")),
+        steepness=steepness,
+    )
+    still = replace(
+        plan,
+        rounds=min(rounds, plan.rounds),
+        cohort=Everybody(plan.cohort),
+        lot=Everybody(plan.lot),
+        algorithm=Standstill(scale=algorithm.linear_scale or -1.0, local_steps=algorithm.local_steps),
+        layout=fixed.layout,
+    )
+    return StillFederation(task=replace(task, network=fixed), plan=still)
+
+
+@dataclass(kw_only=True)
+class Recording:
+    """One run, as far as ``observer`` is concerned, one entry a round.
+
+    ``releases``: ``(rows, d)`` in double precision: the reports where it sees them (behind a shuffler: as they went in,
+    in the senders' order), else the aggregate as the one row. ``present``: ``(rows,)``. ``senders``: None for an
+    aggregate. ``states``: the numbers of the public state by name.
+    """
+
+    observer: Observer
+    releases: list[Tensor] = field(default_factory=list)
+    present: list[Tensor] = field(default_factory=list)
+    senders: tuple[int, ...] | None = None
+    states: list[dict[str, Tensor]] = field(default_factory=list)
+
+    def watch(self, event: RoundEvent) -> None:
+        """Called by the engine at the end of every round."""
+        self.states.append({name: value.clone() for name, value in _numbers("", event.state)})
+        if self.observer.rank < SHUFFLED.rank:
+            self.releases.append(event.aggregate.double())
+            self.present.append(torch.ones(1, dtype=torch.bool))
+            return
+        self.releases.append(event.reports.values[0].double())
+        self.present.append(event.reports.present[0].clone())
+        self.senders = event.reports.senders
+
+
+def replay(
+    still: StillFederation,
+    protection: Protection,
+    observer: Observer,
+    *,
+    seed: int = 0,
+    noise: int = 0,
+    canary: Canary | None = None,
+    world: int = 0,
+) -> Recording:
+    """Run it once. Runs of one ``seed`` share every draw; those of another ``noise`` all but the stations'."""
+    recording = Recording(observer=observer)
+    streams, batch = ReplayedStreams(seed, noise), Batch(world=world)
+    run_federation(still.task, still.plan, protection, streams, batch=batch, canary=canary, recorders=[recording])
+    return recording
+
+
+def _numbers(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    """Every number of a nested state with its path; texts are left out."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _numbers(f"{name}.{key}" if name else str(key), item)
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        for place, item in enumerate(value):
+            yield from _numbers(f"{name}[{place}]", item)
+    elif isinstance(value, Tensor | np.ndarray | Real):
+        yield name, torch.as_tensor(value).double()

@@ -1,0 +1,216 @@
+"""Probes: what a few replayed runs show of a claim without any sampling, before statistics.
+
+Two runs that differ by one row bound the sensitivity that is enforced from below; two runs that differ by the
+stations' draws show the noise. A probe that is kept proves nothing; one that is broken names the row that breaks it, or
+the noise that is not there.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..audit.claim import Adjacency, Claim, Unit
+from ..audit.observer import SHUFFLED
+from ..fl.law import GaussianLaw
+from ..fl.plan import Plan
+from ..fl.probe import Canary
+from ..fl.protection import Protection
+from ..fl.replay import Recording, StillFederation, replay, still_federation
+from ..fl.streams import Streams, normal
+from ..fl.task import Task
+from .cells import AuditCell
+from .exposure import Exposure
+from .noise_probes import PRESENT, noise_exposures, same_state
+from .replicas import audited_federation, clip_norm
+
+SENSITIVITY, PUBLIC_STATE = "sensitivity", "public state"
+_ROUNDS, _DRAWS = 3, 3
+_STEEP = 10.0
+"""Everybody's gradients are long too, ten clip norms and more: a real row that is not clipped could not show else."""
+_LENGTHS = (10.0, 1e4)
+"""Canaries in clip norms: the audit's own, and one that outweighs everybody, against clips of a mean or a whole lot."""
+_SLACK, _ROUNDING = 1e-3, 2.0**-22
+_HIDES = 1000.0
+"""Three draws tell a spread badly: a state is bare only where a row moves it a thousand times as far as noise does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two runs of equal draws; data differ by ``rows`` rows (1: one is added, 2: one is replaced) at ``sender``."""
+
+    before: Recording
+    after: Recording
+    rows: int
+    sender: int
+    witness: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Laboratory:
+    """A claim's still federation: every run in it shares all draws that are not changed on purpose."""
+
+    still: StillFederation
+    protection: Protection
+    claim: Claim
+    clip_norm: float
+    seed: int
+
+    def run(
+        self, *, noise: int = 0, canary: Canary | None = None, world: int = 0, task: Task | None = None
+    ) -> Recording:
+        """One recording; ``task``: other data."""
+        still = self.still if task is None else replace(self.still, task=task)
+        return replay(
+            still, self.protection, self.claim.observer, seed=self.seed, noise=noise, canary=canary, world=world
+        )
+
+    def law(self, sender: int) -> GaussianLaw | None:
+        """The law of what this sender adds, where it is a Gaussian one."""
+        law = self.protection.law(self.claim.observer, self.still.plan, sender)
+        return law if isinstance(law, GaussianLaw) else None
+
+
+def probe_audit(audit: AuditCell) -> tuple[Exposure, ...]:
+    """The probes of an audited claim, on the federation of its first block."""
+    torch.set_num_threads(1)
+    block = audit.blocks[0]
+    task, plan = audited_federation(block)
+    return probe_claim(task, plan, block.protection, audit.claim, seed=block.seed)
+
+
+def probe_claim(task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0) -> tuple[Exposure, ...]:
+    """Every probe that applies to the claim, on a small ``task``: some ten runs of at most three rounds.
+
+    Sensitivity and noise scale are held against the published law, in the rounds that share the first one's public
+    state; a claim without a Gaussian law is probed for the rest.
+    """
+    length = clip_norm(claim, protection, plan)
+    # What is clipped is a gradient, or an update: gradients times the learning rate.
+    scale = 1.0 if claim.unit is Unit.SAMPLE else abs(plan.algorithm.linear_scale or 1.0)
+    still = still_federation(task, plan, rounds=_ROUNDS, steepness=_STEEP * length / scale, seed=seed)
+    laboratory = Laboratory(still=still, protection=protection, claim=claim, clip_norm=length, seed=seed)
+    draws = [laboratory.run(noise=number) for number in range(_DRAWS)]
+    pairs = [*_planted(laboratory, draws[0]), *_relabelled(laboratory, draws[0])]
+    return (_sensitivity(laboratory, pairs), *_noise(laboratory, draws), *_public_state(pairs, draws))
+
+
+def _noise(laboratory: Laboratory, draws: Sequence[Recording]) -> list[Exposure]:
+    sees_sum = laboratory.claim.observer.rank < SHUFFLED.rank
+    if sees_sum and type(laboratory.protection).broadcast is not Protection.broadcast:
+        reason = "its noise may be added on the way down, to a model that stands still here"
+        return [Exposure(name=PRESENT, kept=None, witness=reason)]
+    senders = draws[0].senders
+    if senders is None:
+        senders = (0 if laboratory.claim.unit is Unit.SAMPLE else laboratory.still.plan.clients,)
+    laws = [law for law in map(laboratory.law, senders) if law is not None]
+    return noise_exposures(draws, laws if len(laws) == len(senders) else None, laboratory.still.plan.layout.slices)
+
+
+def _planted(laboratory: Laboratory, base: Recording) -> Iterator[Pair]:
+    """A canary of the claim's unit along the unused weight and in a direction of all weights, at every client."""
+    claim, clients = laboratory.claim, laboratory.still.plan.clients
+    for direction, length, words in _canary_rows(laboratory):
+        row = laboratory.clip_norm * length * direction
+        witness = f"a row of {length:g} clip norms {words}"
+        if (claim.unit, claim.adjacency) == (Unit.SAMPLE, Adjacency.ADD_REMOVE):
+            for client in range(clients):
+                after = laboratory.run(canary=Canary(unit=claim.unit, present=row, client=client), world=1)
+                yield Pair(before=base, after=after, rows=1, sender=client, witness=f"{witness} at client {client}")
+        elif (claim.unit, claim.adjacency) == (Unit.REPORT, Adjacency.REPLACE_ONE):
+            canary = Canary(unit=claim.unit, present=row, absent=-row)
+            before, after = (laboratory.run(canary=canary, world=world) for world in (0, 1))
+            yield Pair(before=before, after=after, rows=2, sender=clients, witness=f"{witness} and its opposite")
+        # One client more is one report more, whose noise cannot be told from it; its sum can.
+        elif (claim.unit, claim.adjacency) == (Unit.CLIENT, Adjacency.ADD_REMOVE) and base.senders is None:
+            after = laboratory.run(canary=Canary(unit=claim.unit, present=row), world=1)
+            yield Pair(before=base, after=after, rows=1, sender=clients, witness=witness)
+
+
+def _canary_rows(laboratory: Laboratory) -> Iterator[tuple[Tensor, float, str]]:
+    """Unit directions ``(d,)`` with the canary's length and the direction's words."""
+    dim = laboratory.still.plan.layout.dim
+    unused = torch.zeros(dim)
+    unused[-1] = 1.0
+    anywhere = normal(Streams(laboratory.seed).generator("probe direction"), (dim,))
+    short, long = _LENGTHS
+    yield unused, short, "along an unused weight"
+    yield anywhere / torch.linalg.vector_norm(anywhere), long, "along all weights"
+
+
+def _relabelled(laboratory: Laboratory, base: Recording) -> Iterator[Pair]:
+    """Another label for one of the real rows: a client or a sample that no clip reaches need not be the planted one."""
+    unit, task = laboratory.claim.unit, laboratory.still.task
+    if unit not in (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT):
+        return
+    for client, part in enumerate(task.parts):
+        changed, words = (part[:1], "a sample") if unit is Unit.SAMPLE else (part, "all samples")
+        labels = task.labels.clone()
+        labels[changed] = (labels[changed] + 1) % task.network.classes
+        after = laboratory.run(task=replace(task, labels=labels))
+        witness = f"another label for {words} of client {client}"
+        yield Pair(before=base, after=after, rows=2, sender=client, witness=witness)
+
+
+def _sensitivity(laboratory: Laboratory, pairs: Sequence[Pair]) -> Exposure:
+    """The longest move of a release by one row, over what the law allows."""
+    found: list[Exposure] = []
+    for pair in pairs:
+        law = laboratory.law(pair.sender)
+        if law is None:
+            return Exposure(name=SENSITIVITY, kept=None, witness="no Gaussian law is published for this observer")
+        allowed = pair.rows * abs(law.scale) * law.clip_norm * law.steps
+        for number, (before, after) in enumerate(zip(pair.before.releases, pair.after.releases, strict=True)):
+            if not (same_state(pair.before, number) and same_state(pair.after, number)):
+                continue
+            moved = float(torch.linalg.vector_norm(after - before))
+            slack = _SLACK * allowed + _ROUNDING * float(torch.linalg.vector_norm(before))
+            found.append(
+                Exposure(
+                    name=SENSITIVITY,
+                    kept=moved <= allowed + slack,
+                    measured=moved,
+                    allowed=allowed,
+                    unit="L2 norm",
+                    witness=f"{pair.witness}, round {number}",
+                )
+            )
+    if not found:
+        reason = f"no row of one {laboratory.claim.unit} under {laboratory.claim.adjacency.phrase} can be planted"
+        return Exposure(name=SENSITIVITY, kept=None, witness=reason)
+    # Rounded: among moves that differ in the last digit the first is the plainest witness.
+    return max(found, key=lambda exposure: round((exposure.measured or 0.0) / (exposure.allowed or 1.0), 4))
+
+
+def _public_state(pairs: Sequence[Pair], draws: Sequence[Recording]) -> list[Exposure]:
+    """How far one row moves a number of the public state, against how far other noise does; nothing where there is no
+    state.
+    """
+    found: list[Exposure] = []
+    for pair in pairs:
+        for number, (before, after) in enumerate(zip(pair.before.states, pair.after.states, strict=True)):
+            for name in sorted(before.keys() & after.keys()):
+                if before[name].shape != after[name].shape or not before[name].numel():
+                    continue
+                moved = float((after[name] - before[name]).abs().max())
+                spread = _spread([draw.states[number].get(name) for draw in draws])
+                slack = _ROUNDING * float(before[name].abs().max())
+                found.append(
+                    Exposure(
+                        name=PUBLIC_STATE,
+                        kept=moved <= _HIDES * spread + slack,
+                        measured=moved,
+                        allowed=_HIDES * spread,
+                        unit="the state's own",
+                        witness=f"{name}, round {number}, {pair.witness}; allowed: {_HIDES:g} times its noise",
+                    )
+                )
+    return [max(found, key=lambda exposure: (exposure.kept is False, exposure.measured or 0.0))] if found else []
+
+
+def _spread(values: Sequence[Tensor | None]) -> float:
+    """How far other noise moves a number of the state, at most."""
+    first = values[0]
+    others = [value for value in values[1:] if value is not None and first is not None and value.shape == first.shape]
+    return max((float((value - first).abs().max()) for value in others), default=0.0) if first is not None else 0.0
