@@ -37,7 +37,7 @@ class MutantRow:
 
 def mutant_rows(folder: RunFolder) -> list[MutantRow]:
     """One row a mutant, in the order of the alphabet; none in a run without mutants."""
-    seeds = [record for record in folder.rows("replicas") if record.metric in ("refuted", "probes_broken")]
+    seeds = [record for record in folder.rows("replicas") if record.metric == "refuted"]
     names = sorted({record.defense.removesuffix(TWIN) for record in seeds})
     return [
         MutantRow(name=name, broken=_edition(folder, seeds, name), twin=_edition(folder, seeds, f"{name}{TWIN}"))
@@ -79,16 +79,15 @@ def _edition(folder: RunFolder, seeds: Sequence[Record], label: str) -> Edition 
     audits = [record for record in folder.rows("audit") if record.defense == label and record.verdict]
     if len(audits) != 1:
         return None
-    own = [record for record in seeds if record.defense == label]
-    each = [record for record in own if record.metric == "refuted"]
-    probes = [int(record.value or 0) for record in own if record.metric == "probes_broken"]
+    each = [record for record in seeds if record.defense == label]
+    probes = [record for record in folder.rows("probe") if record.defense == label]
     return Edition(
         verdict=audits[0].verdict,
         route=audits[0].route,
         trials=each[0].n if each else None,
         refuted=sum(record.value == 1 for record in each),
         seeds=len(each),
-        probes=probes[0] if probes else None,
+        probes=sum(record.verdict == "BROKEN" for record in probes) if probes else None,
     )
 
 
@@ -103,9 +102,9 @@ def _counts(rows: Sequence[MutantRow]) -> str:
     )
     accused = sum(edition.verdict == "REFUTED" for edition in twins)
     return (
-        f"{len(killed)} of {len(rows)} mutants refuted: {len(killed) - probed} by statistics, {probed} by probes alone. "
-        f"One seed's trials refuted in {alone} of {seeds} tests. Correct twins refuted: {accused} of {len(twins)} "
-        f"({sum(edition.refuted for edition in twins)} of {sum(edition.seeds for edition in twins)} tests)."
+        f"{len(killed)} of {len(rows)} mutants refuted: {len(killed) - probed} by statistics, {probed} by probes "
+        f"alone. One seed's trials refuted in {alone} of {seeds} tests. Correct twins refuted: {accused} of "
+        f"{len(twins)} ({sum(edition.refuted for edition in twins)} of {sum(edition.seeds for edition in twins)} tests)."
     )
 
 

@@ -71,10 +71,9 @@ def prepare_contest(mutant: Mutant, *, name: str, pilot: int, power: float, alph
         for number in range(len(scores))
     ]
     best = min(range(len(scores)), key=lambda number: plan.trials if (plan := plans[number]) else limit + 1)
-    own = [
-        _drawn(mutant.correct, scores[best : best + 1], w, pilot, Streams(0), f"pilot of {name}'s twin") for w in (0, 1)
-    ]
-    points, chosen = simulated_points(own[0][0], own[1][0]), plans[best]
+    chosen, score, purpose = plans[best], scores[best], f"pilot of {name}'s twin"
+    own = [_drawn(mutant.correct, [score], world, pilot, Streams(0), purpose)[0] for world in (0, 1)]
+    points = simulated_points(*own)
     forbidden = forbidden_curve(claim.curve, claim.epsilon, claim.delta)
     nearest = most_telling_point(points, forbidden, chosen.trials if chosen else LEAST)
     threshold = float(points.thresholds[nearest])

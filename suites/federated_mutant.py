@@ -11,7 +11,7 @@ from ..attacks.canary import CanaryProjections, canary_sender, worlds
 from ..audit.binomial import FloatArray
 from ..audit.claim import Adjacency, Claim, Unit
 from ..audit.twins import Release, Twin, scores
-from ..defenses.defense import Defense, Prepared
+from ..defenses.defense import Defense
 from ..defenses.mutants.mutant import Mutant, Score
 from ..fl.algorithm import FedSGD
 from ..fl.datasets import load_dataset
@@ -26,6 +26,8 @@ from ..fl.recorder import ViewRecorder
 from ..fl.sampling import Full, Poisson
 from ..fl.streams import Streams
 from ..fl.task import Task, build_task
+from .exposure import Exposure
+from .probes import probe_claim
 
 CLIENTS, SAMPLES, ROUNDS = 3, 8, 5
 CANARY_NORM = 10.0
@@ -72,11 +74,12 @@ def federated_mutant(control: Defense) -> Mutant:
     )
 
 
-def protections(control: Defense) -> tuple[Task, Plan, Prepared, Prepared]:
-    """The federation, and what control and twin prepared on it: for probes."""
+def probed(control: Defense, *, broken: bool) -> tuple[Exposure, ...]:
+    """What deterministic probes show of the control, or of its correct twin."""
     twin = correct_twin(control)
     task, plan = _federation(_sampled_unit(twin))
-    return task, plan, control.prepare(plan), twin.prepare(plan)
+    prepared = (control if broken else twin).prepare(plan)
+    return probe_claim(task, plan, prepared.protection, prepared.claims[0])
 
 
 @lru_cache(maxsize=4)

@@ -2,7 +2,7 @@
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import ModuleType
@@ -18,7 +18,8 @@ from ..defenses.mutants.mutant import Mutant
 from .catalogue import names
 from .cells import Cell, MutantJob
 from .contest import Bout, Contest, fight_broken, fight_correct, prepare_contest
-from .federated_mutant import federated_mutant
+from .exposure import exposure_rows
+from .federated_mutant import federated_mutant, probed
 from .record import Record
 from .source import ConfigError
 from .store import Store
@@ -104,7 +105,22 @@ def _rows(cell: Cell, job: MutantJob, contest: Contest, store: Store) -> list[Re
         )
         for seed, finding in zip(job.seeds, bout.each, strict=True)
     ]
-    return [*each, _decided(cell, bout, contest, store, broken=broken)]
+    decided = _decided(cell, bout, contest, store, broken=broken)
+    if known_mutants()[job.name] != FEDERATION:
+        return [*each, decided]
+    exposures = probed(names("defense")[job.name](), broken=broken)
+    failing = [exposure.words for exposure in exposures if exposure.kept is False]
+    return [*each, *exposure_rows(cell, exposures), _with_probes(decided, failing)]
+
+
+def _with_probes(decided: Record, failing: Sequence[str]) -> Record:
+    """A broken probe refutes where statistics did not: the row says so, and that it was the probe."""
+    if not failing:
+        return decided
+    reason = f"{decided.reason}; probes: {'; '.join(failing)}"
+    if decided.verdict == Verdict.REFUTED:
+        return decided.model_copy(update={"reason": reason})
+    return decided.model_copy(update={"verdict": Verdict.REFUTED.value, "route": "probe", "reason": reason})
 
 
 def _decided(cell: Cell, bout: Bout, contest: Contest, store: Store, *, broken: bool) -> Record:

@@ -35,7 +35,7 @@ class Record(BaseModel):
     variant: str = ""
     control: bool = False
     """True for a broken twin: a REFUTED claim is what must come out."""
-    role: Literal["utility", "attack", "null", "audit", "replicas"]
+    role: Literal["utility", "attack", "null", "audit", "probe", "replicas"]
     attack: str
     """Attack or estimator; ``training`` for utility rows."""
     attack_version: str
