@@ -95,17 +95,18 @@ def _counts(rows: Sequence[MutantRow]) -> str:
     broken = [row.broken for row in rows if row.broken]
     twins = [row.twin for row in rows if row.twin]
     killed = [edition for edition in broken if edition.verdict == "REFUTED"]
-    probed = sum(edition.route == "probe" for edition in killed)
-    alone, seeds = (
-        sum(edition.refuted for edition in broken if edition.route != "probe"),
-        sum(edition.seeds for edition in broken if edition.route != "probe"),
-    )
+    seen = [edition for edition in broken if edition.route != "probe"]
     accused = sum(edition.verdict == "REFUTED" for edition in twins)
+    probed = len(broken) - len(seen)
     return (
         f"{len(killed)} of {len(rows)} mutants refuted: {len(killed) - probed} by statistics, {probed} by probes "
-        f"alone. One seed's trials refuted in {alone} of {seeds} tests. Correct twins refuted: {accused} of "
-        f"{len(twins)} ({sum(edition.refuted for edition in twins)} of {sum(edition.seeds for edition in twins)} tests)."
+        f"alone. One seed's trials refuted in {_tests(seen)}. Correct twins refuted: {accused} of {len(twins)} "
+        f"({_tests(twins)})."
     )
+
+
+def _tests(editions: Sequence[Edition]) -> str:
+    return f"{sum(edition.refuted for edition in editions)} of {sum(edition.seeds for edition in editions)} tests"
 
 
 def _alone(edition: Edition | None) -> str:
