@@ -35,7 +35,7 @@ class Record(BaseModel):
     variant: str = ""
     control: bool = False
     """True for a broken twin: a REFUTED claim is what must come out."""
-    role: Literal["utility", "attack", "null", "audit", "replicas"]
+    role: Literal["utility", "attack", "null", "audit", "probe", "replicas"]
     attack: str
     """Attack or estimator; ``training`` for utility rows."""
     attack_version: str
@@ -58,7 +58,7 @@ class Record(BaseModel):
     detectable: float | None = None
     """Smallest true epsilon that this design refutes with power .9 by the route used."""
     verdict: str = ""
-    """REFUTED, NOT_REFUTED, UNDERPOWERED, OUT_OF_SCOPE, NO_CLAIM or FAILED; empty for rows that judge no claim."""
+    """REFUTED, NOT_REFUTED, UNDERPOWERED, OUT_OF_SCOPE, NO_CLAIM or FAILED; of a probe KEPT or BROKEN; else empty."""
     route: str = ""
     """What decided the verdict: ``curve`` or ``eps_low``."""
     n: int | None = None
