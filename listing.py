@@ -8,6 +8,12 @@ from .suites.source import ConfigError
 METRICS = {
     "accuracy": "share of test images that the final model labels right",
     "epsilon_low": "lower bound on epsilon that an audit proves, at alpha over the number of claims",
+    "probe_sensitivity": "longest move of a release by one row, found by replaying a run; against the published law",
+    "probe_noise_present": "least share of a layer's numbers in a release that other draws move",
+    "probe_noise_fresh_between_clients": "largest cosine of two clients' noise in a round",
+    "probe_noise_fresh_between_rounds": "largest cosine of one sender's noise in two rounds",
+    "probe_noise_scale": "standard deviation of the noise over the published law's",
+    "probe_public_state": "longest move of a number of the public state by one row",
     "auc": "chance that a member scores above a non-member",
     "balanced_accuracy": "membership guesses right, the upper half of all scores called members",
     "tpr_at_fpr_0.01": "members found at one false alarm in a hundred; only where ten non-members lie above",

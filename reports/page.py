@@ -17,7 +17,7 @@ from .figures.reconstructions import reconstructions
 from .figures.roc import roc
 from .grid import attack_grids
 from .mutants import mutant_rows, mutant_table
-from .printed import ROUTES, VERDICTS, observer_words, omission_table
+from .printed import ROUTES, VERDICTS, observer_words, omission_table, probe_words
 from .run_folder import RunFolder
 from .tables import attack_rows, claim_rows, omission_rows, utility_rows
 
@@ -51,6 +51,7 @@ def html(folder: RunFolder) -> str:
             git_dirty=bool(folder.manifest.git and folder.manifest.git.get("dirty")),
             numerals=numerals,
             observer_words=observer_words,
+            probe_words=probe_words,
             breakable=breakable,
             routes=ROUTES,
             verdicts=VERDICTS,

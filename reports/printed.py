@@ -28,6 +28,15 @@ def verdict_words(row: ClaimRow) -> str:
     return f"{words} (control: it must be REFUTED)" if row.control else words
 
 
+def probe_words(row: ClaimRow) -> str:
+    """``5 probes kept``; broken ones first, with their numbers; empty where there are none."""
+    broken = [f"probe broken: {probe.reason.partition(' (')[0]}" for probe in row.broken]
+    kept = sum(probe.verdict == "KEPT" for probe in row.probes)
+    unknown = sum(probe.status != "ok" for probe in row.probes)
+    counts = ((kept, "kept"), (unknown, "not possible"))
+    return ", ".join([*broken, *(f"{count} probe{'s' * (count > 1)} {what}" for count, what in counts if count)])
+
+
 def claim_table(rows: Sequence[ClaimRow]) -> Table:
     """Claims beside what was measured about them, each epsilon in its claim's own terms."""
     return Table(
@@ -51,7 +60,7 @@ def claim_table(rows: Sequence[ClaimRow]) -> Table:
                 numerals.epsilon(row.detectable),
                 numerals.count(row.record.n if row.record else None),
                 ROUTES.get(row.record.route if row.record else "", numerals.NOTHING),
-                verdict_words(row),
+                "; ".join(filter(None, (verdict_words(row), probe_words(row)))),
             )
             for row in rows
         ),

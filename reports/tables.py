@@ -19,7 +19,7 @@ WORST_FIRST = ("failed", "unavailable", "skipped")
 @dataclass(frozen=True, kw_only=True)
 class ClaimRow:
     """A claim beside what one audit found about it. ``signed`` is None for an audit of a defense that signs nothing,
-    ``record`` is None for a claim that no audit of this run has judged.
+    ``record`` is None for a claim that no audit of this run has judged; ``probes`` are the rows of the claim's probes.
     """
 
     defense: str
@@ -28,6 +28,7 @@ class ClaimRow:
     record: Record | None
     fpr_high: float | None = None
     fnr_high: float | None = None
+    probes: tuple[Record, ...] = ()
 
     @property
     def control(self) -> bool:
@@ -60,9 +61,16 @@ class ClaimRow:
 
     @property
     def alarming(self) -> bool:
-        """An honest claim refuted, a control not refuted, or an audit that failed: what a reader has to see first."""
+        """What a reader has to see first: an honest claim refuted, or a probe of it broken; a control not refuted; an
+        audit that failed.
+        """
         refuted = self.verdict == "REFUTED"
-        return self.verdict == "FAILED" or refuted != self.control
+        return self.verdict == "FAILED" or refuted != self.control or bool(self.broken and not self.control)
+
+    @property
+    def broken(self) -> tuple[Record, ...]:
+        """Rows of the probes that the claim breaks."""
+        return tuple(probe for probe in self.probes if probe.verdict == "BROKEN")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +154,10 @@ def _claim_row(folder: RunFolder, signed: SignedClaim | None, record: Record | N
         raise ValueError("a row of the claim table needs a claim or a record, got neither")
     arrays = (folder.arrays(record) if record else None) or {}
     bounds = {name: float(arrays[name]) for name in ("fpr_high", "fnr_high") if name in arrays}
-    return ClaimRow(defense=source.defense, federation=source.federation, signed=signed, record=record, **bounds)
+    probes = tuple(row for row in folder.rows("probe") if record is not None and row.cell_id == record.cell_id)
+    return ClaimRow(
+        defense=source.defense, federation=source.federation, signed=signed, record=record, probes=probes, **bounds
+    )
 
 
 def attack_rows(folder: RunFolder) -> list[AttackRow]:

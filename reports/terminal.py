@@ -4,7 +4,7 @@ from ..audit.wording import at_least, at_most, plain
 from .grid import attack_grids
 from .mutants import mutant_rows, mutant_table
 from .numerals import count, metric
-from .printed import VERDICTS, attack_table, utility_table
+from .printed import VERDICTS, attack_table, probe_words, utility_table
 from .run_folder import RunFolder
 from .tables import ClaimRow, attack_rows, claim_rows, omission_rows, utility_rows
 
@@ -53,6 +53,7 @@ def _shown(row: ClaimRow) -> str:
     if row.verdict != "REFUTED":
         parts += [f"detectable {plain(round(row.detectable, 2))}"] if row.detectable is not None else []
     parts += [_route(row)] if record.route else []
+    parts += [probe_words(row)] if row.probes else []
     return f"{', '.join(parts)}: " if parts else ""
 
 

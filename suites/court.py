@@ -14,6 +14,7 @@ from ..audit.threshold import Split
 from ..audit.twins import Release, TwinTest, audit_twins, scores
 from .cells import AuditCell
 from .power import designed_tests, detectable_epsilon, replicas_needed
+from .probes import probed_rows
 from .record import Record
 from .replicas import SETTING, claimed_release
 from .store import Store
@@ -21,7 +22,7 @@ from .trial import Clock, failures_as_rows
 
 
 def hold_court(audit: AuditCell, store: Store) -> list[str]:
-    """Judge one claim by its finished blocks and write the row; returns what failed."""
+    """Judge one claim by its finished blocks, probe it, and write the rows; returns what failed."""
     clock = Clock()
     with failures_as_rows([audit.cell], store, clock) as failed:
         member, nonmember = pooled(audit, store)
@@ -32,7 +33,8 @@ def hold_court(audit: AuditCell, store: Store) -> list[str]:
             measured, shown = measure(audit, release, member, nonmember)
         finding = _sober(judge(audit.claim, measured), audit, release)
         record = _record(audit, finding, measured, shown, store)
-        store.finish(audit.cell.cell_id, [record.model_copy(update=clock.fields())])
+        rows = probed_rows(audit, record)
+        store.finish(audit.cell.cell_id, [row.model_copy(update=clock.fields()) for row in rows])
     return failed
 
 

@@ -53,7 +53,7 @@ def exposure_rows(cell: Cell, exposures: Sequence[Exposure]) -> list[Record]:
             verdict="" if found.kept is None else KEPT if found.kept else BROKEN,
             unit=found.unit,
             status="skipped" if found.kept is None else "ok",
-            reason=found.words,
+            reason=found.witness if found.kept is None else found.words,
         )
         for found in exposures
     ]

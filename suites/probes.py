@@ -21,12 +21,13 @@ from ..fl.replay import Recording, StillFederation, replay, still_federation
 from ..fl.streams import Streams, normal
 from ..fl.task import Task
 from .cells import AuditCell
-from .exposure import Exposure
+from .exposure import Exposure, broken_words, exposure_rows
 from .noise_probes import PRESENT, noise_exposures, same_state
-from .replicas import audited_federation, clip_norm
+from .record import Record
+from .replicas import audited_federation
 
 SENSITIVITY, PUBLIC_STATE = "sensitivity", "public state"
-_ROUNDS, _DRAWS = 3, 3
+_CLIENTS, _ROUNDS, _DRAWS = 4, 3, 3
 _STEEP = 10.0
 """Everybody's gradients are long too, ten clip norms and more: a real row that is not clipped could not show else."""
 _LENGTHS = (10.0, 1e4)
@@ -72,21 +73,27 @@ class Laboratory:
         return law if isinstance(law, GaussianLaw) else None
 
 
-def probe_audit(audit: AuditCell) -> tuple[Exposure, ...]:
-    """The probes of an audited claim, on the federation of its first block."""
+def probed_rows(audit: AuditCell, record: Record) -> list[Record]:
+    """The audit's row, its reason naming every broken probe, and a row for each probe, on the first block's
+    federation.
+    """
     torch.set_num_threads(1)
     block = audit.blocks[0]
     task, plan = audited_federation(block)
-    return probe_claim(task, plan, block.protection, audit.claim, seed=block.seed)
+    exposures = probe_claim(task, plan, block.protection, audit.claim, seed=block.seed)
+    judged = record.model_copy(update={"reason": record.reason + broken_words(exposures)})
+    return [judged, *exposure_rows(audit.cell, exposures)]
 
 
 def probe_claim(task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0) -> tuple[Exposure, ...]:
-    """Every probe that applies to the claim, on a small ``task``: some ten runs of at most three rounds.
+    """Every probe that applies to the claim: some ten runs of at most three rounds of the task's first four clients.
 
     Sensitivity and noise scale are held against the published law, in the rounds that share the first one's public
     state; a claim without a Gaussian law is probed for the rest.
     """
-    length = clip_norm(claim, protection, plan)
+    task = task.restricted(clients=_CLIENTS, samples=max(task.sizes))
+    plan = plan.resized(task.sizes)
+    length = _clip_norm(claim, protection, plan)
     # What is clipped is a gradient, or an update: gradients times the learning rate.
     scale = 1.0 if claim.unit is Unit.SAMPLE else abs(plan.algorithm.linear_scale or 1.0)
     still = still_federation(task, plan, rounds=_ROUNDS, steepness=_STEEP * length / scale, seed=seed)
@@ -94,6 +101,13 @@ def probe_claim(task: Task, plan: Plan, protection: Protection, claim: Claim, *,
     draws = [laboratory.run(noise=number) for number in range(_DRAWS)]
     pairs = [*_planted(laboratory, draws[0]), *_relabelled(laboratory, draws[0])]
     return (_sensitivity(laboratory, pairs), *_noise(laboratory, draws), *_public_state(pairs, draws))
+
+
+def _clip_norm(claim: Claim, protection: Protection, plan: Plan) -> float:
+    """The clip norm that the law or the claim publishes; 1 where neither does."""
+    law = protection.law(claim.observer, plan, 0 if claim.unit is Unit.SAMPLE else plan.clients)
+    published = law.clip_norm if isinstance(law, GaussianLaw) else claim.parameters.get("clip_norm", 1.0)
+    return float(published) if isinstance(published, int | float) else 1.0
 
 
 def _noise(laboratory: Laboratory, draws: Sequence[Recording]) -> list[Exposure]:

@@ -58,7 +58,7 @@ class Record(BaseModel):
     detectable: float | None = None
     """Smallest true epsilon that this design refutes with power .9 by the route used."""
     verdict: str = ""
-    """REFUTED, NOT_REFUTED, UNDERPOWERED, OUT_OF_SCOPE, NO_CLAIM or FAILED; empty for rows that judge no claim."""
+    """REFUTED, NOT_REFUTED, UNDERPOWERED, OUT_OF_SCOPE, NO_CLAIM or FAILED; of a probe KEPT or BROKEN; else empty."""
     route: str = ""
     """What decided the verdict: ``curve``, ``eps_low``, or ``probe`` for a mutant that only a probe could refute."""
     n: int | None = None

@@ -1,6 +1,9 @@
 import subprocess
 import sys
 
+from fedassay.reports.page import html
+from fedassay.reports.printed import claim_table
+from fedassay.reports.tables import claim_rows
 from fedassay.reports.terminal import claim_lines, tables
 
 AUDIT = {"role": "audit", "attack": "canary", "metric": "epsilon_low", "seed": None, "n": 1000}
@@ -29,6 +32,25 @@ def test_a_control_that_stands_says_what_it_must_be(run_maker, make_claim):
     run_maker.row(**row, defense="noise_halved", value=0.5, ceiling=4.9)
     (line,) = claim_lines(run_maker.write())
     assert line.endswith("by the bound on eps: NOT REFUTED (a control: it must be REFUTED)")
+
+
+def test_a_claims_probes_stand_in_its_line_and_broken_ones_by_name(run_maker, make_claim):
+    claim = run_maker.sign("dp_fedavg", make_claim())
+    row = AUDIT | {"claim_id": claim.claim_id, "defense": "dp_fedavg", "cell_id": "a"}
+    run_maker.row(**row, value=0.5, ceiling=4.9, route="eps_low", verdict="NOT_REFUTED")
+    probe = row | {"role": "probe", "attack": "replay"}
+    broken = "sensitivity 10 > 1 allowed (a row of 10 clip norms)"
+    run_maker.row(**probe | {"metric": "probe_sensitivity"}, value=10.0, verdict="BROKEN", reason=broken)
+    run_maker.row(**probe | {"metric": "probe_noise_present"}, value=1.0, verdict="KEPT", reason="all of it")
+    run_maker.row(**probe | {"metric": "probe_noise_scale"}, status="skipped", reason="no law")
+    folder = run_maker.write()
+    (line,) = claim_lines(folder)
+    words = "probe broken: sensitivity 10 > 1 allowed, 1 probe kept, 1 probe not possible"
+    assert line.endswith(f"by the bound on eps, {words}: NOT REFUTED")
+    (claimed,) = claim_rows(folder)
+    assert claimed.alarming
+    assert claim_table([claimed]).rows[0][-1] == f"NOT REFUTED; {words}"
+    assert f"<small>{words.replace('>', '&gt;')}</small>" in html(folder)
 
 
 def test_a_failed_audit_prints_its_reason_and_no_number(run_maker, make_claim):

@@ -1,12 +1,14 @@
 """The court session on blocks written by hand: what is true of the replicas decides, and what is missing is FAILED."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from fedassay.audit.evidence import Design, Projections, Setting
 from fedassay.audit.observer import Observer
 from fedassay.audit.twins import Twin, draw
+from fedassay.defenses.control_seed_shared import ControlSeedShared
 from fedassay.fl.streams import Streams
 from fedassay.suites.court import hold_court
 from fedassay.suites.power import designed_tests
@@ -62,7 +64,8 @@ def write_block(store, block, truth, *, stream=0, shift=0.0, **changes):
 
 def judged(store, audit):
     failed = hold_court(audit, store)
-    (row,) = store.cell_records(audit.cell.cell_id)
+    row, *probes = store.cell_records(audit.cell.cell_id)
+    assert {probe.role for probe in probes} <= {"probe"}
     assert bool(failed) == (row.status == "failed")
     return row
 
@@ -237,3 +240,55 @@ def test_a_defense_without_noise_and_without_a_law_is_refuted_by_a_split(assay, 
     assert row.ci_method == "clopper_pearson, one-sided, split(fraction=0.5, seed=0)"
     assert run.gate.exit_code == 10
     assert run.gate.verdict_line == "FAIL: claims REFUTED: Signing"
+
+
+def broken_audit(audit, part):
+    """The audit as it would be of a broken twin that signs the same claim."""
+    block = audit.blocks[0]
+    _, plan = audited_federation(block)
+    (claim,) = part().prepare(plan).claims
+    assert claim == audit.claim
+    return replace(audit, blocks=(replace(block, protection=part().prepare(plan).protection),))
+
+
+def test_every_claim_is_probed_and_each_probe_is_a_row_of_the_audits_cell(store, audit_of):
+    audit = audit_of()
+    write_block(store, audit.blocks[0], Twin())
+    row = judged(store, audit)
+    probes = store.cell_records(audit.cell.cell_id)[1:]
+    assert [(probe.metric, probe.verdict, probe.status) for probe in probes] == [
+        ("probe_sensitivity", "KEPT", "ok"),
+        ("probe_noise_present", "KEPT", "ok"),
+        ("probe_noise_fresh_between_clients", "KEPT", "ok"),
+        ("probe_noise_fresh_between_rounds", "KEPT", "ok"),
+        ("probe_noise_scale", "KEPT", "ok"),
+    ]
+    assert {(probe.role, probe.attack, probe.claim_id) for probe in probes} == {
+        ("probe", "replay", audit.claim.claim_id)
+    }
+    assert probes[0].value == pytest.approx(2.0, rel=1e-3)
+    assert probes[0].reason.startswith("sensitivity 2 <= 2 allowed (")
+    assert "probe" not in row.reason
+
+
+def test_a_claim_that_is_not_refuted_says_which_probe_it_breaks(store, audit_of):
+    """One noise for all clients: each report by itself is as claimed, so the statistics have nothing to refute."""
+    audit = broken_audit(audit_of(), ControlSeedShared)
+    write_block(store, audit.blocks[0], Twin())
+    row = judged(store, audit)
+    assert row.verdict == "NOT_REFUTED"
+    assert row.reason.endswith("; probe: noise fresh between clients 1 > 0.9 allowed (client 0 and client 1, round 0)")
+    verdicts = {probe.metric: probe.verdict for probe in store.cell_records(audit.cell.cell_id)[1:]}
+    assert [metric for metric, verdict in verdicts.items() if verdict == "BROKEN"] == [
+        "probe_noise_fresh_between_clients"
+    ]
+
+
+def test_a_probe_that_is_not_possible_is_skipped_with_its_reason(assay, suite_file, own_defense):
+    module = own_defense("pass")
+    run = assay(suite_file(), defenses=[f"{module}:Signing"])
+    probes = {row.metric: row for row in run.records if row.role == "probe" and row.defense == "Signing"}
+    assert probes["probe_sensitivity"].status == "skipped"
+    assert probes["probe_sensitivity"].reason == "no Gaussian law is published for this observer"
+    assert probes["probe_noise_present"].verdict == "BROKEN"
+    assert not [row for row in run.records if row.status == "failed"]
