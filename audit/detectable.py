@@ -105,6 +105,8 @@ def power_at(
 
 def _refuted_curve(curve: Curve | None, epsilon: float | None, delta: float) -> Curve | None:
     """The bound exceeds epsilon just when the joint point lies under the curve of (epsilon, delta)."""
+    if epsilon is not None and not (math.isfinite(epsilon) and epsilon >= 0):
+        raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
     if curve is not None or epsilon is None:
         return curve
     return ProfileCurve((epsilon,), (delta,), (delta,))
