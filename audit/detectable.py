@@ -7,6 +7,7 @@ binomial sum runs over the false positives; for each, the false negatives that s
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import bdtr, gammaln, xlog1py, xlogy
@@ -33,6 +34,8 @@ class _Design:
         return float(self.weights @ beside)
 
 
+# An audit that is repeated counts the same errors again and again.
+@lru_cache(maxsize=1024)
 def detectable_epsilon(
     *,
     n0: int,
