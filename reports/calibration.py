@@ -26,10 +26,12 @@ def degenerate_table(rows: Sequence[Row]) -> Table:
     for row in rows:
         if row.degenerate:
             groups.setdefault((row.situation, row.outcome.partition(":")[0]), []).append(row)
+    inputs = list(dict.fromkeys(name for name, _ in groups))
+    found = sorted(groups.items(), key=lambda group: inputs.index(group[0][0]))
     return Table(
         title="Degenerate inputs",
         headers=("input", "outcome", "estimators", "for instance"),
-        rows=tuple((name, outcome, _names(same), _reason(same[0])) for (name, outcome), same in groups.items()),
+        rows=tuple((name, outcome, _names(same), _reason(same[0])) for (name, outcome), same in found),
         note="finite: a number that is no NaN, no infinity and no edge of a grid; error: a ValueError that says why.",
     )
 
