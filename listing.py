@@ -69,24 +69,15 @@ def _attacks() -> dict[str, str]:
 
 
 def _estimators() -> dict[str, str]:
-    from importlib import import_module
+    from .audit.calibration import worth
+    from .audit.estimators import estimators
 
-    names = (
-        "clopper_pearson",
-        "gaussian_dp",
-        "hockey_stick",
-        "joint_beta",
-        "likelihood_ratio",
-        "one_run",
-        "one_run_fdp",
-        "one_shot",
-        "pairwise_event",
-        "sequential",
-        "twins",
-        "z_test",
-    )
-    homes = {name: import_module(f".audit.{name}", __package__) for name in names}
-    return {name: (home.__doc__ or "").partition("\n")[0] for name, home in homes.items()}
+    found = estimators()
+    seen = {name: worth(estimator) for name, estimator in found.items()}
+    return {
+        name: f"{seen[name].kind.value}: {estimator.summary} Assumes: {seen[name].assumption}."
+        for name, estimator in found.items()
+    }
 
 
 def _suites() -> dict[str, str]:

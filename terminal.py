@@ -1,4 +1,4 @@
-"""Progress of a run: a bar with the time left on a terminal, one line a cell elsewhere."""
+"""Progress of a run and tables: a bar and drawn tables on a terminal, one line a cell and plain text elsewhere."""
 
 import sys
 from collections.abc import Iterable
@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.table import Table as RichTable
+from rich.text import Text
 
+from .reports.table import Table
 from .suites.run import Progress
 
 
@@ -61,3 +64,17 @@ class Lines:
 def progress() -> Progress:
     """What fits where the output goes."""
     return Bar() if sys.stderr.isatty() else Lines()
+
+
+def print_table(table: Table) -> None:
+    """Drawn on a terminal, aligned plain text elsewhere, the note below."""
+    if not sys.stdout.isatty():
+        print(*["", table.title, "", *table.lines(), *([table.note] if table.note else [])], sep="\n", flush=True)
+        return
+    drawn = RichTable(title=table.title, caption=table.note or None)
+    for number, header in enumerate(table.headers):
+        drawn.add_column(header, justify="right" if number in table.numeric else "left")
+    for row in table.rows:
+        # As text: square brackets in a reason are no markup.
+        drawn.add_row(*map(Text, row), style="bold red" if any(cell.startswith("FAILS") for cell in row) else None)
+    Console().print(drawn)

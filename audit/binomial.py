@@ -23,7 +23,8 @@ def upper_bound(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArray:
         raise ValueError(f"errors must lie in 0..n, got {k!r} of {n!r}")
     # The complement's inverse keeps an alpha of 1e-17, which 1 - alpha would swallow.
     bound = betainccinv(errors + 1, np.maximum(trials - errors, 0.5), alpha)
-    return np.asarray(np.where(errors == trials, 1.0, bound), dtype=np.float64)
+    # Where the inverse does not converge (alpha below 1e-290), only the trivial bound is known to hold.
+    return np.asarray(np.where((errors == trials) | np.isnan(bound), 1.0, bound), dtype=np.float64)
 
 
 def privacy_loss(fpr: ArrayLike, fnr: ArrayLike, delta: float) -> FloatArray:

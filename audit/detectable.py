@@ -7,6 +7,7 @@ binomial sum runs over the false positives; for each, the false negatives that s
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import bdtr, gammaln, xlog1py, xlogy
@@ -33,6 +34,8 @@ class _Design:
         return float(self.weights @ beside)
 
 
+# An audit that is repeated counts the same errors again and again.
+@lru_cache(maxsize=1024)
 def detectable_epsilon(
     *,
     n0: int,
@@ -105,6 +108,8 @@ def power_at(
 
 def _refuted_curve(curve: Curve | None, epsilon: float | None, delta: float) -> Curve | None:
     """The bound exceeds epsilon just when the joint point lies under the curve of (epsilon, delta)."""
+    if epsilon is not None and not (math.isfinite(epsilon) and epsilon >= 0):
+        raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
     if curve is not None or epsilon is None:
         return curve
     return ProfileCurve((epsilon,), (delta,), (delta,))

@@ -1,5 +1,6 @@
 """What an attack brings to the court, each piece with the setting that it was gathered in."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -110,9 +111,11 @@ class Guesses:
     setting: Setting
 
     def __post_init__(self) -> None:
+        counts = f"{self.right} right, {self.made} made, {self.canaries} canaries"
         if not 0 <= self.right <= self.made <= self.canaries or self.canaries < 1:
-            counts = f"{self.right} right, {self.made} made, {self.canaries} canaries"
             raise ValueError(f"guesses need 0 <= right <= made <= canaries and canaries >= 1, got {counts}")
+        for name in ("right", "made", "canaries"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +172,13 @@ class Projections:
 
 
 Evidence = CandidateScores | MembershipScores | Guesses | Reconstructions | LabelCounts | Projections
+
+
+def whole(name: str, count: float) -> int:
+    """A count as an integer. Raises ValueError for one that is no whole number."""
+    if not (math.isfinite(count) and int(count) == count):
+        raise ValueError(f"{name} must be a whole number, got {count}")
+    return int(count)
 
 
 def _scores(name: str, values: ArrayLike) -> FloatArray:

@@ -31,8 +31,13 @@ def epsilon_from_mu(mu: float, delta: float) -> float:
 
 
 def mu_from_epsilon(epsilon: float, delta: float) -> float:
-    """The largest mu whose mechanism keeps (epsilon, delta): the inverse of ``epsilon_from_mu``; 0 at delta 0."""
+    """The largest mu whose mechanism keeps (epsilon, delta): the inverse of ``epsilon_from_mu``; 0 at delta 0.
+
+    Raises ValueError for an infinite epsilon, which every mu keeps.
+    """
     _check(0.0, epsilon, delta)
+    if math.isinf(epsilon):
+        raise ValueError(f"epsilon must be finite, got {epsilon}")
     if delta == 0:
         return 0.0
     target = math.log(delta)

@@ -19,10 +19,15 @@ from .evidence import Design, MembershipScores, Setting
 from .measurement import Measurement
 from .threshold import Fixed, most_telling
 
+_LARGEST = 1e300
+
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """``member``: (n1, d), ``nonmember``: (n0, d) outputs of independent trials with and without the canary, finite."""
+    """``member``: (n1, d), ``nonmember``: (n0, d) outputs of independent trials with and without the canary.
+
+    Finite and at most 1e300 in size, so that they can be averaged; else ValueError.
+    """
 
     member: FloatArray
     nonmember: FloatArray
@@ -36,6 +41,8 @@ class Outputs:
             bad = int(np.count_nonzero(~np.isfinite(array)))
             if bad:
                 raise ValueError(f"{side} must be finite, got {bad} of {array.size} NaN or infinite")
+            if np.abs(array).max() > _LARGEST:
+                raise ValueError(f"{side} must be at most {_LARGEST:g} in size, got {np.abs(array).max():g}")
             array.flags.writeable = False
             object.__setattr__(self, side, array)
         if self.member.shape[1] != self.nonmember.shape[1]:

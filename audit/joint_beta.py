@@ -22,6 +22,8 @@ POSTERIOR = "Jeffreys priors, independent for both error rates; credible, not a 
 _EDGES = np.square(np.sin(np.pi / 2 * np.square(np.sin(np.pi / 2 * np.linspace(0, 1, 15)))))
 _PLACES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _NEGLIGIBLE = 1e-17
+_LEAST_ALPHA = 1e-12
+"""Below it, the two ends would be those of the quadrature and not of the posterior."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +42,8 @@ class Posterior:
 
     def interval(self, *, delta: float, alpha: float) -> tuple[float, float]:
         """The two-sided interval: chance ``alpha / 2`` that epsilon lies below it, as much that it lies above."""
-        if not 0 < alpha < 1:
-            raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
+        if not _LEAST_ALPHA <= alpha < 1:
+            raise ValueError(f"alpha must lie in (0, 1), from {_LEAST_ALPHA} on for a quadrature, got {alpha}")
         if not 0 <= delta < 1:
             raise ValueError(f"delta must lie in [0, 1), got {delta}")
         return self._quantile(alpha / 2, delta), self._quantile(1 - alpha / 2, delta)

@@ -25,7 +25,7 @@ def subsampled_gaussian(projection: ArrayLike, *, sigma: ArrayLike, rate: float 
     ``rate``: Poisson sampling rate of the canary in [0, 1]; the release is the sum of ``steps`` steps tau. In: the
     mixture over j ~ Binomial(tau, rate) of N(j, tau sigma^2); out: N(0, tau sigma^2). For one step it is
     ``ln(1 - q + q exp((2 o - 1) / (2 sigma^2)))`` (Mironov, Talwar, Zhang 2019, section 3). Summed by logarithms:
-    finite at any projection. ValueError outside.
+    finite wherever the exponent is. ValueError outside.
     """
     _check_law(sigma, rate, steps)
     seen = np.asarray(projection, dtype=np.float64)
@@ -34,7 +34,10 @@ def subsampled_gaussian(projection: ArrayLike, *, sigma: ArrayLike, rate: float 
     log_weights = choices + xlogy(taken, rate) + xlog1py(steps - taken, -rate)
     ratio = np.full(seen.shape, -np.inf)
     for j in taken[np.isfinite(log_weights)]:
-        ratio = np.logaddexp(ratio, log_weights[j] + (2 * j * seen - j * j) / (2 * steps * np.square(sigma)))
+        # Past 1e308 it is infinite, which the evidence refuses.
+        with np.errstate(over="ignore"):
+            exponent = (2 * j * seen - j * j) / (2 * steps * np.square(sigma))
+        ratio = np.logaddexp(ratio, log_weights[j] + exponent)
     return ratio
 
 
@@ -146,13 +149,14 @@ def effect_z(member: FloatArray, nonmember: FloatArray, mu: float) -> float | No
     The effect size is the shift of the means over the pooled standard deviation **of the scores**: dividing by the
     claimed one is blind to a halved sigma, which moves no mean. Its standard error is taken at the claim,
     ``1/n0 + 1/n1 + mu^2 / (2 (n0 + n1))`` (Hedges 1981, large samples). Holds if both worlds are Gaussian of one
-    variance. None for fewer than two scores a side, or scores that do not vary.
+    variance. None for fewer than two scores a side, scores that do not vary, or whose squares are past 1e308.
     """
     n0, n1 = len(nonmember), len(member)
     if min(n0, n1) < 2:
         return None
-    pooled = ((n1 - 1) * member.var(ddof=1) + (n0 - 1) * nonmember.var(ddof=1)) / (n0 + n1 - 2)
-    if not pooled > 0:
+    with np.errstate(over="ignore", invalid="ignore"):
+        pooled = ((n1 - 1) * member.var(ddof=1) + (n0 - 1) * nonmember.var(ddof=1)) / (n0 + n1 - 2)
+    if not 0 < pooled < math.inf:
         return None
     effect = (member.mean() - nonmember.mean()) / math.sqrt(pooled)
     return float((effect - mu) / math.sqrt(1 / n0 + 1 / n1 + mu**2 / (2 * (n0 + n1))))

@@ -17,7 +17,7 @@ FAIR_COINS = "canaries in or out by independent fair coins, number of guesses fi
 GAUSSIAN_ONE_RUN = f"{GAUSSIAN_MECHANISM}; {FAIR_COINS}"
 NEEDS_GAUSSIAN_CURVE = frozenset({GAUSSIAN_MECHANISM, GAUSSIAN_SCORES, KNOWN_GAUSSIAN, GAUSSIAN_ONE_RUN})
 
-_FINITE = ("threshold", "fpr_high", "fnr_high", "epsilon_low", "ceiling", "estimate", "detectable", "effect_z")
+FINITE = ("threshold", "fpr_high", "fnr_high", "epsilon_low", "ceiling", "estimate", "detectable", "effect_z")
 
 
 class Kind(StrEnum):
@@ -77,7 +77,7 @@ class Measurement:
     right: int | None = None
 
     def __post_init__(self) -> None:
-        for name in _FINITE:
+        for name in FINITE:
             value = getattr(self, name)
             if value is not None and not math.isfinite(value):
                 raise ValueError(f"{name} must be finite, got {value}")

@@ -69,7 +69,7 @@ def one_run(
     ``epsilon``: the claim's, from which ``detectable`` is read, for a truth in which each guess is right with
     probability e^eps / (1 + e^eps). Raises ValueError unless the design is ``one_run``: the coins are the trials.
     """
-    check_guesses(guesses, "one_run", delta, alpha)
+    check_guesses(guesses, "one_run", delta, alpha, epsilon)
 
     def bound(right: int) -> float:
         return epsilon_low(right, guesses.made, guesses.canaries, delta=delta, alpha=alpha)
@@ -93,12 +93,14 @@ def one_run(
     )
 
 
-def check_guesses(guesses: Guesses, estimator: str, delta: float, alpha: float) -> None:
+def check_guesses(guesses: Guesses, estimator: str, delta: float, alpha: float, epsilon: float | None) -> None:
     """What both one-run estimators demand of their input."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
     if not 0 <= delta < 1:
         raise ValueError(f"delta must lie in [0, 1), got {delta}")
+    if epsilon is not None and not (math.isfinite(epsilon) and epsilon >= 0):
+        raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
     design = guesses.setting.design
     if design is not Design.ONE_RUN:
         raise ValueError(f"{estimator} needs one run with canaries in or out by fair coins, got {design.value}")

@@ -50,7 +50,7 @@ def one_run_fdp(
     ``delta`` in (0, 1). ``detectable`` is for independent Gaussian canaries, the guesses on the largest and smallest
     scores, half each.
     """
-    check_guesses(guesses, "one_run_fdp", delta, alpha)
+    check_guesses(guesses, "one_run_fdp", delta, alpha, epsilon)
     if delta == 0:
         raise ValueError("delta must be > 0 for a Gaussian curve, got 0: no mu > 0 has a finite epsilon there")
 

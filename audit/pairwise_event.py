@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from .binomial import FloatArray, upper_bound
 from .curve import Curve
 from .detectable import detectable_epsilon
-from .evidence import Design, Setting
+from .evidence import Design, Setting, whole
 from .measurement import Measurement
 
 FIXED_EVENT = "independent reports, event fixed from the mechanism's density before they were counted"
@@ -36,6 +36,8 @@ class EventCounts:
         for name, hits, n in (("hits_in", self.hits_in, self.n1), ("hits_out", self.hits_out, self.n0)):
             if n < 1 or not 0 <= hits <= n:
                 raise ValueError(f"{name} must lie in 0..n with n >= 1, got {hits} of {n}")
+        for name in ("hits_in", "n1", "hits_out", "n0"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
 
 
 def pairwise_event(

@@ -23,6 +23,8 @@ Hits = NDArray[np.bool_]
 _CAP = 0.5
 """Share of the largest stake allowed: at all of it, one loss is ruin; at half, it is allowed up to ln 2 further."""
 _RUNG = 0.1
+_LARGEST = 300.0
+"""Of the epsilons to bet against: the square of a loss must be a number."""
 _PAST = 1e-6
 """So far past the claim a stopped audit must show: a bound at the claim refutes nothing."""
 
@@ -221,6 +223,8 @@ def _check(scores: MembershipScores, delta: float, alpha: float, epsilon: float 
         raise ValueError(f"sequential pairs the trials of both worlds, got {sides}")
     if epsilon is not None and not (math.isfinite(epsilon) and epsilon >= 0):
         raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
+    if epsilon is not None and epsilon > _LARGEST:
+        raise ValueError(f"epsilon must be at most {_LARGEST:g}, so that its stakes are numbers, got {epsilon}")
 
 
 def _last(holds: Callable[[float], bool], low: float, high: float) -> float:

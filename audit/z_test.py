@@ -7,6 +7,7 @@ noise. Never the **claimed** deviation for an unknown one: a halved sigma moves 
 
 import math
 
+import numpy as np
 from scipy.special import nctdtr, ndtri
 
 from .evidence import MembershipScores
@@ -62,7 +63,10 @@ def z_test(
     if not (math.isfinite(spread) and spread > 0):
         raise ValueError(f"deviation must be > 0 and finite, got {spread}")
     known = deviation is not None
-    effect = float(scores.member.mean() - scores.nonmember.mean()) / spread
+    with np.errstate(over="ignore", invalid="ignore"):
+        effect = float(scores.member.mean() - scores.nonmember.mean()) / spread
+    if not math.isfinite(effect):
+        raise ValueError(f"the shift of the means over {spread} must be finite, got {effect}")
     mu = mu_low(effect, n0, n1, alpha=alpha, known=known)
     claimed = None if epsilon is None else mu_from_epsilon(epsilon, delta)
     return Measurement(
@@ -93,7 +97,8 @@ def _pooled(scores: MembershipScores) -> float:
     n0, n1 = len(scores.nonmember), len(scores.member)
     if min(n0, n1) < 2:
         raise ValueError(f"z_test needs two trials a side to estimate the deviation, got {n0} and {n1}")
-    squares = (n1 - 1) * scores.member.var(ddof=1) + (n0 - 1) * scores.nonmember.var(ddof=1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = (n1 - 1) * scores.member.var(ddof=1) + (n0 - 1) * scores.nonmember.var(ddof=1)
     return math.sqrt(float(squares) / (n0 + n1 - 2))
 
 
