@@ -19,6 +19,7 @@ from .curve import Curve, ProfileCurve
 from .detectable import power_at
 from .evidence import MembershipScores, Projections
 from .likelihood_ratio import subsampled_gaussian
+from .margin import margin
 from .measurement import Measurement
 from .threshold import Fixed
 
@@ -102,10 +103,7 @@ def design(
     fpr = _rates(len(out) - np.searchsorted(np.sort(out), levels, side="right"))
     fnr = _rates(np.searchsorted(np.sort(within), levels, side="right"))
     forbidden = curve or ProfileCurve((epsilon,), (delta,), (delta,))
-    step = np.minimum(1e-3, np.minimum(fpr, 1 - fpr) / 2)
-    slope = (forbidden.fnr(fpr + step) - forbidden.fnr(fpr - step)) / (2 * step)
-    spread = np.sqrt((fnr * (1 - fnr) + slope**2 * fpr * (1 - fpr)) / n)
-    return TwinTest(twin=twin, threshold=float(levels[np.argmax((forbidden.fnr(fpr) - fnr) / spread)]))
+    return TwinTest(twin=twin, threshold=float(levels[np.argmax(margin(forbidden, fpr, fnr, n))]))
 
 
 def power(
