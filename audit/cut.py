@@ -61,9 +61,9 @@ def _expected(fp: ArrayLike, n0: int, fn: ArrayLike, n1: int, stakes: Stakes) ->
     """The bound that the counted trials will show, at rates a little worse than those seen: the best of many cuts was
     lucky.
     """
-    fpr, fnr = upper_bound(fp, n0, _CAUTION), upper_bound(fn, n1, _CAUTION)
-    high = [upper_bound(np.floor(rate * stakes.trials), stakes.trials, stakes.alpha / 2) for rate in (fpr, fnr)]
-    return privacy_loss(*high, stakes.delta)
+    expected = [np.floor(upper_bound(k, n, _CAUTION) * stakes.trials) for k, n in ((fp, n0), (fn, n1))]
+    fpr_high, fnr_high = (upper_bound(k, stakes.trials, stakes.alpha / 2) for k in expected)
+    return privacy_loss(fpr_high, fnr_high, stakes.delta)
 
 
 def _cuts(levels: FloatArray) -> FloatArray:

@@ -43,5 +43,5 @@ def ball_neighbours(
     zero = np.zeros(dimension)
     pairs = [(zero, vector) for vector in vectors]
     if Adjacency(adjacency) is Adjacency.REPLACE_ONE:
-        pairs += [(-vector, vector) for vector in vectors]
+        pairs += [(zero - vector, vector) for vector in vectors]
     return pairs
