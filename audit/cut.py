@@ -10,7 +10,7 @@ from .curve import Curve
 from .margin import margin
 
 _CUTS = 400
-_CAUTION = 0.3
+_CAUTION = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)

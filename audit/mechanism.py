@@ -22,7 +22,9 @@ from .finding import Finding, judge
 from .stream import Mechanism, Part, Stream, open_stream
 from .wording import shortened
 
-_SHARE, _PILOT_LEAST, _PILOT_MOST, _PILOT_VALUES = 4, 40, 20_000, 2**22
+TRIALS = 100_000
+"""Counted a world unless told."""
+_SHARE, _PILOT_LEAST, _PILOT_MOST, _PILOT_VALUES = 2, 40, 50_000, 2**22
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,7 +41,7 @@ def audit_mechanism(
     *,
     inputs: tuple[Any, Any] | None = None,
     pairs: Sequence[tuple[Any, Any]] | None = None,
-    trials: int = 100_000,
+    trials: int = TRIALS,
     pilot: int | None = None,
     seed: int = 0,
     alpha: float = 0.05,
@@ -58,7 +60,7 @@ def audit_mechanism(
 
     ``score``: ``(n, ...)`` outputs -> (n,) finite numbers, higher means x1. None to learn one: the order of the
     likelihood ratio where there are few outputs, else a classifier. ``pilot``: trials a world of each pair that fix
-    score and threshold, and are never counted; by default a quarter of ``trials``, from 40 to 20,000.
+    score and threshold, and are never counted; by default half of ``trials``, from 40 to 50,000.
 
     The claim's curve is tested too where it signs one. Right with probability 1 - ``alpha``, provided that trials are
     independent; of other inputs, and of what a poor event cannot see, the finding says nothing.

@@ -91,9 +91,9 @@ def test_a_nan_late_in_the_stream_is_found_and_its_trial_named():
 
     def late(x, rng):
         calls.append(x)
-        return math.nan if len(calls) == 400 else honest(x, rng)
+        return math.nan if len(calls) == 500 else honest(x, rng)
 
-    # Guards 1 + 1, pilots 50 + 50: call 400 is trial 97 of the counted ones of input 1.
+    # Guards 1 + 1, pilots 100 + 100: call 500 is trial 97 of the counted ones of input 1.
     with pytest.raises(ValueError, match=r"1 times in the counted trials on input 1 \(1.0\), first in trial 97"):
         audit(late)
 
@@ -142,9 +142,9 @@ def test_an_input_cannot_be_written_into(x):
 
 
 def test_a_score_must_give_one_finite_number_an_output():
-    with pytest.raises(ValueError, match=r"score must give \(50,\), one number an output, got shape \(1,\)"):
+    with pytest.raises(ValueError, match=r"score must give \(100,\), one number an output, got shape \(1,\)"):
         audit(honest, score=lambda outputs: outputs[:1])
-    with pytest.raises(ValueError, match="score must give finite numbers, got 50 of 50 NaN or infinite"):
+    with pytest.raises(ValueError, match="score must give finite numbers, got 100 of 100 NaN or infinite"):
         audit(honest, score=lambda outputs: outputs * np.nan)
 
 
