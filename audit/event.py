@@ -116,7 +116,9 @@ def learn_event(
     direction where it has the shape of an output.
     """
     if score is not None:
-        return _cut(Given(score), member, nonmember, stakes)
+        event = _cut(Given(score), member, nonmember, stakes)
+        _check_alone(event.score, member)
+        return event
     half_in, half_out = len(member) // 2, len(nonmember) // 2
     candidates = _candidates(member[:half_in], nonmember[:half_out], inputs)
     events = [_cut(candidate, member[half_in:], nonmember[half_out:], stakes) for candidate in candidates]
@@ -125,6 +127,13 @@ def learn_event(
 
 def _cut(score: Score, member: NDArray[Any], nonmember: NDArray[Any], stakes: Stakes) -> Event:
     return Event(score=score, cut=best_cut(score.score(member), score.score(nonmember), stakes))
+
+
+def _check_alone(score: Score, outputs: NDArray[Any]) -> None:
+    """A score that looks at the other outputs (their mean, their ranks) makes dependent trials of independent ones."""
+    few = len(outputs) // 2
+    if not np.allclose(score.score(outputs[:few]), score.score(outputs)[:few], rtol=1e-5, atol=1e-8):
+        raise ValueError(f"score must score each output by itself, got other scores for {few} outputs without the rest")
 
 
 def _candidates(member: NDArray[Any], nonmember: NDArray[Any], inputs: tuple[Any, Any] | None) -> list[Score]:

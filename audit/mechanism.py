@@ -58,9 +58,9 @@ def audit_mechanism(
     ``ball_neighbours`` makes them; each is tried on a pilot of its own, the most promising is audited with fresh
     trials and named in the witness.
 
-    ``score``: ``(n, ...)`` outputs -> (n,) finite numbers, higher means x1. None to learn one: the order of the
-    likelihood ratio where there are few outputs, else a classifier. ``pilot``: trials a world of each pair that fix
-    score and threshold, and are never counted; by default half of ``trials``, from 40 to 50,000.
+    ``score``: ``(n, ...)`` outputs -> (n,) finite numbers, each of its output alone, higher means x1; else learnt:
+    the order of the likelihood ratio where there are few outputs, else a classifier. ``pilot``: trials a world of each
+    pair that fix score and threshold, and are never counted; by default half of ``trials``, from 40 to 50,000.
 
     The claim's curve is tested too where it signs one. Right with probability 1 - ``alpha``, provided that trials are
     independent; of other inputs, and of what a poor event cannot see, the finding says nothing.

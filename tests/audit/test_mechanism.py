@@ -244,6 +244,26 @@ def test_a_long_vector_is_projected_on_the_difference_of_its_inputs():
     assert "projection on x1 - x0" in finding.measurement.witness
 
 
+def test_a_long_vector_of_another_shape_than_the_input_is_projected_on_the_difference_of_the_means():
+    def mechanism(x, rng):
+        return rng.normal(size=(len(x), 150)) + 0.5 * x[:, None]
+
+    claim = Claim.stated(delta=1e-5, mu=3.0)
+    finding = audit_mechanism(mechanism, claim, inputs=(0.0, 1.0), trials=2000, batched=True)
+    assert finding.route == "curve"
+    assert "projection on the difference of the means" in finding.measurement.witness
+
+
+def test_a_two_sided_geometric_shows_its_epsilon_and_no_more():
+    # Ratio exactly e between neighbours; the best event {y >= 1} has .731 against .269.
+    def geometric(x, rng):
+        rate = 1 - math.exp(-1)
+        return x + rng.geometric(rate, size=x.shape) - rng.geometric(rate, size=x.shape)
+
+    finding = audit_mechanism(geometric, Claim.stated(1.0), inputs=(0, 1), trials=300_000, batched=True)
+    assert 0.97 < finding.measurement.epsilon_low < 1
+
+
 def test_a_score_of_ones_own_is_used_as_it_is_given():
     def middle(outputs):
         assert outputs.shape[1:] == (3, 2)

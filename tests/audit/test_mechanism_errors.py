@@ -148,6 +148,11 @@ def test_a_score_must_give_one_finite_number_an_output():
         audit(honest, score=lambda outputs: outputs * np.nan)
 
 
+def test_a_score_must_not_look_at_other_outputs():
+    with pytest.raises(ValueError, match="score must score each output by itself, got other scores for 50 outputs"):
+        audit(honest, score=lambda outputs: outputs - outputs.mean())
+
+
 def test_strings_of_too_many_values_need_a_score():
     with pytest.raises(ValueError, match="strings of more values than a pilot can learn: give a score"):
         audit(lambda x, rng: str(rng.random() + x))
