@@ -8,6 +8,11 @@ if TYPE_CHECKING:
     from .audit.claim import Adjacency as Adjacency
     from .audit.claim import Claim as Claim
     from .audit.claim import Unit as Unit
+    from .audit.finding import Finding as Finding
+    from .audit.finding import judge as judge
+    from .audit.mechanism import audit_mechanism as audit_mechanism
+    from .audit.neighbours import ball_neighbours as ball_neighbours
+    from .audit.scores import audit_scores as audit_scores
     from .defenses.defense import Defense as Defense
     from .defenses.defense import Prepared as Prepared
     from .face import Run as Run
@@ -25,6 +30,11 @@ _HOMES = {
     "Claim": "audit.claim",
     "Unit": "audit.claim",
     "Adjacency": "audit.claim",
+    "Finding": "audit.finding",
+    "judge": "audit.finding",
+    "audit_mechanism": "audit.mechanism",
+    "audit_scores": "audit.scores",
+    "ball_neighbours": "audit.neighbours",
     "Defense": "defenses.defense",
     "Prepared": "defenses.defense",
     "Protection": "fl.protection",

@@ -1,4 +1,4 @@
-"""The command line: run, resume, plan, list, report, doctor. Heavy modules load inside the commands that need them."""
+"""The command line: run, resume, plan, audit, list, report, doctor. Heavy modules load where a command needs them."""
 
 import shlex
 import sys
@@ -87,6 +87,43 @@ def plan(suite: Suite, defense: Defenses = None, seed: Seed = 0, seeds: Seeds = 
         spec, source = load_suite(suite, overrides=tuple(changes))
         for line in outlook(plan_run(resolve(spec, source, seed=seed, extra=tuple(defense or ())))):
             typer.echo(line)
+
+
+@app.command()
+def audit(
+    target: Annotated[str, typer.Argument(help="scores.npz or .csv (member, nonmember), or package.module:function.")],
+    epsilon: Annotated[float | None, typer.Option(help="What is claimed; left out, it follows from mu.")] = None,
+    delta: Annotated[float, typer.Option(help="What is claimed.")] = 0.0,
+    mu: Annotated[float | None, typer.Option(help="Sign the curve of mu-GDP: sensitivity / noise std.")] = None,
+    unit: Annotated[str, typer.Option(help="What is protected: sample, client, user, report, ...")] = "report",
+    adjacency: Annotated[str, typer.Option(help="replace_one, add_remove or zero_out.")] = "replace_one",
+    observer: Annotated[
+        str, typer.Option(help="uploads, shuffled, aggregate, global_models, final_model.")
+    ] = "uploads",
+    rounds: Annotated[int, typer.Option(help="Rounds that the claim covers.")] = 1,
+    inputs: Annotated[
+        tuple[str, str] | None, typer.Option(metavar="X0 X1", help="Of a function: two neighbours, as JSON.")
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="Of a function: runs counted a world, by default 100,000.")] = None,
+    batched: Annotated[bool, typer.Option("--batched", help="Of a function: x has one row a trial.")] = False,
+    threshold: Annotated[float | None, typer.Option(help="Of scores: fixed before they were seen.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of trials, or of the split of the scores.")] = 0,
+    alpha: Annotated[float, typer.Option(help="Chance of a false refutation, at most.")] = 0.05,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Audit a mechanism of your own, or scores, against a claim; no federation."""
+    with told():
+        from .suites.gate import judge_finding
+        from .target import Wishes, audit_target, finding_lines, stated_claim
+
+        wished = {"unit": unit, "adjacency": adjacency, "observer": observer, "rounds": rounds}
+        claim = stated_claim(epsilon=epsilon, delta=delta, mu=mu, **wished)
+        wishes = Wishes(seed=seed, alpha=alpha, threshold=threshold, inputs=inputs, trials=trials, batched=batched)
+        finding = audit_target(target, claim, wishes)
+        gate = judge_finding(target, finding)
+        for line in finding_lines(target, finding, gate, as_json=json):
+            typer.echo(line)
+        raise typer.Exit(gate.exit_code)
 
 
 @app.command("list")
@@ -187,6 +224,8 @@ def told() -> Iterator[None]:
         _fail(str(error), _USAGE)
     except OSError as error:
         _fail(f"INCOMPLETE: {error}", _INCOMPLETE)
+    except KeyboardInterrupt:
+        _fail("interrupted", _INTERRUPTED)
 
 
 @contextmanager

@@ -10,12 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from .curve import Curve, curve_from_dict
-from .observer import Observer
+from .curve import Curve, GaussianCurve, curve_from_dict
+from .gaussian import epsilon_from_mu
+from .observer import UPLOADS, Observer
 from .wording import plain, unknown
 
 Value = float | int | str | bool
 DP_MODELS = ("central", "local", "shuffle", "distributed")
+_NOT_STATED = "not stated"
+_CURVE_SLACK = 1e-6
+_MODEL_OF = {"uploads": "local", "shuffled": "shuffle", "aggregate": "distributed"}
 
 
 class Unit(StrEnum):
@@ -124,6 +128,46 @@ class Claim:
         ):
             object.__setattr__(self, name, value)
 
+    @classmethod
+    def stated(
+        cls,
+        epsilon: float | None = None,
+        delta: float = 0.0,
+        *,
+        mu: float | None = None,
+        unit: Unit | str = Unit.REPORT,
+        adjacency: Adjacency | str = Adjacency.REPLACE_ONE,
+        observer: Observer | str = UPLOADS,
+        rounds: int = 1,
+    ) -> "Claim":
+        """A claim of which only the numbers are known; mechanism, accountant, trust and source are "not stated".
+
+        ``mu`` signs the curve of mu-GDP as well (sensitivity over noise standard deviation), and gives ``epsilon`` at
+        ``delta`` in (0, 1) where that is left out. Raises ValueError without either, and where the curve contradicts
+        the epsilon beside it.
+        """
+        curve = None if mu is None else GaussianCurve(mu)
+        seen_by = Observer.parse(observer) if isinstance(observer, str) else observer
+        claim = cls(
+            epsilon=_implied(curve, delta) if epsilon is None else epsilon,
+            delta=delta,
+            unit=Unit(unit),
+            adjacency=Adjacency(adjacency),
+            observer=seen_by,
+            rounds=rounds,
+            dp_model=_MODEL_OF.get(seen_by.name, "central"),
+            mechanism=_NOT_STATED,
+            parameters={},
+            accountant=_NOT_STATED,
+            sampling=_NOT_STATED,
+            trust=_NOT_STATED,
+            source=_NOT_STATED,
+            curve=curve,
+        )
+        if claim.curve_shortfall() > _CURVE_SLACK:
+            raise ValueError(f"mu {mu} does not imply epsilon {epsilon} at delta {delta}: state what holds of both")
+        return claim
+
     def curve_shortfall(self) -> float:
         """How far the signed curve falls below its own (epsilon, delta), at most; 0 where it implies it.
 
@@ -175,6 +219,14 @@ class Claim:
             "curve": None if curve is None else curve_from_dict(curve),
         }
         return cls(**{**values, **read})
+
+
+def _implied(curve: GaussianCurve | None, delta: float) -> float:
+    if curve is None:
+        raise ValueError("a claim needs epsilon or mu, got neither")
+    if not 0 < delta < 1:
+        raise ValueError(f"mu alone needs delta in (0, 1) to state an epsilon at, got {delta}")
+    return epsilon_from_mu(curve.mu, delta)
 
 
 def _plain_value(name: str, value: Value) -> Value:

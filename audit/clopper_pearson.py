@@ -4,14 +4,14 @@
 and false-negative rate, each at alpha / 2.
 """
 
-from .binomial import ceiling, epsilon_low, privacy_loss, upper_bound
+from .binomial import ErrorCounts, ceiling, epsilon_low, privacy_loss, upper_bound
 from .curve import Curve
-from .evidence import MembershipScores
-from .joint_point import Reading, measure
+from .evidence import MembershipScores, Setting
+from .joint_point import Reading, measure, measure_counts
 from .measurement import INDEPENDENT_TRIALS, Measurement
 from .threshold import ThresholdPolicy
 
-__all__ = ["ceiling", "clopper_pearson", "epsilon_low", "upper_bound"]
+__all__ = ["ceiling", "clopper_pearson", "clopper_pearson_of_counts", "epsilon_low", "upper_bound"]
 
 
 def clopper_pearson(
@@ -30,11 +30,48 @@ def clopper_pearson(
     claim's, from which ``detectable`` is read where no curve is signed. Raises ValueError for trials that are not
     independent: shared noise raises false violations to 61-75 %.
     """
-    reading = Reading(
+    return measure(
+        scores,
+        _reading(delta),
+        delta=delta,
+        alpha=alpha,
+        threshold=threshold,
+        curve=curve,
+        epsilon=epsilon,
+        witness=witness,
+    )
+
+
+def clopper_pearson_of_counts(
+    counts: ErrorCounts,
+    *,
+    setting: Setting,
+    delta: float,
+    threshold_policy: str,
+    curve: Curve | None = None,
+    epsilon: float | None = None,
+    witness: str = "",
+) -> Measurement:
+    """The same bound, at ``counts.alpha``, where trials were only counted: 1e6 of them stream in constant memory.
+
+    ``threshold_policy`` says how the event was fixed before they were drawn. ValueError as for ``clopper_pearson``.
+    """
+    return measure_counts(
+        [counts],
+        _reading(delta),
+        setting=setting,
+        delta=delta,
+        alpha=counts.alpha,
+        threshold_policy=threshold_policy,
+        curve=curve,
+        epsilon=epsilon,
+        witness=witness,
+    )
+
+
+def _reading(delta: float) -> Reading:
+    return Reading(
         estimator="clopper_pearson",
         assumption=INDEPENDENT_TRIALS,
         epsilon=lambda fpr, fnr: max(0.0, float(privacy_loss(fpr, fnr, delta))),
-    )
-    return measure(
-        scores, reading, delta=delta, alpha=alpha, threshold=threshold, curve=curve, epsilon=epsilon, witness=witness
     )

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .binomial import FloatArray
-from .claim import Adjacency, Unit
+from .claim import Adjacency, Claim, Unit
 from .observer import Observer
 from .wording import unknown
 
@@ -47,6 +47,17 @@ class Setting:
         object.__setattr__(self, "unit", Unit(self.unit))
         object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
         object.__setattr__(self, "design", Design(self.design))
+
+    @classmethod
+    def claimed(cls, claim: Claim) -> "Setting":
+        """Independent trials of just what is claimed: whoever brings them answers for neighbours in its sense."""
+        return cls(
+            unit=claim.unit,
+            adjacency=claim.adjacency,
+            observer=claim.observer,
+            rounds=claim.rounds,
+            design=Design.INDEPENDENT,
+        )
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Setting":

@@ -1,13 +1,13 @@
 """From scores to a measurement by one joint point: upper bounds on both error rates, and what they prove."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .binomial import ErrorCounts, upper_bound
 from .curve import Curve
 from .detectable import detectable_epsilon
-from .evidence import Design, MembershipScores
+from .evidence import Design, MembershipScores, Setting
 from .measurement import Measurement
 from .threshold import ThresholdPolicy
 
@@ -40,6 +40,33 @@ def measure(
     """Count at the policy's thresholds and report the most telling: one under the curve if any, then by its bound."""
     check_scores(scores, reading.estimator, delta, alpha)
     points = threshold.counts(scores.member, scores.nonmember, delta=delta, alpha=alpha)
+    return measure_counts(
+        points,
+        reading,
+        setting=scores.setting,
+        delta=delta,
+        alpha=alpha,
+        threshold_policy=str(threshold),
+        curve=curve,
+        epsilon=epsilon,
+        witness=witness,
+    )
+
+
+def measure_counts(
+    points: Sequence[ErrorCounts],
+    reading: Reading,
+    *,
+    setting: Setting,
+    delta: float,
+    alpha: float,
+    threshold_policy: str,
+    curve: Curve | None,
+    epsilon: float | None,
+    witness: str,
+) -> Measurement:
+    """The same of trials that were only counted: ``points`` were fixed before, their alphas sum to ``alpha``."""
+    check_trials(setting, reading.estimator, delta, alpha)
     best = max(points, key=lambda point: (bool(_below(curve, point)), reading.epsilon(point.fpr_high, point.fnr_high)))
     return Measurement(
         estimator=reading.estimator,
@@ -48,7 +75,7 @@ def measure(
         n0=best.n0,
         n1=best.n1,
         delta=delta,
-        threshold_policy=str(threshold),
+        threshold_policy=threshold_policy,
         threshold=best.threshold,
         false_positives=best.false_positives,
         false_negatives=best.false_negatives,
@@ -59,7 +86,7 @@ def measure(
         ceiling=_ceiling(reading, best),
         detectable=_detectable(best, delta, curve or reading.refuted, epsilon),
         witness=witness,
-        setting=scores.setting,
+        setting=setting,
         below_curve=_below(curve, best),
         comparisons=len(points),
     )
@@ -90,12 +117,16 @@ def _detectable(point: ErrorCounts, delta: float, curve: Curve | None, epsilon: 
 
 def check_scores(scores: MembershipScores, estimator: str, delta: float, alpha: float) -> None:
     """What an estimator that counts independent trials demands of its input."""
+    check_trials(scores.setting, estimator, delta, alpha)
+
+
+def check_trials(setting: Setting, estimator: str, delta: float, alpha: float) -> None:
+    """The same where only the setting of the trials is at hand."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
     if not 0 <= delta < 1:
         raise ValueError(f"delta must lie in [0, 1), got {delta}")
-    design = scores.setting.design
-    if design is not Design.INDEPENDENT:
+    if setting.design is not Design.INDEPENDENT:
         raise ValueError(
-            f"{estimator} needs independent trials: its theorem counts binomial errors; got {design.value}"
+            f"{estimator} needs independent trials: its theorem counts binomial errors; got {setting.design.value}"
         )

@@ -16,6 +16,7 @@ from scipy.special import ndtr, ndtri
 from .binomial import FloatArray, check_level, upper_bound
 from .curve import Curve, ProfileCurve
 from .detectable import power_at
+from .margin import margin
 
 LIMIT = 10**9
 """Trials a world beyond which a bug is out of reach."""
@@ -81,11 +82,7 @@ def simulated_points(out: ArrayLike, within: ArrayLike, *, cautious: float = 0.0
 
 def most_telling_point(points: OperatingPoints, forbidden: Curve, n: int) -> int:
     """Index of the point that ``n`` trials a world set farthest below the forbidden curve, in standard deviations."""
-    fpr, fnr = points.fpr, points.fnr
-    step = np.minimum(1e-3, np.minimum(fpr, 1 - fpr) / 2)
-    slope = (forbidden.fnr(fpr + step) - forbidden.fnr(fpr - step)) / (2 * step)
-    spread = np.sqrt((fnr * (1 - fnr) + slope**2 * fpr * (1 - fpr)) / n)
-    return int(np.argmax((forbidden.fnr(fpr) - fnr) / spread))
+    return int(np.argmax(margin(forbidden, points.fpr, points.fnr, n)))
 
 
 def forbidden_curve(curve: Curve | None, epsilon: float, delta: float) -> Curve:

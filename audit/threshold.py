@@ -11,6 +11,8 @@ from typing import Protocol
 import numpy as np
 
 from .binomial import ErrorCounts, FloatArray, privacy_loss, upper_bound
+from .curve import Curve
+from .cut import Stakes, best_cut
 from .wording import plain
 
 
@@ -41,11 +43,13 @@ class Fixed:
 class Split:
     """Choose on a random ``fraction`` of each side, by the Clopper-Pearson bound there; count on the rest.
 
-    ``fraction`` in (0, 1), else ValueError; so is a split that leaves a side of either part empty.
+    With a ``curve`` the choice is the cut that most likely falls under it. ``fraction`` in (0, 1), else ValueError; so
+    is a split that leaves a side of either part empty.
     """
 
     fraction: float
     seed: int = 0
+    curve: Curve | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.fraction < 1:
@@ -58,7 +62,12 @@ class Split:
         rng = np.random.default_rng(self.seed)
         chosen_in, counted_in = self._parts("member", member, rng)
         chosen_out, counted_out = self._parts("nonmember", nonmember, rng)
-        threshold = most_telling(chosen_in, chosen_out, delta, alpha)
+        if self.curve is None:
+            threshold = most_telling(chosen_in, chosen_out, delta, alpha)
+        else:
+            left = min(len(counted_in), len(counted_out))
+            stakes = Stakes(trials=left, delta=delta, alpha=alpha, curve=self.curve)
+            threshold = best_cut(chosen_in, chosen_out, stakes).threshold
         return [_errors(counted_in, counted_out, threshold, alpha)]
 
     def _parts(self, side: str, scores: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:

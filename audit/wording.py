@@ -34,3 +34,10 @@ def _round(number: float, towards: Callable[[float], int], digits: int) -> float
 def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
     """The error for a name that nobody knows; the known ones follow, nearest first."""
     return ValueError(f"{kind} must be {nearest(name, known)}, got {name!r}")
+
+
+def shortened(value: object, most: int = 60) -> str:
+    """The value as Python writes it, on one line, cut in its middle."""
+    text = " ".join(repr(value).split())
+    kept = most // 2 - 2
+    return text if len(text) <= most else f"{text[:kept]} ... {text[-kept:]}"

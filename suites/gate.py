@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..audit.finding import Finding, Verdict
 from .record import Record
 
 OK, CRASH, USAGE, FAIL, INCONCLUSIVE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 10, 11, 12, 130
@@ -52,6 +53,16 @@ def judge_run(records: Sequence[Record], *, missing: int = 0) -> Gate:
         else "OK: no claim was audited"
     )
     return Gate(verdict_line=line, exit_code=OK)
+
+
+def judge_finding(name: str, finding: Finding) -> Gate:
+    """One claim that was audited by itself: refuted, not refuted, or not to be judged so."""
+    if finding.verdict is Verdict.REFUTED:
+        return Gate(verdict_line=f"FAIL: claims REFUTED: {name}", exit_code=FAIL)
+    if finding.verdict is Verdict.NOT_REFUTED:
+        return Gate(verdict_line="OK: 1 claims NOT REFUTED", exit_code=OK)
+    word = finding.verdict.value.replace("_", " ")
+    return Gate(verdict_line=f"INCONCLUSIVE: {word}: {finding.reason}", exit_code=INCONCLUSIVE)
 
 
 def _names(labels: Sequence[str]) -> str:

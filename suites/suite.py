@@ -144,8 +144,8 @@ class SuiteSpec(_Table):
     alpha: float = Field(default=0.01, ge=1e-9, lt=1)
     """Chance that any honest claim of the run is refuted; shared equally by its claims."""
     seeds: Whole = Field(default=3, ge=1)
-    federations: dict[Label, FederationSpec] = Field(default_factory=dict)
-    defenses: dict[Label, DefenseSpec] = Field(default_factory=dict)
+    federations: dict[Label, FederationSpec]
+    defenses: dict[Label, DefenseSpec]
     attacks: dict[Label, AttackSpec] = Field(default_factory=dict)
     audit: AuditSpec | None = None
     mutants: MutantsSpec | None = None
@@ -216,8 +216,10 @@ def check_suite(tree: dict[str, Any], source: Source) -> SuiteSpec:
     endless = next(_endless(tree, ()), None)
     if endless is not None:
         raise ConfigError(f"{source.where(endless)}: {'.'.join(endless)} must be finite")
+    # A suite of mutants alone needs neither; any other lacks them like any field that it must have.
+    spare: dict[str, Any] = {} if tree.get("mutants") is None else {"federations": {}, "defenses": {}}
     try:
-        return SuiteSpec.model_validate(tree)
+        return SuiteSpec.model_validate(spare | tree)
     except ValidationError as error:
         lines = [_explain(dict(item), source) for item in error.errors()]
         raise ConfigError("\n".join(dict.fromkeys(lines))) from None

@@ -115,3 +115,42 @@ def test_a_parameter_that_is_no_plain_value_is_refused(claim_of):
 def test_an_unknown_field_is_refused(claim_of):
     with pytest.raises(ValueError, match=r"field of a claim must be epsilon, .*, got 'epsilonn'"):
         Claim.from_dict(claim_of().to_dict() | {"epsilonn": 1})
+
+
+def test_a_stated_claim_has_the_numbers_and_says_what_was_not_stated():
+    claim = Claim.stated(1.0)
+    assert claim.describe() == "eps 1, delta 0, one report (replace-one), seen by the server that sees every upload"
+    assert (claim.mechanism, claim.trust, claim.source) == ("not stated",) * 3
+    assert (claim.rounds, claim.curve, claim.dp_model) == (1, None, "local")
+    other = Claim.stated(2, 1e-6, unit="client", adjacency="add_remove", observer="final_model", rounds=5)
+    assert (other.unit, other.adjacency, other.rounds, other.dp_model) == (
+        Unit.CLIENT,
+        Adjacency.ADD_REMOVE,
+        5,
+        "central",
+    )
+
+
+def test_a_stated_mu_signs_its_curve_and_gives_its_epsilon():
+    claim = Claim.stated(delta=1e-5, mu=1.0)
+    assert claim.epsilon == pytest.approx(4.3772, abs=1e-4)
+    assert claim.curve == GaussianCurve(1.0)
+    assert Claim.stated(4.4, 1e-5, mu=1.0).epsilon == 4.4
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({}, "a claim needs epsilon or mu, got neither"),
+        ({"mu": 1.0}, r"mu alone needs delta in \(0, 1\) to state an epsilon at, got 0"),
+        ({"mu": 0.0, "delta": 1e-5}, "epsilon must be > 0 and finite, got 0"),
+        ({"epsilon": 1.0, "delta": 1e-5, "mu": 1.0}, "mu 1.0 does not imply epsilon 1.0 at delta 1e-05"),
+        ({"epsilon": 1.0, "mu": 1.0}, "mu 1.0 does not imply epsilon 1.0 at delta 0"),
+        ({"epsilon": 1.0, "delta": -0.1}, r"delta must lie in \[0, 1\), got -0.1"),
+        ({"epsilon": float("nan")}, "epsilon must be > 0 and finite, got nan"),
+        ({"epsilon": 1.0, "observer": "upload"}, "observer must be uploads"),
+    ],
+)
+def test_a_stated_claim_that_contradicts_itself_is_refused(fields, says):
+    with pytest.raises(ValueError, match=says):
+        Claim.stated(**fields)

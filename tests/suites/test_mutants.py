@@ -77,11 +77,15 @@ def test_an_unknown_mutant_is_named_with_its_nearest(tmp_path):
         fedassay.run("mutants", overrides=['mutants.only=["fixed_lot"]'], folder=tmp_path / "out")
 
 
-def test_a_suite_needs_federations_and_defenses_or_mutants(tmp_path):
-    empty = tmp_path / "empty.toml"
-    empty.write_text('name = "empty"\n')
-    with pytest.raises(ConfigError, match=r"at least one \[federations.NAME\] table is needed, or a \[mutants\] table"):
-        fedassay.run(str(empty), folder=tmp_path / "out")
+def test_only_a_suite_of_mutants_needs_no_federation(tmp_path):
+    for text, words in (
+        ('name = "x"', "federations is missing"),
+        ('name = "x"\n[federations]\n[defenses]', r"at least one \[federations.NAME\] table is needed"),
+        ('name = "x"\n[mutants]\npilots = 3', "unknown key 'mutants.pilots'; known here: pilot"),
+    ):
+        (tmp_path / "x.toml").write_text(text)
+        with pytest.raises(ConfigError, match=words):
+            fedassay.run(str(tmp_path / "x.toml"), folder=tmp_path / "out")
 
 
 def test_the_twin_of_a_control_is_the_defense_that_it_breaks_with_the_same_fields():
