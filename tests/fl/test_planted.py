@@ -1,4 +1,4 @@
-"""Canaries of data and crowds: what a planted sample does is what anybody's sample does, and a coin says who is there."""
+"""Canaries of data and crowds: a planted sample does what anybody's sample does, and a coin says who is there."""
 
 import pytest
 import torch
@@ -54,20 +54,21 @@ def test_a_sample_of_data_equals_its_gradient_given_as_a_row(run, protection, lo
 
 
 def test_a_sample_of_data_has_the_gradient_of_each_rounds_model(run):
+    rows = []
+
     class Spy(Protection):
         per_sample = True
-        rows: list[torch.Tensor] = []
 
         def local_step(self, gradients, present, client, context, state, rng):
             if client == 1:
-                self.rows.append(gradients[0, -1])
+                rows.append(gradients[0, -1])
             return super().local_step(gradients, present, client, context, state, rng)
 
     events, task = run(Spy(), DataCanary(unit=Unit.SAMPLE, images=IMAGE, present=WRONG, client=1))
-    assert len(Spy.rows) == len(events) == 3
-    for row, event in zip(Spy.rows, events, strict=True):
+    assert len(rows) == len(events) == 3
+    for row, event in zip(rows, events, strict=True):
         torch.testing.assert_close(row, one_gradient(task, event.broadcast, WRONG))
-    assert not torch.allclose(Spy.rows[0], Spy.rows[2])
+    assert not torch.allclose(rows[0], rows[2])
 
 
 def test_undefended_a_sample_of_data_is_one_of_six_in_its_clients_mean(run):
