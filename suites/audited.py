@@ -1,5 +1,7 @@
 """Audited federation: the small federation that a claim is tried on, and what its observer sees and knows of it."""
 
+import torch
+
 from ..attacks.attack import Knowledge, Level
 from ..audit.claim import Adjacency, Unit
 from ..audit.observer import FINAL_MODEL
@@ -57,9 +59,12 @@ def claimed_release(job: BlockJob) -> Release | None:
     length, law = canary_length(job, plan), published_law(job, plan)
     if job.audit.canary != "dirac" or not isinstance(law, GaussianLaw) or job.claim.observer.rank == FINAL_MODEL.rank:
         return None
-    replaced = job.claim.adjacency is Adjacency.REPLACE_ONE
-    sensitivity = abs(law.scale) * min(length, law.clip_norm) * (1 + replaced)
-    sigma = law.noise_std / (sensitivity * law.steps**0.5)
+    row = torch.zeros(plan.layout.dim)
+    row[-1] = length
+    shift = law.contribution(row)
+    if job.claim.adjacency is Adjacency.REPLACE_ONE:
+        shift = shift - law.contribution(-row)
+    sigma = law.noise_std / (float(torch.linalg.vector_norm(shift)) * law.steps**0.5)
     return Release(sigma=sigma, rate=law.rate, steps=law.steps, rounds=job.claim.rounds)
 
 

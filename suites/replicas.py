@@ -55,9 +55,10 @@ def check_independent(batches: list[Projections], *, noisy: bool) -> None:
     """Replicas without the canary must differ: equal ones share a noise draw, and are no independent trials.
 
     Raises:
-        ValueError: if, under a law that is ``noisy``, more than a tenth of the replicas repeat another one bit for bit.
+        ValueError: if, under a law that is ``noisy``, more than a tenth of the replicas repeat another one bit for bit;
+            those in which the canary's sender never came show no noise and are left out.
     """
-    values = np.concatenate([batch.values for batch in batches])
+    values = np.concatenate([batch.values[batch.seen.any(axis=1)] for batch in batches])
     if noisy and len(np.unique(values, axis=0)) < 0.9 * len(values):
         raise ValueError(
             "replicas share their noise: draw it in the shape of the whole tensor, replicas first, "

@@ -107,6 +107,43 @@ def test_a_canary_without_length_refutes_nobody_and_says_that_it_did_not_show(su
     assert all(row.verdict == "UNDERPOWERED" and "did not show at all" in row.reason for row in shown)
 
 
+BARE = """\
+from dataclasses import dataclass
+
+import torch
+from fedassay.defenses.defense import Prepared
+from fedassay.defenses.ldp_gaussian import LDPGaussian, LDPGaussianProtection
+
+
+class Bare(LDPGaussianProtection):
+    # Noise on the last weight alone: on an audit's unused one.
+    def report(self, updates, context, state, rng):
+        noised = super().report(updates, context, state, rng).values
+        quiet = self.__class__(clip_norm=self.clip_norm, noise_std=0.0)
+        bare = super(Bare, quiet).report(updates, context, state, rng).values
+        return updates.with_values(torch.cat([bare[..., :-1], noised[..., -1:]], dim=-1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(LDPGaussian):
+    def prepare(self, plan):
+        honest = super().prepare(plan)
+        noise = honest.protection.noise_std
+        return Prepared(protection=Bare(clip_norm=self.clip_norm, noise_std=noise), claims=honest.claims)
+"""
+
+
+@pytest.mark.parametrize(("canary", "verdict"), [("dirac", "NOT_REFUTED"), ("random", "REFUTED")])
+def test_noise_that_is_missing_on_the_models_weights_shows_along_a_random_direction_only(
+    canary, verdict, suite_file, assay, own_module
+):
+    alone = TEXT[: TEXT.index("[defenses.dp_sgd]")] + "[defenses.none]\n\n" + TEXT[TEXT.index("[audit]") :]
+    suite = suite_file('"dirac"', f'"{canary}"', text=alone)
+    run = assay(suite, defenses=[f"{own_module(BARE)}:Mine"])
+    (row,) = [row for row in run.records if row.role == "audit"]
+    assert row.verdict == verdict
+
+
 @pytest.mark.parametrize("canary", KNOWN_CANARIES)
 @pytest.mark.parametrize("defense", ["dp_sgd", "dp_fedavg", "ldp_gaussian"])
 def test_a_canary_is_of_the_claims_unit_and_adjacency(canary, defense, planted):

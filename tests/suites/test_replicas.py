@@ -153,3 +153,7 @@ def test_replicas_that_share_their_noise_are_no_independent_trials():
     with pytest.raises(ValueError, match="share their noise"):
         check_independent([shared], noisy=True)
     check_independent([shared], noisy=False)
+    # Three replicas in four never saw the sender: they show the same nothing, and no shared noise.
+    absent = np.arange(50) % 4 > 0
+    values, came = np.where(absent[:, None], 0.5, own), np.repeat(~absent[:, None], 3, axis=1)
+    check_independent([Projections(values, came, setting)], noisy=True)
