@@ -163,5 +163,9 @@ def test_the_report_of_a_one_run_audit_is_printed(suite_file, tmp_path):
     import fedassay
 
     run = fedassay.run(str(suite_file(text=TEXT)), jobs=1, folder=tmp_path / "reported")
-    pages = {path.suffix for path in run.folder.rglob("*") if path.is_file()}
-    assert {".html", ".md"} <= pages
+    (page,) = run.folder.rglob("*.md")
+    (line,) = [
+        line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| ldp_gaussian | eps")
+    ]
+    assert "| 300 canaries, one run | bound on ε | NOT REFUTED |" in line
+    assert (run.folder / "report.html").is_file()
