@@ -14,7 +14,7 @@ from ..audit.observer import UPLOADS, Observer
 from ..fl.law import Law
 from ..fl.network import Network
 from ..fl.plan import Plan
-from ..fl.probe import Canary, CandidateProbe, Candidates
+from ..fl.probe import Canary, CanaryCrowd, CandidateProbe, Candidates, DataCanary
 from ..fl.task import Task
 from ..fl.view import View
 
@@ -40,7 +40,8 @@ class Knowledge:
         law: (observer, client) -> the law of the release, where the defense publishes one.
         public_images, public_labels: data of the same distribution, ``(n, c, h, w)`` in [0, 1] and ``(n,)``.
         candidates: whose membership is asked, without the answer.
-        canary: the planted row; which world it is, is not known.
+        canary: what is planted; which world it is, or which of a crowd are in, is not known.
+        initial: (d,), the model that training starts from: public.
         rest: (round, which candidates, their contributions ``(m, d)``) -> what everybody but the candidate itself
             contributed to that client's release, ``(m, d)``; worst case only.
     """
@@ -52,7 +53,8 @@ class Knowledge:
     public_images: Tensor
     public_labels: Tensor
     candidates: Candidates | None = None
-    canary: Canary | None = None
+    canary: Canary | DataCanary | CanaryCrowd | None = None
+    initial: Tensor | None = None
     rest: Callable[[int, slice, Tensor], Tensor] | None = None
 
 

@@ -1,5 +1,6 @@
-"""Canary: what a planted row shows, with everything known but the one bit (Nasr et al. 2023, section 4)."""
+"""Canary: what a planted row or sample shows, with everything known but the one bit (Nasr et al. 2023, section 4)."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,20 +11,37 @@ from ..audit.claim import Adjacency, Unit
 from ..audit.evidence import Design, Projections, Setting
 from ..audit.observer import UPLOADS
 from ..fl.law import Law
+from ..fl.network import Network
 from ..fl.plan import Plan
-from ..fl.probe import Canary
+from ..fl.probe import Canary, DataCanary
 from ..fl.view import View
 from .attack import Attack, Knowledge, Level
 
 
 @dataclass(frozen=True, kw_only=True)
-class CanaryProjections(Attack):
-    """For every replica and round: how far the release moved along the canary, in units of the canary's own
-    contribution.
+class Release:
+    """What the observer saw of one round, or of a whole run.
 
-    The canary stands on an unused weight, so the rest of the release is zero along it and nothing needs to be
-    subtracted. Each replica has its own cohorts, lots and noise, so replicas are independent trials. Which observer
-    looks is the claim's to say: the view names it.
+    Args:
+        values: (R, k); seen: (R,), false in replicas where nothing came of the canary's sender.
+        model: (R, d), the last public model before it; rounds: how many rounds it spans.
+    """
+
+    values: Tensor
+    seen: Tensor
+    model: Tensor
+    rounds: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanaryProjections(Attack):
+    """For every replica and release: how far it moved along the canary, in units of the canary's own contribution to
+    the first one.
+
+    A canary on an unused weight is alone there: the rest of the release is zero along it, and the projection is that of
+    ``Projections``. For any other the rest is not subtracted: that costs power, never validity, for replicas are
+    independent trials, each with its own cohorts, lots and noise. Which observer looks is the claim's to say: the view
+    names it. Who sees the final model alone projects the whole way from the public initial one.
     """
 
     @property
@@ -31,44 +49,110 @@ class CanaryProjections(Attack):
         return Level.WORST_CASE
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Projections:
-        if knowledge.canary is None:
+        canary = knowledge.canary
+        if not isinstance(canary, Canary | DataCanary):
             raise ValueError("CanaryProjections needs a planted canary")
-        canary, sender = knowledge.canary, canary_sender(knowledge.canary, view.plan)
-        shift, centre = worlds(canary, knowledge.law(view.observer, sender), view.coordinates)
-        square = float(shift.double().square().sum())
-        releases = [_release(view, number, sender) for number in range(len(view.rounds))]
-        values = [((release - centre) @ shift).double().numpy() / square for release, _ in releases]
-        seen = [present.numpy() for _, present in releases]
+        sender = canary_sender(canary, view.plan)
+        law, square, values, seen = knowledge.law(view.observer, sender), 0.0, [], []
+        for release in releases(view, sender, knowledge.initial):
+            shift, centre = worlds(
+                canary, law, view.plan, knowledge.network, release.model, coordinates=view.coordinates
+            )
+            # The first public model is that of all replicas: one unit for all, though later gradients differ in length.
+            square = square or float(shift[0].double().square().sum())
+            if not square > 0:
+                raise ValueError("the canary moves nothing at the initial model: no release can be projected on it")
+            along = ((release.values - release.rounds * centre) * shift).sum(-1)
+            values.append(along.double().numpy() / square)
+            seen.append(release.seen.numpy())
         setting = Setting(
             unit=canary.unit,
             adjacency=Adjacency.ADD_REMOVE if canary.absent is None else Adjacency.REPLACE_ONE,
             observer=view.observer,
-            rounds=view.plan.rounds,
+            rounds=len(view.rounds),
             design=Design.INDEPENDENT,
         )
         return Projections(np.stack(values, axis=1), np.stack(seen, axis=1), setting)
 
 
-def canary_sender(canary: Canary, plan: Plan) -> int:
+def canary_sender(canary: Canary | DataCanary, plan: Plan) -> int:
     """The client in whose report the canary stands: its holder, or the client that it is."""
     return canary.client if canary.unit is Unit.SAMPLE else plan.clients
 
 
-def worlds(canary: Canary, law: Law | None, coordinates: slice | None) -> tuple[Tensor, Tensor]:
-    """What the canary's presence shifts in one release, and where the release stands without it."""
+def worlds(
+    canary: Canary | DataCanary,
+    law: Law | None,
+    plan: Plan,
+    network: Network,
+    model: Tensor,
+    *,
+    coordinates: slice | None = None,
+) -> tuple[Tensor, Tensor]:
+    """What the canary's presence shifts in one release after ``model (R, d)``, and where the release stands without it.
 
-    def contribution(row: Tensor) -> Tensor:
-        whole = row if law is None else law.contribution(row)
-        return whole if coordinates is None else whole[coordinates]
+    Both ``(R, k)`` for a canary of data, ``(1, k)`` for a row. A canary of data contributes its gradient at that model;
+    as a client, the update that it computes there when every sample is drawn and nothing noised.
+    """
+    scale = 1.0 if canary.unit is not Unit.SAMPLE else plan.algorithm.linear_scale or -1.0
 
-    present = contribution(canary.present)
-    absent = torch.zeros_like(present) if canary.absent is None else contribution(canary.absent)
-    return present - absent, absent
+    def contribution(world: int) -> Tensor | None:
+        row = _row(canary, world, plan, network, model)
+        if row is None:
+            return None
+        whole = scale * row if law is None else law.contribution(row)
+        return whole if coordinates is None else whole[..., coordinates]
+
+    present, absent = contribution(1), contribution(0)
+    if present is None:
+        raise ValueError("a canary must be there in world 1")
+    return (present, torch.zeros_like(present)) if absent is None else (present - absent, absent)
 
 
-def _release(view: View, number: int, sender: int) -> tuple[Tensor, Tensor]:
+def releases(view: View, sender: int, initial: Tensor | None) -> Iterator[Release]:
+    """What the observer saw, round by round, or once for who sees the final model alone.
+
+    Behind a shuffler nobody knows whose row is whose: the multiset counts by its sum. Raises ValueError where the
+    observer's first model is needed and not given.
+    """
+    if view.rounds[0].broadcast is None:
+        if initial is None:
+            raise ValueError(f"{view.observer} sees no round: it needs the public initial model")
+        first = initial.expand(len(view.final_model), -1)
+        start = first if view.coordinates is None else first[:, view.coordinates]
+        moved = view.plan.algorithm.aggregate_between(start, view.final_model)
+        everybody = torch.ones(len(moved), dtype=torch.bool)
+        yield Release(values=moved, seen=everybody, model=first, rounds=len(view.rounds))
+        return
+    for number, seen in enumerate(view.rounds):
+        values, present = _seen_in_round(view, number, sender)
+        if seen.broadcast is None:
+            raise ValueError(f"round {number} holds no broadcast model")
+        yield Release(values=values, seen=present, model=seen.broadcast)
+
+
+def _row(canary: Canary | DataCanary, world: int, plan: Plan, network: Network, model: Tensor) -> Tensor | None:
+    """The canary's raw row: ``(1, d)`` as planted, ``(R, d)`` as its data give it at ``model``."""
+    if isinstance(canary, Canary):
+        return canary.rows(world) if canary.there(world) else None
+    held = canary.samples(world)
+    if held is None:
+        return None
+    images, labels = (part.expand(len(model), *part.shape) for part in held)
+    weights = torch.full(labels.shape, 1 / labels.shape[1])
+    if canary.unit is Unit.SAMPLE:
+        return network.gradient(model, images, labels, weights)
+    local, state = model, plan.algorithm.start(model)
+    for _ in range(plan.algorithm.local_steps):
+        local, state = plan.algorithm.step(local, network.gradient(local, images, labels, weights), state)
+    return plan.algorithm.update(model, local)
+
+
+def _seen_in_round(view: View, number: int, sender: int) -> tuple[Tensor, Tensor]:
     """What the observer saw in one round ``(R, k)`` and in which replicas it saw anything ``(R,)``."""
     seen = view.rounds[number]
+    if seen.reports is not None and seen.reports.senders is None:
+        return seen.reports.values.sum(1), seen.reports.present.any(1)
     if view.observer.rank == UPLOADS.rank and seen.reports is not None:
         senders = seen.reports.senders or ()
         if sender not in senders:
@@ -78,10 +162,8 @@ def _release(view: View, number: int, sender: int) -> tuple[Tensor, Tensor]:
     everybody = torch.ones(len(view.final_model), dtype=torch.bool)
     if seen.aggregate is not None:
         return seen.aggregate, everybody
-    if seen.broadcast is None:
-        raise ValueError(f"a canary cannot be scored by {view.observer}: it sees no round")
     last = number + 1 == len(view.rounds)
     after = view.final_model if last else view.rounds[number + 1].broadcast
-    if after is None:
-        raise ValueError(f"round {number + 1} holds no broadcast model")
+    if seen.broadcast is None or after is None:
+        raise ValueError(f"round {number} holds no broadcast models to compare")
     return view.plan.algorithm.aggregate_between(seen.broadcast, after), everybody

@@ -66,7 +66,7 @@ def one_run_fdp(
         epsilon_low=bound(guesses.right),
         ceiling=bound(guesses.made),
         estimate=_estimate(guesses, delta),
-        detectable=None if epsilon is None else _detectable(guesses, bound, delta, epsilon),
+        detectable=None if epsilon is None else detectable_gaussian(guesses, bound, delta=delta, epsilon=epsilon),
         witness=witness,
     )
 
@@ -84,7 +84,14 @@ def share_right(mu: FloatArray, abstained: float) -> FloatArray:
     return np.asarray(hits / (hits + misses), dtype=np.float64)
 
 
-def _detectable(guesses: Guesses, bound: Callable[[int], float], delta: float, epsilon: float) -> float | None:
+def detectable_gaussian(
+    guesses: Guesses, bound: Callable[[int], float], *, delta: float, epsilon: float
+) -> float | None:
+    """The smallest epsilon at ``delta`` > 0 of independent Gaussian canaries that are refuted with power .9.
+
+    ``bound``: right guesses -> what they prove, as either one-run estimator reads it; ``epsilon``: the claim's. None
+    where not even guesses without an error refute it.
+    """
     needed = fewest_refuting(guesses.made, lambda right: bound(right) > epsilon)
     if needed is None:
         return None

@@ -12,7 +12,7 @@ from torch import Tensor
 from .local import Batch, LocalTrainer
 from .message import Message
 from .plan import Plan
-from .probe import Canary
+from .probe import Canaries
 from .protection import Context, Protection, State, check_rows
 from .recorder import RoundEvent
 from .streams import Streams
@@ -36,22 +36,25 @@ def run_federation(
     streams: Streams,
     *,
     batch: Batch | None = None,
-    canary: Canary | None = None,
+    canary: Canaries | None = None,
     recorders: Sequence[Recorder] = (),
+    stop_after: int | None = None,
 ) -> Tensor:
     """Train, for a batch of replicas at once, and return the final models ``(R, d)``.
 
-    Replicas share data, partition and initial model; each has its own cohorts, lots and noise.
+    Replicas share data, partition and initial model; each has its own cohorts, lots and noise. ``stop_after``: rounds
+    to run of the plan's, all by default.
 
     Raises:
         ValueError: if the plan is not this task's, the canary does not fit it, or a station returns a wrong shape.
     """
-    _check(task, plan, protection, canary)
+    rounds = plan.rounds if stop_after is None else stop_after
+    _check(task, plan, protection, canary, rounds)
     batch = batch or Batch()
     trainer = LocalTrainer(task=task, protection=protection, streams=streams, batch=batch, canary=canary)
     model = task.network.initial(streams.generator("init")).expand(batch.replicas, -1).clone()
     state = protection.initial_state(plan)
-    for number in range(plan.rounds):
+    for number in range(rounds):
         draws = partial(streams.generator, replicate=batch.block, world=batch.world, round=number)
         context = Context(plan=plan, round=number, replicas=batch.replicas)
         state = protection.open_round(context, state)
@@ -78,7 +81,9 @@ def run_federation(
     return model
 
 
-def _check(task: Task, plan: Plan, protection: Protection, canary: Canary | None) -> None:
+def _check(task: Task, plan: Plan, protection: Protection, canary: Canaries | None, rounds: int) -> None:
+    if not 1 <= rounds <= plan.rounds:
+        raise ValueError(f"stop_after must be in 1..{plan.rounds}, the plan's rounds, got {rounds}")
     if plan.sizes != task.sizes or plan.layout != task.network.layout:
         raise ValueError(
             "plan must have the task's sizes and layout, "
@@ -93,9 +98,8 @@ def _check(task: Task, plan: Plan, protection: Protection, canary: Canary | None
 
 def _cohort(trainer: LocalTrainer, context: Context, state: State, draws: Draws) -> tuple[Tensor, Context]:
     """Who takes part: mask ``(R, rows)`` over the rows that any replica fills; a canary client is drawn like any."""
-    rows = context.plan.clients + (trainer.planted_client is not None)
-    everybody = replace(context, senders=tuple(range(rows)))
-    present = context.plan.cohort.draw(draws("cohort"), context.replicas, rows)
+    everybody = replace(context, senders=(*range(context.plan.clients), *trainer.planted_clients))
+    present = context.plan.cohort.draw(draws("cohort"), context.replicas, len(everybody.senders))
     thinned = trainer.protection.participates(everybody, state, draws("participation"))
     if thinned is not None:
         if thinned.shape != present.shape or thinned.dtype is not torch.bool:
@@ -104,8 +108,8 @@ def _cohort(trainer: LocalTrainer, context: Context, state: State, draws: Draws)
                 f"got {tuple(thinned.shape)} of {thinned.dtype}"
             )
         present = present & thinned
-    senders = present.any(0).nonzero().flatten().tolist()
-    return present[:, senders], replace(context, senders=tuple(senders))
+    rows = present.any(0).nonzero().flatten().tolist()
+    return present[:, rows], replace(context, senders=tuple(everybody.senders[row] for row in rows))
 
 
 def _updates(
@@ -115,11 +119,9 @@ def _updates(
     values = model.new_zeros(len(model), len(context.senders), model.shape[1])
     lots: dict[int, list[Tensor]] = {}
     for row, sender in enumerate(context.senders):
+        result = trainer.train(model, sender, context, state)
+        values[:, row] = result.update
         if sender < context.plan.clients:
-            result = trainer.train(model, sender, context, state)
-            values[:, row] = result.update
             lots[sender] = [mask & present[:, row : row + 1] for mask in result.lots]
-        elif trainer.planted_client is not None:
-            values[:, row] = trainer.planted_client
     values[~present] = 0
     return Message(values=values, present=present, senders=context.senders), lots

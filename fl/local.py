@@ -1,13 +1,14 @@
 """Local training: what one client does in a round, for all replicas at once."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..audit.claim import Unit
-from .probe import Canary
+from .probe import Canaries
 from .protection import Context, Protection, State, check_rows
 from .sampling import lots
 from .streams import Streams
@@ -52,51 +53,72 @@ class LocalTrainer:
     protection: Protection
     streams: Streams
     batch: Batch
-    canary: Canary | None
+    canary: Canaries | None
 
-    @property
-    def planted_client(self) -> Tensor | None:
-        """The update ``(d,)`` of the canary that is one more client, where this world has one."""
+    @cached_property
+    def planted_clients(self) -> tuple[int, ...]:
+        """Numbers of the clients that canaries are in this world: they come after the plan's own."""
         if self.canary is None or self.canary.unit is Unit.SAMPLE:
-            return None
-        return self.canary.row(self.batch.world)
+            return ()
+        return tuple(self.task.clients + number for number in self.canary.there(self.batch.world))
 
     def train(self, model: Tensor, client: int, context: Context, state: State) -> LocalResult:
-        """``model (R, d)`` -> the client's update and lots."""
+        """``model (R, d)`` -> the client's update and lots; a canary that is a row has its update ready."""
+        ready = self._planted_rows(client) if client >= self.task.clients else None
+        if ready is not None:
+            row = ready[self.planted_clients.index(client)]
+            return LocalResult(update=row.to(model).expand_as(model), lots=[])
         algorithm = context.plan.algorithm
         local, local_state, masks = model, algorithm.start(model), []
+        images, labels = self._held(client)
+        own = context.plan.sizes[client] if client < self.task.clients else 0
         for step in range(algorithm.local_steps):
-            mask = self._lot(client, context, step)
-            direction = self._direction(local, mask, client, context, state, step)
+            direction, mask = self._direction(local, images, labels, client, context, state, step)
             local, local_state = algorithm.step(local, direction, local_state)
-            masks.append(mask[:, : context.plan.sizes[client]])
+            masks.append(mask[:, :own])
         return LocalResult(update=algorithm.update(model, local), lots=masks)
 
-    def _lot(self, client: int, context: Context, step: int) -> Tensor:
-        """Who is drawn: a sample canary stands last and is drawn like any sample, in world 1."""
-        planted = self._planted_sample(client) is not None
-        rng = self._generator("lot", client, context, step)
-        return context.plan.lot.draw(rng, self.batch.replicas, context.plan.sizes[client] + planted)
-
-    def _direction(self, local: Tensor, mask: Tensor, client: int, context: Context, state: State, step: int) -> Tensor:
-        canary, part = self._planted_sample(client), self.task.parts[client]
-        chosen, real = lots(mask[:, : len(part)])
-        images, labels = self.task.images[part[chosen]], self.task.labels[part[chosen]]
-        if not self.protection.per_sample and canary is None:
+    def _direction(
+        self, local: Tensor, images: Tensor, labels: Tensor, client: int, context: Context, state: State, step: int
+    ) -> tuple[Tensor, Tensor]:
+        """One step's direction ``(R, d)`` and who was drawn: what canaries bring stands last, drawn like any sample."""
+        planted = self._planted_rows(client)
+        size = len(labels) + (0 if planted is None else len(planted))
+        mask = context.plan.lot.draw(self._generator("lot", client, context, step), self.batch.replicas, size)
+        chosen, real = lots(mask[:, : len(labels)])
+        if not self.protection.per_sample and planted is None:
             weights = real / real.sum(1, keepdim=True).clamp_min(1)
-            return self.task.network.gradient(local, images, labels, weights)
-        rows = self.task.network.sample_gradients(local, images, labels)
-        if canary is not None:
-            rows = torch.cat([rows, canary.to(rows).expand(len(rows), 1, -1)], dim=1)
-            real = torch.cat([real, mask[:, len(part) :]], dim=1)
+            return self.task.network.gradient(local, images[chosen], labels[chosen], weights), mask
+        rows = self.task.network.sample_gradients(local, images[chosen], labels[chosen])
+        if planted is not None:
+            rows = torch.cat([rows, planted.to(rows).expand(len(rows), -1, -1)], dim=1)
+            real = torch.cat([real, mask[:, len(labels) :]], dim=1)
         rng = self._generator("local noise", client, context, step)
         direction = self.protection.local_step(rows, real, client, context, state, rng)
-        return check_rows("local_step", direction, local)
+        return check_rows("local_step", direction, local), mask
 
-    def _planted_sample(self, client: int) -> Tensor | None:
-        if self.canary is None or self.canary.unit is not Unit.SAMPLE or self.canary.client != client:
-            return None
-        return self.canary.row(self.batch.world)
+    def _planted_rows(self, client: int) -> Tensor | None:
+        """Rows ``(k, d)`` of the canaries that this client holds or is, where there are any in this world."""
+        return self._rows if self._rows is not None and len(self._rows) and self._plants(client) else None
+
+    @cached_property
+    def _rows(self) -> Tensor | None:
+        return None if self.canary is None else self.canary.rows(self.batch.world)
+
+    def _held(self, client: int) -> tuple[Tensor, Tensor]:
+        """Images ``(n, c, h, w)`` and labels ``(n,)`` that this client trains on in this world."""
+        part = self.task.parts[client] if client < self.task.clients else torch.zeros(0, dtype=torch.int64)
+        images, labels = self.task.images[part], self.task.labels[part]
+        brought = self.canary.samples(self.batch.world) if self.canary is not None and self._plants(client) else None
+        if brought is None:
+            return images, labels
+        return torch.cat([images, brought[0]]), torch.cat([labels, brought[1]])
+
+    def _plants(self, client: int) -> bool:
+        """Whether a canary stands with this client: it holds it, or is it."""
+        if self.canary is not None and self.canary.unit is Unit.SAMPLE:
+            return client == self.canary.client
+        return client >= self.task.clients
 
     def _generator(self, purpose: str, client: int, context: Context, step: int) -> np.random.Generator:
         block, world = self.batch.block, self.batch.world

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from ..audit.observer import Observer
 from ..audit.wording import plain
+from ..suites.record import Record
 from . import numerals
 from .grid import AttackGrid, GridLine
 from .pooling import Pooled
@@ -58,7 +59,7 @@ def claim_table(rows: Sequence[ClaimRow]) -> Table:
                 numerals.lower_bound(row.epsilon_low),
                 numerals.epsilon(row.ceiling),
                 numerals.epsilon(row.detectable),
-                numerals.count(row.record.n if row.record else None),
+                _trials(row.record),
                 ROUTES.get(row.record.route if row.record else "", numerals.NOTHING),
                 "; ".join(filter(None, (verdict_words(row), probe_words(row)))),
             )
@@ -66,6 +67,12 @@ def claim_table(rows: Sequence[ClaimRow]) -> Table:
         ),
         numeric=frozenset({2, 3, 4, 5}),
     )
+
+
+def _trials(record: Record | None) -> str:
+    """Replicas a world; canaries, where all stood in one run."""
+    count = numerals.count(record.n if record else None)
+    return f"{count} canaries, one run" if record and record.attack == "one_run" else count
 
 
 def attack_table(grid: AttackGrid, lines: Sequence[GridLine], intervals: bool = True) -> Table:

@@ -59,7 +59,7 @@ class TrialJob:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockJob:
-    """Replicas of an audit for one claim and seed, both worlds."""
+    """Replicas of an audit for one claim and seed, both worlds; or its one run."""
 
     federation: FederationSpec
     change: PlanChange
@@ -69,6 +69,11 @@ class BlockJob:
     seed: int
     replicas: int
     cell: Cell
+
+    @property
+    def runs(self) -> int:
+        """Federations that it runs."""
+        return 1 if self.audit.design == "one_run" else 2 * self.replicas
 
     @property
     def cells(self) -> tuple[Cell, ...]:

@@ -12,11 +12,13 @@ from ..audit.finding import Finding, Verdict, judge
 from ..audit.measurement import Measurement
 from ..audit.threshold import Split
 from ..audit.twins import Release, TwinTest, audit_twins, scores
+from .audited import claimed_release
+from .canaries import WITNESSES
 from .cells import AuditCell
+from .one_run import SETTING, measure_crowd
 from .power import designed_tests, detectable_epsilon, replicas_needed
 from .probes import probed_rows
 from .record import Record
-from .replicas import SETTING, claimed_release
 from .store import Store
 from .trial import Clock, failures_as_rows
 
@@ -25,12 +27,8 @@ def hold_court(audit: AuditCell, store: Store) -> list[str]:
     """Judge one claim by its finished blocks, probe it, and write the rows; returns what failed."""
     clock = Clock()
     with failures_as_rows([audit.cell], store, clock) as failed:
-        member, nonmember = pooled(audit, store)
         release = claimed_release(audit.blocks[0])
-        if release is None:
-            measured, shown = measure_without_law(audit, member, nonmember)
-        else:
-            measured, shown = measure(audit, release, member, nonmember)
+        measured, shown = _measured(audit, release, store)
         finding = _sober(judge(audit.claim, measured), audit, release)
         record = _record(audit, finding, measured, shown, store)
         rows = probed_rows(audit, record)
@@ -38,20 +36,43 @@ def hold_court(audit: AuditCell, store: Store) -> list[str]:
     return failed
 
 
+def _measured(audit: AuditCell, release: Release | None, store: Store) -> tuple[Measurement, MembershipScores]:
+    """By the suite's design, and by the published law where scores may use it."""
+    if audit.blocks[0].audit.design == "one_run":
+        reading = measure_crowd(audit, release, store, witness=_witness(audit))
+        return reading.measurement, reading.scores
+    member, nonmember = pooled(audit, store)
+    if release is None:
+        return measure_by_split(audit, member, nonmember)
+    return measure(audit, release, member, nonmember)
+
+
 def _sober(finding: Finding, audit: AuditCell, release: Release | None) -> Finding:
     """NOT_REFUTED only where some missing noise would have been refuted: else the tests could not have seen any."""
     measured = finding.measurement
-    if release is None or measured is None or measured.detectable is not None:
+    if finding.verdict is not Verdict.NOT_REFUTED or measured is None or measured.detectable is not None:
         return finding
-    if finding.verdict is not Verdict.NOT_REFUTED:
+    if audit.blocks[0].audit.canary != "dirac":
+        if measured.epsilon_low > 0:
+            return finding
+        reason = "the canary did not show at all: how much noise must be missing before it does is not known"
+    elif release is not None:
+        reason = (
+            f"no missing noise would have been refuted ({_cost_of_half(audit, release)}): too few replicas, "
+            "or a published law that does not fit the claim"
+        )
+    else:
         return finding
+    return replace(finding, verdict=Verdict.UNDERPOWERED, route="", reason=reason)
+
+
+def _cost_of_half(audit: AuditCell, release: Release) -> str:
+    """How many replicas would show half of the noise."""
+    if audit.blocks[0].audit.design == "one_run":
+        return "it takes more canaries, or replicas"
     needed = replicas_needed(audit.claim, release, share=0.5, alpha=audit.alpha)
     least = min((n for n in needed.values() if n is not None), default=None)
-    cost = "no number of replicas would show half of it" if least is None else f"half of it needs {least:,} a world"
-    reason = (
-        f"no missing noise would have been refuted ({cost}): too few replicas, or a law that does not fit the claim"
-    )
-    return replace(finding, verdict=Verdict.UNDERPOWERED, route="", reason=reason)
+    return "no number of replicas would show half of it" if least is None else f"half of it needs {least:,} a world"
 
 
 def pooled(audit: AuditCell, store: Store) -> tuple[Projections, Projections]:
@@ -99,11 +120,15 @@ def measure(
     return replace(measured, detectable=detectable), _scores_read(measured, release, tests, member, nonmember)
 
 
-def measure_without_law(
+def measure_by_split(
     audit: AuditCell, member: Projections, nonmember: Projections
 ) -> tuple[Measurement, MembershipScores]:
-    """For a defense that publishes no law: the summed projection, its threshold chosen on half of the replicas."""
-    shown = MembershipScores(member.values.sum(axis=1), nonmember.values.sum(axis=1), member.setting)
+    """Where no law can score: the projection summed over rounds, its threshold chosen on half of the replicas.
+
+    What is detectable assumes the best of scores; along a direction that others share the projection is not.
+    """
+    within, out = (np.where(side.seen, side.values, 0.0).sum(axis=1) for side in (member, nonmember))
+    shown = MembershipScores(within, out, member.setting)
     claim = audit.claim
     measured = clopper_pearson(
         shown,
@@ -114,11 +139,14 @@ def measure_without_law(
         epsilon=claim.epsilon,
         witness=_witness(audit),
     )
-    return measured, shown
+    alone = audit.blocks[0].audit.canary == "dirac"
+    return measured if alone else replace(measured, detectable=None), shown
 
 
 def _witness(audit: AuditCell) -> str:
-    return f"a canary of {audit.blocks[0].audit.canary_norm:g} clip norms along a weight that no data moves"
+    spec = audit.blocks[0].audit
+    words = WITNESSES[spec.canary].format(length=spec.canary_norm)
+    return words if spec.canaries is None else f"each of {spec.canaries} in one run {words}"
 
 
 def _scores_read(
@@ -131,15 +159,11 @@ def _scores_read(
 
 
 def _record(audit: AuditCell, finding: Finding, measured: Measurement, shown: MembershipScores, store: Store) -> Record:
-    arrays = {
-        "member": shown.member,
-        "nonmember": shown.nonmember,
-        "threshold": np.array(measured.threshold),
-        "fpr_high": np.array(measured.fpr_high),
-        "fnr_high": np.array(measured.fnr_high),
-        "alpha": np.array(measured.alpha),
-    }
-    tested_curve = finding.verdict is not Verdict.REFUTED and audit.claim.curve is not None
+    counted = ("threshold", "fpr_high", "fnr_high", "alpha", "made", "right")
+    known = {name: getattr(measured, name) for name in counted}
+    arrays = {"member": shown.member, "nonmember": shown.nonmember}
+    arrays |= {name: np.array(value) for name, value in known.items() if value is not None}
+    tested_curve = finding.verdict is not Verdict.REFUTED and measured.below_curve is not None
     return audit.cell.record(
         metric="epsilon_low",
         value=measured.epsilon_low,
@@ -151,7 +175,7 @@ def _record(audit: AuditCell, finding: Finding, measured: Measurement, shown: Me
         verdict=finding.verdict.value,
         route=finding.route or ("curve" if tested_curve else "eps_low"),
         reason=f"{finding.reason}; witness: {measured.witness}",
-        n=min(measured.n0, measured.n1),
+        n=measured.canaries or min(measured.n0, measured.n1),
         unit="epsilon",
         direction="higher_leaks",
         artifact=store.save_arrays(audit.cell.cell_id, "scores", arrays),

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from ..attacks.attack import Knowledge, Level
-from ..attacks.canary import CanaryProjections, canary_sender, worlds
+from ..attacks.canary import CanaryProjections, canary_sender
 from ..audit.binomial import FloatArray
 from ..audit.claim import Adjacency, Claim, Unit
 from ..audit.twins import Release, Twin, scores
@@ -26,6 +26,7 @@ from ..fl.recorder import ViewRecorder
 from ..fl.sampling import Full, Poisson
 from ..fl.streams import Streams
 from ..fl.task import Task, build_task
+from .audited import release_of
 from .exposure import Exposure
 from .probes import probe_claim
 
@@ -65,11 +66,12 @@ def federated_mutant(control: Defense) -> Mutant:
     if not isinstance(law, GaussianLaw):
         raise ValueError(f"{type(twin).__name__} must publish the Gaussian law of its release, got {law}")
     canary = _canary(claim, plan, CANARY_NORM * law.clip_norm)
+    release = release_of(law, canary.present, replaced=canary.absent is not None, rounds=plan.rounds)
     return Mutant(
         claim=claim,
         correct=partial(_projections, task, plan, correct.protection, claim, canary),
         broken=partial(_projections, task, plan, broken.protection, claim, canary),
-        scores=tuple(_score(_release(canary, law, plan), looked_for) for looked_for in LOOKED_FOR),
+        scores=tuple(_score(release, looked_for) for looked_for in LOOKED_FOR),
         witness=f"a canary of {CANARY_NORM:g} clip norms along a weight that no data moves",
     )
 
@@ -144,12 +146,6 @@ def _projections(
     )
     seen = CanaryProjections().run(recorder.view(plan, final), knowledge, streams.generator("attack canary"))
     return np.where(seen.seen, seen.values, 0.0)
-
-
-def _release(canary: Canary, law: GaussianLaw, plan: Plan) -> Release:
-    shift, _ = worlds(canary, law, None)
-    sigma = law.noise_std / (float(torch.linalg.vector_norm(shift)) * law.steps**0.5)
-    return Release(sigma=sigma, rate=law.rate, steps=law.steps, rounds=plan.rounds)
 
 
 def _score(release: Release, looked_for: Twin) -> Score:

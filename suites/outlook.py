@@ -1,9 +1,10 @@
 """Outlook: what a planned run would do, before it does it."""
 
 from ..audit.clopper_pearson import ceiling
+from .audited import claimed_release
 from .cells import AuditCell
+from .one_run import best_case, guesses_planned
 from .power import designed_tests, detectable_epsilon, replicas_needed
-from .replicas import claimed_release
 from .run_plan import RunPlan
 
 
@@ -17,7 +18,7 @@ def headline(plan: RunPlan) -> str:
     defenses = len(dict.fromkeys(fact["defense"] for fact in facts))
     attacks = {cell.facts["attack"] for trial in plan.trials for cell in trial.cells if cell.facts["role"] != "utility"}
     seeds = len({trial.seed for trial in plan.trials})
-    replicas = 2 * sum(block.replicas for block in plan.blocks)
+    replicas = sum(block.runs for block in plan.blocks)
     return (
         f"{defenses} defenses x {len(attacks)} attacks, {seeds} seeds: {len(plan.trials)} federations; "
         f"{len(plan.audits)} audits on {replicas:,} replicas; {len(plan.cells)} cells"
@@ -41,13 +42,18 @@ def outlook(plan: RunPlan) -> list[str]:
 def _reach(audit: AuditCell) -> list[str]:
     """Ceiling and power of one audit, and what it would take to see half the noise; or why it cannot judge."""
     trials = sum(block.replicas for block in audit.blocks)
-    who = f"audit  {audit.cell.facts['defense']}: {audit.claim.describe()}: {trials} replicas a world"
+    spec = audit.blocks[0].audit
+    size = f"{trials} replicas a world" if spec.canaries is None else f"{spec.canaries} canaries in one run"
+    who = f"audit  {audit.cell.facts['defense']}: {audit.claim.describe()}: {size}"
     try:
         release = claimed_release(audit.blocks[0])
     except ValueError as error:
         return [f"{who}, FAILS: {error}"]
+    if spec.design == "one_run":
+        return [f"{who}, {_reach_of_crowd(audit)}"]
     if release is None:
-        return [f"{who}, no published law: threshold by a split"]
+        alone = "no published law" if spec.canary == "dirac" else f"a {spec.canary} canary"
+        return [f"{who}, {alone}: threshold by a split"]
     tests = designed_tests(audit.claim, release, audit.blocks[0].audit, n=trials)
     found = detectable_epsilon(audit.claim, release, tests, n=trials, alpha=audit.alpha)
     reach = f"detectable {found:.2f}" if found is not None else "UNDERPOWERED: no missing noise would show"
@@ -56,3 +62,10 @@ def _reach(audit: AuditCell) -> list[str]:
     needed = replicas_needed(audit.claim, release, share=0.5, alpha=audit.alpha)
     costs = ", ".join(f"{route} {'out of reach' if n is None else f'{n:,}'}" for route, n in needed.items())
     return [told, f"       half the noise would be refuted with power .9 from so many replicas a world: {costs}"]
+
+
+def _reach_of_crowd(audit: AuditCell) -> str:
+    planned = " or ".join(f"{made} guesses ({estimator})" for estimator, made in guesses_planned(audit).items())
+    best = best_case(audit)
+    reach = "UNDERPOWERED" if best.detectable is None else f"detectable {best.detectable:.2f}"
+    return f"{planned}, ceiling {best.ceiling:.2f}, {reach} (power .9 at alpha {audit.alpha:.2g})"

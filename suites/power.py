@@ -1,7 +1,9 @@
 """Power of a planned audit: which broken twins it is designed for, and how broken one must be to be refuted."""
 
+import math
 from collections.abc import Sequence
 
+from ..audit import detectable
 from ..audit.claim import Claim
 from ..audit.curve import Curve, GaussianCurve
 from ..audit.planner import (
@@ -47,8 +49,13 @@ def detectable_epsilon(
     none.
 
     The twins are the claimed mechanism with a share of its noise. The search comes from above, for power need not
-    grow as the noise falls: every test has its blind spots, which the others must cover.
+    grow as the noise falls: every test has its blind spots, which the others must cover. At delta 0 no Gaussian has a
+    finite epsilon: the truth there is the worst mechanism of pure epsilon, which errs with rate 1 / (1 + e^eps).
     """
+    if claim.delta == 0:
+        fpr = 1 / (1 + math.exp(min(claim.epsilon, 700.0)))
+        level = {"alpha": alpha / len(tests), "delta": 0.0, "fpr": fpr}
+        return detectable.detectable_epsilon(n0=n, n1=n, curve=claim.curve, epsilon=claim.epsilon, **level)
     for share in _SHARES:
         if refutes(Twin(noise=share), claim, release, tests, n=n, alpha=alpha) >= _POWER:
             twin = SampledGaussian(sigma=release.sigma * share, rate=release.rate, steps=release.rounds * release.steps)

@@ -20,11 +20,11 @@ from ..fl.protection import Protection
 from ..fl.replay import Recording, StillFederation, replay, still_federation
 from ..fl.streams import Streams, normal
 from ..fl.task import Task
+from .audited import audited_federation
 from .cells import AuditCell
 from .exposure import Exposure, broken_words, exposure_rows
 from .noise_probes import PRESENT, noise_exposures, same_state
 from .record import Record
-from .replicas import audited_federation
 
 SENSITIVITY, PUBLIC_STATE = "sensitivity", "public state"
 _CLIENTS, _ROUNDS, _DRAWS = 4, 3, 3

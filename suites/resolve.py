@@ -157,6 +157,11 @@ def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: in
             f"defense {entry.label}: prepare(plan) must return Prepared(protection, claims), got {prepared!r}"
         )
     for claim in prepared.claims:
+        if claim.rounds > plan.rounds:
+            raise ConfigError(
+                f"defense {entry.label} signs a claim over {claim.rounds} rounds, but federation {federation} is "
+                f"calibrated on a plan of {plan.rounds}: nobody could gather evidence of the others"
+            )
         if claim.curve_shortfall() > _CURVE_SLACK:
             raise ConfigError(
                 f"defense {entry.label} signs a curve that does not imply its own epsilon {claim.epsilon:g} at delta "

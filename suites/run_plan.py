@@ -134,16 +134,18 @@ class _Planner:
             for seed in self.suite.seeds
             if claim.claim_id in {other.claim_id for other in self._prepare(entry, audit.federation, seed).claims}
         ]
-        shares = [audit.replicas // len(signing) + (n < audit.replicas % len(signing)) for n in range(len(signing))]
+        whole, rest = divmod(audit.replicas, len(signing))
+        # One run is one: its theorem counts the coins of a single federation, that of the first seed.
+        shares = [1] if audit.design == "one_run" else [whole + (n < rest) for n in range(len(signing))]
         blocks = tuple(
-            self._block(entry, claim, audit, seed, share) for seed, share in zip(signing, shares, strict=True) if share
+            self._block(entry, claim, audit, seed, share) for seed, share in zip(signing, shares, strict=False) if share
         )
         cell = self._cell(
             entry,
             audit.federation,
             None,
             role="audit",
-            attack="likelihood_ratio",
+            attack=_estimator(audit),
             attack_version="1",
             observer=str(claim.observer),
             claim_id=claim.claim_id,
@@ -225,6 +227,13 @@ class _Planner:
     def _part_facts(self, entry: DefenseEntry) -> list[Any]:
         change = entry.change.model_dump(mode="json")
         return [entry.part.path, entry.part.version, plain(entry.defense.fields()), change]
+
+
+def _estimator(audit: AuditSpec) -> str:
+    """What scores the canaries: along an unused weight the law, along any other direction a plain projection."""
+    if audit.design == "one_run":
+        return "one_run"
+    return "likelihood_ratio" if audit.canary == "dirac" else "projection"
 
 
 def plan_run(suite: ResolvedSuite) -> RunPlan:

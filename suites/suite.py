@@ -15,6 +15,7 @@ from ..fl.datasets import KNOWN_DATASETS
 from ..fl.models import KNOWN_MODELS
 from ..fl.partitions import partition_from
 from ..fl.sampling import sampling_from
+from .canaries import KNOWN_CANARIES
 from .source import ConfigError, Source, apply_override
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9_\-]{1,40}$")]
@@ -48,6 +49,8 @@ Partition = Annotated[Any, _parsed_by(partition_from)]
 Algorithm = Annotated[dict[str, Any], _parsed_by(algorithm_from)]
 DatasetName = Annotated[str, _one_of("data set", KNOWN_DATASETS)]
 ModelName = Annotated[str, _one_of("model", KNOWN_MODELS)]
+CanaryName = Annotated[str, _one_of("canary", KNOWN_CANARIES)]
+DesignName = Annotated[str, _one_of("design", ("independent", "one_run"))]
 
 
 class _Table(BaseModel):
@@ -99,8 +102,8 @@ class AttackSpec(BaseModel):
 
 
 class AuditSpec(_Table):
-    """One pooled audit per claim, by canaries planted in independent replicas of a small federation under the same
-    plan.
+    """One pooled audit per claim, by canaries planted in independent replicas, or in one run, of a small federation
+    under the same plan.
     """
 
     federation: str = "main"
@@ -109,14 +112,31 @@ class AuditSpec(_Table):
     model: ModelName = "logistic"
     clients: Whole = Field(default=2, ge=1)
     samples_per_client: Whole = Field(default=32, ge=1)
+    design: DesignName = "independent"
+    """Independent trials of one canary, or "one_run": one federation of the first seed with many canaries."""
+    canary: CanaryName = "dirac"
+    """What is planted: a row along an unused weight or a random direction, or a sample that goes through the model."""
+    canaries: Whole | None = Field(default=None, ge=2, le=4000)
+    """How many Dirac canaries stand in the one run, each in or out by a fair coin."""
     replicas: Whole = Field(default=1000, ge=2)
-    """Replicas a world, spread over the seeds."""
+    """Replicas a world, spread over the seeds; a one-run audit has none."""
     batch: Whole = Field(default=250, ge=1)
     noise_shares: tuple[Annotated[float, Field(ge=0.001, le=1)], ...] = Field(default=(0.8, 0.5, 0.1), min_length=1)
     """Broken twins that the audit is designed for: each share of the claimed noise gets a test of its own, and so does
     a canary that is not clipped. They share alpha; thresholds are fixed by simulation before any score is seen."""
     canary_norm: float = Field(default=10.0, gt=0, le=1e6)
-    """Raw norm of the canary in clip norms; a canary of norm 1 could never show a missing clip."""
+    """Raw norm of the canary in clip norms; a canary of norm 1 could never show a missing clip. A canary of data has
+    the norm that its gradient has."""
+
+    @model_validator(mode="after")
+    def _one_run(self) -> "AuditSpec":
+        if self.design == "one_run" and self.canary != "dirac":
+            raise _misplaced("audit.canary", f'design "one_run" plants Dirac canaries, got {self.canary!r}')
+        if self.design == "one_run" and self.canaries is None:
+            raise _misplaced("audit.design", 'design "one_run" needs canaries = M, how many stand in the run')
+        if self.design != "one_run" and self.canaries is not None:
+            raise _misplaced("audit.canaries", 'only design = "one_run" plants several canaries in one federation')
+        return self
 
 
 class MutantsSpec(_Table):

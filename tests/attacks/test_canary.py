@@ -175,18 +175,20 @@ def test_models_tell_what_the_aggregate_tells(seen):
 
 def test_shift_and_centre_by_hand(toy_task, toy_plan):
     """LDP: from minus to plus the clip norm. DP-SGD: minus a clipped row over the expected lot of 2."""
-    plan = toy_plan(toy_task((4, 6), inert=1), lot=Poisson(0.5))
+    task = toy_task((4, 6), inert=1)
+    plan = toy_plan(task, lot=Poisson(0.5))
+    public = {"plan": plan, "network": task.network, "model": torch.zeros(1, plan.layout.dim)}
     local = LDPGaussianProtection(clip_norm=CLIP, noise_std=1.0).law(UPLOADS, plan, plan.clients)
-    shift, centre = worlds(planted(Unit.REPORT, plan), local, slice(-1, None))
-    assert (shift.tolist(), centre.tolist()) == ([2 * CLIP], [-CLIP])
+    shift, centre = worlds(planted(Unit.REPORT, plan), local, coordinates=slice(-1, None), **public)
+    assert (shift.tolist(), centre.tolist()) == ([[2 * CLIP]], [[-CLIP]])
     sampled = DPSGDProtection(**DPSGD_LAW).law(UPLOADS, plan, 0)
-    shift, centre = worlds(planted(Unit.SAMPLE, plan), sampled, slice(-1, None))
-    assert (shift.tolist(), centre.tolist()) == ([-CLIP / 2], [0.0])
+    shift, centre = worlds(planted(Unit.SAMPLE, plan), sampled, coordinates=slice(-1, None), **public)
+    assert (shift.tolist(), centre.tolist()) == ([[-CLIP / 2]], [[0.0]])
 
 
-def test_without_a_law_projections_are_on_the_raw_row(seen):
-    """Undefended mean of five rows of which the canary is one in world 1 (two samples, then three): a third."""
-    for world, share in ((0, 0.0), (1, -1 / 3)):
+def test_without_a_law_projections_are_on_the_raw_row_as_it_enters_an_update(seen):
+    """Undefended mean of three rows of which the canary is one in world 1: a third. Higher means "in"."""
+    for world, share in ((0, 0.0), (1, 1 / 3)):
         shown, *_ = seen(Protection(), Unit.SAMPLE, UPLOADS, {"lot": Full()}, world, replicas=2)
         np.testing.assert_allclose(shown.values, share, atol=1e-5)
 
@@ -197,9 +199,9 @@ def test_a_sample_canary_is_sent_by_its_holder_and_a_client_canary_by_itself(toy
     assert canary_sender(planted(Unit.CLIENT, plan), plan) == canary_sender(planted(Unit.REPORT, plan), plan) == 2
 
 
-def test_who_sees_no_round_or_has_no_canary_is_refused(toy_task, toy_plan, knowledge_of, seen):
+def test_who_knows_no_initial_model_or_has_no_canary_is_refused(toy_task, toy_plan, knowledge_of, seen):
     protection, unit, _, changes = CASES["dp_fedavg, models"]
-    with pytest.raises(ValueError, match="cannot be scored by final_model: it sees no round"):
+    with pytest.raises(ValueError, match="final_model sees no round: it needs the public initial model"):
         seen(protection, unit, FINAL_MODEL, changes, 1, replicas=2)
     task = toy_task()
     with pytest.raises(ValueError, match="needs a planted canary"):
@@ -225,7 +227,7 @@ def test_an_audit_at_the_signed_curve_refutes_the_control_and_not_its_twin(case,
     protection = honest().prepare(plan).protection
     canary = planted(claim.unit, plan, norm=10)
     law = protection.law(claim.observer, plan, canary_sender(canary, plan))
-    shift, _ = worlds(canary, law, None)
+    shift = law.contribution(canary.present)
     release = Release(sigma=law.noise_std / float(shift.norm()), rate=law.rate, rounds=20)
     fixed = {"delta": claim.delta, "curve": claim.curve, "epsilon": claim.epsilon}
     twins = (Twin(noise=0.5), Twin(row=10.0))

@@ -222,7 +222,7 @@ def fit(run, case, world, protection=None):
     honest, planted, changes, observer = CASES[case]
     _, events, plan = run(protection or honest, planted, world=world, replicas=3000, rounds=1, **changes)
     law = honest.law(observer, plan, plan.clients if planted.unit is not Unit.SAMPLE else 0)
-    row = planted.row(world)
+    row = planted.present if world else planted.absent
     centre = 0.0 if row is None else float(law.contribution(row)[-1])
     seen = releases(events[0], planted, plan, observer).double().numpy()
     return stats.kstest(seen, mixture(law, centre)).pvalue

@@ -57,8 +57,9 @@ def test_more_candidates_than_there_are_or_no_such_client_is_refused(make_task, 
 def test_a_canary_is_there_in_world_1_and_gone_or_replaced_in_world_0():
     row = torch.tensor([0.0, 3.0])
     added, replaced = Canary(unit=Unit.CLIENT, present=row), Canary(unit=Unit.REPORT, present=row, absent=-row)
-    assert (added.row(1), added.row(0)) == (row, None)
-    assert (replaced.row(1), replaced.row(0)) == (row, replaced.absent)
+    assert (added.there(1), added.there(0), replaced.there(0)) == ((0,), (), (0,))
+    assert (added.rows(1).tolist(), added.rows(0).tolist()) == ([[0.0, 3.0]], [])
+    assert (replaced.rows(1).tolist(), replaced.rows(0).tolist()) == ([[0.0, 3.0]], [[0.0, -3.0]])
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ from fedassay.audit.observer import Observer
 from fedassay.audit.twins import Twin, draw
 from fedassay.defenses.control_seed_shared import ControlSeedShared
 from fedassay.fl.streams import Streams
+from fedassay.suites.audited import audited_federation, claimed_release
 from fedassay.suites.court import hold_court
 from fedassay.suites.power import designed_tests
-from fedassay.suites.replicas import SETTING, audited_federation, canary_for, claimed_release, save_projections
+from fedassay.suites.replicas import SETTING, canary_for, save_projections
 from fedassay.suites.resolve import resolve
 from fedassay.suites.run_plan import plan_run
 from fedassay.suites.store import Store
@@ -223,7 +224,7 @@ def test_the_claimed_release_of_local_noise_is_the_mechanisms_own(audit_of):
 def test_the_canary_of_a_report_stands_at_both_ends_of_the_unused_weight(audit_of):
     block = audit_of().blocks[0]
     task, plan = audited_federation(block)
-    canary = canary_for(block, plan)
+    canary = canary_for(block, task, plan)
     length = block.audit.canary_norm * block.claim.parameters["clip_norm"]
     assert canary.present[-1] == length == -canary.absent[-1]
     assert canary.present[:-1].abs().sum() == canary.absent[:-1].abs().sum() == 0

@@ -7,8 +7,8 @@ import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, Projections, Setting
 from fedassay.audit.observer import GLOBAL_MODELS
-from fedassay.audit.twins import Release
-from fedassay.suites.replicas import SETTING, check_independent, claimed_release, run_block
+from fedassay.suites.audited import claimed_release
+from fedassay.suites.replicas import SETTING, check_independent, run_block
 from fedassay.suites.resolve import resolve
 from fedassay.suites.run_plan import plan_run
 from fedassay.suites.store import Store
@@ -148,9 +148,12 @@ def test_replicas_that_share_their_noise_are_no_independent_trials():
     )
     own = np.random.default_rng(0).normal(size=(50, 3))
     seen = np.ones(own.shape, dtype=bool)
-    release = Release(sigma=1.0, rounds=3)
-    check_independent([Projections(own, seen, setting)], release)
+    check_independent([Projections(own, seen, setting)], noisy=True)
     shared = Projections(np.broadcast_to(own[:1], own.shape), seen, setting)
     with pytest.raises(ValueError, match="share their noise"):
-        check_independent([shared], release)
-    check_independent([shared], None)
+        check_independent([shared], noisy=True)
+    check_independent([shared], noisy=False)
+    # Three replicas in four never saw the sender: they show the same nothing, and no shared noise.
+    absent = np.arange(50) % 4 > 0
+    values, came = np.where(absent[:, None], 0.5, own), np.repeat(~absent[:, None], 3, axis=1)
+    check_independent([Projections(values, came, setting)], noisy=True)
