@@ -65,13 +65,17 @@ def run(
 
 
 @app.command()
-def resume(folder: Annotated[Path, typer.Argument(help="A run's folder.")], jobs: Jobs = None) -> None:
+def resume(
+    folder: Annotated[Path, typer.Argument(help="A run's folder.")],
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run the cells that failed again.")] = False,
+    jobs: Jobs = None,
+) -> None:
     """Go on with an interrupted run; finished cells are not run again."""
     with told(), resumable(folder):
         from .face import resume as go_on
         from .terminal import progress
 
-        _close(go_on(folder, jobs=jobs, progress=progress()))
+        _close(go_on(folder, retry_failed=retry_failed, jobs=jobs, progress=progress()))
 
 
 @app.command()
@@ -128,7 +132,7 @@ def audit(
 
 @app.command("list")
 def list_(
-    kind: Annotated[str, typer.Argument(help="defenses, attacks, estimators, suites, datasets or metrics.")],
+    kind: Annotated[str, typer.Argument(help="defenses, attacks, estimators, mutants, suites, datasets or metrics.")],
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """List the parts there are."""
@@ -171,14 +175,16 @@ def doctor(
         bool, typer.Option("--calibrate", help="Repeat every estimator on mechanisms of known privacy instead.")
     ] = False,
     repeats: Annotated[
-        int, typer.Option(min=1, help="Repeats a situation; 2000 take about two minutes on one core.")
-    ] = 2000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the calibration.")] = 0,
+        int | None, typer.Option(min=1, help="Of the calibration, by default 2000: two minutes on one core.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the calibration, by default 0.")] = None,
 ) -> None:
     """Say what this machine has: versions, data sets, LPIPS weights; or whether the estimators hold their alpha."""
     with told():
         if calibrate:
-            _calibrate(repeats, seed)
+            _calibrate(2000 if repeats is None else repeats, seed or 0)
+        if (repeats, seed) != (None, None):
+            raise typer.BadParameter("--repeats and --seed belong to --calibrate")
         from .listing import diagnosis
 
         for line in diagnosis():

@@ -90,12 +90,21 @@ def run(
 
 
 def resume(
-    folder: str | Path, *, jobs: int | None = None, report: bool = True, progress: "Progress | None" = None
+    folder: str | Path,
+    *,
+    retry_failed: bool = False,
+    jobs: int | None = None,
+    report: bool = True,
+    progress: "Progress | None" = None,
 ) -> Run:
-    """Go on with an interrupted run; finished cells are not run again. ConfigError if it cannot be resumed."""
+    """Go on with an interrupted run; finished cells are not run again, failed ones only with ``retry_failed``.
+
+    Raises:
+        ConfigError: if it cannot be resumed.
+    """
     from .suites.run import carry_out, relaunch
 
-    begun = relaunch(Path(folder))
+    begun = relaunch(Path(folder), retry_failed=retry_failed)
     gate = carry_out(begun, progress or Silent(), jobs=jobs)
     return _reported(begun.store.folder, gate, report)
 

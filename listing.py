@@ -32,6 +32,7 @@ def listing(kind: str) -> dict[str, str]:
         "defenses": _defenses,
         "attacks": _attacks,
         "estimators": _estimators,
+        "mutants": _mutants,
         "suites": _suites,
         "datasets": _datasets,
         "metrics": lambda: METRICS,
@@ -78,6 +79,13 @@ def _estimators() -> dict[str, str]:
         name: f"{seen[name].kind.value}: {estimator.summary} Assumes: {seen[name].assumption}."
         for name, estimator in found.items()
     }
+
+
+def _mutants() -> dict[str, str]:
+    from .suites.mutants import known_mutants, module_of
+
+    first = {name: (module_of(name).__doc__ or "").splitlines()[0] for name in known_mutants()}
+    return {name: f"{kind}: {first[name]}" for name, kind in known_mutants().items()}
 
 
 def _suites() -> dict[str, str]:

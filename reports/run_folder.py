@@ -171,13 +171,20 @@ def _check_schema(content: Mapping[str, Any], expected: str, where: str) -> None
         raise ValueError(f"{where}: schema {expected!r} is what this version of fedassay reads, got {found!r}")
 
 
+def _first(error: ValidationError) -> str:
+    """The first thing that is wrong, and how many more there are."""
+    found = error.errors()
+    place, more = ".".join(str(part) for part in found[0]["loc"]), len(found) - 1
+    return f"{place}: {found[0]['msg']}" + (f", and {more} more" if more else "")
+
+
 def _read_manifest(path: Path) -> Manifest:
     content = _read_json(path)
     _check_schema(content, MANIFEST_SCHEMA, str(path))
     try:
         return Manifest.model_validate(content)
     except ValidationError as error:
-        raise ValueError(f"{path} is not a manifest: {error}") from error
+        raise ValueError(f"{path} is not a manifest: {_first(error)}") from error
 
 
 def _read_records(path: Path) -> tuple[tuple[Record, ...], int]:
@@ -205,7 +212,7 @@ def _record(content: Any, where: str) -> Record:
     try:
         return Record.model_validate(content)
     except ValidationError as error:
-        raise ValueError(f"{where} is not a record: {error}") from error
+        raise ValueError(f"{where} is not a record: {_first(error)}") from error
 
 
 def _read_claims(path: Path) -> tuple[SignedClaim, ...]:

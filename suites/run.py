@@ -80,8 +80,8 @@ def launch(
     )
 
 
-def relaunch(folder: Path) -> Launch:
-    """A run as its manifest describes it, to go on with.
+def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
+    """A run as its manifest describes it, to go on with; ``retry_failed``: cells that failed are run again.
 
     Raises:
         ConfigError: if the folder holds no run, a part was a class of a session that is over, or code or data have
@@ -105,6 +105,9 @@ def relaunch(folder: Path) -> Launch:
             f"(run {manifest['run_id']} would now be {plan.run_id}). "
             "What it holds can still be reported; start a new run"
         )
+    if retry_failed:
+        with store.locked():
+            store.forget_failed()
     return Launch(suite=suite, plan=plan, store=store)
 
 

@@ -8,7 +8,8 @@ from ..defenses.defense import Prepared
 from .cells import AttackCell, AuditCell, BlockJob, Cell, Job, MutantJob, SignedClaim, TrialJob
 from .identity import identity, plain
 from .plan_mutants import mutant_versions, plan_mutants
-from .resolve import AttackEntry, DefenseEntry, ResolvedSuite, audited, prepare
+from .resolve import AttackEntry, DefenseEntry, ResolvedSuite, audited, prepare, task_of
+from .source import ConfigError
 from .suite import AuditSpec, FederationSpec, PlanChange
 
 
@@ -51,6 +52,7 @@ class _Planner:
         )
 
     def plan(self) -> RunPlan:
+        self._check_federations()
         trials = tuple(
             self._trial(entry, name, seed)
             for name in self.suite.spec.federations
@@ -66,6 +68,14 @@ class _Planner:
             audits=audits,
             claims=(*self._claims(), *(signed for _, both in mutants for signed in both)),
         )
+
+    def _check_federations(self) -> None:
+        """Those that borrow their calibration are first set up when they run: better told before."""
+        for name, spec in self.suite.spec.federations.items():
+            try:
+                task_of(spec, self.suite.seeds[0])
+            except ValueError as error:
+                raise ConfigError(f"federation {name} cannot be set up: {error}") from error
 
     def _prepare(self, entry: DefenseEntry, federation: str, seed: int) -> Prepared:
         key = (entry.label, federation, seed)

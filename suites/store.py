@@ -41,6 +41,9 @@ class Store:
         Raises:
             FileExistsError: if the folder holds a run, or what is left of one.
         """
+        standing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        if not standing.is_dir():
+            raise FileExistsError(f"{standing} is a file: name a folder for the run")
         if (folder / MANIFEST).exists():
             raise FileExistsError(f"{folder} already holds a run; resume it, or name another folder")
         # Old cells would be taken for finished ones of this run.
@@ -135,6 +138,15 @@ class Store:
     def finished(self) -> set[str]:
         """Cells whose rows are on disk, in results.jsonl or not yet."""
         return {path.parent.name for path in (self.folder / "cells").glob(f"*/{_RECORDS}")}
+
+    def forget_failed(self) -> int:
+        """Take back every cell that failed, so that it is run again; its old rows stay beside it. Returns how many."""
+        failed = [cell for cell in self.finished() if any(row.status == "failed" for row in self.cell_records(cell))]
+        with _disk():
+            for cell_id in failed:
+                place = self.cell_folder(cell_id)
+                (place / _RECORDS).replace(place / f"failed-{_RECORDS}")
+        return len(failed)
 
     def cell_records(self, cell_id: str) -> list[Record]:
         """The rows of one finished cell."""

@@ -1,6 +1,7 @@
 """What is wrong before anything runs is exit code 2 and leaves nothing; plan, list and doctor write nothing at all."""
 
 import json
+import shutil
 
 import pytest
 from fedassay import __version__
@@ -32,6 +33,10 @@ def lines(result, first):
             "federation main cannot be set up: samples must be in 2..",
         ),
         (["{suite}", "--set", "federations.main.clients=100"], "federation main cannot be set up"),
+        (
+            ["quick", "--set", "federations.single_sample.samples=7"],
+            "federation single_sample cannot be set up: samples must be in 8..",
+        ),
     ],
 )
 def test_what_is_wrong_before_anything_runs_is_usage_and_leaves_nothing(
@@ -127,7 +132,8 @@ def test_a_plan_says_what_would_run_and_writes_nothing(say, suite_file, tmp_path
         ("defenses", {"none", "dp_sgd", "control_no_clip"}),
         ("attacks", {"loss", "idlg", "inversion", "random_scores"}),
         ("estimators", {"clopper_pearson", "likelihood_ratio"}),
-        ("suites", {"quick", "standard"}),
+        ("mutants", {"fixed_lots", "control_no_clip"}),
+        ("suites", {"quick", "standard", "mutants"}),
         ("datasets", {"digits", "mnist", "fashion_mnist"}),
         ("metrics", {"accuracy", "auc", "psnr", "epsilon_low"}),
     ],
@@ -157,6 +163,24 @@ def test_the_doctor_says_what_the_machine_has(say):
     assert "data set  digits: bundled" in said
     assert len([line for line in said if line.startswith("data set  ")]) == 3
     assert said[-1].startswith("lpips     ")
+
+
+def test_options_of_the_calibration_alone_are_refused_without_it(say):
+    for words in (["--repeats", "100"], ["--seed", "3"]):
+        result = say("doctor", *words)
+        assert result.exit_code == 2
+        assert "--repeats and --seed belong to --calibrate" in result.stderr
+
+
+def test_a_manifest_of_which_something_lacks_is_told_in_a_line(say, finished, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(finished.folder, folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["run_id"], manifest["name"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    result = say("report", str(folder))
+    assert result.exit_code == 2
+    assert result.stderr.strip().endswith("manifest.json is not a manifest: run_id: Field required, and 1 more")
 
 
 def test_the_version_is_told(say):

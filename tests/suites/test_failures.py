@@ -63,6 +63,22 @@ def test_a_failed_cell_is_finished_and_resuming_tells_the_same(assay, suite_file
     assert resumed.gate.exit_code == 12
 
 
+def test_failed_cells_are_run_again_where_asked_and_their_rows_replaced(
+    assay, suite_file, own_defense, timeless, tmp_path
+):
+    switch = tmp_path / "broken"
+    switch.touch()
+    module = own_defense(f"if Path({str(switch)!r}).exists(): raise RuntimeError('for now')")
+    run = assay(suite_file(), defenses=[f"{module}:Mine", f"{module}:Signing"])
+    assert {defense for defense, _ in failures(run)} == {"Mine", "Signing"}
+    switch.unlink()
+    again = fedassay.resume(run.folder, retry_failed=True, jobs=1)
+    assert failures(again) == {}
+    assert len(results(again.folder)) == len(set(results(again.folder)))
+    whole = assay(suite_file(), defenses=[f"{module}:Mine", f"{module}:Signing"])
+    assert sorted(map(str, timeless(again.records))) == sorted(map(str, timeless(whole.records)))
+
+
 def test_a_learning_rate_that_lets_every_defense_diverge_fails_them_all_and_stops_nothing(assay, suite_file):
     run = assay(suite_file("learning_rate = 0.5", "learning_rate = 3e38", "rounds = 2", "rounds = 4"))
     found = failures(run)

@@ -250,6 +250,13 @@ def test_a_folder_that_holds_the_rest_of_a_run_is_not_started_in(store, left):
         Store.create(store.folder, {}, [])
 
 
+@pytest.mark.parametrize("below", [".", "run", "deep/run"])
+def test_a_file_is_no_folder_for_a_run(tmp_path, below):
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError, match="file is a file: name a folder for the run"):
+        Store.create(tmp_path / "file" / below, {}, [])
+
+
 def test_a_run_may_start_in_a_folder_that_holds_other_files(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     Store.create(tmp_path, {"schema": "manifest-1"}, [])
