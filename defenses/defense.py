@@ -45,6 +45,11 @@ class Defense:
 def check_budget(epsilon: float, delta: float) -> None:
     """Raise ValueError unless 0 < epsilon < inf and 0 < delta < 1."""
     check_positive("epsilon", epsilon)
+    check_delta(delta)
+
+
+def check_delta(delta: float) -> None:
+    """Raise ValueError unless 0 < delta < 1: at delta 0 noise with unbounded losses keeps no epsilon at all."""
     if not (_is_number(delta) and 0 < delta < 1):
         raise ValueError(f"delta must be in (0, 1), got {delta!r}")
 

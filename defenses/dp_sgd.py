@@ -11,7 +11,8 @@ from ..fl.law import GaussianLaw, clip
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
-from .accounting import ACCOUNTANT, SampledGaussian, calibrate_sampled_gaussian, poisson_rate
+from .accounting.accountant import ACCOUNTANT
+from .accounting.gaussian import SampledGaussian, calibrate_sampled_gaussian, poisson_rate
 from .defense import Defense, Prepared, check_budget, check_positive
 
 

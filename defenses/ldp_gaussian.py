@@ -11,7 +11,8 @@ from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
-from .accounting import ACCOUNTANT, gaussian_curve, gaussian_noise
+from .accounting.accountant import ANALYTIC_GAUSSIAN
+from .accounting.gaussian import gaussian_curve, gaussian_noise
 from .defense import Defense, Prepared, check_budget, check_positive
 
 
@@ -66,7 +67,7 @@ class LDPGaussian(Defense):
             dp_model="local",
             mechanism="Gaussian",
             parameters={"noise_std": protection.noise_std, "clip_norm": self.clip_norm, "releases": plan.rounds},
-            accountant=ACCOUNTANT.replace("PLD", "analytic Gaussian"),
+            accountant=ANALYTIC_GAUSSIAN,
             sampling="none assumed",
             trust="nobody",
             source="Balle and Wang 2018, Theorem 8; composition: Dong et al. 2022, Corollary 3.3",

@@ -14,7 +14,7 @@ from ..audit.planner import (
     trials_needed,
 )
 from ..audit.twins import Release, Twin, TwinTest, design, power, simulated
-from ..defenses.accounting import SampledGaussian
+from ..defenses.accounting.gaussian import SampledGaussian
 from ..fl.streams import Streams
 from .suite import AuditSpec
 

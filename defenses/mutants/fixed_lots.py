@@ -11,7 +11,7 @@ from ...audit.binomial import FloatArray
 from ...audit.claim import Adjacency, Unit
 from ...audit.likelihood_ratio import subsampled_gaussian
 from ...audit.observer import UPLOADS
-from ..accounting import calibrate_sampled_gaussian
+from ..accounting.gaussian import calibrate_sampled_gaussian
 from .mutant import Mutant, signed
 
 EPSILON, DELTA, STEPS, SAMPLES, LOT = 2.0, 1e-5, 20, 40, 4

@@ -5,7 +5,7 @@ import numpy as np
 from ...audit.binomial import FloatArray
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.observer import AGGREGATE
-from ..accounting import gaussian_curve, gaussian_noise
+from ..accounting.gaussian import gaussian_curve, gaussian_noise
 from .mutant import signed
 
 EPSILON, DELTA = 2.0, 1e-5

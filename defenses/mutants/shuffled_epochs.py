@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 from ...audit.binomial import FloatArray
 from ...audit.claim import Adjacency, Unit
 from ...audit.observer import UPLOADS
-from ..accounting import SampledGaussian
+from ..accounting.gaussian import SampledGaussian
 from .mutant import Mutant, signed
 
 STEPS, LOT, SIGMA, DELTA = 20, 5, 0.5, 1e-5

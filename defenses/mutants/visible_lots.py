@@ -10,7 +10,7 @@ from ...audit.binomial import FloatArray
 from ...audit.claim import Adjacency, Unit
 from ...audit.likelihood_ratio import subsampled_gaussian
 from ...audit.observer import UPLOADS
-from ..accounting import calibrate_sampled_gaussian
+from ..accounting.gaussian import calibrate_sampled_gaussian
 from .mutant import Mutant, signed
 
 EPSILON, DELTA, STEPS, RATE = 2.0, 1e-5, 20, 0.1

@@ -7,7 +7,7 @@ from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.likelihood_ratio import threshold_at
 from fedassay.audit.observer import UPLOADS
 from fedassay.audit.twins import Release, Twin, TwinTest
-from fedassay.defenses.accounting import SampledGaussian, calibrate_sampled_gaussian
+from fedassay.defenses.accounting.gaussian import SampledGaussian, calibrate_sampled_gaussian
 from fedassay.fl.streams import Streams
 from fedassay.suites.power import designed_tests, detectable_epsilon, refutes, replicas_needed
 from fedassay.suites.suite import AuditSpec

@@ -8,10 +8,13 @@ from dp_accounting import GaussianDpEvent, NeighboringRelation, SelfComposedDpEv
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from fedassay.audit.curve import GaussianCurve
+from fedassay.audit.gaussian import epsilon_from_mu
 from fedassay.audit.likelihood_ratio import simulate
-from fedassay.defenses.accounting import (
+from fedassay.defenses.accounting.accountant import Method
+from fedassay.defenses.accounting.gaussian import (
     SampledGaussian,
     calibrate_sampled_gaussian,
+    classic_noise,
     gaussian_curve,
     gaussian_noise,
     poisson_rate,
@@ -60,6 +63,11 @@ def test_the_published_figures_are_met_from_above(rate, sigma, steps, epsilon, a
     assert epsilon * (1 - 1e-6) <= ours <= epsilon * (1 + above)
 
 
+def test_renyi_accounting_of_the_same_law_gives_the_papers_figure():
+    mechanism = SampledGaussian(sigma=1.1, rate=0.013, steps=1000)
+    assert mechanism.epsilon(DELTA, Method.RDP) == pytest.approx(2.250012, abs=1e-6)
+
+
 def test_epsilon_two_over_a_thousand_lots_takes_the_published_noise():
     mechanism = calibrate_sampled_gaussian(epsilon=2.0, delta=DELTA, rate=0.013, steps=1000)
     assert round(mechanism.sigma, 3) == 1.106
@@ -94,6 +102,22 @@ def test_everybody_every_time_takes_the_analytic_noise():
 )
 def test_the_analytic_gaussian_is_balle_and_wangs(sigma, epsilon):
     assert gaussian_noise(epsilon=epsilon, delta=DELTA, releases=1) == pytest.approx(sigma, rel=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "epsilon"), [(0.5, 9.997256), (1, 4.377178), (2, 1.993091), (5, 0.725522), (10, 0.340669)]
+)
+def test_noise_gives_back_its_epsilon_to_six_digits(sigma, epsilon):
+    assert epsilon_from_mu(gaussian_curve(noise=sigma, releases=1).mu, DELTA) == pytest.approx(epsilon, abs=5e-7)
+
+
+def test_the_classic_formula_needs_more_noise_and_is_refused_above_one():
+    assert classic_noise(epsilon=1.0, delta=DELTA) == pytest.approx(math.sqrt(2 * math.log(125_000)))
+    assert classic_noise(epsilon=1.0, delta=DELTA) > gaussian_noise(epsilon=1.0, delta=DELTA, releases=1)
+    with pytest.raises(ValueError, match=r"epsilon must be <= 1 for the classic .* got 50"):
+        classic_noise(epsilon=50.0, delta=DELTA)
+    # What the refusal spares: by the formula, 50 would have been 96.
+    assert round(epsilon_from_mu(50 / math.sqrt(2 * math.log(1.25 / DELTA)), DELTA)) == 96
 
 
 def test_releases_compose_by_the_square_root_of_their_number():

@@ -1,20 +1,20 @@
-"""Accounting: one adapter to dp-accounting (Google): noise in, epsilon, delta and the signed curve out."""
+"""Gaussian releases: noise in, epsilon, delta and the signed curve out; and the noise that a budget takes."""
 
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import version
 
 import dp_accounting
 import numpy as np
 from dp_accounting.mechanism_calibration import NoBracketIntervalFoundError
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
-from ..audit.curve import GaussianCurve, ProfileCurve
-from ..fl.sampling import Full, Poisson, Sampling
-from .defense import check_budget, check_positive
+from ...audit.claim import Adjacency
+from ...audit.curve import GaussianCurve, ProfileCurve
+from ...fl.sampling import Full, Poisson, Sampling
+from ..defense import check_budget, check_positive
+from .accountant import Method, compose, epsilon_of, gaussian_steps
 
-ACCOUNTANT = f"dp-accounting {version('dp-accounting')} PLD"
 _INTERVAL = 1e-3  # Calibrates in .5 s with sigma off by 3e-4; always on the pessimistic side.
 _ROUNDING = 1e-12  # FFT leaves errors of about 1e-14 in delta, and a signed curve must not lie above the truth.
 _LEAST_NOISE = 0.3
@@ -36,9 +36,14 @@ class SampledGaussian:
         if not 0 < self.rate <= 1 or self.steps < 1:
             raise ValueError(f"rate must be in (0, 1] and steps >= 1, got {self.rate} and {self.steps}")
 
-    def epsilon(self, delta: float) -> float:
-        """Epsilon at ``delta``."""
-        return float(_accountant(self).get_epsilon(delta))
+    def epsilon(self, delta: float, method: Method = Method.PLD) -> float:
+        """Epsilon at ``delta`` in (0, 1); by RDP it is the looser, published figure of most papers."""
+        return epsilon_of(self.event, delta=delta, adjacency=Adjacency.ADD_REMOVE, method=method, interval=_INTERVAL)
+
+    @property
+    def event(self) -> dp_accounting.DpEvent:
+        """What the accountants compose."""
+        return gaussian_steps(sigma=self.sigma, rate=self.rate, steps=self.steps)
 
     def curve(self, reach: float) -> ProfileCurve:
         """The privacy profile up to three times ``reach`` (an epsilon, itself a knot), the same for both directions.
@@ -52,7 +57,7 @@ class SampledGaussian:
 @lru_cache(maxsize=64)
 def _profile(mechanism: SampledGaussian, reach: float) -> ProfileCurve:
     epsilons = np.union1d(np.linspace(0.0, 3.0 * max(reach, 1.0), 160), reach)
-    accountant = _accountant(mechanism)
+    accountant = compose(mechanism.event, adjacency=Adjacency.ADD_REMOVE, interval=_INTERVAL)
     deltas = tuple(min(1.0, max(0.0, accountant.get_delta(float(e))) + _ROUNDING) for e in epsilons)
     return ProfileCurve(epsilons=tuple(epsilons.tolist()), delta_remove=deltas, delta_add=deltas)
 
@@ -68,7 +73,7 @@ def calibrate_sampled_gaussian(*, epsilon: float, delta: float, rate: float, ste
     try:
         sigma = dp_accounting.calibrate_dp_mechanism(
             lambda: PLDAccountant(value_discretization_interval=_INTERVAL),
-            lambda noise: _event(noise, rate, steps),
+            lambda noise: gaussian_steps(sigma=noise, rate=rate, steps=steps),
             epsilon,
             delta,
             bracket_interval=dp_accounting.LowerEndpointAndGuess(_LEAST_NOISE, 1.5),
@@ -97,6 +102,19 @@ def gaussian_curve(*, noise: float, releases: int) -> GaussianCurve:
     return GaussianCurve(mu=math.sqrt(releases) / noise)
 
 
+def classic_noise(*, epsilon: float, delta: float) -> float:
+    """Noise std over the sensitivity by the textbook's ``sqrt(2 ln(1.25 / delta)) / epsilon`` (Dwork and Roth 2014,
+    Theorem A.1); for comparison, the analytic Gaussian needs less.
+
+    Raises:
+        ValueError: for epsilon above 1, where nothing is proved: calibrated to 50, it really gives 96.
+    """
+    check_budget(epsilon, delta)
+    if epsilon > 1:
+        raise ValueError(f"epsilon must be <= 1 for the classic Gaussian formula, got {epsilon}: take gaussian_noise")
+    return math.sqrt(2 * math.log(1.25 / delta)) / epsilon
+
+
 def poisson_rate(what: str, rule: Sampling) -> float:
     """The rate of Poisson sampling; 1 where everybody takes part.
 
@@ -108,13 +126,3 @@ def poisson_rate(what: str, rule: Sampling) -> float:
     if isinstance(rule, Full):
         return 1.0
     raise ValueError(f"{what} must be Poisson or full sampling for this accountant, got {rule}")
-
-
-def _accountant(mechanism: SampledGaussian) -> PLDAccountant:
-    accountant = PLDAccountant(value_discretization_interval=_INTERVAL)
-    return accountant.compose(_event(mechanism.sigma, mechanism.rate, mechanism.steps))
-
-
-def _event(sigma: float, rate: float, steps: int) -> dp_accounting.DpEvent:
-    sampled = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(sigma))
-    return dp_accounting.SelfComposedDpEvent(sampled, steps)
