@@ -5,7 +5,7 @@ replace-one sensitivity, its PLD accountant doubles the sensitivity by itself, s
 one and 4.377 by the other. Here noise is always over the sensitivity of the **claimed** adjacency (``sensitivity``).
 """
 
-from collections.abc import Callable
+import math
 from enum import StrEnum
 from importlib.metadata import version
 
@@ -83,12 +83,25 @@ def compose(
 ) -> PrivacyAccountant:
     """The library's accountant after ``event``: see ``epsilon_of``."""
     relation = RELATIONS[adjacency]
-    doubles = method is Method.PLD and adjacency is Adjacency.REPLACE_ONE
-    accountant = PLDAccountant(relation, interval) if method is Method.PLD else RdpAccountant(None, relation)
+    if method is Method.RDP:
+        return _composed(RdpAccountant(None, relation), event, f"RDP under {adjacency.phrase}")
+    doubled = _doubled(event) if adjacency is Adjacency.REPLACE_ONE else event
+    return _composed(PLDAccountant(relation, interval), doubled, f"PLD under {adjacency.phrase}")
+
+
+def renyi_divergence(event: DpEvent, *, order: float, adjacency: Adjacency) -> float:
+    """What ``event`` costs at one Renyi ``order`` > 1; refuses as ``epsilon_of`` does."""
+    if not 1 < order < math.inf:
+        raise ValueError(f"order must be > 1 and finite, got {order!r}")
+    accountant = RdpAccountant([order], RELATIONS[adjacency])
+    return float(_composed(accountant, event, f"RDP under {adjacency.phrase}").rdp[0])
+
+
+def _composed(accountant: PrivacyAccountant, event: DpEvent, name: str) -> PrivacyAccountant:
     try:
-        return accountant.compose(_with_noise(event, lambda noise: 2 * noise) if doubles else event)
+        return accountant.compose(event)
     except UnsupportedEventError as error:
-        raise ValueError(f"{method.value} cannot account for {event} under {adjacency.phrase}: {error}") from None
+        raise ValueError(f"{name} cannot account for {event}: {error}") from None
 
 
 def gaussian_steps(*, sigma: float, rate: float, steps: int) -> DpEvent:
@@ -97,16 +110,16 @@ def gaussian_steps(*, sigma: float, rate: float, steps: int) -> DpEvent:
     return SelfComposedDpEvent(sampled, steps)
 
 
-def _with_noise(event: DpEvent, change: Callable[[float], float]) -> DpEvent:
-    """The event with every Gaussian's noise changed; ValueError for a kind that might hide one."""
+def _doubled(event: DpEvent) -> DpEvent:
+    """The event with every Gaussian's noise doubled; ValueError for a kind that might hide one."""
     if isinstance(event, GaussianDpEvent):
-        return GaussianDpEvent(change(event.noise_multiplier))
+        return GaussianDpEvent(2 * event.noise_multiplier)
     if isinstance(event, SelfComposedDpEvent):
-        return SelfComposedDpEvent(_with_noise(event.event, change), event.count)
+        return SelfComposedDpEvent(_doubled(event.event), event.count)
     if isinstance(event, PoissonSampledDpEvent):
-        return PoissonSampledDpEvent(event.sampling_probability, _with_noise(event.event, change))
+        return PoissonSampledDpEvent(event.sampling_probability, _doubled(event.event))
     if isinstance(event, ComposedDpEvent):
-        return ComposedDpEvent([_with_noise(part, change) for part in event.events])
+        return ComposedDpEvent([_doubled(part) for part in event.events])
     if isinstance(event, dp_accounting.RandomizedResponseDpEvent | dp_accounting.NoOpDpEvent):
         return event
-    raise ValueError(f"PLD cannot account for {type(event).__name__} under replace-one")
+    raise ValueError(f"PLD under replace-one cannot account for {type(event).__name__}")

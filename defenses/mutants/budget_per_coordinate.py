@@ -8,7 +8,7 @@ import numpy as np
 from ...audit.binomial import FloatArray
 from ...audit.claim import Adjacency, Unit
 from ...audit.observer import UPLOADS
-from .counts import randomised_response
+from .bits import randomised_response
 from .mutant import Mutant, Sample, signed
 
 EPSILON, COORDINATES = 2.0, 8

@@ -5,22 +5,24 @@ with a rare budget is then found in the shuffled multiset.
 """
 
 import numpy as np
+from scipy.special import expit
 
 from ...audit.binomial import FloatArray
 from ...audit.claim import Adjacency, Unit
 from ...audit.observer import SHUFFLED
-from .counts import distribution, randomised_response, smallest_epsilon
+from ..accounting.counts import binomial, bit_among
+from .bits import randomised_response
 from .mutant import Mutant, signed
 
 RARE, COMMON, DELTA, CLIENTS = 2.0, 1.0, 1e-5, 200
 
 
 def mutant() -> Mutant:
-    laws = [distribution(bit, epsilon=RARE, others=CLIENTS - 1, others_epsilon=COMMON) for bit in (0, 1)]
+    pair = bit_among(binomial(CLIENTS - 1, float(expit(-COMMON))), epsilon=RARE)
 
     return Mutant(
         claim=signed(
-            epsilon=smallest_epsilon(laws[1], laws[0], DELTA),
+            epsilon=pair.epsilon(DELTA),
             delta=DELTA,
             unit=Unit.REPORT,
             adjacency=Adjacency.REPLACE_ONE,

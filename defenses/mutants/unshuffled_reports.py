@@ -8,15 +8,14 @@ import numpy as np
 from ...audit.binomial import FloatArray
 from ...audit.claim import Adjacency, Unit
 from ...audit.observer import SHUFFLED
-from .counts import distribution, randomised_response, smallest_epsilon
+from ..accounting.clones import shuffled_bits
+from .bits import randomised_response
 from .mutant import Mutant, signed
 
 EPSILON0, DELTA, CLIENTS = 2.0, 1e-5, 200
 
 
 def mutant() -> Mutant:
-    laws = [distribution(bit, epsilon=EPSILON0, others=CLIENTS - 1, others_epsilon=EPSILON0) for bit in (0, 1)]
-
     def ordered(world: int, n: int, rng: np.random.Generator) -> np.ndarray:
         bits = np.zeros((n, CLIENTS), dtype=np.int8)
         bits[:, 0] = world
@@ -24,7 +23,7 @@ def mutant() -> Mutant:
 
     return Mutant(
         claim=signed(
-            epsilon=smallest_epsilon(laws[1], laws[0], DELTA),
+            epsilon=shuffled_bits(clients=CLIENTS, epsilon0=EPSILON0).epsilon(DELTA),
             delta=DELTA,
             unit=Unit.REPORT,
             adjacency=Adjacency.REPLACE_ONE,
