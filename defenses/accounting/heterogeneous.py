@@ -1,0 +1,100 @@
+"""Shuffled reports of unequal budgets by the clip-Laplace mechanism: each client's own bound (Liu et al. 2023, APES).
+
+What the paper gets wrong. Its Lemma 5 and Theorem 4 count as clones of client 1 the reports that resemble **any**
+client's mechanism, averaged over all; only clones of client 1's own mechanism hide client 1, so that the average
+understates what clients with large budgets lose. Its Lemma 4 carries e^max of both budgets where the exact exponent is
+the neighbour's own budget: valid, but loose. Its Lemma 6 lacks an ``8 /`` that Theorem 4 has.
+"""
+
+import math
+from collections.abc import Sequence
+from enum import StrEnum
+
+import numpy as np
+
+from ...audit.binomial import FloatArray
+from ..defense import check_delta, check_positive
+from .clones import ClonePair
+from .counts import poisson_binomial
+
+
+class Exponent(StrEnum):
+    """Which exponent of the neighbour divergence: the exact one, or the paper's larger of both budgets."""
+
+    EXACT = "exact"
+    LARGER = "larger"
+
+
+def client_bound(
+    *, epsilon: float, others: Sequence[float] | FloatArray, exponent: Exponent = Exponent.EXACT
+) -> ClonePair:
+    """What the analyser learns of one client with budget ``epsilon`` among the ``others`` with theirs, shuffled.
+
+    The reports and, apart from them, the budgets are shuffled; clip-Laplace with inputs and outputs in [-C, C] and
+    scale 2C/eps. Each other client is a clone of this one's mechanism with its own ``clone_probability``; their number
+    is Poisson-binomial, taken exactly. One coordinate of one client; replace-one; the analyser behind the shuffler.
+
+    Raises:
+        ValueError: for a budget that is not a finite number above 0.
+    """
+    check_positive("epsilon", epsilon)
+    budgets = _budgets("others", others)
+    return ClonePair(epsilon0=epsilon, clones=poisson_binomial(clone_probability(budgets, epsilon, exponent)))
+
+
+def clone_probability(neighbour: FloatArray, epsilon: float, exponent: Exponent = Exponent.EXACT) -> FloatArray:
+    """With what chance the clip-Laplace report of a client with budget ``neighbour``, whatever its value, is a copy of
+    a report at ``epsilon``, whatever its value: the least ratio of the two densities.
+
+    ``(e_n / e) (1 - exp(-e)) / (1 - exp(-e_n)) exp(-e_n)`` (Liu et al. 2023, Lemma 4, with the exact exponent).
+    """
+    power = neighbour if exponent is Exponent.EXACT else np.maximum(neighbour, epsilon)
+    return np.asarray(_flatness(neighbour) / _flatness(np.asarray(epsilon)) * np.exp(-power), dtype=np.float64)
+
+
+def published_bound(budgets: Sequence[float] | FloatArray, exponent: Exponent = Exponent.LARGER) -> ClonePair:
+    """APES as published, evaluated exactly: every client at the largest budget, clones averaged over **all** clients'
+    mechanisms (Lemma 5). Not a bound that anybody may sign: see the module; ``client_bound`` is.
+    """
+    ordered = np.sort(_budgets("budgets", budgets))
+    return ClonePair(epsilon0=float(ordered[-1]), clones=poisson_binomial(_averaged(ordered, exponent)[:-1]))
+
+
+def published_closed_form(budgets: Sequence[float] | FloatArray, *, delta: float) -> float:
+    """Theorem 4 as printed; it gives .205 where the paper's Table 3 says .057, which is ``published_bound``.
+
+    Raises:
+        ValueError: outside its regime, an expected number of clones of at least 16 ln(4 / delta).
+    """
+    check_delta(delta)
+    law = published_bound(budgets).clones
+    clones, least = float(law.pmf @ law.values), 16 * math.log(4 / delta)
+    if clones < least:
+        raise ValueError(
+            f"budgets must make at least {least:.4g} clones for Theorem 4 at delta {delta:g}, got {clones:.4g}"
+        )
+    largest = float(np.max(np.asarray(budgets, dtype=np.float64)))
+    return math.log1p(math.tanh(largest / 2) * (8 * math.sqrt(math.log(4 / delta) / clones) + 8 / clones))
+
+
+def _averaged(ordered: FloatArray, exponent: Exponent) -> FloatArray:
+    """Each client's clone probability, averaged over the mechanisms of all; budgets in ascending order."""
+    inverse = 1 / _flatness(ordered)
+    if exponent is Exponent.EXACT:
+        return np.asarray(_flatness(ordered) * np.exp(-ordered) * inverse.mean(), dtype=np.float64)
+    # exp(-max) is the client's own for all smaller budgets, the other's for all larger: two running sums.
+    smaller = np.exp(-ordered) * np.cumsum(inverse)
+    larger = np.append(np.cumsum((inverse * np.exp(-ordered))[::-1])[::-1][1:], 0.0)
+    return np.asarray(_flatness(ordered) * (smaller + larger) / ordered.size, dtype=np.float64)
+
+
+def _flatness(epsilon: FloatArray) -> FloatArray:
+    """``eps / (1 - exp(-eps))``: the density of clip-Laplace at the edge, over that of the uniform law."""
+    return np.asarray(epsilon / -np.expm1(-epsilon), dtype=np.float64)
+
+
+def _budgets(name: str, values: Sequence[float] | FloatArray) -> FloatArray:
+    budgets = np.asarray(values, dtype=np.float64)
+    if budgets.ndim != 1 or budgets.size == 0 or not np.all(np.isfinite(budgets) & (budgets > 0)):
+        raise ValueError(f"{name} must be one row of finite numbers > 0, got {values!r}")
+    return budgets
