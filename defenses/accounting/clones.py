@@ -104,7 +104,8 @@ def shuffled_restricted(*, clients: int, epsilon0: float) -> ClonePair:
 
 
 def closed_form(*, clients: int, epsilon0: float, delta: float) -> float:
-    """The printed bound (Feldman, McMillan, Talwar 2021, Theorem 3.1), two to five times the exact ``shuffled``.
+    """The printed bound (Feldman, McMillan, Talwar 2021, Theorem 3.1), looser than ``shuffled``: .241 against .069 for
+    10,000 clients at epsilon0 1, delta 1e-8.
 
     Raises:
         ValueError: outside its regime, ``epsilon0 <= ln(clients / (16 ln(2 / delta)))``.

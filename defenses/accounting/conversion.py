@@ -1,0 +1,48 @@
+"""Conversion: Renyi and zero-concentrated guarantees to (epsilon, delta). For mu-GDP see ``audit.gaussian``."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import dp_accounting
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from ..defense import check_delta
+
+ORDERS = (*range(2, 64), 80, 96, 128, 192, 256, 512, 1024)
+"""Whole orders: some theorems (Skellam) hold for these alone."""
+
+
+def epsilon_from_rdp(rdp: Callable[[int], float], delta: float, orders: Sequence[int] = ORDERS) -> float:
+    """The least epsilon at ``delta`` in (0, 1) over the ``orders``; ``rdp(order)`` is the divergence there.
+
+    By dp-accounting: ``rdp + ln(1 - 1/a) - (ln delta + ln a) / (a - 1)`` (Canonne, Kamath, Steinke 2020,
+    Proposition 12).
+    """
+    check_delta(delta)
+    epsilon, _ = dp_accounting.rdp.compute_epsilon(orders, [rdp(order) for order in orders], delta)
+    return float(epsilon)
+
+
+def epsilon_from_zcdp(rho: float, delta: float, xi: float = 0.0) -> float:
+    """The least epsilon at ``delta`` in (0, 1) of (xi, rho)-zCDP, ``rdp(a) = xi + rho a`` at every order a > 1.
+
+    A mu-GDP mechanism is (0, mu^2 / 2)-zCDP; its exact epsilon lies below (``audit.gaussian.epsilon_from_mu``).
+
+    Raises:
+        ValueError: for rho or xi that is not finite and >= 0.
+    """
+    check_delta(delta)
+    for name, value in (("rho", rho), ("xi", xi)):
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} must be >= 0 and finite, got {value!r}")
+    if rho == xi == 0:
+        return 0.0
+
+    def epsilon(log_excess: float) -> float:
+        order = 1 + math.exp(log_excess)
+        return float(dp_accounting.rdp.compute_epsilon([order], [xi + rho * order], delta)[0])
+
+    # Below order 1.01 the library gives no bound.
+    best = minimize_scalar(epsilon, bounds=(math.log(0.0101), 20.0), method="bounded", options={"xatol": 1e-10})
+    return float(np.nextafter(best.fun, math.inf))

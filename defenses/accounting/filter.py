@@ -1,0 +1,130 @@
+"""Filter and odometer for noise that adapts to what was released: a budget asked before each release.
+
+Renyi composition at one order stays true where each release's cost depends on earlier outcomes, as long as the filter
+is asked first (Feldman and Zrnic 2021; Lecuyer 2021). The order is fixed before the first release: the best of several
+orders, chosen when all is done, is covered by no such theorem.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from dp_accounting.dp_event import DpEvent
+
+from ...audit.claim import Adjacency
+from ..defense import check_budget, check_delta
+from .accountant import renyi_divergence
+
+_ORDERS = tuple(float(order) for order in np.unique(np.round(1 + np.logspace(-1, 2.7, 120), 2)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenyiFilter:
+    """(epsilon, delta) over all releases together, however each depends on those before.
+
+    ``order`` > 1 is public and fixed beforehand: see ``planned_filter``. State in, state out: ``spend`` returns the
+    filter that goes on.
+
+    Raises:
+        ValueError: for a budget that this order cannot express.
+    """
+
+    epsilon: float
+    delta: float
+    order: float
+    adjacency: Adjacency
+    spent: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        if not 1 < self.order < math.inf:
+            raise ValueError(f"order must be > 1 and finite, got {self.order!r}")
+        if self.budget <= 0:
+            raise ValueError(
+                f"order must leave a budget at epsilon {self.epsilon}, delta {self.delta}, got {self.order}"
+            )
+
+    @property
+    def budget(self) -> float:
+        """The Renyi divergence at ``order`` that all releases may cost together (inverse of the tight conversion)."""
+        return _renyi_budget(self.epsilon, self.delta, self.order)
+
+    def would_exceed(self, event: DpEvent) -> bool:
+        """Whether one more release breaks the budget: to be asked **before** it.
+
+        ``event``: an event of dp-accounting, noise over the sensitivity of ``adjacency``.
+        """
+        return self._after(event) > self.budget
+
+    def spend(self, event: DpEvent) -> "RenyiFilter":
+        """The filter after the release.
+
+        Raises:
+            ValueError: where it would exceed the budget.
+        """
+        if self.would_exceed(event):
+            raise ValueError(
+                f"a release must not exceed the budget: {self._after(event):.6g} of {self.budget:.6g} "
+                f"at order {self.order:g} after {event}"
+            )
+        return replace(self, spent=self._after(event))
+
+    def _after(self, event: DpEvent) -> float:
+        return self.spent + renyi_divergence(event, order=self.order, adjacency=self.adjacency)
+
+
+def planned_filter(*, epsilon: float, delta: float, release: DpEvent, adjacency: Adjacency) -> RenyiFilter:
+    """The filter at the order that permits most releases like ``release``, a public guess of what will come.
+
+    Raises:
+        ValueError: where not even one such release fits.
+    """
+    check_budget(epsilon, delta)
+
+    def repeats(order: float) -> float:
+        cost = renyi_divergence(release, order=order, adjacency=adjacency)
+        return _renyi_budget(epsilon, delta, order) / cost if cost else math.inf
+
+    order = max(_ORDERS, key=repeats)
+    if repeats(order) < 1:
+        raise ValueError(
+            f"epsilon must leave room for one planned release, got {epsilon} at delta {delta} for {release}"
+        )
+    return RenyiFilter(epsilon=epsilon, delta=delta, order=order, adjacency=adjacency)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenyiOdometer:
+    """A running bound without a budget: but for a chance of ``delta``, the privacy loss never exceeds ``epsilon``.
+
+    It holds at all times at once, so that one may stop by its reading. Filters of doubling budgets, the f-th failing
+    with chance delta / (2 f^2) (Lecuyer 2021, Section 4); dearer than a filter's own budget.
+    """
+
+    delta: float
+    order: float
+    adjacency: Adjacency
+    spent: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_delta(self.delta)
+        if not 1 < self.order < math.inf:
+            raise ValueError(f"order must be > 1 and finite, got {self.order!r}")
+
+    @property
+    def epsilon(self) -> float:
+        """The bound on the loss of all releases so far; 0 before the first."""
+        if self.spent == 0:
+            return 0.0
+        first = math.log(2 / self.delta) / (self.order - 1)
+        number = max(1, 1 + math.ceil(math.log2(self.spent / first)))
+        return first * 2.0 ** (number - 1) + math.log(2 * number**2 / self.delta) / (self.order - 1)
+
+    def spend(self, event: DpEvent) -> "RenyiOdometer":
+        """The odometer after a release."""
+        return replace(self, spent=self.spent + renyi_divergence(event, order=self.order, adjacency=self.adjacency))
+
+
+def _renyi_budget(epsilon: float, delta: float, order: float) -> float:
+    """The divergence that converts to ``epsilon`` (Canonne, Kamath, Steinke 2020, Proposition 12, solved for it)."""
+    return epsilon - math.log1p(-1 / order) + math.log(delta * order) / (order - 1)

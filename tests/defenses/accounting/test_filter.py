@@ -1,0 +1,115 @@
+"""Filter and odometer: nothing beyond the budget, asked before the release, and never below what was spent."""
+
+import math
+
+import pytest
+from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
+from dp_accounting.rdp import RdpAccountant
+from fedassay.audit.claim import Adjacency
+from fedassay.audit.gaussian import epsilon_from_mu
+from fedassay.defenses.accounting.accountant import Method, epsilon_of, gaussian_steps
+from fedassay.defenses.accounting.filter import RenyiFilter, RenyiOdometer, planned_filter
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+ADD, REPLACE = Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE
+DELTA = 1e-5
+
+
+def spent_until_refused(account, releases):
+    done = []
+    for event in releases:
+        if account.would_exceed(event):
+            break
+        account = account.spend(event)
+        done.append(event)
+    return account, done
+
+
+def test_the_budget_is_the_divergence_that_converts_to_epsilon():
+    account = RenyiFilter(epsilon=2.0, delta=DELTA, order=12.0, adjacency=ADD)
+    back = account.budget + math.log1p(-1 / 12) - math.log(DELTA * 12) / 11
+    assert back == pytest.approx(2.0)
+
+
+def test_it_refuses_before_the_release_and_names_both_numbers():
+    account = planned_filter(epsilon=2.0, delta=DELTA, release=GaussianDpEvent(10.0), adjacency=ADD)
+    account, done = spent_until_refused(account, [GaussianDpEvent(10.0)] * 1000)
+    assert 0 < len(done) < 1000
+    assert account.spent <= account.budget
+    with pytest.raises(ValueError, match=r"a release must not exceed the budget: .* of .* at order"):
+        account.spend(GaussianDpEvent(10.0))
+    # A quieter release may still fit: the refusal spent nothing.
+    assert not account.would_exceed(GaussianDpEvent(1000.0))
+
+
+@settings(max_examples=15)
+@given(st.lists(st.floats(3.0, 60.0), min_size=5, max_size=60))
+def test_whatever_the_noises_were_the_library_agrees_that_the_budget_holds(noises):
+    account = planned_filter(epsilon=1.0, delta=DELTA, release=GaussianDpEvent(20.0), adjacency=ADD)
+    _, done = spent_until_refused(account, [GaussianDpEvent(noise) for noise in noises])
+    accountant = RdpAccountant()
+    for event in done:
+        accountant.compose(event)
+    mu = math.sqrt(sum(event.noise_multiplier**-2 for event in done))
+    assert epsilon_from_mu(mu, DELTA) <= 1.0
+    assert accountant.get_epsilon(DELTA) <= 1.02
+
+
+def test_a_filter_for_equal_releases_permits_nearly_what_renyi_accounting_does():
+    release = gaussian_steps(sigma=1.1, rate=0.013, steps=1)
+    account = planned_filter(epsilon=2.25, delta=DELTA, release=release, adjacency=ADD)
+    permitted = int(account.budget / account.spend(release).spent)
+    assert permitted == pytest.approx(1000, abs=5)
+
+
+def test_replace_one_counts_noise_over_the_replace_one_sensitivity():
+    account = planned_filter(epsilon=3.0, delta=DELTA, release=GaussianDpEvent(10.0), adjacency=REPLACE)
+    assert account.spend(GaussianDpEvent(2.0)).spent == pytest.approx(account.order / 8)
+
+
+def test_a_plan_that_fits_not_once_is_refused():
+    with pytest.raises(ValueError, match=r"epsilon must leave room for one planned release, got 0.1"):
+        planned_filter(epsilon=0.1, delta=DELTA, release=GaussianDpEvent(1.0), adjacency=ADD)
+
+
+def test_an_order_without_a_budget_is_refused():
+    with pytest.raises(ValueError, match=r"order must leave a budget at epsilon 0.1, delta 1e-05, got 2"):
+        RenyiFilter(epsilon=0.1, delta=DELTA, order=2.0, adjacency=ADD)
+    with pytest.raises(ValueError, match="order must be > 1 and finite, got 1"):
+        RenyiFilter(epsilon=1.0, delta=DELTA, order=1.0, adjacency=ADD)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, DELTA), (1.0, 0.0), (math.nan, DELTA)])
+def test_a_budget_that_is_none_is_refused(epsilon, delta):
+    with pytest.raises(ValueError, match=r"(epsilon|delta) must be"):
+        RenyiFilter(epsilon=epsilon, delta=delta, order=10.0, adjacency=ADD)
+    with pytest.raises(ValueError, match=r"(epsilon|delta) must be"):
+        planned_filter(epsilon=epsilon, delta=delta, release=GaussianDpEvent(10.0), adjacency=ADD)
+
+
+@settings(max_examples=20)
+@given(st.floats(5.0, 80.0), st.integers(1, 200))
+def test_the_odometer_never_reads_less_than_a_budget_fixed_beforehand_would_cost(noise, releases):
+    event = SelfComposedDpEvent(GaussianDpEvent(noise), releases)
+    reading = RenyiOdometer(delta=DELTA, order=16.0, adjacency=ADD).spend(event).epsilon
+    assert reading >= epsilon_of(event, delta=DELTA, adjacency=ADD, method=Method.RDP)
+
+
+def test_the_odometer_by_hand_and_only_ever_up():
+    odometer = RenyiOdometer(delta=DELTA, order=11.0, adjacency=ADD)
+    assert odometer.epsilon == 0
+    first = math.log(2 / DELTA) / 10
+    # 11 / (2 * 9) = .611 lies in the first step (1.2206): that step, and its own conversion.
+    assert odometer.spend(GaussianDpEvent(3.0)).epsilon == pytest.approx(2 * first)
+    # Four of them, 2.44, lie in the third: 4 * first + ln(2 * 9 / delta) / 10.
+    thrice = odometer.spend(SelfComposedDpEvent(GaussianDpEvent(3.0), 5))
+    assert thrice.epsilon == pytest.approx(4 * first + math.log(18 / DELTA) / 10)
+    assert thrice.spend(GaussianDpEvent(3.0)).epsilon >= thrice.epsilon
+
+
+def test_an_odometer_without_a_delta_or_an_order_is_refused():
+    with pytest.raises(ValueError, match="delta must be in"):
+        RenyiOdometer(delta=0.0, order=11.0, adjacency=ADD)
+    with pytest.raises(ValueError, match="order must be > 1"):
+        RenyiOdometer(delta=DELTA, order=math.inf, adjacency=ADD)

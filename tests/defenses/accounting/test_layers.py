@@ -1,0 +1,110 @@
+"""Layers: the reference's figures for FedRE, and the joint cost by an independent accountant."""
+
+import math
+
+import pytest
+from dp_accounting import ComposedDpEvent, GaussianDpEvent, SelfComposedDpEvent
+from fedassay.audit.claim import Adjacency
+from fedassay.audit.gaussian import epsilon_from_mu, mu_from_epsilon
+from fedassay.defenses.accounting.accountant import Method, epsilon_of, gaussian_steps
+from fedassay.defenses.accounting.layers import Layer, LayeredGaussian, calibrate_layers, joint_noise, published_noise
+from hypothesis import given
+from hypothesis import strategies as st
+
+ADD, REPLACE = Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE
+DELTA = 1e-5
+
+
+@pytest.mark.parametrize(("adjacency", "worth"), [(ADD, 10.5), (REPLACE, 25.8)])
+@pytest.mark.parametrize("rounds", [1, 20])
+def test_fedres_equation_nine_at_epsilon_ten_is_worth_what_the_reference_says(adjacency, worth, rounds):
+    noise = published_noise(epsilon=10.0, delta=DELTA, rounds=rounds)
+    release = LayeredGaussian(layers=(Layer(clip_norm=1.0, noise_std=noise),), adjacency=adjacency, releases=rounds)
+    assert release.epsilon(DELTA) == pytest.approx(worth, abs=0.05)
+
+
+@pytest.mark.parametrize(("layer_delta", "joint"), [(1e-6, 5.43), (1e-5, 6.05)])
+@pytest.mark.parametrize("rounds", [1, 7])
+def test_ten_layers_by_equation_nine_are_jointly_what_the_reference_says(layer_delta, joint, rounds):
+    """Epsilon 1 each, noise as FedRE prints it over C, two updates 2C apart: its corollary 1 says 10."""
+    noise = 0.7 * published_noise(epsilon=1.0, delta=layer_delta, rounds=rounds)
+    layers = (Layer(clip_norm=0.7, noise_std=noise),) * 10
+    release = LayeredGaussian(layers=layers, adjacency=REPLACE, releases=rounds)
+    assert release.epsilon(DELTA) == pytest.approx(joint, abs=0.005)
+
+
+@pytest.mark.parametrize(("layer_delta", "joint"), [(1e-6, 3.140), (1e-5, 3.619)])
+@pytest.mark.parametrize("rounds", [1, 7])
+def test_ten_calibrated_layers_keep_their_own_epsilon_and_jointly_less_than_its_sum(layer_delta, joint, rounds):
+    release = calibrate_layers(
+        epsilons=[1.0] * 10, deltas=[layer_delta] * 10, clip_norms=[0.7] * 10, adjacency=REPLACE, releases=rounds
+    )
+    assert release.layer_epsilon(3, layer_delta) == pytest.approx(1.0, rel=1e-5)
+    exact = epsilon_from_mu(math.sqrt(10) * mu_from_epsilon(1.0, layer_delta), DELTA)
+    assert release.epsilon(DELTA) == pytest.approx(exact, rel=1e-5)
+    assert exact == pytest.approx(joint, abs=5e-4)
+
+
+def test_layers_of_their_own_clip_and_noise_agree_with_the_librarys_composition():
+    layers = (
+        Layer(clip_norm=1.0, noise_std=4.0),
+        Layer(clip_norm=0.5, noise_std=3.0),
+        Layer(clip_norm=2.0, noise_std=9),
+    )
+    release = LayeredGaussian(layers=layers, adjacency=REPLACE, releases=5)
+    event = ComposedDpEvent([GaussianDpEvent(layer.noise_std / (2 * layer.clip_norm)) for layer in layers])
+    library = epsilon_of(SelfComposedDpEvent(event, 5), delta=DELTA, adjacency=REPLACE)
+    assert release.epsilon(DELTA) == pytest.approx(library, rel=1e-3)
+    assert release.curve().mu == release.mu
+
+
+@given(st.lists(st.floats(0.1, 20), min_size=1, max_size=6))
+def test_the_joint_cost_lies_between_the_worst_layer_and_the_sum(noises):
+    release = LayeredGaussian(layers=tuple(Layer(clip_norm=1.0, noise_std=z) for z in noises), adjacency=ADD)
+    each = [release.layer_mu(index) for index in range(len(noises))]
+    assert max(each) * (1 - 1e-12) <= release.mu <= sum(each) * (1 + 1e-12)
+
+
+def test_two_queries_on_one_lot_are_one_with_less_noise():
+    assert joint_noise(1.1, 1.1) == pytest.approx(1.1 / math.sqrt(2))
+    assert joint_noise(3.0, 4.0) == pytest.approx(12 / 5)
+    event = gaussian_steps(sigma=joint_noise(1.1, 1.1), rate=0.013, steps=1000)
+    assert epsilon_of(event, delta=DELTA, adjacency=ADD, method=Method.RDP) == pytest.approx(5.07, abs=0.005)
+
+
+def test_a_single_layer_is_the_analytic_gaussian():
+    release = LayeredGaussian(layers=(Layer(clip_norm=1.0, noise_std=2.0),), adjacency=ADD)
+    assert release.epsilon(DELTA) == epsilon_from_mu(0.5, DELTA) == pytest.approx(1.993091, abs=5e-7)
+
+
+def test_more_layers_than_budgets_are_refused():
+    with pytest.raises(
+        ValueError, match=r"every layer must have an epsilon and a delta, got 3 layers, 2 epsilons and 3"
+    ):
+        calibrate_layers(epsilons=[1.0, 1.0], deltas=[DELTA] * 3, clip_norms=[1.0] * 3, adjacency=ADD)
+
+
+def test_a_layer_whose_sensitivity_is_not_given_is_refused_with_the_reason():
+    with pytest.raises(ValueError, match="sensitivity must be given"):
+        calibrate_layers(epsilons=[1.0], deltas=[DELTA], clip_norms=[None], adjacency=ADD)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: calibrate_layers(epsilons=[0.0], deltas=[DELTA], clip_norms=[1.0], adjacency=ADD), "epsilon must be"),
+        (lambda: calibrate_layers(epsilons=[1.0], deltas=[0.0], clip_norms=[1.0], adjacency=ADD), "delta must be in"),
+        (lambda: LayeredGaussian(layers=(), adjacency=ADD), "layers must hold at least one layer"),
+        (lambda: Layer(clip_norm=0.0, noise_std=1.0), "clip_norm must be"),
+        (lambda: Layer(clip_norm=1.0, noise_std=0.0), "noise_std must be"),
+        (
+            lambda: LayeredGaussian(layers=(Layer(clip_norm=1, noise_std=1),), adjacency=ADD, releases=0),
+            "releases must",
+        ),
+        (lambda: joint_noise(1.0, 0.0), "multiplier must be"),
+        (lambda: published_noise(epsilon=1.0, delta=DELTA, rounds=0), "rounds must be a whole number >= 1, got 0"),
+    ],
+)
+def test_impossible_targets_are_refused_by_name(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
