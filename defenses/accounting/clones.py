@@ -62,7 +62,8 @@ class ClonePair:
         for copies, chance in zip(self.clones.values, self.clones.pmf, strict=True):
             ones, chances, outside = self._row(copies)
             rounded = np.ceil(self._loss(ones, copies + 1 - ones) / interval).astype(np.int64)
-            mass += chance * np.bincount(rounded + most, weights=chances, minlength=mass.size)
+            row = np.bincount(rounded - rounded[0], weights=chances)  # Losses grow with the ones.
+            mass[most + rounded[0] : most + rounded[0] + row.size] += chance * row
             lost += float(chance) * outside
         kept = np.flatnonzero(mass)
         return privacy_loss_distribution.PrivacyLossDistribution.create_from_rounded_probability(
@@ -85,7 +86,7 @@ class ClonePair:
 def shuffled(*, clients: int, epsilon0: float) -> ClonePair:
     """``clients`` >= 1 reports, each ``epsilon0``-LDP, whatever the randomisers, shuffled.
 
-    Every other client's report is a clone with probability e^-eps0 (Feldman, McMillan, Talwar 2021, Theorem 3.2, its
+    Every other client's report is a clone with probability e^-eps0 (Feldman, McMillan, Talwar 2021, Section 3, its
     pair evaluated exactly). One client; replace-one; the analyser behind the shuffler.
     """
     _check(clients, epsilon0)

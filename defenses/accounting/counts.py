@@ -95,7 +95,8 @@ class CountPair:
     def losses(self, interval: float) -> privacy_loss_distribution.PrivacyLossDistribution:
         """The privacy-loss distribution of one such release, losses rounded up to multiples of ``interval``."""
         with np.errstate(divide="ignore"):
-            lower, upper = np.log(self.q), np.log(self.p)
+            # What was lost stands as one outcome of each side that the other never has.
+            lower, upper = np.log(np.append(self.q, [0.0, self.lost])), np.log(np.append(self.p, [self.lost, 0.0]))
         return privacy_loss_distribution.from_two_probability_mass_functions(
             dict(enumerate(lower)), dict(enumerate(upper)), value_discretization_interval=interval, symmetric=False
         )

@@ -24,7 +24,7 @@ def discrete_gaussian_rdp(
 ) -> float:
     """Renyi divergence at ``order`` > 1 of discrete Gaussian noise, or of a sum of ``shares`` of it.
 
-    One share: ``order l2^2 / (2 sigma^2)``, as the continuous one (Canonne, Kamath, Steinke 2020, Theorem 14). A sum of
+    One share: ``order l2^2 / (2 sigma^2)``, as the continuous one (Canonne, Kamath, Steinke 2020). A sum of
     discrete Gaussians is none, but near: the least of three bounds in tau = 10 sum_k exp(-2 pi^2 sigma^2 k / (k + 1))
     (Kairouz, Liu, Steinke 2021, Proposition 14).
 
@@ -55,8 +55,8 @@ def discrete_gaussian_rdp(
 def skellam_rdp(order: int, *, l1: float, l2: float, variance: float) -> float:
     """Renyi divergence at a whole ``order`` >= 2 of Skellam noise of that ``variance`` a coordinate (of the sum).
 
-    ``a l2^2 / (2 v) + min(((2 a - 1) l2^2 + 6 l1) / (4 v^2), 3 l1 / (2 v))`` (Agarwal, Kairouz, Liu 2021, Corollary
-    3.6). The survey (Fu et al. 2024) prints one sensitivity where the theorem has two.
+    ``a l2^2 / (2 v) + min(((2 a - 1) l2^2 + 6 l1) / (4 v^2), 3 l1 / (2 v))`` (Agarwal, Kairouz, Liu 2021, the
+    bound for vectors). The survey (Fu et al. 2024) prints one sensitivity where the theorem has two.
     """
     _check_order(order)
     if int(order) != order:
@@ -71,7 +71,7 @@ def skellam_rdp(order: int, *, l1: float, l2: float, variance: float) -> float:
 def poisson_binomial_rdp(order: float, *, clients: int, trials: int, theta: float) -> float:
     """Renyi divergence at ``order`` > 1 of one coordinate of the Poisson-binomial mechanism, replace-one, exact.
 
-    Each client sends Bin(``trials``, 1/2 + theta x) with x in [-1, 1] (Chen, Ozgur, Kairouz 2022, Algorithm 1). By
+    Each client sends Bin(``trials``, 1/2 + theta x) with x in [-1, 1] (Chen, Ozgur, Kairouz 2022). By
     joint quasi-convexity the worst case has one client move from one end to the other and every other bit at an end;
     the largest over the number of bits at the upper end is taken, so it holds for all data. A vector of d coordinates
     costs d times as much.

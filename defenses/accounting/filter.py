@@ -98,7 +98,7 @@ class RenyiOdometer:
     """A running bound without a budget: but for a chance of ``delta``, the privacy loss never exceeds ``epsilon``.
 
     It holds at all times at once, so that one may stop by its reading. Filters of doubling budgets, the f-th failing
-    with chance delta / (2 f^2) (Lecuyer 2021, Section 4); dearer than a filter's own budget.
+    with chance delta / (2 f^2) (Lecuyer 2021); dearer than a filter's own budget.
     """
 
     delta: float

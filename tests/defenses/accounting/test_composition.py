@@ -52,6 +52,11 @@ def test_rounds_cost_more_than_one_and_less_than_their_sum_and_the_printed_formu
     assert many < advanced_composition(epsilon=each, releases=rounds, slack=DELTA / 2)
 
 
+def test_what_a_window_lost_is_leaked_in_every_round():
+    pair = CountPair(np.array([0.49, 0.5]), np.array([0.5, 0.49]), lost=0.01)
+    assert pair.losses(1e-4).self_compose(3).get_delta_for_epsilon(5.0) == pytest.approx(1 - 0.99**3)
+
+
 def test_finer_losses_only_lower_the_bound():
     release = shuffled(clients=500, epsilon0=1.0)
     coarse, fine = (composed_epsilon(release, rounds=20, delta=DELTA, interval=step) for step in (1e-3, 1e-4))
