@@ -96,8 +96,8 @@ def poisson_binomial_rdp(order: float, *, clients: int, trials: int, theta: floa
     found = 0.0
     for upper in range(bits + 1):
         others = _both(_end(upper, 0.5 + theta), _end(bits - upper, 0.5 - theta))
-        moved, stayed = _both(others, high), _both(others, low)
-        found = max(found, _renyi(order, moved, stayed, worst), _renyi(order, stayed, moved, worst))
+        # The other direction is the mirror image, at ``bits - upper``.
+        found = max(found, _renyi(order, _both(others, high), _both(others, low), worst))
     return found
 
 

@@ -53,6 +53,15 @@ def test_a_sum_of_two_discrete_gaussians_costs_less_than_its_bound(order, sigma)
     assert bound <= exact * (1.01 if sigma == 1.0 else 3)
 
 
+@pytest.mark.parametrize(
+    ("sensitivities", "least"), [({"l2": 4.0}, 24.0921), ({"l2": 0.2}, 1.58734), ({"l2": 0.2, "l1": 0.2}, 1.32045)]
+)
+def test_three_shares_in_five_dimensions_by_hand(sensitivities, least):
+    """Sigma .6, order 3: tau = 10 (exp(-.36 pi^2) + exp(-.48 pi^2)) = .37398; each bound is once the least."""
+    law = {"sigma": 0.6, "shares": 3, "dimension": 5}
+    assert discrete_gaussian_rdp(3, **law, **sensitivities) == pytest.approx(least, rel=1e-5)
+
+
 def test_the_library_finds_less_than_the_divergences_epsilon():
     exact = from_discrete_gaussian_mechanism(2.0).get_epsilon_for_delta(DELTA)
     bound = epsilon_from_rdp(lambda order: discrete_gaussian_rdp(order, l2=1.0, sigma=2.0), DELTA)
@@ -121,6 +130,12 @@ def test_the_binomial_theorem_lies_above_the_exact_epsilon(trials, shift):
     gauss = epsilon_from_mu(shift / math.sqrt(trials / 4), DELTA)
     assert exact == pytest.approx(gauss, rel=0.05)
     assert exact <= printed <= 6 * exact
+
+
+def test_the_binomial_theorem_by_hand():
+    """Variance 1e4, step .5, four dimensions, delta 1e-6: .317928 + .006362 + .081960."""
+    printed = binomial_epsilon(trials=40_000, scale=0.5, l1=6.0, l2=3.0, largest=2.0, dimension=4, delta=1e-6)
+    assert printed == pytest.approx(0.406249, abs=1e-6)
 
 
 def test_the_binomial_pair_is_noise_moved():
