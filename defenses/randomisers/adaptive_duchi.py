@@ -32,7 +32,7 @@ class AdaptiveDuchi(Randomiser):
     centres: tuple[float, ...] = ()
     radii: tuple[float, ...] = ()
     sizes: tuple[int, ...] = ()
-    source: ClassVar[str] = "Sun, Qian, Chen 2021 (LDP-FL), equation 2 and Theorem 1, for one weight"
+    source: ClassVar[str] = "Sun, Qian, Chen 2021 (LDP-FL), for one weight"
     unit: ClassVar[Unit] = Unit.COORDINATE
 
     def __post_init__(self) -> None:

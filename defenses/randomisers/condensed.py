@@ -33,7 +33,7 @@ class Condensed(Randomiser):
 
     radius: float = NOT_GIVEN
     steps: int = 0
-    source: ClassVar[str] = "Truex et al. 2020 (LDP-Fed), section 3; Gursoy et al. 2019, Definition 2"
+    source: ClassVar[str] = "Truex et al. 2020 (LDP-Fed); Gursoy et al. 2019, condensed LDP"
     unbiased: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -1,5 +1,4 @@
-"""Duchi's mechanism: one number to one of two (Duchi, Jordan, Wainwright 2018, section 4.2; the survey's equation
-13)."""
+"""Duchi's mechanism: one number to one of two (Duchi, Jordan, Wainwright 2018; the survey's equation 13)."""
 
 import math
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ class Duchi(Randomiser):
     """
 
     radius: float = NOT_GIVEN
-    source: ClassVar[str] = "Duchi, Jordan, Wainwright 2018, section 4.2"
+    source: ClassVar[str] = "Duchi, Jordan, Wainwright 2018; Wang et al. 2019, Algorithm 1"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -36,7 +36,7 @@ class EMMDS(Randomiser):
     dimension: int = 0
     top: int = 1
     chosen: int = 1
-    source: ClassVar[str] = "Jiang, Zhou, Grossklags 2022 (SignDS-FL), Algorithm 2 and Theorem 1"
+    source: ClassVar[str] = "Jiang, Zhou, Grossklags 2022 (SignDS-FL), EM-MDS"
     unbiased: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

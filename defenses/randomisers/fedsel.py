@@ -46,7 +46,7 @@ class FedSel(Randomiser):
     top: int = 1
     share: float = 0.5
     rule: str = "sampling"
-    source: ClassVar[str] = "Liu, Cao, Yoshikawa, Chen 2020, sections 4.1 to 4.3"
+    source: ClassVar[str] = "Liu, Cao, Yoshikawa, Chen 2020 (FedSel)"
     unbiased: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -27,7 +27,7 @@ class GRR(Randomiser):
     """
 
     domain: int = 0
-    source: ClassVar[str] = "Kairouz, Bonawitz, Ramage 2016, equation 3; estimator: Wang et al. 2017, section 4.1"
+    source: ClassVar[str] = "Kairouz, Bonawitz, Ramage 2016, equation 3; estimator: Wang et al. 2017"
 
     def __post_init__(self) -> None:
         super().__post_init__()

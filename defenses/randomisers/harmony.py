@@ -1,4 +1,4 @@
-"""Harmony: one sampled coordinate of a vector by Duchi's mechanism (Nguyen et al. 2016, Algorithm 1)."""
+"""Harmony: one sampled coordinate of a vector by Duchi's mechanism (Nguyen et al. 2016)."""
 
 import math
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Harmony(Randomiser):
 
     dimension: int = 0
     radius: float = NOT_GIVEN
-    source: ClassVar[str] = "Nguyen et al. 2016, Algorithm 1"
+    source: ClassVar[str] = "Nguyen et al. 2016, Harmony; one number: Duchi, Jordan, Wainwright 2018"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""Hybrid mechanism: Piecewise or Duchi, by a public coin (Wang et al. 2019, section III-C)."""
+"""Hybrid mechanism: Piecewise or Duchi, by a public coin (Wang et al. 2019)."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class Hybrid(Randomiser):
     """
 
     radius: float = NOT_GIVEN
-    source: ClassVar[str] = "Wang et al. 2019, Lemma 3"
+    source: ClassVar[str] = "Wang et al. 2019, HM"
 
     def __post_init__(self) -> None:
         super().__post_init__()

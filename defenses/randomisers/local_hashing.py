@@ -1,4 +1,4 @@
-"""Optimised local hashing: randomised response of a value's hash (Wang, Blocki, Li, Jha 2017, section 4.5)."""
+"""Optimised local hashing: randomised response of a value's hash (Wang, Blocki, Li, Jha 2017)."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class LocalHashing(Randomiser):
     """
 
     domain: int = 0
-    source: ClassVar[str] = "Wang, Blocki, Li, Jha 2017, equation 9; hash family: Carter and Wegman 1979"
+    source: ClassVar[str] = "Wang, Blocki, Li, Jha 2017, OLH; hash family: Carter and Wegman 1979"
 
     def __post_init__(self) -> None:
         super().__post_init__()

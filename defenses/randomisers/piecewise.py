@@ -25,13 +25,13 @@ class Piecewise(Randomiser):
     """report in [-bound, bound], density e^epsilon times as large in [low, high] as outside; unbiased.
 
     With t = e^(epsilon ``power``) and s = (e^epsilon + t) / (t (e^epsilon - 1)), in units of the radius:
-    low = s (t value - 1), high = s (t value + 1), bound = s (t + 1) (Zhao et al. 2020, section V, for any t). Here
+    low = s (t value - 1), high = s (t value + 1), bound = s (t + 1) (Zhao et al. 2020, for any t). Here
     t = e^(epsilon / 2): bound = (e^(epsilon/2) + 1) / (e^(epsilon/2) - 1), and the density is the survey's equation 14,
     right as a density on [-bound, bound]. The reports are floats: the claim is that of real numbers.
     """
 
     radius: float = NOT_GIVEN
-    source: ClassVar[str] = "Wang et al. 2019, Lemma 1"
+    source: ClassVar[str] = "Wang et al. 2019, Algorithm 2"
     power: ClassVar[float] = 0.5
 
     def __post_init__(self) -> None:

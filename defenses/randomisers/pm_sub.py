@@ -1,4 +1,4 @@
-"""PM-SUB: the Piecewise mechanism with nearly the best width of its interval (Zhao et al. 2020, section V)."""
+"""PM-SUB: the Piecewise mechanism with nearly the best width of its interval (Zhao et al. 2020)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,5 +14,5 @@ class PMSub(Piecewise):
     do not meet, so that {report >= low(radius)} has exactly the ratio e^epsilon.
     """
 
-    source: ClassVar[str] = "Zhao et al. 2020 (Local Differential Privacy based Federated Learning for IoT), section V"
+    source: ClassVar[str] = "Zhao et al. 2020 (Local Differential Privacy based Federated Learning for IoT)"
     power: ClassVar[float] = 1 / 3

@@ -1,4 +1,4 @@
-"""RAPPOR's permanent step: a Bloom filter with every bit flipped (Erlingsson, Pihur, Korolova 2014, section 2)."""
+"""RAPPOR's permanent step: a Bloom filter with every bit flipped (Erlingsson, Pihur, Korolova 2014)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Subset selection: a random set of values that more often holds the true one (Ye and Barg 2018, equation 11)."""
+"""Subset selection: a random set of values that more often holds the true one (Ye and Barg 2018)."""
 
 import itertools
 import math
@@ -28,7 +28,7 @@ class SubsetSelection(Randomiser):
     """
 
     domain: int = 0
-    source: ClassVar[str] = "Ye and Barg 2018, equation 11 and Theorem III.1"
+    source: ClassVar[str] = "Ye and Barg 2018, subset selection"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,14 +1,12 @@
-"""Three-Outputs: one number to -bound, 0 or bound (Zhao et al. 2020, section IV)."""
+"""Three-Outputs: one number to -bound, 0 or bound (Zhao et al. 2020)."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import minimize_scalar
 
 from ...audit.binomial import FloatArray
 from .coins import coin
@@ -22,33 +20,36 @@ class ThreeOutputs(Randomiser):
 
     bound = radius e^epsilon (e^epsilon + 1) / ((e^epsilon - 1)(e^epsilon - a)): the ends have the ratio e^epsilon at
     +-bound, the middle and an end have it at 0 (where a > 0). a = P[0 | 0] in [0, e^epsilon / (e^epsilon + 2)] is the
-    one of least worst-case variance, found numerically; it is 0, Duchi's mechanism, for epsilon up to ln 2. The draws
-    are those of the laws at -radius, 0 and radius, mixed, so that rounding a private value costs nothing; chances are
-    rounded to 2^-53.
+    one of least worst-case variance; it is 0, Duchi's mechanism, for epsilon up to ln 2, and the largest from ln 5.53
+    on. The draws are those of the laws at -radius, 0 and radius, mixed, so that rounding a private value costs nothing;
+    chances are rounded to 2^-53.
     """
 
     radius: float = NOT_GIVEN
-    source: ClassVar[str] = "Zhao et al. 2020 (Local Differential Privacy based Federated Learning for IoT), section IV"
+    source: ClassVar[str] = "Zhao et al. 2020 (Local Differential Privacy based Federated Learning for IoT)"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_radius("radius", self.radius)
 
-    @cached_property
+    @property
     def nothing(self) -> float:
         """The paper's a: chance that 0 is reported of 0."""
-        most = 1 / (1 + 2 * math.exp(-self.epsilon))
-        grid = np.linspace(0.0, most, 65)
-        best = int(np.argmin([_worst_variance(a, self.epsilon) for a in grid]))
-        around = (grid[max(best - 1, 0)], grid[min(best + 1, 64)])
-        found = minimize_scalar(_worst_variance, bounds=around, args=(self.epsilon,), method="bounded")
-        # The search ends near an edge, never on it.
-        return float(min([0.0, most, found.x], key=lambda a: _worst_variance(a, self.epsilon)))
+        e, most = math.exp(min(self.epsilon, 2.0)), 1 / (1 + 2 * math.exp(-self.epsilon))
+        if self.epsilon <= math.log(2):
+            return 0.0
+        if self.epsilon >= 2:
+            return most
+        # The root of a cubic: where the worst-case variance is flat in a.
+        first = e**4 + 14 * e**3 + 50 * e**2 - 2 * e + 25
+        second = -2 * e**6 - 42 * e**5 - 270 * e**4 - 404 * e**3 - 918 * e**2 + 30 * e - 250
+        angle = math.pi / 3 + math.acos(-second / (2 * first**1.5)) / 3
+        return min(most, (e**2 + 4 * e + 5 - 2 * math.sqrt(first) * math.cos(angle)) / 6)
 
     @property
     def bound(self) -> float:
         """The size of a report that is not 0."""
-        return self.radius * _bound(self.nothing, self.epsilon)
+        return self.radius / (math.tanh(self.epsilon / 2) * (1 - self.nothing * math.exp(-self.epsilon)))
 
     def _chances(self, value: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Of 0 and of +bound."""
@@ -88,14 +89,3 @@ class ThreeOutputs(Randomiser):
     def variance(self, value: ArrayLike) -> FloatArray:
         zero, _ = self._chances(value)
         return np.asarray(self.bound**2 * (1 - zero) - numbers(value, self.radius) ** 2)
-
-
-def _bound(a: float, epsilon: float) -> float:
-    return 1 / (math.tanh(epsilon / 2) * (1 - a * math.exp(-epsilon)))
-
-
-def _worst_variance(a: float, epsilon: float) -> float:
-    """Largest over |value| <= 1 of bound^2 (1 - a + a (1 - e^-eps) |value|) - value^2, a parabola in |value|."""
-    bound, slope = _bound(a, epsilon), -a * math.expm1(-epsilon)
-    top = min(1.0, bound**2 * slope / 2)
-    return bound**2 * (1 - a + slope * top) - top**2

@@ -1,4 +1,4 @@
-"""Unary encoding: a one-hot vector with every bit flipped (Wang, Blocki, Li, Jha 2017, sections 4.3 and 4.4)."""
+"""Unary encoding: a one-hot vector with every bit flipped (Wang, Blocki, Li, Jha 2017)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Unary(Randomiser):
 
     domain: int = 0
     encoding: str = "optimised"
-    source: ClassVar[str] = "Wang, Blocki, Li, Jha 2017, equations 6 and 7"
+    source: ClassVar[str] = "Wang, Blocki, Li, Jha 2017, SUE and OUE"
 
     def __post_init__(self) -> None:
         super().__post_init__()
