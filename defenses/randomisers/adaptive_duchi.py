@@ -1,6 +1,5 @@
 """Adaptive-Duchi: every weight by Duchi's mechanism around its layer's centre (Sun, Qian, Chen 2021, LDP-FL)."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from ...audit.binomial import FloatArray
 from ...audit.claim import Unit
+from .bits import all_bits
 from .duchi import Duchi
 from .outputs import Outputs, finite
 from .randomiser import Randomiser, check_count, check_radius
@@ -79,7 +79,7 @@ class AdaptiveDuchi(Randomiser):
         return np.asarray(self.duchi.log_density(signs * self.duchi.bound, self._unit(value)).sum(axis=-1))
 
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
-        signs = np.array(list(itertools.product((-1, 1), repeat=len(self._middle))))
+        signs = 2 * all_bits(len(self._middle)).reports - 1
         return finite(self._middle + self._reach * signs * self.duchi.bound)
 
     def inputs(self) -> FloatArray:
