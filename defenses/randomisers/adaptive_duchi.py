@@ -12,7 +12,7 @@ from ...audit.claim import Unit
 from .bits import all_bits
 from .duchi import Duchi
 from .outputs import Outputs, finite
-from .randomiser import Randomiser, check_count, check_radius
+from .randomiser import PairLaw, Randomiser, check_count, check_radius
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +34,7 @@ class AdaptiveDuchi(Randomiser):
     sizes: tuple[int, ...] = ()
     source: ClassVar[str] = "Sun, Qian, Chen 2021 (LDP-FL), for one weight"
     unit: ClassVar[Unit] = Unit.COORDINATE
+    closed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,6 +91,11 @@ class AdaptiveDuchi(Randomiser):
         away = np.zeros_like(self._middle)
         away[0] = self._reach[0]
         return self._middle - away, self._middle + away
+
+    def pair_law(self) -> PairLaw:
+        """Of the first coordinate; the others have the same law under both."""
+        up = np.exp(self.duchi.log_density([self.duchi.bound, -self.duchi.bound], 1.0))
+        return PairLaw(np.log(up / up[::-1]), up, up[::-1])
 
     def estimate(self, reports: ArrayLike) -> FloatArray:
         return np.asarray(reports, dtype=np.float64)

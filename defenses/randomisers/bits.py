@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...audit.binomial import FloatArray
 from .coins import rejection
-from .outputs import Outputs, finite
+from .outputs import Outputs, check_listable, finite
 
 Bits = NDArray[np.int8]
 
@@ -58,7 +58,6 @@ class Flips:
 
 
 def all_bits(length: int) -> Outputs:
-    """Every row of ``length`` bits; 2^length of them. ValueError past 20."""
-    if length > 20:
-        raise ValueError(f"2^{length} reports are too many to list: at most 20 bits")
+    """Every row of ``length`` bits. ValueError past 20."""
+    check_listable(2**length)
     return finite(np.array(list(itertools.product((0, 1), repeat=length)), dtype=np.int8))

@@ -14,7 +14,7 @@ from ...audit.binomial import FloatArray
 from .bits import Bits
 from .coins import rejection
 from .fedsel import ranks
-from .outputs import Outputs, finite
+from .outputs import Outputs, check_listable, finite
 from .randomiser import Randomiser, check_count
 
 
@@ -101,6 +101,7 @@ class EMMDS(Randomiser):
         return np.where(held >= self.least, 0.0, -self.epsilon) - math.log(total)
 
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+        check_listable(2 * math.comb(self.dimension, self.chosen))
         sets = np.array(list(itertools.combinations(range(self.dimension), self.chosen)))
         marked = (sets[..., np.newaxis] == np.arange(self.dimension)).any(axis=1).astype(np.int8)
         return finite(np.concatenate([marked, -marked]))

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...audit.binomial import FloatArray
 from .grr import GRR
-from .outputs import Outputs, finite
-from .randomiser import Randomiser, categories, check_count
+from .outputs import Outputs, check_listable, finite
+from .randomiser import PairLaw, Randomiser, categories, check_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,7 @@ class LocalHashing(Randomiser):
 
     domain: int = 0
     source: ClassVar[str] = "Wang, Blocki, Li, Jha 2017, OLH; hash family: Carter and Wegman 1979"
+    closed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,6 +84,7 @@ class LocalHashing(Randomiser):
         return np.asarray(mass - math.log(self.prime * (self.prime - 1)))
 
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+        check_listable(self.prime * (self.prime - 1) * self.cells)
         axes = np.arange(1, self.prime), np.arange(self.prime), np.arange(self.cells)
         return finite(np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=-1))
 
@@ -91,6 +93,13 @@ class LocalHashing(Randomiser):
 
     def worst_pair(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return np.array(1), np.array(0)
+
+    def pair_law(self) -> PairLaw:
+        """Of reports in the member's cell, in the other's, in a third or where both are in one."""
+        apart = 1 - self.collision
+        only, other = apart * self.response.truth, apart * self.response.lie
+        p, q = np.array([only, other, 1 - only - other]), np.array([other, only, 1 - only - other])
+        return PairLaw(np.array([math.log(only / other), math.log(other / only), 0.0]), p, q)
 
     def estimate(self, reports: ArrayLike) -> FloatArray:
         rows = np.asarray(reports)[..., np.newaxis, :]

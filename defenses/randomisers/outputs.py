@@ -23,6 +23,15 @@ class Outputs:
     weights: FloatArray
 
 
+MOST_LISTED = 2**20
+
+
+def check_listable(count: int) -> None:
+    """ValueError for more reports than are ever listed."""
+    if count > MOST_LISTED:
+        raise ValueError(f"{count} reports are too many to list: at most {MOST_LISTED}")
+
+
 def finite(reports: ArrayLike) -> Outputs:
     """Every output once, ``(m, ...)``."""
     rows = np.asarray(reports)

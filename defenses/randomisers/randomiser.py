@@ -31,6 +31,14 @@ class Masses(NamedTuple):
     nonmember: float
 
 
+class PairLaw(NamedTuple):
+    """Reports of the worst pair, those of one likelihood ratio together where that is easy: three rows (k,)."""
+
+    log_ratio: FloatArray
+    member: FloatArray
+    nonmember: FloatArray
+
+
 @dataclass(frozen=True, kw_only=True)
 class Randomiser:
     """One client's local mechanism. Fields are public; a value is private; every report is drawn independently.
@@ -47,6 +55,8 @@ class Randomiser:
     source: ClassVar[str]
     unit: ClassVar[Unit] = Unit.REPORT
     unbiased: ClassVar[bool] = True
+    closed: ClassVar[bool] = False
+    """``pair_law`` is in closed form, and no other pair has a larger ratio."""
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -97,8 +107,18 @@ class Randomiser:
         """The mean of ``estimate``: the target, except of a randomiser that is not ``unbiased``."""
         return self.target(value)
 
+    def pair_law(self) -> PairLaw:
+        """Listed; in closed form where there are too many reports for that."""
+        nonmember, member = self.worst_pair()
+        outputs = self.outputs(nonmember, member)
+        reports, weights = (rows[outputs.weights > 0] for rows in (outputs.reports, outputs.weights))
+        p, q = (weights * np.exp(self.log_density(reports, value)) for value in (member, nonmember))
+        return PairLaw(self.log_ratio(reports), p, q)
+
     def exact_epsilon(self) -> float:
         """Supremum of the log-ratio of two laws over all outputs and pairs of ``inputs``."""
+        if self.closed:
+            return float(np.abs(self.pair_law().log_ratio).max())
         values = list(self.inputs())
         reports = self.outputs(*values).reports
         logs = np.array([self.log_density(reports, value) for value in values])
@@ -108,7 +128,9 @@ class Randomiser:
     def log_ratio(self, reports: ArrayLike) -> FloatArray:
         """Member over nonmember of the worst pair, (...,)."""
         nonmember, member = self.worst_pair()
-        return self.log_density(reports, member) - self.log_density(reports, nonmember)
+        ahead, behind = self.log_density(reports, member), self.log_density(reports, nonmember)
+        # A report that neither can give is no evidence of the member.
+        return np.subtract(ahead, behind, out=np.full_like(ahead, -np.inf), where=np.isfinite(ahead))
 
     def event(self, reports: ArrayLike, *, trials: int = TRIALS) -> NDArray[np.bool_]:
         """``(...,)``: whether each report lies in the event {likelihood ratio >= t} that ``trials`` show most by.
@@ -146,13 +168,9 @@ class Randomiser:
 @lru_cache(maxsize=256)
 def _event(randomiser: Randomiser, trials: int) -> tuple[float, Masses]:
     """The least log-ratio in the best event, less a rounding, and the event's masses."""
-    nonmember, member = randomiser.worst_pair()
-    outputs = randomiser.outputs(nonmember, member)
-    used = outputs.weights > 0
-    reports, weights = outputs.reports[used], outputs.weights[used]
-    p, q = (weights * np.exp(randomiser.log_density(reports, value)) for value in (member, nonmember))
+    log_ratio, p, q = randomiser.pair_law()
     inside = best_event(p / p.sum(), q / q.sum(), trials=trials, delta=randomiser.failure)
-    least = float(randomiser.log_ratio(reports[inside & (p > 0)]).min()) - _TIED
+    least = float(log_ratio[inside & (p > 0)].min()) - _TIED
     return least, Masses(float(p[inside].sum()), float(q[inside].sum()))
 
 

@@ -6,11 +6,12 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import binom
 
 from ...audit.binomial import FloatArray
 from .bits import Bits, Flips, all_bits
 from .outputs import Outputs
-from .randomiser import Randomiser, categories, check_count
+from .randomiser import PairLaw, Randomiser, categories, check_count
 
 _PRIME = 2**31 - 1
 
@@ -36,6 +37,7 @@ class Rappor(Randomiser):
     hashes: int = 2
     cohort: int = 0
     source: ClassVar[str] = "Erlingsson, Pihur, Korolova 2014, Theorem 1"
+    closed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,6 +76,14 @@ class Rappor(Randomiser):
         apart = (filters[:, np.newaxis] != filters).sum(axis=-1)
         nonmember, member = np.unravel_index(int(apart.argmax()), apart.shape)
         return np.array(int(nonmember)), np.array(int(member))
+
+    def pair_law(self) -> PairLaw:
+        """Of how many of the bits that tell the pair's filters apart are reported as the member's."""
+        nonmember, member = (self.bloom(value) for value in self.worst_pair())
+        apart = int((nonmember != member).sum())
+        kept = np.arange(apart + 1)
+        p, q = (binom.pmf(kept, apart, chance) for chance in (self.flips.one, self.flips.zero))
+        return PairLaw(np.asarray((2 * kept - apart) * self.flips.of_one), p, q)
 
     def estimate(self, reports: ArrayLike) -> FloatArray:
         return self.flips.estimate(reports)

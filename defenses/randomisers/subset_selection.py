@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from ...audit.binomial import FloatArray
 from .bits import Bits
 from .coins import rejection
-from .outputs import Outputs, finite
-from .randomiser import Randomiser, categories, check_count
+from .outputs import Outputs, check_listable, finite
+from .randomiser import PairLaw, Randomiser, categories, check_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,7 @@ class SubsetSelection(Randomiser):
 
     domain: int = 0
     source: ClassVar[str] = "Ye and Barg 2018, subset selection"
+    closed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,6 +70,7 @@ class SubsetSelection(Randomiser):
         return np.where(sets.sum(axis=-1) == self.size, mass, -np.inf)
 
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+        check_listable(math.comb(self.domain, self.size))
         sets = np.array(list(itertools.combinations(range(self.domain), self.size)))
         return finite((sets[..., np.newaxis] == np.arange(self.domain)).any(axis=1).astype(np.int8))
 
@@ -77,6 +79,13 @@ class SubsetSelection(Randomiser):
 
     def worst_pair(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return np.array(1), np.array(0)
+
+    def pair_law(self) -> PairLaw:
+        """Of sets that hold the member's value alone, the other's alone, both or none."""
+        both = self.truth * (self.size - 1) / (self.domain - 1)
+        only, other = self.truth - both, (1 - self.truth) * self.size / (self.domain - 1)
+        p, q = np.array([only, other, 1 - only - other]), np.array([other, only, 1 - only - other])
+        return PairLaw(np.array([math.log(only / other), math.log(other / only), 0.0]), p, q)
 
     def estimate(self, reports: ArrayLike) -> FloatArray:
         return np.asarray((np.asarray(reports) - self.lie) / (self.truth - self.lie))

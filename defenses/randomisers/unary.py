@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from ...audit.binomial import FloatArray
 from .bits import Bits, Flips, all_bits
 from .outputs import Outputs
-from .randomiser import Randomiser, categories, check_count
+from .randomiser import PairLaw, Randomiser, categories, check_count
 
 ENCODINGS = ("optimised", "symmetric")
 
@@ -30,6 +30,7 @@ class Unary(Randomiser):
     domain: int = 0
     encoding: str = "optimised"
     source: ClassVar[str] = "Wang, Blocki, Li, Jha 2017, SUE and OUE"
+    closed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,6 +62,12 @@ class Unary(Randomiser):
 
     def worst_pair(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return np.array(1), np.array(0)
+
+    def pair_law(self) -> PairLaw:
+        """Of the pair's two bits; the others have the same law under both."""
+        bits, first = all_bits(2).reports, np.array([1, 0], dtype=np.int8)
+        member, nonmember = (self.flips.log_mass(bits, hot) for hot in (first, first[::-1]))
+        return PairLaw(member - nonmember, np.exp(member), np.exp(nonmember))
 
     def estimate(self, reports: ArrayLike) -> FloatArray:
         return self.flips.estimate(reports)
