@@ -146,7 +146,7 @@ class Randomiser:
     def claim(self) -> Claim:
         """What it signs: one report (or coordinate), any two values, against the server that sees every upload."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        plain = {name: value for name, value in fields.items() if isinstance(value, int | float | str)}
+        given = {name: value for name, value in fields.items() if value is not None}
         return Claim(
             epsilon=self.epsilon,
             delta=self.failure,
@@ -156,7 +156,7 @@ class Randomiser:
             rounds=1,
             dp_model="local",
             mechanism=type(self).__name__,
-            parameters=plain,
+            parameters={name: str(value) if isinstance(value, tuple) else value for name, value in given.items()},
             accountant="exact",
             sampling="none assumed",
             trust="nobody",
