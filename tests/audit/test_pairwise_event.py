@@ -10,6 +10,10 @@ from fedassay.audit.curve import ProfileCurve
 from fedassay.audit.evidence import Design
 from fedassay.audit.finding import Verdict, judge
 from fedassay.audit.pairwise_event import EventCounts, best_event, pairwise_event
+from fedassay.defenses.randomisers.grr import GRR
+from fedassay.defenses.randomisers.local_hashing import LocalHashing
+from fedassay.defenses.randomisers.subset_selection import SubsetSelection
+from fedassay.defenses.randomisers.unary import Unary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,51 +48,40 @@ def test_an_event_rarer_with_the_canary_shows_nothing(counts_of):
     assert pairwise_event(counts_of(3, 100, 90, 100), delta=0.0, alpha=0.05).epsilon_low == 0
 
 
-def grr(epsilon, domain):
-    """Of input 0 and input 1, over the reported value."""
-    p = math.exp(epsilon) / (math.exp(epsilon) + domain - 1)
-    rows = np.full((2, domain), (1 - p) / (domain - 1))
-    rows[0, 0] = rows[1, 1] = p
-    return rows
-
-
-def unary(p, q):
-    """Two bits of an encoding: outputs (bit of input 0, bit of input 1)."""
-
-    def masses(first, second):
-        return np.outer([1 - first, first], [1 - second, second]).ravel()
-
-    return masses(p, q), masses(q, p)
-
-
-def subset(epsilon, domain, size):
-    """All subsets of that size; one that holds the input has e^eps the mass."""
-    sets = [set(chosen) for chosen in itertools.combinations(range(domain), size)]
-    rows = np.array([[math.exp(epsilon) if value in chosen else 1.0 for chosen in sets] for value in (0, 1)])
-    return rows / rows.sum(axis=1, keepdims=True), sets
+def laws(randomiser):
+    """Of the worst pair, member first: masses of every report."""
+    nonmember, member = randomiser.worst_pair()
+    reports = randomiser.outputs().reports
+    return [np.exp(randomiser.log_density(reports, value)) for value in (member, nonmember)]
 
 
 def test_the_best_event_of_a_randomiser_is_the_one_of_ratio_e_to_the_epsilon():
-    np.testing.assert_array_equal(best_event(*grr(1, 10)), np.arange(10) == 0)
-    half = math.exp(0.5) / (1 + math.exp(0.5))
-    np.testing.assert_array_equal(best_event(*unary(half, 1 - half)), [False, False, True, False])
-    (p, q), sets = subset(1, 6, 2)
-    np.testing.assert_array_equal(best_event(p, q), [0 in chosen and 1 not in chosen for chosen in sets])
+    np.testing.assert_array_equal(best_event(*laws(GRR(epsilon=1.0, domain=10))), np.arange(10) == 0)
+    for encoding in ("symmetric", "optimised"):
+        unary = Unary(epsilon=1.0, domain=3, encoding=encoding)
+        bits = unary.outputs().reports
+        np.testing.assert_array_equal(best_event(*laws(unary)), (bits[:, 0] == 1) & (bits[:, 1] == 0))
+    subset = SubsetSelection(epsilon=1.0, domain=6)
+    sets = subset.outputs().reports
+    np.testing.assert_array_equal(best_event(*laws(subset)), (sets[:, 0] == 1) & (sets[:, 1] == 0))
+    hashing = LocalHashing(epsilon=1.0, domain=10)
+    rows = hashing.outputs().reports
+    own, other = (hashing.cell(rows, value) for value in (0, 1))
+    np.testing.assert_array_equal(best_event(*laws(hashing)), (rows[:, 2] == own) & (own != other))
 
 
 RANDOMISERS = {
-    "GRR": grr(1, 10),
-    "symmetric unary": unary(math.exp(0.5) / (1 + math.exp(0.5)), 1 / (1 + math.exp(0.5))),
-    "optimised unary": unary(0.5, 1 / (1 + E)),
-    "subset selection": subset(1, 10, 3)[0],
-    # A hash into round(e^1) + 1 = 4 cells, the two inputs in different ones: GRR of 4.
-    "local hashing": grr(1, 4),
+    "GRR": GRR(epsilon=1.0, domain=10),
+    "symmetric unary": Unary(epsilon=1.0, domain=3, encoding="symmetric"),
+    "optimised unary": Unary(epsilon=1.0, domain=3),
+    "subset selection": SubsetSelection(epsilon=1.0, domain=10),
+    "local hashing": LocalHashing(epsilon=1.0, domain=10),
 }
 
 
 @pytest.mark.parametrize("name", RANDOMISERS)
 def test_a_million_reports_show_98_hundredths_of_epsilon_one(counts_of, name):
-    p, q = RANDOMISERS[name]
+    p, q = laws(RANDOMISERS[name])
     event = best_event(p, q, trials=10**6)
     rng = np.random.default_rng(0)
     bounds = [

@@ -64,6 +64,14 @@ def test_coordinates_at_the_full_budget_leak_it_eight_times():
         assert 8 * math.log((1 - flipped) / flipped) == pytest.approx(epsilon, rel=0.03)
 
 
+def test_a_budget_that_was_not_taken_off_leaks_a_fifth_more():
+    mutant = built("unspent_budget")
+    (score,) = mutant.scores
+    for sample, least, most in ((mutant.correct, 0.9, 1.0), (mutant.broken, 1.17, 1.23)):
+        truth, lie = (score(drawn(sample, world)).mean() for world in (1, 0))
+        assert least <= math.log(truth / lie) <= most
+
+
 def test_a_budget_renewed_ten_times_has_a_tenth_of_the_noise():
     mutant = built("budget_every_round")
     spreads = [drawn(sample, 1, n=20_000).std() for sample in (mutant.correct, mutant.broken)]

@@ -1,0 +1,67 @@
+"""Coins: Bernoulli draws in integers, so that a discrete law is the stated one and not a rounded float's.
+
+``exp(-gamma)`` after Canonne, Kamath, Steinke 2020, Algorithm 1, for many coins at once.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ...audit.binomial import FloatArray
+
+Flags = NDArray[np.bool_]
+Propose = Callable[[NDArray[np.intp]], tuple[NDArray[Any], ArrayLike]]
+"""Row numbers (m,) -> one proposal for each, and the exponents that ``exp_coin`` keeps them by."""
+_FINEST = 2.0**53
+
+
+def coin(share: ArrayLike, size: int, rng: np.random.Generator) -> Flags:
+    """``size`` flags, true with chance ``share`` in [0, 1], a number or one a flag, rounded down to k / 2^53."""
+    # The generator's numbers are j / 2^53, j uniform: of two such fractions the comparison is one of integers.
+    return np.asarray(rng.random(size) < np.floor(np.asarray(share, dtype=np.float64) * _FINEST) / _FINEST)
+
+
+def exp_coin(exponent: ArrayLike, size: int, rng: np.random.Generator) -> Flags:
+    """``size`` flags, true with chance exp(-``exponent``), a number >= 0 or one a flag; no exponential is computed.
+
+    The exponent's fraction is rounded down to k / 2^53: a lie is never rarer than claimed.
+    """
+    gamma = np.broadcast_to(np.asarray(exponent, dtype=np.float64), (size,))
+    whole = np.floor(gamma)
+    heads = _small_exp_coin(gamma - whole, rng)
+    left = whole.astype(np.int64)
+    # exp(-3.5) = exp(-.5) exp(-1)^3: one more coin for every whole unit, up to the first tail.
+    flipped = np.flatnonzero(heads & (left > 0))
+    while flipped.size:
+        heads[flipped] = _small_exp_coin(np.ones(flipped.size), rng)
+        left[flipped] -= 1
+        flipped = flipped[heads[flipped] & (left[flipped] > 0)]
+    return heads
+
+
+def rejection(count: int, propose: Propose, rng: np.random.Generator) -> NDArray[Any]:
+    """``count`` draws, each law proportional to its proposal's times exp(-exponent)."""
+    proposals, exponents = propose(np.arange(count))
+    drawn = np.array(proposals)
+    left = np.flatnonzero(~exp_coin(exponents, count, rng))
+    while left.size:
+        proposals, exponents = propose(left)
+        kept = exp_coin(exponents, left.size, rng)
+        drawn[left[kept]] = proposals[kept]
+        left = left[~kept]
+    return drawn
+
+
+def _small_exp_coin(gamma: FloatArray, rng: np.random.Generator) -> Flags:
+    """Exponents in [0, 1]: K = 1, 2, ... until a coin of gamma / K fails; heads where the last K is odd."""
+    passed = np.zeros(gamma.size, dtype=np.int64)
+    flipped, divisor = np.flatnonzero(gamma), 1
+    while flipped.size:
+        won = coin(gamma[flipped], flipped.size, rng)
+        if divisor > 1:
+            won &= rng.integers(divisor, size=flipped.size, dtype=np.uint16) == 0
+        flipped, divisor = flipped[won], divisor + 1
+        passed[flipped] += 1
+    return np.asarray(passed % 2 == 0)

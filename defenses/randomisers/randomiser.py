@@ -1,0 +1,224 @@
+"""Randomiser: value in, report out; with its density, its exact epsilon, its claim and the event that shows most."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ...audit.binomial import FloatArray
+from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.curve import Curve
+from ...audit.observer import UPLOADS
+from ...audit.pairwise_event import best_event
+from .outputs import Outputs
+
+Reports = NDArray[Any]
+NOT_GIVEN = math.nan
+"""Stands for a range that nobody stated: refused, never guessed."""
+TRIALS = 10**6
+_TIED = 1e-8
+
+
+class Masses(NamedTuple):
+    """How often an event occurs under the pair's member and nonmember input."""
+
+    member: float
+    nonmember: float
+
+
+class PairLaw(NamedTuple):
+    """Reports of the worst pair, those of one likelihood ratio together where that is easy: three rows (k,)."""
+
+    log_ratio: FloatArray
+    member: FloatArray
+    nonmember: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Randomiser:
+    """One client's local mechanism. Fields are public; a value is private; every report is drawn independently.
+
+    A value has the randomiser's value shape (() for a number or a category, (d,) for a vector), a report its report
+    shape; ``sample`` takes and gives any leading dimensions. Subclasses state the law once, in ``log_density`` and
+    ``outputs``; what is computed from it here (exact epsilon, event) reads that law and never the field ``epsilon``.
+
+    Args:
+        epsilon: of the claim, > 0 and finite.
+    """
+
+    epsilon: float
+    source: ClassVar[str]
+    unit: ClassVar[Unit] = Unit.REPORT
+    unbiased: ClassVar[bool] = True
+    closed: ClassVar[bool] = False
+    """``pair_law`` is in closed form, and no other pair has a larger ratio."""
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+
+    @property
+    def failure(self) -> float:
+        """The claim's delta."""
+        return 0.0
+
+    @property
+    def curve(self) -> Curve | None:
+        """The trade-off curve that the claim signs, where there is one."""
+        return None
+
+    def sample(self, values: ArrayLike, rng: np.random.Generator) -> Reports:
+        """``values``: (..., *value shape) -> one report a value, (..., *report shape). ValueError out of range."""
+        raise NotImplementedError
+
+    def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
+        """``reports``: (..., *report shape), ``value``: one. Log of density or mass (...,); -inf where impossible."""
+        raise NotImplementedError
+
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+        """All reports with the weights that integrate the laws of ``values``; no node's interval spans a cut."""
+        raise NotImplementedError
+
+    def inputs(self) -> NDArray[Any]:
+        """``(k, *value shape)``: values among which the supremum of the log-ratio is attained."""
+        raise NotImplementedError
+
+    def worst_pair(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """(nonmember, member): two values whose reports differ most."""
+        raise NotImplementedError
+
+    def estimate(self, reports: ArrayLike) -> FloatArray:
+        """The server's estimate of ``target(value)`` from each report alone, (..., *target shape)."""
+        raise NotImplementedError
+
+    def variance(self, value: ArrayLike) -> FloatArray:
+        """Variance of each coordinate of ``estimate``, in closed form, *target shape."""
+        raise NotImplementedError
+
+    def target(self, value: ArrayLike) -> FloatArray:
+        """What ``estimate`` is an estimate of: the value itself, or its encoding."""
+        return np.asarray(value, dtype=np.float64)
+
+    def expectation(self, value: ArrayLike) -> FloatArray:
+        """The mean of ``estimate``: the target, except of a randomiser that is not ``unbiased``."""
+        return self.target(value)
+
+    def pair_law(self) -> PairLaw:
+        """Listed; in closed form where there are too many reports for that."""
+        nonmember, member = self.worst_pair()
+        outputs = self.outputs(nonmember, member)
+        reports, weights = (rows[outputs.weights > 0] for rows in (outputs.reports, outputs.weights))
+        p, q = (weights * np.exp(self.log_density(reports, value)) for value in (member, nonmember))
+        return PairLaw(self.log_ratio(reports), p, q)
+
+    def exact_epsilon(self) -> float:
+        """Supremum of the log-ratio of two laws over all outputs and pairs of ``inputs``."""
+        if self.closed:
+            return float(np.abs(self.pair_law().log_ratio).max())
+        values = list(self.inputs())
+        reports = self.outputs(*values).reports
+        logs = np.array([self.log_density(reports, value) for value in values])
+        possible = logs[:, np.isfinite(logs).any(axis=0)]
+        return float((possible.max(axis=0) - possible.min(axis=0)).max())
+
+    def log_ratio(self, reports: ArrayLike) -> FloatArray:
+        """Member over nonmember of the worst pair, (...,)."""
+        nonmember, member = self.worst_pair()
+        ahead, behind = self.log_density(reports, member), self.log_density(reports, nonmember)
+        # A report that neither can give is no evidence of the member.
+        return np.subtract(ahead, behind, out=np.full_like(ahead, -np.inf), where=np.isfinite(ahead))
+
+    def event(self, reports: ArrayLike, *, trials: int = TRIALS) -> NDArray[np.bool_]:
+        """``(...,)``: whether each report lies in the event {likelihood ratio >= t} that ``trials`` show most by.
+
+        Fixed from the law before any report is drawn (Neyman and Pearson 1933).
+        """
+        return np.asarray(self.log_ratio(reports) >= _event(self, trials)[0])
+
+    def event_masses(self, *, trials: int = TRIALS) -> Masses:
+        """How often that event occurs, from the law: their log-ratio is the exact optimum of the pair."""
+        return _event(self, trials)[1]
+
+    def claim(self) -> Claim:
+        """What it signs: one report (or coordinate), any two values, against the server that sees every upload."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        given = {name: value for name, value in fields.items() if value is not None}
+        return Claim(
+            epsilon=self.epsilon,
+            delta=self.failure,
+            unit=self.unit,
+            adjacency=Adjacency.REPLACE_ONE,
+            observer=UPLOADS,
+            rounds=1,
+            dp_model="local",
+            mechanism=type(self).__name__,
+            parameters={name: str(value) if isinstance(value, tuple) else value for name, value in given.items()},
+            accountant="exact",
+            sampling="none assumed",
+            trust="nobody",
+            source=self.source,
+            curve=self.curve,
+        )
+
+
+@lru_cache(maxsize=256)
+def _event(randomiser: Randomiser, trials: int) -> tuple[float, Masses]:
+    """The least log-ratio in the best event, less a rounding, and the event's masses."""
+    log_ratio, p, q = randomiser.pair_law()
+    inside = best_event(p / p.sum(), q / q.sum(), trials=trials, delta=randomiser.failure)
+    least = float(log_ratio[inside & (p > 0)].min()) - _TIED
+    return least, Masses(float(p[inside].sum()), float(q[inside].sum()))
+
+
+def check_epsilon(epsilon: float) -> None:
+    """ValueError unless 0 < epsilon < inf: at 0 a report may not depend on its value, at infinity nothing is hidden."""
+    if not 0 < epsilon < math.inf:
+        raise ValueError(
+            f"epsilon must be > 0 and finite, got {epsilon}: at 0 a report cannot depend on its value, "
+            "at infinity it hides nothing"
+        )
+
+
+def check_radius(name: str, radius: float) -> None:
+    """ValueError unless the range of a value is given, > 0 and finite."""
+    if math.isnan(radius):
+        raise ValueError(f"{name} must be given: without the range of a value no noise can be scaled to hide it")
+    if not 0 < radius < math.inf:
+        raise ValueError(f"{name} must be > 0 and finite, got {radius}")
+
+
+def check_count(name: str, count: int, *, least: int, most: float = math.inf) -> None:
+    """ValueError unless a whole number in [least, most]; 0 stands for one that nobody gave."""
+    if count == 0 and least > 0:
+        raise ValueError(f"{name} must be given and >= {least}, got 0")
+    if not isinstance(count, int | np.integer) or not least <= count <= most:
+        upper = "" if most == math.inf else f" and <= {most}"
+        raise ValueError(f"{name} must be a whole number >= {least}{upper}, got {count!r}")
+
+
+def numbers(values: ArrayLike, radius: float) -> FloatArray:
+    """The values as floats; ValueError unless all lie in [-radius, radius]."""
+    array = np.asarray(values, dtype=np.float64)
+    if not np.all(np.abs(array) <= radius):
+        raise ValueError(f"values must lie in [-{radius}, {radius}]: clip them first, got {array.min()}..{array.max()}")
+    return array
+
+
+def vectors(values: ArrayLike, dimension: int, radius: float) -> FloatArray:
+    """The values as floats (..., dimension); ValueError for another length or out of range."""
+    array = numbers(values, radius)
+    if array.shape[-1:] != (dimension,):
+        raise ValueError(f"values must be vectors (..., {dimension}), got shape {array.shape}")
+    return array
+
+
+def categories(values: ArrayLike, domain: int) -> NDArray[np.int64]:
+    """The values as integers; ValueError unless all are whole and lie in 0..domain-1."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu" or not np.all((array >= 0) & (array < domain)):
+        raise ValueError(f"values must be whole numbers in 0..{domain - 1}, got {array!r}")
+    return array.astype(np.int64)
