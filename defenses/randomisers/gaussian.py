@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from ...audit.binomial import FloatArray
 from ...audit.curve import GaussianCurve
 from ...audit.gaussian import epsilon_from_mu
-from ..accounting import gaussian_noise
+from ..accounting.gaussian import gaussian_noise
 from .outputs import Outputs, interval
 from .randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
 
