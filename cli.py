@@ -164,9 +164,9 @@ def report(
 
         try:
             RunFolder.read(folder)
+            typer.echo(f"open   {write_report(folder, html=html, md=md)}")
         except ValueError as error:
             raise ConfigError(str(error)) from error
-        typer.echo(f"open   {write_report(folder, html=html, md=md)}")
 
 
 @app.command()
