@@ -81,7 +81,7 @@ def _arrived(finding: Finding, exposures: Sequence[Exposure]) -> Finding:
     if finding.verdict is not Verdict.NOT_REFUTED or finding.measurement is None:
         return finding
     for exposure in exposures:
-        if exposure.name == ARRIVES and exposure.kept is False:
+        if exposure.name == ARRIVES and exposure.kept is not True:
             blind = replace(finding.measurement, detectable=None)
             reason = f"the canary hardly reached the release ({exposure.words}): plant one that does"
             return replace(finding, verdict=Verdict.UNDERPOWERED, route="", reason=reason, measurement=blind)
