@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .binomial import FloatArray
 from .claim import Adjacency, Claim, Unit
+from .exact import as_floats
 from .observer import Observer
 from .wording import unknown
 
@@ -198,7 +199,7 @@ def _scores(name: str, values: ArrayLike) -> FloatArray:
 
 def _frozen(name: str, values: ArrayLike, dimensions: int) -> FloatArray:
     """A read-only copy: evidence does not change after it was given."""
-    array = np.array(values, dtype=np.float64)
+    array = as_floats(name, values)
     if array.ndim != dimensions:
         raise ValueError(f"{name} must have {dimensions} dimension(s), got shape {array.shape}")
     if array.size == 0:
