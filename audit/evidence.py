@@ -123,11 +123,9 @@ class Guesses:
     setting: Setting
 
     def __post_init__(self) -> None:
-        counts = f"{self.right} right, {self.made} made, {self.canaries} canaries"
-        if not 0 <= self.right <= self.made <= self.canaries or self.canaries < 1:
-            raise ValueError(f"guesses need 0 <= right <= made <= canaries and canaries >= 1, got {counts}")
+        check_counts(self.right, self.made, self.canaries)
         for name in ("right", "made", "canaries"):
-            object.__setattr__(self, name, whole(name, getattr(self, name)))
+            object.__setattr__(self, name, int(getattr(self, name)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,6 +189,15 @@ def whole(name: str, count: float) -> int:
     if not (math.isfinite(count) and int(count) == count):
         raise ValueError(f"{name} must be a whole number, got {count}")
     return int(count)
+
+
+def check_counts(right: float, made: float, canaries: float) -> None:
+    """ValueError unless these are whole numbers, 0 <= right <= made <= canaries, canaries >= 1."""
+    if not 0 <= right <= made <= canaries or canaries < 1:
+        counts = f"{right} right, {made} made, {canaries} canaries"
+        raise ValueError(f"guesses need 0 <= right <= made <= canaries and canaries >= 1, got {counts}")
+    for name, count in (("right", right), ("made", made), ("canaries", canaries)):
+        whole(name, count)
 
 
 def _scores(name: str, values: ArrayLike) -> FloatArray:
