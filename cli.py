@@ -178,7 +178,7 @@ def doctor(
         int | None,
         typer.Option(
             min=100,
-            help="Of the calibration, by default 2000: two minutes on one core. Fewer than 100 would hardly fail.",
+            help="Of the calibration, by default 2000: two minutes on one core. Fewer than 100 show nothing.",
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of the calibration, by default 0.")] = None,
