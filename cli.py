@@ -164,9 +164,9 @@ def report(
 
         try:
             RunFolder.read(folder)
+            typer.echo(f"open   {write_report(folder, html=html, md=md)}")
         except ValueError as error:
             raise ConfigError(str(error)) from error
-        typer.echo(f"open   {write_report(folder, html=html, md=md)}")
 
 
 @app.command()
@@ -175,7 +175,11 @@ def doctor(
         bool, typer.Option("--calibrate", help="Repeat every estimator on mechanisms of known privacy instead.")
     ] = False,
     repeats: Annotated[
-        int | None, typer.Option(min=1, help="Of the calibration, by default 2000: two minutes on one core.")
+        int | None,
+        typer.Option(
+            min=100,
+            help="Of the calibration, by default 2000: two minutes on one core. Fewer than 100 show nothing.",
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of the calibration, by default 0.")] = None,
 ) -> None:

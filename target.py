@@ -4,15 +4,18 @@ import csv
 import importlib
 import importlib.util
 import json
+import math
 import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 
 from .audit.claim import Claim
@@ -26,7 +29,7 @@ from .suites.source import ConfigError
 
 _SIDES = ("member", "nonmember")
 _KINDS = "a target is a .npz or .csv file of member and nonmember, package.module:function or path/to/file.py:function"
-_Scores = dict[str, NDArray[np.float64]]
+_Scores = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +147,8 @@ def _judged(audit: Callable[[], Finding]) -> Finding:
         return audit()
     except Exception as error:
         notes = getattr(error, "__notes__", [])
-        if notes and isinstance(error, OSError):  # The mechanism's, and no trouble with files of ours.
+        # The mechanism's: neither trouble with files of ours nor a wish of ours to end.
+        if notes and isinstance(error, (OSError, ConfigError, typer.Exit, typer.Abort)):
             raise RuntimeError(notes[0]) from error
         if notes or not isinstance(error, ValueError):
             raise
@@ -192,7 +196,7 @@ def _read_npz(path: Path) -> _Scores:
     for side, array in found.items():
         if array.dtype.kind not in "biuf":
             raise ConfigError(f"{path}: {side} must be numbers, got {array.dtype}")
-    return {side: array.astype(np.float64) for side, array in found.items()}
+    return found
 
 
 def _read_csv(path: Path) -> _Scores:
@@ -221,9 +225,12 @@ def _read_csv(path: Path) -> _Scores:
 
 def _number(text: str, where: str) -> float:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         raise ConfigError(f"{where}: a score must be a number, got {text!r}") from None
+    if text.lstrip("+-").isdecimal() and math.isfinite(number) and Decimal(text) != Decimal(number):
+        raise ConfigError(f"{where}: float64 does not hold {text} exactly: make the scores smaller")
+    return number
 
 
 def _listed(names: Any) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .binomial import FloatArray
 from .cut import Cut, Stakes, best_cut
+from .exact import as_floats
 from .hockey_stick import Classifier, fit
 from .output_table import FrequencyTable, frequencies, row_keys, tabulate
 
@@ -37,7 +38,7 @@ class Given:
         return f"score {getattr(self.function, '__name__', 'given')}"
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
-        scores = np.asarray(self.function(outputs), dtype=np.float64)
+        scores = as_floats("score", self.function(outputs))
         if scores.shape != (len(outputs),):
             raise ValueError(f"score must give ({len(outputs)},), one number an output, got shape {scores.shape}")
         bad = int(np.count_nonzero(~np.isfinite(scores)))
@@ -178,4 +179,4 @@ def _projection(direction: FloatArray, name: str) -> Projection:
 
 def _numbers(outputs: NDArray[Any]) -> FloatArray:
     # Beyond 1e150 a sum of squares overflows.
-    return np.clip(np.asarray(outputs, dtype=np.float64).reshape(len(outputs), -1), -1e150, 1e150)
+    return np.clip(as_floats("outputs", outputs).reshape(len(outputs), -1), -1e150, 1e150)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .binomial import FloatArray
 from .claim import Adjacency, Claim, Unit
+from .exact import as_floats
 from .observer import Observer
 from .wording import unknown
 
@@ -122,11 +123,9 @@ class Guesses:
     setting: Setting
 
     def __post_init__(self) -> None:
-        counts = f"{self.right} right, {self.made} made, {self.canaries} canaries"
-        if not 0 <= self.right <= self.made <= self.canaries or self.canaries < 1:
-            raise ValueError(f"guesses need 0 <= right <= made <= canaries and canaries >= 1, got {counts}")
+        check_counts(self.right, self.made, self.canaries)
         for name in ("right", "made", "canaries"):
-            object.__setattr__(self, name, whole(name, getattr(self, name)))
+            object.__setattr__(self, name, int(getattr(self, name)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,13 +191,22 @@ def whole(name: str, count: float) -> int:
     return int(count)
 
 
+def check_counts(right: float, made: float, canaries: float) -> None:
+    """ValueError unless these are whole numbers, 0 <= right <= made <= canaries, canaries >= 1."""
+    if not 0 <= right <= made <= canaries or canaries < 1:
+        counts = f"{right} right, {made} made, {canaries} canaries"
+        raise ValueError(f"guesses need 0 <= right <= made <= canaries and canaries >= 1, got {counts}")
+    for name, count in (("right", right), ("made", made), ("canaries", canaries)):
+        whole(name, count)
+
+
 def _scores(name: str, values: ArrayLike) -> FloatArray:
     return _frozen(name, values, dimensions=1)
 
 
 def _frozen(name: str, values: ArrayLike, dimensions: int) -> FloatArray:
     """A read-only copy: evidence does not change after it was given."""
-    array = np.array(values, dtype=np.float64)
+    array = as_floats(name, values)
     if array.ndim != dimensions:
         raise ValueError(f"{name} must have {dimensions} dimension(s), got shape {array.shape}")
     if array.size == 0:

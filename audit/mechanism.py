@@ -18,6 +18,7 @@ from .clopper_pearson import clopper_pearson_of_counts
 from .cut import Stakes
 from .event import Event, learn_event
 from .evidence import Setting
+from .exact import refuse_lost
 from .finding import Finding, judge
 from .stream import Mechanism, Part, Stream, open_stream
 from .wording import shortened
@@ -113,9 +114,17 @@ def _try(
         raise ValueError(f"both inputs must give outputs of one shape, got {kinds[0]} and {kinds[1]}")
     size = max(1, int(np.prod(out.shape)))
     n = pilot or int(np.clip(min(stakes.trials // _SHARE, _PILOT_VALUES // size), _PILOT_LEAST, _PILOT_MOST))
-    nonmember, member = (np.concatenate(list(side.draw(Part.PILOT, n))) for side in (out, within))
+    nonmember, member = (_joined(list(side.draw(Part.PILOT, n))) for side in (out, within))
     event = learn_event(member, nonmember, stakes, score=score, inputs=both)
     return _Tried(streams=(out, within), event=event)
+
+
+def _joined(chunks: list[NDArray[Any]]) -> NDArray[Any]:
+    joined = np.concatenate(chunks)
+    # Whole numbers in one chunk and fractions in another, or signed and unsigned ones, become floats together.
+    if joined.dtype.kind == "f":
+        refuse_lost("outputs", chunks)
+    return joined
 
 
 def _count(tried: _Tried, stakes: Stakes) -> ErrorCounts:
@@ -145,8 +154,27 @@ def _pairs(inputs: tuple[Any, Any] | None, pairs: Sequence[tuple[Any, Any]] | No
     for both in [inputs] if pairs is None else pairs:
         if not isinstance(both, Sequence | np.ndarray) or isinstance(both, str) or len(both) != 2:
             raise ValueError(f"a pair must be two inputs (x0, x1), got {shortened(both)}")
+        if _equal(both[0], both[1]):
+            raise ValueError(
+                f"a pair must be two inputs that differ, got {shortened(both[0])} twice: it can show nothing"
+            )
         found.append((both[0], both[1]))
     return found
+
+
+def _equal(x0: Any, x1: Any) -> bool:
+    if isinstance(x0, dict) and isinstance(x1, dict):
+        return x0.keys() == x1.keys() and all(_equal(x0[key], x1[key]) for key in x0)
+    if isinstance(x0, list | tuple) and isinstance(x1, list | tuple):
+        return len(x0) == len(x1) and all(map(_equal, x0, x1))
+    if isinstance(x0, np.ndarray) or isinstance(x1, np.ndarray):
+        return np.array_equal(x0, x1)
+    try:
+        same = x0 is x1 or x0 == x1
+        return bool(np.all(np.asarray(same)))
+    # What cannot be compared is not known to be equal.
+    except (TypeError, ValueError, RuntimeError):
+        return False
 
 
 def _whole(name: str, value: int, least: int) -> int:

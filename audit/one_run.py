@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from scipy.special import bdtr, bdtrc, expit, gammaln
 
 from .binomial import check_level
-from .evidence import CandidateScores, Design, Guesses
+from .evidence import CandidateScores, Design, Guesses, check_counts
 from .measurement import FAIR_COINS, Measurement
 
 
@@ -37,7 +37,16 @@ def guess(
 
 
 def p_value(right: int, made: int, canaries: int, *, epsilon: float, delta: float) -> float:
-    """The most that (``epsilon``, ``delta``)-DP allows for the chance of so many right guesses, or more."""
+    """The most that (``epsilon``, ``delta``)-DP allows for the chance of so many right guesses, or more.
+
+    Raises ValueError unless 0 <= right <= made <= canaries, ``epsilon`` >= 0 is finite and ``delta`` in [0, 1).
+    """
+    check_counts(right, made, canaries)
+    _check_levels(delta=delta, epsilon=epsilon)
+    return _chance(right, made, canaries, epsilon, delta)
+
+
+def _chance(right: int, made: int, canaries: int, epsilon: float, delta: float) -> float:
     if right == 0:
         return 1.0
     rate = float(expit(epsilon))
@@ -51,11 +60,15 @@ def p_value(right: int, made: int, canaries: int, *, epsilon: float, delta: floa
 
 
 def epsilon_low(right: int, made: int, canaries: int, *, delta: float, alpha: float) -> float:
-    """The largest epsilon at which so many right guesses are less likely than ``alpha``; 0 where there is none."""
-    check_level("alpha", alpha)
+    """The largest epsilon at which so many right guesses are less likely than ``alpha``; 0 where there is none.
+
+    Raises ValueError as ``p_value``, and for alpha outside (0, 1).
+    """
+    check_counts(right, made, canaries)
+    _check_levels(delta=delta, alpha=alpha)
 
     def refuted(epsilon: float) -> bool:
-        return p_value(right, made, canaries, epsilon=epsilon, delta=delta) < alpha
+        return _chance(right, made, canaries, epsilon, delta) < alpha
 
     # Sound for any refuted epsilon: a mechanism that keeps a smaller one keeps this one too.
     return _last(refuted)
@@ -77,7 +90,7 @@ def one_run(
     needed = None
     if epsilon is not None:
         needed = fewest_refuting(
-            guesses.made, lambda v: p_value(v, guesses.made, guesses.canaries, epsilon=epsilon, delta=delta) < alpha
+            guesses.made, lambda v: _chance(v, guesses.made, guesses.canaries, epsilon, delta) < alpha
         )
     return guesses_measured(
         guesses,
@@ -95,15 +108,19 @@ def one_run(
 
 def check_guesses(guesses: Guesses, estimator: str, delta: float, alpha: float, epsilon: float | None) -> None:
     """What both one-run estimators demand of their input."""
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
+    _check_levels(delta=delta, alpha=alpha, epsilon=epsilon)
+    design = guesses.setting.design
+    if design is not Design.ONE_RUN:
+        raise ValueError(f"{estimator} needs one run with canaries in or out by fair coins, got {design.value}")
+
+
+def _check_levels(*, delta: float, alpha: float | None = None, epsilon: float | None = None) -> None:
+    if alpha is not None:
+        check_level("alpha", alpha)
     if not 0 <= delta < 1:
         raise ValueError(f"delta must lie in [0, 1), got {delta}")
     if epsilon is not None and not (math.isfinite(epsilon) and epsilon >= 0):
         raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
-    design = guesses.setting.design
-    if design is not Design.ONE_RUN:
-        raise ValueError(f"{estimator} needs one run with canaries in or out by fair coins, got {design.value}")
 
 
 def guesses_measured(

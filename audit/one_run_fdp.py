@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtr, ndtr, ndtri
 
 from .binomial import FloatArray, check_level
-from .evidence import Guesses
+from .evidence import Guesses, check_counts
 from .gaussian import epsilon_from_mu
 from .measurement import GAUSSIAN_ONE_RUN, Measurement
 from .one_run import check_guesses, fewest_refuting, guesses_measured
@@ -25,7 +25,12 @@ def refuted(right: int, made: int, canaries: int, *, mu: FloatArray, alpha: floa
 
     From ``r = alpha right / m``, ``h = alpha (made - right) / m`` down to i = 0: ``h' = max(h, fbar^-1(r))``,
     ``r' = r + i / (made - i) (h' - h)`` with ``fbar^-1(x) = Phi(Phi^-1(x) - mu)``; refuted if r + h > made / m.
+    Raises ValueError unless 0 <= right <= made <= canaries, every mu >= 0 and alpha in (0, 1).
     """
+    check_counts(right, made, canaries)
+    check_level("alpha", alpha)
+    if not np.all(mu >= 0):
+        raise ValueError(f"mu must be >= 0, got {mu}")
     r = np.full(mu.shape, alpha * right / canaries)
     h = np.full(mu.shape, alpha * (made - right) / canaries)
     for i in range(right - 1, -1, -1):
@@ -37,8 +42,7 @@ def refuted(right: int, made: int, canaries: int, *, mu: FloatArray, alpha: floa
 
 
 def mu_low(right: int, made: int, canaries: int, *, alpha: float) -> float:
-    """The largest mu that so many right guesses refute, to nine digits; 0 where there is none."""
-    check_level("alpha", alpha)
+    """The largest mu that so many right guesses refute, to nine digits, 0 where none; errors as ``refuted``."""
     return _last(lambda mu: refuted(right, made, canaries, mu=mu, alpha=alpha))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .binomial import FloatArray
+from .exact import held
 
 _MOST, _LOOK = 1024, 4096
 _Keys = NDArray[np.uint64]
@@ -56,7 +57,8 @@ def frequencies(keys_in: _Keys, keys_out: _Keys) -> FrequencyTable:
 def row_keys(outputs: NDArray[Any]) -> _Keys:
     """``(n, ...)`` -> (n,): 64 bits an output, equal for equal ones, another for nearly every other.
 
-    Two outputs of one key fall into one event together; that may cost power, never the guarantee.
+    Equal in value: 1 and 1.0 have one key, whole numbers that no float64 holds their own 64 bits. Two outputs of one
+    key fall into one event together; that may cost power, never the guarantee.
     """
     rows = outputs.reshape(len(outputs), -1)
     if outputs.dtype.kind in "US":
@@ -65,6 +67,8 @@ def row_keys(outputs: NDArray[Any]) -> _Keys:
     else:
         # Adding 0 makes one zero of two.
         bits = (np.asarray(rows, dtype=np.float64) + 0.0).view(np.uint64)
+        if rows.dtype.kind in "iu" and not (exact := held(rows)).all():
+            bits = np.where(exact, bits, rows.astype(np.uint64))
     if bits.shape[1] == 1:
         return np.ascontiguousarray(bits[:, 0])
     keys = np.zeros(len(bits), dtype=np.uint64)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
-from scipy.special import ndtr, ndtri
+from scipy.special import bdtrik, ndtr, ndtri
 
-from .binomial import FloatArray, check_level, upper_bound
+from .binomial import FloatArray, check_level, privacy_loss, upper_bound
 from .curve import Curve, ProfileCurve
 from .detectable import power_at
 from .margin import margin
@@ -83,6 +83,24 @@ def simulated_points(out: ArrayLike, within: ArrayLike, *, cautious: float = 0.0
 def most_telling_point(points: OperatingPoints, forbidden: Curve, n: int) -> int:
     """Index of the point that ``n`` trials a world set farthest below the forbidden curve, in standard deviations."""
     return int(np.argmax(margin(forbidden, points.fpr, points.fnr, n)))
+
+
+def most_proving_point(points: OperatingPoints, n: int, *, delta: float, alpha: float) -> int:
+    """Index of the point with the largest expected Clopper-Pearson bound on epsilon at ``n`` trials a world.
+
+    The mean over nine quantiles of each world's count of errors: what the mechanism should show, true claim or not.
+    Raises ValueError for n below 1 and for delta or alpha out of range.
+    """
+    check_level("alpha", alpha)
+    if n < 1 or int(n) != n:
+        raise ValueError(f"n must be a whole number >= 1, got {n}")
+    quantiles = ((np.arange(9) + 0.5) / 9)[:, np.newaxis]
+    fpr_high, fnr_high = (
+        upper_bound(np.clip(np.ceil(bdtrik(quantiles, n, rate)), 0, n), n, alpha / 2)
+        for rate in (points.fpr, points.fnr)
+    )
+    losses = privacy_loss(fpr_high[:, np.newaxis], fnr_high[np.newaxis], delta)
+    return int(np.argmax(np.maximum(losses, 0).mean(axis=(0, 1))))
 
 
 def forbidden_curve(curve: Curve | None, epsilon: float, delta: float) -> Curve:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .call_effect import call_effect
+from .exact import refuse_lost
 from .wording import shortened
 
 Mechanism = Callable[[Any, np.random.Generator], Any]
@@ -21,6 +23,12 @@ _VALUES, _FEWEST, _MOST = 2**20, 64, 2**15
 """Numbers held in a chunk, and the least and the most trials in it."""
 _GUARD = 256
 _UNLIKE = 20
+_ONE_TRIAL = (
+    "the mechanism was called with one plain input a trial; one that takes an array with one row a trial needs "
+    "batched=True (on the command line --batched)"
+)
+_CALLS, _ROWS, _LEVEL = 16, 16, 1e-9
+"""Small calls that are compared, trials in each, and the p-value below which two such series must fall."""
 
 
 class Part(IntEnum):
@@ -79,9 +87,17 @@ class Stream:
             else:
                 for _ in range(n):
                     raw.append(self.mechanism(self.x, rng))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             trial = f"trial {start + len(raw)}" if given is None else f"trials {start} to {start + n - 1}"
-            error.add_note(f"raised by the mechanism in {self._where(part)}, {trial}")
+            note = f"raised by the mechanism in {self._where(part)}, {trial}"
+            if isinstance(error, SystemExit):
+                # Let through, it would end the audit as if all were well.
+                left = RuntimeError(f"the mechanism called sys.exit({'' if error.code is None else repr(error.code)})")
+                left.add_note(note)
+                raise left from error
+            error.add_note(note)
+            if given is None and part is Part.GUARD and isinstance(error, AttributeError | TypeError):
+                error.add_note(_ONE_TRIAL)
             raise
         return self._array(raw, n, part, start)
 
@@ -93,6 +109,8 @@ class Stream:
         if outputs.dtype.kind not in "biufUS":
             odd = next((type(value).__name__ for value in np.ravel(outputs)), "nothing")
             raise ValueError(f"outputs must be numbers or strings, got {odd} in {self._where(part)}")
+        if outputs.dtype.kind == "f" and isinstance(raw, list):
+            refuse_lost(f"outputs in {self._where(part)}", raw)
         if self.batched and (outputs.ndim == 0 or len(outputs) != n):
             raise ValueError(
                 f"a batched mechanism must give one row a trial, got shape {outputs.shape} for {n} trials "
@@ -125,7 +143,7 @@ def open_stream(mechanism: Mechanism, x: Any, *, world: int, pair: int, seed: in
     """Try the mechanism on ``x`` and find the shape of its outputs.
 
     Raises ValueError for outputs that cannot be audited, and for a batched mechanism whose trials are not
-    independent: one noise for all rows of a call, or the same noise at every call.
+    independent: one noise for all rows of a call or most of one, or the same noise at every call.
     """
     if batched and np.asarray(x).dtype.kind not in "biufcUS":
         raise ValueError(f"inputs of a batched mechanism must be arrays of numbers or strings, got {shortened(x)}")
@@ -141,6 +159,7 @@ def open_stream(mechanism: Mechanism, x: Any, *, world: int, pair: int, seed: in
         second = stream._outputs(Part.GUARD, 1, n, n, given)
         stream._check(second, Part.GUARD, n)
         _check_noise(first, second)
+        _check_calls(stream)
     return stream
 
 
@@ -158,6 +177,34 @@ def _check_noise(first: NDArray[Any], second: NDArray[Any]) -> None:
             f"two calls of {len(first)} different rows gave the same outputs: a batched mechanism must draw all noise "
             "from the rng that it is given"
         )
+
+
+def _check_calls(stream: Stream) -> None:
+    """An honest mechanism fails with chance 1e-9 at most in law, and 1e-10 a coordinate where ties make the law rough
+    (1e-5 a series): hence two series.
+    """
+    if stream.text:
+        return
+    first = _small_calls(stream, 0)
+    suspects = call_effect(first)
+    if not suspects.min() < _LEVEL / len(suspects):
+        return
+    worst = float(np.maximum(suspects, call_effect(_small_calls(stream, 1))).min())
+    if worst < _LEVEL / len(suspects):
+        raise ValueError(
+            f"rows of one call hang together (p-value {worst:.1g} over {_CALLS} calls of {_ROWS} rows on input "
+            f"{stream.world}, {stream.input}): a batched mechanism must draw all of its noise in the shape of x"
+        )
+
+
+def _small_calls(stream: Stream, series: int) -> NDArray[Any]:
+    given, drawn = _rows(stream.x, _ROWS), []
+    # The guard's calls 0 and 1 are the large ones; their trials were numbered up to there.
+    for number in range(2 + series * _CALLS, 2 + (series + 1) * _CALLS):
+        start = 2 * min(_GUARD, stream.chunk) + (number - 2) * _ROWS
+        drawn.append(stream._outputs(Part.GUARD, number, _ROWS, start, given))
+        stream._check(drawn[-1], Part.GUARD, start)
+    return np.stack(drawn)
 
 
 def _frozen(x: Any) -> NDArray[Any]:

@@ -1,11 +1,11 @@
 """How near each estimator comes to what theory allows: measured bounds over their limits, errors, stopping times.
 
-    python benchmarks/tightness.py             # all tables, about twenty seconds on one core
+    python benchmarks/tightness.py             # all tables, about forty seconds on one core
     python benchmarks/tightness.py --repeats 50
 
 One-step Gaussian releases at delta 1e-5, alpha .05, means over 200 repeats. The threshold (or the number of guesses)
-is fixed beforehand from the law. The limits are the expected bounds of an oracle threshold, computed once; those of
-ten thousand canaries at epsilon 8 are exceeded by better numbers of guesses.
+is the planner's, fixed beforehand from the law. The limits are the expected bounds of an oracle threshold, computed
+once; those of one run are exceeded by better numbers of guesses.
 """
 
 import argparse
@@ -21,8 +21,10 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, Setting
 from fedassay.audit.gaussian import epsilon_from_mu, mu_from_epsilon
 from fedassay.audit.gaussian_dp import mu_from_rates
+from fedassay.audit.guess_plan import planned_guesses
 from fedassay.audit.hockey_stick import Outputs, hockey_stick
 from fedassay.audit.observer import UPLOADS
+from fedassay.audit.planner import gaussian_points, most_proving_point, trials_needed
 from fedassay.audit.sequential import Expected, anytime_bound, bet, open_account
 from scipy.stats import binom, norm
 
@@ -36,25 +38,14 @@ LIMITS = {
 }
 """Expected bounds by Clopper-Pearson, Gaussian-DP, z with a known deviation; by epsilon, then by trials a world."""
 ONE_RUN = {
-    (1000, 1): ((200, 0.22), (200, 0.32)),
-    (1000, 4): ((80, 1.55), (120, 2.32)),
-    (1000, 8): ((150, 2.94), (150, 4.77)),
-    (10_000, 1): ((500, 0.47), (500, 0.60)),
-    (10_000, 4): ((200, 2.15), (300, 2.75)),
-    (10_000, 8): ((500, 3.78), (500, 5.36)),
+    (1000, 1): (0.22, 0.32),
+    (1000, 4): (1.55, 2.32),
+    (1000, 8): (2.94, 4.77),
+    (10_000, 1): (0.47, 0.60),
+    (10_000, 4): (2.15, 2.75),
+    (10_000, 8): (3.78, 5.36),
 }
-"""By canaries and epsilon: guesses made and expected bound, by Steinke's theorem and by f-DP."""
-
-
-def tail_cut(mu: float, n: int) -> float:
-    """The threshold whose expected counts give the largest bound."""
-    cuts = mu / 2 + np.linspace(0, 6, 601)
-    bounds = privacy_loss(
-        upper_bound(np.round(n * norm.sf(cuts)), n, ALPHA / 2),
-        upper_bound(np.round(n * norm.cdf(cuts - mu)), n, ALPHA / 2),
-        DELTA,
-    )
-    return float(cuts[np.argmax(bounds)])
+"""By canaries and epsilon: expected bounds by Steinke's theorem and by f-DP."""
 
 
 def rates(mu: float, cut: float, n: int, repeats: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -67,8 +58,10 @@ def print_repeated_runs(repeats: int) -> None:
     rng = np.random.default_rng(0)
     for epsilon, limits in LIMITS.items():
         mu = mu_from_epsilon(epsilon, DELTA)
+        points = gaussian_points(mu)
         for n, limit in zip(TRIALS, limits, strict=True):
-            cp = np.maximum(0, privacy_loss(*rates(mu, tail_cut(mu, n), n, repeats, rng), DELTA)).mean()
+            cut = float(points.thresholds[most_proving_point(points, n, delta=DELTA, alpha=ALPHA)])
+            cp = np.maximum(0, privacy_loss(*rates(mu, cut, n, repeats, rng), DELTA)).mean()
             pairs = zip(*rates(mu, mu / 2, n, repeats, rng), strict=True)
             gdp = np.mean([epsilon_from_mu(mu_from_rates(*pair), DELTA) for pair in pairs])
             effects = rng.normal(mu, math.sqrt(2 / n), repeats)
@@ -88,8 +81,12 @@ def right_guesses(mu: float, canaries: int, made: int, repeats: int, rng: np.ran
 def print_one_run(repeats: int) -> None:
     print("\nOne run: measured / limit = ratio, for Steinke (guesses), f-DP (guesses)")
     rng = np.random.default_rng(1)
-    for (canaries, epsilon), ((r, limit), (r_fdp, limit_fdp)) in ONE_RUN.items():
+    for (canaries, epsilon), (limit, limit_fdp) in ONE_RUN.items():
         mu = mu_from_epsilon(epsilon, DELTA)
+        r, r_fdp = (
+            planned_guesses(canaries, epsilon=epsilon, delta=DELTA, alpha=ALPHA, gaussian=gaussian, noise=1.0)
+            for gaussian in (False, True)
+        )
         steinke, fdp = lru_cache(one_run.epsilon_low), lru_cache(one_run_fdp.mu_low)
         some = [
             steinke(int(v), r, canaries, delta=DELTA, alpha=ALPHA) for v in right_guesses(mu, canaries, r, repeats, rng)
@@ -105,9 +102,22 @@ def print_one_run(repeats: int) -> None:
         )
 
 
+def print_fixed_size(mu: float, repeats: int) -> None:
+    """What Clopper-Pearson needs where the number of trials is fixed beforehand: planned, then measured."""
+    rng = np.random.default_rng(4)
+    for power in (0.5, 0.9):
+        plan = trials_needed(gaussian_points(mu), curve=None, epsilon=1.0, delta=DELTA, alpha=ALPHA, power=power)
+        if plan is None:
+            raise RuntimeError("half of the noise must be refutable")
+        shown = privacy_loss(*rates(mu, plan.threshold, plan.trials, repeats, rng), DELTA)
+        refuted = np.mean(shown > 1)
+        print(f"  fixed size {plan.trials}, threshold {plan.threshold:.2f}: refuted {refuted:.0%}, planned {power:.0%}")
+
+
 def print_stopping(repeats: int) -> None:
-    print("\nTrials a world to refute sigma / 2 behind (1, 1e-5); a fixed size of Clopper-Pearson needs 9.3e3 for 50 %")
     mu = 2 * mu_from_epsilon(1, DELTA)
+    print("\nTrials a world to refute sigma / 2 behind (1, 1e-5)")
+    print_fixed_size(mu, repeats)
     for cut in (2.2, 2.4, 2.5, 2.6):
         tpr, fpr = float(norm.sf(cut - mu)), float(norm.sf(cut))
         for name, expected in (("designed", Expected(tpr=tpr, fpr=fpr)), ("blind", None)):

@@ -114,18 +114,18 @@ class FixedGradients(Network):
 
 @dataclass(frozen=True, kw_only=True)
 class StillFederation:
-    """A task and a plan between whose runs everything can be subtracted."""
+    """A task and a plan between whose runs, of ``rounds`` rounds, everything can be subtracted."""
 
     task: Task
     plan: Plan
+    rounds: int
 
 
 def still_federation(task: Task, plan: Plan, *, rounds: int, steepness: float, seed: int = 0) -> StillFederation:
     """The federation of ``plan``, at most ``rounds`` rounds of it, standing still, with an unused weight.
 
-    Clients, sizes, published rates and local steps stay; a station that reads the plan's rounds reads the smaller
-    number. An optimiser that is not linear (Adam) is replaced by the sum
-    of its steps: what it makes of directions is post-processing, which no guarantee of them rests on.
+    Clients, sizes, rounds, published rates and local steps stay. An optimiser that is not linear (Adam) is replaced by
+    the sum of its steps: what it makes of directions is post-processing, which no guarantee of them rests on.
 
     Args:
         steepness: factor of every gradient; large, so that a clip has something to clip.
@@ -142,13 +142,12 @@ def still_federation(task: Task, plan: Plan, *, rounds: int, steepness: float, s
     )
     still = replace(
         plan,
-        rounds=min(rounds, plan.rounds),
         cohort=Everybody(plan.cohort),
         lot=Everybody(plan.lot),
         algorithm=Standstill(scale=algorithm.linear_scale or -1.0, local_steps=algorithm.local_steps),
         layout=fixed.layout,
     )
-    return StillFederation(task=replace(task, network=fixed), plan=still)
+    return StillFederation(task=replace(task, network=fixed), plan=still, rounds=min(rounds, plan.rounds))
 
 
 @dataclass(kw_only=True)
@@ -191,7 +190,16 @@ def replay(
     """Run it once. Runs of one ``seed`` share every draw; those of another ``noise`` all but the stations'."""
     recording = Recording(observer=observer)
     streams, batch = ReplayedStreams(seed, noise), Batch(world=world)
-    run_federation(still.task, still.plan, protection, streams, batch=batch, canary=canary, recorders=[recording])
+    run_federation(
+        still.task,
+        still.plan,
+        protection,
+        streams,
+        batch=batch,
+        canary=canary,
+        recorders=[recording],
+        stop_after=still.rounds,
+    )
     return recording
 
 

@@ -11,6 +11,7 @@ from zipfile import BadZipFile
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..audit.claim import Claim
+from ..suites.gate import judge_run
 from ..suites.record import SCHEMA as RECORD_SCHEMA
 from ..suites.record import Record
 
@@ -92,12 +93,13 @@ class RunFolder:
         if not (folder / "manifest.json").is_file():
             raise FileNotFoundError(f"{folder} is not a run's folder: it has no manifest.json")
         records, torn_lines = _read_records(folder / "results.jsonl")
+        manifest = _read_manifest(folder / "manifest.json")
         return cls(
             path=folder,
-            manifest=_read_manifest(folder / "manifest.json"),
+            manifest=manifest,
             records=records,
             claims=_read_claims(folder / "claims.json"),
-            gate=_read_gate(folder / "gate.json"),
+            gate=_current(_read_gate(folder / "gate.json"), records, manifest.planned_cells),
             torn_lines=torn_lines,
         )
 
@@ -230,6 +232,16 @@ def _read_claims(path: Path) -> tuple[SignedClaim, ...]:
         )
         for entry in content["claims"]
     )
+
+
+def _current(gate: Gate | None, records: tuple[Record, ...], planned: int) -> Gate | None:
+    """The run's own gate while all its cells are on record; else what is left of them says."""
+    missing = planned - len({record.cell_id for record in records})
+    if gate is None or missing <= 0:
+        return gate
+    judged = judge_run(records, missing=missing)
+    line = f"{judged.verdict_line} (when it was finished the run said: {gate.verdict_line})"
+    return Gate(verdict_line=line, exit_code=judged.exit_code)
 
 
 def _read_gate(path: Path) -> Gate | None:

@@ -28,6 +28,8 @@ class ClaimRow:
     record: Record | None
     fpr_high: float | None = None
     fnr_high: float | None = None
+    rounds_run: int | None = None
+    """Rounds of the federation, where the suite tells."""
     probes: tuple[Record, ...] = ()
 
     @property
@@ -37,7 +39,10 @@ class ClaimRow:
     @property
     def says(self) -> str:
         """The claim in words, with its unit, adjacency, observer and delta."""
-        return self.signed.claim.describe() if self.signed else "signs no claim"
+        if self.signed is None:
+            return "signs no claim"
+        claim, run = self.signed.claim, self.rounds_run
+        return claim.describe() + (f", over {claim.rounds} of {run} rounds" if run and claim.rounds < run else "")
 
     @property
     def verdict(self) -> str:
@@ -156,8 +161,20 @@ def _claim_row(folder: RunFolder, signed: SignedClaim | None, record: Record | N
     bounds = {name: float(arrays[name]) for name in ("fpr_high", "fnr_high") if name in arrays}
     probes = tuple(row for row in folder.rows("probe") if record is not None and row.cell_id == record.cell_id)
     return ClaimRow(
-        defense=source.defense, federation=source.federation, signed=signed, record=record, probes=probes, **bounds
+        defense=source.defense,
+        federation=source.federation,
+        signed=signed,
+        record=record,
+        probes=probes,
+        rounds_run=_rounds_of(folder, source.federation),
+        **bounds,
     )
+
+
+def _rounds_of(folder: RunFolder, federation: str) -> int | None:
+    federations = folder.manifest.suite.get("federations")
+    spec = federations.get(federation) if isinstance(federations, dict) else None
+    return spec.get("rounds") if isinstance(spec, dict) else None
 
 
 def attack_rows(folder: RunFolder) -> list[AttackRow]:

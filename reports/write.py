@@ -7,6 +7,8 @@ from pathlib import Path
 from . import markdown, page
 from .run_folder import RunFolder
 
+_DATA = ("results.jsonl", "manifest.json", "claims.json", "gate.json")
+
 
 def write_report(folder: str | Path, *, html: Path | None = None, md: Path | None = None) -> Path:
     """Reads a run's folder and writes its pages; returns the path of the first one written.
@@ -17,6 +19,11 @@ def write_report(folder: str | Path, *, html: Path | None = None, md: Path | Non
     run = RunFolder.read(folder)
     if html is None and md is None:
         html, md = run.path / "report.html", run.path / "report.md"
+    targets = [path.resolve() for path in (html, md) if path is not None]
+    own = {(run.path / name).resolve() for name in _DATA}
+    if len(set(targets)) < len(targets) or own & set(targets) or any(path.is_dir() for path in targets):
+        named = " and ".join(str(path) for path in targets)
+        raise ValueError(f"a page needs a file of its own, no folder and none of the run's data files, got {named}")
     written = []
     if html is not None:
         written.append(_write(html, page.html(run)))

@@ -15,10 +15,12 @@ from ..audit.twins import Release, TwinTest, audit_twins, scores
 from .audited import claimed_release
 from .canaries import WITNESSES
 from .cells import AuditCell
+from .exposure import Exposure
 from .one_run import SETTING, measure_crowd
 from .power import designed_tests, detectable_epsilon, replicas_needed
 from .probes import probed_rows
 from .record import Record
+from .replica_probes import ARRIVES, replica_exposures
 from .store import Store
 from .trial import Clock, failures_as_rows
 
@@ -29,9 +31,10 @@ def hold_court(audit: AuditCell, store: Store) -> list[str]:
     with failures_as_rows([audit.cell], store, clock) as failed:
         release = claimed_release(audit.blocks[0])
         measured, shown = _measured(audit, release, store)
-        finding = _sober(judge(audit.claim, measured), audit, release)
+        exposures = _shown_by_replicas(audit, release, store)
+        finding = _arrived(_sober(judge(audit.claim, measured), audit, release), exposures)
         record = _record(audit, finding, measured, shown, store)
-        rows = probed_rows(audit, record)
+        rows = probed_rows(audit, record, exposures)
         store.finish(audit.cell.cell_id, [row.model_copy(update=clock.fields()) for row in rows])
     return failed
 
@@ -45,6 +48,13 @@ def _measured(audit: AuditCell, release: Release | None, store: Store) -> tuple[
     if release is None:
         return measure_by_split(audit, member, nonmember)
     return measure(audit, release, member, nonmember)
+
+
+def _shown_by_replicas(audit: AuditCell, release: Release | None, store: Store) -> tuple[Exposure, ...]:
+    """Where replicas were run and their projections are noise alone under a published law."""
+    if release is None or audit.blocks[0].audit.design == "one_run":
+        return ()
+    return replica_exposures(*pooled(audit, store), release)
 
 
 def _sober(finding: Finding, audit: AuditCell, release: Release | None) -> Finding:
@@ -64,6 +74,18 @@ def _sober(finding: Finding, audit: AuditCell, release: Release | None) -> Findi
     else:
         return finding
     return replace(finding, verdict=Verdict.UNDERPOWERED, route="", reason=reason)
+
+
+def _arrived(finding: Finding, exposures: Sequence[Exposure]) -> Finding:
+    """NOT_REFUTED only where the canary reached the release: one that a filter dropped would show nothing anyway."""
+    if finding.verdict is not Verdict.NOT_REFUTED or finding.measurement is None:
+        return finding
+    for exposure in exposures:
+        if exposure.name == ARRIVES and exposure.kept is not True:
+            blind = replace(finding.measurement, detectable=None)
+            reason = f"the canary hardly reached the release ({exposure.words}): plant one that does"
+            return replace(finding, verdict=Verdict.UNDERPOWERED, route="", reason=reason, measurement=blind)
+    return finding
 
 
 def _cost_of_half(audit: AuditCell, release: Release) -> str:

@@ -26,7 +26,8 @@ def judge_run(records: Sequence[Record], *, missing: int = 0) -> Gate:
     """Every audited claim, and every cell: 12 incomplete beats 10 refuted beats 11 underpowered.
 
     A control that is REFUTED is as it must be; one that is not makes the run incomplete: its audit could not see what
-    it was planted to see. ``missing``: planned cells without a row.
+    it was planted to see. A broken probe of an honest claim is no verdict, for a claim may outlive its published law,
+    but the run is not fine with it. ``missing``: planned cells without a row.
     """
     failed = [row for row in records if row.status == "failed"]
     audits = [row for row in records if row.role == "audit" and row.status == "ok"]
@@ -34,6 +35,7 @@ def judge_run(records: Sequence[Record], *, missing: int = 0) -> Gate:
     refuted = [row.defense for row in honest if row.verdict == "REFUTED"]
     weak = [row.defense for row in honest if row.verdict not in ("REFUTED", "NOT_REFUTED")]
     blind = [row.defense for row in audits if row.control and row.verdict != "REFUTED"]
+    lawless = [row.defense for row in records if row.role == "probe" and row.verdict == "BROKEN" and not row.control]
     controls = sum(row.control for row in audits)
     problems = [
         (INCOMPLETE, missing, f"{missing} cells missing"),
@@ -41,6 +43,7 @@ def judge_run(records: Sequence[Record], *, missing: int = 0) -> Gate:
         (INCOMPLETE, len(blind), f"controls not refuted: {_names(blind)}"),
         (FAIL, len(refuted), f"claims REFUTED: {_names(refuted)}"),
         (INCONCLUSIVE, len(weak), f"claims that this run cannot judge: {_names(weak)}"),
+        (INCONCLUSIVE, len(lawless), f"published laws that a probe found broken: {_names(lawless)}"),
     ]
     found = [(code, text) for code, count, text in problems if count]
     for code, word in ((INCOMPLETE, "INCOMPLETE"), (FAIL, "FAIL"), (INCONCLUSIVE, "INCONCLUSIVE")):

@@ -27,7 +27,9 @@ from .noise_probes import PRESENT, noise_exposures, same_state
 from .record import Record
 
 SENSITIVITY, PUBLIC_STATE = "sensitivity", "public state"
-_CLIENTS, _ROUNDS, _DRAWS = 4, 3, 3
+_CLIENTS, _DRAWS = 4, 3
+_NUMBERS = 2**22
+"""Kept of one run at most: a large model is probed in fewer rounds than the claim covers, three at least."""
 _STEEP = 10.0
 """Everybody's gradients are long too, ten clip norms and more: a real row that is not clipped could not show else."""
 _LENGTHS = (10.0, 1e4)
@@ -73,20 +75,20 @@ class Laboratory:
         return law if isinstance(law, GaussianLaw) else None
 
 
-def probed_rows(audit: AuditCell, record: Record) -> list[Record]:
+def probed_rows(audit: AuditCell, record: Record, shown: Sequence[Exposure] = ()) -> list[Record]:
     """The audit's row, its reason naming every broken probe, and a row for each probe, on the first block's
-    federation.
+    federation; ``shown``: what its replicas show besides.
     """
     torch.set_num_threads(1)
     block = audit.blocks[0]
     task, plan = audited_federation(block)
-    exposures = probe_claim(task, plan, block.protection, audit.claim, seed=block.seed)
+    exposures = (*probe_claim(task, plan, block.protection, audit.claim, seed=block.seed), *shown)
     judged = record.model_copy(update={"reason": record.reason + broken_words(exposures)})
     return [judged, *exposure_rows(audit.cell, exposures)]
 
 
 def probe_claim(task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0) -> tuple[Exposure, ...]:
-    """Every probe that applies to the claim: some ten runs of at most three rounds of the task's first four clients.
+    """Every probe that applies to the claim: some ten runs of the claim's rounds with the task's first four clients.
 
     Sensitivity and noise scale are held against the published law, in the rounds that share the first one's public
     state; a claim without a Gaussian law is probed for the rest.
@@ -96,7 +98,8 @@ def probe_claim(task: Task, plan: Plan, protection: Protection, claim: Claim, *,
     length = _clip_norm(claim, protection, plan)
     # What is clipped is a gradient, or an update: gradients times the learning rate.
     scale = 1.0 if claim.unit is Unit.SAMPLE else abs(plan.algorithm.linear_scale or 1.0)
-    still = still_federation(task, plan, rounds=_ROUNDS, steepness=_STEEP * length / scale, seed=seed)
+    rounds = min(claim.rounds, max(3, _NUMBERS // (plan.clients * plan.layout.dim)))
+    still = still_federation(task, plan, rounds=rounds, steepness=_STEEP * length / scale, seed=seed)
     laboratory = Laboratory(still=still, protection=protection, claim=claim, clip_norm=length, seed=seed)
     draws = [laboratory.run(noise=number) for number in range(_DRAWS)]
     pairs = [*_planted(laboratory, draws[0]), *_relabelled(laboratory, draws[0])]

@@ -18,6 +18,7 @@ from .audited import audited_federation, canary_length, knowledge, observed, pub
 from .canaries import DESIGNS, Ground, Planted, check_covered
 from .cells import BlockJob
 from .one_run import SETTING, run_crowd
+from .replica_probes import check_centred
 from .store import Store
 from .trial import Clock, failures_as_rows
 
@@ -46,7 +47,10 @@ def _replicas_row(job: BlockJob, store: Store) -> dict[str, Any]:
     worlds_seen = [
         [_evidence(job, task, plan, canary, world, size, n) for n, size in enumerate(_batches(job))] for world in (0, 1)
     ]
-    check_independent(worlds_seen[0], noisy=isinstance(published_law(job, plan), GaussianLaw))
+    noisy = isinstance(published_law(job, plan), GaussianLaw)
+    check_independent(worlds_seen[0], noisy=noisy)
+    if noisy and job.audit.canary == "dirac":
+        check_centred(worlds_seen[0])
     artifact, count = save_projections(job, worlds_seen, store), job.replicas
     return {"metric": "replicas", "value": count, "n": count, "unit": "replicas a world", "artifact": artifact}
 

@@ -163,7 +163,7 @@ class SuiteSpec(_Table):
     description: str = ""
     alpha: float = Field(default=0.01, ge=1e-9, lt=1)
     """Chance that any honest claim of the run is refuted; shared equally by its claims."""
-    seeds: Whole = Field(default=3, ge=1)
+    seeds: Whole = Field(default=3, ge=1, le=10_000)
     federations: dict[Label, FederationSpec]
     defenses: dict[Label, DefenseSpec]
     attacks: dict[Label, AttackSpec] = Field(default_factory=dict)

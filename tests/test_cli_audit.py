@@ -12,6 +12,9 @@ from typer.testing import CliRunner
 
 MINE = """\
 import math
+import sys
+
+import typer
 
 
 def laplace(x, rng):
@@ -32,6 +35,18 @@ def broken(x, rng):
 
 def lost(x, rng):
     raise FileNotFoundError("ledger.txt")
+
+
+def leaves(x, rng):
+    sys.exit(0)
+
+
+def leaves_by_typer(x, rng):
+    raise typer.Exit(0)
+
+
+def shaped(x, rng):
+    return x + rng.laplace(size=x.shape)
 
 
 def blank(x, rng):
@@ -139,6 +154,11 @@ def test_json_holds_the_claim_the_finding_and_the_exit_code(say, scores):
         (["mine:coin", "--epsilon", 1, "--inputs", 0, "NaN"], "got 'NaN': NaN is no JSON number"),
         (["mine:coin", "--epsilon", 1, "--inputs", 0, 1, "--threshold", 0], "--threshold belongs to a file of scores"),
         (["mine:coin", "--epsilon", 1, "--inputs", 0, 1, "--trials", 1], "trials must be >= 2, got 1"),
+        (["mine:coin", "--epsilon", 1, "--inputs", 1, 1], "a pair must be two inputs that differ, got 1 twice"),
+        (
+            ["mine:coin", "--epsilon", 1, "--inputs", "[0, 1]", "[0, 1]"],
+            "must be two inputs that differ, got array([0, 1",
+        ),
         (["mine:blank", "--epsilon", 1, "--inputs", 0, 1], "outputs must be finite, got NaN or infinity 1 times"),
         (
             ["mine:blank", "--epsilon", 1, "--inputs", 0, 1, "--batched"],
@@ -165,6 +185,7 @@ def test_what_is_wrong_is_told_in_one_paragraph(say, words, says):
         ("member,nonmember\n1,\n2,\n", "nonmember must not be empty"),
         ("member,nonmember\n", "member must not be empty"),
         ("member,nonmember\n1,2\ninf,3\n", "member must be finite, got 1 of 2"),
+        ("member,nonmember\n1,2\n1152921504606846977,3\n", "line 3, member: float64 does not hold 1152921504606846977"),
         ("member,nonmember\n1,2\n", "a split of 0.5 leaves a part of 1 member scores empty"),
         (b"member,nonmember\n\xff\xfe,2\n", "cannot be read as CSV in UTF-8"),
     ],
@@ -187,6 +208,7 @@ def test_a_npz_is_never_unpickled_and_a_bad_one_is_told(say, tmp_path):
     np.savez(tmp_path / "other.npz", members=np.ones(3))
     np.savez(tmp_path / "words.npz", member=np.array(["a", "b"]), nonmember=np.ones(3))
     np.savez(tmp_path / "square.npz", member=np.ones((2, 2)), nonmember=np.ones(3))
+    np.savez(tmp_path / "large.npz", member=2**60 + np.arange(3), nonmember=np.ones(3))
     (tmp_path / "text.npz").write_text("member")
     (tmp_path / "pickle.npz").write_bytes(pickle.dumps(Trap()))
     np.save(tmp_path / "array.npy", np.ones(3))
@@ -201,6 +223,7 @@ def test_a_npz_is_never_unpickled_and_a_bad_one_is_told(say, tmp_path):
         ("empty", "cannot be read as .npz without unpickling"),
         ("other", "must hold the arrays member and nonmember; it holds: members"),
         ("words", "member must be numbers, got <U1"),
+        ("large", "member must be numbers that float64 holds exactly"),
         ("square", "member must have 1 dimension(s), got shape (2, 2)"),
         ("folder", "Is a directory"),
     ]:
@@ -209,7 +232,16 @@ def test_a_npz_is_never_unpickled_and_a_bad_one_is_told(say, tmp_path):
 
 
 @pytest.mark.usefixtures("mine")
-@pytest.mark.parametrize(("name", "error"), [("broken", ZeroDivisionError), ("lost", RuntimeError)])
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("broken", ZeroDivisionError),
+        ("lost", RuntimeError),
+        ("leaves", RuntimeError),
+        ("leaves_by_typer", RuntimeError),
+        ("shaped", AttributeError),
+    ],
+)
 def test_what_the_mechanism_raises_is_a_crash_that_says_where(tmp_path, monkeypatch, name, error):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
@@ -218,6 +250,7 @@ def test_what_the_mechanism_raises_is_a_crash_that_says_where(tmp_path, monkeypa
     assert isinstance(result.exception, error)
     said = " ".join([str(result.exception), *getattr(result.exception, "__notes__", [])])
     assert "raised by the mechanism in the first calls on input 0 (0), trial 0" in said
+    assert ("--batched" in said) is (name == "shaped")
 
 
 def test_a_file_finds_what_lies_beside_it(say, tmp_path):

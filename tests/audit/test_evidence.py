@@ -27,6 +27,10 @@ def test_evidence_is_a_copy_that_cannot_be_changed(setting_of):
         ([np.inf], "member must be finite, got 1 of 1"),
         ([], r"member must not be empty, got shape \(0,\)"),
         ([[1.0]], r"member must have 1 dimension\(s\), got shape \(1, 1\)"),
+        ([2**60 + 1, 0], r"whole ones up to 2\^53\), got 1152921504606846977"),
+        (np.array([2**53 + 1]), r"whole ones up to 2\^53\), got 9007199254740993"),
+        ([0.5, 2**60 + 1], r"whole ones up to 2\^53\), got 1152921504606846977"),
+        ([10**400, 0], r"whole ones up to 2\^53\), got 1000"),
         (1.0, r"member must have 1 dimension\(s\), got shape \(\)"),
     ],
 )

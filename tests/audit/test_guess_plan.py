@@ -53,6 +53,20 @@ def test_delta_0_is_planned_too():
     assert epsilon_low(made, made, 200, delta=0.0, alpha=0.05) > 1.0
 
 
+@pytest.mark.parametrize(("gaussian", "made"), [(False, 70), (True, 100)])
+def test_aimed_at_all_of_the_noise_the_plan_is_for_the_largest_bound_on_a_true_claim(gaussian, made):
+    claim = {"epsilon": 4.0, "delta": 1e-5, "alpha": 0.05, "gaussian": gaussian}
+    assert planned_guesses(1000, noise=1.0, **claim) == made
+    # Without an error, 70 guesses would not refute it; half the noise is the default.
+    assert planned_guesses(1000, **claim) == planned_guesses(1000, noise=0.5, **claim) == 200
+
+
+@pytest.mark.parametrize("noise", [0.0, -0.5, 1.5, float("nan")])
+def test_a_share_of_noise_lies_between_0_and_1(noise):
+    with pytest.raises(ValueError, match=r"noise must lie in \(0, 1\], got"):
+        planned_guesses(100, noise=noise, **CLAIM)
+
+
 def test_one_canary_is_no_crowd():
     with pytest.raises(ValueError, match="at least 2 canaries, got 1"):
         planned_guesses(1, **CLAIM)

@@ -293,3 +293,13 @@ def test_the_curve_of_the_finding_is_the_claims():
     assert claim.curve == GaussianCurve(0.5)
     assert finding.measurement.below_curve is False
     assert "not under the signed curve" in finding.line()
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_whole_numbers_beyond_two_to_the_53_keep_their_last_bit(batched):
+    def odd_or_even(x, rng):
+        return np.asarray(2**60 + x + 2 * rng.integers(0, 2, size=np.shape(x))).astype(np.int64)
+
+    finding = audit_mechanism(odd_or_even, Claim.stated(1.0), inputs=(0, 1), trials=1000, batched=batched)
+    assert finding.verdict is Verdict.REFUTED
+    assert finding.measurement.epsilon_low == finding.measurement.ceiling

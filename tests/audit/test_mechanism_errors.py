@@ -1,6 +1,7 @@
 """What cannot be audited is refused in words that carry it; what the mechanism raises passes with a note."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def honest(x, rng):
         ({"inputs": (1.0,)}, r"a pair must be two inputs \(x0, x1\), got \(1.0,\)"),
         ({"inputs": "ab"}, "a pair must be two inputs"),
         ({"inputs": 3}, "a pair must be two inputs"),
-        ({"batched": True, "inputs": ({}, {})}, "inputs of a batched mechanism must be arrays of numbers or strings"),
+        ({"batched": True, "inputs": ({}, {1})}, "inputs of a batched mechanism must be arrays of numbers or strings"),
     ],
 )
 def test_arguments_out_of_range_are_refused(options, says):
@@ -78,6 +79,70 @@ def test_batched_outputs_that_cannot_be_audited_are_refused(mechanism, says):
         audit(mechanism, batched=True)
 
 
+@pytest.mark.parametrize(
+    ("x0", "x1"),
+    [
+        (1, 1),
+        (1, 1.0),
+        ("no", "no"),
+        (np.arange(3), np.arange(3.0)),
+        ([np.zeros(2), 1], [np.zeros(2), 1]),
+        ({"a": np.ones(2)}, {"a": np.ones(2)}),
+    ],
+)
+def test_equal_inputs_are_refused_for_they_can_show_nothing(x0, x1):
+    for given in ({"inputs": (x0, x1)}, {"inputs": None, "pairs": [(0.0, 1.0), (x0, x1)]}):
+        with pytest.raises(ValueError, match=r"a pair must be two inputs that differ, got .* twice"):
+            audit(lambda x, rng: rng.random(), **given)
+
+
+@pytest.mark.parametrize(
+    ("x0", "x1"),
+    [
+        (0, -1),
+        ([1], [1, 2]),
+        (np.zeros(2), np.zeros((2, 1))),
+        ({"a": 1}, {"b": 1}),
+        ([np.zeros(2)], [np.ones(2)]),
+        (None, "no"),
+    ],
+)
+def test_inputs_that_differ_anywhere_are_audited(x0, x1):
+    assert audit(lambda x, rng: rng.random(), inputs=(x0, x1)).verdict is not Verdict.REFUTED
+
+
+def test_sys_exit_is_an_error_of_the_mechanism_and_no_end_of_the_audit():
+    for code, says in ((0, r"sys.exit\(0\)"), (None, r"sys.exit\(\)"), ("done", r"sys.exit\('done'\)")):
+        with pytest.raises(RuntimeError, match=f"the mechanism called {says}") as caught:
+            audit(lambda x, rng, code=code: sys.exit(code))
+        assert caught.value.__notes__ == ["raised by the mechanism in the first calls on input 0 (0.0), trial 0"]
+
+
+def test_a_mechanism_for_arrays_that_gets_a_plain_number_is_told_of_batched():
+    for broken in (lambda x, rng: x + rng.normal(size=x.shape), lambda x, rng: len(x)):
+        with pytest.raises((AttributeError, TypeError)) as caught:
+            audit(broken)
+        assert len(caught.value.__notes__) == 2
+        assert "needs batched=True (on the command line --batched)" in caught.value.__notes__[1]
+        with pytest.raises((AttributeError, TypeError)) as caught:
+            audit(lambda x, rng: None.shape, batched=True)
+        assert len(caught.value.__notes__) == 1
+
+
+def test_whole_numbers_that_no_float_holds_are_refused_where_floats_are_needed():
+    odd = 2**60 + 1
+    for mechanism in (
+        lambda x, rng: int(rng.integers(0, 2**40)) * 2**20 + odd,
+        lambda x, rng: [int(rng.integers(0, 2**62)), odd],
+        lambda x, rng: odd if rng.random() < 0.5 else 0.5,
+        lambda x, rng: [odd, 0.5],
+    ):
+        with pytest.raises(ValueError, match=r"must be numbers that float64 holds exactly \(whole ones up to 2\^53\)"):
+            audit(mechanism)
+    with pytest.raises(ValueError, match="score must be numbers that float64 holds exactly"):
+        audit(honest, score=lambda outputs: np.full(len(outputs), odd))
+
+
 def test_a_noise_that_is_shared_for_one_of_the_inputs_alone_is_refused():
     def shared(x, rng):
         return x + (rng.laplace() if x[0] == 1 else rng.laplace(size=x.shape))
@@ -103,7 +168,8 @@ def test_a_shape_that_changes_on_the_way_is_refused():
 
     def growing(x, rng):
         calls.append(x)
-        return np.zeros((len(x), 1 + (len(calls) > 5)))
+        # Guards: two large and sixteen small calls on each input.
+        return np.zeros((len(x), 1 + (len(calls) > 36)))
 
     with pytest.raises(
         ValueError, match=r"must stay numbers of shape \(1,\), got float64 of \(2,\) in the pilot on inp"
@@ -135,10 +201,10 @@ def test_an_input_cannot_be_written_into(x):
         return x
 
     with pytest.raises(ValueError, match="read-only"):
-        audit(careless, inputs=(x, x), batched=True)
+        audit(careless, inputs=(x, x + 1), batched=True)
     if isinstance(x, np.ndarray):
         with pytest.raises(ValueError, match="read-only"):
-            audit(careless, inputs=(x, x))
+            audit(careless, inputs=(x, x + 1))
 
 
 def test_a_score_must_give_one_finite_number_an_output():
@@ -166,7 +232,7 @@ def test_huge_tiny_and_constant_outputs_give_finite_numbers():
         lambda x, rng: [1e308 * rng.random(), -1e308 * rng.random()],
         lambda x, rng: 5e-324 * x,
         lambda x, rng: 0,
-        lambda x, rng: rng.integers(0, 2**63, dtype=np.uint64),
+        lambda x, rng: rng.integers(0, 2**50, dtype=np.uint64) << np.uint64(13),
     ):
         for trials in (2, 3, 200):
             measured = audit(mechanism, trials=trials).measurement

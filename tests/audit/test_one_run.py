@@ -108,6 +108,32 @@ def test_levels_out_of_range_are_refused(guesses_of, name, value):
         one_run(guesses_of(1, 2, 3), **({"alpha": 0.05, "delta": 1e-5} | {name: value}))
 
 
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"delta": -1e-5}, r"delta must lie in \[0, 1\), got -1e-05"),
+        ({"delta": math.nan}, r"delta must lie in \[0, 1\), got nan"),
+        ({"right": -1}, "guesses need 0 <= right <= made <= canaries and canaries >= 1, got -1 right"),
+        ({"right": 3}, "guesses need 0 <= right <= made <= canaries and canaries >= 1, got 3 right, 2 made"),
+        ({"made": 4}, "got 1 right, 4 made, 3 canaries"),
+        ({"right": math.nan}, "got nan right"),
+        ({"right": 0.5}, "right must be a whole number, got 0.5"),
+    ],
+)
+def test_bounds_called_by_themselves_check_what_they_are_given(changed, says):
+    given = {"right": 1, "made": 2, "canaries": 3, "delta": 1e-5} | changed
+    with pytest.raises(ValueError, match=says):
+        epsilon_low(**given, alpha=0.05)
+    with pytest.raises(ValueError, match=says):
+        p_value(**given, epsilon=1.0)
+
+
+@pytest.mark.parametrize("epsilon", [-1.0, math.nan, math.inf])
+def test_a_p_value_of_no_epsilon_is_refused(epsilon):
+    with pytest.raises(ValueError, match="epsilon must be >= 0 and finite"):
+        p_value(1, 2, 3, epsilon=epsilon, delta=0.0)
+
+
 def test_a_level_that_everything_exceeds_is_refused():
     with pytest.raises(ValueError, match=r"alpha must lie in \(0, 1\), got 1\.5"):
         epsilon_low(1, 2, 3, delta=0.0, alpha=1.5)

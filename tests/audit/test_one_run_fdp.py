@@ -1,5 +1,6 @@
 """One run read by a Gaussian curve: the published recursion, null, boundary, tightness."""
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -88,6 +89,28 @@ def test_delta_zero_and_other_designs_are_refused(guesses_of, setting_of):
         one_run_fdp(Guesses(1, 2, 3, setting_of()), delta=1e-5, alpha=0.05)
     with pytest.raises(ValueError, match="alpha must lie in"):
         one_run_fdp(guesses_of(1, 2, 3), delta=1e-5, alpha=1.0)
+
+
+@pytest.mark.parametrize(
+    ("counts", "says"),
+    [
+        ((-1, 2, 3), "guesses need 0 <= right <= made <= canaries and canaries >= 1, got -1 right"),
+        ((3, 2, 3), "got 3 right, 2 made, 3 canaries"),
+        ((1, 4, 3), "got 1 right, 4 made, 3 canaries"),
+        ((math.nan, 2, 3), "got nan right"),
+        ((0.5, 2, 3), "right must be a whole number, got 0.5"),
+    ],
+)
+def test_counts_that_do_not_add_up_are_refused_by_the_bound_itself(counts, says):
+    with pytest.raises(ValueError, match=says):
+        mu_low(*counts, alpha=0.05)
+    with pytest.raises(ValueError, match=says):
+        refuted(*counts, mu=np.ones(1), alpha=0.05)
+
+
+def test_a_mu_below_0_is_refused():
+    with pytest.raises(ValueError, match="mu must be >= 0, got"):
+        refuted(1, 2, 3, mu=np.array([1.0, math.nan]), alpha=0.05)
 
 
 def test_a_level_that_everything_exceeds_is_refused():

@@ -25,8 +25,11 @@ def test_the_ratios_by_hand():
         np.stack(np.meshgrid(*[[-0.5, 0.25, 1e-300]] * 5), axis=-1).reshape(-1, 5),
         np.arange(100),
         np.eye(40, dtype=bool),
+        2**60 + np.arange(100),
+        np.iinfo(np.int64).min + np.arange(100),
+        np.uint64(2**63) + np.arange(200, dtype=np.uint64).reshape(100, 2),
     ],
-    ids=["words", "pairs of words", "whole numbers", "fractions", "scalars", "bits"],
+    ids=["words", "pairs of words", "whole numbers", "fractions", "scalars", "bits", "large", "negative", "unsigned"],
 )
 def test_different_outputs_have_different_keys(outputs):
     keys = row_keys(outputs)
@@ -37,6 +40,7 @@ def test_different_outputs_have_different_keys(outputs):
 
 def test_equal_outputs_have_one_key_whatever_their_type():
     np.testing.assert_array_equal(row_keys(np.array([0.0, -0.0, 3.0])), row_keys(np.array([0, 0, 3])))
+    np.testing.assert_array_equal(row_keys(np.array([2.0**60, -(2.0**63)])), row_keys(np.array([2**60, -(2**63)])))
     np.testing.assert_array_equal(row_keys(np.array([True, False])), row_keys(np.array([1, 0], dtype=np.int8)))
     np.testing.assert_array_equal(row_keys(np.array(["a", "bcd"])), row_keys(np.array(["a", "bcd"], dtype="U9")))
 

@@ -120,3 +120,12 @@ def test_an_array_that_needs_pickle_is_refused(run_maker):
     folder = run_maker.write()
     with pytest.raises(ValueError, match="allow_pickle"):
         folder.arrays(folder.records[0])
+
+
+def test_a_gate_that_the_records_no_longer_bear_is_not_repeated(run_maker):
+    run_maker.row(value=0.5)
+    run_maker.gate = {"verdict_line": "OK: all is well", "exit_code": 0}
+    run_maker.manifest["planned_cells"] = 3
+    gate = run_maker.write().gate
+    assert gate.exit_code == 12
+    assert gate.verdict_line == "INCOMPLETE: 2 cells missing (when it was finished the run said: OK: all is well)"

@@ -183,3 +183,10 @@ def test_the_order_of_the_rows_in_the_file_changes_no_table(quick_folder):
     shuffled = replace(quick_folder, records=quick_folder.records[::-1])
     for table in (claim_rows, attack_rows, utility_rows, omission_rows):
         assert table(shuffled) == table(quick_folder)
+
+
+def test_a_claim_over_fewer_rounds_than_were_run_says_so(run_maker, make_claim):
+    run_maker.manifest["suite"]["federations"] = {"main": {"rounds": 30}}
+    signed = run_maker.sign("d", make_claim())
+    (row,) = claim_rows(run_maker.write())
+    assert row.says == f"{signed.describe()}, over {signed.rounds} of 30 rounds"

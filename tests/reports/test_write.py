@@ -41,3 +41,16 @@ def test_two_reports_of_one_folder_are_equal(run_maker):
     run_maker.write()
     first = write_report(run_maker.path).read_bytes()
     assert write_report(run_maker.path).read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("html", "md"), [("results.jsonl", None), ("a.html", "a.html"), (None, "manifest.json"), (".", None)]
+)
+def test_a_page_never_takes_the_place_of_data_or_of_the_other_page(run_maker, html, md):
+    run_maker.row(value=0.6)
+    run_maker.write()
+    before = (run_maker.path / "results.jsonl").read_bytes()
+    paths = {name: run_maker.path / file for name, file in (("html", html), ("md", md)) if file is not None}
+    with pytest.raises(ValueError, match="a page needs a file of its own"):
+        write_report(run_maker.path, **paths)
+    assert (run_maker.path / "results.jsonl").read_bytes() == before

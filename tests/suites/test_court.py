@@ -240,7 +240,7 @@ def test_a_defense_without_noise_and_without_a_law_is_refuted_by_a_split(assay, 
     assert (row.verdict, row.n) == ("REFUTED", 100)
     assert row.ci_method == "clopper_pearson, one-sided, split(fraction=0.5, seed=0)"
     assert run.gate.exit_code == 10
-    assert run.gate.verdict_line == "FAIL: claims REFUTED: Signing"
+    assert run.gate.verdict_line == ("FAIL: claims REFUTED: Signing; published laws that a probe found broken: Signing")
 
 
 def broken_audit(audit, part):
@@ -263,6 +263,9 @@ def test_every_claim_is_probed_and_each_probe_is_a_row_of_the_audits_cell(store,
         ("probe_noise_fresh_between_clients", "KEPT", "ok"),
         ("probe_noise_fresh_between_rounds", "KEPT", "ok"),
         ("probe_noise_scale", "KEPT", "ok"),
+        ("probe_noise_of_its_own_in_every_replica", "KEPT", "ok"),
+        ("probe_noise_scale_in_every_round", "KEPT", "ok"),
+        ("probe_canary_arrives", "KEPT", "ok"),
     ]
     assert {(probe.role, probe.attack, probe.claim_id) for probe in probes} == {
         ("probe", "replay", audit.claim.claim_id)

@@ -108,3 +108,16 @@ def test_raise_for_status_raises_unless_all_is_fine():
     judge_run([]).raise_for_status()
     with pytest.raises(RuntimeError, match=r"^FAIL: claims REFUTED: d$"):
         judge_run([audit("REFUTED")]).raise_for_status()
+
+
+def test_a_broken_probe_of_an_honest_claim_is_inconclusive_and_of_a_control_is_not():
+    probe = {"role": "probe", "metric": "probe_noise_scale", "verdict": "BROKEN"}
+    kept = audit("NOT_REFUTED", defense="d")
+    lawless = kept.model_copy(update=probe)
+    gate = judge_run([kept, lawless])
+    assert (gate.exit_code, gate.verdict_line) == (
+        INCONCLUSIVE,
+        "INCONCLUSIVE: published laws that a probe found broken: d",
+    )
+    refuted = audit("REFUTED", defense="c", control=True)
+    assert judge_run([kept, refuted, refuted.model_copy(update=probe)]).exit_code == OK

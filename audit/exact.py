@@ -1,0 +1,53 @@
+"""Exact: numbers that become floats of 64 bits, and whole numbers that those would merge with others."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .binomial import FloatArray
+from .wording import shortened
+
+_BITS, _LARGEST = 53, 1023
+
+
+def as_floats(name: str, values: ArrayLike) -> FloatArray:
+    """A copy of ``values``. Raises ValueError for whole numbers that float64 does not hold exactly."""
+    refuse_lost(name, values)
+    return np.array(values, dtype=np.float64)
+
+
+def refuse_lost(name: str, values: Any) -> None:
+    """ValueError where a whole number among ``values`` would become another one in float64."""
+    if (lost := _first_lost(values)) is not None:
+        raise ValueError(
+            f"{name} must be numbers that float64 holds exactly (whole ones up to 2^53), got {shortened(lost)}"
+        )
+
+
+def held(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where float64 holds ``values``, whole numbers of any width or sign, exactly."""
+    if values.dtype.itemsize < 8:
+        return np.ones(values.shape, dtype=np.bool_)
+    sizes = values.astype(np.uint64)
+    if values.dtype.kind == "i":
+        sizes = np.where(values < 0, np.uint64(0) - sizes, sizes)
+    # What is left after its last set bit must fit into the mantissa.
+    last = np.maximum(sizes & (np.uint64(0) - sizes), np.uint64(1))
+    return np.asarray(sizes // last < np.uint64(2**_BITS), dtype=np.bool_)
+
+
+def _first_lost(values: Any) -> int | None:
+    """Lists are looked through: numpy makes floats of whole numbers that stand among floats."""
+    if isinstance(values, list | tuple):
+        return next((lost for value in values if (lost := _first_lost(value)) is not None), None)
+    if isinstance(values, float | bool):
+        return None
+    if isinstance(values, int):
+        return None if abs(values) < 2**_LARGEST and int(float(values)) == values else values
+    array = np.asarray(values)
+    if array.dtype.kind == "O":
+        return _first_lost(array.ravel().tolist())
+    if array.dtype.kind not in "iu" or (exact := held(array)).all():
+        return None
+    return int(array[~exact].flat[0])

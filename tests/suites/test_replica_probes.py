@@ -1,0 +1,84 @@
+"""What projections say round by round: bare rounds, bare replicas, shared noise, a canary that is dropped."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.evidence import Design, Projections, Setting
+from fedassay.audit.observer import GLOBAL_MODELS
+from fedassay.audit.twins import Release, Twin, draw
+from fedassay.suites.replica_probes import ARRIVES, EVERY_ROUND, REPEATED, check_centred, replica_exposures
+
+RELEASE = Release(sigma=1.5, rate=0.5, rounds=20)
+SETTING = Setting(
+    unit=Unit.CLIENT,
+    adjacency=Adjacency.ADD_REMOVE,
+    observer=GLOBAL_MODELS,
+    rounds=20,
+    design=Design.INDEPENDENT,
+)
+
+
+def runs(world, *, n=1000, seed=0, twin=None):
+    values = draw(RELEASE, twin or Twin(), world=world, n=n, rng=np.random.default_rng([seed, world]))
+    return Projections(values.astype(np.float32), np.ones(values.shape, dtype=bool), SETTING)
+
+
+def changed(side, change):
+    values = side.values.copy()
+    change(values)
+    return replace(side, values=values)
+
+
+def broken(member, nonmember):
+    return {found.name for found in replica_exposures(member, nonmember, RELEASE) if not found.kept}
+
+
+def test_an_honest_mechanism_keeps_all_over_many_seeds():
+    """100 seeds of 20 rounds at seven standard errors: a false alarm has a chance of about 1e-8."""
+    for seed in range(100):
+        assert broken(runs(1, seed=seed), runs(0, seed=seed)) == set()
+        check_centred([runs(0, seed=seed)])
+
+
+def test_one_round_without_noise_among_twenty_is_seen():
+    def bare(values):
+        values[:, 3] = 0.0
+
+    assert broken(runs(1), changed(runs(0), bare)) == {EVERY_ROUND, REPEATED}
+
+
+def test_a_fiftieth_of_the_releases_without_noise_is_seen_by_its_repeats():
+    def bare(values):
+        values[np.random.default_rng(1).random(values.shape) < 0.02] = 0.0
+
+    assert broken(runs(1), changed(runs(0), bare)) == {REPEATED}
+
+
+def test_half_of_the_noise_in_one_round_is_seen():
+    def halved(values):
+        values[:, 7] /= 2
+
+    assert broken(runs(1), changed(runs(0), halved)) == {EVERY_ROUND}
+
+
+def test_a_canary_that_never_arrives_is_told():
+    assert broken(runs(0, seed=5), runs(0)) == {ARRIVES}
+
+
+def test_one_that_is_ten_times_as_long_arrives():
+    assert broken(runs(1, twin=Twin(row=10)), runs(0)) == set()
+
+
+def test_rounds_that_were_seldom_seen_are_not_judged():
+    few = replace(runs(0), seen=np.zeros((1000, 20), dtype=bool))
+    assert [found.kept for found in replica_exposures(replace(runs(1), seen=few.seen), few, RELEASE)] == [None, None]
+
+
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.1])
+def test_a_part_of_the_noise_that_replicas_share_is_no_independent_trial(share):
+    rng = np.random.default_rng(2)
+    values = 1.5 * (np.sqrt(1 - share) * rng.standard_normal((1000, 20)) + np.sqrt(share) * rng.standard_normal(20))
+    with pytest.raises(ValueError, match="replicas share part of their noise"):
+        check_centred([replace(runs(0), values=values)])
