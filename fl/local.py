@@ -1,6 +1,7 @@
 """Local training: what one client does in a round, for all replicas at once."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -39,10 +40,19 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalResult:
-    """``update (R, d)`` and, for each local step, the mask ``(R, n)`` of the samples used."""
+    """One client's round.
+
+    Args:
+        update: (R, d).
+        lots: for each local step the mask ``(R, n)`` of the samples used.
+        kept: what the client keeps for its next round, by name.
+        released: (R, steps, k), what the protection's ``local_query`` answered; None where it asks nothing.
+    """
 
     update: Tensor
     lots: list[Tensor]
+    kept: dict[str, Tensor] = field(default_factory=dict)
+    released: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,26 +72,53 @@ class LocalTrainer:
             return ()
         return tuple(self.task.clients + number for number in self.canary.there(self.batch.world))
 
-    def train(self, model: Tensor, client: int, context: Context, state: State) -> LocalResult:
-        """``model (R, d)`` -> the client's update and lots; a canary that is a row has its update ready."""
+    def train(
+        self,
+        model: Tensor,
+        client: int,
+        context: Context,
+        state: State,
+        *,
+        shared: Mapping[str, Tensor] | None = None,
+        kept: Mapping[str, Tensor] | None = None,
+    ) -> LocalResult:
+        """``model (R, d)``, what is shared beside it, what the client has kept -> its result; a canary that is a row
+        has its update ready.
+        """
         ready = self._planted_rows(client) if client >= self.task.clients else None
         if ready is not None:
             row = ready[self.planted_clients.index(client)]
             return LocalResult(update=row.to(model).expand_as(model), lots=[])
         algorithm = context.plan.algorithm
-        local, local_state, masks = model, algorithm.start(model), []
+        local, local_state, masks = model, algorithm.start(model, shared, kept), []
         images, labels = self._held(client)
         own = context.plan.sizes[client] if client < self.task.clients else 0
+        answers: list[Tensor] = []
         for step in range(algorithm.local_steps):
-            direction, mask = self._direction(local, images, labels, client, context, state, step)
+            direction, mask = self._direction(local, images, labels, client, context, state, step, answers)
             local, local_state = algorithm.step(local, direction, local_state)
             masks.append(mask[:, :own])
-        return LocalResult(update=algorithm.update(model, local), lots=masks)
+        return LocalResult(
+            update=algorithm.update(model, local),
+            lots=masks,
+            kept=algorithm.keep(model, local, local_state),
+            released=torch.stack(answers, dim=1) if answers else None,
+        )
 
     def _direction(
-        self, local: Tensor, images: Tensor, labels: Tensor, client: int, context: Context, state: State, step: int
+        self,
+        local: Tensor,
+        images: Tensor,
+        labels: Tensor,
+        client: int,
+        context: Context,
+        state: State,
+        step: int,
+        answers: list[Tensor],
     ) -> tuple[Tensor, Tensor]:
-        """One step's direction ``(R, d)`` and who was drawn: what canaries bring stands last, drawn like any sample."""
+        """One step's direction ``(R, d)`` and who was drawn: what canaries bring stands last, drawn like any sample.
+        Where the protection queries the lot, its answer goes to ``answers``.
+        """
         planted = self._planted_rows(client)
         size = len(labels) + (0 if planted is None else len(planted))
         mask = context.plan.lot.draw(self._generator("lot", client, context, step), self.batch.replicas, size)
@@ -95,6 +132,9 @@ class LocalTrainer:
             real = torch.cat([real, mask[:, len(labels) :]], dim=1)
         rng = self._generator("local noise", client, context, step)
         direction = self.protection.local_step(rows, real, client, context, state, rng)
+        if type(self.protection).local_query is not Protection.local_query:
+            rng = self._generator("local query", client, context, step)
+            answers.append(self.protection.local_query(rows, real, client, context, state, rng))
         return check_rows("local_step", direction, local), mask
 
     def _planted_rows(self, client: int) -> Tensor | None:
