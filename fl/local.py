@@ -56,6 +56,15 @@ class LocalResult:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Step:
+    """One local step: direction ``(R, d)``, who was drawn ``(R, n)``, the answer ``(R, k)`` to a query of the lot."""
+
+    direction: Tensor
+    drawn: Tensor
+    answer: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class LocalTrainer:
     """Trains one client after the other on the model that was broadcast; knows what is planted in this world."""
 
@@ -90,52 +99,45 @@ class LocalTrainer:
             row = ready[self.planted_clients.index(client)]
             return LocalResult(update=row.to(model).expand_as(model), lots=[])
         algorithm = context.plan.algorithm
-        local, local_state, masks = model, algorithm.start(model, shared, kept), []
+        local, local_state = model, algorithm.start(model, shared, kept)
         images, labels = self._held(client)
         own = context.plan.sizes[client] if client < self.task.clients else 0
-        answers: list[Tensor] = []
-        for step in range(algorithm.local_steps):
-            direction, mask = self._direction(local, images, labels, client, context, state, step, answers)
-            local, local_state = algorithm.step(local, direction, local_state)
-            masks.append(mask[:, :own])
+        taken: list[_Step] = []
+        for number in range(algorithm.local_steps):
+            step = self._step(local, images, labels, client, context, state, number)
+            local, local_state = algorithm.step(local, step.direction, local_state)
+            taken.append(step)
+        answers = [step.answer for step in taken if step.answer is not None]
         return LocalResult(
             update=algorithm.update(model, local),
-            lots=masks,
+            lots=[step.drawn[:, :own] for step in taken],
             kept=algorithm.keep(model, local, local_state),
             released=torch.stack(answers, dim=1) if answers else None,
         )
 
-    def _direction(
-        self,
-        local: Tensor,
-        images: Tensor,
-        labels: Tensor,
-        client: int,
-        context: Context,
-        state: State,
-        step: int,
-        answers: list[Tensor],
-    ) -> tuple[Tensor, Tensor]:
-        """One step's direction ``(R, d)`` and who was drawn: what canaries bring stands last, drawn like any sample.
-        Where the protection queries the lot, its answer goes to ``answers``.
-        """
+    def _step(
+        self, local: Tensor, images: Tensor, labels: Tensor, client: int, context: Context, state: State, step: int
+    ) -> _Step:
+        """Draw a lot and ask the protection: what canaries bring stands last, drawn like any sample."""
         planted = self._planted_rows(client)
         size = len(labels) + (0 if planted is None else len(planted))
         mask = context.plan.lot.draw(self._generator("lot", client, context, step), self.batch.replicas, size)
         chosen, real = lots(mask[:, : len(labels)])
         if not self.protection.per_sample and planted is None:
             weights = real / real.sum(1, keepdim=True).clamp_min(1)
-            return self.task.network.gradient(local, images[chosen], labels[chosen], weights), mask
+            gradient = self.task.network.gradient(local, images[chosen], labels[chosen], weights)
+            return _Step(direction=gradient, drawn=mask)
         rows = self.task.network.sample_gradients(local, images[chosen], labels[chosen])
         if planted is not None:
             rows = torch.cat([rows, planted.to(rows).expand(len(rows), -1, -1)], dim=1)
             real = torch.cat([real, mask[:, len(labels) :]], dim=1)
         rng = self._generator("local noise", client, context, step)
-        direction = self.protection.local_step(rows, real, client, context, state, rng)
+        direction = check_rows("local_step", self.protection.local_step(rows, real, client, context, state, rng), local)
+        answer = None
         if type(self.protection).local_query is not Protection.local_query:
             rng = self._generator("local query", client, context, step)
-            answers.append(self.protection.local_query(rows, real, client, context, state, rng))
-        return check_rows("local_step", direction, local), mask
+            answer = self.protection.local_query(rows, real, client, context, state, rng)
+        return _Step(direction=direction, drawn=mask, answer=answer)
 
     def _planted_rows(self, client: int) -> Tensor | None:
         """Rows ``(k, d)`` of the canaries that this client holds or is, where there are any in this world."""
