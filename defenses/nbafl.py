@@ -21,7 +21,7 @@ _TRUST = {UPLOADS: "nobody", GLOBAL_MODELS: "the server adds its noise; other cl
 
 @dataclass(frozen=True, kw_only=True)
 class NbAFLProtection(Protection):
-    """report = clipped update + N(0, up_std^2 I); aggregate = sum of reports / expected cohort + N(0, down_std^2 I).
+    """report = clipped update + N(0, up_std^2 I); aggregate = (sum of reports + N(0, down_std^2 I)) / expected cohort.
 
     The server's noise goes into its model and not only into what it broadcasts, as in the paper, where clients train on
     the noised model and the next average holds it: a model without it, broadcast with fresh noise each round, would
@@ -42,8 +42,8 @@ class NbAFLProtection(Protection):
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         # The weight of a report must not hang on who else came: it is part of the way down's sensitivity.
-        mean = received.values.sum(1) / context.plan.expected_cohort
-        return mean + self.down_std * normal(rng, tuple(mean.shape))
+        total = received.values.sum(1)
+        return (total + self.down_std * normal(rng, tuple(total.shape))) / context.plan.expected_cohort
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
         """One report, or what it adds to one step of the global model, with the noise that nobody else knows."""
@@ -52,7 +52,7 @@ class NbAFLProtection(Protection):
         if observer.rank != GLOBAL_MODELS.rank:
             return None
         scale = 1 / plan.expected_cohort
-        noise = math.hypot(scale * self.up_std, self.down_std)
+        noise = scale * math.hypot(self.up_std, self.down_std)
         return GaussianLaw(clip_norm=self.row_norm, scale=scale, noise_std=noise)
 
 
@@ -101,7 +101,7 @@ class NbAFL(Defense):
             gaussian_noise(epsilon=epsilon, delta=self.delta, releases=plan.rounds)
             for epsilon in (self.epsilon, down_epsilon)
         )
-        missing = math.sqrt(max(0.0, down**2 - up**2)) * reach / plan.expected_cohort
+        missing = math.sqrt(max(0.0, down**2 - up**2)) * reach
         protection = NbAFLProtection(
             clip_norm=self.clip_norm, up_std=up * reach, down_std=missing, row_norm=self.clip_norm
         )
@@ -112,13 +112,14 @@ class NbAFL(Defense):
         return Prepared(protection=protection, claims=claims)
 
     def _published(self, plan: Plan) -> Prepared:
-        fewest, clients, rounds = min(plan.sizes), plan.clients, plan.rounds
+        fewest, clients, rounds, share = min(plan.sizes), plan.clients, plan.rounds, plan.cohort_rate
         exposures = math.ceil(plan.cohort_rate * rounds)
         per_epsilon = math.sqrt(2 * math.log(1.25 / self.delta)) * 2 * self.clip_norm / fewest / self.epsilon
         protection = NbAFLProtection(
             clip_norm=self.clip_norm,
             up_std=per_epsilon * exposures,
-            down_std=per_epsilon * math.sqrt(max(0, rounds**2 - exposures**2 * clients)) / clients,
+            # The paper's is on the mean: over all clients.
+            down_std=per_epsilon * math.sqrt(max(0, rounds**2 - exposures**2 * clients)) * share,
             row_norm=self.clip_norm / fewest,
         )
         claims = tuple(

@@ -35,7 +35,7 @@ def test_a_round_is_clipped_noised_summed_over_the_expected_cohort_and_noised_ag
     torch.testing.assert_close(reports.values, clipped + 2.0 * normal(np.random.default_rng(1), (1, 2, 2)))
     seen = protection.aggregate(reports, context, {}, np.random.default_rng(2))
     down = 0.5 * normal(np.random.default_rng(2), (1, 2))
-    torch.testing.assert_close(seen, reports.values.sum(1) / 3 + down)
+    torch.testing.assert_close(seen, (reports.values.sum(1) + down) / 3)
 
 
 def test_both_claims_are_exact_gaussians_of_the_noise_that_is_counted(plan):
@@ -49,7 +49,7 @@ def test_both_claims_are_exact_gaussians_of_the_noise_that_is_counted(plan):
     protection = prepared.protection
     ratio = protection.up_std / (1.4 * math.sqrt(3))
     assert dp_accounting.get_epsilon_gaussian(ratio, 1e-5) == pytest.approx(4.0, rel=1e-6)
-    total = math.hypot(protection.up_std / 3, protection.down_std) / (1.4 / 3 * math.sqrt(3))
+    total = math.hypot(protection.up_std, protection.down_std) / (1.4 * math.sqrt(3))
     assert dp_accounting.get_epsilon_gaussian(total, 1e-5) == pytest.approx(1.5, rel=1e-6)
 
 
@@ -63,7 +63,7 @@ def test_laws_are_published_to_those_against_whom_it_claims(plan):
     protection = NbAFLProtection(clip_norm=1.0, up_std=3.0, down_std=4.0, row_norm=1.0)
     up, down = (protection.law(observer, plan, 0) for observer in (UPLOADS, GLOBAL_MODELS))
     assert (up.scale, up.noise_std) == (1.0, 3.0)
-    assert (down.scale, down.noise_std) == (pytest.approx(1 / 3), pytest.approx(math.hypot(1.0, 4.0)))
+    assert (down.scale, down.noise_std) == (pytest.approx(1 / 3), pytest.approx(5 / 3))
     assert protection.law(AGGREGATE, plan, 0) is protection.law(FINAL_MODEL, plan, 0) is None
 
 
@@ -73,11 +73,23 @@ def test_the_steps_of_the_global_models_carry_everybodys_noise_and_the_servers(t
     """
     task = toy_task((4, 6, 5), inert=100)
     plan = toy_plan(task, algorithm=FedAvg(learning_rate=0.1, local_steps=2))
-    protection = NbAFLProtection(clip_norm=1.0, up_std=3.0, down_std=2.0, row_norm=1.0)
+    protection = NbAFLProtection(clip_norm=1.0, up_std=3.0, down_std=6.0, row_norm=1.0)
     final = run_federation(task, plan, protection, Streams(5), batch=Batch(replicas=100), recorders=[tape])
     steps = torch.stack([event.aggregate for event in tape.events])[..., -100:]
     assert has_std(steps, math.sqrt(3 * 1.0**2 + 2.0**2))
     assert has_std((final - tape.events[0].broadcast)[:, -100:], math.sqrt(3 * 7.0))
+
+
+def test_in_a_smaller_federation_the_way_down_is_as_noisy_as_it_was_calibrated(toy_task, toy_plan):
+    """Audits run the calibrated protection on fewer clients, where each weighs more: noise over sensitivity stays."""
+    large, small = toy_plan(toy_task((4,) * 10)), toy_plan(toy_task((4, 6)))
+    protection = NbAFL().prepare(large).protection
+    ratios = [law.noise_std / law.scale for law in (protection.law(GLOBAL_MODELS, plan, 0) for plan in (large, small))]
+    assert ratios[0] == pytest.approx(ratios[1])
+    context = Context(plan=small, round=0, replicas=1, senders=(0, 1))
+    nobody = Message(values=torch.zeros(1, 2, 20_000), present=torch.zeros(1, 2, dtype=torch.bool), senders=(0, 1))
+    noise = protection.aggregate(nobody, context, {}, np.random.default_rng(0))
+    assert float(noise.std()) == pytest.approx(protection.down_std / 2, rel=0.03)
 
 
 @pytest.mark.parametrize("claim", [0, 1], ids=["up", "down"])
@@ -101,11 +113,11 @@ def test_as_published_it_takes_the_papers_noise(plan):
 
 
 def test_as_published_rare_exposure_leaves_noise_to_the_server(toy_task, toy_plan):
-    """T = 10, L = 2, N = 3, m = 4: sigma_D = 2 c C sqrt(100 - 4 x 3) / (m N epsilon)."""
+    """T = 10, L = 2, N = 3, m = 4: sigma_D = 2 c C sqrt(100 - 4 x 3) / (m N epsilon), on the mean."""
     plan = toy_plan(toy_task((4, 6, 5)), rounds=10, cohort=Poisson(0.2))
     protection = NbAFL(variant="as_published", epsilon=60.0).prepare(plan).protection
     c = math.sqrt(2 * math.log(1.25 / 1e-5))
-    assert protection.down_std == pytest.approx(2 * c * math.sqrt(88) / (4 * 3 * 60))
+    assert protection.down_std / plan.expected_cohort == pytest.approx(2 * c * math.sqrt(88) / (4 * 3 * 60))
 
 
 def test_as_published_one_of_four_samples_moves_a_report_by_all_that_the_clip_allows(plan):
