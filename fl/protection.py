@@ -1,4 +1,4 @@
-"""Protection: the seam between the engine and a defense. Five stations, identity by default."""
+"""Protection: the seam between the engine and a defense. Five stations and two queries; by default they do nothing."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
