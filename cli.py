@@ -134,12 +134,13 @@ def audit(
 def list_(
     kind: Annotated[str, typer.Argument(help="defenses, attacks, estimators, mutants, suites, datasets or metrics.")],
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    errata: Annotated[bool, typer.Option("--errata", help="What the defenses' papers get wrong.")] = False,
 ) -> None:
     """List the parts there are."""
     with told():
-        from .listing import listing
+        from .listing import errata_of, listing
 
-        found = listing(kind)
+        found = errata_of(kind) if errata else listing(kind)
         if json:
             import json as writer
 
@@ -147,7 +148,7 @@ def list_(
             return
         width = max(map(len, found), default=0)
         for name, words in found.items():
-            typer.echo(f"{name:{width}}  {words}")
+            typer.echo(f"{name:{width}}  " + words.replace("\n", f"\n{'':{width}}  "))
 
 
 @app.command()

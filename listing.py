@@ -45,6 +45,16 @@ def listing(kind: str) -> dict[str, str]:
     return kinds[kind]()
 
 
+def errata_of(kind: str) -> dict[str, str]:
+    """The errata of each defense that has any, a line each; ConfigError for another kind of part."""
+    from .suites.catalogue import errata, names
+
+    if kind != "defenses":
+        raise ConfigError(f"only defenses have errata, got --errata with {kind!r}")
+    found = {name: "\n".join(errata(part)) for name, part in names("defense").items()}
+    return {name: lines for name, lines in found.items() if lines}
+
+
 def diagnosis() -> list[str]:
     """What ``fedassay doctor`` prints."""
     from .suites.environment import hardware, versions

@@ -54,10 +54,22 @@ def check_delta(delta: float) -> None:
         raise ValueError(f"delta must be in (0, 1), got {delta!r}")
 
 
+def check_share(name: str, value: float) -> None:
+    """Raise ValueError unless 0 < ``value`` < 1."""
+    if not (_is_number(value) and 0 < value < 1):
+        raise ValueError(f"{name} must be in (0, 1), got {value!r}")
+
+
 def check_positive(name: str, value: float) -> None:
     """Raise ValueError unless ``value`` is a finite number above zero."""
     if not (_is_number(value) and 0 < value < math.inf):
         raise ValueError(f"{name} must be a number > 0, got {value!r}")
+
+
+def check_variant(variant: str) -> None:
+    """Raise ValueError unless the variant is "corrected", what is provable, or "as_published", the paper's form."""
+    if variant not in ("corrected", "as_published"):
+        raise ValueError(f'variant must be "corrected" or "as_published", got {variant!r}')
 
 
 def _is_number(value: object) -> bool:

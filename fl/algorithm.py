@@ -4,21 +4,28 @@ One convention throughout: an **update** is what the server adds. FedSGD uploads
 difference of weights; a rule that reads signs must go through ``gradient``.
 """
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from ..audit.nearest import nearest
+from .fields import check_count, check_positive
+from .proximal import BoundedUpdate, FedProx
+from .scaffold import Scaffold
 
 LocalState = dict[str, Tensor]
+Numbers = Mapping[str, Tensor]
 
 
 class Algorithm(Protocol):
-    """Local direction, local state and server combination. Every tensor is ``(replicas, d)``."""
+    """Local direction, states and server combination. Every tensor has the replicas first.
+
+    Three states, each handed in and out: what the server **shares** with its model (public, made of aggregates alone),
+    what a client **keeps** from one of its rounds to the next, and what it holds during one round.
+    """
 
     @property
     def local_steps(self) -> int:
@@ -32,8 +39,12 @@ class Algorithm(Protocol):
         """
         ...
 
-    def start(self, model: Tensor) -> LocalState:
-        """The client's state at the start of a round."""
+    def share(self, model: Tensor) -> LocalState:
+        """What the server broadcasts beside its first model."""
+        ...
+
+    def start(self, model: Tensor, shared: Numbers | None = None, kept: Numbers | None = None) -> LocalState:
+        """The client's state at the start of a round; ``kept``: None or empty until it has taken part."""
         ...
 
     def step(self, local: Tensor, direction: Tensor, state: LocalState) -> tuple[Tensor, LocalState]:
@@ -44,8 +55,16 @@ class Algorithm(Protocol):
         """What the client uploads."""
         ...
 
+    def keep(self, model: Tensor, local: Tensor, state: LocalState) -> LocalState:
+        """What the client keeps for its next round; zero where it has not taken part yet."""
+        ...
+
     def combine(self, model: Tensor, aggregate: Tensor) -> Tensor:
         """The server's next model."""
+        ...
+
+    def advance(self, shared: Numbers, aggregate: Tensor, rate: float) -> LocalState:
+        """What the server broadcasts beside its next model; ``rate``: the published share of clients in a round."""
         ...
 
     def aggregate_between(self, before: Tensor, after: Tensor) -> Tensor:
@@ -68,7 +87,7 @@ class FedSGD:
     local_steps: int = 1
 
     def __post_init__(self) -> None:
-        _check_positive("learning_rate", self.learning_rate)
+        check_positive("learning_rate", self.learning_rate)
         if self.local_steps != 1:
             raise ValueError(f"FedSGD takes one local step, got local_steps {self.local_steps}")
 
@@ -76,7 +95,10 @@ class FedSGD:
     def linear_scale(self) -> float | None:
         return -1.0
 
-    def start(self, model: Tensor) -> LocalState:
+    def share(self, model: Tensor) -> LocalState:
+        return {}
+
+    def start(self, model: Tensor, shared: Numbers | None = None, kept: Numbers | None = None) -> LocalState:
         return {}
 
     def step(self, local: Tensor, direction: Tensor, state: LocalState) -> tuple[Tensor, LocalState]:
@@ -85,8 +107,14 @@ class FedSGD:
     def update(self, model: Tensor, local: Tensor) -> Tensor:
         return local
 
+    def keep(self, model: Tensor, local: Tensor, state: LocalState) -> LocalState:
+        return {}
+
     def combine(self, model: Tensor, aggregate: Tensor) -> Tensor:
         return model + self.learning_rate * aggregate
+
+    def advance(self, shared: Numbers, aggregate: Tensor, rate: float) -> LocalState:
+        return {}
 
     def aggregate_between(self, before: Tensor, after: Tensor) -> Tensor:
         return (after - before) / self.learning_rate
@@ -108,10 +136,9 @@ class FedAvg:
     server_learning_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_positive("learning_rate", self.learning_rate)
-        _check_positive("server_learning_rate", self.server_learning_rate)
-        if not isinstance(self.local_steps, int) or self.local_steps < 1:
-            raise ValueError(f"local_steps must be a whole number >= 1, got {self.local_steps!r}")
+        check_positive("learning_rate", self.learning_rate)
+        check_positive("server_learning_rate", self.server_learning_rate)
+        check_count("local_steps", self.local_steps)
         if self.optimizer not in ("sgd", "adam"):
             raise ValueError(f'optimizer must be "sgd" or "adam", got {self.optimizer!r}')
 
@@ -119,7 +146,10 @@ class FedAvg:
     def linear_scale(self) -> float | None:
         return -self.learning_rate if self.optimizer == "sgd" else None
 
-    def start(self, model: Tensor) -> LocalState:
+    def share(self, model: Tensor) -> LocalState:
+        return {}
+
+    def start(self, model: Tensor, shared: Numbers | None = None, kept: Numbers | None = None) -> LocalState:
         if self.optimizer == "sgd":
             return {}
         # The count in double precision: 1 - 0.999**count loses four digits in single.
@@ -138,8 +168,14 @@ class FedAvg:
     def update(self, model: Tensor, local: Tensor) -> Tensor:
         return local - model
 
+    def keep(self, model: Tensor, local: Tensor, state: LocalState) -> LocalState:
+        return {}
+
     def combine(self, model: Tensor, aggregate: Tensor) -> Tensor:
         return model + self.server_learning_rate * aggregate
+
+    def advance(self, shared: Numbers, aggregate: Tensor, rate: float) -> LocalState:
+        return {}
 
     def aggregate_between(self, before: Tensor, after: Tensor) -> Tensor:
         return (after - before) / self.server_learning_rate
@@ -154,7 +190,13 @@ def algorithm_from(spec: dict[str, Any]) -> Algorithm:
     Raises:
         ValueError: unknown name, unknown or bad field.
     """
-    known: dict[str, type[FedSGD] | type[FedAvg]] = {"fedsgd": FedSGD, "fedavg": FedAvg}
+    known: dict[str, type[FedSGD] | type[FedAvg] | type[FedProx] | type[Scaffold]] = {
+        "fedsgd": FedSGD,
+        "fedavg": FedAvg,
+        "fedprox": FedProx,
+        "bounded_update": BoundedUpdate,
+        "scaffold": Scaffold,
+    }
     fields = dict(spec)
     name = fields.pop("name", None)
     if not isinstance(name, str) or name not in known:
@@ -164,8 +206,3 @@ def algorithm_from(spec: dict[str, Any]) -> Algorithm:
     except TypeError as error:
         raise ValueError(f"algorithm {name}: {error}") from None
     return algorithm
-
-
-def _check_positive(name: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < math.inf:
-        raise ValueError(f"{name} must be a number > 0, got {value!r}")

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .algorithm import LocalState
 from .local import Batch, LocalTrainer
 from .message import Message
 from .plan import Plan
@@ -40,7 +41,8 @@ def run_federation(
     recorders: Sequence[Recorder] = (),
     stop_after: int | None = None,
 ) -> Tensor:
-    """Train, for a batch of replicas at once, and return the final models ``(R, d)``.
+    """Train, for a batch of replicas at once, and return the final models ``(R, d)`` as they are published: what would
+    be broadcast next.
 
     Replicas share data, partition and initial model; each has its own cohorts, lots and noise. ``stop_after``: rounds
     to run of the plan's, all by default.
@@ -54,13 +56,16 @@ def run_federation(
     trainer = LocalTrainer(task=task, protection=protection, streams=streams, batch=batch, canary=canary)
     model = task.network.initial(streams.generator("init")).expand(batch.replicas, -1).clone()
     state = protection.initial_state(plan)
+    shared, kept = plan.algorithm.share(model), dict[int, LocalState]()
     for number in range(rounds):
         draws = partial(streams.generator, replicate=batch.block, world=batch.world, round=number)
-        context = Context(plan=plan, round=number, replicas=batch.replicas)
+        context = Context(
+            plan=plan, round=number, replicas=batch.replicas, public_loss=partial(task.public_loss, model)
+        )
         state = protection.open_round(context, state)
         present, context = _cohort(trainer, context, state, draws)
         sent = check_rows("broadcast", protection.broadcast(model, context, state, draws("broadcast")), model)
-        updates, lots = _updates(trainer, sent, present, context, state)
+        updates, lots, kept = _updates(trainer, sent, present, context, state, shared, kept)
         reports = protection.report(updates, context, state, draws("report"))
         received = protection.channel(reports, context, state, draws("channel"))
         aggregate = check_rows("aggregate", protection.aggregate(received, context, state, draws("aggregate")), model)
@@ -74,11 +79,14 @@ def run_federation(
             model=model,
             lots=lots,
             state=state,
+            shared=shared,
         )
         for recorder in recorders:
             recorder.watch(event)
+        state = protection.query(received, context, state, draws("query"))
         state = protection.close_round(aggregate, context, state)
-    return model
+        shared = plan.algorithm.advance(shared, aggregate, plan.cohort_rate)
+    return _published(model, protection, Context(plan=plan, round=rounds, replicas=batch.replicas), state, trainer)
 
 
 def _check(task: Task, plan: Plan, protection: Protection, canary: Canaries | None, rounds: int) -> None:
@@ -90,8 +98,9 @@ def _check(task: Task, plan: Plan, protection: Protection, canary: Canaries | No
             f"got {plan.clients} clients and {plan.layout.dim} coordinates, "
             f"task has {task.clients} and {task.network.layout.dim}"
         )
-    if type(protection).local_step is not Protection.local_step and not protection.per_sample:
-        raise ValueError(f"{type(protection).__name__} overrides local_step: it must set per_sample = True")
+    for station in ("local_step", "local_query"):
+        if getattr(type(protection), station) is not getattr(Protection, station) and not protection.per_sample:
+            raise ValueError(f"{type(protection).__name__} overrides {station}: it must set per_sample = True")
     if canary is not None:
         canary.check(plan)
 
@@ -113,15 +122,50 @@ def _cohort(trainer: LocalTrainer, context: Context, state: State, draws: Draws)
 
 
 def _updates(
-    trainer: LocalTrainer, model: Tensor, present: Tensor, context: Context, state: State
-) -> tuple[Message, dict[int, list[Tensor]]]:
-    """Every row's update, zero where the row is absent, and the lots behind them."""
+    trainer: LocalTrainer,
+    model: Tensor,
+    present: Tensor,
+    context: Context,
+    state: State,
+    shared: LocalState,
+    kept: dict[int, LocalState],
+) -> tuple[Message, dict[int, list[Tensor]], dict[int, LocalState]]:
+    """Every row's update, zero where the row is absent, the lots behind them, and what clients keep."""
     values = model.new_zeros(len(model), len(context.senders), model.shape[1])
     lots: dict[int, list[Tensor]] = {}
+    keeping, released = dict(kept), list[Tensor | None]()
     for row, sender in enumerate(context.senders):
-        result = trainer.train(model, sender, context, state)
+        before = kept.get(sender, {})
+        result = trainer.train(model, sender, context, state, shared=shared, kept=before)
         values[:, row] = result.update
+        keeping[sender] = _kept_where(present[:, row], result.kept, before)
         if sender < context.plan.clients:
             lots[sender] = [mask & present[:, row : row + 1] for mask in result.lots]
+        released.append(result.released)
     values[~present] = 0
-    return Message(values=values, present=present, senders=context.senders), lots
+    side = _side(released, present)
+    return Message(values=values, present=present, senders=context.senders, side=side), lots, keeping
+
+
+def _side(released: list[Tensor | None], present: Tensor) -> dict[str, Tensor]:
+    """The clients' queries ``(R, rows, steps, k)``; a canary that is a row asks nothing and sends zeros."""
+    asked = [rows for rows in released if rows is not None]
+    if not asked:
+        return {}
+    stacked = torch.stack([torch.zeros_like(asked[0]) if rows is None else rows for rows in released], dim=1)
+    return {"query": stacked.masked_fill(~present[..., None, None], 0)}
+
+
+def _kept_where(present: Tensor, after: LocalState, before: LocalState) -> LocalState:
+    """A client keeps nothing of a round in replicas where it did not take part."""
+    return {
+        name: torch.where(present.view(-1, *[1] * (value.ndim - 1)), value, before.get(name, torch.zeros_like(value)))
+        for name, value in after.items()
+    }
+
+
+def _published(model: Tensor, protection: Protection, context: Context, state: State, trainer: LocalTrainer) -> Tensor:
+    """The server's last model as it leaves the server."""
+    block, world = trainer.batch.block, trainer.batch.world
+    rng = trainer.streams.generator("broadcast", replicate=block, world=world, round=context.round)
+    return check_rows("broadcast", protection.broadcast(model, context, state, rng), model)

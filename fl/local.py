@@ -1,6 +1,7 @@
 """Local training: what one client does in a round, for all replicas at once."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -39,10 +40,28 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalResult:
-    """``update (R, d)`` and, for each local step, the mask ``(R, n)`` of the samples used."""
+    """One client's round.
+
+    Args:
+        update: (R, d).
+        lots: for each local step the mask ``(R, n)`` of the samples used.
+        kept: what the client keeps for its next round, by name.
+        released: (R, steps, k), what the protection's ``local_query`` answered; None where it asks nothing.
+    """
 
     update: Tensor
     lots: list[Tensor]
+    kept: dict[str, Tensor] = field(default_factory=dict)
+    released: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Step:
+    """One local step: direction ``(R, d)``, who was drawn ``(R, n)``, the answer ``(R, k)`` to a query of the lot."""
+
+    direction: Tensor
+    drawn: Tensor
+    answer: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,40 +81,63 @@ class LocalTrainer:
             return ()
         return tuple(self.task.clients + number for number in self.canary.there(self.batch.world))
 
-    def train(self, model: Tensor, client: int, context: Context, state: State) -> LocalResult:
-        """``model (R, d)`` -> the client's update and lots; a canary that is a row has its update ready."""
+    def train(
+        self,
+        model: Tensor,
+        client: int,
+        context: Context,
+        state: State,
+        *,
+        shared: Mapping[str, Tensor] | None = None,
+        kept: Mapping[str, Tensor] | None = None,
+    ) -> LocalResult:
+        """``model (R, d)``, what is shared beside it, what the client has kept -> its result; a canary that is a row
+        has its update ready.
+        """
         ready = self._planted_rows(client) if client >= self.task.clients else None
         if ready is not None:
             row = ready[self.planted_clients.index(client)]
             return LocalResult(update=row.to(model).expand_as(model), lots=[])
         algorithm = context.plan.algorithm
-        local, local_state, masks = model, algorithm.start(model), []
+        local, local_state = model, algorithm.start(model, shared, kept)
         images, labels = self._held(client)
         own = context.plan.sizes[client] if client < self.task.clients else 0
-        for step in range(algorithm.local_steps):
-            direction, mask = self._direction(local, images, labels, client, context, state, step)
-            local, local_state = algorithm.step(local, direction, local_state)
-            masks.append(mask[:, :own])
-        return LocalResult(update=algorithm.update(model, local), lots=masks)
+        taken: list[_Step] = []
+        for number in range(algorithm.local_steps):
+            step = self._step(local, images, labels, client, context, state, number)
+            local, local_state = algorithm.step(local, step.direction, local_state)
+            taken.append(step)
+        answers = [step.answer for step in taken if step.answer is not None]
+        return LocalResult(
+            update=algorithm.update(model, local),
+            lots=[step.drawn[:, :own] for step in taken],
+            kept=algorithm.keep(model, local, local_state),
+            released=torch.stack(answers, dim=1) if answers else None,
+        )
 
-    def _direction(
+    def _step(
         self, local: Tensor, images: Tensor, labels: Tensor, client: int, context: Context, state: State, step: int
-    ) -> tuple[Tensor, Tensor]:
-        """One step's direction ``(R, d)`` and who was drawn: what canaries bring stands last, drawn like any sample."""
+    ) -> _Step:
+        """Draw a lot and ask the protection: what canaries bring stands last, drawn like any sample."""
         planted = self._planted_rows(client)
         size = len(labels) + (0 if planted is None else len(planted))
         mask = context.plan.lot.draw(self._generator("lot", client, context, step), self.batch.replicas, size)
         chosen, real = lots(mask[:, : len(labels)])
         if not self.protection.per_sample and planted is None:
             weights = real / real.sum(1, keepdim=True).clamp_min(1)
-            return self.task.network.gradient(local, images[chosen], labels[chosen], weights), mask
+            gradient = self.task.network.gradient(local, images[chosen], labels[chosen], weights)
+            return _Step(direction=gradient, drawn=mask)
         rows = self.task.network.sample_gradients(local, images[chosen], labels[chosen])
         if planted is not None:
             rows = torch.cat([rows, planted.to(rows).expand(len(rows), -1, -1)], dim=1)
             real = torch.cat([real, mask[:, len(labels) :]], dim=1)
         rng = self._generator("local noise", client, context, step)
-        direction = self.protection.local_step(rows, real, client, context, state, rng)
-        return check_rows("local_step", direction, local), mask
+        direction = check_rows("local_step", self.protection.local_step(rows, real, client, context, state, rng), local)
+        answer = None
+        if type(self.protection).local_query is not Protection.local_query:
+            rng = self._generator("local query", client, context, step)
+            answer = self.protection.local_query(rows, real, client, context, state, rng)
+        return _Step(direction=direction, drawn=mask, answer=answer)
 
     def _planted_rows(self, client: int) -> Tensor | None:
         """Rows ``(k, d)`` of the canaries that this client holds or is, where there are any in this world."""

@@ -1,6 +1,6 @@
-"""Protection: the seam between the engine and a defense. Five stations, identity by default."""
+"""Protection: the seam between the engine and a defense. Five stations and two queries; by default they do nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +19,18 @@ State = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Public facts of one round. ``senders``: the rows' client numbers, canary clients last."""
+    """Public facts of one round.
+
+    Args:
+        senders: the rows' client numbers, canary clients last.
+        public_loss: evaluates the mean loss ``(replicas,)`` of the server's model, as the round starts, on public data.
+    """
 
     plan: Plan
     round: int
     replicas: int
     senders: tuple[int, ...] = ()
+    public_loss: Callable[[], Tensor] | None = None
 
 
 class Protection:
@@ -58,6 +64,15 @@ class Protection:
         count = present.sum(1, keepdim=True).clamp_min(1)
         return (gradients * present.unsqueeze(-1)).sum(1) / count
 
+    def local_query(
+        self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
+    ) -> Tensor:
+        """What a client releases of a step's lot beside the direction, ``(R, k)``, noised here; it travels with the
+        report as its side ``query``, ``(R, rows, steps, k)``. Asked only where it is overridden, after ``local_step``
+        on the same lot.
+        """
+        raise NotImplementedError
+
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         """Updates -> the clients' reports."""
         return updates
@@ -76,6 +91,10 @@ class Protection:
         weights = received.present * torch.tensor(sizes)
         total = weights.sum(1, keepdim=True).clamp_min(1e-12)
         return torch.einsum("rk,rkd->rd", weights / total, received.values)
+
+    def query(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> State:
+        """State with what the server releases of the reports beside their aggregate (a noised count)."""
+        return state
 
     def broadcast(self, model: Tensor, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         """The server's model ``(R, d)`` -> the model that clients receive."""

@@ -1,5 +1,6 @@
 """Recorder: watches each round and keeps what one observer may see, so that a run need not be stored to be audited."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -18,7 +19,7 @@ class RoundEvent:
     """Everything that crossed the stations in one round, truth included: for recorders only.
 
     ``lots[client][step]`` is the mask ``(R, n)`` of the samples used, false where the client was absent; ``state`` is
-    the public state that was broadcast with the model.
+    the protection's public state and ``shared`` the algorithm's, both broadcast with the model.
     """
 
     round: int
@@ -29,6 +30,7 @@ class RoundEvent:
     model: Tensor
     lots: dict[int, list[Tensor]]
     state: State = field(default_factory=dict)
+    shared: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -50,6 +52,9 @@ class ViewRecorder:
                 broadcast=self._cut(event.broadcast) if sees >= GLOBAL_MODELS.rank else None,
                 reports=self._seen_reports(event) if sees >= SHUFFLED.rank else None,
                 aggregate=self._cut(event.aggregate) if sees >= AGGREGATE.rank else None,
+                shared={name: self._cut(value) for name, value in event.shared.items()}
+                if sees >= GLOBAL_MODELS.rank
+                else {},
             )
         )
 

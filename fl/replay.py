@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..audit.observer import SHUFFLED, Observer
-from .algorithm import LocalState
+from .algorithm import LocalState, Numbers
 from .engine import run_federation
 from .local import Batch
 from .network import Network
@@ -27,7 +27,7 @@ from .sampling import Full, Sampling
 from .streams import Streams
 from .task import Task
 
-STATIONS = frozenset({"local noise", "report", "channel", "aggregate", "broadcast"})
+STATIONS = frozenset({"local noise", "local query", "report", "channel", "aggregate", "query", "broadcast"})
 """Streams from which stations draw their noise. Who takes part (cohort, lot, participation) is drawn from others."""
 
 
@@ -73,7 +73,10 @@ class Standstill:
     def linear_scale(self) -> float | None:
         return self.scale
 
-    def start(self, model: Tensor) -> LocalState:
+    def share(self, model: Tensor) -> LocalState:
+        return {}
+
+    def start(self, model: Tensor, shared: Numbers | None = None, kept: Numbers | None = None) -> LocalState:
         return {"sum": torch.zeros_like(model)}
 
     def step(self, local: Tensor, direction: Tensor, state: LocalState) -> tuple[Tensor, LocalState]:
@@ -83,8 +86,14 @@ class Standstill:
     def update(self, model: Tensor, local: Tensor) -> Tensor:
         return local
 
+    def keep(self, model: Tensor, local: Tensor, state: LocalState) -> LocalState:
+        return {}
+
     def combine(self, model: Tensor, aggregate: Tensor) -> Tensor:
         return model
+
+    def advance(self, shared: Numbers, aggregate: Tensor, rate: float) -> LocalState:
+        return {}
 
     def aggregate_between(self, before: Tensor, after: Tensor) -> Tensor:
         return after - before

@@ -63,6 +63,12 @@ class Task:
             right = self.network.logits(model, self.test_images).argmax(-1) == self.test_labels
         return float(right.double().mean())
 
+    def public_loss(self, models: Tensor) -> Tensor:
+        """Mean loss ``(R,)`` of ``models (R, d)`` on the test images, which are public."""
+        with torch.no_grad():
+            losses = [self.network.losses(model, self.test_images, self.test_labels).mean() for model in models]
+        return torch.stack(losses)
+
     def restricted(self, *, clients: int, samples: int) -> "Task":
         """The same task with at most its first ``clients`` clients, each with at most its first ``samples`` samples.
 

@@ -1,6 +1,7 @@
 """View: what one observer saw of a run. Attacks get a view, never the run."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -19,12 +20,14 @@ class RoundView:
         reports: for UPLOADS what the clients sent, with senders; for SHUFFLED what arrived, a multiset: no senders, and
             the order tells nothing.
         aggregate: (R, d).
+        shared: what the algorithm broadcast beside the model (SCAFFOLD's control, ``(R, d)``), by name.
     """
 
     round: int
     broadcast: Tensor | None = None
     reports: Message | None = None
     aggregate: Tensor | None = None
+    shared: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

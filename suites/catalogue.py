@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import inspect
+import itertools
 import pkgutil
 from dataclasses import dataclass, fields
 from importlib.metadata import EntryPoint, entry_points
@@ -119,6 +120,19 @@ def summary(part: type[Any]) -> str:
     """First line of what a part says of itself."""
     module = inspect.getmodule(part)
     return (inspect.getdoc(module) or inspect.getdoc(part) or "").partition("\n")[0]
+
+
+def errata(part: type[Any]) -> tuple[str, ...]:
+    """The items of the part's ``Errata:`` section: where its paper differs from what is right; none for most."""
+    _, _, section = (inspect.getdoc(part) or "").partition("\nErrata:\n")
+    lines = itertools.takewhile(lambda line: line.startswith(" "), section.splitlines())
+    items: list[str] = []
+    for line in map(str.strip, lines):
+        if line.startswith("- "):
+            items.append(line.removeprefix("- "))
+        else:
+            items[-1] += f" {line}"
+    return tuple(items)
 
 
 def _class_in(module: ModuleType, kind: Kind) -> type[Any] | None:

@@ -148,6 +148,19 @@ def test_a_list_names_every_part_with_words_and_is_the_same_as_json(say, kind, s
     assert plain.stdout.splitlines() == [f"{name:{width}}  {words}" for name, words in listed.items()]
 
 
+def test_the_errata_of_defenses_stand_a_line_each_behind_their_names_and_nobody_else_has_any(say):
+    told, as_json = say("list", "defenses", "--errata"), say("list", "defenses", "--errata", "--json")
+    listed = {name: words.splitlines() for name, words in json.loads(as_json.stdout).items()}
+    assert listed.keys() >= {"adap_dp_fl", "nbafl"}
+    assert "dp_sgd" not in listed
+    assert [len(items) for items in (listed["adap_dp_fl"], listed["nbafl"])] == [5, 4]
+    assert listed["nbafl"][0].startswith("Paper, section III: one of m samples")
+    assert told.stdout.splitlines()[0].split("  ")[-1] == listed["adap_dp_fl"][0]
+    assert len(told.stdout.splitlines()) == sum(map(len, listed.values()))
+    refused = say("list", "attacks", "--errata")
+    assert (refused.exit_code, refused.stderr.strip()) == (2, "only defenses have errata, got --errata with 'attacks'")
+
+
 def test_an_unknown_kind_is_told_with_the_nearest_one(say):
     result = say("list", "defences")
     assert result.exit_code == 2

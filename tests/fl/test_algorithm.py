@@ -3,6 +3,8 @@
 import pytest
 import torch
 from fedassay.fl.algorithm import FedAvg, FedSGD, algorithm_from
+from fedassay.fl.proximal import BoundedUpdate, FedProx
+from fedassay.fl.scaffold import Scaffold
 from fedassay.fl.streams import Streams, normal
 
 MODEL = torch.tensor([[1.0, -2.0], [0.5, 4.0]])
@@ -54,6 +56,61 @@ def test_gradient_reads_an_upload_with_the_sign_and_scale_of_the_mean_direction(
     torch.testing.assert_close(algorithm.gradient(update), DIRECTION)
 
 
+def test_fedprox_pulls_each_step_back_to_the_model_it_began_at():
+    """By hand: the first step is -.5 d; the second starts .5 |d| away, so its direction is d + 2 (-.5 d) = 0."""
+    algorithm = FedProx(learning_rate=0.5, local_steps=2, mu=2.0, server_learning_rate=3.0)
+    update = turn(algorithm, MODEL, [DIRECTION, DIRECTION])
+    assert update.tolist() == [[-0.25, -0.5], [1.0, 0.0]]
+    assert algorithm.combine(MODEL, update).tolist() == [[0.25, -3.5], [3.5, 4.0]]
+    assert algorithm.linear_scale is None
+
+
+def test_fedprox_of_one_step_is_fedavg():
+    one = FedProx(learning_rate=0.5, local_steps=1, mu=2.0)
+    assert torch.equal(
+        turn(one, MODEL, [DIRECTION]), turn(FedAvg(learning_rate=0.5, local_steps=1), MODEL, [DIRECTION])
+    )
+    assert one.linear_scale == -0.5
+
+
+def test_a_bounded_update_is_pulled_back_only_from_beyond_its_radius():
+    """Along (3, 4), radius 2: a step to length 5 stays free; from there mu .1 pulls (5 - 2) back by .3 a step."""
+    algorithm = BoundedUpdate(learning_rate=1.0, local_steps=2, mu=0.1, radius=2.0)
+    away = torch.tensor([[-3.0, -4.0], [-0.6, -0.8]])
+    first = turn(algorithm, torch.zeros(2, 2), [away])
+    torch.testing.assert_close(first, -away)
+    second = turn(algorithm, torch.zeros(2, 2), [away, torch.zeros(2, 2)])
+    torch.testing.assert_close(second, torch.tensor([[3.0, 4.0], [0.6, 0.8]]) * torch.tensor([[4.7 / 5], [1.0]]))
+
+
+def test_scaffold_steps_along_the_gradient_minus_its_own_control_plus_the_servers():
+    """Learning rate .5, two steps: own control (1, 0), server's (0, 2), so each step moves by -.5 (d + (-1, 2))."""
+    algorithm = Scaffold(learning_rate=0.5, local_steps=2)
+    everybody, own = torch.tensor([[0.0, 2.0], [0.0, 2.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    state = algorithm.start(MODEL, {"control": everybody}, {"control": own})
+    local = MODEL
+    for direction in (DIRECTION, 3 * DIRECTION):
+        local, state = algorithm.step(local, direction, state)
+    update = algorithm.update(MODEL, local)
+    assert update.tolist() == [[0.0, -4.0], [5.0, -2.0]]
+    # The new own control is the mean of the directions: option II of the paper.
+    kept = algorithm.keep(MODEL, local, state)
+    torch.testing.assert_close(kept["control"], 2 * DIRECTION)
+    # Its change is told by the update and the server's control, as the docstring says.
+    torch.testing.assert_close(kept["control"] - own, -everybody - update / (2 * 0.5))
+
+
+def test_the_servers_control_moves_by_the_clients_mean_change_times_their_share():
+    """Algorithm 1, line 17, with the mean change read off the aggregate; half of the clients came."""
+    algorithm = Scaffold(learning_rate=0.5, local_steps=2)
+    shared = algorithm.share(MODEL)
+    assert torch.equal(shared["control"], torch.zeros(2, 2))
+    controls = [0.5 * MODEL, DIRECTION]
+    updates = [-(0.5 * 2) * control for control in controls]  # First round: no correction yet.
+    after = algorithm.advance(shared, torch.stack(updates).mean(0), 0.5)
+    torch.testing.assert_close(after["control"], 0.5 * torch.stack(controls).mean(0))
+
+
 def test_adam_steps_are_those_of_torch_and_start_afresh_each_round():
     algorithm = FedAvg(learning_rate=0.05, local_steps=7, optimizer="adam")
     directions = normal(Streams(1).generator("directions"), (7, 2, 2)) * torch.tensor([1e-3, 10.0])
@@ -82,8 +139,13 @@ def test_double_precision_stays_double_and_single_stays_single():
 
 @pytest.mark.parametrize(
     "algorithm",
-    [FedSGD(learning_rate=0.3), FedAvg(learning_rate=0.2, local_steps=4, server_learning_rate=0.7)],
-    ids=["fedsgd", "fedavg"],
+    [
+        FedSGD(learning_rate=0.3),
+        FedAvg(learning_rate=0.2, local_steps=4, server_learning_rate=0.7),
+        FedProx(learning_rate=0.2, local_steps=4, mu=0.1, server_learning_rate=0.7),
+        Scaffold(learning_rate=0.2, local_steps=4, server_learning_rate=0.7),
+    ],
+    ids=["fedsgd", "fedavg", "fedprox", "scaffold"],
 )
 def test_two_global_models_tell_the_aggregate_between_them(algorithm):
     aggregate = normal(Streams(2).generator("aggregate"), (2, 2))
@@ -96,12 +158,18 @@ def test_a_suite_file_names_algorithms():
     spec = {"name": "fedavg", "learning_rate": 1, "local_steps": 5, "optimizer": "adam"}
     assert algorithm_from(spec) == FedAvg(learning_rate=1, local_steps=5, optimizer="adam")
     assert spec["name"] == "fedavg"
+    prox = {"name": "fedprox", "learning_rate": 0.5, "local_steps": 2, "mu": 0.1}
+    assert algorithm_from(prox) == FedProx(learning_rate=0.5, local_steps=2, mu=0.1)
+    bounded = BoundedUpdate(learning_rate=0.5, local_steps=2, mu=0.1, radius=3.0)
+    assert algorithm_from(prox | {"name": "bounded_update", "radius": 3.0}) == bounded
+    scaffold = {"name": "scaffold", "learning_rate": 0.5, "local_steps": 2}
+    assert algorithm_from(scaffold) == Scaffold(learning_rate=0.5, local_steps=2)
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"name": "fedsdg", "learning_rate": 0.5}, "algorithm must be fedsgd or fedavg, got 'fedsdg'"),
+        ({"name": "fedsdg", "learning_rate": 0.5}, "algorithm must be fedsgd, .*, got 'fedsdg'"),
         ({"learning_rate": 0.5}, "got None"),
         ({"name": ["fedavg"]}, r"got \['fedavg'\]"),
         ({"name": "fedavg", "learning_rate": 0.5}, "fedavg: .*local_steps"),
@@ -115,6 +183,14 @@ def test_a_suite_file_names_algorithms():
         ({"name": "fedsgd", "learning_rate": "0.5"}, "learning_rate must be a number > 0, got '0.5'"),
         ({"name": "fedsgd", "learning_rate": float("nan")}, "got nan"),
         ({"name": "fedsgd", "learning_rate": float("inf")}, "got inf"),
+        ({"name": "fedprox", "learning_rate": 0.5, "local_steps": 2}, "fedprox: .*mu"),
+        ({"name": "fedprox", "learning_rate": 0.5, "local_steps": 2, "mu": 0}, "mu must be a number > 0, got 0"),
+        (
+            {"name": "bounded_update", "learning_rate": 1, "local_steps": 1, "mu": 1, "radius": -1},
+            "radius must be a number > 0, got -1",
+        ),
+        ({"name": "scaffold", "learning_rate": 0.5, "local_steps": True}, "local_steps must be a whole number"),
+        ({"name": "scaffold", "learning_rate": 0.5, "local_steps": 1, "mu": 1.0}, "mu"),
         # Noise laws are built on it: a suite file must not be able to set it.
         ({"name": "fedsgd", "learning_rate": 0.5, "linear_scale": 2.0}, "linear_scale"),
     ],

@@ -5,13 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 from fedassay.audit.claim import Unit
+from fedassay.audit.observer import FINAL_MODEL, GLOBAL_MODELS
 from fedassay.fl.algorithm import FedSGD
 from fedassay.fl.engine import run_federation
 from fedassay.fl.local import Batch
 from fedassay.fl.probe import Canary
 from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.sampling import FixedSize, Poisson
-from fedassay.fl.streams import Streams
+from fedassay.fl.streams import Streams, normal
 
 REPLICAS, ROUNDS, STEPS, DIM = 5, 3, 2, 51
 SIZES = (6, 10, 3, 5)
@@ -40,6 +42,10 @@ class Spy(Protection):
 
     def participates(self, context, state, rng):
         self.note("participates", context, state, rng=rng)
+
+    def query(self, received, context, state, rng):
+        self.note("query", context, state, tuple(received.values.shape), rng=rng)
+        return state
 
     def broadcast(self, model, context, state, rng):
         self.note("broadcast", context, state, tuple(model.shape), rng=rng)
@@ -83,8 +89,11 @@ def test_every_station_is_called_once_a_round_in_order_with_the_state_of_the_one
         expected += [(station, number, everybody, *opened, rows, everybody) for station in ("report", "channel")]
         expected += [
             ("aggregate", number, everybody, *opened, rows),
+            ("query", number, everybody, *opened, rows),
             ("close_round", number, everybody, *opened, model),
         ]
+    # What the last round leaves is published as the next broadcast would be.
+    expected += [("broadcast", ROUNDS, (), ROUNDS, ROUNDS, model)]
     assert spy.calls == expected
 
 
@@ -108,7 +117,7 @@ def test_no_two_calls_share_a_stream_in_any_block_or_world(make_task, make_plan)
             batch = Batch(replicas=REPLICAS, block=block, world=world)
             run_federation(task, make_plan(task), spy, Streams(0), batch=batch)
             drawn += spy.drawn
-    assert len(set(drawn)) == len(drawn) == 4 * ROUNDS * (5 + 4 * STEPS)
+    assert len(set(drawn)) == len(drawn) == 4 * (ROUNDS * (6 + 4 * STEPS) + 1)
 
 
 def test_no_stream_is_opened_twice(make_task, make_plan):
@@ -140,10 +149,70 @@ def test_the_model_that_clients_train_on_is_the_one_that_was_broadcast(make_task
     # The server adds to its own model, not to the one that it sent.
     torch.testing.assert_close(first.model[0], initial + 0.5 * first.aggregate[0])
     assert torch.equal(second.broadcast, 2 * first.model)
-    assert torch.equal(final, second.model)
+    assert torch.equal(final, 2 * second.model)
     for client, part in enumerate(task.parts):
         rows = task.network.sample_gradients(first.broadcast, task.images[part][None], task.labels[part][None])
         torch.testing.assert_close(first.reports.values[:, client], -rows.mean(1), rtol=1e-4, atol=1e-6)
+
+
+def test_who_sees_models_or_only_the_last_sees_what_was_broadcast_after_the_last_round(make_task, make_plan):
+    """Else a defense that protects the way down would be judged by models that nobody ever got."""
+
+    class Noised(Protection):
+        def broadcast(self, model, context, state, rng):
+            return model + normal(rng, tuple(model.shape))
+
+    task = make_task()
+    plan = make_plan(task, algorithm=FedSGD(learning_rate=0.5))
+    watching = [ViewRecorder(observer=observer) for observer in (FINAL_MODEL, GLOBAL_MODELS)]
+    final, bare = (
+        run_federation(task, plan, protection, Streams(0), recorders=watching if protected else [])
+        for protected, protection in ((True, Noised()), (False, Protection()))
+    )
+    last, every = (recorder.view(plan, final) for recorder in watching)
+    assert torch.equal(last.final_model, final)
+    assert not torch.equal(last.final_model, bare)
+    steps = [plan.algorithm.aggregate_between(seen.broadcast, after) for seen, after in _steps(every)]
+    assert all(float(step.std()) > 1.0 for step in steps)
+
+
+def _steps(view):
+    """Each round with the model that was published after it."""
+    return zip(view.rounds, [*(seen.broadcast for seen in view.rounds[1:]), view.final_model], strict=True)
+
+
+def test_what_a_client_asks_of_its_lots_travels_with_its_report(make_task, make_plan, make_tape):
+    """Two steps of two numbers each; a client that stayed away sends zeros."""
+
+    class Asking(Protection):
+        per_sample = True
+
+        def local_query(self, gradients, present, client, context, state, rng):
+            return torch.stack([present.sum(1).float(), torch.full((len(gradients),), client + 1.0)], dim=1)
+
+    task, tape = make_task(SIZES), make_tape()
+    plan = make_plan(task, cohort=Poisson(0.5))
+    run_federation(task, plan, Asking(), Streams(0), batch=Batch(replicas=REPLICAS), recorders=[tape])
+    for event in tape.events:
+        asked, there = event.reports.side["query"], event.reports.present
+        wanted = torch.tensor([[float(SIZES[k]), k + 1.0] for k in event.reports.senders])
+        assert asked.shape == (REPLICAS, len(event.reports.senders), STEPS, 2)
+        assert torch.equal(asked, (wanted * there.unsqueeze(-1)).unsqueeze(2).expand_as(asked))
+
+
+def test_a_round_opens_with_the_public_loss_of_its_model(make_task, make_plan, make_tape):
+    losses = []
+
+    class Watching(Protection):
+        def open_round(self, context, state):
+            losses.append(context.public_loss())
+            return state
+
+    task, tape = make_task(), make_tape()
+    run_federation(task, make_plan(task), Watching(), Streams(0), batch=Batch(replicas=2), recorders=[tape])
+    for loss, event in zip(losses, tape.events, strict=True):
+        per_image = task.network.losses(event.broadcast[1], task.test_images, task.test_labels)
+        torch.testing.assert_close(loss[1], per_image.mean())
 
 
 def test_what_a_station_changes_reaches_the_next_one(make_task, make_plan, make_tape):

@@ -1,0 +1,45 @@
+"""DP-FedSGD: clip each client's gradient, add Gaussian noise to the cohort's sum (McMahan et al. 2018, Algorithm 1)."""
+
+from dataclasses import dataclass, replace
+
+from ..fl.algorithm import FedSGD
+from ..fl.plan import Plan
+from .defense import Defense, Prepared, check_budget, check_positive
+from .dp_fedavg import DPFedAvg
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPFedSGD(Defense):
+    """Client-level DP by a trusted server, each client sending one gradient of one lot: DP-FedAvg's mechanism, whose
+    noise here falls on gradients, so that the server's learning rate scales it.
+
+    The claim: one client, add/remove, against the other clients, who see every round's model but not who else takes
+    part. Clients weigh alike (the paper's weights all 1), over the expected cohort (its estimator with a fixed
+    denominator).
+
+    Args:
+        epsilon, delta: the budget to calibrate to, by the privacy-loss distribution over the rounds.
+        clip_norm: L2 bound of a client's gradient.
+
+    Raises (in prepare):
+        ValueError: if clients do more than one gradient a round, or cohorts are not Poisson samples (or everybody),
+            which is what the accountant assumes.
+    """
+
+    epsilon: float = 4.0
+    delta: float = 1e-5
+    clip_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        check_positive("clip_norm", self.clip_norm)
+
+    def prepare(self, plan: Plan) -> Prepared:
+        if not isinstance(plan.algorithm, FedSGD):
+            raise ValueError(f"algorithm must be fedsgd, one gradient a client and round, got {plan.algorithm}")
+        prepared = DPFedAvg(epsilon=self.epsilon, delta=self.delta, clip_norm=self.clip_norm).prepare(plan)
+        source = "McMahan et al. 2018, Algorithm 1 with UserUpdateFedSGD; composition by privacy-loss distributions"
+        return Prepared(
+            protection=prepared.protection,
+            claims=tuple(replace(claim, source=source) for claim in prepared.claims),
+        )
