@@ -19,12 +19,15 @@ class RoundView:
         reports: for UPLOADS what the clients sent, with senders; for SHUFFLED what arrived, a multiset: no senders, and
             the order tells nothing.
         aggregate: (R, d).
+        masked_words: for an observer that is told them, what each client sent to a secure sum, with senders, and what
+            it learns of their masks; None where nobody masks.
     """
 
     round: int
     broadcast: Tensor | None = None
     reports: Message | None = None
     aggregate: Tensor | None = None
+    masked_words: Message | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
