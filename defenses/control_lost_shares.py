@@ -22,9 +22,14 @@ class LostSharesProtection(DistributedGaussianProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlLostShares(DistributedGaussian):
-    """Signs the claim of distributed Gaussian noise and does not keep it: an audit must refute it."""
+    """Signs the claim of distributed Gaussian noise and does not keep it: an audit must refute it.
+
+    The same clients drop out in every round unless told otherwise: for those who stay no chance of being gone makes up
+    for what is missing.
+    """
 
     control: ClassVar[bool] = True
+    drops: str = "first"
 
     def prepare(self, plan: Plan) -> Prepared:
         honest, sized = super().prepare(plan), self.sized(plan)
