@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from dp_accounting import get_epsilon_gaussian
 from fedassay.defenses.secure.calibration import (
     binomial_epsilon,
     binomial_sigma,
@@ -124,6 +125,15 @@ def test_the_binomial_bound_covers_the_exact_epsilon_of_its_noise():
     still, moved = stats.binom.pmf(values, coins, 0.5), stats.binom.pmf(values - shift, coins, 0.5)
     epsilon = binomial_epsilon(math.sqrt(coins / 4), shift, delta=1e-5, dim=1)
     assert np.maximum(moved - math.exp(epsilon) * still, 0).sum() < 1e-5
+
+
+def test_a_round_of_a_large_budget_gets_the_binomial_noise_of_epsilon_1():
+    """Where the theorem says 10, a sum of that noise, nearly Gaussian at a million steps, does not keep 10."""
+    small, large = (binomial_sigma(9.0, epsilon=epsilon, delta=1e-5, rounds=1, dim=9) for epsilon in (1.0, 50.0))
+    assert small == large
+    sigma = 1e6 * math.sqrt(2 * math.log(1.25e5)) / 10
+    assert binomial_epsilon(sigma, 1e6, delta=1e-5, dim=1) == pytest.approx(10, abs=0.01)
+    assert get_epsilon_gaussian(sigma / 1e6, 1e-5) > 10.3
 
 
 def test_binomial_rounds_share_the_budget_evenly():
