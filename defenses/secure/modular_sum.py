@@ -78,7 +78,7 @@ def check_bits(bits: int) -> None:
 
 def rounded_norm_bound(norm: float, dim: int) -> float:
     """L2 bound, in steps, of a row of that norm after rounding; missed with chance exp(-1/2) at most (Kairouz et al.
-    2021, Proposition 22 with beta = exp(-1/2)).
+    2021, Theorem 1 with beta = exp(-1/2)).
     """
     spread = math.sqrt(2 * math.log(1 / _BETA)) * (norm + math.sqrt(dim) / 2)
     return min(norm + math.sqrt(dim), math.sqrt(norm**2 + dim / 4 + spread))
