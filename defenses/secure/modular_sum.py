@@ -61,13 +61,11 @@ class Sized:
     Args:
         norm_bound: L2 norm, in steps, that no rounded row exceeds: the sensitivity to one client set to zero.
         sigma: standard deviation, in steps, of the noise that the sum needs.
-        dim: coordinates of a row that the bound was computed for.
     """
 
     grid: Grid
     norm_bound: float
     sigma: float
-    dim: int
 
 
 def check_bits(bits: int) -> None:
@@ -155,7 +153,7 @@ def size_grid(
             f"{_crowded(bits, rows)}"
         )
     grid = Grid(step=clip_norm / norm, bits=bits)
-    return Sized(grid=grid, norm_bound=bound, sigma=sigma_of(bound), dim=dim)
+    return Sized(grid=grid, norm_bound=bound, sigma=sigma_of(bound))
 
 
 def _crowded(bits: int, rows: int) -> str:
