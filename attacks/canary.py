@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..audit.claim import Adjacency, Unit
+from ..audit.claim import Unit
 from ..audit.evidence import Design, Projections, Setting
 from ..audit.observer import UPLOADS
 from ..fl.law import Law
@@ -67,7 +67,7 @@ class CanaryProjections(Attack):
             seen.append(release.seen.numpy())
         setting = Setting(
             unit=canary.unit,
-            adjacency=Adjacency.ADD_REMOVE if canary.absent is None else Adjacency.REPLACE_ONE,
+            adjacency=canary.adjacency,
             observer=view.observer,
             rounds=len(view.rounds),
             design=Design.INDEPENDENT,

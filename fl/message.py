@@ -16,12 +16,14 @@ class Message:
         present: (replicas, rows), true where the row was sent.
         senders: client number of each row, canaries last; ``None`` once a shuffler has hidden them.
         side: named arrays that travel along (budgets, indices, hash seeds), each ``(replicas, rows, ...)``.
+        masked: whether the rows are masked words of a secure sum: each by itself tells nothing of its sender's data.
     """
 
     values: Tensor
     present: Tensor
     senders: tuple[int, ...] | None
     side: Mapping[str, Tensor] = field(default_factory=dict)
+    masked: bool = False
 
     def __post_init__(self) -> None:
         if self.values.ndim != 3 or self.present.shape != self.values.shape[:2]:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..audit.claim import Unit
+from ..audit.claim import Adjacency, Unit
 from .plan import Plan
 from .task import Task
 
@@ -87,7 +87,7 @@ class Canary:
         unit: SAMPLE (a row of ``client``'s gradients), CLIENT or REPORT (a row of the updates).
         client: the client that holds a sample canary; ignored for the others, which are one more client.
         present: (d,), the row in world 1. Its norm should be at least ten clip norms, or a missing clip cannot show.
-        absent: (d,), the row in world 0; ``None``: there is none (add/remove).
+        absent: (d,), the row in world 0; ``None``: there is none (add/remove); zeros: it is set to zero (zero-out).
     """
 
     unit: Unit
@@ -100,6 +100,13 @@ class Canary:
         for name, row in (("present", self.present), ("absent", self.absent)):
             if row is not None and not (row.ndim == 1 and bool(row.isfinite().all())):
                 raise ValueError(f"a canary's {name} row must be (d,) and finite, got {row}")
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """How the two worlds differ: a row of zeros in world 0 is a client set to zero, any other one replaced."""
+        if self.absent is None:
+            return Adjacency.ADD_REMOVE
+        return Adjacency.REPLACE_ONE if bool(self.absent.any()) else Adjacency.ZERO_OUT
 
     def check(self, plan: Plan) -> None:
         """Raise ValueError unless the rows fit the plan's layout and a sample canary has a client to hold it."""
@@ -144,6 +151,11 @@ class DataCanary:
         for name, labels in (("present", self.present), ("absent", self.absent)):
             if labels is not None and (labels.shape != self.images.shape[:1] or labels.dtype != torch.int64):
                 raise ValueError(f"a canary's {name} labels must be ({len(self.images)},) int64, got {labels}")
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """How the two worlds differ."""
+        return Adjacency.ADD_REMOVE if self.absent is None else Adjacency.REPLACE_ONE
 
     def check(self, plan: Plan) -> None:
         """Raise ValueError unless a sample canary has a client to hold it."""

@@ -55,6 +55,7 @@ class ViewRecorder:
                 shared={name: self._cut(value) for name, value in event.shared.items()}
                 if sees >= GLOBAL_MODELS.rank
                 else {},
+                masked_words=self._seen_words(event) if self.observer.sees_masked_words else None,
             )
         )
 
@@ -69,7 +70,16 @@ class ViewRecorder:
         )
 
     def _seen_reports(self, event: RoundEvent) -> Message:
-        seen = self._chosen(event.reports) if self.observer.rank >= UPLOADS.rank else _multiset(event.received)
+        return self._kept(
+            self._chosen(event.reports) if self.observer.rank >= UPLOADS.rank else _multiset(event.received)
+        )
+
+    def _seen_words(self, event: RoundEvent) -> Message | None:
+        # Reports that are not masked are the uploads themselves, which the flag does not show.
+        return self._kept(self._chosen(event.reports)) if event.reports.masked else None
+
+    def _kept(self, seen: Message) -> Message:
+        """A copy, of the wanted coordinates."""
         side = {name: array.detach().clone() for name, array in seen.side.items()}
         return replace(seen, values=self._cut(seen.values), present=seen.present.clone(), side=side)
 
@@ -80,7 +90,9 @@ class ViewRecorder:
         rows = [row for row, sender in enumerate(reports.senders) if sender in self.senders]
         side = {name: array[:, rows] for name, array in reports.side.items()}
         kept = tuple(reports.senders[row] for row in rows)
-        return Message(values=reports.values[:, rows], present=reports.present[:, rows], senders=kept, side=side)
+        return replace(
+            reports, values=reports.values[:, rows], present=reports.present[:, rows], senders=kept, side=side
+        )
 
     def _cut(self, tensor: Tensor) -> Tensor:
         kept = tensor if self.coordinates is None else tensor[..., self.coordinates]

@@ -21,6 +21,8 @@ class RoundView:
             the order tells nothing.
         aggregate: (R, d).
         shared: what the algorithm broadcast beside the model (SCAFFOLD's control, ``(R, d)``), by name.
+        masked_words: for an observer that is told them, what each client sent to a secure sum, with senders, and what
+            it learns of their masks; None where nobody masks.
     """
 
     round: int
@@ -28,6 +30,7 @@ class RoundView:
     reports: Message | None = None
     aggregate: Tensor | None = None
     shared: Mapping[str, Tensor] = field(default_factory=dict)
+    masked_words: Message | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

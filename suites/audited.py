@@ -66,7 +66,9 @@ def claimed_release(job: BlockJob) -> Release | None:
 
 
 def release_of(law: GaussianLaw, row: Tensor, *, replaced: bool, rounds: int) -> Release:
-    """The law over the sensitivity to a canary ``row (d,)`` that is there or not, or ``replaced`` by its negative."""
+    """The law over the sensitivity to a canary ``row (d,)`` that is there or not (or zero), or ``replaced`` by its
+    negative.
+    """
     shift = law.contribution(row) - (law.contribution(-row) if replaced else 0)
     sigma = law.noise_std / (float(torch.linalg.vector_norm(shift)) * law.steps**0.5)
     return Release(sigma=sigma, rate=law.rate, steps=law.steps, rounds=rounds)

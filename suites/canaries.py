@@ -18,13 +18,13 @@ class Ground:
     """What a design is given.
 
     Args:
-        unit: of the claim; replaced: whether world 0 holds another canary (replace-one) or none (add/remove).
+        unit, adjacency: of the claim: world 0 holds no canary (add/remove), another one (replace-one) or zeros.
         length: raw norm of a canary that is a row.
         streams: the trial's; every design draws from a stream of its own.
     """
 
     unit: Unit
-    replaced: bool
+    adjacency: Adjacency
     length: float
     task: Task
     plan: Plan
@@ -77,6 +77,12 @@ DESIGNS: dict[str, Callable[[Ground], Planted]] = {
     "crafted": crafted,
 }
 KNOWN_CANARIES = tuple(DESIGNS)
+COVERED = {
+    (Unit.SAMPLE, Adjacency.ADD_REMOVE),
+    (Unit.CLIENT, Adjacency.ADD_REMOVE),
+    (Unit.CLIENT, Adjacency.ZERO_OUT),
+    (Unit.REPORT, Adjacency.REPLACE_ONE),
+}
 WITNESSES = {
     "dirac": "a canary of {length:g} clip norms along a weight that no data moves",
     "random": "a canary of {length:g} clip norms along a random direction of all weights",
@@ -88,22 +94,30 @@ WITNESSES = {
 def check_covered(claim: Claim) -> None:
     """Raise ValueError for a unit or adjacency that no canary design covers."""
     unit, adjacency = claim.unit, claim.adjacency
-    added = unit in (Unit.SAMPLE, Unit.CLIENT) and adjacency is Adjacency.ADD_REMOVE
-    if not added and not (unit is Unit.REPORT and adjacency is Adjacency.REPLACE_ONE):
+    if (unit, adjacency) not in COVERED:
         raise ValueError(f"no canary design covers unit {unit} under {adjacency}: this claim is not audited")
 
 
 def _row(ground: Ground, direction: Tensor) -> Canary:
     row = ground.length * direction
-    return Canary(unit=ground.unit, present=row, absent=-row if ground.replaced else None)
+    return Canary(unit=ground.unit, present=row, absent=absent_row(row, ground.adjacency))
+
+
+def absent_row(row: Tensor, adjacency: Adjacency) -> Tensor | None:
+    """What stands for the canary ``row (d,)`` in world 0."""
+    if adjacency is Adjacency.ADD_REMOVE:
+        return None
+    return -row if adjacency is Adjacency.REPLACE_ONE else torch.zeros_like(row)
 
 
 def _data(ground: Ground, image: Tensor, *, present: int, absent: int) -> DataCanary:
+    if ground.adjacency is Adjacency.ZERO_OUT:
+        raise ValueError("canary must be a row (dirac, random) under zero-out: no data give an update of zeros")
     # A client that is one sample holds as many copies as the mean client has samples, so that it seldom draws none.
     copies = 1 if ground.unit is Unit.SAMPLE else max(1, round(ground.plan.weight(ground.plan.clients)))
     return DataCanary(
         unit=ground.unit,
         images=image.expand(copies, *image.shape),
         present=torch.full((copies,), present),
-        absent=torch.full((copies,), absent) if ground.replaced else None,
+        absent=torch.full((copies,), absent) if ground.adjacency is Adjacency.REPLACE_ONE else None,
     )

@@ -27,6 +27,7 @@ from ..fl.sampling import Full, Poisson
 from ..fl.streams import Streams
 from ..fl.task import Task, build_task
 from .audited import release_of
+from .canaries import absent_row
 from .exposure import Exposure
 from .probes import probe_claim
 
@@ -66,7 +67,7 @@ def federated_mutant(control: Defense) -> Mutant:
     if not isinstance(law, GaussianLaw):
         raise ValueError(f"{type(twin).__name__} must publish the Gaussian law of its release, got {law}")
     canary = _canary(claim, plan, CANARY_NORM * law.clip_norm)
-    release = release_of(law, canary.present, replaced=canary.absent is not None, rounds=plan.rounds)
+    release = release_of(law, canary.present, replaced=claim.adjacency is Adjacency.REPLACE_ONE, rounds=plan.rounds)
     return Mutant(
         claim=claim,
         correct=partial(_projections, task, plan, correct.protection, claim, canary),
@@ -107,16 +108,16 @@ def _federation(sampled: Unit) -> tuple[Task, Plan]:
 
 @lru_cache(maxsize=16)
 def _sampled_unit(defense: Defense) -> Unit:
-    """The unit of its claim, on a plan where everybody takes part."""
+    """The unit of its claim, on a plan where everybody takes part; no unit's sampling hides it under zero-out."""
     _, plan = _federation(Unit.REPORT)
-    return defense.prepare(plan).claims[0].unit
+    claim = defense.prepare(plan).claims[0]
+    return Unit.REPORT if claim.adjacency is Adjacency.ZERO_OUT else claim.unit
 
 
 def _canary(claim: Claim, plan: Plan, length: float) -> Canary:
     row = torch.zeros(plan.layout.dim)
     row[-1] = length
-    replaced = claim.adjacency is Adjacency.REPLACE_ONE
-    return Canary(unit=claim.unit, present=row, absent=-row if replaced else None)
+    return Canary(unit=claim.unit, present=row, absent=absent_row(row, claim.adjacency))
 
 
 def _projections(

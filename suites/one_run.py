@@ -61,6 +61,8 @@ def crowd_for(job: BlockJob, plan: Plan) -> CanaryCrowd:
         ValueError: for a unit or adjacency that no canary design covers.
     """
     check_covered(job.claim)
+    if job.claim.adjacency is Adjacency.ZERO_OUT:
+        raise ValueError("one run covers canaries that are there or not, or turned round: zero_out is not audited so")
     coins = Streams(job.seed).generator("canary coins").integers(2, size=plan.layout.inert)
     return CanaryCrowd(
         unit=job.claim.unit,

@@ -21,6 +21,7 @@ from ..fl.replay import Recording, StillFederation, replay, still_federation
 from ..fl.streams import Streams, normal
 from ..fl.task import Task
 from .audited import audited_federation
+from .canaries import absent_row
 from .cells import AuditCell
 from .exposure import Exposure, broken_words, exposure_rows
 from .noise_probes import PRESENT, noise_exposures, same_state
@@ -135,10 +136,12 @@ def _planted(laboratory: Laboratory, base: Recording) -> Iterator[Pair]:
             for client in range(clients):
                 after = laboratory.run(canary=Canary(unit=claim.unit, present=row, client=client), world=1)
                 yield Pair(before=base, after=after, rows=1, sender=client, witness=f"{witness} at client {client}")
-        elif (claim.unit, claim.adjacency) == (Unit.REPORT, Adjacency.REPLACE_ONE):
-            canary = Canary(unit=claim.unit, present=row, absent=-row)
+        elif (claim.unit, claim.adjacency) in ((Unit.REPORT, Adjacency.REPLACE_ONE), (Unit.CLIENT, Adjacency.ZERO_OUT)):
+            canary = Canary(unit=claim.unit, present=row, absent=absent_row(row, claim.adjacency))
             before, after = (laboratory.run(canary=canary, world=world) for world in (0, 1))
-            yield Pair(before=before, after=after, rows=2, sender=clients, witness=f"{witness} and its opposite")
+            replaced = claim.adjacency is Adjacency.REPLACE_ONE
+            rows, other = (2, "its opposite") if replaced else (1, "zeros")
+            yield Pair(before=before, after=after, rows=rows, sender=clients, witness=f"{witness} and {other}")
         # One client more is one report more, whose noise cannot be told from it; its sum can.
         elif (claim.unit, claim.adjacency) == (Unit.CLIENT, Adjacency.ADD_REMOVE) and base.senders is None:
             after = laboratory.run(canary=Canary(unit=claim.unit, present=row), world=1)

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 
 from ..attacks.canary import CanaryProjections, canary_sender
-from ..audit.claim import Adjacency
 from ..audit.evidence import Projections
 from ..fl.law import GaussianLaw
 from ..fl.local import Batch
@@ -91,7 +90,7 @@ def canary_for(job: BlockJob, task: Task, plan: Plan) -> Planted:
     check_covered(job.claim)
     ground = Ground(
         unit=job.claim.unit,
-        replaced=job.claim.adjacency is Adjacency.REPLACE_ONE,
+        adjacency=job.claim.adjacency,
         length=canary_length(job, plan),
         task=task,
         plan=plan,

@@ -71,7 +71,9 @@ class LikelihoodRatio(MembershipAttack):
 
     def _estimated(self, seen: RoundView, row: int, view: View, knowledge: Knowledge) -> np.ndarray:
         # In gradients, not in updates: under Adam their length says nothing, and only the direction can be compared.
-        gradients, present = view.plan.algorithm.gradient(_reports(seen).values[0]), _reports(seen).present[0]
+        # Words of a secure sum are integers: read as numbers like any upload.
+        values, present = _reports(seen).values[0].float(), _reports(seen).present[0]
+        gradients = view.plan.algorithm.gradient(values)
         others = gradients[[k for k in range(len(gradients)) if k != row and present[k]]]
         mean = others.mean(0)
         # The audited upload scatters about the mean of the m others with (1 + 1/m) times the variance of one.

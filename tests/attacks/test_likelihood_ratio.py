@@ -271,6 +271,19 @@ def test_under_adam_the_direction_still_tells_members(toy_task, attacked):
     assert np.mean(values) > 0.6
 
 
+def test_words_of_a_secure_sum_are_read_as_the_numbers_that_they_are(attacked):
+    view, knowledge, *_ = attacked(Protection(), lot=Poisson(0.5))
+
+    def with_words(dtype):
+        rounds = tuple(
+            replace(seen, reports=replace(seen.reports, values=(1000 * seen.reports.values).round().to(dtype)))
+            for seen in view.rounds
+        )
+        return scored(LikelihoodRatio(count=4), replace(view, rounds=rounds), knowledge)
+
+    np.testing.assert_array_equal(with_words(torch.int64), with_words(torch.float32))
+
+
 def test_a_view_without_names_is_refused(attacked):
     view, knowledge, *_ = attacked(NOISY)
     nameless = [replace(seen, reports=replace(seen.reports, senders=None)) for seen in view.rounds]

@@ -115,8 +115,10 @@ def test_a_defended_federation_gives_finite_rows_of_the_right_shape(part, algori
         assert event.received.values.shape[0] == REPLICAS
         assert not event.reports.values[~event.reports.present].any()
         assert event.broadcast.shape == event.aggregate.shape == event.model.shape == (REPLICAS, dim)
+        # Masked words are integers.
+        assert event.reports.values.dtype == (torch.int64 if event.reports.masked else torch.float32)
         for tensor in (event.broadcast, event.reports.values, event.aggregate, event.model):
-            assert tensor.dtype == torch.float32
+            assert tensor is event.reports.values or tensor.dtype == torch.float32
             assert bool(tensor.isfinite().all())
 
 

@@ -229,3 +229,18 @@ def test_the_accuracy_curve_counts_rounds_from_one_and_is_of_the_servers_model(m
 def test_a_curve_of_no_rounds_is_refused(make_task):
     with pytest.raises(ValueError, match="every must be >= 1, got 0"):
         AccuracyRecorder(task=make_task(), every=0)
+
+
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_masked_words_are_seen_by_who_is_told_them_and_where_somebody_masks(told, masked):
+    happened = event()
+    happened = replace(happened, reports=replace(happened.reports, masked=masked))
+    view = seen(replace(AGGREGATE, sees_masked_words=told), happened, coordinates=slice(1, 3))
+    assert view.reports is None
+    if not (told and masked):
+        assert view.masked_words is None
+        return
+    assert torch.equal(view.masked_words.values, happened.reports.values[..., 1:3])
+    assert view.masked_words.senders == (0, 2, 5)
+    assert view.masked_words.values.data_ptr() != happened.reports.values.data_ptr()

@@ -1,5 +1,6 @@
 """Probes: every control that can be seen without sampling is broken by the probe meant for it; its twin is kept."""
 
+import math
 import time
 from dataclasses import dataclass, replace
 
@@ -56,6 +57,10 @@ BREAKS = {
 }
 """The probes of which at least one breaks the control, and no other does."""
 
+NEED_MORE_CLIENTS = {"control_lost_shares": "noise scale"}
+"""Two clients make no secure sum: see the test of its own."""
+SECURE_SUMS = ("distributed_gaussian", "distributed_discrete_gaussian", "skellam", "binomial")
+
 
 @pytest.fixture(scope="module")
 def task():
@@ -103,7 +108,7 @@ def test_an_honest_defense_keeps_every_probe(name, plan, plan_of, probed):
 
 
 def test_every_control_has_a_probe_that_is_meant_for_it():
-    assert set(BREAKS) == set(CONTROLS)
+    assert {*BREAKS, *NEED_MORE_CLIENTS} == set(CONTROLS)
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -307,3 +312,34 @@ def test_the_probes_of_a_claim_take_less_than_a_second(plan_of, probed):
     start = time.process_time()
     probed(prepared, plan_of(**PLANS["local steps"]))
     assert time.process_time() - start < 1
+
+
+@pytest.fixture(scope="module")
+def secure_sum():
+    """Six clients with 16 samples each, all in every round: three drop out, and the canary makes seven."""
+    algorithm = {"name": "fedsgd", "learning_rate": 1.0}
+    spec = FederationSpec(dataset="digits", model="logistic", clients=6, samples=96, rounds=3, algorithm=algorithm)
+    task = task_of(spec, 0).with_inert(1)
+    return task, Plan(sizes=task.sizes, layout=task.network.layout, rounds=3, **PLANS["full"])
+
+
+@pytest.mark.parametrize("name", SECURE_SUMS)
+def test_a_secure_sum_keeps_every_probe_under_zero_out(name, secure_sum):
+    """Integer noise on a grid of some thousand steps: no two draws of 651 numbers are equal."""
+    task, plan = secure_sum
+    prepared = DEFENSES[name]().prepare(plan)
+    found = {item.name: item for item in probe_claim(task, plan, prepared.protection, prepared.claims[0])}
+    assert set(found) == {"sensitivity", "noise present", "noise fresh between rounds", "noise scale"}
+    assert all(item.kept for item in found.values()), broken_words(tuple(found.values()))
+    # The canary's clipped row is there or zero, and reaches its bound up to rounding.
+    assert found["sensitivity"].measured == pytest.approx(found["sensitivity"].allowed, rel=2e-3)
+
+
+@pytest.mark.parametrize(("name", "probe"), NEED_MORE_CLIENTS.items())
+def test_lost_shares_of_noise_show_in_its_scale_alone(name, probe, secure_sum):
+    """Four clients are probed, two stay, with a quarter of the noise each."""
+    task, plan = secure_sum
+    prepared = CONTROLS[name]().prepare(plan)
+    found = {item.name: item for item in probe_claim(task, plan, prepared.protection, prepared.claims[0])}
+    assert broken(found) == {probe}
+    assert found[probe].measured == pytest.approx(math.sqrt(2 / 4), rel=0.05)

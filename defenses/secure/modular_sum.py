@@ -1,0 +1,174 @@
+"""Modular sum: real rows as integers modulo 2^bits, and back (Kairouz, Liu, Steinke 2021, section 3)."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...fl.law import clip
+from ...fl.streams import uniform
+
+LEAST_BITS, MOST_BITS = 8, 32
+OVERFLOW_CHANCE = 1e-9
+"""Bound on the chance that any number of any round wraps around, when every client is as long as its clip allows."""
+_BETA = math.exp(-0.5)
+_TRIES = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Multiples of ``step`` as integers modulo 2^``bits``, those from the upper half negative.
+
+    Args:
+        step: distance of two neighbouring points, in the unit of the rows.
+        bits: length of a word, 8 to 32.
+    """
+
+    step: float
+    bits: int
+
+    def __post_init__(self) -> None:
+        check_bits(self.bits)
+        if not 0 < self.step < math.inf:
+            raise ValueError(f"step must be a number > 0, got {self.step}")
+
+    @property
+    def modulus(self) -> int:
+        """Number of words."""
+        return 1 << self.bits
+
+    def wrap(self, integers: Tensor) -> Tensor:
+        """Integers (int64) -> words in 0..modulus - 1."""
+        return integers & (self.modulus - 1)
+
+    def centred(self, words: Tensor) -> Tensor:
+        """Words, or their sum -> integers in -modulus / 2..modulus / 2 - 1."""
+        half = self.modulus // 2
+        return ((words + half) & (self.modulus - 1)) - half
+
+    def decode(self, words: Tensor) -> Tensor:
+        """Words, or their sum -> the real numbers (float64) that they stand for, if nothing wrapped around."""
+        return self.centred(words).double() * self.step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sized:
+    """A grid that fits a federation, and what it makes of a clip norm.
+
+    Args:
+        norm_bound: L2 norm, in steps, that no rounded row exceeds: the sensitivity to one client set to zero.
+        sigma: standard deviation, in steps, of the noise that the sum needs.
+    """
+
+    grid: Grid
+    norm_bound: float
+    sigma: float
+
+
+def check_bits(bits: int) -> None:
+    """Raise ValueError unless ``bits`` is a whole number in 8..32."""
+    if isinstance(bits, bool) or not isinstance(bits, int) or not LEAST_BITS <= bits <= MOST_BITS:
+        raise ValueError(f"bits must be a whole number in {LEAST_BITS}..{MOST_BITS}, got {bits!r}")
+
+
+def rounded_norm_bound(norm: float, dim: int) -> float:
+    """L2 bound, in steps, of a row of that norm after rounding; missed with chance exp(-1/2) at most (Kairouz et al.
+    2021, Theorem 1 with beta = exp(-1/2)).
+    """
+    spread = math.sqrt(2 * math.log(1 / _BETA)) * (norm + math.sqrt(dim) / 2)
+    return min(norm + math.sqrt(dim), math.sqrt(norm**2 + dim / 4 + spread))
+
+
+def round_rows(rows: Tensor, bound: float, rng: np.random.Generator) -> Tensor:
+    """Rows ``(replicas, rows, d)``, float64 in steps -> int64, rounded up or down without bias, each row of L2 norm at
+    most ``bound``: one that is longer is rounded again.
+
+    The condition moves a mean by at most beta / (1 - beta) of a root of d steps; a row it does not touch has no bias.
+    Every try draws for all rows, so that one row's luck does not shift another's draws.
+
+    Raises:
+        ValueError: if a row is not finite, or stays too long in 1000 tries: then the bound is of another dimension.
+    """
+    if not bool(rows.isfinite().all()):
+        raise ValueError("updates must be finite: a secure sum has no word for infinity or for no number")
+    below = rows.floor()
+    rest, rounded = rows - below, below.long()
+    waiting = torch.ones(rows.shape[:2], dtype=torch.bool)
+    for _ in range(_TRIES):
+        up = uniform(rng, tuple(rows.shape), dtype=torch.float64) < rest
+        rounded = torch.where(waiting.unsqueeze(-1), below.long() + up, rounded)
+        waiting &= rounded.square().sum(-1) > bound**2
+        if not bool(waiting.any()):
+            return rounded
+    raise ValueError(f"a row of {rows.shape[-1]} coordinates must round to a norm of {bound:g} steps: none of 1000 did")
+
+
+def to_integers(updates: Tensor, clip_norm: float, sized: Sized, rng: np.random.Generator) -> Tensor:
+    """Updates ``(replicas, rows, d)`` -> clipped and rounded rows, int64 in steps."""
+    return round_rows(clip(updates.double(), clip_norm) / sized.grid.step, sized.norm_bound, rng)
+
+
+def size_grid(
+    *,
+    clip_norm: float,
+    bits: int,
+    dim: int,
+    rows: int,
+    survivors: int,
+    rounds: int,
+    sigma_of: Callable[[float], float],
+    largest_sigma: float,
+) -> Sized:
+    """The finest grid on which the sum of ``rows`` clipped rows and their noise does not wrap around.
+
+    The rows are taken at their worst, all along one coordinate; the noise stays within its Bernstein bound but for a
+    chance of 1e-9 in all rounds together. A coordinate beyond is not lost but moved by the modulus.
+
+    Args:
+        rows, survivors: most and fewest clients in a sum; each brings a share of the noise that is enough for the few.
+        sigma_of: norm bound in steps -> standard deviation of the noise in steps, growing.
+        largest_sigma: standard deviation, in steps, of the largest noise that a sampler can draw: in a federation cut
+            down to one client its share is all of it.
+
+    Raises:
+        ValueError: if not even a clip norm of one step fits, or if rounding more than doubles the clip norm.
+    """
+
+    def fits(norm: int) -> bool:
+        bound = rounded_norm_bound(norm, dim)
+        sigma = sigma_of(bound)
+        reach = _reach(sigma * math.sqrt(rows / survivors), math.log(2 * dim * rounds / OVERFLOW_CHANCE))
+        return rows * min(norm + 1, bound) + reach < 2 ** (bits - 1) and sigma <= largest_sigma
+
+    norm = _largest(fits, 2**bits)
+    if norm == 0:
+        raise ValueError(f"bits must leave one clip norm at least one step: {_crowded(bits, rows)}")
+    bound = rounded_norm_bound(norm, dim)
+    if bound > 2 * norm:
+        raise ValueError(
+            f"bits must keep rounding from doubling the clip norm of {norm} steps in {dim} coordinates: "
+            f"{_crowded(bits, rows)}"
+        )
+    grid = Grid(step=clip_norm / norm, bits=bits)
+    return Sized(grid=grid, norm_bound=bound, sigma=sigma_of(bound))
+
+
+def _crowded(bits: int, rows: int) -> str:
+    return f"{rows} clients and noise do not fit {bits} bits; take more bits, fewer clients or a larger budget"
+
+
+def _reach(sigma: float, nats: float) -> float:
+    """What noise exceeds with chance exp(-nats): Bernstein, for Gaussian, binomial and Skellam sums alike."""
+    return nats / 3 + math.sqrt(nats**2 / 9 + 2 * nats * sigma**2)
+
+
+def _largest(fits: Callable[[int], bool], limit: int) -> int:
+    """The largest whole number up to ``limit`` that fits, 0 if none does; whatever is below one that fits, fits."""
+    low, high = 0, limit + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

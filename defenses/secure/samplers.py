@@ -1,0 +1,147 @@
+"""Samplers of integer noise: discrete Gaussian, Skellam, centred binomial, rounded Gaussian.
+
+What "exact" rests on. The discrete Gaussian (Canonne, Kamath, Steinke 2020, Algorithms 1 to 3) and the centred binomial
+of at most 4096 coins decide by comparisons and counts of integers alone; they have their law if the generator's bits
+are fair, and numpy draws bounded integers without bias (Lemire 2019). More coins are numpy's binomial and the Skellam
+law takes numpy's Poisson, which reject in float64 (Kachitvichyanukul and Schmeiser 1988; Hörmann 1993), the rounded
+Gaussian is numpy's ziggurat: these laws are right to about the fifteenth digit, and no more.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+Booleans = NDArray[np.bool_]
+LARGEST_SCALE = 4096
+"""Largest standard deviation of the discrete Gaussian: the squares of its decisions stay below 2^62."""
+_MOST_TOSSED = 4096
+_BLOCK = 1 << 16
+_COINS = np.array([bin(word).count("1") for word in range(1 << 16)], dtype=np.uint8)
+
+
+def discrete_gaussian(variance: int, shape: tuple[int, ...], rng: np.random.Generator) -> Integers:
+    """Integers x with probability proportional to exp(-x^2 / (2 variance)) (Canonne et al. 2020, Algorithm 3).
+
+    Args:
+        variance: a whole number in 1..4096^2. The standard deviation of x is at most its root, and equal to it to
+            within exp(-2 pi^2 variance).
+
+    Raises:
+        ValueError: for any other variance.
+    """
+    if not (isinstance(variance, int) and 1 <= variance <= LARGEST_SCALE**2):
+        raise ValueError(f"variance must be a whole number in 1..{LARGEST_SCALE**2}, got {variance!r}")
+    scale = math.isqrt(variance) + 1
+
+    def candidates(n: int) -> tuple[Integers, Booleans]:
+        drawn = discrete_laplace(scale, (n,), rng)
+        excess = np.abs(drawn) * scale - variance
+        divisor = np.full(n, 2 * variance * scale**2, dtype=np.int64)
+        return drawn, _bernoulli_exp(excess**2, divisor, rng)
+
+    return _filled(shape, candidates)
+
+
+def discrete_laplace(scale: int, shape: tuple[int, ...], rng: np.random.Generator) -> Integers:
+    """Integers x with probability proportional to exp(-|x| / scale) (Canonne et al. 2020, Algorithm 2).
+
+    Raises:
+        ValueError: unless ``scale`` is a whole number >= 1.
+    """
+    if not (isinstance(scale, int) and scale >= 1):
+        raise ValueError(f"scale must be a whole number >= 1, got {scale!r}")
+
+    def candidates(n: int) -> tuple[Integers, Booleans]:
+        rest = rng.integers(0, scale, n)
+        kept = _bernoulli_exp(rest, np.full(n, scale, dtype=np.int64), rng)
+        size = rest + scale * _failures(n, rng)
+        negative = rng.integers(0, 2, n) == 1
+        # Minus zero would count zero twice.
+        return np.where(negative, -size, size), kept & ~(negative & (size == 0))
+
+    return _filled(shape, candidates)
+
+
+def skellam(variance: float, shape: tuple[int, ...], rng: np.random.Generator) -> Integers:
+    """Difference of two Poisson numbers of mean variance / 2 (Skellam 1946); closed under sums.
+
+    Raises:
+        ValueError: unless ``variance`` is a finite number above zero.
+    """
+    if not 0 < variance < math.inf:
+        raise ValueError(f"variance must be a number > 0, got {variance!r}")
+    return rng.poisson(variance / 2, shape) - rng.poisson(variance / 2, shape)
+
+
+def centred_binomial(coins: int, shape: tuple[int, ...], rng: np.random.Generator) -> Integers:
+    """Heads of ``coins`` fair coins minus half of them: variance coins / 4; closed under sums.
+
+    Up to 4096 coins are tossed one by one; more are numpy's binomial.
+
+    Raises:
+        ValueError: unless ``coins`` is a positive multiple of 16: coins are tossed sixteen at a time.
+    """
+    if not (isinstance(coins, int) and coins >= 16 and coins % 16 == 0):
+        raise ValueError(f"coins must be a positive multiple of 16, got {coins!r}")
+    if coins > _MOST_TOSSED:
+        return rng.binomial(coins, 0.5, shape) - coins // 2
+    total = math.prod(shape)
+    heads = np.zeros(total, dtype=np.int64)
+    rows = max(1, _BLOCK * 16 // coins)
+    for start in range(0, total, rows):
+        tossed = rng.integers(0, 1 << 16, (min(rows, total - start), coins // 16), dtype=np.uint16)
+        heads[start : start + rows] = _COINS[tossed].sum(1, dtype=np.int64)
+    return heads.reshape(shape) - coins // 2
+
+
+def rounded_gaussian(std: float, shape: tuple[int, ...], rng: np.random.Generator) -> Integers:
+    """Gaussian numbers rounded to integers: float64, whose grid is that of numpy's ziggurat."""
+    return np.rint(std * rng.standard_normal(shape)).astype(np.int64)
+
+
+def _filled(shape: tuple[int, ...], candidates: Callable[[int], tuple[Integers, Booleans]]) -> Integers:
+    """Candidates drawn again in every place where one was rejected, a block of the shape at a time."""
+    filled = np.zeros(math.prod(shape), dtype=np.int64)
+    for start in range(0, len(filled), _BLOCK):
+        block = filled[start : start + _BLOCK]
+        missing = np.arange(len(block))
+        while len(missing):
+            drawn, accepted = candidates(len(missing))
+            block[missing[accepted]] = drawn[accepted]
+            missing = missing[~accepted]
+    return filled.reshape(shape)
+
+
+def _failures(n: int, rng: np.random.Generator) -> Integers:
+    """How often a coin of chance exp(-1) comes up before it first fails, ``(n,)``."""
+    counts = np.zeros(n, dtype=np.int64)
+    alive = np.arange(n)
+    while len(alive):
+        alive = alive[_bernoulli_fraction(np.ones(len(alive), np.int64), np.ones(len(alive), np.int64), rng)]
+        counts[alive] += 1
+    return counts
+
+
+def _bernoulli_exp(numerator: Integers, denominator: Integers, rng: np.random.Generator) -> Booleans:
+    """True with chance exp(-numerator / denominator) (Canonne et al. 2020, Algorithm 1)."""
+    whole, rest = np.divmod(numerator, denominator)
+    result = np.zeros(len(whole), dtype=bool)
+    enough = _failures(len(whole), rng) >= whole
+    result[enough] = _bernoulli_fraction(rest[enough], denominator[enough], rng)
+    return result
+
+
+def _bernoulli_fraction(numerator: Integers, denominator: Integers, rng: np.random.Generator) -> Booleans:
+    """True with chance exp(-numerator / denominator) for a fraction in [0, 1]: von Neumann's alternating series."""
+    result = np.zeros(len(numerator), dtype=bool)
+    alive, turn = np.arange(len(numerator)), 1
+    while len(alive):
+        # Two comparisons for one, P(u < numerator / (denominator turn)): the product would leave 64 bits.
+        hit = rng.integers(0, denominator[alive]) < numerator[alive]
+        hit &= rng.integers(0, turn, len(alive)) == 0
+        result[alive[~hit]] = turn % 2 == 1
+        alive, turn = alive[hit], turn + 1
+    return result

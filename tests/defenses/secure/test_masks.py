@@ -1,0 +1,76 @@
+"""Masks: beside a naive twin pair by pair; what cancels, what is recovered, and that one word tells nothing."""
+
+import numpy as np
+import pytest
+import torch
+from fedassay.defenses.secure.masks import draw_masks
+from fedassay.defenses.secure.modular_sum import Grid
+from scipy import stats
+
+GRID = Grid(step=1.0, bits=8)
+
+
+def cohort(invited, dropped):
+    """Four replicas of ten clients, the last of them never invited, the first ``dropped`` lost."""
+    asked = torch.ones(4, 10, dtype=torch.bool)
+    asked[:, invited:] = False
+    stayed = asked.clone()
+    stayed[:, :dropped] = False
+    return asked, stayed
+
+
+@pytest.mark.parametrize(("invited", "dropped"), [(10, 0), (10, 1), (10, 3), (7, 2), (1, 0)])
+def test_what_is_not_recovered_cancels_among_the_survivors(invited, dropped):
+    asked, stayed = cohort(invited, dropped)
+    masks = draw_masks(asked, stayed, 50, GRID, np.random.default_rng(0))
+    left = (masks.words - masks.recovered) * stayed.unsqueeze(-1)
+    assert not GRID.wrap(left.sum(1)).any()
+    assert int(masks.words.min()) >= 0
+    assert int(masks.words.max()) < GRID.modulus
+    assert not masks.words[~asked].any()
+    assert not masks.recovered[~stayed].any()
+
+
+def test_masks_are_those_of_the_protocol_pair_by_pair():
+    """The twin draws the same numbers: for each client its own mask, then those with every later one."""
+    asked, stayed = cohort(9, 3)
+    masks = draw_masks(asked, stayed, 6, GRID, np.random.default_rng(1))
+    rng = np.random.default_rng(1)
+    words, recovered = np.zeros((4, 10, 6), int), np.zeros((4, 10, 6), int)
+    for u in range(10):
+        own = rng.integers(0, GRID.modulus, (4, 6))
+        pairs = rng.integers(0, GRID.modulus, (4, 9 - u, 6))
+        for replica in range(4):
+            words[replica, u] += own[replica]
+            recovered[replica, u] += own[replica]
+            for v in range(u + 1, 10):
+                if not (asked[replica, u] and asked[replica, v]):
+                    continue
+                shared = pairs[replica, v - u - 1]
+                words[replica, u] += shared
+                words[replica, v] -= shared
+                # The pair's key is revealed if one of the two is gone.
+                recovered[replica, u] += shared * (not stayed[replica, v])
+                recovered[replica, v] -= shared * (not stayed[replica, u])
+    np.testing.assert_array_equal(masks.words, words % 256 * asked.numpy()[..., None])
+    np.testing.assert_array_equal(masks.recovered, recovered % 256 * stayed.numpy()[..., None])
+
+
+@pytest.mark.parametrize("seen", ["word", "word without what is recovered", "two words together"])
+def test_one_clients_word_is_uniform_whatever_it_holds(seen):
+    """Chi-square of 40,000 words at one in a million; two survivors of three, of words of 8 bits, all holding 77."""
+    asked = torch.ones(1, 4, dtype=torch.bool)
+    stayed = torch.tensor([[True, True, True, False]])
+    masks = draw_masks(asked, stayed, 40_000, GRID, np.random.default_rng(2))
+    shown = 77 + masks.words - (masks.recovered if seen != "word" else 0)
+    told = GRID.wrap(shown[0, 0] + 3 * shown[0, 1] if seen == "two words together" else shown[0, 0])
+    counts = np.bincount(told, minlength=256)
+    assert stats.chisquare(counts).pvalue > 1e-6
+
+
+def test_without_its_pairs_one_client_that_is_left_alone_would_be_bare():
+    """All others dropped: everything of its mask is recovered. That is why a round needs a threshold."""
+    asked = torch.ones(1, 3, dtype=torch.bool)
+    stayed = torch.tensor([[False, True, False]])
+    masks = draw_masks(asked, stayed, 9, GRID, np.random.default_rng(3))
+    assert torch.equal(masks.words[0, 1], masks.recovered[0, 1])
