@@ -73,7 +73,7 @@ class Exponential(Randomiser):
         return np.asarray(np.asarray(reports)[..., np.newaxis] == np.arange(self.candidates), dtype=np.float64)
 
     def expectation(self, value: ArrayLike) -> FloatArray:
-        return np.exp(log_softmax(-self._exponents(value), axis=-1))
+        return np.asarray(np.exp(log_softmax(-self._exponents(value), axis=-1)), dtype=np.float64)
 
     def variance(self, value: ArrayLike) -> FloatArray:
         chance = self.expectation(value)

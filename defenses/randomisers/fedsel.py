@@ -74,7 +74,8 @@ class FedSel(Randomiser):
 
     def chances(self, value: ArrayLike) -> FloatArray:
         """Of each coordinate (dimension,)."""
-        return np.exp(log_softmax(-self._exponents(vectors(value, self.dimension, self.radius)), axis=-1))
+        exponents = self._exponents(vectors(value, self.dimension, self.radius))
+        return np.asarray(np.exp(log_softmax(-exponents, axis=-1)), dtype=np.float64)
 
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> FloatArray:
         rows = vectors(values, self.dimension, self.radius)
