@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -13,9 +14,10 @@ from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
+from .accounting.accountant import Method, gaussian_steps
+from .accounting.filter import RenyiFilter, planned_filter
 from .accounting.gaussian import poisson_rate
 from .defense import Defense, Prepared, check_budget, check_positive, check_share, check_variant
-from .rdp import RDP_ACCOUNTANT, RDPFilter
 
 _LEAST = 1e-12
 """Below every floor: without one the published rule would come to divide by zero."""
@@ -54,7 +56,7 @@ class AdapDPFLProtection(Protection):
     noise_multiplier: float
     decay: float
     split: Split
-    filter: RDPFilter
+    filter: RenyiFilter
     rate: float
     per_sample: bool = True
 
@@ -127,10 +129,16 @@ class AdapDPFLProtection(Protection):
         """What a round costs a client that takes part, ``(R,)``."""
         steps = context.plan.algorithm.local_steps
         costs = [
-            steps * self.filter.cost(self.noise_multiplier * self.decay**level, self.rate)
+            steps * _step_cost(self.filter, self.noise_multiplier * self.decay**level, self.rate)
             for level in state["level"].tolist()
         ]
         return torch.tensor(costs, dtype=torch.float64)
+
+
+@lru_cache(maxsize=4096)
+def _step_cost(budget: RenyiFilter, sigma: float, rate: float) -> float:
+    """Of one noised lot; replicas and rounds ask for the same few again and again."""
+    return budget.cost(gaussian_steps(sigma=sigma, rate=rate, steps=1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,13 +198,16 @@ class AdapDPFL(Defense):
 
     def prepare(self, plan: Plan) -> Prepared:
         rate, steps = poisson_rate("lot", plan.lot), plan.algorithm.local_steps
-        kept = RDPFilter.fitted(epsilon=self.epsilon, delta=self.delta, sigma=self.noise_multiplier, rate=rate)
-        cost = steps * kept.cost(self.noise_multiplier, rate)
-        if cost > kept.budget:
+        planned = gaussian_steps(sigma=self.noise_multiplier, rate=rate, steps=steps)
+        try:
+            kept = planned_filter(
+                epsilon=self.epsilon, delta=self.delta, release=planned, adjacency=Adjacency.ADD_REMOVE
+            )
+        except ValueError:
             raise ValueError(
                 f"epsilon {self.epsilon:g} must pay for one round of {steps} steps at noise_multiplier "
-                f"{self.noise_multiplier:g} and rate {rate:g}: it takes {cost:.3g} of a budget of {kept.budget:.3g}"
-            )
+                f"{self.noise_multiplier:g} and rate {rate:g}"
+            ) from None
         protection = AdapDPFLProtection(
             clip_norm=self.clip_norm,
             clip_factor=self.clip_factor,
@@ -235,7 +246,7 @@ class AdapDPFL(Defense):
                 "renyi_order": protection.filter.order,
                 "renyi_budget": protection.filter.budget,
             },
-            accountant=f"{RDP_ACCOUNTANT} filter",
+            accountant=f"{Method.RDP.accountant} filter",
             sampling=f"each sample enters a lot with probability {protection.rate:g}, independently, unseen",
             trust="each client for itself; nobody else",
             source="Fu et al. 2022, Algorithm 1, as published"

@@ -15,7 +15,8 @@ from ...audit.claim import Adjacency
 from ..defense import check_budget, check_delta
 from .accountant import renyi_divergence
 
-_ORDERS = tuple(float(order) for order in np.unique(np.round(1 + np.logspace(-1, 2.7, 120), 2)))
+# From 2: below it dp-accounting's series for sampled releases need not converge, and budgets that want less are huge.
+_ORDERS = tuple(float(order) for order in np.unique(np.round(1 + np.logspace(0, 2.7, 120), 2)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,10 @@ class RenyiFilter:
         """The Renyi divergence at ``order`` that all releases may cost together (inverse of the tight conversion)."""
         return _renyi_budget(self.epsilon, self.delta, self.order)
 
+    def cost(self, event: DpEvent) -> float:
+        """The Renyi divergence at ``order`` of one release, the unit of ``budget``."""
+        return renyi_divergence(event, order=self.order, adjacency=self.adjacency)
+
     def would_exceed(self, event: DpEvent) -> bool:
         """Whether one more release breaks the budget: to be asked **before** it.
 
@@ -70,7 +75,7 @@ class RenyiFilter:
         return replace(self, spent=self._after(event))
 
     def _after(self, event: DpEvent) -> float:
-        return self.spent + renyi_divergence(event, order=self.order, adjacency=self.adjacency)
+        return self.spent + self.cost(event)
 
 
 def planned_filter(*, epsilon: float, delta: float, release: DpEvent, adjacency: Adjacency) -> RenyiFilter:

@@ -9,6 +9,7 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDp
 from dp_accounting.rdp import RdpAccountant
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import UPLOADS
+from fedassay.defenses.accounting.accountant import gaussian_steps
 from fedassay.defenses.adap_dp_fl import AdapDPFL
 from fedassay.fl.algorithm import FedAvg
 from fedassay.fl.engine import run_federation
@@ -129,7 +130,7 @@ def test_a_client_stops_before_the_round_it_cannot_pay_and_others_go_on(toy_task
     plan = toy_plan(task, lot=Poisson(0.5), cohort=Poisson(0.6), rounds=12)
     defense = AdapDPFL(noise_multiplier=1.0, epsilon=4.0)
     protection = defense.prepare(plan).protection
-    room = int(protection.filter.budget / protection.filter.cost(1.0, 0.5))
+    room = int(protection.filter.budget / protection.filter.cost(gaussian_steps(sigma=1.0, rate=0.5, steps=1)))
     assert 1 <= room <= 5
     run_federation(task, plan, protection, Streams(0), batch=Batch(replicas=20), recorders=[tape])
     came = torch.zeros(20, 2)
@@ -168,7 +169,9 @@ def test_shrunk_noise_is_charged_at_its_own_price(plan):
     protection, state, context = opened(plan, decay=0.5)
     state = {**state, "level": torch.tensor([2])}
     after = protection.query(_answered(), context, state, np.random.default_rng(0))
-    assert float(after["spent"][0]) == pytest.approx(protection.filter.cost(1.5, 0.5))
+    assert float(after["spent"][0]) == pytest.approx(
+        protection.filter.cost(gaussian_steps(sigma=1.5, rate=0.5, steps=1))
+    )
 
 
 def _answered():
