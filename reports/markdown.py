@@ -7,6 +7,7 @@ from dataclasses import replace
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from . import summary
+from .claims import ClaimRow, claim_rows
 from .grid import attack_grids
 from .mutants import mutant_rows, mutant_table
 from .numerals import metric
@@ -14,7 +15,7 @@ from .page import TEMPLATES
 from .printed import VERDICTS, attack_table, claim_table, omission_table, utility_table
 from .run_folder import RunFolder
 from .table import Table
-from .tables import ClaimRow, OmissionRow, attack_rows, claim_rows, omission_rows, utility_rows
+from .tables import OmissionRow, attack_rows, omission_rows, utility_rows
 
 LIMIT = 60 * 1024
 """Bytes of UTF-8. GitHub refuses comments of more than 65,536 characters."""

@@ -8,6 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from . import numerals, summary
+from .claims import claim_rows
 from .figures.claimed_measured import claimed_measured
 from .figures.figure import Figure
 from .figures.heatmap import heatmap
@@ -19,7 +20,7 @@ from .grid import attack_grids
 from .mutants import mutant_rows, mutant_table
 from .printed import ROUTES, VERDICTS, observer_words, omission_table, probe_words
 from .run_folder import RunFolder
-from .tables import attack_rows, claim_rows, omission_rows, utility_rows
+from .tables import attack_rows, omission_rows, utility_rows
 
 TEMPLATES = Path(__file__).parent / "templates"
 

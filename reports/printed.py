@@ -6,10 +6,11 @@ from ..audit.observer import Observer
 from ..audit.wording import plain
 from ..suites.record import Record
 from . import numerals
+from .claims import ClaimRow
 from .grid import AttackGrid, GridLine
 from .pooling import Pooled
 from .table import Table
-from .tables import ClaimRow, OmissionRow, UtilityRow
+from .tables import OmissionRow, UtilityRow
 
 VERDICTS = {
     "REFUTED": "REFUTED",

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from ..audit.wording import plain
 from . import numerals
+from .claims import ClaimRow
 from .run_folder import RunFolder
-from .tables import ClaimRow
 
 POOLING_NOTE = (
     "Rows per image (PSNR, MSE, SSIM): median over all images and seeds with a 95 % percentile bootstrap, which treats "

@@ -1,12 +1,13 @@
 """What a run prints: one line a claim, and plain tables. Imports neither matplotlib nor jinja2 nor pandas."""
 
 from ..audit.wording import at_least, at_most, plain
+from .claims import ClaimRow, claim_rows
 from .grid import attack_grids
 from .mutants import mutant_rows, mutant_table
 from .numerals import count, metric
 from .printed import VERDICTS, attack_table, probe_words, utility_table
 from .run_folder import RunFolder
-from .tables import ClaimRow, attack_rows, claim_rows, omission_rows, utility_rows
+from .tables import attack_rows, omission_rows, utility_rows
 
 
 def claim_lines(folder: RunFolder) -> list[str]:

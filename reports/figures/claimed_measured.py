@@ -8,9 +8,9 @@ from matplotlib.lines import Line2D
 
 from ...audit.wording import plain
 from .. import numerals
+from ..claims import ClaimRow, claim_rows
 from ..printed import VERDICTS, claim_table, neighbours_words
 from ..run_folder import RunFolder
-from ..tables import ClaimRow, claim_rows
 from .figure import Figure
 from .sheet import AMBER, BLUE, INK, MUTED, PAPER, RED, RULE, Sheet
 

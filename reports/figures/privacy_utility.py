@@ -8,10 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from .. import numerals
+from ..claims import ClaimRow, claim_rows
 from ..printed import pooled_words, terms_words
 from ..run_folder import RunFolder
 from ..table import Table
-from ..tables import ClaimRow, UtilityRow, claim_rows, undefended, utility_rows
+from ..tables import UtilityRow, undefended, utility_rows
 from .figure import Figure
 from .labels import spread
 from .sheet import INK, MARKERS, MUTED, PAPER, RED, SERIES, Sheet

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from ...audit.wording import at_most, plain
 from .. import numerals
+from ..claims import ClaimRow, claim_rows
 from ..printed import VERDICTS, terms_words
 from ..run_folder import RunFolder
 from ..table import Table
-from ..tables import ClaimRow, claim_rows
 from .figure import Figure
 from .sheet import BLUE, FAINT, INK, MUTED, RED, Sheet
 

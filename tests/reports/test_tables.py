@@ -1,9 +1,10 @@
 from dataclasses import replace
 
 import pytest
+from fedassay.reports.claims import claim_rows
 from fedassay.reports.grid import attack_grids
 from fedassay.reports.printed import claim_table, omission_table
-from fedassay.reports.tables import attack_rows, claim_rows, omission_rows, utility_rows
+from fedassay.reports.tables import attack_rows, omission_rows, utility_rows
 
 AUDIT = {"role": "audit", "attack": "canary", "metric": "epsilon_low", "seed": None, "n": 500, "ceiling": 4.5}
 

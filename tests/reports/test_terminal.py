@@ -1,9 +1,9 @@
 import subprocess
 import sys
 
+from fedassay.reports.claims import claim_rows
 from fedassay.reports.page import html
 from fedassay.reports.printed import claim_table
-from fedassay.reports.tables import claim_rows
 from fedassay.reports.terminal import claim_lines, tables
 
 AUDIT = {"role": "audit", "attack": "canary", "metric": "epsilon_low", "seed": None, "n": 1000}

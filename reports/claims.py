@@ -1,0 +1,114 @@
+"""Claims as a report tabulates them: what was signed beside what one audit found about it, in the suite's order."""
+
+from dataclasses import dataclass
+
+from ..suites.record import Record
+from .order import Order
+from .run_folder import RunFolder, SignedClaim
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimRow:
+    """A claim beside what one audit found about it. ``signed`` is None for an audit of a defense that signs nothing,
+    ``record`` is None for a claim that no audit of this run has judged; ``probes`` are the rows of the claim's probes.
+    """
+
+    defense: str
+    federation: str
+    signed: SignedClaim | None
+    record: Record | None
+    fpr_high: float | None = None
+    fnr_high: float | None = None
+    rounds_run: int | None = None
+    """Rounds of the federation, where the suite tells."""
+    probes: tuple[Record, ...] = ()
+
+    @property
+    def control(self) -> bool:
+        return self.signed.control if self.signed else bool(self.record and self.record.control)
+
+    @property
+    def says(self) -> str:
+        """The claim in words, with its unit, adjacency, observer and delta."""
+        if self.signed is None:
+            return "signs no claim"
+        claim, run = self.signed.claim, self.rounds_run
+        return claim.describe() + (f", over {claim.rounds} of {run} rounds" if run and claim.rounds < run else "")
+
+    @property
+    def verdict(self) -> str:
+        """The finding's verdict, or NOT_AUDITED."""
+        if self.record is None:
+            return "NOT_AUDITED"
+        return "FAILED" if self.record.status != "ok" else self.record.verdict
+
+    @property
+    def epsilon_low(self) -> float | None:
+        """What was shown about epsilon, in the claim's own unit, adjacency and delta; without a claim it has none."""
+        return self.record.value if self.record and self.signed else None
+
+    @property
+    def ceiling(self) -> float | None:
+        return self.record.ceiling if self.record and self.signed else None
+
+    @property
+    def detectable(self) -> float | None:
+        return self.record.detectable if self.record and self.signed else None
+
+    @property
+    def alarming(self) -> bool:
+        """What a reader has to see first: an honest claim refuted, or a probe of it broken; a control not refuted; an
+        audit that failed.
+        """
+        refuted = self.verdict == "REFUTED"
+        return self.verdict == "FAILED" or refuted != self.control or bool(self.broken and not self.control)
+
+    @property
+    def broken(self) -> tuple[Record, ...]:
+        """Rows of the probes that the claim breaks."""
+        return tuple(probe for probe in self.probes if probe.verdict == "BROKEN")
+
+
+def claim_rows(folder: RunFolder) -> list[ClaimRow]:
+    """One row per claim and audit of it, in the suite's order; claims that nothing judged included."""
+    order = Order.of(folder)
+    audits = [record for record in folder.rows("audit") if record.verdict or record.status != "ok"]
+    rows = [_claim_row(folder, folder.claim_of(record), record) for record in audits]
+    judged = {(record.federation, record.defense, record.claim_id) for record in audits}
+    rows += [_claim_row(folder, signed, None) for signed in folder.claims if signed.signer not in judged]
+    places = {signed.signer: place for place, signed in enumerate(folder.claims)}
+
+    def place(row: ClaimRow) -> tuple[int, int, int, str]:
+        claimed = places[row.signed.signer] if row.signed else len(places)
+        return (
+            order.federation(row.federation),
+            order.defense(row.defense),
+            claimed,
+            row.record.attack if row.record else "",
+        )
+
+    return sorted(rows, key=place)
+
+
+def _claim_row(folder: RunFolder, signed: SignedClaim | None, record: Record | None) -> ClaimRow:
+    source = signed or record
+    if source is None:
+        raise ValueError("a row of the claim table needs a claim or a record, got neither")
+    arrays = (folder.arrays(record) if record else None) or {}
+    bounds = {name: float(arrays[name]) for name in ("fpr_high", "fnr_high") if name in arrays}
+    probes = tuple(row for row in folder.rows("probe") if record is not None and row.cell_id == record.cell_id)
+    return ClaimRow(
+        defense=source.defense,
+        federation=source.federation,
+        signed=signed,
+        record=record,
+        probes=probes,
+        rounds_run=_rounds_of(folder, source.federation),
+        **bounds,
+    )
+
+
+def _rounds_of(folder: RunFolder, federation: str) -> int | None:
+    federations = folder.manifest.suite.get("federations")
+    spec = federations.get(federation) if isinstance(federations, dict) else None
+    return spec.get("rounds") if isinstance(spec, dict) else None
