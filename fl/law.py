@@ -2,7 +2,8 @@
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -24,6 +25,37 @@ class Law(Protocol):
 
     def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
         """Log density of ``release (..., d)`` around a total ``contribution``, ``(...,)``; differentiable."""
+        ...
+
+
+class Mixing(StrEnum):
+    """What the channel does to the clients' reports: nothing, whole rows shuffled, or each coordinate by itself."""
+
+    NONE = "none"
+    ROWS = "rows"
+    COORDINATES = "coordinates"
+
+
+@runtime_checkable
+class ReportLaw(Law, Protocol):
+    """The law of one client's own report, as it leaves the client, where that is not a Gaussian around the row.
+
+    ``log_density`` is with respect to any measure that does not depend on the row: ratios are what it is for.
+    """
+
+    @property
+    def mixing(self) -> Mixing:
+        """How the reports of all clients reach the observer."""
+        ...
+
+    def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
+        """The same by coordinate, ``(..., d)``, summing to ``log_density``; ValueError where coordinates of a report
+        hang together, which no ``Mixing.COORDINATES`` may have.
+        """
+        ...
+
+    def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
+        """Raw rows ``(d,)``, absent and present, whose reports differ most, as far as is known."""
         ...
 
 
