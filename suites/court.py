@@ -158,7 +158,7 @@ def measure_by_split(
         shown,
         delta=claim.delta,
         alpha=audit.alpha,
-        threshold=Split(0.5),
+        threshold=Split(0.5, curve=claim.curve),
         curve=claim.curve,
         epsilon=claim.epsilon,
         witness=_witness(audit),
