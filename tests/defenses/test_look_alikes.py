@@ -13,8 +13,6 @@ def reports(toy_task, toy_plan):
     """(defense, values) -> the reports of clients with these updates."""
 
     def send(defense, values, present=None, seed=0):
-        import numpy as np
-
         plan = toy_plan(toy_task((4, 4)))
         protection = defense.prepare(plan).protection
         present = torch.ones(values.shape[:2], dtype=torch.bool) if present is None else present
