@@ -130,11 +130,15 @@ class Guesses:
 
 @dataclass(frozen=True, eq=False)
 class Reconstructions:
-    """``images``: (n, channel, height, width) in [0, 1]; ``labels``: (n,) whole numbers, or None where not guessed."""
+    """``images``: (n, channel, height, width) in [0, 1]; ``labels``: (n,) whole numbers, or None where not guessed.
+
+    ``uploads``: (n,), number of the upload that each image is of; None: image i is of upload i.
+    """
 
     images: FloatArray
     labels: NDArray[np.int64] | None
     setting: Setting
+    uploads: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         images = _frozen("images", self.images, dimensions=4)
@@ -142,7 +146,9 @@ class Reconstructions:
             raise ValueError(f"images must lie in [0, 1], got {images.min()} to {images.max()}")
         object.__setattr__(self, "images", images)
         if self.labels is not None:
-            object.__setattr__(self, "labels", _labels(self.labels, len(images)))
+            object.__setattr__(self, "labels", _whole_numbers("labels", self.labels, len(images)))
+        if self.uploads is not None:
+            object.__setattr__(self, "uploads", _whole_numbers("uploads", self.uploads, len(images)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,10 +224,10 @@ def _frozen(name: str, values: ArrayLike, dimensions: int) -> FloatArray:
     return array
 
 
-def _labels(values: ArrayLike, images: int) -> NDArray[np.int64]:
+def _whole_numbers(name: str, values: ArrayLike, images: int) -> NDArray[np.int64]:
     given = np.asarray(values)
     if given.shape != (images,) or not np.issubdtype(given.dtype, np.integer):
-        raise ValueError(f"labels must be ({images},) whole numbers, got {given.shape} of {given.dtype}")
-    labels = given.astype(np.int64)
-    labels.flags.writeable = False
-    return labels
+        raise ValueError(f"{name} must be ({images},) whole numbers, got {given.shape} of {given.dtype}")
+    numbers = given.astype(np.int64)
+    numbers.flags.writeable = False
+    return numbers

@@ -2,6 +2,7 @@
 it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -56,9 +57,15 @@ class Network:
         """Cross-entropy of each image, ``(n,)``."""
         return cross_entropy(self.logits(params, images), labels, reduction="none")
 
-    def loss_with_soft_label(self, params: Tensor, image: Tensor, label: Tensor) -> Tensor:
-        """Loss of one image ``(c, h, w)`` with class probabilities ``label (classes,)``; differentiable in all."""
-        return -(label * self.logits(params, image.unsqueeze(0)).log_softmax(-1)[0]).sum()
+    def lot_gradients(self, params: Tensor, images: Tensor, labels: Tensor) -> Tensor:
+        """Gradient of the mean loss of each of n lots, ``(n, d)``; differentiable in all.
+
+        ``params (d,)``, or ``(n, d)`` for lots at models of their own; ``images (n, k, c, h, w)``, class probabilities
+        ``labels (n, k, classes)``.
+        """
+        # By layers: their slices are not taken apart and put together again for each lot.
+        of_lots = vmap(grad(self._soft_loss), in_dims=(None if params.ndim == 1 else 0, 0, 0))
+        return self.layout.flatten(of_lots(self.layout.unflatten(params), images, labels))
 
     def sample_gradients(self, params: Tensor, images: Tensor, labels: Tensor) -> Tensor:
         """Per-sample gradients: ``params (R, d)``, ``images (R, n, c, h, w)``, ``labels (R, n)`` -> ``(R, n, d)``."""
@@ -85,6 +92,10 @@ class Network:
 
         batched: Tensor = vmap(grad(weighted))(params, images, labels, weights)
         return batched
+
+    def _soft_loss(self, layers: Mapping[str, Tensor], images: Tensor, labels: Tensor) -> Tensor:
+        logits: Tensor = functional_call(self.module, dict(layers), (images,))
+        return -(labels * logits.log_softmax(-1)).sum(-1).mean()
 
     def _loss_of_one(self, params: Tensor, image: Tensor, label: Tensor) -> Tensor:
         return self.losses(params, image.unsqueeze(0), label.unsqueeze(0))[0]

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 from fedassay.attacks.attack import Knowledge, Level
-from fedassay.attacks.gradient.inversion import GradientInversion, Objective, total_variation
+from fedassay.attacks.gradient.cosine import Cosine
+from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.mean_image import MeanImage
+from fedassay.attacks.gradient.search import Search, best_restarts, total_variation
 from fedassay.attacks.labels.idlg import inferred_labels
 from fedassay.attacks.uploads import read_uploads
 from fedassay.audit.evidence import Reconstructions
@@ -171,19 +173,20 @@ def test_the_restart_of_least_objective_is_kept_even_where_another_is_nearer_to_
     attack = GradientInversion(iterations=20, restarts=6)
     seen = read_uploads(noisy, knowledge, 0)
     labels = inferred_labels(seen.gradients, task.network.layout)
-    objective = Objective(
+    objective = Cosine(
         network=task.network,
         model=seen.model,
         gradients=seen.gradients.repeat_interleave(6, 0),
-        labels=torch.eye(10)[labels].repeat_interleave(6, 0),
+        labels=torch.eye(10)[labels].repeat_interleave(6, 0).unsqueeze(1),
         total_variation=attack.total_variation,
     )
-    candidates = attack._search(objective, uniform(np.random.default_rng(0), (CLIENTS * 6, *task.network.shape)))
-    kept = objective.values(candidates).view(CLIENTS, 6).argmin(1)
-    errors = (candidates.view(CLIENTS, 6, *task.network.shape) - torch.from_numpy(truth(task)[0]).unsqueeze(1)) ** 2
-    assert not torch.equal(kept, errors.mean((2, 3, 4)).argmin(1))
-    expected = candidates.view(CLIENTS, 6, *task.network.shape)[torch.arange(CLIENTS), kept]
-    np.testing.assert_array_equal(invert(attack, noisy, knowledge).images, expected.numpy())
+    search = Search(iterations=20, learning_rate=attack.learning_rate, signed=True)
+    start = uniform(np.random.default_rng(0), (CLIENTS * 6, 1, *task.network.shape))
+    candidates = search.run(objective.values, start)
+    kept = best_restarts(objective.values, candidates, 6)
+    errors = ((candidates.view(CLIENTS, 6, -1) - torch.from_numpy(truth(task)[0]).view(CLIENTS, 1, -1)) ** 2).mean(2)
+    assert not torch.equal(kept - 6 * torch.arange(CLIENTS), errors.argmin(1))
+    np.testing.assert_array_equal(invert(attack, noisy, knowledge).images, candidates[kept, 0].numpy())
 
 
 def test_the_length_of_an_upload_does_not_matter() -> None:
@@ -210,8 +213,8 @@ def test_total_variation_of_a_step_is_its_height_over_the_pairs() -> None:
 
 
 def test_the_learning_rate_falls_tenfold_at_each_of_three_marks() -> None:
-    attack = GradientInversion(iterations=8, learning_rate=1.0)
-    rates = [attack._rate(step) for step in range(1, 9)]
+    search = Search(iterations=8, learning_rate=1.0, signed=True)
+    rates = [search.rate(step) for step in range(1, 9)]
     np.testing.assert_allclose(rates, [1, 1, 1, 0.1, 0.1, 0.01, 0.01, 0.001])
 
 

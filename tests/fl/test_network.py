@@ -89,17 +89,28 @@ def test_inert_weights_change_neither_logits_nor_losses(model):
     assert torch.equal(network.losses(moved, images[0], labels[0]), network.losses(params[0], images[0], labels[0]))
 
 
-def test_losses_are_cross_entropies_and_a_one_hot_soft_label_gives_the_same():
+def test_losses_are_cross_entropies():
     network, params, images, labels = case("mlp")
     logits = network.logits(params[0], images[0])
     expected = logits.logsumexp(-1) - logits.gather(1, labels[0].unsqueeze(-1)).squeeze(-1)
     losses = network.losses(params[0], images[0], labels[0])
     torch.testing.assert_close(losses, expected)
+
+
+@pytest.mark.parametrize("model", ["logistic", "mlp"])
+def test_a_lots_gradient_is_the_mean_of_its_samples_and_of_its_labels(model):
+    """Lots of two samples; a label of halves is the mean of the two labels; each lot at a model of its own or not."""
+    network, params, images, labels = case(model, replicas=2)
     hot = torch.nn.functional.one_hot(labels[0], 5).double()
-    soft = [network.loss_with_soft_label(params[0], images[0, n], hot[n]) for n in range(SAMPLES)]
-    torch.testing.assert_close(torch.stack(soft), losses)
-    even = network.loss_with_soft_label(params[0], images[0, 0], torch.full((5,), 0.2, dtype=torch.float64))
-    torch.testing.assert_close(even, -logits[0].log_softmax(-1).mean())
+    rows, pairs = network.sample_gradients(params[:1], images[:1], labels[:1])[0], torch.tensor([[0, 1], [2, 0]])
+    lots = network.lot_gradients(params[0], images[0][pairs], hot[pairs])
+    torch.testing.assert_close(lots, torch.stack([rows[:2].mean(0), rows[[2, 0]].mean(0)]))
+    own = network.lot_gradients(params, images[:, :1], hot[None, :1].expand(2, -1, -1))
+    ones = network.sample_gradients(params, images[:, :1], labels[:1, :1].expand(2, 1))
+    torch.testing.assert_close(own, ones[:, 0])
+    halves, other = (hot[:1] + torch.eye(5, dtype=torch.float64)[:1]) / 2, torch.tensor([[0]])
+    zero = network.sample_gradients(params[:1], images[:1, :1], other)[0, 0]
+    torch.testing.assert_close(network.lot_gradients(params[0], images[:1, :1], halves[None])[0], (rows[0] + zero) / 2)
 
 
 def test_initial_weights_come_from_the_stream_alone_and_inert_ones_start_at_zero():
