@@ -21,6 +21,10 @@ from ..fl.view import View
 Evidence = CandidateScores | LabelCounts | Reconstructions | Projections
 
 
+class Undefined(ValueError):
+    """The attack cannot be carried out against this defense; the run says so in a row of its own."""
+
+
 class Level(StrEnum):
     """What the attacker is given besides its view."""
 

@@ -1,16 +1,18 @@
 """What attacks that search for images share: their fields, the bounds of these, the optimiser, the evidence."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..audit.evidence import Reconstructions
 from ..fl.view import View
 from .attack import Attack
-from .gradient.search import Search, Values, best_restarts
+from .gradient.search import Lots, Search, Values, best_restarts
 from .uploads import check_round, upload_setting
 
 
@@ -41,19 +43,25 @@ class SearchAttack(Attack):
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
             raise ValueError(f"learning_rate must be a number > 0, got {self.learning_rate}")
 
-    def found(self, values: Values, start: Tensor, labels: Tensor, view: View) -> Reconstructions:
-        """Search from ``start (uploads * restarts, k, c, h, w)``, each candidate with its ``labels (., k)``."""
+    def search(self, values: Values, start: Lots) -> Lots:
+        """From ``start``, ``restarts`` candidates an upload side by side, to the best of each upload."""
         search = Search(iterations=self.iterations, learning_rate=self.learning_rate, signed=self.signed)
-        candidates = search.run(values, start)
+        candidates = search.run(values, start.images)
         best = best_restarts(values, candidates, self.restarts)
-        return lot_evidence(candidates[best], labels[best], view)
+        return Lots(images=candidates[best], labels=start.labels[best])
 
 
-def lot_evidence(images: Tensor, labels: Tensor | None, view: View) -> Reconstructions:
-    """Evidence of ``images (uploads, k, c, h, w)`` and ``labels (uploads, k)``, upload by upload."""
-    uploads = torch.arange(len(images)).repeat_interleave(images.shape[1])
-    named = None if labels is None else labels.flatten().cpu().numpy()
-    return Reconstructions(images.flatten(0, 1).cpu().numpy(), named, upload_setting(view), uploads.numpy())
+def lots_evidence(found: Sequence[tuple[Tensor, Lots]], view: View) -> Reconstructions:
+    """Evidence, upload by upload, of groups of uploads: each with its rows ``(m,)`` in the view and a lot a row."""
+    by_row = {
+        row: (images, labels)
+        for rows, lots in found
+        for row, images, labels in zip(rows.tolist(), lots.images, lots.labels, strict=True)
+    }
+    ordered = [by_row[row] for row in sorted(by_row)]
+    images, labels = (torch.cat([pair[which] for pair in ordered]).cpu().numpy() for which in (0, 1))
+    uploads = np.repeat(sorted(by_row), [len(pair[1]) for pair in ordered])
+    return Reconstructions(images, labels, upload_setting(view), uploads)
 
 
 def check_weight(name: str, weight: float) -> None:

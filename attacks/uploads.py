@@ -14,10 +14,14 @@ from .attack import Knowledge
 
 @dataclass(frozen=True, kw_only=True)
 class Uploads:
-    """``gradients``: (n, d), one row an upload; ``model``: (d,), at which they were taken."""
+    """``values``: (n, d), as they were sent; ``gradients``: (n, d), that they stand for; ``model``: (d,), at which they
+    were taken; ``senders``: client number of each row.
+    """
 
+    values: Tensor
     gradients: Tensor
     model: Tensor
+    senders: tuple[int, ...]
 
 
 def read_uploads(view: View, knowledge: Knowledge, round: int) -> Uploads:
@@ -33,7 +37,12 @@ def read_uploads(view: View, knowledge: Knowledge, round: int) -> Uploads:
         raise ValueError(f"view of round {round} must hold the model and every coordinate, got {view.coordinates}")
     values = reports.values[0].to(seen.broadcast.dtype)
     _check_rows(values, reports.senders, round)
-    return Uploads(gradients=knowledge.plan.algorithm.gradient(values), model=seen.broadcast[0])
+    return Uploads(
+        values=values,
+        gradients=knowledge.plan.algorithm.gradient(values),
+        model=seen.broadcast[0],
+        senders=tuple(range(len(values))) if reports.senders is None else reports.senders,
+    )
 
 
 def count_uploads(view: View, round: int) -> int:

@@ -12,8 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..attacks.attack import Knowledge, Level
-from ..attacks.membership.likelihood_ratio import Undefined
+from ..attacks.attack import Knowledge, Level, Undefined
 from ..audit.evidence import CandidateScores, LabelCounts, Reconstructions
 from ..fl.engine import Recorder, run_federation
 from ..fl.plan import Plan

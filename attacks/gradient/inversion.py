@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import torch
 from torch.nn.functional import one_hot
 
 from ...audit.evidence import Reconstructions
@@ -11,9 +12,10 @@ from ...fl.streams import uniform
 from ...fl.view import View
 from ..attack import Knowledge
 from ..labels.idlg import inferred_labels
-from ..search_attack import SearchAttack, check_weight
+from ..search_attack import SearchAttack, check_weight, lots_evidence
 from ..uploads import read_uploads
 from .cosine import Cosine
+from .search import Lots
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,4 +52,5 @@ class GradientInversion(SearchAttack):
             total_variation=self.total_variation,
         )
         start = uniform(rng, (len(labels), 1, *network.shape)).to(uploads.model.device)
-        return self.found(objective.values, start, labels, view)
+        found = self.search(objective.values, Lots(images=start, labels=labels))
+        return lots_evidence([(torch.arange(len(uploads.gradients)), found)], view)

@@ -19,6 +19,14 @@ _DECAYS = (3 / 8, 5 / 8, 7 / 8)
 
 
 @dataclass(frozen=True, kw_only=True)
+class Lots:
+    """Candidate lots: ``images (n, k, c, h, w)`` in [0, 1] with their ``labels (n, k)``."""
+
+    images: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
 class Search:
     """Adam (Kingma and Ba 2015, Algorithm 1, betas .9 and .999), each step cut back to [0, 1].
 

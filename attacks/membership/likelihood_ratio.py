@@ -17,7 +17,7 @@ from ...audit.observer import UPLOADS, Observer
 from ...fl.law import GaussianLaw
 from ...fl.message import Message
 from ...fl.view import RoundView, View
-from ..attack import Knowledge, Level
+from ..attack import Knowledge, Level, Undefined
 from ..candidate_attack import MembershipAttack
 
 
@@ -113,10 +113,6 @@ class LikelihoodRatio(MembershipAttack):
             return None
         row = reports.senders.index(self.client)
         return row if bool(reports.present[0, row]) else None
-
-
-class Undefined(ValueError):
-    """The attack cannot be carried out against this defense; the run says so in a row of its own."""
 
 
 def _reports(seen: RoundView) -> Message:

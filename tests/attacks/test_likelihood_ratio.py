@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.attack import Level
-from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio, Undefined
+from fedassay.attacks.attack import Level, Undefined
+from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
 from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.dp_fedavg import DPFedAvgProtection
 from fedassay.defenses.dp_sgd import DPSGDProtection

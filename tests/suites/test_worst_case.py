@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.attack import Knowledge, Level
-from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio, Undefined
+from fedassay.attacks.attack import Knowledge, Level, Undefined
+from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
 from fedassay.audit.observer import GLOBAL_MODELS, UPLOADS
 from fedassay.defenses.dp_fedavg import DPFedAvgProtection
 from fedassay.defenses.dp_sgd import DPSGDProtection
