@@ -52,7 +52,7 @@ def score_images(reconstructions: ArrayLike, truth: ArrayLike, lpips: LpipsScore
     fits a smaller image), averaged over channels. ``lpips``: what `lpips_scorer` gave, None to leave it out. Raises
     ValueError for unequal shapes, values outside [0, 1] or images under 3 pixels.
     """
-    images, target = _pair(reconstructions, truth)
+    images, target = checked_pair(reconstructions, truth)
     errors = ((images - target) ** 2).mean((1, 2, 3))
     perceptual = [None] * len(images) if lpips is None else lpips(images, target).tolist()
     return [
@@ -75,7 +75,7 @@ def match(reconstructions: ArrayLike, truth: ArrayLike) -> NDArray[np.int64]:
     """
     from scipy.optimize import linear_sum_assignment  # Lazy: half a second.
 
-    images, target = _pair(reconstructions, truth)
+    images, target = checked_pair(reconstructions, truth)
     cost = np.array([((images - wanted) ** 2).mean((1, 2, 3)) for wanted in target])
     return np.asarray(linear_sum_assignment(cost)[1], dtype=np.int64)
 
@@ -103,7 +103,7 @@ def lpips_scorer(*, download: bool = False) -> LpipsScorer | Unavailable:
         return Unavailable(f"AlexNet weights cannot be loaded: {type(error).__name__}: {_first_line(error)}")
 
     def score(images: ArrayLike, truth: ArrayLike) -> FloatArray:
-        ours, wanted = (_for_alexnet(array) for array in _pair(images, truth))
+        ours, wanted = (_for_alexnet(array) for array in checked_pair(images, truth))
         with torch.no_grad():
             return np.asarray(distance(ours, wanted).flatten().numpy(), dtype=np.float64)
 
@@ -144,12 +144,17 @@ def _ssim(image: FloatArray, truth: FloatArray) -> float:
     from skimage.metrics import structural_similarity
 
     similarity: Callable[..., float] = structural_similarity
+    return float(similarity(truth, image, win_size=ssim_window(image), data_range=1.0, channel_axis=0))
+
+
+def ssim_window(image: FloatArray) -> int:
+    """Side of SSIM's window: 7 pixels, or the largest odd number that fits ``image (c, h, w)``."""
     side = min(7, *image.shape[1:])
-    window = side - 1 + side % 2
-    return float(similarity(truth, image, win_size=window, data_range=1.0, channel_axis=0))
+    return int(side - 1 + side % 2)
 
 
-def _pair(reconstructions: ArrayLike, truth: ArrayLike) -> tuple[FloatArray, FloatArray]:
+def checked_pair(reconstructions: ArrayLike, truth: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Both as doubles ``(n, c, h, w)``. Raises ValueError for unequal shapes or values outside [0, 1]."""
     images, target = np.asarray(reconstructions, dtype=np.float64), np.asarray(truth, dtype=np.float64)
     if images.ndim != 4 or images.shape != target.shape or min(images.shape) < 1 or min(images.shape[2:]) < 3:
         raise ValueError(

@@ -1,4 +1,6 @@
-"""Rows of attacks on uploads of one sample each: reconstructions and labels against the sample behind the upload."""
+"""Rows of attacks on uploads: reconstructions and labels against the samples behind each upload."""
+
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -9,23 +11,44 @@ from ...fl.task import Task
 from ..cells import Cell
 from ..record import Record
 from ..store import Store
-from .images import Unavailable, lpips_scorer, score_images
+from .images import FloatArray, Unavailable, lpips_scorer, match, score_images
 from .labels import score_labels
+from .regions import score_regions, stroke_box
 
-_UNITS = {"mse": "squared pixel", "psnr": "dB", "ssim": "index", "lpips": "distance"}
-_LEAK_MORE_WHEN = {"mse": "lower_leaks", "psnr": "higher_leaks", "ssim": "higher_leaks", "lpips": "lower_leaks"}
+_UNITS = {"mse": "squared pixel", "psnr": "dB", "ssim": "index", "lpips": "distance"} | {
+    "psi_psnr": "dB",
+    "psi_ssim": "index",
+    "outside_psnr": "dB",
+    "outside_ssim": "index",
+}
+_LOWER_LEAKS = ("mse", "lpips")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Aligned:
+    """Images ``(n, c, h, w)`` beside what they are held against, and whose upload they are of."""
+
+    images: FloatArray
+    truth: FloatArray
+    clients: list[int]
 
 
 def score_reconstructions(cell: Cell, evidence: Reconstructions, task: Task, store: Store) -> list[Record]:
-    """One row per image and metric; LPIPS is a row that says why it is missing where its weights are not here."""
-    samples = _samples(task, len(evidence.images))
-    truth = task.images[samples].double().numpy()
+    """One row per image and metric, the images of a lot matched to its samples by least total MSE.
+
+    Grey images are also scored inside and outside the box of their strokes. LPIPS is a row that says why it is missing
+    where its weights are not here.
+    """
+    aligned = _aligned(evidence, task)
     lpips = lpips_scorer()
     scorer = None if isinstance(lpips, Unavailable) else lpips
-    scores = score_images(evidence.images, truth, scorer)
+    scores = score_images(aligned.images, aligned.truth, scorer)
+    regions = (
+        score_regions(aligned.images, aligned.truth, stroke_box(aligned.truth)) if task.network.shape[0] == 1 else []
+    )
     images = {
-        "originals": truth.astype(np.float32),
-        "reconstructions": evidence.images.astype(np.float32),
+        "originals": aligned.truth.astype(np.float32),
+        "reconstructions": aligned.images.astype(np.float32),
         "psnr": np.array([score.psnr for score in scores]),
     }
     artifact = store.save_arrays(cell.cell_id, "images", images)
@@ -34,20 +57,45 @@ def score_reconstructions(cell: Cell, evidence: Reconstructions, task: Task, sto
             metric=metric,
             scope="record",
             record=number,
-            client=number,
+            client=aligned.clients[number],
             value=getattr(score, metric),
             n=1,
             unit=_UNITS[metric],
-            direction=_LEAK_MORE_WHEN[metric],
+            direction="lower_leaks" if metric in _LOWER_LEAKS else "higher_leaks",
             artifact=artifact,
         )
-        for number, score in enumerate(scores)
-        for metric in ("psnr", "mse", "ssim", "lpips")
-        if getattr(score, metric) is not None
+        for found in (scores, regions)
+        for number, score in enumerate(found)
+        for metric in _UNITS
+        if getattr(score, metric, None) is not None
     ]
     if isinstance(lpips, Unavailable):
         rows.append(cell.record(metric="lpips", status="unavailable", reason=lpips.reason, unit=_UNITS["lpips"]))
     return rows
+
+
+def _aligned(evidence: Reconstructions, task: Task) -> _Aligned:
+    """Each client's images in the order of its samples.
+
+    Raises:
+        ValueError: where a client has another number of images than of samples.
+    """
+    uploads = np.arange(len(evidence.images)) if evidence.uploads is None else evidence.uploads
+    named, counts = np.unique(uploads, return_counts=True)
+    if named.tolist() != list(range(task.clients)) or tuple(counts.tolist()) != task.sizes:
+        raise ValueError(
+            "this attack is scored on uploads of as many samples as it gives images: use full cohorts and full lots, "
+            f'and partition "one_sample" where it gives one; got {len(named)} uploads of {task.clients} clients '
+            f"that hold {min(task.sizes)} to {max(task.sizes)} samples"
+        )
+    images, truth, clients = [], [], []
+    for client, part in enumerate(task.parts):
+        ours, wanted = evidence.images[uploads == client], task.images[part].double().numpy()
+        # In which order a client's samples stand no gradient tells.
+        images.append(ours[match(ours, wanted)] if len(part) > 1 else ours)
+        truth.append(wanted)
+        clients += [client] * len(part)
+    return _Aligned(images=np.concatenate(images), truth=np.concatenate(truth), clients=clients)
 
 
 def score_labels_of(cell: Cell, evidence: LabelCounts, task: Task) -> list[Record]:

@@ -83,8 +83,10 @@ def test_the_true_images_in_the_order_of_the_clients_are_perfect(tmp_path, cell,
     for number in range(UPLOADERS):
         assert values["mse", number] == 0
         assert values["psnr", number] == PSNR_CAP
-        assert values["ssim", number] == pytest.approx(1)
-    assert len(values) == 3 * UPLOADERS
+        assert values["psi_psnr", number] == values["outside_psnr", number] == PSNR_CAP
+        for metric in ("ssim", "psi_ssim", "outside_ssim"):
+            assert values[metric, number] == pytest.approx(1)
+    assert len(values) == 7 * UPLOADERS
 
 
 def test_each_image_is_scored_against_its_own_upload(tmp_path, cell, task):
@@ -105,7 +107,7 @@ def test_a_metric_says_which_way_it_leaks(tmp_path, cell, task):
         "psnr": "higher_leaks",
         "mse": "lower_leaks",
         "ssim": "higher_leaks",
-    }
+    } | {f"{where}_{what}": "higher_leaks" for where in ("psi", "outside") for what in ("psnr", "ssim")}
 
 
 def test_a_distance_that_cannot_be_had_is_one_row_that_says_why(tmp_path, cell, task):
@@ -139,6 +141,23 @@ def test_labels_are_counted_right_upload_by_upload(cell, task):
     guessed[[0, 3]] = np.roll(guessed[[0, 3]], 1, axis=1)
     (row,) = score_labels_of(cell, LabelCounts(guessed, SETTING), task)
     assert (row.metric, row.value, row.n) == ("label_accuracy", 3 / 5, 5)
+
+
+def test_the_images_of_a_lot_are_matched_to_its_samples(tmp_path, cell):
+    """Two clients of two and three samples, each client's images in the wrong order; a client's own, not another's."""
+    spec = FederationSpec(
+        model="logistic", clients=2, samples=5, rounds=1, algorithm={"name": "fedsgd", "learning_rate": 1.0}
+    )
+    task = task_of(spec, 0)
+    assert sorted(task.sizes) == [2, 3]
+    images = np.concatenate([task.images[part].numpy()[::-1] for part in task.parts])
+    uploads = np.repeat([0, 1], task.sizes)
+    rows = score_reconstructions(cell, Reconstructions(images, None, SETTING, uploads), task, Store(tmp_path))
+    assert [row.value for row in rows if row.metric == "mse"] == [0.0] * 5
+    assert [row.client for row in rows if row.metric == "mse"] == uploads.tolist()
+    swapped = Reconstructions(images, None, SETTING, np.repeat([0, 1], task.sizes[::-1]))
+    with pytest.raises(ValueError, match="as many samples as it gives images"):
+        score_reconstructions(cell, swapped, task, Store(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -179,8 +198,10 @@ rounds = 1
 algorithm = { name = "fedsgd", learning_rate = 0.5 }
 calibrated_on = "main"
 
-[defenses.none]
+[defenses.{defense}]
 """
+DEFENSES = {"map_inversion": "ldp_gaussian"}
+"""Whose law an attack cannot do without."""
 
 
 def suite_with(name, tmp_path):
@@ -190,7 +211,7 @@ def suite_with(name, tmp_path):
     table += "count = 8\n" if membership else ""
     table += "iterations = 5\nrestarts = 1\n" if "iterations" in names("attack")[name].__dataclass_fields__ else ""
     path = tmp_path / "suite.toml"
-    path.write_text(EVERYTHING + table)
+    path.write_text(EVERYTHING.replace("{defense}", DEFENSES.get(name, "none")) + table)
     spec, source = load_suite(str(path))
     jobs = plan_run(resolve(spec, source, seed=0)).trials
     return next(job for job in jobs if job.attacks)

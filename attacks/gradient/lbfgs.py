@@ -1,0 +1,79 @@
+"""L-BFGS for many independent problems in one batch (Nocedal 1980; two-loop recursion), without a line search.
+
+Follows ``torch.optim.LBFGS`` with its defaults: a first step of length 1 / |slope|_1 at most, then the given one; pairs
+of too little curvature are left out.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Minimum:
+    """The best that was seen: ``points (n, d)`` and their ``values (n,)``, infinite where none was finite."""
+
+    points: Tensor
+    values: Tensor
+
+
+@dataclass(kw_only=True)
+class _Memory:
+    """Pairs of steps and changes of slope, ``(n, d)`` each, the latest last; ``scale (n, 1)``: of the first guess."""
+
+    length: int
+    scale: Tensor
+    pairs: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
+
+    def learn(self, step: Tensor, change: Tensor) -> None:
+        curvature = (step * change).sum(1, keepdim=True)
+        good = curvature > 1e-10
+        # A pair with weight 0 changes nothing in the recursion: problems of one batch need not keep equally many.
+        inverse = torch.where(good, 1 / curvature, 0.0)
+        self.scale = torch.where(good, curvature / change.square().sum(1, keepdim=True), self.scale)
+        self.pairs = [*self.pairs, (step, change, inverse)][-self.length :]
+
+    def direction(self, slope: Tensor) -> Tensor:
+        """Minus the inverse Hessian's guess times the slope."""
+        q, shares = -slope, []
+        for step, change, inverse in reversed(self.pairs):
+            share = inverse * (step * q).sum(1, keepdim=True)
+            q = q - share * change
+            shares.append(share)
+        q = q * self.scale
+        for (step, change, inverse), share in zip(self.pairs, reversed(shares), strict=True):
+            q = q + step * (share - inverse * (change * q).sum(1, keepdim=True))
+        return q
+
+
+def minimise(
+    values: Callable[[Tensor], Tensor], start: Tensor, *, iterations: int, learning_rate: float = 1.0, memory: int = 20
+) -> Minimum:
+    """``values (n, d) -> (n,)`` from ``start (n, d)``; a problem whose value is no number any more stands still."""
+    known = _Memory(length=memory, scale=torch.ones_like(start[:, :1]))
+    point, value, slope = start, *_slope(values, start)
+    best = Minimum(points=start, values=value.nan_to_num(nan=torch.inf, posinf=torch.inf))
+    for iteration in range(iterations):
+        direction = known.direction(slope)
+        length = (1 / slope.abs().sum(1, keepdim=True)).clamp_max(1.0) if iteration == 0 else 1.0
+        step = learning_rate * length * direction
+        after, (value, new) = point + step, _slope(values, point + step)
+        alive = (value.isfinite() & new.isfinite().all(1)).unsqueeze(1)
+        step, new = torch.where(alive, step, 0.0), torch.where(alive, new, slope)
+        known.learn(step, new - slope)
+        point, slope = torch.where(alive, after, point), new
+        better = alive[:, 0] & (value < best.values)
+        best = Minimum(
+            points=torch.where(better.unsqueeze(1), after, best.points),
+            values=torch.where(better, value, best.values),
+        )
+    return best
+
+
+def _slope(values: Callable[[Tensor], Tensor], point: Tensor) -> tuple[Tensor, Tensor]:
+    point = point.detach().requires_grad_(True)
+    value = values(point)
+    (slope,) = torch.autograd.grad(value.sum(), point)
+    return value.detach(), slope

@@ -1,0 +1,69 @@
+"""Region scores by hand, and the interval of a success rate."""
+
+import numpy as np
+import pytest
+from fedassay.suites.scoring.images import PSNR_CAP, score_images
+from fedassay.suites.scoring.regions import score_regions, stroke_box, success_rate
+from scipy import stats
+
+
+def test_the_stroke_box_is_the_smallest_box_around_the_ink() -> None:
+    image = np.zeros((2, 3, 8, 8))
+    image[0, 1, 2, 3] = image[0, 0, 5, 4] = 0.5
+    image[0, 2, 7, 7] = 0.05
+    boxes = stroke_box(image)
+    assert np.argwhere(boxes[0]).min(0).tolist() == [2, 3]
+    assert np.argwhere(boxes[0]).max(0).tolist() == [5, 4]
+    assert boxes[0].sum() == 4 * 2
+    assert not boxes[1].any()
+
+
+def test_an_error_inside_is_scored_inside() -> None:
+    """A tenth inside, nothing outside: 20 dB and the cap; all pixels together by their share."""
+    truth = np.random.default_rng(0).random((2, 3, 9, 9)) * 0.8
+    mask = np.zeros((2, 9, 9), dtype=bool)
+    mask[:, 3:6, 3:6] = True
+    for score in score_regions(truth + 0.1 * mask[:, None], truth, mask):
+        assert score.psi_mse == pytest.approx(0.01)
+        assert score.psi_psnr == pytest.approx(20)
+        assert (score.outside_mse, score.outside_psnr) == (0, PSNR_CAP)
+        assert score.psi_ssim is not None
+        assert score.outside_ssim is not None
+        assert score.psi_ssim < score.outside_ssim < 1
+
+
+def test_with_every_pixel_inside_there_is_no_outside_and_errors_are_those_of_the_image() -> None:
+    rng = np.random.default_rng(1)
+    ours, truth = rng.random((3, 1, 8, 8)), rng.random((3, 1, 8, 8))
+    everything = np.ones((3, 8, 8), dtype=bool)
+    for score, plain in zip(score_regions(ours, truth, everything), score_images(ours, truth), strict=True):
+        assert score.psi_mse == pytest.approx(plain.mse)
+        assert score.psi_psnr == pytest.approx(plain.psnr)
+        assert (score.outside_mse, score.outside_psnr, score.outside_ssim) == (None, None, None)
+
+
+def test_ssim_of_both_regions_weighs_up_to_the_map_of_the_whole() -> None:
+    """Their mean by pixels is the map's; identical images have 1 everywhere."""
+    rng = np.random.default_rng(2)
+    truth, mask = rng.random((1, 1, 9, 9)), rng.random((1, 9, 9)) < 0.4
+    (same,) = score_regions(truth, truth, mask)
+    assert (same.psi_ssim, same.outside_ssim) == (pytest.approx(1), pytest.approx(1))
+
+
+@pytest.mark.parametrize("masks", [np.ones((1, 8, 8)), np.ones((1, 1, 8, 8), dtype=bool)], ids=["floats", "shape"])
+def test_masks_of_another_kind_are_refused(masks: np.ndarray) -> None:
+    image = np.zeros((1, 1, 8, 8))
+    with pytest.raises(ValueError, match=r"masks must be \(1, 8, 8\) booleans, got"):
+        score_regions(image, image, masks)
+
+
+def test_a_success_rate_has_the_clopper_pearson_interval() -> None:
+    """Three of ten at or above 20 dB, against scipy's; none and all have an end at 0 and 1."""
+    rate = success_rate([25, 20, 30, *[19.99] * 7], threshold=20)
+    wanted = stats.binomtest(3, 10).proportion_ci(0.95, method="exact")
+    assert (rate.successes, rate.n, rate.rate) == (3, 10, 0.3)
+    assert (rate.low, rate.high) == (pytest.approx(wanted.low), pytest.approx(wanted.high))
+    assert success_rate([1.0], threshold=20).low == 0
+    assert success_rate([21.0], threshold=20).high == 1
+    with pytest.raises(ValueError, match="scores must be finite"):
+        success_rate([], threshold=20)
