@@ -23,6 +23,8 @@ METRICS = {
     "tpr_at_fpr_0.001": "members found at one false alarm in a thousand; only where ten non-members lie above",
     "label_accuracy": "share of uploads whose label is named right",
     "psnr": "likeness of a reconstruction, in decibels",
+    "psi_psnr": "the same inside the box of a grey image's strokes (outside_psnr: outside it)",
+    "psi_ssim": "structural similarity inside that box (outside_ssim: outside it)",
     "mse": "mean squared error of a reconstruction, pixels in [0, 1]",
     "ssim": "structural similarity of a reconstruction",
     "lpips": "perceptual distance of a reconstruction (needs AlexNet's ImageNet weights)",

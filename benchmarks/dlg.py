@@ -85,7 +85,8 @@ def main() -> None:
     quartiles = ", ".join(f"{value:.1f}" for value in np.quantile(psnr, [0.25, 0.5, 0.75]))
     print(
         f"{arguments.dataset}: {rate.successes} of {rate.n} converged, "
-        f"{rate.rate:.2f} [{rate.low:.2f}, {rate.high:.2f}]; quartiles of PSNR {quartiles} dB; {time.process_time() - started:.0f} CPU s"
+        f"{rate.rate:.2f} [{rate.low:.2f}, {rate.high:.2f}]; quartiles of PSNR {quartiles} dB; "
+        f"{time.process_time() - started:.0f} CPU s"
     )
 
 

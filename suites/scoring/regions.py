@@ -45,7 +45,7 @@ def stroke_box(images: ArrayLike) -> NDArray[np.bool_]:
     region of digits on a black ground. Empty for a black image.
     """
     ink = np.asarray(images).max(1) > _INK
-    masks = np.zeros_like(ink)
+    masks = np.zeros(ink.shape, dtype=np.bool_)
     for mask, drawn in zip(masks, ink, strict=True):
         down, across = np.flatnonzero(drawn.any(1)), np.flatnonzero(drawn.any(0))
         if len(down):

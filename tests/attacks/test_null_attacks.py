@@ -5,6 +5,7 @@ import pytest
 import torch
 from fedassay.attacks.attack import Attack, Knowledge, Level
 from fedassay.attacks.gradient.mean_image import MeanImage
+from fedassay.attacks.gradient.noise_image import NoiseImage
 from fedassay.attacks.gradient.random_image import RandomImage
 from fedassay.attacks.labels.random_labels import RandomLabels
 from fedassay.audit.evidence import LabelCounts, Reconstructions
@@ -19,7 +20,7 @@ from fedassay.fl.view import RoundView, View
 NETWORK = Network(model="logistic", shape=(1, 3, 3), classes=4)
 RNG = np.random.default_rng(5)
 PUBLIC = torch.from_numpy(RNG.random((30, 1, 3, 3), dtype=np.float32))
-NULLS = [MeanImage(), RandomImage(), RandomLabels()]
+NULLS = [MeanImage(), RandomImage(), NoiseImage(), RandomLabels()]
 
 
 def seen(values: torch.Tensor) -> tuple[View, Knowledge]:
@@ -72,7 +73,7 @@ def test_each_upload_gets_an_answer(null: Attack) -> None:
     assert len(said(null, torch.ones(9, NETWORK.layout.dim))[0]) == 9
 
 
-@pytest.mark.parametrize("null", [RandomImage(), RandomLabels()], ids=lambda null: type(null).__name__)
+@pytest.mark.parametrize("null", [RandomImage(), NoiseImage(), RandomLabels()], ids=lambda null: type(null).__name__)
 def test_the_generator_alone_decides(null: Attack) -> None:
     values = torch.ones(20, NETWORK.layout.dim)
     np.testing.assert_array_equal(said(null, values, seed=1)[0], said(null, values, seed=1)[0])

@@ -1,0 +1,68 @@
+"""FedAvg inversion: images whose local steps, retold, move the weights where the client's did (after Dimitrov et al.
+2022).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from ...audit.evidence import Reconstructions
+from ...fl.streams import uniform
+from ...fl.view import View
+from ..attack import Knowledge
+from ..search_attack import SearchAttack, check_weight, lots_evidence
+from ..uploads import Uploads, read_uploads
+from .cosine import Cosine
+from .lots import lot_labels, of_equal_lots, retold_updates, samples_behind, soft
+from .search import Lots, total_variation
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAvgInversion(SearchAttack):
+    """All images behind each upload at once, through the client's local steps: their number, size and learning rate are
+    the plan's, in which order the client took its samples is not known (see ``lots.retold_updates``).
+
+    The distance is 1 minus the cosine of the update and the retold one. Labels are read from the last bias as if the
+    update were one gradient, which is right to first order in the learning rate. It does not use a defense's law.
+
+    Args:
+        total_variation: weight of the images' mean absolute difference of neighbouring pixels.
+    """
+
+    total_variation: float = 1e-4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_weight("total_variation", self.total_variation)
+
+    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
+        """Images and labels, upload by upload.
+
+        Raises:
+            Undefined: where local steps cannot be retold (Adam, a client's own control variate).
+            ValueError: for a zero or non-finite upload.
+        """
+        uploads = read_uploads(view, knowledge, self.round)
+        groups = of_equal_lots(knowledge.plan, uploads)
+        return lots_evidence([(rows, self._inverted(rows, uploads, knowledge, rng)) for rows in groups], view)
+
+    def _inverted(self, rows: Tensor, uploads: Uploads, knowledge: Knowledge, rng: np.random.Generator) -> Lots:
+        network, plan, client = knowledge.network, knowledge.plan, uploads.senders[int(rows[0])]
+        k = samples_behind(plan, client)
+        labels = lot_labels(uploads.gradients[rows], uploads.model, network, k, knowledge.public_images)
+        labels = labels.repeat_interleave(self.restarts, 0)
+        cosine = Cosine(
+            network=network,
+            model=uploads.model,
+            gradients=uploads.values[rows].repeat_interleave(self.restarts, 0),
+            labels=soft(labels, network, uploads.model),
+            total_variation=self.total_variation,
+        )
+
+        def values(images: Tensor) -> Tensor:
+            updates = retold_updates(network, plan, client, uploads.model, images, cosine.labels)
+            return 1 - cosine.cosines(updates) + self.total_variation * total_variation(images)
+
+        start = uniform(rng, (len(labels), k, *network.shape)).to(uploads.model.device)
+        return self.search(values, Lots(images=start, labels=labels))

@@ -1,0 +1,81 @@
+"""GradInversion for lots: labels first, then images that agree over restarts (after Yin et al. 2021, section 3)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from ...audit.evidence import Reconstructions
+from ...fl.streams import uniform
+from ...fl.view import View
+from ..attack import Knowledge
+from ..search_attack import SearchAttack, check_weight, lots_evidence
+from ..uploads import Uploads, read_uploads
+from .cosine import Cosine
+from .lots import lot_labels, of_equal_lots, samples_behind, soft
+from .search import Lots
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradInversion(SearchAttack):
+    """All images of each upload's lot at once, from its mean gradient; their number is the plan's.
+
+    Labels come from the last bias (see ``lots.lot_labels``) and are the same in all restarts. Each restart is pulled to
+    the mean of its upload's restarts, at the images whose label comes once in the lot: of several images of one label
+    no restart knows which is which. The paper registers restarts to each other before it takes that mean, and weighs
+    batch-norm statistics: no model here has batch norm. The distance is the cosine's, which clipping does not move,
+    where the paper takes L2. It does not use a defense's law.
+
+    Args:
+        total_variation: weight of the images' mean absolute difference of neighbouring pixels.
+        consistency: weight of the mean squared distance to the mean of the upload's restarts.
+    """
+
+    restarts: int = 4
+    total_variation: float = 1e-3
+    consistency: float = 1e-2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_weight("total_variation", self.total_variation)
+        check_weight("consistency", self.consistency)
+
+    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
+        """Images and labels, upload by upload. Raises ValueError for a zero or non-finite upload."""
+        uploads = read_uploads(view, knowledge, self.round)
+        groups = of_equal_lots(knowledge.plan, uploads)
+        return lots_evidence([(rows, self._inverted(rows, uploads, knowledge, rng)) for rows in groups], view)
+
+    def _inverted(self, rows: Tensor, uploads: Uploads, knowledge: Knowledge, rng: np.random.Generator) -> Lots:
+        network, gradients = knowledge.network, uploads.gradients[rows]
+        k = samples_behind(knowledge.plan, uploads.senders[int(rows[0])])
+        labels = lot_labels(gradients, uploads.model, network, k, knowledge.public_images)
+        labels = labels.repeat_interleave(self.restarts, 0)
+        cosine = Cosine(
+            network=network,
+            model=uploads.model,
+            gradients=gradients.repeat_interleave(self.restarts, 0),
+            labels=soft(labels, network, uploads.model),
+            total_variation=self.total_variation,
+        )
+        known = lone_labels(labels, network.classes)
+
+        def values(images: Tensor) -> Tensor:
+            return cosine.values(images) + self.consistency * discord(images, known, self.restarts)
+
+        start = uniform(rng, (len(labels), k, *network.shape)).to(uploads.model.device)
+        return self.search(values, Lots(images=start, labels=labels))
+
+
+def lone_labels(labels: Tensor, classes: int) -> Tensor:
+    """``labels (n, k)`` -> ``(n, k)``, true where the label comes once in its lot."""
+    counts = one_hot(labels, classes).sum(1)
+    return counts.gather(1, labels) == 1
+
+
+def discord(images: Tensor, known: Tensor, restarts: int) -> Tensor:
+    """Mean squared distance ``(n,)`` of each candidate's ``known`` images to their mean over the upload's restarts."""
+    by_upload = images.view(-1, restarts, *images.shape[1:])
+    apart = (by_upload - by_upload.mean(1, keepdim=True)).square().flatten(3).mean(3).view(known.shape)
+    return (apart * known).sum(1) / known.sum(1).clamp_min(1)
