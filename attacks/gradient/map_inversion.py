@@ -3,7 +3,7 @@
 For a Gaussian release y of a clipped gradient g(x) the objective is ``|y - g(x)|^2 / (2 sigma^2) - log p(x)``.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -15,8 +15,8 @@ from ...fl.sampling import Full
 from ...fl.view import View
 from ..attack import Knowledge, Undefined
 from ..search_attack import SearchAttack, lots_evidence
-from ..uploads import Uploads, read_uploads
-from .lots import lot_labels, random_lots, samples_behind
+from ..uploads import read_uploads
+from .lots import lot_labels, random_lots, samples_behind, soft
 from .posterior import Posterior, posteriors
 from .prior import GaussianPrior, Prior, TotalVariationPrior
 from .search import Lots
@@ -25,15 +25,17 @@ from .search import Lots
 @dataclass(frozen=True, kw_only=True)
 class MapInversion(SearchAttack):
     """Knows how reports are clipped and noised, layer by layer where the defense has layers, and looks for the mode of
-    the posterior. Where noise drowns the upload its prior's mode is left: about the mean public image.
+    the posterior. Where noise drowns the upload its prior's mode is left: the mean public image, or that of the label
+    where noise still shows it.
 
     The search starts at public images: for uploads of one sample at the ``restarts`` likeliest of 256, each with its
     label, so that restarts try labels too; for larger lots at images of the labels that the upload shows. How many
     samples there are is taken from the plan (under Poisson sampling, the expected number).
 
     Args:
-        prior: ``gaussian``: mean and shrunken covariance of public images; ``total_variation``: their neighbouring
-            pixels' mean difference. Both in nats: there is no weight to tune.
+        prior: ``gaussian``: about the mean public image, each label's weighed by how probable the upload makes that
+            label, with the shrunken covariance of public images; ``total_variation``: neighbouring pixels' mean
+            difference in public images. Both in nats: there is no weight to tune.
         rounds: consecutive rounds whose uploads are held against the same images; more than one needs full lots.
     """
 
@@ -60,29 +62,43 @@ class MapInversion(SearchAttack):
             raise ValueError("view must hold uploads of the same clients in all fused rounds")
         if self.rounds > 1 and not isinstance(knowledge.plan.lot, Full):
             raise Undefined("rounds are fused where the same samples stand behind each: that needs full lots")
-        public = knowledge.public_images.to(rounds[0].model)
-        prior: Prior = GaussianPrior.of(public) if self.prior == "gaussian" else TotalVariationPrior.of(public)
+        public, labels = knowledge.public_images.to(rounds[0].model), knowledge.public_labels
+        prior: Prior = TotalVariationPrior.of(public)
+        if self.prior == "gaussian":
+            prior = GaussianPrior.of(public, labels, knowledge.network.classes)
         found = []
         for rows, posterior in posteriors(rounds, knowledge, view.observer, prior):
-            start = self._start(rows, posterior, rounds[0], knowledge, rng)
+            k = samples_behind(knowledge.plan, posterior.client)
+            if k == 1:
+                start = self._likeliest(posterior, public, labels, rng)
+            else:
+                named = lot_labels(rounds[0].gradients[rows], rounds[0].model, knowledge.network, k, public)
+                lots = random_lots(named.repeat_interleave(self.restarts, 0), public, labels, rng)
+                start = _Start(lots=lots, classes=soft(lots.labels, knowledge.network, public))
             found.append((rows, self._searched(posterior, start)))
         return lots_evidence(found, view)
 
-    def _searched(self, posterior: Posterior, start: Lots) -> Lots:
-        return self.search(lambda images: posterior.values(Lots(images=images, labels=start.labels)), start)
+    def _searched(self, posterior: Posterior, start: "_Start") -> Lots:
+        known = replace(posterior, prior=posterior.prior.given(start.classes))
+        return self.search(lambda images: known.values(Lots(images=images, labels=start.lots.labels)), start.lots)
 
-    def _start(
-        self, rows: Tensor, posterior: Posterior, uploads: Uploads, knowledge: Knowledge, rng: np.random.Generator
-    ) -> Lots:
-        """``restarts`` lots of public images for each of the uploads ``rows``."""
-        k = samples_behind(knowledge.plan, posterior.client)
-        images, labels = knowledge.public_images, knowledge.public_labels
-        if k == 1:
-            drawn = torch.from_numpy(rng.permutation(len(images))[: max(self.pool, self.restarts)]).unsqueeze(1)
-            pool = Lots(images=images[drawn].to(uploads.model), labels=labels[drawn])
-            likeliest = posterior.of_pool(pool).argsort(dim=1, descending=True, stable=True)
-            # Fewer public images than restarts: the likeliest come again.
-            best = likeliest[:, torch.arange(self.restarts) % likeliest.shape[1]].flatten()
-            return Lots(images=pool.images[best], labels=pool.labels[best])
-        named = lot_labels(uploads.gradients[rows], uploads.model, knowledge.network, k, images)
-        return random_lots(named.repeat_interleave(self.restarts, 0), images.to(uploads.model), labels, rng)
+    def _likeliest(self, posterior: Posterior, public: Tensor, labels: Tensor, rng: np.random.Generator) -> "_Start":
+        """For each upload the likeliest public images of a pool, and what the pool says of the label."""
+        drawn = torch.from_numpy(rng.permutation(len(public))[: max(self.pool, self.restarts)]).unsqueeze(1)
+        pool = Lots(images=public[drawn], labels=labels[drawn])
+        density = posterior.of_pool(pool)
+        # Each public image is as probable as any other before the upload is seen.
+        share = density.softmax(1) @ soft(pool.labels[:, 0], posterior.network, density)
+        order = density.argsort(dim=1, descending=True, stable=True)
+        # Fewer public images than restarts: the likeliest come again.
+        best = order[:, torch.arange(self.restarts) % order.shape[1]].flatten()
+        lots = Lots(images=pool.images[best], labels=pool.labels[best])
+        return _Start(lots=lots, classes=share.repeat_interleave(self.restarts, 0).unsqueeze(1).to(public))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Start:
+    """Lots to search from, and how probable each class is for each image, ``(n, k, classes)``."""
+
+    lots: Lots
+    classes: Tensor

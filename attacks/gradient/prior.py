@@ -1,6 +1,6 @@
 """Image priors learned from public images: minus the log density of an image, in nats up to a constant."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -9,27 +9,39 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianPrior:
-    """Pixels are jointly normal about the mean public image, with the shrunken public covariance (Ledoit and Wolf
-    2004), which is invertible however few images there are.
+    """Pixels are jointly normal about a mean public image, with the shrunken covariance of all public images (Ledoit
+    and Wolf 2004), which is invertible however few there are.
 
     Args:
-        mean: (pixels,).
+        mean: (pixels,), or (n, k, pixels) for candidates that have means of their own.
+        class_means: (classes, pixels).
         precision: (pixels, pixels), inverse of the covariance.
     """
 
     mean: Tensor
+    class_means: Tensor
     precision: Tensor
 
     @classmethod
-    def of(cls, public: Tensor) -> "GaussianPrior":
-        """Fit ``public (m, c, h, w)``, at least two images that are not all alike."""
+    def of(cls, public: Tensor, labels: Tensor, classes: int) -> "GaussianPrior":
+        """Fit ``public (m, c, h, w)`` with ``labels (m,)``; a class that public data lacks has the mean of all."""
         from sklearn.covariance import ledoit_wolf  # Lazy: half a second.
 
         flat = public.flatten(1).double().cpu().numpy()
         covariance = np.asarray(ledoit_wolf(flat)[0], dtype=np.float64)
         # Public images that are all alike would make every other one impossible: a grey value is a 255th.
         precision = np.linalg.inv(covariance + np.eye(len(covariance)) / 255**2)
-        return cls(mean=torch.from_numpy(flat.mean(0)).to(public), precision=torch.from_numpy(precision).to(public))
+        same = [labels.cpu().numpy() == label for label in range(classes)]
+        means = np.stack([flat[rows if rows.any() else slice(None)].mean(0) for rows in same])
+        return cls(
+            mean=torch.from_numpy(flat.mean(0)).to(public),
+            class_means=torch.from_numpy(means).to(public),
+            precision=torch.from_numpy(precision).to(public),
+        )
+
+    def given(self, labels: Tensor) -> "GaussianPrior":
+        """About the mean public image of ``labels (n, k, classes)``, how probable each is for each image."""
+        return replace(self, mean=labels.to(self.class_means) @ self.class_means)
 
     def values(self, images: Tensor) -> Tensor:
         """``images (n, k, c, h, w)`` -> ``(n,)``, summed over the k."""
@@ -51,6 +63,10 @@ class TotalVariationPrior:
         """Fit ``public (m, c, h, w)``."""
         parts = [public.diff(dim=-2).abs().flatten(), public.diff(dim=-1).abs().flatten()]
         return cls(mean_difference=max(float(torch.cat(parts).double().mean()), 1 / 255))
+
+    def given(self, labels: Tensor) -> "TotalVariationPrior":
+        """The same: labels tell it nothing."""
+        return self
 
     def values(self, images: Tensor) -> Tensor:
         """``images (n, k, c, h, w)`` -> ``(n,)``, summed over the k."""
