@@ -1,16 +1,15 @@
-"""Rows of attacks on uploads of one sample each: reconstructions and labels against the sample behind the upload."""
+"""Rows of attacks on uploads of one sample each: reconstructions against the sample behind the upload."""
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...audit.evidence import LabelCounts, Reconstructions
+from ...audit.evidence import Reconstructions
 from ...fl.task import Task
 from ..cells import Cell
 from ..record import Record
 from ..store import Store
 from .images import Unavailable, lpips_scorer, score_images
-from .labels import score_labels
 
 _UNITS = {"mse": "squared pixel", "psnr": "dB", "ssim": "index", "lpips": "distance"}
 _LEAK_MORE_WHEN = {"mse": "lower_leaks", "psnr": "higher_leaks", "ssim": "higher_leaks", "lpips": "lower_leaks"}
@@ -48,22 +47,6 @@ def score_reconstructions(cell: Cell, evidence: Reconstructions, task: Task, sto
     if isinstance(lpips, Unavailable):
         rows.append(cell.record(metric="lpips", status="unavailable", reason=lpips.reason, unit=_UNITS["lpips"]))
     return rows
-
-
-def score_labels_of(cell: Cell, evidence: LabelCounts, task: Task) -> list[Record]:
-    """The share of uploads whose label is named right."""
-    samples = _samples(task, len(evidence.counts))
-    truth = torch.nn.functional.one_hot(task.labels[samples], task.network.classes).numpy()
-    scores = score_labels(evidence.counts, truth)
-    return [
-        cell.record(
-            metric="label_accuracy",
-            value=scores.exact_rate,
-            n=len(truth),
-            unit="share of uploads",
-            direction="higher_leaks",
-        )
-    ]
 
 
 def _samples(task: Task, uploads: int) -> Tensor:
