@@ -28,14 +28,15 @@ class GaussianLots:
         scatter: (n, d), public samples' contributions minus their class's mean.
         noise_std: of one coordinate of the release, >= 0.
         size: labels in the lot.
-        factor_known: whether ``factor`` is 1, or any positive number (a transformation that nobody published).
+        length: of a typical release without factor, where ``factor`` may be any positive number (a transformation that
+            nobody published); None where it is 1.
     """
 
     means: Tensor
     scatter: Tensor
     noise_std: float
     size: int
-    factor_known: bool
+    length: float | None = None
 
     def __post_init__(self) -> None:
         if self.floor <= 0:
@@ -71,11 +72,15 @@ class GaussianLots:
         shared: Tensor = torch.linalg.solve(inner, self.scatter @ rows.T)
         return (rows - shared.T @ self.scatter) / self.floor
 
+    @cached_property
+    def _whitened(self) -> Tensor:
+        return self.whiten(self.means)
+
     def cost(self, release: Tensor) -> Cost:
         """Minus the log-likelihood of ``release (d,)``, up to what does not depend on the counts."""
-        whitened = self.whiten(self.means)
-        quadratic = np.asarray((whitened @ self.means.T).numpy(), dtype=np.float64)
-        linear = np.asarray((whitened @ release).numpy(), dtype=np.float64)
+        quadratic = np.asarray((self._whitened @ self.means.T).numpy(), dtype=np.float64)
+        scale = 1.0 if self.length is None else self.length / max(float(torch.linalg.vector_norm(release)), 1e-300)
+        linear = scale * np.asarray((self._whitened @ release).numpy(), dtype=np.float64)
 
         def known(counts: FloatArray) -> FloatArray:
             square = np.einsum("...i,ij,...j->...", counts, quadratic, counts)
@@ -88,7 +93,7 @@ class GaussianLots:
                 -(np.maximum(counts @ linear, 0) ** 2) / (2 * np.maximum(square, 1e-300)), dtype=np.float64
             )
 
-        return known if self.factor_known else unknown
+        return known if self.length is None else unknown
 
 
 def likeliest_counts(cost: Cost, start: IntArray) -> IntArray:

@@ -17,7 +17,7 @@ from .gaussian_lots import Cost, GaussianLots, likeliest_counts
 from .lots import FloatArray, Lots, check_linear, class_means, counts_of_round, read_lots, whole_counts
 
 _TYPICAL = 64
-"""Lots that are drawn from public data to see how much a report's clip takes off."""
+"""Lots that are drawn from public data, to see how long their gradients are and how much a clip takes off."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +27,8 @@ class LabelLikelihood(Attack):
     The law's clip goes over public samples' gradients at the model that was broadcast; their class means are what one
     label adds, and their scatter is a second noise beside the law's. A law of whole reports (local noise) clips the
     lot's mean gradient: the factor is that of typical lots of public data. Where nothing is published, or no Gaussian,
-    there is no noise but the scatter, and the upload may be any multiple of the gradient. Steps after the first are
-    taken to be like it.
+    there is no noise but the scatter, and the upload may be any multiple of the gradient: it is brought to the length
+    of typical lots and its direction alone counts. Steps after the first are taken to be like it.
 
     Args:
         prior: "flat", or "public": labels drawn independently with the public labels' shares, which is worth a lot
@@ -56,10 +56,13 @@ class LabelLikelihood(Attack):
         rows = knowledge.network.sample_gradients(lots.model[None], images[None], labels[None])[0]
         shares = (torch.bincount(knowledge.public_labels, minlength=classes) + 1.0).double().numpy()
         shares /= shares.sum()
-        counts = []
+        counts, models = [], dict[tuple[int, int], GaussianLots]()
         for row, size in enumerate(lots.sizes.tolist()):
-            model = self._model(rows, labels, row, lots, view, knowledge, rng)
-            cost = model.cost(lots.gradients[row].double())
+            # Clients of one size are protected alike: their lots' model, which costs most, is built once.
+            alike = (size, knowledge.plan.sizes[lots.clients[row]])
+            if alike not in models:
+                models[alike] = self._model(rows, labels, row, lots, view, knowledge, rng)
+            cost = models[alike].cost(lots.gradients[row].double())
             start = whole_counts(shares[None], [size])[0]
             counts.append(likeliest_counts(self._with_prior(cost, shares), start))
         return counts_of_round(np.stack(counts), view, self.round)
@@ -80,31 +83,29 @@ class LabelLikelihood(Attack):
         rng: np.random.Generator,
     ) -> GaussianLots:
         """The upload's law in gradients, from public ones ``(n, d)``."""
-        plan, size = knowledge.plan, int(lots.sizes[row])
-        law = knowledge.law(view.observer, lots.clients[row])
-        known = isinstance(law, GaussianLaw)
+        plan, size, client = knowledge.plan, int(lots.sizes[row]), lots.clients[row]
+        law = knowledge.law(view.observer, client)
+        typical = torch.stack([rows[rng.integers(len(rows), size=size)].mean(0) for _ in range(_TYPICAL)])
+        length = None
+        if not isinstance(law, GaussianLaw):
+            added, length = rows / size, float(torch.linalg.vector_norm(typical, dim=1).mean())
+        elif law.scale < 0:
+            # A law of samples: a lot that is everything meets it once a step.
+            repeats = plan.algorithm.local_steps if plan.lot.rate(plan.sizes[client]) == 1 else 1
+            added = plan.algorithm.gradient(law.contribution(rows)) * repeats
+        else:
+            updates = (plan.algorithm.linear_scale or 0.0) * plan.algorithm.local_steps * typical
+            added = rows / size * _left_by_clip(updates, law)
         noise = (
             float(plan.algorithm.gradient(torch.tensor(law.noise_std)).abs()) if isinstance(law, GaussianLaw) else 0.0
         )
-        if isinstance(law, GaussianLaw) and law.scale < 0:
-            # A law of samples: a lot that is everything meets it once a step.
-            everything = plan.lot.rate(plan.sizes[lots.clients[row]]) == 1
-            added = plan.algorithm.gradient(law.contribution(rows)) * (plan.algorithm.local_steps if everything else 1)
-        else:
-            added = (
-                rows / size * (_left_by_clip(rows, size, law, knowledge, rng) if isinstance(law, GaussianLaw) else 1.0)
-            )
         means = class_means(added, labels, knowledge.network.classes).double()
         return GaussianLots(
-            means=means, scatter=added.double() - means[labels], noise_std=noise, size=size, factor_known=known
+            means=means, scatter=added.double() - means[labels], noise_std=noise, size=size, length=length
         )
 
 
-def _left_by_clip(rows: Tensor, size: int, law: GaussianLaw, knowledge: Knowledge, rng: np.random.Generator) -> float:
-    """The factor between a report and its update, on average over typical lots."""
-    algorithm = knowledge.plan.algorithm
-    drawn = torch.from_numpy(rng.integers(len(rows), size=(_TYPICAL, size)))
-    means = torch.stack([rows[lot].mean(0) for lot in drawn])
-    updates = (algorithm.linear_scale or 0.0) * algorithm.local_steps * means
+def _left_by_clip(updates: Tensor, law: GaussianLaw) -> float:
+    """The factor between a report and its update, on average over ``updates (lots, d)``."""
     lengths = torch.linalg.vector_norm(updates, dim=1).clamp_min(1e-30)
     return float((torch.linalg.vector_norm(law.contribution(updates), dim=1) / lengths).mean())
