@@ -1,5 +1,4 @@
-"""Gaussian lots: a lot's release as a Gaussian around the sum of its labels' mean contributions, and the likeliest
-counts.
+"""Gaussian lots: a lot's release as a Gaussian around the sum of its labels' mean contributions; the likeliest counts.
 
 Two variances: the defense's noise, which is published, and the scatter of samples about their class's mean, which
 public data shows.
@@ -21,22 +20,19 @@ Cost = Callable[[FloatArray], FloatArray]
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianLots:
-    """release = factor * sum over labels + noise, in double precision.
+    """release = sum over labels + noise, in double precision.
 
     Args:
         means: (classes, d), what one sample of each class adds on average.
         scatter: (n, d), public samples' contributions minus their class's mean.
         noise_std: of one coordinate of the release, >= 0.
         size: labels in the lot.
-        length: of a typical release without factor, where ``factor`` may be any positive number (a transformation that
-            nobody published); None where it is 1.
     """
 
     means: Tensor
     scatter: Tensor
     noise_std: float
     size: int
-    length: float | None = None
 
     def __post_init__(self) -> None:
         if self.floor <= 0:
@@ -76,24 +72,25 @@ class GaussianLots:
     def _whitened(self) -> Tensor:
         return self.whiten(self.means)
 
-    def cost(self, release: Tensor) -> Cost:
-        """Minus the log-likelihood of ``release (d,)``, up to what does not depend on the counts."""
-        quadratic = np.asarray((self._whitened @ self.means.T).numpy(), dtype=np.float64)
-        scale = 1.0 if self.length is None else self.length / max(float(torch.linalg.vector_norm(release)), 1e-300)
-        linear = scale * np.asarray((self._whitened @ release).numpy(), dtype=np.float64)
+    def cost(self, release: Tensor, *, scaled: bool = False) -> Cost:
+        """Minus the log-likelihood of ``release (d,)``, up to what depends on neither the counts nor ``scaled``.
 
-        def known(counts: FloatArray) -> FloatArray:
+        ``scaled``: the sum may enter by any factor, as after a clip that nobody published, and the likeliest one is
+        taken.
+        """
+        quadratic = np.asarray((self._whitened @ self.means.T).numpy(), dtype=np.float64)
+        linear = np.asarray((self._whitened @ release).numpy(), dtype=np.float64)
+
+        def as_it_is(counts: FloatArray) -> FloatArray:
             square = np.einsum("...i,ij,...j->...", counts, quadratic, counts)
             return np.asarray(square / 2 - counts @ linear, dtype=np.float64)
 
-        def unknown(counts: FloatArray) -> FloatArray:
-            # The best positive factor; where it would be negative, none at all.
-            square = np.einsum("...i,ij,...j->...", counts, quadratic, counts)
-            return np.asarray(
-                -(np.maximum(counts @ linear, 0) ** 2) / (2 * np.maximum(square, 1e-300)), dtype=np.float64
-            )
+        def at_best_factor(counts: FloatArray) -> FloatArray:
+            # Where the best factor is negative no factor fits: the cost only has to lead the search out.
+            square, along = np.einsum("...i,ij,...j->...", counts, quadratic, counts), counts @ linear
+            return np.asarray(-along * np.abs(along) / (2 * np.maximum(square, 1e-300)), dtype=np.float64)
 
-        return known if self.length is None else unknown
+        return at_best_factor if scaled else as_it_is
 
 
 def likeliest_counts(cost: Cost, start: IntArray) -> IntArray:

@@ -288,7 +288,7 @@ def test_one_local_step_of_fedavg_says_what_fedsgd_says(part: Attack) -> None:
     assert np.abs(said(part, ours, knowledge) - said(part, other, delta)).sum() <= 4
 
 
-@pytest.mark.parametrize("part", [*SIGNS, LLG(), LabelLikelihood()], ids=name)
+@pytest.mark.parametrize("part", [*SIGNS, LLG()], ids=name)
 def test_a_factor_on_the_upload_moves_no_rule_that_is_free_of_scale(part: Attack) -> None:
     _, view, knowledge = federation(32)
     np.testing.assert_array_equal(said(part, view, knowledge), said(part, times(view, 0.125), knowledge))

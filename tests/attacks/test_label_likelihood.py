@@ -115,10 +115,16 @@ def test_the_shrinkage_is_ledoit_and_wolfs() -> None:
     assert lots().shrinkage == pytest.approx(ledoit_wolf_shrinkage(scatter.numpy(), assume_centered=True))
 
 
-def test_an_unknown_factor_changes_nothing() -> None:
-    model, release = lots(length=3.0), torch.from_numpy(np.random.default_rng(0).normal(size=30))
+def test_at_the_best_factor_the_cost_is_the_least_over_factors_and_no_scale_moves_its_minimum() -> None:
+    model, release = lots(), torch.from_numpy(np.random.default_rng(0).normal(size=30))
     counts = every_count(5, 4).astype(float)
-    np.testing.assert_allclose(model.cost(release)(counts), model.cost(release * 1e-3)(counts))
+    best = model.cost(release, scaled=True)(counts)
+    grid = np.min([model.cost(release)(counts * factor) for factor in np.linspace(0, 3, 3001)], axis=0)
+    fits = best < 0
+    assert 0 < fits.sum() < len(fits)
+    np.testing.assert_allclose(best[fits], grid[fits], atol=1e-4)
+    assert (grid[~fits] == 0).all()
+    assert model.cost(release * 1e-3, scaled=True)(counts).argmin() == best.argmin()
 
 
 def test_best_swaps_end_where_brute_force_does() -> None:
@@ -174,3 +180,17 @@ def test_it_uses_the_published_noise_and_nothing_else_of_the_defense() -> None:
     wrong = GaussianLaw(clip_norm=100.0, scale=-1 / 16, noise_std=1e-3)
     other = replace(knowledge, law=lambda observer, client: wrong)
     assert not np.array_equal(said(LabelLikelihood(), view, knowledge), said(LabelLikelihood(), view, other))
+
+
+@pytest.mark.parametrize("factor", [0.02, 5.0])
+def test_an_unpublished_factor_costs_little(factor: float) -> None:
+    """As of a clip that nobody told of; the linear system, which believes the size, is far off under both."""
+    task, view, knowledge = federation(Protection())
+    seen = view.rounds[0]
+    assert seen.reports is not None
+    scaled = replace(view, rounds=(replace(seen, reports=replace(seen.reports, values=seen.reports.values * factor)),))
+    truth = np.stack([np.bincount(task.labels[held].numpy(), minlength=10) for held in task.parts])
+    ours, other = (score_labels(said(part, scaled, knowledge), truth) for part in (LabelLikelihood(), ILRG()))
+    assert ours.multiset_accuracy > other.multiset_accuracy + 0.1
+    assert ours.chance_corrected is not None
+    assert ours.chance_corrected > 0.5
