@@ -43,16 +43,7 @@ def _one_of(what: str, known: tuple[str, ...]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _names(value: Any) -> Any:
-    """A name, or a list of names, as they are written."""
-    whole = isinstance(value, list) and value and all(isinstance(name, str) for name in value)
-    if not (whole or isinstance(value, str)):
-        raise ValueError(f"must be a name or a list of names, got {value!r}")
-    return value
-
-
 Whole = Annotated[int, Field(strict=True)]
-Federations = Annotated[Any, AfterValidator(_names)]
 Sampling = Annotated[Any, _parsed_by(sampling_from)]
 Partition = Annotated[Any, _parsed_by(partition_from)]
 Algorithm = Annotated[dict[str, Any], _parsed_by(algorithm_from)]
@@ -113,12 +104,12 @@ class AttackSpec(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
     part: str | None = None
-    federation: Federations = "main"
+    federation: str | Annotated[tuple[str, ...], Field(min_length=1)] = "main"
 
     @property
     def federations(self) -> tuple[str, ...]:
         """All that it looks at."""
-        return (self.federation,) if isinstance(self.federation, str) else tuple(self.federation)
+        return (self.federation,) if isinstance(self.federation, str) else self.federation
 
 
 class AuditSpec(_Table):
@@ -199,11 +190,8 @@ class SuiteSpec(_Table):
 
     @model_validator(mode="after")
     def _references(self) -> "SuiteSpec":
-        asked = [
-            (f"attacks.{label}.federation", name)
-            for label, attack in self.attacks.items()
-            for name in attack.federations
-        ]
+        attacks = self.attacks.items()
+        asked = [(f"attacks.{label}.federation", name) for label, attack in attacks for name in attack.federations]
         # Whoever calibrates or is audited stands on its own plan: a borrowed one signs nothing.
         whole = {
             f"federations.{label}.calibrated_on": spec.calibrated_on
