@@ -153,10 +153,13 @@ class Reconstructions:
 
 @dataclass(frozen=True, eq=False)
 class LabelCounts:
-    """``counts``: (n, classes) >= 0, how many samples of each class each of n observations is guessed to hold."""
+    """``counts``: (n, classes) >= 0, how many samples of each class each of n observations of ``round`` is guessed to
+    hold.
+    """
 
     counts: FloatArray
     setting: Setting
+    round: int = 0
 
     def __post_init__(self) -> None:
         counts = _frozen("counts", self.counts, dimensions=2)

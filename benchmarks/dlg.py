@@ -1,6 +1,6 @@
 """How often DLG converges: the share of 20 starts, each on an image of its own, with a 95 % Clopper-Pearson interval.
 
-    python benchmarks/dlg.py [--dataset digits, or cifar10-subset in FEDASSAY_DATA] [--runs 20] [--iterations 1200] [--seed 0]
+    python benchmarks/dlg.py [--dataset digits] [--runs 20] [--iterations 1200] [--seed 0]
 
 As in the paper: LeNet with sigmoid, weights from U(-.5, .5), one image an upload, no defense, one start each, L-BFGS
 with step 1 and no line search. ``converged``: at least 20 dB; also the quartiles of PSNR, and CPU seconds.

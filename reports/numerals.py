@@ -38,11 +38,17 @@ METRICS = {
     "balanced_accuracy": Metric(name="balanced accuracy"),
     "tpr_at_fpr_0.01": Metric(name="TPR at FPR 1 %"),
     "tpr_at_fpr_0.001": Metric(name="TPR at FPR 0.1 %"),
+    "label_over_chance": Metric(name="label accuracy over chance"),
     "label_accuracy": Metric(name="label accuracy"),
+    "label_exact_rate": Metric(name="exact uploads"),
+    "label_count_error": Metric(name="count error", unit="samples", decimals=2),
+    "label_total_variation": Metric(name="total variation of labels"),
+    "label_class_existence": Metric(name="class-existence accuracy"),
+    "label_count_accuracy": Metric(name="label-count accuracy"),
     "accuracy": Metric(name="accuracy"),
     "none": Metric(name="every metric"),
 }
-PRIMARY = ("psnr", "auc", "label_accuracy")
+PRIMARY = ("psnr", "auc", "label_over_chance", "label_accuracy")
 """The metric that stands for an attack where there is room for one."""
 
 

@@ -46,11 +46,11 @@ class DefenseEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class AttackEntry:
-    """An attack of the suite: its label, the part, the federation that it looks at."""
+    """An attack of the suite: its label, the part, the federations that it looks at."""
 
     label: str
     part: Part
-    federation: str
+    federations: tuple[str, ...]
 
     @property
     def attack(self) -> Attack:
@@ -200,7 +200,7 @@ def _attack(label: str, spec: SuiteSpec, source: Source) -> AttackEntry:
     chosen = spec.attacks[label]
     configuration: dict[str, Any] = dict(chosen.model_extra or {})
     part = _build("attack", label, chosen.part or label, configuration, source)
-    return AttackEntry(label=label, part=part, federation=chosen.federation)
+    return AttackEntry(label=label, part=part, federations=chosen.federations)
 
 
 def _build(kind: Any, label: str, name: str, configuration: dict[str, Any], source: Source) -> Part:

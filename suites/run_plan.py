@@ -92,7 +92,7 @@ class _Planner:
     def _trial(self, entry: DefenseEntry, name: str, seed: int) -> TrialJob | None:
         spec = self.suite.spec.federations[name]
         attacks = tuple(
-            self._attack(entry, name, seed, attack) for attack in self.suite.attacks if attack.federation == name
+            self._attack(entry, name, seed, attack) for attack in self.suite.attacks if name in attack.federations
         )
         training = None
         if spec.calibrated_on is None:

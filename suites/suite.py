@@ -98,11 +98,18 @@ class DefenseSpec(BaseModel):
 
 
 class AttackSpec(BaseModel):
-    """An attack: which part (by default the label), on which federation; all other keys are the part's fields."""
+    """An attack: which part (by default the label), on which federation or list of them; all other keys are the part's
+    fields.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True)
     part: str | None = None
-    federation: str = "main"
+    federation: str | Annotated[tuple[str, ...], Field(min_length=1)] = "main"
+
+    @property
+    def federations(self) -> tuple[str, ...]:
+        """All that it looks at."""
+        return (self.federation,) if isinstance(self.federation, str) else self.federation
 
 
 class AuditSpec(_Table):
@@ -183,7 +190,8 @@ class SuiteSpec(_Table):
 
     @model_validator(mode="after")
     def _references(self) -> "SuiteSpec":
-        asked = {f"attacks.{label}.federation": attack.federation for label, attack in self.attacks.items()}
+        attacks = self.attacks.items()
+        asked = [(f"attacks.{label}.federation", name) for label, attack in attacks for name in attack.federations]
         # Whoever calibrates or is audited stands on its own plan: a borrowed one signs nothing.
         whole = {
             f"federations.{label}.calibrated_on": spec.calibrated_on
@@ -197,7 +205,7 @@ class SuiteSpec(_Table):
             for label, spec in self.defenses.items()
             if spec.federation is not None
         }
-        for place, name in {**asked, **whole}.items():
+        for place, name in [*asked, *whole.items()]:
             if name not in self.federations:
                 raise _misplaced(place, f"no federation {name!r}; known: {nearest(name, self.federations)}")
             if place in whole and self.federations[name].calibrated_on is not None:

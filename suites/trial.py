@@ -24,8 +24,9 @@ from ..fl.view import View
 from .cells import AttackCell, Cell, TrialJob
 from .record import Record
 from .resolve import plan_of, task_of
+from .scoring.label_rows import score_label_counts
 from .scoring.membership import score_membership
-from .scoring.single_sample import score_labels_of, score_reconstructions
+from .scoring.single_sample import score_reconstructions
 from .store import DiskRefuses, Store
 from .worst_case import known_rest
 
@@ -54,7 +55,7 @@ class TrainedTrial:
     """One trained federation and what was recorded of it.
 
     ``probes``: each attack's candidates, None where it needs none, the error where it could not choose any; ``lots``:
-    by the client that candidates are asked about.
+    by client: those that candidates are asked about, all where an attack reads uploads.
     """
 
     task: Task
@@ -123,6 +124,8 @@ def _train(job: TrialJob) -> TrainedTrial:
     observers = {str(item.entry.attack.observer): item.entry.attack.observer for item in job.attacks}
     recorders = {name: ViewRecorder(observer=observer) for name, observer in observers.items()}
     asked = {probe.shown.client for probe in probes.values() if isinstance(probe, CandidateProbe)}
+    if None in probes.values():  # An attack on uploads: truth is what stood in every client's lots.
+        asked |= set(range(task.clients))
     lots = {client: LotRecorder(client=client) for client in sorted(asked)}
     accuracy = AccuracyRecorder(task=task, every=max(1, plan.rounds // 20))
     watching: list[Recorder] = [*recorders.values(), *lots.values(), accuracy]
@@ -194,19 +197,21 @@ def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store
         rest=rest,
     )
     evidence = attack.run(view, knowledge, trained.streams.generator(f"attack {label}"))
-    return score(item.cell, evidence, trained.task, probe, store)
+    return score(item.cell, evidence, trained, probe, store)
 
 
-def score(cell: Cell, evidence: object, task: Task, probe: CandidateProbe | None, store: Store) -> list[Record]:
+def score(
+    cell: Cell, evidence: object, trained: TrainedTrial, probe: CandidateProbe | None, store: Store
+) -> list[Record]:
     """Truth meets evidence: the rows of one attack."""
     if isinstance(evidence, CandidateScores):
         if probe is None:
             raise TypeError("the attack brought candidate scores but planted no candidates")
         return score_membership(cell, evidence, probe.member, store)
     if isinstance(evidence, Reconstructions):
-        return score_reconstructions(cell, evidence, task, store)
+        return score_reconstructions(cell, evidence, trained.task, store)
     if isinstance(evidence, LabelCounts):
-        return score_labels_of(cell, evidence, task)
+        return score_label_counts(cell, evidence, trained.task, trained.plan, trained.lots)
     raise TypeError(
         f"an attack must bring CandidateScores, Reconstructions or LabelCounts, got {type(evidence).__name__}"
     )

@@ -48,4 +48,4 @@ class IDLG(Attack):
         """Counts ``(n, classes)``, one-hot rows. Raises ValueError for a zero or non-finite upload."""
         uploads = read_uploads(view, knowledge, self.round)
         labels = inferred_labels(uploads.gradients, knowledge.network.layout)
-        return LabelCounts(one_hot(labels, knowledge.network.classes).numpy(), upload_setting(view))
+        return LabelCounts(one_hot(labels, knowledge.network.classes).numpy(), upload_setting(view), round=self.round)

@@ -1,4 +1,4 @@
-"""Random labels: a uniform guess for each upload, without looking, which label inference has to beat."""
+"""Random labels: uniform guesses for each upload, without looking, which label inference has to beat."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,12 +8,13 @@ import numpy as np
 from ...audit.evidence import LabelCounts
 from ...fl.view import View
 from ..attack import Attack, Knowledge
-from ..uploads import check_round, count_uploads, upload_setting
+from ..uploads import check_round
+from .lots import counts_of_round, public_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
 class RandomLabels(Attack):
-    """One uniform label an upload of ``round``: right on one in ``classes``."""
+    """A uniform label for each sample of each upload of ``round``: right on one in ``classes`` where lots hold one."""
 
     null: ClassVar[bool] = True
     round: int = 0
@@ -22,7 +23,9 @@ class RandomLabels(Attack):
         check_round(self.round)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Counts ``(n, classes)``, one-hot rows."""
-        classes = knowledge.network.classes
-        labels = rng.integers(classes, size=count_uploads(view, self.round))
-        return LabelCounts(np.eye(classes)[labels], upload_setting(view))
+        """Counts ``(n, classes)``."""
+        sizes, classes = public_sizes(view, knowledge, self.round), knowledge.network.classes
+        labels = rng.integers(classes, size=sizes.sum())
+        counts = np.zeros((len(sizes), classes))
+        np.add.at(counts, (np.repeat(np.arange(len(sizes)), sizes), labels), 1)
+        return counts_of_round(counts, view, self.round)

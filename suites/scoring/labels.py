@@ -4,8 +4,21 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
+
+from ...audit.binomial import upper_bound
 
 FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """A value with its confidence interval; both ends None where the values allow none."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    method: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -17,6 +30,10 @@ class LabelScores:
         chance: (n,), what equal counts for all classes would have scored: 1/classes for one sample.
         total_variation: (n,), distance of the two class distributions, in [0, 1]; 0 is right.
         exact: (n,), true where every class's count is right. For one-sample uploads: where the label is.
+        count_error: (n,), samples by which a class's count is off, on average over the classes.
+        existence: (n,), class-existence accuracy: share of classes of which it is right whether any sample has them.
+        counted: (n,), label-count accuracy (Ma et al. 2023): share of classes whose count is right. A class that is
+            absent, and counted so, is right too: with ten classes and small lots most are.
         sizes: (n,), samples behind each upload.
     """
 
@@ -24,6 +41,9 @@ class LabelScores:
     chance: FloatArray
     total_variation: FloatArray
     exact: NDArray[np.bool_]
+    count_error: FloatArray
+    existence: FloatArray
+    counted: FloatArray
     sizes: FloatArray
 
     @property
@@ -52,9 +72,42 @@ class LabelScores:
         return (self.multiset_accuracy - self.chance_accuracy) / (1 - self.chance_accuracy)
 
     @property
+    def over_chance(self) -> Interval | None:
+        """`chance_corrected` with its interval."""
+        if np.isclose(self.chance_accuracy, 1):
+            return None
+        room = self.sizes * (1 - self.chance)
+        gains = np.divide(self.accuracy - self.chance, 1 - self.chance, out=np.zeros(len(room)), where=room > 0)
+        return mean_interval(gains, room)
+
+    @property
     def mean_total_variation(self) -> float:
         """Mean over uploads."""
         return float(self.total_variation.mean())
+
+
+def mean_interval(values: ArrayLike, weights: ArrayLike | None = None) -> Interval:
+    """Mean of ``values (n,)``, one an upload, weighed by ``weights (n,)``, with a 95 % t interval over uploads.
+
+    Of a weighted mean the variance is that of its linear approximation. The interval is not cut to the metric's range;
+    one value, or equal ones, give none.
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    share = np.ones(len(sample)) if weights is None else np.asarray(weights, dtype=np.float64)
+    mean = float(np.average(sample, weights=share))
+    if len(sample) < 2 or np.ptp(sample) == 0:
+        return Interval(value=mean)
+    error = float((share / share.mean() * (sample - mean)).std(ddof=1)) / len(sample) ** 0.5
+    half = float(stdtrit(len(sample) - 1, 0.975)) * error
+    return Interval(value=mean, low=mean - half, high=mean + half, method="95 % t over uploads")
+
+
+def rate_interval(right: ArrayLike) -> Interval:
+    """Share of ``right (n,)`` booleans, with a two-sided 95 % Clopper-Pearson interval."""
+    given = np.asarray(right, dtype=bool)
+    n, k = len(given), int(given.sum())
+    low, high = 1 - float(upper_bound(n - k, n, 0.025)), float(upper_bound(k, n, 0.025))
+    return Interval(value=k / n, low=low, high=high, method="95 % Clopper-Pearson over uploads")
 
 
 def score_labels(counts: ArrayLike, truth: ArrayLike) -> LabelScores:
@@ -76,6 +129,9 @@ def score_labels(counts: ArrayLike, truth: ArrayLike) -> LabelScores:
         chance=(np.minimum(equal, true).sum(1, keepdims=True) / sizes)[:, 0],
         total_variation=np.abs(guessed / named - true / sizes).sum(1) / 2,
         exact=(guessed == true).all(1),
+        count_error=np.abs(guessed - true).mean(1),
+        existence=((guessed > 0) == (true > 0)).mean(1),
+        counted=(guessed == true).mean(1),
         sizes=sizes[:, 0],
     )
 

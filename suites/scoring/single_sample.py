@@ -1,18 +1,15 @@
-"""Rows of attacks on uploads: reconstructions and labels against the samples behind each upload."""
+"""Rows of attacks on uploads: reconstructions against the samples behind each upload."""
 
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from ...audit.evidence import LabelCounts, Reconstructions
+from ...audit.evidence import Reconstructions
 from ...fl.task import Task
 from ..cells import Cell
 from ..record import Record
 from ..store import Store
 from .images import FloatArray, Unavailable, lpips_scorer, match, score_images
-from .labels import score_labels
 from .regions import score_regions, stroke_box
 
 _UNITS = {"mse": "squared pixel", "psnr": "dB", "ssim": "index", "lpips": "distance"} | {
@@ -96,34 +93,3 @@ def _aligned(evidence: Reconstructions, task: Task) -> _Aligned:
         truth.append(wanted)
         clients += [client] * len(part)
     return _Aligned(images=np.concatenate(images), truth=np.concatenate(truth), clients=clients)
-
-
-def score_labels_of(cell: Cell, evidence: LabelCounts, task: Task) -> list[Record]:
-    """The share of uploads whose label is named right."""
-    samples = _samples(task, len(evidence.counts))
-    truth = torch.nn.functional.one_hot(task.labels[samples], task.network.classes).numpy()
-    scores = score_labels(evidence.counts, truth)
-    return [
-        cell.record(
-            metric="label_accuracy",
-            value=scores.exact_rate,
-            n=len(truth),
-            unit="share of uploads",
-            direction="higher_leaks",
-        )
-    ]
-
-
-def _samples(task: Task, uploads: int) -> Tensor:
-    """The one sample of each client, in the order of the uploads.
-
-    Raises:
-        ValueError: where a client holds several, or not every client uploaded: then no upload is one image.
-    """
-    if set(task.sizes) != {1} or uploads != task.clients:
-        raise ValueError(
-            'this attack is scored on uploads of one sample each: use partition "one_sample", full cohorts, '
-            f"full lots; got {uploads} uploads of {task.clients} clients that hold {min(task.sizes)} to "
-            f"{max(task.sizes)} samples"
-        )
-    return torch.cat(list(task.parts))

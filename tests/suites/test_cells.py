@@ -178,6 +178,14 @@ def test_a_federation_that_borrows_its_calibration_is_attacked_but_neither_measu
     assert {claim.federation for claim in plan.claims} == {"main"}
 
 
+def test_an_attack_on_several_federations_is_a_cell_of_each(planned):
+    both = '[attacks.idlg]\nfederation = ["main", "shown"]\n\n[attacks.loss]'
+    cells = planned("[defenses.none]", SHOWN, "[attacks.loss]", both).cells
+    idlg = [cell for cell in cells if cell.facts["attack"] == "idlg" and cell.facts["defense"] == "none"]
+    assert sorted(cell.facts["federation"] for cell in idlg) == ["main", "shown"]
+    assert len({cell.cell_id for cell in idlg}) == 2
+
+
 def test_a_federation_that_borrows_its_calibration_and_is_not_attacked_is_not_run(planned):
     assert {cell.facts["federation"] for cell in planned("[defenses.none]", SHOWN).cells} == {"main"}
 

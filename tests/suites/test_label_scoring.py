@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fedassay.suites.scoring.labels import score_labels
+from fedassay.suites.scoring.labels import mean_interval, rate_interval, score_labels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -29,6 +29,44 @@ def test_a_batch_counts_each_label_as_often_as_it_is_there() -> None:
     assert scores.chance_corrected == pytest.approx(0.5)
     assert scores.mean_total_variation == 0.25
     assert scores.exact_rate == 0
+
+
+def test_counts_and_classes_are_scored_class_by_class() -> None:
+    """Guess 2, 1, 1, 0 of truth 3, 0, 1, 0: two of four counts are right; class 1 alone is wrongly said to be there."""
+    scores = score_labels([[2, 1, 1, 0]], [[3, 0, 1, 0]])
+    assert scores.counted.tolist() == [0.5]
+    assert scores.existence.tolist() == [0.75]
+    assert scores.count_error.tolist() == [0.5]
+
+
+def test_an_interval_of_weighted_values_is_that_of_their_linear_approximation() -> None:
+    """Equal weights: the t interval. 0, 1, 1 has deviation .577, error .333, t(2) 4.303."""
+    plain = mean_interval([0.0, 1.0, 1.0])
+    assert (plain.value, plain.low, plain.high) == pytest.approx((2 / 3, 2 / 3 - 1.4342, 2 / 3 + 1.4342), abs=1e-4)
+    same = mean_interval([0.0, 1.0, 1.0], [2, 2, 2])
+    assert (same.low, same.high) == (plain.low, plain.high)
+    weighed = mean_interval([0.0, 1.0, 1.0], [1, 1, 2])
+    error = np.std([0.75 * -0.75, 0.75 * 0.25, 1.5 * 0.25], ddof=1) / 3**0.5
+    assert weighed.value == 0.75
+    assert weighed.high == pytest.approx(0.75 + 4.302653 * error)
+
+
+def test_one_value_or_equal_ones_give_no_interval() -> None:
+    assert mean_interval([0.3]).low is None
+    assert mean_interval([0.3, 0.3]).high is None
+
+
+def test_the_chance_corrected_score_has_the_interval_of_its_ratio() -> None:
+    scores = score_labels([[1, 0], [0, 3], [2, 2]], [[0, 1], [0, 3], [3, 1]])
+    assert scores.over_chance is not None
+    assert scores.over_chance.value == pytest.approx(scores.chance_corrected)
+    assert scores.over_chance.low is not None
+
+
+def test_a_rate_has_the_exact_binomial_interval() -> None:
+    """8 of 10: .4439 to .9748 (Clopper and Pearson)."""
+    found = rate_interval([True] * 8 + [False] * 2)
+    assert (found.value, found.low, found.high) == pytest.approx((0.8, 0.4439, 0.9748), abs=1e-4)
 
 
 def test_uploads_weigh_by_their_samples() -> None:

@@ -117,6 +117,11 @@ def test_a_bad_value_is_refused_with_its_field_and_line(refusal, tiny, old, new,
     ("old", "new", "says"),
     [
         ("count = 8", 'count = 8\nfederation = "mian"', "attacks.loss.federation: no federation 'mian'; known: main"),
+        (
+            "count = 8",
+            'count = 8\nfederation = ["main", "mian"]',
+            "attacks.loss.federation: no federation 'mian'; known: main",
+        ),
         ("batch = 16", 'federation = "other"', "audit.federation: no federation 'other'; known: main"),
         ("rounds = 2", 'rounds = 2\ncalibrated_on = "x"', "federations.main.calibrated_on: no federation 'x'"),
         (

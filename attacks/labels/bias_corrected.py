@@ -1,0 +1,85 @@
+"""Bias-corrected counts of several local steps: softmax averages from the model before and after them, not only before
+(Geng et al. 2021, Dimitrov et al. 2022).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.optimize import nnls
+from torch import Tensor
+
+from ...audit.evidence import LabelCounts
+from ...fl.algorithm import FedSGD
+from ...fl.view import View
+from ..attack import Attack, Knowledge
+from ..uploads import check_round
+from .lots import FloatArray, check_linear, class_means, counts_of_round, read_lots, whole_counts
+
+_EXACT = 100.0
+"""Weight of the equation that the counts sum to the lot: it is known, the others are estimates."""
+
+
+def balanced_counts(bias: FloatArray, probabilities: FloatArray, size: int) -> FloatArray:
+    """Counts ``(classes,) >= 0``, by non-negative least squares.
+
+    ``bias``: (classes,), the mean gradient of the last bias; ``probabilities``: (classes, classes), the mean softmax
+    of class j's samples in row j. ``size * bias_k = sum_j counts_j probabilities_jk - counts_k``.
+    """
+    system = np.vstack([probabilities.T - np.eye(len(bias)), _EXACT * np.ones(len(bias))])
+    return np.asarray(nnls(system, np.append(size * bias, _EXACT * size))[0], dtype=np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiasCorrected(Attack):
+    """Counts of each upload of ``round``, computed over one local step or many.
+
+    The mean bias gradient of the steps is mean softmax minus label shares. The softmax averages of each class are
+    measured on public images, at the model that was broadcast and at the one that the client ended with (broadcast
+    plus update), and weighed as if the steps led straight from one to the other: of T steps the mean one starts
+    (T - 1) / 2T of the way. A clip or noise on the upload is taken for the truth.
+    """
+
+    round: int = 0
+
+    def __post_init__(self) -> None:
+        check_round(self.round)
+
+    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
+        """Counts ``(n, classes)`` that sum to the lots' public sizes.
+
+        Raises:
+            ValueError: as `read_lots`, where the last layer has no bias or uploads are not linear in gradients.
+        """
+        check_linear("bias_corrected", knowledge.plan)
+        lots = read_lots(view, knowledge, self.round)
+        bias, before = lots.last.needed_bias("bias_corrected"), _softmax_means(lots.model, knowledge)
+        shares = []
+        for row, size in enumerate(lots.sizes.tolist()):
+            met = before
+            if not isinstance(knowledge.plan.algorithm, FedSGD):
+                met = _on_the_way(
+                    before, _softmax_means(_end(lots.model, lots.gradients[row], knowledge), knowledge), knowledge
+                )
+            shares.append(balanced_counts(bias[row], met, size))
+        return counts_of_round(whole_counts(np.stack(shares), lots.sizes), view, self.round)
+
+
+def _end(model: Tensor, gradient: Tensor, knowledge: Knowledge) -> Tensor:
+    """The client's own last model: ``local_steps`` steps along the mean gradient."""
+    algorithm = knowledge.plan.algorithm
+    return model + (algorithm.linear_scale or 0.0) * algorithm.local_steps * gradient
+
+
+def _on_the_way(before: FloatArray, after: FloatArray, knowledge: Knowledge) -> FloatArray:
+    steps = knowledge.plan.algorithm.local_steps
+    share = (steps - 1) / (2 * steps)
+    return (1 - share) * before + share * after
+
+
+def _softmax_means(model: Tensor, knowledge: Knowledge) -> FloatArray:
+    """Mean softmax of each class's public images, ``(classes, classes)``."""
+    with torch.no_grad():
+        probabilities = knowledge.network.logits(model, knowledge.public_images).double().softmax(-1)
+    means = class_means(probabilities, knowledge.public_labels, knowledge.network.classes)
+    return np.asarray(means.numpy(), dtype=np.float64)

@@ -1,0 +1,112 @@
+"""Gaussian lots: a lot's release as a Gaussian around the sum of its labels' mean contributions; the likeliest counts.
+
+Two variances: the defense's noise, which is published, and the scatter of samples about their class's mean, which
+public data shows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .lots import FloatArray, IntArray
+
+Cost = Callable[[FloatArray], FloatArray]
+"""Counts ``(..., classes)`` -> cost ``(...,)``; lower is likelier."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianLots:
+    """release = sum over labels + noise, in double precision.
+
+    Args:
+        means: (classes, d), what one sample of each class adds on average.
+        scatter: (n, d), public samples' contributions minus their class's mean.
+        noise_std: of one coordinate of the release, >= 0.
+        size: labels in the lot.
+    """
+
+    means: Tensor
+    scatter: Tensor
+    noise_std: float
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.floor <= 0:
+            raise ValueError("the release has no variance: no noise is published and public samples do not scatter")
+
+    @cached_property
+    def gram(self) -> Tensor:
+        """Inner products of the scatter, ``(n, n)``."""
+        return self.scatter @ self.scatter.T
+
+    @cached_property
+    def shrinkage(self) -> float:
+        """Share of the scatter's covariance that is spread evenly (Ledoit and Wolf 2004), for n is less than d."""
+        n, d = self.scatter.shape
+        square = float(self.gram.square().sum()) / n**2
+        lengths = self.gram.diagonal()
+        spread = square - float(lengths.mean()) ** 2 / d
+        error = (float(lengths.square().sum()) / n - square) / n
+        return 1.0 if spread <= 0 else min(1.0, max(0.0, error / spread))
+
+    @property
+    def floor(self) -> float:
+        """Variance along a direction in which no public sample scatters."""
+        even = float(self.gram.diagonal().mean()) / self.scatter.shape[1]
+        return self.noise_std**2 + self.size * self.shrinkage * even
+
+    def whiten(self, rows: Tensor) -> Tensor:
+        """``rows (m, d)`` times the inverse of the release's covariance, by Woodbury's identity."""
+        weight = self.size * (1 - self.shrinkage) / len(self.scatter)
+        if weight == 0:
+            return rows / self.floor
+        inner = self.gram + self.floor / weight * torch.eye(len(self.scatter), dtype=rows.dtype)
+        shared: Tensor = torch.linalg.solve(inner, self.scatter @ rows.T)
+        return (rows - shared.T @ self.scatter) / self.floor
+
+    @cached_property
+    def _whitened(self) -> Tensor:
+        return self.whiten(self.means)
+
+    def cost(self, release: Tensor, *, scaled: bool = False) -> Cost:
+        """Minus the log-likelihood of ``release (d,)``, up to what depends on neither the counts nor ``scaled``.
+
+        ``scaled``: the sum may enter by any factor, as after a clip that nobody published, and the likeliest one is
+        taken.
+        """
+        quadratic = np.asarray((self._whitened @ self.means.T).numpy(), dtype=np.float64)
+        linear = np.asarray((self._whitened @ release).numpy(), dtype=np.float64)
+
+        def as_it_is(counts: FloatArray) -> FloatArray:
+            square = np.einsum("...i,ij,...j->...", counts, quadratic, counts)
+            return np.asarray(square / 2 - counts @ linear, dtype=np.float64)
+
+        def at_best_factor(counts: FloatArray) -> FloatArray:
+            # Where the best factor is negative no factor fits: the cost only has to lead the search out.
+            square, along = np.einsum("...i,ij,...j->...", counts, quadratic, counts), counts @ linear
+            return np.asarray(-along * np.abs(along) / (2 * np.maximum(square, 1e-300)), dtype=np.float64)
+
+        return at_best_factor if scaled else as_it_is
+
+
+def likeliest_counts(cost: Cost, start: IntArray) -> IntArray:
+    """Counts ``(classes,)`` that no swap of one label for another makes likelier: the best swap each time, from
+    ``start`` on.
+    """
+    classes = len(start)
+    swaps = np.array(
+        [[(k == to) - (k == of) for k in range(classes)] for of in range(classes) for to in range(classes)]
+    )
+    counts, best = start.copy(), float(cost(start.astype(np.float64)))
+    while True:
+        others = counts + swaps
+        costs = np.where((others >= 0).all(1), cost(others.clip(0).astype(np.float64)), np.inf)
+        lowest = int(costs.argmin())
+        # Beyond rounding: or two equal sets of counts would be swapped for ever.
+        if not costs[lowest] < best - 1e-9 * (1 + abs(best)):
+            return counts
+        counts, best = others[lowest], float(costs[lowest])

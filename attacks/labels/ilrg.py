@@ -1,0 +1,66 @@
+"""iLRG: counts per class by a linear system on the softmax of recovered class embeddings (Ma et al. 2023)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import softmax
+
+from ...audit.evidence import LabelCounts
+from ...fl.view import View
+from ..attack import Attack, Knowledge
+from ..uploads import check_round
+from .lots import FloatArray, IntArray, LastLayer, check_linear, counts_of_round, last_layer, read_lots
+
+
+def solved_counts(gradient: LastLayer, model: LastLayer, size: int) -> FloatArray:
+    """Least-squares counts ``(classes,)`` of one upload, neither rounded nor cut; ``size``: samples in the lot.
+
+    Row k of the weight's gradient over entry k of the bias's is a mean feature vector, dominated by samples of class k
+    where the softmax is flat; its softmax P_k under the last layer stands for theirs. With b the bias's gradient,
+    ``size * b_k = sum_j counts_j P_j[k] - counts_k``, and the counts sum to ``size``: classes + 1 equations, by the
+    pseudo-inverse.
+    """
+    bias = gradient.needed_bias("ilrg")[:, None]
+    # No gradient, no embedding: the model's bias alone then stands for the class.
+    features = np.divide(gradient.weight, bias, out=np.zeros_like(gradient.weight), where=bias != 0)
+    probabilities = softmax(features @ model.weight.T + model.needed_bias("ilrg"), axis=1)
+    system = np.vstack([probabilities.T - np.eye(len(bias)), np.ones(len(bias))])
+    return np.asarray(np.linalg.pinv(system) @ np.append(size * bias[:, 0], size), dtype=np.float64)
+
+
+def rounded_counts(solved: FloatArray, size: int) -> IntArray:
+    """Each count to the nearest whole number in 0..size, as published: their sum may differ from the size. Where all
+    round to zero, the largest becomes 1.
+    """
+    counts = np.rint(np.clip(solved, 0, size)).astype(np.int64)
+    if not counts.any():
+        counts[solved.argmax()] = 1
+    return np.asarray(counts, dtype=np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ILRG(Attack):
+    """Counts of each upload of ``round``, from the gradient, the model and the lot's public size.
+
+    Exact on hardly trained models while lots are not much larger than the number of classes: then the embeddings of a
+    class are nearly its own. It takes the gradient as it stands: a clip, which scales it, leads it astray.
+    """
+
+    round: int = 0
+
+    def __post_init__(self) -> None:
+        check_round(self.round)
+
+    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
+        """Counts ``(n, classes)``.
+
+        Raises:
+            ValueError: as `read_lots`, where the last layer has no bias or uploads are not linear in gradients.
+        """
+        check_linear("ilrg", knowledge.plan)
+        lots = read_lots(view, knowledge, self.round)
+        model, bias = last_layer(lots.model, knowledge.network.layout), lots.last.needed_bias("ilrg")
+        uploads = (LastLayer(weight=w, bias=b) for w, b in zip(lots.last.weight, bias, strict=True))
+        pairs = zip(uploads, lots.sizes.tolist(), strict=True)
+        counts = [rounded_counts(solved_counts(upload, model, size), size) for upload, size in pairs]
+        return counts_of_round(np.stack(counts), view, self.round)

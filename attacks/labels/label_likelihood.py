@@ -1,0 +1,125 @@
+"""Label likelihood: the counts under which the upload is likeliest by the defense's own law: its clip and its noise."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from scipy.special import gammaln
+from torch import Tensor
+
+from ...audit.evidence import LabelCounts
+from ...fl.law import GaussianLaw
+from ...fl.view import View
+from ..attack import Attack, Knowledge
+from ..uploads import check_round
+from .gaussian_lots import Cost, GaussianLots, likeliest_counts
+from .lots import FloatArray, IntArray, Lots, check_linear, class_means, counts_of_round, read_lots, whole_counts
+
+_TYPICAL = 64
+"""Lots that are drawn from public data to see how much a report's clip takes off."""
+
+_PRICE = 1.0
+"""What a free factor must gain, in nats."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelLikelihood(Attack):
+    """Counts of each upload of ``round``: maximum likelihood, or the mode of the posterior, over all coordinates.
+
+    The law's clip goes over public samples' gradients at the model that was broadcast; their class means are what one
+    label adds, and their scatter is a second noise beside the law's. A law of whole reports (local noise) clips the
+    lot's mean gradient: the factor is that of typical lots of public data. Where nothing is published, or no Gaussian,
+    there is no noise but the scatter, and an unknown factor is assumed where it makes the upload likelier by more than
+    a nat, the price of a parameter (Akaike 1974). Steps after the first are taken to be like it.
+
+    Args:
+        prior: "flat", or "public": labels drawn independently with the public labels' shares, which is worth a lot
+            under noise and misleads where clients differ.
+        samples: public samples whose gradients are looked at, at most.
+    """
+
+    prior: Literal["flat", "public"] = "flat"
+    samples: int = 400
+    round: int = 0
+
+    def __post_init__(self) -> None:
+        check_round(self.round)
+        if self.prior not in ("flat", "public"):
+            raise ValueError(f'prior must be "flat" or "public", got {self.prior!r}')
+        if isinstance(self.samples, bool) or not isinstance(self.samples, int) or self.samples < 2:
+            raise ValueError(f"samples must be a whole number >= 2, got {self.samples!r}")
+
+    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
+        """Counts ``(n, classes)``. Raises ValueError as `read_lots`, or where uploads are not linear in gradients."""
+        check_linear("label_likelihood", knowledge.plan)
+        lots, classes = read_lots(view, knowledge, self.round), knowledge.network.classes
+        chosen = torch.from_numpy(rng.permutation(len(knowledge.public_labels))[: self.samples])
+        images, labels = knowledge.public_images[chosen], knowledge.public_labels[chosen]
+        rows = knowledge.network.sample_gradients(lots.model[None], images[None], labels[None])[0]
+        shares = (torch.bincount(knowledge.public_labels, minlength=classes) + 1.0).double().numpy()
+        shares /= shares.sum()
+        counts, models = [], dict[object, GaussianLots]()
+        for row, size in enumerate(lots.sizes.tolist()):
+            client = lots.clients[row]
+            law = knowledge.law(view.observer, client)
+            gaussian = law if isinstance(law, GaussianLaw) else None
+            # Building a lot's model costs most: once for all clients of one size and law.
+            alike = (size, knowledge.plan.sizes[client], gaussian)
+            if alike not in models:
+                models[alike] = _model(rows, labels, lots, row, gaussian, knowledge, rng)
+            start = whole_counts(shares[None], [size])[0]
+            release = lots.gradients[row].double()
+            counts.append(self._likeliest(models[alike], release, gaussian is not None, shares, start))
+        return counts_of_round(np.stack(counts), view, self.round)
+
+    def _likeliest(
+        self, model: GaussianLots, release: Tensor, published: bool, shares: FloatArray, start: IntArray
+    ) -> IntArray:
+        plain = self._with_prior(model.cost(release), shares)
+        found = likeliest_counts(plain, start)
+        if published:
+            return found
+        free = self._with_prior(model.cost(release, scaled=True), shares)
+        other = likeliest_counts(free, found)
+        gain = plain(found.astype(np.float64)) - free(other.astype(np.float64))
+        return other if gain > _PRICE else found
+
+    def _with_prior(self, cost: Cost, shares: FloatArray) -> Cost:
+        if self.prior == "flat":
+            return cost
+        return lambda counts: cost(counts) + gammaln(counts + 1).sum(-1) - counts @ np.log(shares)
+
+
+def _model(
+    rows: Tensor,
+    labels: Tensor,
+    lots: Lots,
+    row: int,
+    law: GaussianLaw | None,
+    knowledge: Knowledge,
+    rng: np.random.Generator,
+) -> GaussianLots:
+    """The law of the upload in ``row``, in gradients, from public samples' ``rows (n, d)``."""
+    plan, size, noise = knowledge.plan, int(lots.sizes[row]), 0.0
+    algorithm = plan.algorithm
+    if law is None:
+        added = rows / size
+    elif law.scale < 0:
+        # A law of samples: a lot that is everything meets it once a step.
+        repeats = algorithm.local_steps if plan.lot.rate(plan.sizes[lots.clients[row]]) == 1 else 1
+        added = algorithm.gradient(law.contribution(rows)) * repeats
+    else:
+        typical = torch.stack([rows[rng.integers(len(rows), size=size)].mean(0) for _ in range(_TYPICAL)])
+        updates = (algorithm.linear_scale or 0.0) * algorithm.local_steps * typical
+        added = rows / size * _left_by_clip(updates, law)
+    if law is not None:
+        noise = float(algorithm.gradient(torch.tensor(law.noise_std)).abs())
+    means = class_means(added, labels, knowledge.network.classes).double()
+    return GaussianLots(means=means, scatter=added.double() - means[labels], noise_std=noise, size=size)
+
+
+def _left_by_clip(updates: Tensor, law: GaussianLaw) -> float:
+    """The factor between a report and its update, on average over ``updates (lots, d)``."""
+    lengths = torch.linalg.vector_norm(updates, dim=1).clamp_min(1e-30)
+    return float((torch.linalg.vector_norm(law.contribution(updates), dim=1) / lengths).mean())

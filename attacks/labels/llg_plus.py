@@ -1,0 +1,42 @@
+"""LLG+: LLG with impact and offsets measured on auxiliary data, here the public images (Wainakh et al. 2022)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...audit.evidence import LabelCounts
+from ...fl.view import View
+from ..attack import Attack, Knowledge
+from ..uploads import check_round
+from .llg import picked_labels
+from .llg_star import response
+from .lots import check_linear, counts_of_round, read_lots
+
+
+@dataclass(frozen=True, kw_only=True)
+class LLGPlus(Attack):
+    """Counts of each upload of ``round`` by LLG's picks, with the response of the model to public images.
+
+    The strongest of the three: it keeps working while the model trains, for it sees what the model makes of real data.
+    """
+
+    round: int = 0
+
+    def __post_init__(self) -> None:
+        check_round(self.round)
+
+    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
+        """Counts ``(n, classes)``.
+
+        Raises:
+            ValueError: as `read_lots`, where uploads are not linear in gradients, or a class has no public image.
+        """
+        check_linear("llg_plus", knowledge.plan)
+        lots, network = read_lots(view, knowledge, self.round), knowledge.network
+        public = [knowledge.public_images[knowledge.public_labels == label] for label in range(network.classes)]
+        missing = [label for label, images in enumerate(public) if not len(images)]
+        if missing:
+            raise ValueError(f"public_labels must hold every class, got none of {missing}")
+        found = response(network, lots.model, public)
+        counts = picked_labels(lots.last.row_sums, lots.sizes, found.own / lots.sizes, found.offset)
+        return counts_of_round(counts, view, self.round)

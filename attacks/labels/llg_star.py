@@ -1,0 +1,72 @@
+"""LLG*: LLG with impact and offsets measured on the model with dummy images (Wainakh et al. 2022)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...audit.evidence import LabelCounts
+from ...fl.network import Network
+from ...fl.streams import uniform
+from ...fl.view import View
+from ..attack import Attack, Knowledge
+from ..uploads import check_round
+from .llg import picked_labels
+from .lots import FloatArray, check_linear, counts_of_round, last_layer, read_lots
+
+
+@dataclass(frozen=True, kw_only=True)
+class Response:
+    """How row sums respond to labels: ``impact`` of a lot that is all one label, over its size, is ``own``; ``offset``:
+    (classes,), what a lot of other labels leaves on a class.
+    """
+
+    own: float
+    offset: FloatArray
+
+
+def response(network: Network, model: Tensor, images: list[Tensor]) -> Response:
+    """Measured at ``model (d,)`` with lots of one label each, ``images[label] (m, c, h, w)``.
+
+    ``own``: mean over classes of the class's own row sum, times 1 + 1/classes; ``offset``: the mean of a class's row
+    sum over the lots of the other labels.
+    """
+    sums = np.stack([_row_sums(network, model, batch, label) for label, batch in enumerate(images)])
+    own, classes = sums.diagonal(), len(sums)
+    return Response(
+        own=float(own.mean() * (1 + 1 / classes)),
+        offset=np.asarray((sums.sum(0) - own) / (classes - 1), dtype=np.float64),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LLGStar(Attack):
+    """Counts of each upload of ``round`` by LLG's picks, with the response of the model to noise images.
+
+    Args:
+        images: dummy images, uniform in [0, 1], that each class's lot has.
+    """
+
+    images: int = 64
+    round: int = 0
+
+    def __post_init__(self) -> None:
+        check_round(self.round)
+        if isinstance(self.images, bool) or not isinstance(self.images, int) or self.images < 1:
+            raise ValueError(f"images must be a whole number >= 1, got {self.images!r}")
+
+    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
+        """Counts ``(n, classes)``. Raises ValueError as `read_lots`, or where uploads are not linear in gradients."""
+        check_linear("llg_star", knowledge.plan)
+        lots, network = read_lots(view, knowledge, self.round), knowledge.network
+        dummies = [uniform(rng, (self.images, *network.shape)) for _ in range(network.classes)]
+        found = response(network, lots.model, dummies)
+        counts = picked_labels(lots.last.row_sums, lots.sizes, found.own / lots.sizes, found.offset)
+        return counts_of_round(counts, view, self.round)
+
+
+def _row_sums(network: Network, model: Tensor, images: Tensor, label: int) -> FloatArray:
+    labels, weights = torch.full((1, len(images)), label), torch.full((1, len(images)), 1 / len(images))
+    mean = network.gradient(model.unsqueeze(0), images.unsqueeze(0), labels, weights)
+    return last_layer(mean[0], network.layout).row_sums

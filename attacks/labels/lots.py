@@ -1,0 +1,150 @@
+"""Lots: what a server reads of the samples behind each upload: the last layer's gradient, and how many labels to name.
+
+How many samples an upload holds is public where the plan fixes it: full lots and lots of fixed size. A Poisson lot's
+own size is not: its expectation, which is public, stands for it, and who drew more or fewer is misjudged by that much.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from ...audit.evidence import LabelCounts
+from ...fl.layout import Layout
+from ...fl.plan import Plan
+from ...fl.view import View
+from ..attack import Knowledge
+from ..uploads import count_uploads, read_uploads, upload_setting
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastLayer:
+    """A classifier's last linear layer, or its gradients, in double precision.
+
+    ``weight``: (..., classes, features); ``bias``: (..., classes), None where the layer has none.
+    """
+
+    weight: FloatArray
+    bias: FloatArray | None
+
+    @property
+    def row_sums(self) -> FloatArray:
+        """Sum over the features of each class's row, ``(..., classes)``."""
+        return np.asarray(self.weight.sum(-1), dtype=np.float64)
+
+    def needed_bias(self, attack: str) -> FloatArray:
+        """The bias, or ValueError that names the attack."""
+        if self.bias is None:
+            raise ValueError(f"{attack} reads the last layer's bias, and this model's last layer has none")
+        return self.bias
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lots:
+    """Uploads of one round.
+
+    Args:
+        gradients: (n, d), as `read_uploads` gives them.
+        model: (d,), at which they were taken.
+        last: the last layer's gradients of each upload.
+        clients: (n,), who sent each.
+        sizes: (n,), how many labels each holds. A lot that is everything is in each of a round's steps and counts once;
+            any other lot counts anew in each step, a sample as often as it was drawn.
+    """
+
+    gradients: Tensor
+    model: Tensor
+    last: LastLayer
+    clients: tuple[int, ...]
+    sizes: IntArray
+
+
+def read_lots(view: View, knowledge: Knowledge, round: int) -> Lots:
+    """The round's uploads. Raises ValueError as `read_uploads`, or for a model whose last layer is not linear."""
+    uploads, plan = read_uploads(view, knowledge, round), knowledge.plan
+    clients = _senders(view, round)
+    return Lots(
+        gradients=uploads.gradients,
+        model=uploads.model,
+        last=last_layer(uploads.gradients, knowledge.network.layout),
+        clients=clients,
+        sizes=lot_sizes(plan, clients),
+    )
+
+
+def public_sizes(view: View, knowledge: Knowledge, round: int) -> IntArray:
+    """How many labels each upload holds: all that a null attack reads. Raises ValueError where senders are hidden."""
+    count_uploads(view, round)
+    return lot_sizes(knowledge.plan, _senders(view, round))
+
+
+def lot_sizes(plan: Plan, clients: tuple[int, ...]) -> IntArray:
+    """The public size of each client's lot over a round, at least 1; see `Lots`."""
+    sizes = []
+    for client in clients:
+        everything = plan.lot.rate(plan.sizes[client]) == 1
+        steps = 1 if everything else plan.algorithm.local_steps
+        sizes.append(max(1, round(plan.expected_lot(client) * steps)))
+    return np.array(sizes, dtype=np.int64)
+
+
+def last_layer(vectors: Tensor, layout: Layout) -> LastLayer:
+    """The last layer of parameters or gradients ``(..., d)``.
+
+    Raises:
+        ValueError: if the layout ends in no linear layer.
+    """
+    named = [tensor.double().numpy() for tensor in layout.unflatten(vectors.detach()).values()]
+    shapes = layout.shapes
+    if len(shapes[-1]) == 2:
+        return LastLayer(weight=named[-1], bias=None)
+    if len(shapes) < 2 or len(shapes[-2]) != 2 or shapes[-2][:1] != shapes[-1]:
+        raise ValueError(f"the model must end in a linear layer, got layers of shapes {shapes[-2:]}")
+    return LastLayer(weight=named[-2], bias=named[-1])
+
+
+def check_linear(attack: str, plan: Plan) -> None:
+    """Raise ValueError where sizes of gradients cannot be read off an upload."""
+    if plan.algorithm.linear_scale is None:
+        name = type(plan.algorithm).__name__
+        raise ValueError(f"{attack} needs updates that are linear in the steps' gradients; those of {name} are not")
+
+
+def whole_counts(shares: ArrayLike, sizes: ArrayLike) -> IntArray:
+    """Whole numbers in proportion to ``shares (n, classes) >= 0`` that sum to ``sizes (n,)``, by largest remainder.
+
+    Of equal remainders the lower class goes first. A row of zeros is dealt equally.
+    """
+    given, wanted = np.asarray(shares, dtype=np.float64), np.asarray(sizes, dtype=np.int64)[:, None]
+    total = given.sum(1, keepdims=True)
+    even = np.full_like(given, 1 / given.shape[1])
+    exact = wanted * np.divide(given, total, out=even, where=total > 0)
+    # A hair up first: 3 * (1 / 3) must not lose a whole label to rounding.
+    whole = np.floor(exact + 1e-9).astype(np.int64)
+    ranks = np.argsort(np.argsort(whole - exact, axis=1, kind="stable"), axis=1, kind="stable")
+    return np.asarray(whole + (ranks < wanted - whole.sum(1, keepdims=True)), dtype=np.int64)
+
+
+def counts_of_round(counts: ArrayLike, view: View, round: int) -> LabelCounts:
+    """The evidence: ``counts (n, classes)`` of the uploads of ``round``."""
+    return LabelCounts(np.asarray(counts, dtype=np.float64), upload_setting(view), round=round)
+
+
+def class_means(rows: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Mean row of each class, ``rows (n, ...)`` -> ``(classes, ...)``; a class without a row gets the mean of all."""
+    means = [
+        rows[labels == label].mean(0) if bool((labels == label).any()) else rows.mean(0) for label in range(classes)
+    ]
+    return torch.stack(means)
+
+
+def _senders(view: View, round: int) -> tuple[int, ...]:
+    reports = next(seen.reports for seen in view.rounds if seen.round == round)
+    if reports is None or reports.senders is None:
+        raise ValueError(f"view of round {round} must name the senders: how much each holds is known by client")
+    return reports.senders

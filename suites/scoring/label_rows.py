@@ -1,0 +1,78 @@
+"""Rows of label attacks: guessed counts against the labels of the lots that the uploads were computed on."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from ...audit.evidence import LabelCounts
+from ...fl.plan import Plan
+from ...fl.recorder import LotRecorder
+from ...fl.task import Task
+from ..cells import Cell
+from ..record import Record
+from .labels import FloatArray, Interval, LabelScores, mean_interval, rate_interval, score_labels
+
+
+def score_label_counts(
+    cell: Cell, evidence: LabelCounts, task: Task, plan: Plan, lots: Mapping[int, LotRecorder]
+) -> list[Record]:
+    """Rows of one attack on one round: intervals are over its uploads, which share a model and a defense's noise law.
+
+    Of one-sample uploads the share of right labels says it all. Raises ValueError where there are not as many guesses
+    as uploads.
+    """
+    truth = true_counts(task, plan, lots, evidence.round)
+    if truth.shape != evidence.counts.shape:
+        raise ValueError(f"counts must be {truth.shape}, a row for each upload, got {evidence.counts.shape}")
+    scores = score_labels(evidence.counts, truth)
+    rows = _one_sample(scores) if bool((scores.sizes == 1).all()) else _batches(scores)
+    return [
+        cell.record(
+            metric=metric,
+            value=found.value,
+            ci_low=found.low,
+            ci_high=found.high,
+            ci_level=None if found.low is None else 0.95,
+            ci_method=found.method,
+            n=len(truth),
+            unit=unit,
+            direction="lower_leaks" if metric in _LOWER else "higher_leaks",
+        )
+        for metric, (found, unit) in rows.items()
+    ]
+
+
+_LOWER = ("label_count_error", "label_total_variation")
+
+
+def true_counts(task: Task, plan: Plan, lots: Mapping[int, LotRecorder], round: int) -> FloatArray:
+    """Labels behind each upload of ``round``, ``(n, classes)``, in the order of the clients that took part.
+
+    A lot that is everything is in each local step and counts once; any other lot counts anew in each step.
+    """
+    rows = []
+    for client, part in enumerate(task.parts):
+        masks = lots[client].lots[round]
+        if masks:
+            steps = masks[:1] if plan.lot.rate(len(part)) == 1 else masks
+            drawn = torch.cat([part[mask[0]] for mask in steps])
+            rows.append(torch.bincount(task.labels[drawn], minlength=task.network.classes))
+    return np.asarray(torch.stack(rows).numpy(), dtype=np.float64)
+
+
+def _one_sample(scores: LabelScores) -> dict[str, tuple[Interval, str]]:
+    return {"label_accuracy": (rate_interval(scores.exact), "share of uploads")}
+
+
+def _batches(scores: LabelScores) -> dict[str, tuple[Interval, str]]:
+    corrected = scores.over_chance
+    rows = {
+        "label_accuracy": (mean_interval(scores.accuracy, scores.sizes), "share of labels"),
+        "label_exact_rate": (rate_interval(scores.exact), "share of uploads"),
+        "label_count_error": (mean_interval(scores.count_error), "samples"),
+        "label_total_variation": (mean_interval(scores.total_variation), "probability"),
+        "label_class_existence": (mean_interval(scores.existence), "share of classes"),
+        "label_count_accuracy": (mean_interval(scores.counted), "share of classes"),
+    }
+    return rows if corrected is None else {"label_over_chance": (corrected, "share of the room above chance"), **rows}
