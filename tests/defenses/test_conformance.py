@@ -43,13 +43,20 @@ ALGORITHMS = {
     "bounded": BoundedUpdate(learning_rate=0.2, local_steps=2, mu=0.1, radius=1.0),
     "scaffold": Scaffold(learning_rate=0.2, local_steps=2),
 }
-ONLY = {"dp_fedsgd": ["fedsgd"], "dp_scaffold": ["scaffold"], "regularised_sparsified": ["bounded"]}
+ONLY = {
+    "blur_lus": ["bounded"],
+    "dp_fedsgd": ["fedsgd"],
+    "dp_scaffold": ["scaffold"],
+    "regularised_sparsified": ["bounded"],
+}
 """Defenses that are defined for one algorithm; all others take any."""
-STATEFUL = {"dp_scaffold", "quantile_clipping", "adap_dp_fl"}
+STATEFUL = {"dp_scaffold", "quantile_clipping", "adap_dp_fl", "fedre"}
 """Defenses whose release hangs on what was released before: a law knows no state, so they publish none."""
 PLAIN, WIDELY = ["fedsgd", "fedavg", "adam"], {"none", "dp_sgd", "dp_fedavg", "ldp_gaussian"}
+BLIND = {"fedre", "uniform_layers"}
+"""Defenses that do not look at the algorithm: one is enough."""
 TAKEN = {
-    part: ONLY.get(name, [*PLAIN, "fedprox", "scaffold"] if name in WIDELY else PLAIN)
+    part: ONLY.get(name, PLAIN[:1] if name in BLIND else [*PLAIN, "fedprox", "scaffold"] if name in WIDELY else PLAIN)
     for name, part in DEFENSES.items()
 }
 UNDER = [pytest.param(part, one, id=f"{name}-{one}") for name, part in DEFENSES.items() for one in TAKEN[part]]
