@@ -29,13 +29,15 @@ class NbAFLProtection(Protection):
     show every report again in all later rounds.
 
     Args:
-        row_norm: how far from zero one unit of the claim is taken to move a report: what the law publishes.
+        row_norm: of a row that one unit of the claim is taken to bring; ``row_scale``: what a report takes over of it.
+            As published the unit is a sample and the row its gradient.
     """
 
     clip_norm: float
     up_std: float
     down_std: float
     row_norm: float
+    row_scale: float = 1.0
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         noise = self.up_std * normal(rng, tuple(updates.values.shape))
@@ -49,12 +51,12 @@ class NbAFLProtection(Protection):
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
         """One report, or what it adds to one step of the global model, with the noise that nobody else knows."""
         if observer.rank == UPLOADS.rank:
-            return GaussianLaw(clip_norm=self.row_norm, scale=1.0, noise_std=self.up_std)
+            return GaussianLaw(clip_norm=self.row_norm, scale=self.row_scale, noise_std=self.up_std)
         if observer.rank != GLOBAL_MODELS.rank:
             return None
         scale = 1 / plan.expected_cohort
         noise = scale * math.hypot(self.up_std, self.down_std)
-        return GaussianLaw(clip_norm=self.row_norm, scale=scale, noise_std=noise)
+        return GaussianLaw(clip_norm=self.row_norm, scale=scale * self.row_scale, noise_std=noise)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,13 +117,16 @@ class NbAFL(Defense):
     def _published(self, plan: Plan) -> Prepared:
         fewest, clients, rounds, share = min(plan.sizes), plan.clients, plan.rounds, plan.cohort_rate
         exposures = math.ceil(plan.cohort_rate * rounds)
+        # The paper averages models that single samples train, each clipped: a gradient g becomes length * g, clipped.
+        length = (plan.algorithm.linear_scale or -1.0) * plan.algorithm.local_steps
         per_epsilon = math.sqrt(2 * math.log(1.25 / self.delta)) * 2 * self.clip_norm / fewest / self.epsilon
         protection = NbAFLProtection(
             clip_norm=self.clip_norm,
             up_std=per_epsilon * exposures,
             # The paper's is on the mean: over all clients.
             down_std=per_epsilon * math.sqrt(max(0, rounds**2 - exposures**2 * clients)) * share,
-            row_norm=self.clip_norm / fewest,
+            row_norm=self.clip_norm / abs(length),
+            row_scale=length / fewest,
         )
         claims = tuple(
             self._claim(protection, plan, observer, epsilon=self.epsilon, noise=None)

@@ -30,6 +30,10 @@ from .trial import Clock, failures_as_rows
 def hold_court(audit: AuditCell, store: Store) -> list[str]:
     """Judge one claim by its finished blocks, probe it, and write the rows; returns what failed."""
     clock = Clock()
+    if audit.beyond:
+        row = audit.cell.record(metric="epsilon_low", verdict=Verdict.OUT_OF_SCOPE.value, reason=audit.beyond)
+        store.finish(audit.cell.cell_id, [row])
+        return []
     with failures_as_rows([audit.cell], store, clock) as failed:
         release = claimed_release(audit.blocks[0])
         measured, shown = _measured(audit, release, store)

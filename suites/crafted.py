@@ -22,10 +22,11 @@ from ..fl.plan import Plan
 from ..fl.protection import Context
 from ..fl.streams import Streams
 from ..fl.task import Task
+from .canaries import JOINT
 from .cells import BlockJob
 from .resolve import plan_of, task_of
 
-JOINT, COORDINATE, LAYER = "joint", "one coordinate", "layer "
+COORDINATE, LAYER = "one coordinate", "layer "
 _NUMBERS = 2**22
 """Numbers that a call of the stations holds at most."""
 _CERTAIN = 1e4

@@ -42,6 +42,8 @@ def outlook(plan: RunPlan) -> list[str]:
 
 def _reach(audit: AuditCell) -> list[str]:
     """Ceiling and power of one audit, and what it would take to see half the noise; or why it cannot judge."""
+    if audit.beyond:
+        return [f"audit  {audit.cell.facts['defense']}: {audit.claim.describe()}: OUT OF SCOPE: {audit.beyond}"]
     trials = sum(block.replicas for block in audit.blocks)
     spec = audit.blocks[0].audit
     size = f"{trials} replicas a world" if spec.canaries is None else f"{spec.canaries} canaries in one run"

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from ..attacks.canary import CanaryProjections, canary_sender
+from ..audit.claim import Adjacency, Unit
 from ..audit.evidence import Projections
 from ..fl.law import GaussianLaw
 from ..fl.local import Batch
@@ -21,6 +22,8 @@ from .one_run import SETTING, run_crowd
 from .replica_probes import check_centred
 from .store import Store
 from .trial import Clock, failures_as_rows
+
+_REPLACED_SAMPLE = (Unit.SAMPLE, Adjacency.REPLACE_ONE)
 
 
 def run_block(job: BlockJob, store: Store, finished: frozenset[str]) -> list[str]:
@@ -57,7 +60,8 @@ def _federations(job: BlockJob) -> list[list[Projections]]:
     ]
     noisy = isinstance(published_law(job, plan), GaussianLaw)
     check_independent(worlds_seen[0], noisy=noisy)
-    if noisy and job.audit.canary == "dirac":
+    # A replaced sample is there in world 0 too: where the law has its place wrong, it does not scatter about zero.
+    if noisy and job.audit.canary == "dirac" and (canary.unit, canary.adjacency) != _REPLACED_SAMPLE:
         check_centred(worlds_seen[0])
     return worlds_seen
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from ..audit.claim import Claim
 from ..defenses.defense import Prepared, variant_of
+from .canaries import uncovered
 from .cells import AttackCell, AuditCell, BlockJob, Cell, Job, MutantJob, SignedClaim, TrialJob
 from .crafted import report_law
 from .identity import identity, plain
@@ -146,22 +147,38 @@ class _Planner:
         entries = {entry.label: entry for entry in self.suite.defenses}
         specs = {label: _audit_of(entry, audit) for label, entry in entries.items()}
         signed = [item for item in self._claims() if item.federation == specs[item.defense].federation]
-        alpha = self.suite.spec.alpha / max(1, len(signed))
-        return tuple(self._audit(entries[item.defense], item.claim, specs[item.defense], alpha) for item in signed)
+        asked = [(entries[item.defense], item.claim, specs[item.defense]) for item in signed]
+        beyond = [self._beyond(entry, claim, spec) for entry, claim, spec in asked]
+        alpha = self.suite.spec.alpha / max(1, beyond.count(""))
+        return tuple(self._audit(*one, alpha, why) for one, why in zip(asked, beyond, strict=True))
 
-    def _audit(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec, alpha: float) -> AuditCell:
-        signing = [
+    def _beyond(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec) -> str:
+        """Why nothing in the suite judges this claim: no canary covers it, and no report of its own law is crafted."""
+        reason = uncovered(claim)
+        if not reason or (audit.design != "one_run" and self._is_crafted(entry, claim, audit)):
+            return ""
+        return reason
+
+    def _is_crafted(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec) -> bool:
+        return report_law(self._block(entry, claim, audit, self._signing(entry, claim, audit)[0], 1)) is not None
+
+    def _signing(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec) -> list[int]:
+        """Seeds on whose federation the defense signs this claim."""
+        return [
             seed
             for seed in self.suite.seeds
             if claim.claim_id in {other.claim_id for other in self._prepare(entry, audit.federation, seed).claims}
         ]
-        whole, rest = divmod(audit.replicas, len(signing))
+
+    def _audit(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec, alpha: float, beyond: str) -> AuditCell:
+        signing = [] if beyond else self._signing(entry, claim, audit)
+        whole, rest = divmod(audit.replicas, max(1, len(signing)))
         # One run is one: its theorem counts the coins of a single federation, that of the first seed.
         shares = [1] if audit.design == "one_run" else [whole + (n < rest) for n in range(len(signing))]
         blocks = tuple(
             self._block(entry, claim, audit, seed, share) for seed, share in zip(signing, shares, strict=False) if share
         )
-        crafted = audit.design != "one_run" and report_law(blocks[0]) is not None
+        crafted = audit.design != "one_run" and not beyond and report_law(blocks[0]) is not None
         cell = self._cell(
             entry,
             audit.federation,
@@ -174,7 +191,7 @@ class _Planner:
             configuration=[audit.model_dump(mode="json"), alpha, [block.cell.cell_id for block in blocks]],
             measured_on=None if crafted else audited(self.suite.spec.federations[audit.federation], audit),
         )
-        return AuditCell(cell=cell, claim=claim, blocks=blocks, alpha=alpha)
+        return AuditCell(cell=cell, claim=claim, blocks=blocks, alpha=alpha, beyond=beyond)
 
     def _block(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec, seed: int, replicas: int) -> BlockJob:
         spec = self.suite.spec.federations[audit.federation]

@@ -45,11 +45,17 @@ ALGORITHMS = {
     "bounded": BoundedUpdate(learning_rate=0.2, local_steps=2, mu=0.1, radius=1.0),
     "scaffold": Scaffold(learning_rate=0.2, local_steps=2),
 }
-ONLY = {"dp_fedsgd": ["fedsgd"], "dp_scaffold": ["scaffold"], "regularised_sparsified": ["bounded"]}
+ONLY = {
+    "blur_lus": ["bounded"],
+    "dp_fedsgd": ["fedsgd"],
+    "dp_scaffold": ["scaffold"],
+    "regularised_sparsified": ["bounded"],
+}
 """Defenses that are defined for one algorithm; all others take any."""
-STATEFUL = {"dp_scaffold", "quantile_clipping", "adap_dp_fl"}
+STATEFUL = {"dp_scaffold", "quantile_clipping", "adap_dp_fl", "fedre"}
 """Defenses whose release hangs on what was released before: a law knows no state, so they publish none."""
-BLIND = {name: ["fedavg"] for name, part in DEFENSES.items() if issubclass(part, LocalDefense)}
+LAYERED = {"fedre", "uniform_layers"}
+BLIND = {name: ["fedavg"] for name, part in DEFENSES.items() if issubclass(part, LocalDefense) or name in LAYERED}
 """Defenses that only ever see the update, whatever made it: one algorithm tells all."""
 PLAIN, WIDELY = ["fedsgd", "fedavg", "adam"], {"none", "dp_sgd", "dp_fedavg", "ldp_gaussian"}
 TAKEN = {
