@@ -8,7 +8,7 @@ from functools import cache, partial
 import numpy as np
 import pytest
 import torch
-from fedassay.audit.claim import Claim
+from fedassay.audit.claim import Claim, Unit
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.local.defense import LocalDefense
 from fedassay.fl.algorithm import FedAvg, FedSGD
@@ -54,8 +54,8 @@ ONLY = {
 """Defenses that are defined for one algorithm; all others take any."""
 STATEFUL = {"dp_scaffold", "quantile_clipping", "adap_dp_fl", "fedre"}
 """Defenses whose release hangs on what was released before: a law knows no state, so they publish none."""
-LAYERED = {"fedre", "uniform_layers"}
-BLIND = {name: ["fedavg"] for name, part in DEFENSES.items() if issubclass(part, LocalDefense) or name in LAYERED}
+OF_UPDATES = {"fedre", "uniform_layers", "unis", "ldp_min", "pldp"}
+BLIND = {name: ["fedavg"] for name, part in DEFENSES.items() if issubclass(part, LocalDefense) or name in OF_UPDATES}
 """Defenses that only ever see the update, whatever made it: one algorithm tells all."""
 PLAIN, WIDELY = ["fedsgd", "fedavg", "adam"], {"none", "dp_sgd", "dp_fedavg", "ldp_gaussian"}
 TAKEN = {
@@ -170,7 +170,7 @@ def test_what_it_signs_is_complete_and_repeatable(part, algorithm, plan_of, prep
     for claim in claims:
         again = Claim.from_dict(json.loads(json.dumps(claim.to_dict())))
         assert (again, again.claim_id) == (claim, claim.claim_id)
-        assert claim.rounds == ROUNDS
+        assert claim.rounds == (1 if claim.unit is Unit.COORDINATE else ROUNDS)
         assert all(
             len(text) > 3 for text in (claim.mechanism, claim.accountant, claim.sampling, claim.trust, claim.source)
         )
