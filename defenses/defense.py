@@ -48,10 +48,10 @@ def check_budget(epsilon: float, delta: float) -> None:
     check_delta(delta)
 
 
-def check_delta(delta: float) -> None:
+def check_delta(delta: float, name: str = "delta") -> None:
     """Raise ValueError unless 0 < delta < 1: at delta 0 noise with unbounded losses keeps no epsilon at all."""
     if not (_is_number(delta) and 0 < delta < 1):
-        raise ValueError(f"delta must be in (0, 1), got {delta!r}")
+        raise ValueError(f"{name} must be in (0, 1), got {delta!r}")
 
 
 def check_share(name: str, value: float) -> None:

@@ -47,7 +47,7 @@ class UniS(Defense):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        check_delta(self.coordinate_delta)
+        check_delta(self.coordinate_delta, "coordinate_delta")
         check_positive("radius", self.radius)
         check_variant(self.variant)
         if self.local_epsilon is not None:

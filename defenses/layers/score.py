@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.func import grad, jacfwd, vmap
 from torch.nn.functional import pad
 
+from ...fl.fields import check_count
 from ...fl.layered_law import layer_slices, layer_starts
 from ...fl.network import Network
 from ...fl.task import Samples
@@ -29,8 +30,7 @@ class Gauge:
     region: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"images of a score must be >= 1, got {self.count}")
+        check_count("images", self.count)
         if self.region and (len(self.region) != 4 or min(self.region[:2]) < 0 or min(self.region[2:]) < 1):
             raise ValueError(f"region must be (top, left, height, width) of at least one pixel, got {self.region}")
 
