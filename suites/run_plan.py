@@ -80,9 +80,12 @@ class _Planner:
                 raise ConfigError(f"federation {name} cannot be set up: {error}") from error
 
     def _on(self, federation: str) -> list[DefenseEntry]:
-        """The defenses that run there; one that borrows its calibration shows those of the federation it borrows of."""
+        """The defenses that run there: those that name it, or where none does all that name no other. One that borrows
+        its calibration shows those of the federation it borrows of.
+        """
         own = self.suite.spec.federations[federation].calibrated_on or federation
-        return [entry for entry in self.suite.defenses if entry.federation in (None, own)]
+        chosen = [entry for entry in self.suite.defenses if entry.federation == own]
+        return chosen or [entry for entry in self.suite.defenses if entry.federation is None]
 
     def _prepare(self, entry: DefenseEntry, federation: str, seed: int) -> Prepared:
         key = (entry.label, federation, seed)

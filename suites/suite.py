@@ -92,7 +92,9 @@ class DefenseSpec(BaseModel):
     part: str | None = None
     plan: PlanChange | None = None
     federation: str | None = None
-    """The only one that it runs on, and is audited on; by default it runs on all, and is audited where audits are."""
+    """The only one that it runs on, and is audited on. By default it runs on all that no defense names so, and is
+    audited where audits are.
+    """
     replicas: Whole | None = Field(default=None, ge=2)
     """Replicas a world in its audit; by default the audit's."""
 
