@@ -1,5 +1,6 @@
 """Adap DP-FL: DP-SGD at each client whose clip norm follows its gradients and whose noise shrinks (Fu et al. 2022)."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -103,6 +104,24 @@ class AdapDPFLProtection(Protection):
         noise = self.split.query * self._sigma(state) * bound * normal(rng, tuple(total.shape))
         return centre + (total + noise) / context.plan.expected_lot(client)
 
+    def log_ratio(
+        self, direction: Tensor, answer: Tensor | None, client: int, context: Context, state: State
+    ) -> Tensor:
+        """Log-likelihood ratio ``(R,)`` of a step's release and, where it is read, of the query's answer: of a client
+        that holds nothing against one that holds a sample far beyond the bound along the last coordinate.
+
+        Exact given the public state: two Gaussian views of whether that sample was drawn.
+        """
+        bound, sigma = (column.double().squeeze(-1) for column in (self._bound(state, client), self._sigma(state)))
+        unit = context.plan.expected_lot(client) / bound
+        views = [(direction[..., -1].double() * unit, 1.0, self.split.direction * sigma)]
+        if answer is not None:
+            centre = self.split.centre
+            counted = (answer[..., 0].double() - centre * bound) * unit
+            views.append((counted, 1 - centre, self.split.query * sigma))
+        drawn: Tensor = sum((moved * (seen - moved / 2) / std**2 for seen, moved, std in views), torch.zeros(()))
+        return torch.logaddexp(torch.tensor(1 - self.rate).log(), math.log(self.rate) + drawn)
+
     def query(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> State:
         """Each client's next clip norm, from what it released, and what its round has cost it."""
         bounds, spent, cost = dict(state["clip_norm"]), dict(state["spent"]), self._cost(context, state)
@@ -147,7 +166,8 @@ class AdapDPFL(Defense):
 
     The claim: one sample of a client, add/remove, against the server that sees every upload, with the released clip
     norms and noise. The noise shrinks by the loss on the task's public images; a filter at one Renyi order, asked
-    before each round, stops each client for itself. No curve and no law: clip and noise move with the state.
+    before each round, stops each client for itself. No curve and no law: clip and noise move with the state; given the
+    state, ``log_ratio`` says what one sample does to a step and to the answer beside it, so that audits read both.
 
     Args:
         epsilon, delta: the budget at which clients stop.

@@ -6,6 +6,8 @@ from .cells import AuditCell
 from .crafted import report_law, witness
 from .one_run import best_case, guesses_planned
 from .power import designed_tests, detectable_epsilon, replicas_needed
+from .queries import WITNESS as QUERIED
+from .queries import audited_law
 from .run_plan import RunPlan
 
 
@@ -56,6 +58,9 @@ def _reach(audit: AuditCell) -> list[str]:
     if law is not None:
         best = ceiling(trials // 2, trials // 2, audit.claim.delta, audit.alpha)
         return [f"{who}, ceiling {best:.2f}, {witness(audit.claim, law)}: threshold by a split"]
+    if audited_law(audit.blocks[0]) is not None:
+        best = ceiling(trials // 2, trials // 2, audit.claim.delta, audit.alpha)
+        return [f"{who}, ceiling {best:.2f}, {QUERIED}: threshold by a split"]
     if spec.design == "one_run":
         return [f"{who}, {_reach_of_crowd(audit)}"]
     if release is None:

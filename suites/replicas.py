@@ -19,6 +19,7 @@ from .canaries import DESIGNS, Ground, Planted, check_covered
 from .cells import BlockJob
 from .crafted import crafted_evidence, report_law
 from .one_run import SETTING, run_crowd
+from .queries import audited_law, query_evidence
 from .replica_probes import check_centred
 from .store import Store
 from .trial import Clock, failures_as_rows
@@ -46,7 +47,12 @@ def _crowd_row(job: BlockJob, store: Store) -> dict[str, Any]:
 
 def _replicas_row(job: BlockJob, store: Store) -> dict[str, Any]:
     law = report_law(job)
-    worlds_seen = _federations(job) if law is None else [crafted_evidence(job, law, world) for world in (0, 1)]
+    if law is not None:
+        worlds_seen = [crafted_evidence(job, law, world) for world in (0, 1)]
+    elif audited_law(job) is not None:
+        worlds_seen = [query_evidence(job, world) for world in (0, 1)]
+    else:
+        worlds_seen = _federations(job)
     artifact, count = save_projections(job, worlds_seen, store), job.replicas
     return {"metric": "replicas", "value": count, "n": count, "unit": "replicas a world", "artifact": artifact}
 

@@ -10,6 +10,7 @@ from .cells import AttackCell, AuditCell, BlockJob, Cell, Job, MutantJob, Signed
 from .crafted import report_law
 from .identity import identity, plain
 from .plan_mutants import mutant_versions, plan_mutants
+from .queries import audited_law
 from .resolve import AttackEntry, DefenseEntry, ResolvedSuite, audited, prepare, task_of
 from .source import ConfigError
 from .suite import AuditSpec, FederationSpec, PlanChange
@@ -182,17 +183,18 @@ class _Planner:
             self._block(entry, claim, audit, seed, share) for seed, share in zip(signing, shares, strict=False) if share
         )
         crafted = audit.design != "one_run" and not beyond and report_law(blocks[0]) is not None
+        queried = not beyond and audited_law(blocks[0]) is not None
         cell = self._cell(
             entry,
             audit.federation,
             None,
             role="audit",
-            attack="crafted_reports" if crafted else _estimator(audit),
+            attack="crafted_reports" if crafted else "queried_lots" if queried else _estimator(audit),
             attack_version="1",
             observer=str(claim.observer),
             claim_id=claim.claim_id,
             configuration=[audit.model_dump(mode="json"), alpha, [block.cell.cell_id for block in blocks]],
-            measured_on=None if crafted else audited(self.suite.spec.federations[audit.federation], audit),
+            measured_on=None if crafted or queried else audited(self.suite.spec.federations[audit.federation], audit),
         )
         return AuditCell(cell=cell, claim=claim, blocks=blocks, alpha=alpha, beyond=beyond)
 
