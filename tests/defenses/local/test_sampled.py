@@ -232,6 +232,12 @@ def test_who_sees_less_than_the_uploads_has_no_law(name, plan):
     assert protection.law(SHUFFLED, plan, 0) is None
 
 
+@pytest.mark.parametrize("bad", [-1e-5, 1.0, math.nan, math.inf])
+def test_a_delta_that_is_none_is_refused(bad):
+    with pytest.raises(ValueError, match=f"delta must be in .* got {bad}"):
+        LDPLaplace(delta=bad)
+
+
 @pytest.mark.parametrize("name", LOCAL)
 @pytest.mark.parametrize("field", ["epsilon", "radius"])
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
