@@ -17,6 +17,8 @@ from .wording import plain, unknown
 
 Value = float | int | str | bool
 DP_MODELS = ("central", "local", "shuffle", "distributed")
+AS_PUBLISHED = "as_published"
+"""The variant of a defense that signs what its paper claims, for an audit to judge."""
 _NOT_STATED = "not stated"
 _CURVE_SLACK = 1e-6
 _MODEL_OF = {"uploads": "local", "shuffled": "shuffle", "aggregate": "distributed"}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import ClassVar
 
-from ..audit.claim import Claim
+from ..audit.claim import AS_PUBLISHED, Claim
 from ..fl.plan import Plan
 from ..fl.protection import Protection
 
@@ -68,8 +68,13 @@ def check_positive(name: str, value: float) -> None:
 
 def check_variant(variant: str) -> None:
     """Raise ValueError unless the variant is "corrected", what is provable, or "as_published", the paper's form."""
-    if variant not in ("corrected", "as_published"):
+    if variant not in ("corrected", AS_PUBLISHED):
         raise ValueError(f'variant must be "corrected" or "as_published", got {variant!r}')
+
+
+def variant_of(defense: Defense) -> str:
+    """The defense's ``variant``; empty where it knows none."""
+    return str(getattr(defense, "variant", ""))
 
 
 def _is_number(value: object) -> bool:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ..audit.observer import Observer
@@ -14,6 +13,7 @@ from ..fl.protection import Context, Protection, State
 from ..fl.proximal import BoundedUpdate
 from .defense import Defense, Prepared, check_budget, check_positive, check_share
 from .dp_fedavg import DPFedAvg
+from .gradient_pruning import prune
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,16 +24,10 @@ class SparsifiedProtection(Protection):
     dropped: float
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
-        return self.noised.report(updates.with_values(self.sparse(updates.values)), context, state, rng)
+        return self.noised.report(updates.with_values(prune(updates.values, self.dropped)), context, state, rng)
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         return self.noised.aggregate(received, context, state, rng)
-
-    def sparse(self, rows: Tensor) -> Tensor:
-        """Rows ``(..., d)`` with the share ``dropped`` of their numbers, the smallest in size, set to zero."""
-        count = int(self.dropped * rows.shape[-1])
-        smallest = rows.abs().argsort(dim=-1, stable=True)[..., :count]
-        return rows.scatter(-1, smallest, torch.zeros_like(rows))
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
         """What a row that is sparse already adds, and a bound for any other."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ..audit.claim import AS_PUBLISHED
 from ..suites.record import Record
 from .order import Order
 from .run_folder import RunFolder, SignedClaim
@@ -26,6 +27,12 @@ class ClaimRow:
     @property
     def control(self) -> bool:
         return self.signed.control if self.signed else bool(self.record and self.record.control)
+
+    @property
+    def published(self) -> bool:
+        """A paper's claim, which is on trial."""
+        variant = self.signed.variant if self.signed else self.record.variant if self.record else ""
+        return variant == AS_PUBLISHED
 
     @property
     def says(self) -> str:
@@ -58,9 +65,11 @@ class ClaimRow:
     @property
     def alarming(self) -> bool:
         """What a reader has to see first: an honest claim refuted, or a probe of it broken; a control not refuted; an
-        audit that failed.
+        audit that failed. A paper's claim may come out either way.
         """
         refuted = self.verdict == "REFUTED"
+        if self.published:
+            return self.verdict == "FAILED"
         return self.verdict == "FAILED" or refuted != self.control or bool(self.broken and not self.control)
 
     @property

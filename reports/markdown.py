@@ -12,6 +12,7 @@ from .grid import attack_grids
 from .mutants import mutant_rows, mutant_table
 from .numerals import metric
 from .page import TEMPLATES
+from .papers import paper_table
 from .printed import VERDICTS, attack_table, claim_table, omission_table, utility_table
 from .run_folder import RunFolder
 from .table import Table
@@ -56,6 +57,7 @@ def _tables(folder: RunFolder, claims: Sequence[ClaimRow], omissions: Sequence[O
     attacks = [attack_table(grid, grid.lines) for grid in attack_grids(attack_rows(folder))]
     return [
         replace(claim_table(claims), note=summary.claims_note(claims)),
+        paper_table(claims),
         mutant_table(mutant_rows(folder)),
         *(replace(table, note=summary.POOLING_NOTE) for table in attacks),
         utility_table(utility_rows(folder)),

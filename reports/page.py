@@ -18,6 +18,7 @@ from .figures.reconstructions import reconstructions
 from .figures.roc import roc
 from .grid import attack_grids
 from .mutants import mutant_rows, mutant_table
+from .papers import paper_table
 from .printed import ROUTES, VERDICTS, observer_words, omission_table, probe_words
 from .run_folder import RunFolder
 from .tables import attack_rows, omission_rows, utility_rows
@@ -43,6 +44,7 @@ def html(folder: RunFolder) -> str:
             grids=attack_grids(attack_rows(folder)),
             pooling_note=summary.POOLING_NOTE,
             utility=utility_rows(folder),
+            papers=paper_table(claims),
             mutants=mutant_table(mutant_rows(folder)),
             omissions=omission_table(omission_rows(folder)),
             many=lambda rows: len({row.federation for row in rows}) > 1,

@@ -27,6 +27,8 @@ ROUTES = {"curve": "signed curve", "eps_low": "bound on ε", "probe": "probe", "
 def verdict_words(row: ClaimRow) -> str:
     """The verdict, and beside a control's what it has to be."""
     words = VERDICTS.get(row.verdict, row.verdict)
+    if row.published:
+        return f"{words} (as published)"
     return f"{words} (control: it must be REFUTED)" if row.control else words
 
 

@@ -56,6 +56,7 @@ class SignedClaim:
     federation: str
     control: bool
     claim: Claim
+    variant: str = ""
 
     @property
     def signer(self) -> tuple[str, str, str]:
@@ -229,6 +230,7 @@ def _read_claims(path: Path) -> tuple[SignedClaim, ...]:
             federation=str(entry["federation"]),
             control=bool(entry["control"]),
             claim=Claim.from_dict(entry["claim"]),
+            variant=str(entry.get("variant", "")),
         )
         for entry in content["claims"]
     )

@@ -5,6 +5,7 @@ from .claims import ClaimRow, claim_rows
 from .grid import attack_grids
 from .mutants import mutant_rows, mutant_table
 from .numerals import count, metric
+from .papers import paper_table
 from .printed import VERDICTS, attack_table, probe_words, utility_table
 from .run_folder import RunFolder
 from .tables import attack_rows, omission_rows, utility_rows
@@ -26,6 +27,8 @@ def tables(folder: RunFolder) -> list[str]:
     """Attacks and utility as aligned plain text, one primary metric an attack, and a count of what was not measured."""
     mutants = mutant_table(mutant_rows(folder))
     lines = [mutants.title, *mutants.lines(), mutants.note, ""] if mutants.rows else []
+    papers = paper_table(claim_rows(folder))
+    lines += [papers.title, *papers.lines(), papers.note, ""] if papers.rows else []
     for grid in attack_grids(attack_rows(folder)):
         table = attack_table(grid, grid.primary, intervals=False)
         lines += [table.title, *table.lines(), ""]
@@ -73,6 +76,8 @@ def _route(row: ClaimRow) -> str:
 
 def _verdict(row: ClaimRow) -> str:
     words = VERDICTS.get(row.verdict, row.verdict)
+    if row.published:
+        words += " (as published)"
     if row.control:
         words += " (a control: it must be)" if row.verdict == "REFUTED" else " (a control: it must be REFUTED)"
     return words

@@ -18,6 +18,7 @@ from ..fl.task import Task
 from ..fl.view import View
 from .canaries import check_covered
 from .cells import BlockJob
+from .crafted import report_law
 from .resolve import audited, plan_of, task_of
 
 
@@ -55,6 +56,8 @@ def claimed_release(job: BlockJob) -> Release | None:
     None where no law of a round is published or seen, or where the rest of the release is not zero along the canary:
     scores of that law would be no likelihood ratios.
     """
+    if report_law(job) is not None:
+        return None
     check_covered(job.claim)
     _, plan = audited_federation(job)
     length, law = canary_length(job, plan), published_law(job, plan)

@@ -122,6 +122,8 @@ class SignedClaim:
     federation: str
     control: bool
     claim: Claim
+    variant: str = ""
+    """``as_published``: the paper's claim, which is on trial; else empty."""
 
     def to_dict(self) -> dict[str, Any]:
         """The row of claims.json."""
@@ -130,5 +132,6 @@ class SignedClaim:
             "defense": self.defense,
             "federation": self.federation,
             "control": self.control,
+            "variant": self.variant,
             "claim": self.claim.to_dict(),
         }

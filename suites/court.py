@@ -15,6 +15,8 @@ from ..audit.twins import Release, TwinTest, audit_twins, scores
 from .audited import claimed_release
 from .canaries import WITNESSES
 from .cells import AuditCell
+from .crafted import report_law
+from .crafted import witness as crafted_witness
 from .exposure import Exposure
 from .one_run import SETTING, measure_crowd
 from .power import designed_tests, detectable_epsilon, replicas_needed
@@ -156,7 +158,7 @@ def measure_by_split(
         shown,
         delta=claim.delta,
         alpha=audit.alpha,
-        threshold=Split(0.5),
+        threshold=Split(0.5, curve=claim.curve),
         curve=claim.curve,
         epsilon=claim.epsilon,
         witness=_witness(audit),
@@ -166,7 +168,9 @@ def measure_by_split(
 
 
 def _witness(audit: AuditCell) -> str:
-    spec = audit.blocks[0].audit
+    law, spec = report_law(audit.blocks[0]), audit.blocks[0].audit
+    if law is not None:
+        return crafted_witness(audit.claim, law)
     words = WITNESSES[spec.canary].format(length=spec.canary_norm)
     return words if spec.canaries is None else f"each of {spec.canaries} in one run {words}"
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..audit.claim import AS_PUBLISHED
 from ..audit.finding import Finding, Verdict
 from .record import Record
 
@@ -26,16 +27,19 @@ def judge_run(records: Sequence[Record], *, missing: int = 0) -> Gate:
     """Every audited claim, and every cell: 12 incomplete beats 10 refuted beats 11 underpowered.
 
     A control that is REFUTED is as it must be; one that is not makes the run incomplete: its audit could not see what
-    it was planted to see. A broken probe of an honest claim is no verdict, for a claim may outlive its published law,
-    but the run is not fine with it. ``missing``: planned cells without a row.
+    it was planted to see. A paper's claim, ``as_published``, is on trial: any verdict will do. A broken probe of an
+    honest claim is no verdict, for a claim may outlive its published law, but the run is not fine with it. ``missing``:
+    planned cells without a row.
     """
     failed = [row for row in records if row.status == "failed"]
     audits = [row for row in records if row.role == "audit" and row.status == "ok"]
-    honest = [row for row in audits if not row.control]
+    papers = [row for row in audits if row.variant == AS_PUBLISHED]
+    honest = [row for row in audits if not row.control and row not in papers]
     refuted = [row.defense for row in honest if row.verdict == "REFUTED"]
     weak = [row.defense for row in honest if row.verdict not in ("REFUTED", "NOT_REFUTED")]
     blind = [row.defense for row in audits if row.control and row.verdict != "REFUTED"]
-    lawless = [row.defense for row in records if row.role == "probe" and row.verdict == "BROKEN" and not row.control]
+    broken = [row for row in records if row.role == "probe" and row.verdict == "BROKEN"]
+    lawless = [row.defense for row in broken if not row.control and row.variant != AS_PUBLISHED]
     controls = sum(row.control for row in audits)
     problems = [
         (INCOMPLETE, missing, f"{missing} cells missing"),
@@ -55,6 +59,8 @@ def judge_run(records: Sequence[Record], *, missing: int = 0) -> Gate:
         if audits
         else "OK: no claim was audited"
     )
+    if papers:
+        line += f", {sum(row.verdict == 'REFUTED' for row in papers)} of {len(papers)} claims as published REFUTED"
     return Gate(verdict_line=line, exit_code=OK)
 
 

@@ -20,27 +20,38 @@ _SHARED = 0.9
 """Cosine of two noise vectors from which they count as one draw; independent ones of 10 numbers reach it once in 10^4,
 of 100 never.
 """
-_FEWEST = 10
+_FEWEST, _FEWEST_DRAWN = 10, 50
+"""Numbers that two noise vectors must both move before they are compared; coins meet more often than Gaussians do."""
 _ERRORS = 6.0
 """Standard errors by which noise has to fall short of its law before that is called broken."""
 
 
 def noise_exposures(
-    draws: Sequence[Recording], laws: Sequence[GaussianLaw] | None, layers: Mapping[str, slice]
+    draws: Sequence[Recording],
+    laws: Sequence[GaussianLaw] | None,
+    layers: Mapping[str, slice],
+    *,
+    drawn: bool = False,
 ) -> list[Exposure]:
     """``draws``: at least two recordings; ``laws``: each row's, None where the defense publishes none that is Gaussian;
-    ``layers``: their coordinates.
+    ``layers``: their coordinates; ``drawn``: whether reports are drawn from a law of their own, such as coins.
     """
     releases = torch.stack([torch.stack(draw.releases) for draw in draws])
     present = torch.stack(draws[0].present)
     senders = draws[0].senders
-    found = [_presence(releases, present, layers if laws else {"release": slice(None)}, senders, gaussian=bool(laws))]
+    if drawn:
+        found = [_any_presence(releases, present)]
+    else:
+        places = layers if laws else {"release": slice(None)}
+        found = [_presence(releases, present, places, senders, gaussian=bool(laws))]
+    fewest = _FEWEST_DRAWN if drawn else _FEWEST
     noise = (releases[0] - releases[1]).masked_fill(~present.unsqueeze(-1), 0)
     if senders is not None and len(senders) > 1:
-        found.append(_freshness(BETWEEN_CLIENTS, noise, [f"round {t}" for t in range(len(noise))], _names(senders)))
+        rounds = [f"round {t}" for t in range(len(noise))]
+        found.append(_freshness(BETWEEN_CLIENTS, noise, rounds, _names(senders), fewest))
     if len(noise) > 1:
         rounds = [f"round {t}" for t in range(len(noise))]
-        found.append(_freshness(BETWEEN_ROUNDS, noise.transpose(0, 1), _names(senders), rounds))
+        found.append(_freshness(BETWEEN_ROUNDS, noise.transpose(0, 1), _names(senders), rounds, fewest))
     if laws is None:
         return [*found, Exposure(name=SCALE, kept=None, witness="no Gaussian law is published for this observer")]
     steady = [t for t in range(len(noise)) if all(same_state(draw, t) for draw in draws)]
@@ -86,13 +97,35 @@ def _presence(
     )
 
 
-def _freshness(name: str, noise: Tensor, groups: Sequence[str], members: Sequence[str]) -> Exposure:
-    """The largest absolute cosine between two members' noise ``(groups, members, d)`` within a group."""
+def _any_presence(releases: Tensor, present: Tensor) -> Exposure:
+    """The share of all numbers together that other draws move: a single report may well come twice."""
+    moved = (releases[1:] != releases[:1]).any(0)[present]
+    if len(moved) < _FEWEST:
+        return Exposure(name=PRESENT, kept=None, witness=f"fewer than {_FEWEST} reports were sent")
+    share = float(moved.double().mean())
+    return Exposure(
+        name=PRESENT,
+        kept=share > 0,
+        measured=share,
+        allowed=1 / moved.numel(),
+        relation=">=",
+        unit="share of numbers",
+        witness=f"{len(moved)} reports together",
+    )
+
+
+def _freshness(name: str, noise: Tensor, groups: Sequence[str], members: Sequence[str], fewest: int) -> Exposure:
+    """The largest absolute cosine between two members' noise ``(groups, members, d)`` within a group, of those that
+    both move ``fewest`` numbers at least.
+    """
     lengths = torch.linalg.vector_norm(noise, dim=-1, keepdim=True)
     unit = noise / lengths.clamp_min(torch.finfo(noise.dtype).tiny)
     # Rounded: which of several equal pairs is named must not hang on the last digit.
     cosines = (unit @ unit.transpose(1, 2)).abs().tril(-1).round(decimals=6)
-    if noise.shape[-1] < _FEWEST or int((lengths > 0).sum(1).max()) < 2:
+    moved = (noise != 0).to(noise.dtype)
+    compared = (moved @ moved.transpose(1, 2)).tril(-1) >= fewest
+    cosines = cosines.masked_fill(~compared, -1.0)
+    if not bool(compared.any()):
         return Exposure(name=name, kept=None, witness="no two releases carry noise that the streams move")
     group, one, other = torch.unravel_index(cosines.argmax(), cosines.shape)
     measured = float(cosines.max())

@@ -3,6 +3,7 @@
 from ..audit.clopper_pearson import ceiling
 from .audited import claimed_release
 from .cells import AuditCell
+from .crafted import report_law, witness
 from .one_run import best_case, guesses_planned
 from .power import designed_tests, detectable_epsilon, replicas_needed
 from .run_plan import RunPlan
@@ -49,6 +50,10 @@ def _reach(audit: AuditCell) -> list[str]:
         release = claimed_release(audit.blocks[0])
     except ValueError as error:
         return [f"{who}, FAILS: {error}"]
+    law = report_law(audit.blocks[0])
+    if law is not None:
+        best = ceiling(trials // 2, trials // 2, audit.claim.delta, audit.alpha)
+        return [f"{who}, ceiling {best:.2f}, {witness(audit.claim, law)}: threshold by a split"]
     if spec.design == "one_run":
         return [f"{who}, {_reach_of_crowd(audit)}"]
     if release is None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..audit.claim import Adjacency, Claim, Unit
 from ..audit.observer import SHUFFLED
-from ..fl.law import GaussianLaw
+from ..fl.law import GaussianLaw, ReportLaw
 from ..fl.plan import Plan
 from ..fl.probe import Canary
 from ..fl.protection import Protection
@@ -75,6 +75,11 @@ class Laboratory:
         law = self.protection.law(self.claim.observer, self.still.plan, sender)
         return law if isinstance(law, GaussianLaw) else None
 
+    @property
+    def drawn(self) -> bool:
+        """Whether a client's report is drawn from a law of its own."""
+        return isinstance(self.protection.law(self.claim.observer, self.still.plan, 0), ReportLaw)
+
 
 def probed_rows(audit: AuditCell, record: Record, shown: Sequence[Exposure] = ()) -> list[Record]:
     """The audit's row, its reason naming every broken probe, and a row for each probe, on the first block's
@@ -123,7 +128,8 @@ def _noise(laboratory: Laboratory, draws: Sequence[Recording]) -> list[Exposure]
     if senders is None:
         senders = (0 if laboratory.claim.unit is Unit.SAMPLE else laboratory.still.plan.clients,)
     laws = [law for law in map(laboratory.law, senders) if law is not None]
-    return noise_exposures(draws, laws if len(laws) == len(senders) else None, laboratory.still.plan.layout.slices)
+    layers = laboratory.still.plan.layout.slices
+    return noise_exposures(draws, laws if len(laws) == len(senders) else None, layers, drawn=laboratory.drawn)
 
 
 def _planted(laboratory: Laboratory, base: Recording) -> Iterator[Pair]:

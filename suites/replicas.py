@@ -1,4 +1,4 @@
-"""Replicas: plant a canary in many independent federations, both worlds, and keep what each shows of it."""
+"""Replicas: independent trials of both worlds, federations with a canary or crafted reports, and what each shows."""
 
 import json
 from typing import Any
@@ -16,6 +16,7 @@ from ..fl.task import Task
 from .audited import audited_federation, canary_length, knowledge, observed, published_law
 from .canaries import DESIGNS, Ground, Planted, check_covered
 from .cells import BlockJob
+from .crafted import crafted_evidence, report_law
 from .one_run import SETTING, run_crowd
 from .replica_probes import check_centred
 from .store import Store
@@ -41,6 +42,14 @@ def _crowd_row(job: BlockJob, store: Store) -> dict[str, Any]:
 
 
 def _replicas_row(job: BlockJob, store: Store) -> dict[str, Any]:
+    law = report_law(job)
+    worlds_seen = _federations(job) if law is None else [crafted_evidence(job, law, world) for world in (0, 1)]
+    artifact, count = save_projections(job, worlds_seen, store), job.replicas
+    return {"metric": "replicas", "value": count, "n": count, "unit": "replicas a world", "artifact": artifact}
+
+
+def _federations(job: BlockJob) -> list[list[Projections]]:
+    """The evidence of whole federations with a canary, batch by batch, of world 0 and of world 1."""
     task, plan = audited_federation(job)
     canary = canary_for(job, task, plan)
     worlds_seen = [
@@ -50,8 +59,7 @@ def _replicas_row(job: BlockJob, store: Store) -> dict[str, Any]:
     check_independent(worlds_seen[0], noisy=noisy)
     if noisy and job.audit.canary == "dirac":
         check_centred(worlds_seen[0])
-    artifact, count = save_projections(job, worlds_seen, store), job.replicas
-    return {"metric": "replicas", "value": count, "n": count, "unit": "replicas a world", "artifact": artifact}
+    return worlds_seen
 
 
 def check_independent(batches: list[Projections], *, noisy: bool) -> None:

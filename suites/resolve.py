@@ -27,11 +27,15 @@ _CURVE_SLACK = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class DefenseEntry:
-    """A defense of the suite: its label, the part, what it changes of the plan."""
+    """A defense of the suite: its label, the part, what it changes of the plan; ``federation``: the only one that it
+    runs on; ``replicas``: a world, in its audit.
+    """
 
     label: str
     part: Part
     change: PlanChange
+    federation: str | None = None
+    replicas: int | None = None
 
     @property
     def defense(self) -> Defense:
@@ -183,7 +187,13 @@ def _defense(label: str, spec: SuiteSpec, source: Source) -> DefenseEntry:
     chosen = spec.defenses[label]
     configuration: dict[str, Any] = dict(chosen.model_extra or {})
     part = _build("defense", label, chosen.part or label, configuration, source)
-    return DefenseEntry(label=label, part=part, change=chosen.plan or PlanChange())
+    return DefenseEntry(
+        label=label,
+        part=part,
+        change=chosen.plan or PlanChange(),
+        federation=chosen.federation,
+        replicas=chosen.replicas,
+    )
 
 
 def _attack(label: str, spec: SuiteSpec, source: Source) -> AttackEntry:

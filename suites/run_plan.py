@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..audit.claim import Claim
-from ..defenses.defense import Prepared
+from ..defenses.defense import Prepared, variant_of
 from .cells import AttackCell, AuditCell, BlockJob, Cell, Job, MutantJob, SignedClaim, TrialJob
+from .crafted import report_law
 from .identity import identity, plain
 from .plan_mutants import mutant_versions, plan_mutants
 from .resolve import AttackEntry, DefenseEntry, ResolvedSuite, audited, prepare, task_of
@@ -56,7 +57,7 @@ class _Planner:
         trials = tuple(
             self._trial(entry, name, seed)
             for name in self.suite.spec.federations
-            for entry in self.suite.defenses
+            for entry in self._on(name)
             for seed in self.suite.seeds
         )
         audits, mutants = self._audits(), plan_mutants(self.suite, self.run_id)
@@ -76,6 +77,11 @@ class _Planner:
                 task_of(spec, self.suite.seeds[0])
             except ValueError as error:
                 raise ConfigError(f"federation {name} cannot be set up: {error}") from error
+
+    def _on(self, federation: str) -> list[DefenseEntry]:
+        """The defenses that run there; one that borrows its calibration shows those of the federation it borrows of."""
+        own = self.suite.spec.federations[federation].calibrated_on or federation
+        return [entry for entry in self.suite.defenses if entry.federation in (None, own)]
 
     def _prepare(self, entry: DefenseEntry, federation: str, seed: int) -> Prepared:
         key = (entry.label, federation, seed)
@@ -120,11 +126,15 @@ class _Planner:
         for name, spec in self.suite.spec.federations.items():
             if spec.calibrated_on is not None:
                 continue
-            for entry in self.suite.defenses:
+            for entry in self._on(name):
                 for seed in self.suite.seeds:
                     for claim in self._prepare(entry, name, seed).claims:
                         signed = SignedClaim(
-                            defense=entry.label, federation=name, control=entry.defense.control, claim=claim
+                            defense=entry.label,
+                            federation=name,
+                            control=entry.defense.control,
+                            claim=claim,
+                            variant=variant_of(entry.defense),
                         )
                         claims.setdefault((entry.label, name, claim.claim_id), signed)
         return list(claims.values())
@@ -133,10 +143,11 @@ class _Planner:
         audit = self.suite.spec.audit
         if audit is None:
             return ()
-        signed = [item for item in self._claims() if item.federation == audit.federation]
-        alpha = self.suite.spec.alpha / max(1, len(signed))
         entries = {entry.label: entry for entry in self.suite.defenses}
-        return tuple(self._audit(entries[item.defense], item.claim, audit, alpha) for item in signed)
+        specs = {label: _audit_of(entry, audit) for label, entry in entries.items()}
+        signed = [item for item in self._claims() if item.federation == specs[item.defense].federation]
+        alpha = self.suite.spec.alpha / max(1, len(signed))
+        return tuple(self._audit(entries[item.defense], item.claim, specs[item.defense], alpha) for item in signed)
 
     def _audit(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec, alpha: float) -> AuditCell:
         signing = [
@@ -150,17 +161,18 @@ class _Planner:
         blocks = tuple(
             self._block(entry, claim, audit, seed, share) for seed, share in zip(signing, shares, strict=False) if share
         )
+        crafted = audit.design != "one_run" and report_law(blocks[0]) is not None
         cell = self._cell(
             entry,
             audit.federation,
             None,
             role="audit",
-            attack=_estimator(audit),
+            attack="crafted_reports" if crafted else _estimator(audit),
             attack_version="1",
             observer=str(claim.observer),
             claim_id=claim.claim_id,
             configuration=[audit.model_dump(mode="json"), alpha, [block.cell.cell_id for block in blocks]],
-            measured_on=audited(self.suite.spec.federations[audit.federation], audit),
+            measured_on=None if crafted else audited(self.suite.spec.federations[audit.federation], audit),
         )
         return AuditCell(cell=cell, claim=claim, blocks=blocks, alpha=alpha)
 
@@ -230,6 +242,7 @@ class _Planner:
             "defense": entry.label,
             "defense_version": entry.part.version,
             "control": entry.defense.control,
+            "variant": variant_of(entry.defense),
             "seed": seed,
         }
         return Cell(cell_id=cell_id, facts=shared | facts)
@@ -237,6 +250,12 @@ class _Planner:
     def _part_facts(self, entry: DefenseEntry) -> list[Any]:
         change = entry.change.model_dump(mode="json")
         return [entry.part.path, entry.part.version, plain(entry.defense.fields()), change]
+
+
+def _audit_of(entry: DefenseEntry, audit: AuditSpec) -> AuditSpec:
+    """The suite's audit, where and as often as the defense asks for it."""
+    wished = {"federation": entry.federation, "replicas": entry.replicas}
+    return audit.model_copy(update={name: value for name, value in wished.items() if value is not None})
 
 
 def _estimator(audit: AuditSpec) -> str:

@@ -91,6 +91,10 @@ class DefenseSpec(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
     part: str | None = None
     plan: PlanChange | None = None
+    federation: str | None = None
+    """The only one that it runs on, and is audited on; by default it runs on all, and is audited where audits are."""
+    replicas: Whole | None = Field(default=None, ge=2)
+    """Replicas a world in its audit; by default the audit's."""
 
 
 class AttackSpec(BaseModel):
@@ -188,6 +192,11 @@ class SuiteSpec(_Table):
         }
         if self.audit is not None:
             whole["audit.federation"] = self.audit.federation
+        whole |= {
+            f"defenses.{label}.federation": spec.federation
+            for label, spec in self.defenses.items()
+            if spec.federation is not None
+        }
         for place, name in {**asked, **whole}.items():
             if name not in self.federations:
                 raise _misplaced(place, f"no federation {name!r}; known: {nearest(name, self.federations)}")

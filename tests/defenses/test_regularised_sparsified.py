@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 from fedassay.defenses.dp_fedavg import DPFedAvg
-from fedassay.defenses.regularised_sparsified import RegularisedSparsified, SparsifiedProtection
+from fedassay.defenses.gradient_pruning import prune
+from fedassay.defenses.regularised_sparsified import RegularisedSparsified
 from fedassay.fl.algorithm import FedAvg
 from fedassay.fl.engine import run_federation
 from fedassay.fl.message import Message
@@ -29,7 +30,7 @@ def test_each_client_keeps_its_own_largest_numbers_and_clips_what_is_left(toy_ta
 
 def test_as_many_numbers_are_dropped_as_the_share_says_whatever_is_equal():
     rows = torch.ones(2, 3, 10)
-    assert (SparsifiedProtection(noised=Protection(), dropped=0.35).sparse(rows).sum(-1) == 7).all()
+    assert (prune(rows, 0.35).sum(-1) == 7).all()
 
 
 def test_the_claim_law_and_noise_are_those_of_dp_fedavg(toy_task, toy_plan):

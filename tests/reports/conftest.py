@@ -84,8 +84,11 @@ class RunMaker:
         self.lines.append(row)
         return row
 
-    def sign(self, defense: str, signed: Claim, control: bool = False, federation: str = "main") -> Claim:
+    def sign(
+        self, defense: str, signed: Claim, control: bool = False, federation: str = "main", variant: str = ""
+    ) -> Claim:
         entry = {"claim_id": signed.claim_id, "defense": defense, "federation": federation, "control": control}
+        entry["variant"] = variant
         self.claims.append({**entry, "claim": signed.to_dict()})
         return signed
 

@@ -54,6 +54,13 @@ def test_the_exit_codes_are_those_that_the_manual_promises():
             OK,
             "OK: 1 claims NOT REFUTED, 1 controls REFUTED as they must be",
         ),
+        (
+            [audit("NOT_REFUTED"), audit("REFUTED", variant="as_published"), audit("", variant="as_published")],
+            0,
+            OK,
+            "OK: 1 claims NOT REFUTED, 0 controls REFUTED as they must be, 1 of 2 claims as published REFUTED",
+        ),
+        ([failed(role="audit", variant="as_published")], 0, INCOMPLETE, "INCOMPLETE: 1 cells FAILED (d)"),
         ([audit("REFUTED", defense="mine")], 0, FAIL, "FAIL: claims REFUTED: mine"),
         ([audit("UNDERPOWERED")], 0, INCONCLUSIVE, "INCONCLUSIVE: claims that this run cannot judge: d"),
         ([audit("OUT_OF_SCOPE")], 0, INCONCLUSIVE, "INCONCLUSIVE: claims that this run cannot judge: d"),
