@@ -184,6 +184,8 @@ def test_densities_by_coordinate_add_up_where_all_are_sent_and_are_refused_elsew
     row = torch.linspace(-0.02, 0.02, 4)
     release = law.sample(row.expand(3, 4), np.random.default_rng(0))
     torch.testing.assert_close(law.log_densities(release, row).sum(-1), law.log_density(release, row))
+    unsent = law.log_densities(release.index_fill(1, torch.tensor([2]), 0.0), row)
+    assert (unsent == -math.inf).tolist() == 3 * [[False, False, True, False]]
     with pytest.raises(ValueError, match="hang together: 4 of 5"):
         law.log_densities(torch.zeros(5), torch.zeros(5))
 
