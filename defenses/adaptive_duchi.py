@@ -92,7 +92,7 @@ class AdaptiveDuchi(NumberDefense):
     among the clients, but no such claim is signed here.
 
     Args:
-        epsilon: budget of all rounds together; of one number in one round where "as_published".
+        epsilon, delta: budget of all rounds together; of one number in one round where "as_published".
         radius: L-infinity bound of a coordinate in a layer of mean size; that of a layer is larger as the root of its
             size is smaller.
         variant: "corrected": as many coordinates as Wang et al. (2019) sample, which share the budget. "as_published":

@@ -61,7 +61,7 @@ class EMMDS(LocalDefense):
     enough. No number is sent, and all of the round's budget goes to the set. Biased, as FedSel is.
 
     Args:
-        epsilon: budget of all rounds together.
+        epsilon, delta: budget of all rounds together.
         radius: what a coordinate that is named adds to the report: the server's step.
         top_share: of the coordinates that count as large, in (0, 1).
         chosen: coordinates in a report.
@@ -82,7 +82,7 @@ class EMMDS(LocalDefense):
         if self.chosen >= dim:
             raise ValueError(f"chosen must be below the {dim} coordinates that an update has, got {self.chosen}")
         release = EMMDSLaw(
-            epsilon=self.epsilon / plan.rounds, radius=self.radius, top_share=self.top_share, chosen=self.chosen
+            epsilon=self.each_of(plan.rounds), radius=self.radius, top_share=self.top_share, chosen=self.chosen
         )
         choice = release.randomiser(dim)
         claim = self.claim(plan, {"top": choice.top, "chosen": self.chosen, "least": choice.least})

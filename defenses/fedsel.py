@@ -65,7 +65,7 @@ class FedSel(LocalDefense):
     not send and add it to the next update; here they do not.
 
     Args:
-        epsilon: budget of all rounds together.
+        epsilon, delta: budget of all rounds together.
         radius: L-infinity bound of an update's coordinate.
         top_share: of the coordinates that count as large, in (0, 1); read by "sampling" alone.
         share: of the budget for the choice, in (0, 1).
@@ -87,7 +87,7 @@ class FedSel(LocalDefense):
 
     def prepare(self, plan: Plan) -> Prepared:
         release = FedSelLaw(
-            epsilon=self.epsilon / plan.rounds,
+            epsilon=self.each_of(plan.rounds),
             radius=self.radius,
             top_share=self.top_share,
             share=self.share,

@@ -18,7 +18,7 @@ class LDPFed(SampledDefense):
     rarer with distance; a report's mean is drawn towards zero, and is not corrected.
 
     Args:
-        epsilon: of the claim, over all rounds; split over the numbers that are sent.
+        epsilon, delta: of the claim, over all rounds; split over the numbers that are sent.
         steps: grid points on each side of zero (the paper's clip bound times ten to its precision).
         variant: "corrected", or "as_published": the condensed alpha of all numbers together, claimed as if it were the
             epsilon of local DP. Coordinates are sampled in both; the paper sends all and splits over all.

@@ -184,6 +184,8 @@ def test_densities_by_coordinate_add_up_where_all_are_sent_and_are_refused_elsew
     row = torch.linspace(-0.02, 0.02, 4)
     release = law.sample(row.expand(3, 4), np.random.default_rng(0))
     torch.testing.assert_close(law.log_densities(release, row).sum(-1), law.log_density(release, row))
+    unsent = law.log_densities(release.index_fill(1, torch.tensor([2]), 0.0), row)
+    assert (unsent == -math.inf).tolist() == 3 * [[False, False, True, False]]
     with pytest.raises(ValueError, match="hang together: 4 of 5"):
         law.log_densities(torch.zeros(5), torch.zeros(5))
 
@@ -230,6 +232,12 @@ def test_who_sees_less_than_the_uploads_has_no_law(name, plan):
     protection = LOCAL[name]().prepare(plan).protection
     assert protection.law(UPLOADS, plan, 0) is not None
     assert protection.law(SHUFFLED, plan, 0) is None
+
+
+@pytest.mark.parametrize("bad", [-1e-5, 1.0, math.nan, math.inf])
+def test_a_delta_that_is_none_is_refused(bad):
+    with pytest.raises(ValueError, match=f"delta must be in .* got {bad}"):
+        LDPLaplace(delta=bad)
 
 
 @pytest.mark.parametrize("name", LOCAL)
