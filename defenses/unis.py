@@ -104,7 +104,13 @@ class UniS(Defense):
         one = among_any(others=plan.clients - 1, epsilon0=local).epsilon(self.coordinate_delta)
         numbers = ((Unit.CLIENT, cost(local), self.delta), (Unit.COORDINATE, one, self.coordinate_delta))
         return local, tuple(
-            terms.stated(unit=unit, epsilon=epsilon, delta=delta, accountant=ACCOUNTED_AS_PUBLISHED)
+            terms.stated(
+                unit=unit,
+                epsilon=epsilon,
+                delta=delta,
+                accountant=ACCOUNTED_AS_PUBLISHED,
+                parameters={"local_epsilon": local},
+            )
             for unit, epsilon, delta in numbers
         )
 

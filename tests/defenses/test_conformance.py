@@ -48,7 +48,7 @@ ONLY = {"dp_fedsgd": ["fedsgd"], "dp_scaffold": ["scaffold"], "regularised_spars
 """Defenses that are defined for one algorithm; all others take any."""
 STATEFUL = {"dp_scaffold", "quantile_clipping", "adap_dp_fl"}
 """Defenses whose release hangs on what was released before: a law knows no state, so they publish none."""
-BLIND = {"unis", "ldp_min", "pldp"}
+BLIND = {"unis", "ldp_min", "pldp", "apes", "s_apes", "flame", "cldp_sgd"}
 """Defenses that only ever see the update, whatever made it: one algorithm tells all."""
 PLAIN, WIDELY = ["fedsgd", "fedavg", "adam"], {"none", "dp_sgd", "dp_fedavg", "ldp_gaussian"}
 TAKEN = {
