@@ -16,7 +16,7 @@ from fedassay.fl.law import ReportLaw
 from fedassay.fl.local import Batch
 from fedassay.fl.protection import Protection
 from fedassay.fl.proximal import BoundedUpdate, FedProx
-from fedassay.fl.sampling import Poisson
+from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.scaffold import Scaffold
 from fedassay.fl.streams import Streams, normal
 from fedassay.suites.catalogue import names
@@ -48,11 +48,15 @@ ONLY = {"dp_fedsgd": ["fedsgd"], "dp_scaffold": ["scaffold"], "regularised_spars
 """Defenses that are defined for one algorithm; all others take any."""
 STATEFUL = {"dp_scaffold", "quantile_clipping", "adap_dp_fl"}
 """Defenses whose release hangs on what was released before: a law knows no state, so they publish none."""
-BLIND = {"unis", "ldp_min", "pldp", "apes", "s_apes", "flame", "cldp_sgd"}
+BLIND = {"unis", "ldp_min", "pldp", "apes", "s_apes", "flame"}
 """Defenses that only ever see the update, whatever made it: one algorithm tells all."""
+LOTS = {"one_record": FixedSize(1)}
+"""FedSGD with other lots than a sample of all."""
 PLAIN, WIDELY = ["fedsgd", "fedavg", "adam"], {"none", "dp_sgd", "dp_fedavg", "ldp_gaussian"}
 TAKEN = {
-    part: ONLY.get(name, PLAIN[:1] if name in BLIND else [*PLAIN, "fedprox", "scaffold"] if name in WIDELY else PLAIN)
+    part: (ONLY | {"cldp_sgd": [*LOTS]}).get(
+        name, PLAIN[:1] if name in BLIND else [*PLAIN, "fedprox", "scaffold"] if name in WIDELY else PLAIN
+    )
     for name, part in DEFENSES.items()
 }
 UNDER = [pytest.param(part, one, id=f"{name}-{one}") for name, part in DEFENSES.items() for one in TAKEN[part]]
@@ -67,7 +71,13 @@ def task(toy_task):
 @pytest.fixture(scope="module")
 def plan_of(task, toy_plan):
     """(algorithm) -> the plan: two rounds, Poisson cohorts and lots."""
-    return lambda name: toy_plan(task, algorithm=ALGORITHMS[name], rounds=ROUNDS, cohort=Poisson(0.6), lot=Poisson(0.3))
+    return lambda name: toy_plan(
+        task,
+        algorithm=ALGORITHMS["fedsgd" if name in LOTS else name],
+        rounds=ROUNDS,
+        cohort=Poisson(0.6),
+        lot=LOTS.get(name, Poisson(0.3)),
+    )
 
 
 @pytest.fixture(scope="module")
