@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from ..audit.claim import Claim, Unit
 from ..audit.observer import SHUFFLED
 from ..fl.plan import Plan
+from .accounting.counts import least_epsilon
 from .accounting.dots import many_epsilon
 from .accounting.heterogeneous import published_bound
 from .defense import Defense, Prepared, check_budget, check_delta, check_positive, check_variant
@@ -113,17 +114,21 @@ class APES(Defense):
 
         scale = self.budget_scale or largest_scale(cost, self.epsilon)
         budgets = deal(self.budgets, plan.clients, scale)
-        one = published_bound(budgets).epsilon(self.coordinate_delta)
-        numbers = ((Unit.CLIENT, cost(scale), self.delta), (Unit.COORDINATE, one, self.coordinate_delta))
+        one, most = published_bound(budgets).epsilon(self.coordinate_delta), spokesmen(budgets)[-1]
+        own = among_unequals(client=most, budgets=budgets, others=plan.clients - 1)
+        numbers = (
+            (Unit.CLIENT, cost(scale), self.delta, many_epsilon(own, releases=terms.releases, delta=self.delta)),
+            (Unit.COORDINATE, one, self.coordinate_delta, least_epsilon(own.delta, self.coordinate_delta)),
+        )
         return scale, tuple(
             terms.stated(
                 unit=unit,
                 epsilon=epsilon,
                 delta=delta,
                 accountant=ACCOUNTED_AS_PUBLISHED,
-                parameters={"client": spokesmen(budgets)[-1]},
+                parameters={"client": most, "local_epsilon": budgets[most], "provable_epsilon": provable},
             )
-            for unit, epsilon, delta in numbers
+            for unit, epsilon, delta, provable in numbers
         )
 
     def _terms(self, plan: Plan, source: str) -> Terms:

@@ -10,6 +10,7 @@ from ..audit.observer import SHUFFLED, UPLOADS, Observer
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
+from .accounting.counts import least_epsilon
 from .accounting.dots import many_epsilon
 from .accounting.heterogeneous import published_bound
 from .defense import Defense, Prepared, check_budget, check_delta, check_positive, check_share, check_variant
@@ -151,17 +152,23 @@ class SAPES(Defense):
         factor = self.budget_scale or largest_scale(cost, self.epsilon)
         budgets = deal(self.budgets, plan.clients, factor)
         one, most = published_bound(budgets).epsilon(self.coordinate_delta), spokesmen(budgets)[-1]
+        own = LocalPair(budgets[most] / self.scale)
         behind = tuple(
             terms.stated(
                 unit=unit,
                 epsilon=epsilon,
                 delta=delta,
                 accountant=ACCOUNTED_AS_PUBLISHED,
-                parameters={"client": most, "kept": kept},
+                parameters={"client": most, "kept": kept, "provable_epsilon": provable},
             )
-            for unit, epsilon, delta in (
-                (Unit.CLIENT, cost(factor), self.delta),
-                (Unit.COORDINATE, one, self.coordinate_delta),
+            for unit, epsilon, delta, provable in (
+                (
+                    Unit.CLIENT,
+                    cost(factor),
+                    self.delta,
+                    many_epsilon(own, releases=terms.releases, delta=self.delta),
+                ),
+                (Unit.COORDINATE, one, self.coordinate_delta, least_epsilon(own.delta, self.coordinate_delta)),
             )
         )
         before = tuple(
@@ -171,7 +178,12 @@ class SAPES(Defense):
                 delta=0.0,
                 accountant="sum of the kept coordinates",
                 subjects=f"clients of budget {budgets[client]:.4g}",
-                parameters={"client": client, "kept": kept, "local_epsilon": budgets[client]},
+                parameters={
+                    "client": client,
+                    "kept": kept,
+                    "local_epsilon": budgets[client],
+                    "provable_epsilon": terms.releases * budgets[client] / self.scale,
+                },
             )
             for client in spokesmen(budgets)
         )

@@ -102,16 +102,18 @@ class UniS(Defense):
 
         local = self.local_epsilon or largest_scale(cost, self.epsilon)
         one = among_any(others=plan.clients - 1, epsilon0=local).epsilon(self.coordinate_delta)
-        numbers = ((Unit.CLIENT, cost(local), self.delta), (Unit.COORDINATE, one, self.coordinate_delta))
+        release = among_equals(others=plan.clients - 1, epsilon0=local)
+        whole = many_epsilon(release, releases=terms.releases, delta=self.delta)
+        numbers = ((Unit.CLIENT, cost(local), self.delta, whole), (Unit.COORDINATE, one, self.coordinate_delta, one))
         return local, tuple(
             terms.stated(
                 unit=unit,
                 epsilon=epsilon,
                 delta=delta,
                 accountant=ACCOUNTED_AS_PUBLISHED,
-                parameters={"local_epsilon": local},
+                parameters={"local_epsilon": local, "provable_epsilon": provable},
             )
-            for unit, epsilon, delta in numbers
+            for unit, epsilon, delta, provable in numbers
         )
 
     def _terms(self, plan: Plan, source: str) -> Terms:

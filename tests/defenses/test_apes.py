@@ -60,6 +60,8 @@ def test_as_published_it_claims_table_threes_figures_for_all_alike():
     assert round(coordinate.epsilon, 3) == 0.057
     assert joint.epsilon == pytest.approx(57.6, rel=0.02)
     assert (joint.subjects, coordinate.subjects) == ("all", "all")
+    provable = [claim.parameters["provable_epsilon"] for claim in (joint, coordinate)]
+    assert provable == pytest.approx([4.930, 0.0596], rel=1e-3)
     # Below what the client with the largest budget may be told.
     own = client_bound(epsilon=1.0, others=np.full(9_999, 1.0)).epsilon(1e-8)
     assert coordinate.epsilon < 0.0596 < own

@@ -148,6 +148,9 @@ def test_as_published_it_claims_table_threes_figures():
     assert (joint.observer, joint.unit, coordinate.unit) == (SHUFFLED, Unit.CLIENT, Unit.COORDINATE)
     assert joint.epsilon == pytest.approx(25.6, rel=0.02)
     assert round(coordinate.epsilon, 3) == 0.057
+    assert [claim.parameters["provable_epsilon"] for claim in (joint, local[-1])] == pytest.approx(
+        [1485, 7850], rel=1e-3
+    )
     assert [claim.epsilon for claim in (local[0], local[-1])] == pytest.approx([78.5, 1570], rel=2e-3)
 
 
