@@ -158,7 +158,7 @@ class CLDPSGD(Defense):
             parameters={"local_epsilon": local, "releases": plan.rounds, "rate": rate},
             curve=many_curve(pair, releases=plan.rounds, reach=epsilon),
         )
-        drawn = f"one record a round, drawn uniformly from {min(plan.sizes)} or more, unseen"
+        drawn = f"one record a round, drawn uniformly from {min(plan.sizes)} or more, unseen; else {claim.sampling}"
         return replace(claim, sampling=drawn) if unit is Unit.SAMPLE else claim
 
 
