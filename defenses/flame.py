@@ -14,7 +14,7 @@ from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import uniform
 from .accounting.dots import Profile, many_epsilon
-from .defense import Defense, Prepared, check_budget, check_delta, check_positive
+from .defense import Defense, Prepared, check_budget, check_positive, check_share
 from .shuffling.amplification import Crowd, LocalPair, Sampled, among_any, check_clients, largest_scale, tighter
 from .shuffling.calibration import calibrated_mean
 from .shuffling.channel import shuffle_coordinates
@@ -89,7 +89,7 @@ class FLAME(Defense):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        check_delta(self.coordinate_delta)
+        check_share("coordinate_delta", self.coordinate_delta)
         check_positive("radius", self.radius)
         check_positive("rate", self.rate)
         if self.rate > 1:

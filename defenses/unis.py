@@ -6,7 +6,7 @@ from ..audit.claim import Claim, Unit
 from ..audit.observer import SHUFFLED
 from ..fl.plan import Plan
 from .accounting.dots import many_epsilon
-from .defense import Defense, Prepared, check_budget, check_delta, check_positive, check_variant
+from .defense import Defense, Prepared, check_budget, check_positive, check_share, check_variant
 from .shuffling.amplification import Crowd, among_any, among_equals, check_clients, largest_scale
 from .shuffling.budgeted import BudgetedReports
 from .shuffling.published import ACCOUNTED_AS_PUBLISHED, published_total
@@ -47,7 +47,7 @@ class UniS(Defense):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        check_delta(self.coordinate_delta)
+        check_share("coordinate_delta", self.coordinate_delta)
         check_positive("radius", self.radius)
         check_variant(self.variant)
         if self.local_epsilon is not None:
