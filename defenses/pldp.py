@@ -7,7 +7,7 @@ from .accounting.dots import many_epsilon
 from .defense import Defense, Prepared, check_budget, check_positive
 from .shuffling.amplification import LocalPair, largest_scale
 from .shuffling.budgeted import BudgetedReports
-from .shuffling.budgets import deal, spokesmen
+from .shuffling.budgets import check_wishes, deal, spokesmen
 from .shuffling.terms import local_terms
 
 
@@ -40,9 +40,7 @@ class PLDP(Defense):
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
         check_positive("radius", self.radius)
-        deal(self.budgets, 1)
-        if self.budget_scale is not None:
-            check_positive("budget_scale", self.budget_scale)
+        check_wishes(self.budgets, self.budget_scale)
 
     def prepare(self, plan: Plan) -> Prepared:
         terms = local_terms(plan, self.radius)

@@ -6,7 +6,7 @@ from ..audit.claim import Claim, Unit
 from ..audit.observer import SHUFFLED
 from ..fl.plan import Plan
 from .accounting.dots import many_epsilon
-from .defense import Defense, Prepared, check_budget, check_delta, check_positive, check_variant
+from .defense import Defense, Prepared, check_budget, check_positive, check_share, check_variant
 from .shuffling.amplification import Crowd, among_any, among_equals, check_clients, largest_scale
 from .shuffling.budgeted import BudgetedReports
 from .shuffling.published import ACCOUNTED_AS_PUBLISHED, published_total
@@ -47,7 +47,7 @@ class UniS(Defense):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        check_delta(self.coordinate_delta, "coordinate_delta")
+        check_share("coordinate_delta", self.coordinate_delta)
         check_positive("radius", self.radius)
         check_variant(self.variant)
         if self.local_epsilon is not None:
@@ -102,10 +102,18 @@ class UniS(Defense):
 
         local = self.local_epsilon or largest_scale(cost, self.epsilon)
         one = among_any(others=plan.clients - 1, epsilon0=local).epsilon(self.coordinate_delta)
-        numbers = ((Unit.CLIENT, cost(local), self.delta), (Unit.COORDINATE, one, self.coordinate_delta))
+        release = among_equals(others=plan.clients - 1, epsilon0=local)
+        whole = many_epsilon(release, releases=terms.releases, delta=self.delta)
+        numbers = ((Unit.CLIENT, cost(local), self.delta, whole), (Unit.COORDINATE, one, self.coordinate_delta, one))
         return local, tuple(
-            terms.stated(unit=unit, epsilon=epsilon, delta=delta, accountant=ACCOUNTED_AS_PUBLISHED)
-            for unit, epsilon, delta in numbers
+            terms.stated(
+                unit=unit,
+                epsilon=epsilon,
+                delta=delta,
+                accountant=ACCOUNTED_AS_PUBLISHED,
+                parameters={"local_epsilon": local, "provable_epsilon": provable},
+            )
+            for unit, epsilon, delta, provable in numbers
         )
 
     def _terms(self, plan: Plan, source: str) -> Terms:

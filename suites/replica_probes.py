@@ -89,7 +89,7 @@ def _repeats(columns: list[NDArray[np.float64]]) -> Exposure:
     """Of all rounds together: a few bare replicas in each are as bad as many in one, which the scale shows."""
     total = sum(map(len, columns))
     measured = 1 - sum(len(np.unique(column)) for column in columns) / total
-    allowed = _REPEATS + max(len(column) * (_COLLISION + _on_grid(column)) for column in columns)
+    allowed = _REPEATS + max(map(len, columns)) * _COLLISION
     return Exposure(
         name=REPEATED,
         kept=measured <= allowed,
@@ -98,17 +98,6 @@ def _repeats(columns: list[NDArray[np.float64]]) -> Exposure:
         unit="share of repeated releases",
         witness="of all rounds of the replicas without the canary, those that repeat another one's round bit for bit",
     )
-
-
-def _on_grid(column: NDArray[np.float64]) -> float:
-    """Chance that two numbers meet on a grid as fine as their least distance; next to nothing off a grid.
-
-    Two draws of one Gaussian meet with step / (2 sqrt(pi) sigma); of n, about n / 2 times that share repeats another,
-    and here twice as many are let pass.
-    """
-    places = np.unique(column)
-    spread = float(column.std())
-    return float(np.diff(places).min()) / (2 * math.sqrt(math.pi) * spread) if spread > 0 else 0.0
 
 
 def _scale(columns: list[NDArray[np.float64]], sigma: float) -> Exposure:

@@ -41,6 +41,19 @@ class LocalPair:
         return short**2 / -math.expm1(-self.epsilon)
 
 
+@dataclass(frozen=True)
+class Sampled:
+    """A release that holds the client's value with chance ``rate`` only, independently of all others (by the joint
+    convexity of the hockey-stick divergence).
+    """
+
+    release: Profile
+    rate: float
+
+    def delta(self, epsilon: float) -> float:
+        return self.rate * self.release.delta(epsilon)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Crowd:
     """How many others a client may count on in each of ``releases`` cohorts.
@@ -69,7 +82,7 @@ class Crowd:
 
 def among_equals(*, others: int, epsilon0: float) -> Profile:
     """One coordinate of a client among ``others``, all by clip-Laplace at ``epsilon0``, shuffled."""
-    return _tighter(LocalPair(epsilon0), among_any(others=others, epsilon0=epsilon0))
+    return tighter(LocalPair(epsilon0), among_any(others=others, epsilon0=epsilon0))
 
 
 def among_any(*, others: int, epsilon0: float) -> ClonePair:
@@ -85,10 +98,10 @@ def among_unequals(*, client: int, budgets: tuple[float, ...], others: int) -> P
     """
     rest = np.sort(np.delete(np.asarray(budgets, dtype=np.float64), client))[len(budgets) - 1 - others :]
     clones = poisson_binomial(clone_probability(rest, budgets[client]))
-    return _tighter(LocalPair(budgets[client]), ClonePair(epsilon0=budgets[client], clones=clones))
+    return tighter(LocalPair(budgets[client]), ClonePair(epsilon0=budgets[client], clones=clones))
 
 
-def _tighter(one: Profile, other: Profile) -> Profile:
+def tighter(one: Profile, other: Profile) -> Profile:
     """Either holds. Without clones the local pair is the smaller: it knows the randomiser."""
     return one if one.delta(0.0) <= other.delta(0.0) else other
 

@@ -10,6 +10,7 @@ from scipy.stats import norm
 from ...audit.binomial import FloatArray
 from ...audit.nearest import nearest
 from ...fl.streams import Streams
+from ..defense import check_positive
 
 Quantiles = Callable[[int], FloatArray]
 
@@ -28,6 +29,13 @@ def deal(name: str, clients: int, scale: float = 1.0) -> tuple[float, ...]:
     quantiles, low, high = _TABLE_2[name]
     budgets = np.clip(quantiles(clients), low, high)
     return tuple((scale * budgets[_order(clients)]).tolist())
+
+
+def check_wishes(name: str, scale: float | None) -> None:
+    """ValueError for an unknown distribution, or a scale that is given and not above 0."""
+    deal(name, 1)
+    if scale is not None:
+        check_positive("budget_scale", scale)
 
 
 def spokesmen(budgets: tuple[float, ...]) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """Terms: what the claims of one defense behind (or without) a shuffler have in common."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ...audit.claim import Adjacency, Claim, Unit, Value
 from ...audit.curve import Curve
@@ -51,19 +51,41 @@ class Terms:
         curve = None
         if found <= _DRAWN:
             curve = many_curve(release, releases=self.releases, reach=found, failure=failure)
-        unit = Unit.CLIENT if self.observer == SHUFFLED else Unit.REPORT
-        claim = self.stated(unit=unit, epsilon=found, delta=delta, accountant=ACCOUNTED, subjects=subjects)
-        return _with(claim, {**parameters, "releases": self.releases}, curve=curve)
+        return self.stated(
+            unit=Unit.CLIENT if self.observer == SHUFFLED else Unit.REPORT,
+            epsilon=found,
+            delta=delta,
+            accountant=ACCOUNTED,
+            subjects=subjects,
+            curve=curve,
+            parameters={"releases": self.releases, **parameters},
+        )
 
     def coordinate(
         self, release: Profile, *, delta: float, failure: float = 0.0, subjects: str = "all", **parameters: Value
     ) -> Claim:
         """One coordinate of one round."""
         epsilon = max(least_epsilon(release.delta, delta - failure), _LEAST_EPSILON)
-        claim = self.stated(unit=Unit.COORDINATE, epsilon=epsilon, delta=delta, accountant=EXACT, subjects=subjects)
-        return _with(claim, parameters)
+        return self.stated(
+            unit=Unit.COORDINATE,
+            epsilon=epsilon,
+            delta=delta,
+            accountant=EXACT,
+            subjects=subjects,
+            parameters=parameters,
+        )
 
-    def stated(self, *, unit: Unit, epsilon: float, delta: float, accountant: str, subjects: str = "all") -> Claim:
+    def stated(
+        self,
+        *,
+        unit: Unit,
+        epsilon: float,
+        delta: float,
+        accountant: str,
+        parameters: Mapping[str, Value],
+        subjects: str = "all",
+        curve: Curve | None = None,
+    ) -> Claim:
         """A claim of these numbers: one coordinate in one round where that is the unit, else everything."""
         single = unit is Unit.COORDINATE
         return Claim(
@@ -75,13 +97,19 @@ class Terms:
             rounds=1 if single else self.plan.rounds,
             dp_model="local" if self.observer == UPLOADS else "shuffle",
             mechanism=self.mechanism,
-            parameters={"radius": self.radius, "clip_norm": self.radius, "clients": self.plan.clients},
+            parameters={
+                "radius": self.radius,
+                "clip_norm": self.radius,
+                "clients": self.plan.clients,
+                **parameters,
+            },
             accountant=accountant,
             sampling="none assumed" if isinstance(self.plan.cohort, Full) else "cohorts are Poisson samples",
             trust=self.trust,
             source=self.source,
             subjects=subjects,
             part="one coordinate" if single else "joint",
+            curve=curve,
         )
 
 
@@ -95,7 +123,3 @@ def local_terms(plan: Plan, radius: float) -> Terms:
         trust="nobody",
         source="Liu et al. 2023, Theorem 1; Zhu, Dong, Wang 2022, Theorem 10",
     )
-
-
-def _with(claim: Claim, parameters: Mapping[str, Value], curve: Curve | None = None) -> Claim:
-    return replace(claim, parameters={**claim.parameters, **parameters}, curve=curve)

@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import sys
 from functools import cache, partial
 
 import numpy as np
@@ -10,14 +11,13 @@ import pytest
 import torch
 from fedassay.audit.claim import Claim, Unit
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
-from fedassay.defenses.local.defense import LocalDefense
 from fedassay.fl.algorithm import FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
 from fedassay.fl.law import ReportLaw
 from fedassay.fl.local import Batch
 from fedassay.fl.protection import Protection
 from fedassay.fl.proximal import BoundedUpdate, FedProx
-from fedassay.fl.sampling import Poisson
+from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.scaffold import Scaffold
 from fedassay.fl.streams import Streams, normal
 from fedassay.suites.catalogue import names
@@ -47,6 +47,7 @@ ALGORITHMS = {
 }
 ONLY = {
     "blur_lus": ["bounded"],
+    "cldp_sgd": ["one_record"],
     "dp_fedsgd": ["fedsgd"],
     "dp_scaffold": ["scaffold"],
     "regularised_sparsified": ["bounded"],
@@ -54,14 +55,30 @@ ONLY = {
 """Defenses that are defined for one algorithm; all others take any."""
 STATEFUL = {"dp_scaffold", "quantile_clipping", "adap_dp_fl", "fedre"}
 """Defenses whose release hangs on what was released before: a law knows no state, so they publish none."""
-OF_UPDATES = {"fedre", "uniform_layers", "unis", "ldp_min", "pldp"}
-BLIND = {name: ["fedavg"] for name, part in DEFENSES.items() if issubclass(part, LocalDefense) or name in OF_UPDATES}
-"""Defenses that only ever see the update, whatever made it: one algorithm tells all."""
+LOTS = {"one_record": FixedSize(1)}
+"""FedSGD with other lots than a sample of all."""
 PLAIN, WIDELY = ["fedsgd", "fedavg", "adam"], {"none", "dp_sgd", "dp_fedavg", "ldp_gaussian"}
-TAKEN = {
-    part: (ONLY | BLIND).get(name, [*PLAIN, "fedprox", "scaffold"] if name in WIDELY else PLAIN)
-    for name, part in DEFENSES.items()
-}
+
+
+def sees_steps(part):
+    """Whether a protection that its file names works on a client's steps, so that the algorithm matters to it."""
+    named = [one for one in vars(sys.modules[part.__module__]).values() if isinstance(one, type)]
+    return any(
+        getattr(one, station) is not getattr(Protection, station)
+        for one in named
+        if issubclass(one, Protection)
+        for station in ("local_step", "local_query")
+    )
+
+
+def taken(name, part):
+    """The algorithms that a defense is tried under."""
+    if name in ONLY:
+        return ONLY[name]
+    return [*PLAIN, "fedprox", "scaffold"] if name in WIDELY else PLAIN if sees_steps(part) else PLAIN[:1]
+
+
+TAKEN = {part: taken(name, part) for name, part in DEFENSES.items()}
 UNDER = [pytest.param(part, one, id=f"{name}-{one}") for name, part in DEFENSES.items() for one in TAKEN[part]]
 REPLICAS, ROUNDS = 3, 2
 
@@ -74,7 +91,13 @@ def task(toy_task):
 @pytest.fixture(scope="module")
 def plan_of(task, toy_plan):
     """(algorithm) -> the plan: two rounds, Poisson cohorts and lots."""
-    return lambda name: toy_plan(task, algorithm=ALGORITHMS[name], rounds=ROUNDS, cohort=Poisson(0.6), lot=Poisson(0.3))
+    return lambda name: toy_plan(
+        task,
+        algorithm=ALGORITHMS["fedsgd" if name in LOTS else name],
+        rounds=ROUNDS,
+        cohort=Poisson(0.6),
+        lot=LOTS.get(name, Poisson(0.3)),
+    )
 
 
 @pytest.fixture(scope="module")
