@@ -13,7 +13,7 @@ from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
-from .accounting.accountant import ACCOUNTANT
+from .accounting.accountant import ANALYTIC_GAUSSIAN
 from .accounting.gaussian import gaussian_curve, gaussian_noise
 from .defense import Defense, Prepared, check_budget, check_positive, check_variant
 
@@ -148,9 +148,7 @@ class NbAFL(Defense):
                 "clip_norm": self.clip_norm,
                 "releases": plan.rounds,
             },
-            accountant="classic Gaussian, one release"
-            if noise is None
-            else ACCOUNTANT.replace("PLD", "analytic Gaussian"),
+            accountant="classic Gaussian, one release" if noise is None else ANALYTIC_GAUSSIAN,
             sampling="none assumed",
             trust=_TRUST[observer],
             source="Wei et al. 2020, section III and Theorem 1, as published"

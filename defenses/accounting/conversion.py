@@ -24,6 +24,19 @@ def epsilon_from_rdp(rdp: Callable[[int], float], delta: float, orders: Sequence
     return float(epsilon)
 
 
+def epsilon_at_best_order(rdp: Callable[[float], float], delta: float) -> float:
+    """The same for a divergence known at every order > 1, at the best of them (golden section; any order is sound)."""
+    check_delta(delta)
+
+    def epsilon(log_excess: float) -> float:
+        order = 1 + math.exp(log_excess)
+        return float(dp_accounting.rdp.compute_epsilon([order], [rdp(order)], delta)[0])
+
+    # Below order 1.01 the library gives no bound.
+    best = minimize_scalar(epsilon, bounds=(math.log(0.0101), 20.0), method="bounded", options={"xatol": 1e-10})
+    return float(np.nextafter(best.fun, math.inf))
+
+
 def epsilon_from_zcdp(rho: float, delta: float, xi: float = 0.0) -> float:
     """The least epsilon at ``delta`` in (0, 1) of (xi, rho)-zCDP, ``rdp(a) = xi + rho a`` at every order a > 1.
 
@@ -38,11 +51,4 @@ def epsilon_from_zcdp(rho: float, delta: float, xi: float = 0.0) -> float:
             raise ValueError(f"{name} must be >= 0 and finite, got {value!r}")
     if rho == xi == 0:
         return 0.0
-
-    def epsilon(log_excess: float) -> float:
-        order = 1 + math.exp(log_excess)
-        return float(dp_accounting.rdp.compute_epsilon([order], [xi + rho * order], delta)[0])
-
-    # Below order 1.01 the library gives no bound.
-    best = minimize_scalar(epsilon, bounds=(math.log(0.0101), 20.0), method="bounded", options={"xatol": 1e-10})
-    return float(np.nextafter(best.fun, math.inf))
+    return epsilon_at_best_order(lambda order: xi + rho * order, delta)

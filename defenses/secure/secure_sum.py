@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -29,6 +30,15 @@ SERVER = Observer("aggregate", sees_participation=True, sees_masked_words=True)
 DROPS = ("random", "first")
 _FINEST = LARGEST_SCALE - 1
 """Steps in the deviation of the sum's noise: on a finer grid the exact sampler's squares would leave 64 bits."""
+
+
+class Budget(TypedDict):
+    """Target and public facts of all rounds, as keywords."""
+
+    epsilon: float
+    delta: float
+    rounds: int
+    dimension: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +177,14 @@ class SecureSumDefense(Defense):
     def sigma_of(self, norm: float, plan: Plan) -> float:
         """Deviation of the sum's noise, in steps, that the budget needs at a sensitivity of ``norm`` steps."""
         raise TypeError(f"{type(self).__name__} does not define sigma_of(norm, plan)")
+
+    def budget(self, plan: Plan) -> Budget:
+        """What a calibration of ``accounting.integer_noise`` wants to know of a plan."""
+        return {"epsilon": self.epsilon, "delta": self.delta, "rounds": plan.rounds, "dimension": plan.layout.dim}
+
+    def shares(self, plan: Plan) -> int:
+        """Shares in the sum of the largest cohort: its survivors'."""
+        return survivors_of(most_clients(plan), self.dropout)
 
     def signed(
         self,
