@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import dp_accounting
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from ..defense import check_delta
+from ..defense import check_budget, check_delta
 
 ORDERS = (*range(2, 64), 80, 96, 128, 192, 256, 512, 1024)
 """Whole orders: some theorems (Skellam) hold for these alone."""
@@ -35,6 +36,26 @@ def epsilon_at_best_order(rdp: Callable[[float], float], delta: float) -> float:
     # Below order 1.01 the library gives no bound.
     best = minimize_scalar(epsilon, bounds=(math.log(0.0101), 20.0), method="bounded", options={"xatol": 1e-10})
     return float(np.nextafter(best.fun, math.inf))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenyiBudget:
+    """A divergence of at most ``rdp`` at ``order`` keeps the (epsilon, delta) that this was made of."""
+
+    order: float
+    rdp: float
+
+
+def renyi_budget(epsilon: float, delta: float) -> RenyiBudget:
+    """The order, from 2 on, at which (epsilon, delta) leaves the most for a divergence that grows as the order does.
+
+    The inverse of ``epsilon_from_rdp``. One order for all rounds: what differs from round to round still adds up.
+    """
+    check_budget(epsilon, delta)
+    orders = np.geomspace(2, 1e7, 20_000)
+    left = epsilon - np.log1p(-1 / orders) + (math.log(delta) + np.log(orders)) / (orders - 1)
+    best = int(np.argmax(left / orders))
+    return RenyiBudget(order=float(orders[best]), rdp=float(left[best]) * (1 - 1e-12))
 
 
 def epsilon_from_zcdp(rho: float, delta: float, xi: float = 0.0) -> float:

@@ -66,20 +66,27 @@ class SecureSumProtection(Protection):
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         """The survivors' masked words (int64); side ``recovered``: what their shares reveal of the masks."""
-        grid, dim, invited = self.sized.grid, updates.values.shape[-1], updates.present
+        grid, invited = self.sized.grid, updates.present
         survived = self._survivors(invited, rng)
-        noise = self._noise(invited.sum(1), tuple(updates.values.shape), rng)
-        masks = draw_masks(invited, survived, dim, grid, rng)
-        # Last: how often a row is rounded hangs on the data, and must shift no other draw.
-        rows = to_integers(updates.values, self.clip_norm, self.sized, rng)
+        masks = draw_masks(invited, survived, updates.values.shape[-1], grid, rng)
+        # Last: what is drawn for a row hangs on the data, and must shift no other draw.
+        words = self.encoded(updates, rng)
         sent = replace(updates, present=survived, side={"recovered": masks.recovered}, masked=True)
-        return sent.with_values(grid.wrap(rows + noise + masks.words))
+        return sent.with_values(grid.wrap(words + masks.words))
+
+    def encoded(self, updates: Message, rng: np.random.Generator) -> Tensor:
+        """What the clients would send without masks, int64 in steps: rounded rows and shares of noise."""
+        noise = self._noise(updates.present.sum(1), tuple(updates.values.shape), rng)
+        return to_integers(updates.values, self.clip_norm, self.sized, rng) + noise
 
     def channel(self, reports: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
-        """The survivors' words without the recovered masks, summed: one row, of no sender; none where nobody came."""
+        """The survivors' words without the recovered masks, summed: one row, of no sender; none where nobody came. Side
+        ``survivors``: how many they are.
+        """
         unmasked = (reports.values - reports.side["recovered"]).masked_fill(~reports.present.unsqueeze(-1), 0)
         total = self.sized.grid.wrap(unmasked.sum(1, keepdim=True))
-        return Message(values=total, present=reports.present.any(1, keepdim=True), senders=None)
+        survivors = reports.present.sum(1, keepdim=True)
+        return Message(values=total, present=survivors > 0, senders=None, side={"survivors": survivors})
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         """The sum in the unit of the updates, over the number of survivors that the plan lets expect."""
@@ -100,6 +107,7 @@ class SecureSumProtection(Protection):
             clip_norm=self.sized.norm_bound * step,
             scale=1 / expected,
             noise_std=self.sized.sigma * step / expected,
+            grid=step / expected,
             rate=plan.cohort_rate * stays,
         )
 

@@ -46,6 +46,9 @@ drops = "first"
 [defenses.binomial]
 drops = "first"
 
+[defenses.poisson_binomial]
+drops = "first"
+
 [audit]
 clients = 2
 samples_per_client = 1
@@ -113,4 +116,5 @@ def test_discrete_claims_are_audited_through_the_same_stations(suite_file, assay
         "skellam": "NOT_REFUTED",
         "distributed_discrete_gaussian": "NOT_REFUTED",
         "binomial": "NOT_REFUTED",
+        "poisson_binomial": "NOT_REFUTED",
     }
