@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import sys
 from functools import cache, partial
 
 import numpy as np
@@ -44,14 +45,31 @@ ALGORITHMS = {
     "scaffold": Scaffold(learning_rate=0.2, local_steps=2),
 }
 ONLY = {"dp_fedsgd": ["fedsgd"], "dp_scaffold": ["scaffold"], "regularised_sparsified": ["bounded"]}
-"""Defenses that are defined for one algorithm; all others take any."""
+"""Defenses that are defined for one algorithm; all others take any, and are tried under one unless they see steps."""
 STATEFUL = {"dp_scaffold", "quantile_clipping", "adap_dp_fl"}
 """Defenses whose release hangs on what was released before: a law knows no state, so they publish none."""
 PLAIN, WIDELY = ["fedsgd", "fedavg", "adam"], {"none", "dp_sgd", "dp_fedavg", "ldp_gaussian"}
-TAKEN = {
-    part: ONLY.get(name, [*PLAIN, "fedprox", "scaffold"] if name in WIDELY else PLAIN)
-    for name, part in DEFENSES.items()
-}
+
+
+def sees_steps(part):
+    """Whether a protection that its file names works on a client's steps, so that the algorithm matters to it."""
+    named = [one for one in vars(sys.modules[part.__module__]).values() if isinstance(one, type)]
+    return any(
+        getattr(one, station) is not getattr(Protection, station)
+        for one in named
+        if issubclass(one, Protection)
+        for station in ("local_step", "local_query")
+    )
+
+
+def taken(name, part):
+    """The algorithms that a defense is tried under."""
+    if name in ONLY:
+        return ONLY[name]
+    return [*PLAIN, "fedprox", "scaffold"] if name in WIDELY else PLAIN if sees_steps(part) else PLAIN[:1]
+
+
+TAKEN = {part: taken(name, part) for name, part in DEFENSES.items()}
 UNDER = [pytest.param(part, one, id=f"{name}-{one}") for name, part in DEFENSES.items() for one in TAKEN[part]]
 REPLICAS, ROUNDS = 3, 2
 
@@ -200,6 +218,14 @@ def test_somebody_signs_and_somebody_publishes_a_law(prepared, laws):
     publishing = {name for name, part in DEFENSES.items() if laws(part)}
     assert publishing | STATEFUL >= signing
     assert not publishing & STATEFUL
+
+
+def test_whoever_works_on_a_clients_steps_is_tried_under_more_than_one_algorithm(prepared):
+    """By the protection that it prepares, which may come from another file than its own."""
+    for name, part in DEFENSES.items():
+        kind = type(prepared(part).protection)
+        works = kind.local_step is not Protection.local_step or kind.local_query is not Protection.local_query
+        assert not works or name in ONLY or TAKEN[part] != PLAIN[:1]
 
 
 @pytest.mark.parametrize("name", ONLY)

@@ -59,7 +59,7 @@ BREAKS = {
 
 NEED_MORE_CLIENTS = {"control_lost_shares": "noise scale"}
 """Two clients make no secure sum: see the test of its own."""
-SECURE_SUMS = ("distributed_gaussian", "distributed_discrete_gaussian", "skellam", "binomial")
+SECURE_SUMS = ("distributed_gaussian", "distributed_discrete_gaussian", "skellam", "binomial", "poisson_binomial")
 
 
 @pytest.fixture(scope="module")
