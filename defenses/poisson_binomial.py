@@ -1,12 +1,13 @@
 """Poisson-binomial: clients send coins whose bias is their number, in a secure sum (Chen, Ozgur, Kairouz 2022)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..fl.law import clip
+from ..audit.observer import Observer
+from ..fl.law import GaussianLaw, clip
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, State
@@ -52,6 +53,10 @@ class PoissonBinomialProtection(SecureSumProtection):
         theta = self._biases(received.side["survivors"][:, 0].tolist())[:, None]
         total = self.sized.grid.centred(received.values[:, 0]).double() * self.clip_norm / (self.trials * theta)
         return (total / expected_survivors(context.plan, self.dropout)).float()
+
+    def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
+        law = super().law(observer, plan, client)
+        return None if law is None else replace(law, additive=False)
 
     def _biases(self, survivors: list[int]) -> Tensor:
         return torch.tensor([self.bias(count) for count in survivors], dtype=torch.float64)

@@ -82,6 +82,7 @@ class GaussianLaw:
         rate: chance that a given row stands in a given step's sum (1: always).
         steps: independent noisy steps in one release.
         grid: distance of neighbouring values that the release can take; 0 where they lie as close as floats.
+        additive: whether equal draws are equal noise whatever the rows are; false where noise is drawn through them.
     """
 
     clip_norm: float
@@ -90,6 +91,7 @@ class GaussianLaw:
     rate: float = 1.0
     steps: int = 1
     grid: float = 0.0
+    additive: bool = True
 
     def __post_init__(self) -> None:
         _check_norm(self.clip_norm)
