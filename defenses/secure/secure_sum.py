@@ -20,7 +20,7 @@ from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.sampling import FixedSize
 from ...fl.streams import uniform
-from ..defense import Defense, check_budget, check_positive
+from ..defense import ClippedDefense
 from .masks import draw_masks
 from .modular_sum import Sized, check_bits, size_grid, to_integers
 from .samplers import LARGEST_SCALE, Integers
@@ -131,7 +131,7 @@ class SecureSumProtection(Protection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SecureSumDefense(Defense):
+class SecureSumDefense(ClippedDefense):
     """What the defenses of this family share: a client's privacy from the server, by noise that clients add.
 
     The claim: one client's update set to zero (zero-out: who takes part, and how many, is known to the server, and a
@@ -149,16 +149,12 @@ class SecureSumDefense(Defense):
         ValueError: where fewer than two clients are expected in a round, or words are too short for their sum.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    clip_norm: float = 1.0
     bits: int = 20
     dropout: float = 0.5
     drops: str = "random"
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        check_positive("clip_norm", self.clip_norm)
+        super().__post_init__()
         check_bits(self.bits)
         if isinstance(self.dropout, bool) or not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {self.dropout!r}")
