@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from ..audit.claim import Adjacency, Claim, Unit
-from ..audit.observer import UPLOADS
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
 from .accounting.accountant import Method, gaussian_steps
+from .accounting.claims import sampled_gaussian_claim
 from .accounting.filter import RenyiFilter, planned_filter
-from .accounting.gaussian import poisson_rate
-from .defense import Defense, Prepared, check_budget, check_positive, check_share, check_variant
+from .accounting.gaussian import SampledGaussian, poisson_rate
+from .defense import ClippedDefense, Prepared, check_positive, check_share, check_variant
 
 _LEAST = 1e-12
 """Below every floor: without one the published rule would come to divide by zero."""
@@ -161,7 +161,7 @@ def _step_cost(budget: RenyiFilter, sigma: float, rate: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdapDPFL(Defense):
+class AdapDPFL(ClippedDefense):
     """Sample-level DP by each client for itself, with an adaptive clip norm and noise.
 
     The claim: one sample of a client, add/remove, against the server that sees every upload, with the released clip
@@ -198,9 +198,6 @@ class AdapDPFL(Defense):
           itself; both forms do.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    clip_norm: float = 1.0
     clip_factor: float = 1.0
     floor: float = 0.1
     noise_multiplier: float = 6.0
@@ -209,8 +206,8 @@ class AdapDPFL(Defense):
     variant: str = "corrected"
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        for name in ("clip_norm", "clip_factor", "floor", "noise_multiplier"):
+        super().__post_init__()
+        for name in ("clip_factor", "floor", "noise_multiplier"):
             check_positive(name, getattr(self, name))
         check_share("decay", self.decay)
         check_share("query_share", self.query_share)
@@ -249,26 +246,14 @@ class AdapDPFL(Defense):
 
     def _claim(self, protection: AdapDPFLProtection, plan: Plan) -> Claim:
         published = self.variant == "as_published"
-        return Claim(
-            epsilon=self.epsilon,
-            delta=self.delta,
+        return sampled_gaussian_claim(
+            self,
+            SampledGaussian(sigma=self.noise_multiplier, rate=protection.rate, steps=plan.steps),
             unit=Unit.SAMPLE,
-            adjacency=Adjacency.ADD_REMOVE,
-            observer=UPLOADS,
             rounds=plan.rounds,
-            dp_model="central",
-            mechanism="Poisson-subsampled Gaussian, clip norm and noise adaptive",
-            parameters={
-                "noise_multiplier": self.noise_multiplier,
-                "clip_norm": self.clip_norm,
-                "rate": protection.rate,
-                "steps": plan.steps,
-                "renyi_order": protection.filter.order,
-                "renyi_budget": protection.filter.budget,
-            },
+            words=", clip norm and noise adaptive",
+            more={"renyi_order": protection.filter.order, "renyi_budget": protection.filter.budget},
             accountant=f"{Method.RDP.accountant} filter",
-            sampling=f"each sample enters a lot with probability {protection.rate:g}, independently, unseen",
-            trust="each client for itself; nobody else",
             source="Fu et al. 2022, Algorithm 1, as published"
             if published
             else "Fu et al. 2022, Algorithm 1; Andrew et al. 2021, Theorem 1; Feldman and Zrnic 2021 (filter)",

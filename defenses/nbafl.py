@@ -13,9 +13,9 @@ from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
-from .accounting.accountant import ACCOUNTANT
+from .accounting.accountant import ANALYTIC_GAUSSIAN
 from .accounting.gaussian import gaussian_curve, gaussian_noise
-from .defense import Defense, Prepared, check_budget, check_positive, check_variant
+from .defense import ClippedDefense, Prepared, check_positive, check_variant
 
 _TRUST = {UPLOADS: "nobody", GLOBAL_MODELS: "the server adds its noise; other clients may know theirs and collude"}
 
@@ -60,7 +60,7 @@ class NbAFLProtection(Protection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NbAFL(Defense):
+class NbAFL(ClippedDefense):
     """Two claims over all rounds: the way up, against the server that sees every upload, and the way down, against
     other clients, who see every round's model. Each about a whole report, any two of which are up to twice the clip
     norm apart, and so about any sample in it.
@@ -83,16 +83,12 @@ class NbAFL(Defense):
         - The paper clips weights; here updates are clipped, what the server adds: the sensitivity is the same.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
     down_epsilon: float = 1.0
-    clip_norm: float = 1.0
     variant: str = "corrected"
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
+        super().__post_init__()
         check_positive("down_epsilon", self.down_epsilon)
-        check_positive("clip_norm", self.clip_norm)
         check_variant(self.variant)
 
     def prepare(self, plan: Plan) -> Prepared:
@@ -153,9 +149,7 @@ class NbAFL(Defense):
                 "clip_norm": self.clip_norm,
                 "releases": plan.rounds,
             },
-            accountant="classic Gaussian, one release"
-            if noise is None
-            else ACCOUNTANT.replace("PLD", "analytic Gaussian"),
+            accountant="classic Gaussian, one release" if noise is None else ANALYTIC_GAUSSIAN,
             sampling="none assumed",
             trust=_TRUST[observer],
             source="Wei et al. 2020, section III and Theorem 1, as published"

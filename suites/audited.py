@@ -77,7 +77,13 @@ def release_of(law: GaussianLaw, row: Tensor, *, replaced: bool, rounds: int) ->
     """
     shift = law.contribution(row) - (law.contribution(-row) if replaced else 0)
     sigma = law.noise_std / (float(torch.linalg.vector_norm(shift)) * law.steps**0.5)
-    return Release(sigma=sigma, rate=law.rate, steps=law.steps, rounds=rounds)
+    return Release(
+        sigma=sigma,
+        rate=law.rate,
+        steps=law.steps,
+        rounds=rounds,
+        spacing=law.grid / law.noise_std if law.grid else 0.0,
+    )
 
 
 def observed(

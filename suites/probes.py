@@ -192,6 +192,9 @@ def _sensitivity(laboratory: Laboratory, pairs: Sequence[Pair]) -> Exposure:
         law = laboratory.law(pair.sender)
         if law is None:
             return Exposure(name=SENSITIVITY, kept=None, witness="no Gaussian law is published for this observer")
+        if not law.additive:
+            reason = "its noise is drawn through the rows: equal draws do not cancel"
+            return Exposure(name=SENSITIVITY, kept=None, witness=reason)
         allowed = pair.rows * abs(law.scale) * law.clip_norm * law.steps
         for number, (before, after) in enumerate(zip(pair.before.releases, pair.after.releases, strict=True)):
             if not (same_state(pair.before, number) and same_state(pair.after, number)):

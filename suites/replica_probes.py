@@ -36,7 +36,7 @@ def _noise(nonmember: Projections, release: Release) -> tuple[Exposure, ...]:
     columns = [column for column in _columns(nonmember) if len(column) >= _FEWEST]
     if not columns:
         return (Exposure(name=EVERY_ROUND, kept=None, witness=f"no round was seen in {_FEWEST} replicas"),)
-    return (_repeats(columns), _scale(columns, release.sigma * math.sqrt(release.steps)))
+    return (_repeats(columns, release.spacing), _scale(columns, release.sigma * math.sqrt(release.steps)))
 
 
 def check_centred(batches: list[Projections]) -> None:
@@ -85,11 +85,25 @@ def _columns(seen: Projections) -> Iterator[NDArray[np.float64]]:
         yield seen.values[seen.seen[:, number], number]
 
 
-def _repeats(columns: list[NDArray[np.float64]]) -> Exposure:
+def expected_repeats(count: int, spacing: float) -> float:
+    """Share of ``count`` Gaussian numbers that repeat another one where they are rounded to multiples of ``spacing``
+    deviations; above what comes once in 10^9 sets of them. 0 where ``spacing`` is.
+    """
+    if spacing == 0:
+        return 0.0
+    cells = spacing * np.arange(-math.ceil(9 / spacing), math.ceil(9 / spacing) + 1)
+    chances = np.minimum(spacing * np.exp(-(cells**2) / 2) / math.sqrt(2 * math.pi), 1.0)
+    with np.errstate(divide="ignore"):
+        share = max(0.0, 1 + float(np.expm1(count * np.log1p(-chances)).sum()) / count)
+    return min(1.0, share + 6 * math.sqrt(share / count))
+
+
+def _repeats(columns: list[NDArray[np.float64]], spacing: float) -> Exposure:
     """Of all rounds together: a few bare replicas in each are as bad as many in one, which the scale shows."""
     total = sum(map(len, columns))
     measured = 1 - sum(len(np.unique(column)) for column in columns) / total
-    allowed = _REPEATS + max(map(len, columns)) * _COLLISION
+    most = max(map(len, columns))
+    allowed = min(1.0, _REPEATS + most * _COLLISION + expected_repeats(most, spacing))
     return Exposure(
         name=REPEATED,
         kept=measured <= allowed,

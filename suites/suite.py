@@ -206,6 +206,15 @@ class SuiteSpec(_Table):
                 raise _misplaced(place, f"federation {name!r} borrows its calibration: name one that has its own")
         return self
 
+    @model_validator(mode="after")
+    def _audited_clients(self) -> "SuiteSpec":
+        if self.audit is not None and self.audit.federation in self.federations:
+            asked, there = self.audit.clients, self.federations[self.audit.federation].clients
+            # The default is for all federations, those of one client too.
+            if asked > there and "clients" in self.audit.model_fields_set:
+                raise _misplaced("audit.clients", f"federation {self.audit.federation!r} has {there}, got {asked}")
+        return self
+
 
 def _misplaced(place: str, text: str) -> PydanticCustomError:
     """An error of the whole suite that knows its dotted place."""
@@ -238,6 +247,9 @@ def load_suite(name: str, *, overrides: tuple[str, ...] = ()) -> tuple[SuiteSpec
         raise ConfigError(f"no suite {name!r}: it is neither a file nor a bundled suite ({nearest(name, bundled)})")
     tree = source.parse()
     keys = tuple(apply_override(tree, assignment) for assignment in overrides)
+    led_in = [key for key in keys if key.startswith("mutants.")]
+    if led_in and "mutants" not in source.parse():
+        raise ConfigError(f"--set {led_in[0]}: the suite has no [mutants] table, and one would add every mutant to it")
     source = Source(source.name, source.text, keys)
     return check_suite(tree, source), source
 

@@ -52,7 +52,7 @@ ONLY = {
     "dp_scaffold": ["scaffold"],
     "regularised_sparsified": ["bounded"],
 }
-"""Defenses that are defined for one algorithm; all others take any."""
+"""Defenses that are defined for one algorithm; all others take any, and are tried under one unless they see steps."""
 STATEFUL = {"dp_scaffold", "quantile_clipping", "adap_dp_fl", "fedre"}
 """Defenses whose release hangs on what was released before: a law knows no state, so they publish none."""
 LOTS = {"one_record": FixedSize(1)}
@@ -233,6 +233,14 @@ def test_somebody_signs_and_somebody_publishes_a_law(prepared, laws):
     publishing = {name for name, part in DEFENSES.items() if laws(part)}
     assert publishing | STATEFUL >= signing
     assert not publishing & STATEFUL
+
+
+def test_whoever_works_on_a_clients_steps_is_tried_under_more_than_one_algorithm(prepared):
+    """By the protection that it prepares, which may come from another file than its own."""
+    for name, part in DEFENSES.items():
+        kind = type(prepared(part).protection)
+        works = kind.local_step is not Protection.local_step or kind.local_query is not Protection.local_query
+        assert not works or name in ONLY or TAKEN[part] != PLAIN[:1]
 
 
 @pytest.mark.parametrize("name", ONLY)
