@@ -15,10 +15,11 @@ from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
 from .accounting.accountant import Method, gaussian_steps
-from .accounting.claims import sampled_gaussian_claim
 from .accounting.filter import RenyiFilter, planned_filter
 from .accounting.gaussian import SampledGaussian, poisson_rate
-from .defense import ClippedDefense, Prepared, check_positive, check_share, check_variant
+from .clipped.claims import sampled_gaussian_claim
+from .clipped.defense import ClippedDefense
+from .defense import Prepared, check_positive, check_share, check_variant
 
 _LEAST = 1e-12
 """Below every floor: without one the published rule would come to divide by zero."""

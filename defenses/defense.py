@@ -43,19 +43,6 @@ class Defense:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClippedDefense(Defense):
-    """What most defenses are told: a budget, and an L2 norm to clip to."""
-
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    clip_norm: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        check_positive("clip_norm", self.clip_norm)
-
-
 def broken(honest: Prepared, kind: Callable[..., Protection], **more: object) -> Prepared:
     """What a control prepares: the claims of its twin, and a protection made of the twin's own fields and ``more``."""
     return Prepared(protection=kind(**vars(honest.protection), **more), claims=honest.claims)

@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 
 from ..fl.algorithm import FedSGD
 from ..fl.plan import Plan
-from .defense import ClippedDefense, Prepared
+from .clipped.defense import ClippedDefense
+from .defense import Prepared
 from .dp_fedavg import DPFedAvg
 
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 
 from ..fl.plan import Plan
 from ..fl.scaffold import Scaffold
-from .defense import ClippedDefense, Prepared
+from .clipped.defense import ClippedDefense
+from .defense import Prepared
 from .dp_sgd import DPSGD
 
 

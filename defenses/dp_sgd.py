@@ -11,9 +11,10 @@ from ..fl.law import GaussianLaw, clip
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
-from .accounting.claims import BY_PLD, sampled_gaussian_claim
 from .accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
-from .defense import ClippedDefense, Prepared
+from .clipped.claims import BY_PLD, sampled_gaussian_claim
+from .clipped.defense import ClippedDefense
+from .defense import Prepared
 
 
 @dataclass(frozen=True, kw_only=True)

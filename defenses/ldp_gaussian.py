@@ -13,7 +13,8 @@ from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
 from .accounting.accountant import ANALYTIC_GAUSSIAN
 from .accounting.gaussian import gaussian_curve, gaussian_noise
-from .defense import ClippedDefense, Prepared
+from .clipped.defense import ClippedDefense
+from .defense import Prepared
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,8 @@ from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
 from .accounting.accountant import ANALYTIC_GAUSSIAN
 from .accounting.gaussian import gaussian_curve, gaussian_noise
-from .defense import ClippedDefense, Prepared, check_positive, check_variant
+from .clipped.defense import ClippedDefense
+from .defense import Prepared, check_positive, check_variant
 
 _TRUST = {UPLOADS: "nobody", GLOBAL_MODELS: "the server adds its noise; other clients may know theirs and collude"}
 

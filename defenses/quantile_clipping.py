@@ -12,9 +12,10 @@ from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
-from .accounting.claims import BY_PLD, sampled_gaussian_claim
 from .accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
-from .defense import ClippedDefense, Prepared, check_positive, check_share
+from .clipped.claims import BY_PLD, sampled_gaussian_claim
+from .clipped.defense import ClippedDefense
+from .defense import Prepared, check_positive, check_share
 
 _BOUNDS = (1e-6, 1e6)
 """A clip norm outside is noise that ran away: at 0 nothing could be learnt of the norms any more."""

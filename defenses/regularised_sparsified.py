@@ -11,7 +11,8 @@ from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.proximal import BoundedUpdate
-from .defense import ClippedDefense, Prepared, check_share
+from .clipped.defense import ClippedDefense
+from .defense import Prepared, check_share
 from .dp_fedavg import DPFedAvg
 from .gradient_pruning import prune
 

@@ -19,6 +19,7 @@ BASES = {"defense": Defense, "attack": Attack}
 HELPERS = {
     ("defense", "defenses"): {
         "accounting",
+        "clipped",
         "defense",
         "layers",
         "local",

@@ -20,7 +20,7 @@ from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.sampling import FixedSize
 from ...fl.streams import uniform
-from ..defense import ClippedDefense
+from ..clipped.defense import ClippedDefense
 from .masks import draw_masks
 from .modular_sum import Sized, check_bits, size_grid, to_integers
 from .samplers import LARGEST_SCALE, Integers

@@ -8,7 +8,7 @@ from fedassay.suites import resolve as resolve_module
 from fedassay.suites.outlook import headline, outlook
 from fedassay.suites.resolve import resolve
 from fedassay.suites.run_plan import plan_run
-from fedassay.suites.suite import load_suite
+from fedassay.suites.suite_file import load_suite
 
 SHOWN = """[federations.shown]
 model = "logistic"

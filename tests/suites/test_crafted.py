@@ -7,7 +7,7 @@ import pytest
 from fedassay.suites.crafted import crafted_evidence, report_law
 from fedassay.suites.resolve import resolve
 from fedassay.suites.run_plan import plan_run
-from fedassay.suites.suite import load_suite
+from fedassay.suites.suite_file import load_suite
 from scipy.stats import binom
 
 EPSILON, CLIENTS, ROUNDS, TRIALS = 1.0, 3, 2, 4000

@@ -4,7 +4,7 @@ import pytest
 from fedassay.suites.audited import audited_federation
 from fedassay.suites.resolve import resolve
 from fedassay.suites.run_plan import plan_run
-from fedassay.suites.suite import load_suite
+from fedassay.suites.suite_file import load_suite
 
 SUITE = """\
 name = "replaced"

@@ -9,7 +9,8 @@ from fedassay.fl.algorithm import FedSGD
 from fedassay.fl.sampling import FixedSize, Full, Poisson
 from fedassay.suites.resolve import plan_of, prepare, resolve, task_of
 from fedassay.suites.source import ConfigError
-from fedassay.suites.suite import PlanChange, load_suite
+from fedassay.suites.suite import PlanChange
+from fedassay.suites.suite_file import load_suite
 
 OWN = """\
 from dataclasses import dataclass

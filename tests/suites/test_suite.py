@@ -2,7 +2,7 @@
 
 import pytest
 from fedassay.suites.source import ConfigError
-from fedassay.suites.suite import bundled_suites, load_suite
+from fedassay.suites.suite_file import bundled_suites, load_suite
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from ...audit.claim import Adjacency, Claim, Unit, Value
 from ...audit.curve import Curve
 from ...audit.observer import GLOBAL_MODELS, UPLOADS
-from ..defense import ClippedDefense
-from .accountant import ACCOUNTANT
-from .gaussian import SampledGaussian
+from ..accounting.accountant import ACCOUNTANT
+from ..accounting.gaussian import SampledGaussian
+from .defense import ClippedDefense
 
 _OBSERVERS = {Unit.SAMPLE: UPLOADS, Unit.CLIENT: GLOBAL_MODELS}
 _DRAWN = {Unit.SAMPLE: "each sample enters a lot", Unit.CLIENT: "each client enters a cohort"}
