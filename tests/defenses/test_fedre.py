@@ -284,7 +284,7 @@ def test_more_layers_than_budgets_and_other_numbers_are_refused(fields, message,
     [
         ({"scores": (1.0, 0.0)}, "each of scores must be a number > 0, got 0.0"),
         ({"even": 1.0}, r"even must be in \(0, 1\)"),
-        ({"images": 0}, "images of a score must be >= 1, got 0"),
+        ({"images": 0}, "images must be a whole number >= 1, got 0"),
         ({"region": (0, 0, 2)}, r"region must be \(top, left, height, width\)"),
         ({"region": (0, 0, 0, 2)}, "of at least one pixel"),
         ({"variant": "broken"}, "variant must be"),
