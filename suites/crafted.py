@@ -27,6 +27,8 @@ from .cells import BlockJob
 from .resolve import plan_of, task_of
 
 COORDINATE, LAYER = "one coordinate", "layer "
+NARROW = 30
+"""How many times as often a claim about one coordinate is tried: only that coordinate is drawn."""
 _NUMBERS = 2**22
 """Numbers that a call of the stations holds at most."""
 _CERTAIN = 1e4
@@ -49,7 +51,7 @@ def crafted_evidence(job: BlockJob, law: ReportLaw, world: int) -> list[Projecti
     """``job.replicas`` trials of one world: for each round the log-likelihood ratio of what the observer saw."""
     task, plan = _federation(job)
     trial = _trial(job, law, plan)
-    most = _NUMBERS // (len(trial.senders) * plan.layout.dim)
+    most = _NUMBERS // (len(trial.senders) * len(trial.present))
     size = max(1, min(most, job.audit.batch, job.replicas))
     whole, rest = divmod(job.replicas, size)
     sizes = [size] * whole + ([rest] if rest else [])
@@ -134,6 +136,9 @@ def _trial(job: BlockJob, law: ReportLaw, plan: Plan) -> _Trial:
     # Who can tell the reports apart learns nothing of one from the others.
     senders = tuple(range(plan.clients)) if shuffled else (who,)
     absent, present = rows_that_differ(claim, law, plan)
+    if claim.part == COORDINATE and shuffled and law.mixing is Mixing.COORDINATES:
+        # Coordinates that are noised and shuffled apart are the same whether others are drawn or not.
+        absent, present = absent[:1], present[:1]
     row = senders.index(who)
     rate = float(claim.parameters.get("rate", 1.0)) if claim.unit is Unit.SAMPLE else 1.0
     return _Trial(law=law, shuffled=shuffled, senders=senders, row=row, absent=absent, present=present, rate=rate)

@@ -7,7 +7,7 @@ from ..audit.claim import Claim
 from ..defenses.defense import Prepared, variant_of
 from .canaries import uncovered
 from .cells import AttackCell, AuditCell, BlockJob, Cell, Job, MutantJob, SignedClaim, TrialJob
-from .crafted import report_law
+from .crafted import COORDINATE, NARROW, report_law
 from .identity import identity, plain
 from .plan_mutants import mutant_versions, plan_mutants
 from .queries import audited_law
@@ -151,7 +151,7 @@ class _Planner:
         entries = {entry.label: entry for entry in self.suite.defenses}
         specs = {label: _audit_of(entry, audit) for label, entry in entries.items()}
         signed = [item for item in self._claims() if item.federation == specs[item.defense].federation]
-        asked = [(entries[item.defense], item.claim, specs[item.defense]) for item in signed]
+        asked = [(entries[item.defense], item.claim, _spent_on(item.claim, specs[item.defense])) for item in signed]
         beyond = [self._beyond(entry, claim, spec) for entry, claim, spec in asked]
         alpha = self.suite.spec.alpha / max(1, beyond.count(""))
         return tuple(self._audit(*one, alpha, why) for one, why in zip(asked, beyond, strict=True))
@@ -278,6 +278,12 @@ def _audit_of(entry: DefenseEntry, audit: AuditSpec) -> AuditSpec:
     """The suite's audit, where and as often as the defense asks for it."""
     wished = {"federation": entry.federation, "replicas": entry.replicas}
     return audit.model_copy(update={name: value for name, value in wished.items() if value is not None})
+
+
+def _spent_on(claim: Claim, audit: AuditSpec) -> AuditSpec:
+    """The audit with as many trials of one coordinate as cost no more than those of all."""
+    narrow = claim.part == COORDINATE and audit.design != "one_run"
+    return audit.model_copy(update={"replicas": audit.replicas * NARROW}) if narrow else audit
 
 
 def _estimator(audit: AuditSpec) -> str:
