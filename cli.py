@@ -51,7 +51,7 @@ def run(
         from .face import _reported
         from .suites.outlook import headline
         from .suites.run import carry_out, launch
-        from .suites.suite import load_suite
+        from .suites.suite_file import load_suite
         from .terminal import progress
 
         changes = [*(set_ or []), *([f"seeds={seeds}"] if seeds is not None else [])]
@@ -85,7 +85,7 @@ def plan(suite: Suite, defense: Defenses = None, seed: Seed = 0, seeds: Seeds = 
         from .suites.outlook import outlook
         from .suites.resolve import resolve
         from .suites.run_plan import plan_run
-        from .suites.suite import load_suite
+        from .suites.suite_file import load_suite
 
         changes = [*(set_ or []), *([f"seeds={seeds}"] if seeds is not None else [])]
         spec, source = load_suite(suite, overrides=tuple(changes))

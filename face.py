@@ -72,7 +72,7 @@ def run(
         DatasetMissing: a data set that is neither here nor to be had.
     """
     from .suites.run import carry_out, launch
-    from .suites.suite import load_suite
+    from .suites.suite_file import load_suite
 
     changes = (*overrides, *([f"seeds={seeds}"] if seeds is not None else []))
     added = tuple(defenses)

@@ -111,7 +111,7 @@ def _mutants() -> dict[str, str]:
 
 def _suites() -> dict[str, str]:
     from .suites.source import Source
-    from .suites.suite import bundled_suites
+    from .suites.suite_file import bundled_suites
 
     parsed = {name: Source(name, text).parse() for name, text in bundled_suites().items()}
     return {name: str(tree.get("description", "")) for name, tree in parsed.items()}

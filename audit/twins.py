@@ -30,13 +30,14 @@ RUNS = 10_000
 @dataclass(frozen=True, kw_only=True)
 class Release:
     """A claimed (sampled) Gaussian release: ``sigma`` of one step over the sensitivity, Poisson ``rate``, ``steps`` a
-    round.
+    round; ``spacing`` of the values that a round's release can take, in deviations of its noise (0: as floats).
     """
 
     sigma: float
     rate: float = 1.0
     steps: int = 1
     rounds: int = 1
+    spacing: float = 0.0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.sigma) and self.sigma > 0 and 0 < self.rate <= 1):

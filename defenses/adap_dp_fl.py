@@ -1,5 +1,6 @@
 """Adap DP-FL: DP-SGD at each client whose clip norm follows its gradients and whose noise shrinks (Fu et al. 2022)."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,15 +10,16 @@ import torch
 from torch import Tensor
 
 from ..audit.claim import Adjacency, Claim, Unit
-from ..audit.observer import UPLOADS
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
 from .accounting.accountant import Method, gaussian_steps
 from .accounting.filter import RenyiFilter, planned_filter
-from .accounting.gaussian import poisson_rate
-from .defense import Defense, Prepared, check_budget, check_positive, check_share, check_variant
+from .accounting.gaussian import SampledGaussian, poisson_rate
+from .clipped.claims import sampled_gaussian_claim
+from .clipped.defense import ClippedDefense
+from .defense import Prepared, check_positive, check_share, check_variant
 
 _LEAST = 1e-12
 """Below every floor: without one the published rule would come to divide by zero."""
@@ -103,6 +105,24 @@ class AdapDPFLProtection(Protection):
         noise = self.split.query * self._sigma(state) * bound * normal(rng, tuple(total.shape))
         return centre + (total + noise) / context.plan.expected_lot(client)
 
+    def log_ratio(
+        self, direction: Tensor, answer: Tensor | None, client: int, context: Context, state: State
+    ) -> Tensor:
+        """Log-likelihood ratio ``(R,)`` of a step's release and, where it is read, of the query's answer: of a client
+        that holds nothing against one that holds a sample far beyond the bound along the last coordinate.
+
+        Exact given the public state: two Gaussian views of whether that sample was drawn.
+        """
+        bound, sigma = (column.double().squeeze(-1) for column in (self._bound(state, client), self._sigma(state)))
+        unit = context.plan.expected_lot(client) / bound
+        views = [(direction[..., -1].double() * unit, 1.0, self.split.direction * sigma)]
+        if answer is not None:
+            centre = self.split.centre
+            counted = (answer[..., 0].double() - centre * bound) * unit
+            views.append((counted, 1 - centre, self.split.query * sigma))
+        drawn: Tensor = sum((moved * (seen - moved / 2) / std**2 for seen, moved, std in views), torch.zeros(()))
+        return torch.logaddexp(torch.tensor(1 - self.rate).log(), math.log(self.rate) + drawn)
+
     def query(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> State:
         """Each client's next clip norm, from what it released, and what its round has cost it."""
         bounds, spent, cost = dict(state["clip_norm"]), dict(state["spent"]), self._cost(context, state)
@@ -142,12 +162,13 @@ def _step_cost(budget: RenyiFilter, sigma: float, rate: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdapDPFL(Defense):
+class AdapDPFL(ClippedDefense):
     """Sample-level DP by each client for itself, with an adaptive clip norm and noise.
 
     The claim: one sample of a client, add/remove, against the server that sees every upload, with the released clip
     norms and noise. The noise shrinks by the loss on the task's public images; a filter at one Renyi order, asked
-    before each round, stops each client for itself. No curve and no law: clip and noise move with the state.
+    before each round, stops each client for itself. No curve and no law: clip and noise move with the state; given the
+    state, ``log_ratio`` says what one sample does to a step and to the answer beside it, so that audits read both.
 
     Args:
         epsilon, delta: the budget at which clients stop.
@@ -178,9 +199,6 @@ class AdapDPFL(Defense):
           itself; both forms do.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    clip_norm: float = 1.0
     clip_factor: float = 1.0
     floor: float = 0.1
     noise_multiplier: float = 6.0
@@ -189,8 +207,8 @@ class AdapDPFL(Defense):
     variant: str = "corrected"
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        for name in ("clip_norm", "clip_factor", "floor", "noise_multiplier"):
+        super().__post_init__()
+        for name in ("clip_factor", "floor", "noise_multiplier"):
             check_positive(name, getattr(self, name))
         check_share("decay", self.decay)
         check_share("query_share", self.query_share)
@@ -229,26 +247,14 @@ class AdapDPFL(Defense):
 
     def _claim(self, protection: AdapDPFLProtection, plan: Plan) -> Claim:
         published = self.variant == "as_published"
-        return Claim(
-            epsilon=self.epsilon,
-            delta=self.delta,
+        return sampled_gaussian_claim(
+            self,
+            SampledGaussian(sigma=self.noise_multiplier, rate=protection.rate, steps=plan.steps),
             unit=Unit.SAMPLE,
-            adjacency=Adjacency.ADD_REMOVE,
-            observer=UPLOADS,
             rounds=plan.rounds,
-            dp_model="central",
-            mechanism="Poisson-subsampled Gaussian, clip norm and noise adaptive",
-            parameters={
-                "noise_multiplier": self.noise_multiplier,
-                "clip_norm": self.clip_norm,
-                "rate": protection.rate,
-                "steps": plan.steps,
-                "renyi_order": protection.filter.order,
-                "renyi_budget": protection.filter.budget,
-            },
+            words=", clip norm and noise adaptive",
+            more={"renyi_order": protection.filter.order, "renyi_budget": protection.filter.budget},
             accountant=f"{Method.RDP.accountant} filter",
-            sampling=f"each sample enters a lot with probability {protection.rate:g}, independently, unseen",
-            trust="each client for itself; nobody else",
             source="Fu et al. 2022, Algorithm 1, as published"
             if published
             else "Fu et al. 2022, Algorithm 1; Andrew et al. 2021, Theorem 1; Feldman and Zrnic 2021 (filter)",

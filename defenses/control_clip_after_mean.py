@@ -14,7 +14,7 @@ from ..fl.law import clip
 from ..fl.plan import Plan
 from ..fl.protection import Context, State
 from ..fl.streams import normal
-from .defense import Prepared
+from .defense import Prepared, broken
 from .dp_sgd import DPSGD, DPSGDProtection
 
 
@@ -38,7 +38,4 @@ class ControlClipAfterMean(DPSGD):
     control: ClassVar[bool] = True
 
     def prepare(self, plan: Plan) -> Prepared:
-        honest = super().prepare(plan)
-        noise = honest.claims[0].parameters["noise_multiplier"]
-        protection = ClipAfterMeanProtection(clip_norm=self.clip_norm, noise_multiplier=float(noise))
-        return Prepared(protection=protection, claims=honest.claims)
+        return broken(super().prepare(plan), ClipAfterMeanProtection)

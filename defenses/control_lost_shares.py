@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..fl.plan import Plan
-from .defense import Prepared
+from .defense import Prepared, broken
 from .distributed_gaussian import DistributedGaussian, DistributedGaussianProtection
 
 
@@ -32,5 +32,4 @@ class ControlLostShares(DistributedGaussian):
     drops: str = "first"
 
     def prepare(self, plan: Plan) -> Prepared:
-        honest, sized = super().prepare(plan), self.sized(plan)
-        return Prepared(protection=self.protected(LostSharesProtection, sized), claims=honest.claims)
+        return broken(super().prepare(plan), LostSharesProtection)

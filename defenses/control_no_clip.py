@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from ..fl.plan import Plan
-from .defense import Prepared
+from .defense import Prepared, broken
 from .dp_sgd import DPSGD, DPSGDProtection
 
 
@@ -28,7 +28,4 @@ class ControlNoClip(DPSGD):
     control: ClassVar[bool] = True
 
     def prepare(self, plan: Plan) -> Prepared:
-        honest = super().prepare(plan)
-        noise = honest.claims[0].parameters["noise_multiplier"]
-        protection = NoClipProtection(clip_norm=self.clip_norm, noise_multiplier=float(noise))
-        return Prepared(protection=protection, claims=honest.claims)
+        return broken(super().prepare(plan), NoClipProtection)

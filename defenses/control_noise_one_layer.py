@@ -13,7 +13,7 @@ from torch import Tensor
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, State
-from .defense import Prepared
+from .defense import Prepared, broken
 from .dp_fedavg import DPFedAvg, DPFedAvgProtection
 
 
@@ -36,7 +36,4 @@ class ControlNoiseOneLayer(DPFedAvg):
     control: ClassVar[bool] = True
 
     def prepare(self, plan: Plan) -> Prepared:
-        honest = super().prepare(plan)
-        noise = honest.claims[0].parameters["noise_multiplier"]
-        protection = NoiseOneLayerProtection(clip_norm=self.clip_norm, noise_multiplier=float(noise))
-        return Prepared(protection=protection, claims=honest.claims)
+        return broken(super().prepare(plan), NoiseOneLayerProtection)

@@ -11,7 +11,7 @@ import numpy as np
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, State
-from .defense import Prepared
+from .defense import Prepared, broken
 from .ldp_gaussian import LDPGaussian, LDPGaussianProtection
 
 
@@ -34,7 +34,4 @@ class ControlNoiseOneRound(LDPGaussian):
     control: ClassVar[bool] = True
 
     def prepare(self, plan: Plan) -> Prepared:
-        honest = super().prepare(plan)
-        noise = honest.claims[0].parameters["noise_std"]
-        protection = NoiseOneRoundProtection(clip_norm=self.clip_norm, noise_std=float(noise), releases=plan.rounds)
-        return Prepared(protection=protection, claims=honest.claims)
+        return broken(super().prepare(plan), NoiseOneRoundProtection, releases=plan.rounds)

@@ -14,7 +14,7 @@ from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, State
 from ..fl.streams import normal
-from .defense import Prepared
+from .defense import Prepared, broken
 from .dp_fedavg import DPFedAvg, DPFedAvgProtection
 
 
@@ -41,7 +41,4 @@ class ControlNoiseReused(DPFedAvg):
     control: ClassVar[bool] = True
 
     def prepare(self, plan: Plan) -> Prepared:
-        honest = super().prepare(plan)
-        noise = honest.claims[0].parameters["noise_multiplier"]
-        protection = NoiseReusedProtection(clip_norm=self.clip_norm, noise_multiplier=float(noise))
-        return Prepared(protection=protection, claims=honest.claims)
+        return broken(super().prepare(plan), NoiseReusedProtection)

@@ -11,7 +11,7 @@ import numpy as np
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, State
-from .defense import Prepared
+from .defense import Prepared, broken
 from .ldp_gaussian import LDPGaussian, LDPGaussianProtection
 
 
@@ -31,7 +31,4 @@ class ControlReplaceOne(LDPGaussian):
     control: ClassVar[bool] = True
 
     def prepare(self, plan: Plan) -> Prepared:
-        honest = super().prepare(plan)
-        noise = honest.claims[0].parameters["noise_std"]
-        protection = ReplaceOneProtection(clip_norm=self.clip_norm, noise_std=float(noise))
-        return Prepared(protection=protection, claims=honest.claims)
+        return broken(super().prepare(plan), ReplaceOneProtection)

@@ -14,7 +14,7 @@ from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, State
 from ..fl.streams import normal
-from .defense import Prepared
+from .defense import Prepared, broken
 from .ldp_gaussian import LDPGaussian, LDPGaussianProtection
 
 
@@ -35,7 +35,4 @@ class ControlSeedShared(LDPGaussian):
     control: ClassVar[bool] = True
 
     def prepare(self, plan: Plan) -> Prepared:
-        honest = super().prepare(plan)
-        noise = honest.claims[0].parameters["noise_std"]
-        protection = SeedSharedProtection(clip_norm=self.clip_norm, noise_std=float(noise))
-        return Prepared(protection=protection, claims=honest.claims)
+        return broken(super().prepare(plan), SeedSharedProtection)

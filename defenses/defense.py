@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 from typing import ClassVar
@@ -42,16 +43,21 @@ class Defense:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
+def broken(honest: Prepared, kind: Callable[..., Protection], **more: object) -> Prepared:
+    """What a control prepares: the claims of its twin, and a protection made of the twin's own fields and ``more``."""
+    return Prepared(protection=kind(**vars(honest.protection), **more), claims=honest.claims)
+
+
 def check_budget(epsilon: float, delta: float) -> None:
     """Raise ValueError unless 0 < epsilon < inf and 0 < delta < 1."""
     check_positive("epsilon", epsilon)
     check_delta(delta)
 
 
-def check_delta(delta: float) -> None:
+def check_delta(delta: float, name: str = "delta") -> None:
     """Raise ValueError unless 0 < delta < 1: at delta 0 noise with unbounded losses keeps no epsilon at all."""
     if not (_is_number(delta) and 0 < delta < 1):
-        raise ValueError(f"delta must be in (0, 1), got {delta!r}")
+        raise ValueError(f"{name} must be in (0, 1), got {delta!r}")
 
 
 def check_share(name: str, value: float) -> None:

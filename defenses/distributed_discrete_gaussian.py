@@ -1,15 +1,15 @@
 """Distributed discrete Gaussian: shares of integer noise in a secure sum (Kairouz, Liu, Steinke 2021, Algorithm 1)."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..fl.plan import Plan
+from .accounting.accountant import RENYI
+from .accounting.integer_noise import discrete_gaussian_noise, whole_share
 from .defense import Prepared
-from .secure.calibration import RENYI, discrete_gaussian_sigma
 from .secure.samplers import Integers, discrete_gaussian
-from .secure.secure_sum import SecureSumDefense, SecureSumProtection, most_clients
+from .secure.secure_sum import SecureSumDefense, SecureSumProtection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class DistributedDiscreteGaussianProtection(SecureSumProtection):
     """A share is a discrete Gaussian of variance sigma^2 / shares, rounded up to a whole number."""
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> Integers:
-        return discrete_gaussian(math.ceil(self.sized.sigma**2 / shares), shape, rng)
+        return discrete_gaussian(whole_share(self.sized.sigma**2, shares), shape, rng)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +36,10 @@ class DistributedDiscreteGaussian(SecureSumDefense):
             sized,
             mechanism="sum of discrete Gaussian shares",
             accountant=RENYI,
-            source="Kairouz, Liu and Steinke 2021, Theorem 1; sampler: Canonne et al. 2020, Algorithm 3",
+            source="Kairouz, Liu and Steinke 2021, Proposition 14; sampler: Canonne et al. 2020, Algorithm 3",
         )
         return Prepared(protection=self.protected(DistributedDiscreteGaussianProtection, sized), claims=(claim,))
 
     def sigma_of(self, norm: float, plan: Plan) -> float:
-        # The more shares, the further their sum is from a discrete Gaussian.
-        shares = most_clients(plan)
-        return discrete_gaussian_sigma(
-            norm, epsilon=self.epsilon, delta=self.delta, rounds=plan.rounds, dim=plan.layout.dim, shares=shares
-        )
+        # The more shares, the further their sum is from a discrete Gaussian; who is not sure to stay adds to it only.
+        return discrete_gaussian_noise(norm, shares=self.shares(plan), **self.budget(plan))

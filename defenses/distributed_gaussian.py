@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..fl.plan import Plan
-from .accounting.accountant import ACCOUNTANT
-from .accounting.gaussian import gaussian_curve
+from .accounting.accountant import ANALYTIC_GAUSSIAN
+from .accounting.gaussian import gaussian_curve, gaussian_noise
 from .defense import Prepared
-from .secure.calibration import gaussian_sigma
 from .secure.samplers import Integers, rounded_gaussian
 from .secure.secure_sum import SecureSumDefense, SecureSumProtection
 
@@ -40,11 +39,11 @@ class DistributedGaussian(SecureSumDefense):
             plan,
             sized,
             mechanism="sum of Gaussian shares",
-            accountant=ACCOUNTANT.replace("PLD", "analytic Gaussian"),
+            accountant=ANALYTIC_GAUSSIAN,
             source="Balle and Wang 2018, Theorem 8; composition: Dong et al. 2022, Corollary 3.3",
             curve=gaussian_curve(noise=sized.sigma / sized.norm_bound, releases=plan.rounds),
         )
         return Prepared(protection=self.protected(DistributedGaussianProtection, sized), claims=(claim,))
 
     def sigma_of(self, norm: float, plan: Plan) -> float:
-        return gaussian_sigma(norm, epsilon=self.epsilon, delta=self.delta, rounds=plan.rounds)
+        return norm * gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=plan.rounds)

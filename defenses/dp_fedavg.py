@@ -5,16 +5,17 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from ..audit.claim import Adjacency, Claim, Unit
+from ..audit.claim import Unit
 from ..audit.observer import AGGREGATE, GLOBAL_MODELS, Observer
 from ..fl.law import GaussianLaw, clip
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
-from .accounting.accountant import ACCOUNTANT
-from .accounting.gaussian import SampledGaussian, calibrate_sampled_gaussian, poisson_rate
-from .defense import Defense, Prepared, check_budget, check_positive
+from .accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
+from .clipped.claims import BY_PLD, sampled_gaussian_claim
+from .clipped.defense import ClippedDefense
+from .defense import Prepared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ class DPFedAvgProtection(Protection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPFedAvg(Defense):
+class DPFedAvg(ClippedDefense):
     """Client-level DP by a trusted server.
 
     The claim: one client, add/remove, against the other clients, who see every round's model but not who else takes
@@ -61,39 +62,16 @@ class DPFedAvg(Defense):
         ValueError: if cohorts are not Poisson samples (or everybody), which is what the accountant assumes.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    clip_norm: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        check_positive("clip_norm", self.clip_norm)
-
     def prepare(self, plan: Plan) -> Prepared:
         rate = poisson_rate("cohort", plan.cohort)
         mechanism = calibrate_sampled_gaussian(epsilon=self.epsilon, delta=self.delta, rate=rate, steps=plan.rounds)
         protection = DPFedAvgProtection(clip_norm=self.clip_norm, noise_multiplier=mechanism.sigma)
-        return Prepared(protection=protection, claims=(self._claim(mechanism, plan),))
-
-    def _claim(self, mechanism: SampledGaussian, plan: Plan) -> Claim:
-        return Claim(
-            epsilon=self.epsilon,
-            delta=self.delta,
+        claim = sampled_gaussian_claim(
+            self,
+            mechanism,
             unit=Unit.CLIENT,
-            adjacency=Adjacency.ADD_REMOVE,
-            observer=GLOBAL_MODELS,
             rounds=plan.rounds,
-            dp_model="central",
-            mechanism="Poisson-subsampled Gaussian",
-            parameters={
-                "noise_multiplier": mechanism.sigma,
-                "clip_norm": self.clip_norm,
-                "rate": mechanism.rate,
-                "steps": mechanism.steps,
-            },
-            accountant=ACCOUNTANT,
-            sampling=f"each client enters a cohort with probability {mechanism.rate:g}, independently, unseen",
-            trust="the server sees every update and is trusted",
-            source="McMahan et al. 2018, Algorithm 1; composition by privacy-loss distributions",
+            source=f"McMahan et al. 2018, Algorithm 1; {BY_PLD}",
             curve=mechanism.curve(self.epsilon),
         )
+        return Prepared(protection=protection, claims=(claim,))

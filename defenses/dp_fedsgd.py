@@ -4,12 +4,13 @@ from dataclasses import dataclass, replace
 
 from ..fl.algorithm import FedSGD
 from ..fl.plan import Plan
-from .defense import Defense, Prepared, check_budget, check_positive
+from .clipped.defense import ClippedDefense
+from .defense import Prepared
 from .dp_fedavg import DPFedAvg
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPFedSGD(Defense):
+class DPFedSGD(ClippedDefense):
     """Client-level DP by a trusted server, each client sending one gradient of one lot: DP-FedAvg's mechanism, whose
     noise here falls on gradients, so that the server's learning rate scales it.
 
@@ -25,14 +26,6 @@ class DPFedSGD(Defense):
         ValueError: if clients do more than one gradient a round, or cohorts are not Poisson samples (or everybody),
             which is what the accountant assumes.
     """
-
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    clip_norm: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        check_positive("clip_norm", self.clip_norm)
 
     def prepare(self, plan: Plan) -> Prepared:
         if not isinstance(plan.algorithm, FedSGD):

@@ -4,12 +4,13 @@ from dataclasses import dataclass, replace
 
 from ..fl.plan import Plan
 from ..fl.scaffold import Scaffold
-from .defense import Defense, Prepared, check_budget, check_positive
+from .clipped.defense import ClippedDefense
+from .defense import Prepared
 from .dp_sgd import DPSGD
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPScaffold(Defense):
+class DPScaffold(ClippedDefense):
     """Sample-level DP by each client for itself, under SCAFFOLD.
 
     The claim: one sample of a client, add/remove, against the server that sees every upload. Model and control variate
@@ -27,14 +28,6 @@ class DPScaffold(Defense):
         ValueError: if the algorithm is not SCAFFOLD, or lots are not Poisson samples (or everything), which is what the
             accountant assumes.
     """
-
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    clip_norm: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        check_positive("clip_norm", self.clip_norm)
 
     def prepare(self, plan: Plan) -> Prepared:
         if not isinstance(plan.algorithm, Scaffold):

@@ -5,15 +5,16 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from ..audit.claim import Adjacency, Claim, Unit
+from ..audit.claim import Unit
 from ..audit.observer import UPLOADS, Observer
 from ..fl.law import GaussianLaw, clip
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
-from .accounting.accountant import ACCOUNTANT
-from .accounting.gaussian import SampledGaussian, calibrate_sampled_gaussian, poisson_rate
-from .defense import Defense, Prepared, check_budget, check_positive
+from .accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
+from .clipped.claims import BY_PLD, sampled_gaussian_claim
+from .clipped.defense import ClippedDefense
+from .defense import Prepared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,7 @@ class DPSGDProtection(Protection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPSGD(Defense):
+class DPSGD(ClippedDefense):
     """Sample-level DP by each client for itself.
 
     The claim: one sample of a client, add/remove, against the server that sees every upload, over all local steps of a
@@ -69,39 +70,16 @@ class DPSGD(Defense):
         ValueError: if lots are not Poisson samples (or everything), which is what the accountant assumes.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    clip_norm: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        check_positive("clip_norm", self.clip_norm)
-
     def prepare(self, plan: Plan) -> Prepared:
         rate = poisson_rate("lot", plan.lot)
         mechanism = calibrate_sampled_gaussian(epsilon=self.epsilon, delta=self.delta, rate=rate, steps=plan.steps)
         protection = DPSGDProtection(clip_norm=self.clip_norm, noise_multiplier=mechanism.sigma)
-        return Prepared(protection=protection, claims=(self._claim(mechanism, plan),))
-
-    def _claim(self, mechanism: SampledGaussian, plan: Plan) -> Claim:
-        return Claim(
-            epsilon=self.epsilon,
-            delta=self.delta,
+        claim = sampled_gaussian_claim(
+            self,
+            mechanism,
             unit=Unit.SAMPLE,
-            adjacency=Adjacency.ADD_REMOVE,
-            observer=UPLOADS,
             rounds=plan.rounds,
-            dp_model="central",
-            mechanism="Poisson-subsampled Gaussian",
-            parameters={
-                "noise_multiplier": mechanism.sigma,
-                "clip_norm": self.clip_norm,
-                "rate": mechanism.rate,
-                "steps": mechanism.steps,
-            },
-            accountant=ACCOUNTANT,
-            sampling=f"each sample enters a lot with probability {mechanism.rate:g}, independently, unseen",
-            trust="each client for itself; nobody else",
-            source="Abadi et al. 2016, Algorithm 1; composition by privacy-loss distributions",
+            source=f"Abadi et al. 2016, Algorithm 1; {BY_PLD}",
             curve=mechanism.curve(self.epsilon),
         )
+        return Prepared(protection=protection, claims=(claim,))

@@ -13,7 +13,8 @@ from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
 from .accounting.accountant import ANALYTIC_GAUSSIAN
 from .accounting.gaussian import gaussian_curve, gaussian_noise
-from .defense import Defense, Prepared, check_budget, check_positive
+from .clipped.defense import ClippedDefense
+from .defense import Prepared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ class LDPGaussianProtection(Protection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LDPGaussian(Defense):
+class LDPGaussian(ClippedDefense):
     """Local DP of a client's whole report, over all rounds.
 
     The claim: any two updates that a client might send (replace-one; two clipped updates are up to **twice** the clip
@@ -45,14 +46,6 @@ class LDPGaussian(Defense):
         epsilon, delta: the budget of all rounds together; calibrated by the analytic Gaussian.
         clip_norm: L2 bound of an update.
     """
-
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    clip_norm: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        check_positive("clip_norm", self.clip_norm)
 
     def prepare(self, plan: Plan) -> Prepared:
         noise = gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=plan.rounds)

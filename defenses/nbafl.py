@@ -13,9 +13,10 @@ from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
-from .accounting.accountant import ACCOUNTANT
+from .accounting.accountant import ANALYTIC_GAUSSIAN
 from .accounting.gaussian import gaussian_curve, gaussian_noise
-from .defense import Defense, Prepared, check_budget, check_positive, check_variant
+from .clipped.defense import ClippedDefense
+from .defense import Prepared, check_positive, check_variant
 
 _TRUST = {UPLOADS: "nobody", GLOBAL_MODELS: "the server adds its noise; other clients may know theirs and collude"}
 
@@ -29,13 +30,15 @@ class NbAFLProtection(Protection):
     show every report again in all later rounds.
 
     Args:
-        row_norm: how far from zero one unit of the claim is taken to move a report: what the law publishes.
+        row_norm: of a row that one unit of the claim is taken to bring; ``row_scale``: what a report takes over of it.
+            As published the unit is a sample and the row its gradient.
     """
 
     clip_norm: float
     up_std: float
     down_std: float
     row_norm: float
+    row_scale: float = 1.0
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         noise = self.up_std * normal(rng, tuple(updates.values.shape))
@@ -49,16 +52,16 @@ class NbAFLProtection(Protection):
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
         """One report, or what it adds to one step of the global model, with the noise that nobody else knows."""
         if observer.rank == UPLOADS.rank:
-            return GaussianLaw(clip_norm=self.row_norm, scale=1.0, noise_std=self.up_std)
+            return GaussianLaw(clip_norm=self.row_norm, scale=self.row_scale, noise_std=self.up_std)
         if observer.rank != GLOBAL_MODELS.rank:
             return None
         scale = 1 / plan.expected_cohort
         noise = scale * math.hypot(self.up_std, self.down_std)
-        return GaussianLaw(clip_norm=self.row_norm, scale=scale, noise_std=noise)
+        return GaussianLaw(clip_norm=self.row_norm, scale=scale * self.row_scale, noise_std=noise)
 
 
 @dataclass(frozen=True, kw_only=True)
-class NbAFL(Defense):
+class NbAFL(ClippedDefense):
     """Two claims over all rounds: the way up, against the server that sees every upload, and the way down, against
     other clients, who see every round's model. Each about a whole report, any two of which are up to twice the clip
     norm apart, and so about any sample in it.
@@ -81,16 +84,12 @@ class NbAFL(Defense):
         - The paper clips weights; here updates are clipped, what the server adds: the sensitivity is the same.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
     down_epsilon: float = 1.0
-    clip_norm: float = 1.0
     variant: str = "corrected"
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
+        super().__post_init__()
         check_positive("down_epsilon", self.down_epsilon)
-        check_positive("clip_norm", self.clip_norm)
         check_variant(self.variant)
 
     def prepare(self, plan: Plan) -> Prepared:
@@ -115,13 +114,16 @@ class NbAFL(Defense):
     def _published(self, plan: Plan) -> Prepared:
         fewest, clients, rounds, share = min(plan.sizes), plan.clients, plan.rounds, plan.cohort_rate
         exposures = math.ceil(plan.cohort_rate * rounds)
+        # The paper averages models that single samples train, each clipped: a gradient g becomes length * g, clipped.
+        length = (plan.algorithm.linear_scale or -1.0) * plan.algorithm.local_steps
         per_epsilon = math.sqrt(2 * math.log(1.25 / self.delta)) * 2 * self.clip_norm / fewest / self.epsilon
         protection = NbAFLProtection(
             clip_norm=self.clip_norm,
             up_std=per_epsilon * exposures,
             # The paper's is on the mean: over all clients.
             down_std=per_epsilon * math.sqrt(max(0, rounds**2 - exposures**2 * clients)) * share,
-            row_norm=self.clip_norm / fewest,
+            row_norm=self.clip_norm / abs(length),
+            row_scale=length / fewest,
         )
         claims = tuple(
             self._claim(protection, plan, observer, epsilon=self.epsilon, noise=None)
@@ -148,9 +150,7 @@ class NbAFL(Defense):
                 "clip_norm": self.clip_norm,
                 "releases": plan.rounds,
             },
-            accountant="classic Gaussian, one release"
-            if noise is None
-            else ACCOUNTANT.replace("PLD", "analytic Gaussian"),
+            accountant="classic Gaussian, one release" if noise is None else ANALYTIC_GAUSSIAN,
             sampling="none assumed",
             trust=_TRUST[observer],
             source="Wei et al. 2020, section III and Theorem 1, as published"

@@ -1,4 +1,4 @@
-"""Plain noise: Gaussian noise on every update and no clip (Zhu et al. 2019, section 5.1). It claims nothing."""
+"""Plain noise: Gaussian noise on every update, without a clip and without a claim (Zhu et al. 2019, section 5.1)."""
 
 from dataclasses import dataclass
 

@@ -7,15 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..audit.claim import Adjacency, Claim, Unit
-from ..audit.observer import GLOBAL_MODELS
+from ..audit.claim import Unit
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
-from .accounting.accountant import ACCOUNTANT
-from .accounting.gaussian import SampledGaussian, calibrate_sampled_gaussian, poisson_rate
-from .defense import Defense, Prepared, check_budget, check_positive, check_share
+from .accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
+from .clipped.claims import BY_PLD, sampled_gaussian_claim
+from .clipped.defense import ClippedDefense
+from .defense import Prepared, check_positive, check_share
 
 _BOUNDS = (1e-6, 1e6)
 """A clip norm outside is noise that ran away: at 0 nothing could be learnt of the norms any more."""
@@ -60,7 +60,7 @@ class QuantileClippingProtection(Protection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuantileClipping(Defense):
+class QuantileClipping(ClippedDefense):
     """Client-level DP by a trusted server that broadcasts the clip norm with the model.
 
     The claim: one client, add/remove, against the other clients, who see every round's model and clip norm but not who
@@ -81,16 +81,12 @@ class QuantileClipping(Defense):
             everybody), which is what the accountant assumes.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    clip_norm: float = 1.0
     quantile: float = 0.5
     learning_rate: float = 0.2
     count_noise: float | None = None
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        check_positive("clip_norm", self.clip_norm)
+        super().__post_init__()
         check_share("quantile", self.quantile)
         check_positive("learning_rate", self.learning_rate)
         if self.count_noise is not None:
@@ -112,29 +108,14 @@ class QuantileClipping(Defense):
             quantile=self.quantile,
             learning_rate=self.learning_rate,
         )
-        return Prepared(protection=protection, claims=(self._claim(mechanism, protection, plan),))
-
-    def _claim(self, mechanism: SampledGaussian, protection: QuantileClippingProtection, plan: Plan) -> Claim:
-        return Claim(
-            epsilon=self.epsilon,
-            delta=self.delta,
+        claim = sampled_gaussian_claim(
+            self,
+            mechanism,
             unit=Unit.CLIENT,
-            adjacency=Adjacency.ADD_REMOVE,
-            observer=GLOBAL_MODELS,
             rounds=plan.rounds,
-            dp_model="central",
-            mechanism="Poisson-subsampled Gaussian, sum and count together",
-            parameters={
-                "noise_multiplier": mechanism.sigma,
-                "sum_noise": protection.sum_noise,
-                "count_noise": protection.count_noise,
-                "clip_norm": self.clip_norm,
-                "rate": mechanism.rate,
-                "steps": mechanism.steps,
-            },
-            accountant=ACCOUNTANT,
-            sampling=f"each client enters a cohort with probability {mechanism.rate:g}, independently, unseen",
-            trust="the server sees every update and is trusted",
-            source="Andrew et al. 2021, Algorithm 1 and Theorem 1; composition by privacy-loss distributions",
+            source=f"Andrew et al. 2021, Algorithm 1 and Theorem 1; {BY_PLD}",
+            words=", sum and count together",
+            more={"sum_noise": protection.sum_noise, "count_noise": protection.count_noise},
             curve=mechanism.curve(self.epsilon),
         )
+        return Prepared(protection=protection, claims=(claim,))

@@ -11,7 +11,8 @@ from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.proximal import BoundedUpdate
-from .defense import Defense, Prepared, check_budget, check_positive, check_share
+from .clipped.defense import ClippedDefense
+from .defense import Prepared, check_share
 from .dp_fedavg import DPFedAvg
 from .gradient_pruning import prune
 
@@ -36,7 +37,7 @@ class SparsifiedProtection(Protection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegularisedSparsified(Defense):
+class RegularisedSparsified(ClippedDefense):
     """Client-level DP by a trusted server, with less for the clip to cut.
 
     Bounded local update regularisation is the algorithm's ``bounded_update`` (its ``radius`` is the clip norm); local
@@ -58,14 +59,10 @@ class RegularisedSparsified(Defense):
           server, trusted in either form, adds it once.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    clip_norm: float = 1.0
     dropped: float = 0.5
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        check_positive("clip_norm", self.clip_norm)
+        super().__post_init__()
         check_share("dropped", self.dropped)
 
     def prepare(self, plan: Plan) -> Prepared:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..fl.plan import Plan
+from .accounting.accountant import RENYI
+from .accounting.integer_noise import skellam_noise
 from .defense import Prepared
-from .secure.calibration import RENYI, skellam_sigma
 from .secure.samplers import Integers, skellam
 from .secure.secure_sum import SecureSumDefense, SecureSumProtection
 
@@ -39,4 +40,4 @@ class Skellam(SecureSumDefense):
         return Prepared(protection=self.protected(SkellamProtection, sized), claims=(claim,))
 
     def sigma_of(self, norm: float, plan: Plan) -> float:
-        return skellam_sigma(norm, epsilon=self.epsilon, delta=self.delta, rounds=plan.rounds, dim=plan.layout.dim)
+        return skellam_noise(norm, **self.budget(plan))

@@ -60,7 +60,11 @@ def run_federation(
     for number in range(rounds):
         draws = partial(streams.generator, replicate=batch.block, world=batch.world, round=number)
         context = Context(
-            plan=plan, round=number, replicas=batch.replicas, public_loss=partial(task.public_loss, model)
+            plan=plan,
+            round=number,
+            replicas=batch.replicas,
+            public_loss=partial(task.public_loss, model),
+            samples=partial(task.samples, model),
         )
         state = protection.open_round(context, state)
         present, context = _cohort(trainer, context, state, draws)

@@ -81,6 +81,8 @@ class GaussianLaw:
         noise_std: standard deviation of one coordinate of the whole release (all its steps together).
         rate: chance that a given row stands in a given step's sum (1: always).
         steps: independent noisy steps in one release.
+        grid: distance of neighbouring values that the release can take; 0 where they lie as close as floats.
+        additive: whether equal draws are equal noise whatever the rows are; false where noise is drawn through them.
     """
 
     clip_norm: float
@@ -88,9 +90,13 @@ class GaussianLaw:
     noise_std: float
     rate: float = 1.0
     steps: int = 1
+    grid: float = 0.0
+    additive: bool = True
 
     def __post_init__(self) -> None:
         _check_norm(self.clip_norm)
+        if not 0 <= self.grid < math.inf:
+            raise ValueError(f"grid must be a number >= 0, got {self.grid}")
         if not 0 <= self.noise_std < math.inf:
             raise ValueError(f"noise_std must be a number >= 0, got {self.noise_std}")
         if not 0 <= self.rate <= 1 or self.steps < 1:

@@ -96,7 +96,7 @@ class Canary:
     client: int = 0
 
     def __post_init__(self) -> None:
-        _check_unit(self.unit, replaced=self.absent is not None)
+        _check_unit(self.unit)
         for name, row in (("present", self.present), ("absent", self.absent)):
             if row is not None and not (row.ndim == 1 and bool(row.isfinite().all())):
                 raise ValueError(f"a canary's {name} row must be (d,) and finite, got {row}")
@@ -145,7 +145,7 @@ class DataCanary:
     client: int = 0
 
     def __post_init__(self) -> None:
-        _check_unit(self.unit, replaced=self.absent is not None)
+        _check_unit(self.unit)
         if self.images.ndim != 4 or not len(self.images) or (self.unit is Unit.SAMPLE and len(self.images) != 1):
             raise ValueError(f"a canary's images must be (n, c, h, w), one for a sample, got {self.images.shape}")
         for name, labels in (("present", self.present), ("absent", self.absent)):
@@ -193,7 +193,7 @@ class CanaryCrowd:
     client: int = 0
 
     def __post_init__(self) -> None:
-        _check_unit(self.unit, replaced=self.replaced)
+        _check_unit(self.unit)
         if not 0 < self.length < math.inf:
             raise ValueError(f"a crowd's length must be > 0 and finite, got {self.length}")
         if self.coins.ndim != 1 or not len(self.coins) or self.coins.dtype is not torch.bool:
@@ -227,11 +227,9 @@ class CanaryCrowd:
         return None
 
 
-def _check_unit(unit: Unit, *, replaced: bool) -> None:
+def _check_unit(unit: Unit) -> None:
     if unit not in (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT):
         raise ValueError(f"a canary is a sample, a client or a report, got {unit}")
-    if unit is Unit.SAMPLE and replaced:
-        raise ValueError("a sample canary is added or removed: absent must be None")
 
 
 def _check_holder(canaries: Canaries, plan: Plan) -> None:

@@ -12,6 +12,7 @@ from ..audit.observer import Observer
 from .law import Law
 from .message import Message
 from .plan import Plan
+from .task import Samples
 
 State = Mapping[str, Any]
 """Public state of a protection (clip bound, sigma, control variates): broadcast with the model."""
@@ -24,6 +25,8 @@ class Context:
     Args:
         senders: the rows' client numbers, canary clients last.
         public_loss: evaluates the mean loss ``(replicas,)`` of the server's model, as the round starts, on public data.
+        samples: the samples of a client, for that client's own stations, or (None) public ones, with the server's model
+            as the round starts. None where a station is tried without a federation.
     """
 
     plan: Plan
@@ -31,6 +34,7 @@ class Context:
     replicas: int
     senders: tuple[int, ...] = ()
     public_loss: Callable[[], Tensor] | None = None
+    samples: Callable[[int | None], Samples] | None = None
 
 
 class Protection:

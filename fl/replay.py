@@ -164,8 +164,8 @@ class Recording:
     """One run, as far as ``observer`` is concerned, one entry a round.
 
     ``releases``: ``(rows, d)`` in double precision: the reports where it sees them (behind a shuffler: as they went in,
-    in the senders' order), else the aggregate as the one row. ``present``: ``(rows,)``. ``senders``: None for an
-    aggregate. ``states``: the numbers of the public state by name.
+    in the senders' order), else the aggregate as the one row. ``present``: ``(rows,)``; who has stopped is an absent
+    row of zeros. ``senders``: None for an aggregate. ``states``: the numbers of the public state by name.
     """
 
     observer: Observer
@@ -181,9 +181,16 @@ class Recording:
             self.releases.append(event.aggregate.double())
             self.present.append(torch.ones(1, dtype=torch.bool))
             return
-        self.releases.append(event.reports.values[0].double())
-        self.present.append(event.reports.present[0].clone())
-        self.senders = event.reports.senders
+        self._keep(event.reports.values[0].double(), event.reports.present[0].clone(), event.reports.senders or ())
+
+    def _keep(self, values: Tensor, present: Tensor, came: tuple[int, ...]) -> None:
+        """A round's rows, in the order of all who came so far; a round has no row of who stays away."""
+        known = self.senders or ()
+        self.senders = tuple(sorted({*known, *came}))
+        self.releases = [_placed(rows, known, self.senders) for rows in self.releases]
+        self.present = [_placed(rows, known, self.senders) for rows in self.present]
+        self.releases.append(_placed(values, came, self.senders))
+        self.present.append(_placed(present, came, self.senders))
 
 
 def replay(
@@ -210,6 +217,15 @@ def replay(
         stop_after=still.rounds,
     )
     return recording
+
+
+def _placed(rows: Tensor, came: tuple[int, ...], senders: tuple[int, ...]) -> Tensor:
+    """``rows (len(came), ...)`` at their senders' places; zero, or false, elsewhere."""
+    if came == senders:
+        return rows
+    placed = rows.new_zeros(len(senders), *rows.shape[1:])
+    placed[[senders.index(sender) for sender in came]] = rows
+    return placed
 
 
 def _numbers(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:

@@ -13,6 +13,16 @@ from .streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True)
+class Samples:
+    """Labelled images ``(n, c, h, w)`` and ``(n,)``, and the models ``(R, d)`` of ``network`` that look at them."""
+
+    network: Network
+    models: Tensor
+    images: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
 class Task:
     """The data side of a federation; attacks never get it.
 
@@ -68,6 +78,13 @@ class Task:
         with torch.no_grad():
             losses = [self.network.losses(model, self.test_images, self.test_labels).mean() for model in models]
         return torch.stack(losses)
+
+    def samples(self, models: Tensor, client: int | None) -> Samples:
+        """A client's own samples, or (None) the public ones, beside ``models (R, d)``."""
+        if client is None:
+            return Samples(network=self.network, models=models, images=self.test_images, labels=self.test_labels)
+        part = self.parts[client]
+        return Samples(network=self.network, models=models, images=self.images[part], labels=self.labels[part])
 
     def restricted(self, *, clients: int, samples: int) -> "Task":
         """The same task with at most its first ``clients`` clients, each with at most its first ``samples`` samples.

@@ -120,10 +120,14 @@ def utility_rows(folder: RunFolder) -> list[UtilityRow]:
     """One row per federation, metric and defense, pooled over seeds, beside the paired change to the undefended run."""
     order = Order.of(folder)
     groups = _grouped(folder.rows("utility"), "federation", "metric", "defense")
+    bare = {
+        name: undefended(r.defense for r in folder.rows("utility") if r.federation == name)
+        for name in order.federations
+    }
     baselines = {
         (group[0].federation, group[0].metric): {record.seed: record for record in _measured(group)}
         for group in groups
-        if group[0].defense == undefended(order.defenses)
+        if group[0].defense == bare[group[0].federation]
     }
     rows = [_utility_row(group, baselines.get((group[0].federation, group[0].metric), {})) for group in groups]
     return sorted(rows, key=lambda row: (order.federation(row.federation), row.metric, order.defense(row.defense)))

@@ -26,11 +26,14 @@ def audited_federation(job: BlockJob) -> tuple[Task, Plan]:
     """The first clients of the claim's federation, with few samples each and an unused weight for each Dirac canary.
 
     A claim holds for every data set and model, so also for this small one; rounds, sampling, algorithm and protection
-    are the claim's own.
+    are the claim's own. Where a sample is replaced the number of samples is public and stays, and a claim may rest on
+    it: clients then keep theirs.
     """
     inert = 0 if job.audit.canary != "dirac" else job.audit.canaries or 1
     task = task_of(audited(job.federation, job.audit), job.seed)
-    task = task.restricted(clients=job.audit.clients, samples=job.audit.samples_per_client).with_inert(inert)
+    replaced = (job.claim.unit, job.claim.adjacency) == (Unit.SAMPLE, Adjacency.REPLACE_ONE)
+    samples = max(task.sizes) if replaced else job.audit.samples_per_client
+    task = task.restricted(clients=job.audit.clients, samples=samples).with_inert(inert)
     return task, plan_of(job.federation, job.change, task)
 
 
@@ -74,7 +77,13 @@ def release_of(law: GaussianLaw, row: Tensor, *, replaced: bool, rounds: int) ->
     """
     shift = law.contribution(row) - (law.contribution(-row) if replaced else 0)
     sigma = law.noise_std / (float(torch.linalg.vector_norm(shift)) * law.steps**0.5)
-    return Release(sigma=sigma, rate=law.rate, steps=law.steps, rounds=rounds)
+    return Release(
+        sigma=sigma,
+        rate=law.rate,
+        steps=law.steps,
+        rounds=rounds,
+        spacing=law.grid / law.noise_std if law.grid else 0.0,
+    )
 
 
 def observed(

@@ -77,8 +77,11 @@ DESIGNS: dict[str, Callable[[Ground], Planted]] = {
     "crafted": crafted,
 }
 KNOWN_CANARIES = tuple(DESIGNS)
+JOINT = "joint"
+"""A claim's part where it speaks of the whole release."""
 COVERED = {
     (Unit.SAMPLE, Adjacency.ADD_REMOVE),
+    (Unit.SAMPLE, Adjacency.REPLACE_ONE),
     (Unit.CLIENT, Adjacency.ADD_REMOVE),
     (Unit.CLIENT, Adjacency.ZERO_OUT),
     (Unit.REPORT, Adjacency.REPLACE_ONE),
@@ -91,11 +94,21 @@ WITNESSES = {
 }
 
 
-def check_covered(claim: Claim) -> None:
-    """Raise ValueError for a unit or adjacency that no canary design covers."""
+def uncovered(claim: Claim) -> str:
+    """Why no canary design judges this claim; empty where one does."""
     unit, adjacency = claim.unit, claim.adjacency
     if (unit, adjacency) not in COVERED:
-        raise ValueError(f"no canary design covers unit {unit} under {adjacency}: this claim is not audited")
+        return f"no canary design covers unit {unit} under {adjacency}: this claim is not audited"
+    # A canary that shows elsewhere says nothing of the part: it could refute what is true.
+    if claim.part != JOINT:
+        return f"canaries show whole releases, none covers {claim.part} alone: this claim is not audited"
+    return ""
+
+
+def check_covered(claim: Claim) -> None:
+    """Raise ValueError for a claim that no canary design covers."""
+    if reason := uncovered(claim):
+        raise ValueError(reason)
 
 
 def _row(ground: Ground, direction: Tensor) -> Canary:

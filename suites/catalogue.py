@@ -157,7 +157,8 @@ def _foreign(kind: Kind, name: str, *, of: str = "") -> type[Any]:
         reason = f"cannot import {module_name}: {type(error).__name__}: {error}"
         raise ConfigError(f"{of or kind} {name!r}: {reason}") from error
     if not hasattr(module, class_name):
-        classes = [key for key, value in vars(module).items() if isinstance(value, type)]
+        base = _BASES[kind]
+        classes = [key for key, one in vars(module).items() if isinstance(one, type) and issubclass(one, base)]
         raise ConfigError(
             f"{of or kind} {name!r}: {module_name} has no {class_name!r}; it has: {nearest(class_name, classes)}"
         )

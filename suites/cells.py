@@ -106,12 +106,16 @@ Job = TrialJob | BlockJob | MutantJob
 
 @dataclass(frozen=True, kw_only=True)
 class AuditCell:
-    """The pooled audit of one claim: reads its blocks' scores, judges."""
+    """The pooled audit of one claim: reads its blocks' scores, judges.
+
+    ``beyond``: why no design of the suite speaks about this claim; it then has no blocks and is OUT_OF_SCOPE.
+    """
 
     cell: Cell
     claim: Claim
     blocks: tuple[BlockJob, ...]
     alpha: float
+    beyond: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

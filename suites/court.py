@@ -21,6 +21,8 @@ from .exposure import Exposure
 from .one_run import SETTING, measure_crowd
 from .power import designed_tests, detectable_epsilon, replicas_needed
 from .probes import probed_rows
+from .queries import WITNESS as QUERIED
+from .queries import audited_law
 from .record import Record
 from .replica_probes import ARRIVES, replica_exposures
 from .store import Store
@@ -30,6 +32,10 @@ from .trial import Clock, failures_as_rows
 def hold_court(audit: AuditCell, store: Store) -> list[str]:
     """Judge one claim by its finished blocks, probe it, and write the rows; returns what failed."""
     clock = Clock()
+    if audit.beyond:
+        row = audit.cell.record(metric="epsilon_low", verdict=Verdict.OUT_OF_SCOPE.value, reason=audit.beyond)
+        store.finish(audit.cell.cell_id, [row])
+        return []
     with failures_as_rows([audit.cell], store, clock) as failed:
         release = claimed_release(audit.blocks[0])
         measured, shown = _measured(audit, release, store)
@@ -171,6 +177,8 @@ def _witness(audit: AuditCell) -> str:
     law, spec = report_law(audit.blocks[0]), audit.blocks[0].audit
     if law is not None:
         return crafted_witness(audit.claim, law)
+    if audited_law(audit.blocks[0]) is not None:
+        return QUERIED
     words = WITNESSES[spec.canary].format(length=spec.canary_norm)
     return words if spec.canaries is None else f"each of {spec.canaries} in one run {words}"
 

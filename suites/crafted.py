@@ -13,19 +13,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..audit.claim import Adjacency, Claim
+from ..audit.claim import Adjacency, Claim, Unit
 from ..audit.evidence import Projections, Setting
 from ..audit.observer import SHUFFLED
 from ..fl.law import Mixing, ReportLaw
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context
-from ..fl.streams import Streams
+from ..fl.streams import Streams, uniform
 from ..fl.task import Task
+from .canaries import JOINT
 from .cells import BlockJob
 from .resolve import plan_of, task_of
 
-JOINT, COORDINATE, LAYER = "joint", "one coordinate", "layer "
+COORDINATE, LAYER = "one coordinate", "layer "
+NARROW = 30
+"""How many times as often a claim about one coordinate is tried: only that coordinate is drawn."""
 _NUMBERS = 2**22
 """Numbers that a call of the stations holds at most."""
 _CERTAIN = 1e4
@@ -48,7 +51,7 @@ def crafted_evidence(job: BlockJob, law: ReportLaw, world: int) -> list[Projecti
     """``job.replicas`` trials of one world: for each round the log-likelihood ratio of what the observer saw."""
     task, plan = _federation(job)
     trial = _trial(job, law, plan)
-    most = _NUMBERS // (len(trial.senders) * plan.layout.dim)
+    most = _NUMBERS // (len(trial.senders) * len(trial.present))
     size = max(1, min(most, job.audit.batch, job.replicas))
     whole, rest = divmod(job.replicas, size)
     sizes = [size] * whole + ([rest] if rest else [])
@@ -76,6 +79,7 @@ class _Trial:
     Args:
         senders: whose reports are drawn; ``row``: the subject's place among them.
         absent, present: its raw rows ``(d,)`` in world 0 and 1.
+        rate: chance that the report is of the record that differs, where one record is drawn and the claim is about it.
     """
 
     law: ReportLaw
@@ -84,6 +88,15 @@ class _Trial:
     row: int
     absent: Tensor
     present: Tensor
+    rate: float
+
+    def drawn(self, updates: Message, rng: np.random.Generator) -> Message:
+        """Where another record was drawn, the subject's report is of that."""
+        if self.rate == 1:
+            return updates
+        values = updates.values.clone()
+        values[uniform(rng, (len(values),)) >= self.rate, self.row] = self.absent.to(values)
+        return updates.with_values(values)
 
     def updates(self, world: int, replicas: int, adjacency: Adjacency) -> Message:
         """What the clients would send without protection."""
@@ -123,8 +136,12 @@ def _trial(job: BlockJob, law: ReportLaw, plan: Plan) -> _Trial:
     # Who can tell the reports apart learns nothing of one from the others.
     senders = tuple(range(plan.clients)) if shuffled else (who,)
     absent, present = rows_that_differ(claim, law, plan)
+    if claim.part == COORDINATE and shuffled and law.mixing is Mixing.COORDINATES:
+        # Coordinates that are noised and shuffled apart are the same whether others are drawn or not.
+        absent, present = absent[:1], present[:1]
     row = senders.index(who)
-    return _Trial(law=law, shuffled=shuffled, senders=senders, row=row, absent=absent, present=present)
+    rate = float(claim.parameters.get("rate", 1.0)) if claim.unit is Unit.SAMPLE else 1.0
+    return _Trial(law=law, shuffled=shuffled, senders=senders, row=row, absent=absent, present=present, rate=rate)
 
 
 def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, Tensor]:
@@ -168,7 +185,7 @@ def _trials(
             public_loss=partial(task.public_loss, model),
         )
         state = protection.open_round(context, state)
-        seen = protection.report(updates, context, state, draws("report"))
+        seen = protection.report(trial.drawn(updates, draws("lot")), context, state, draws("report"))
         if trial.shuffled:
             seen = protection.channel(seen, context, state, draws("channel"))
         scores.append(trial.score(seen))

@@ -6,6 +6,8 @@ from .cells import AuditCell
 from .crafted import report_law, witness
 from .one_run import best_case, guesses_planned
 from .power import designed_tests, detectable_epsilon, replicas_needed
+from .queries import WITNESS as QUERIED
+from .queries import audited_law
 from .run_plan import RunPlan
 
 
@@ -42,6 +44,8 @@ def outlook(plan: RunPlan) -> list[str]:
 
 def _reach(audit: AuditCell) -> list[str]:
     """Ceiling and power of one audit, and what it would take to see half the noise; or why it cannot judge."""
+    if audit.beyond:
+        return [f"audit  {audit.cell.facts['defense']}: {audit.claim.describe()}: OUT OF SCOPE: {audit.beyond}"]
     trials = sum(block.replicas for block in audit.blocks)
     spec = audit.blocks[0].audit
     size = f"{trials} replicas a world" if spec.canaries is None else f"{spec.canaries} canaries in one run"
@@ -54,6 +58,9 @@ def _reach(audit: AuditCell) -> list[str]:
     if law is not None:
         best = ceiling(trials // 2, trials // 2, audit.claim.delta, audit.alpha)
         return [f"{who}, ceiling {best:.2f}, {witness(audit.claim, law)}: threshold by a split"]
+    if audited_law(audit.blocks[0]) is not None:
+        best = ceiling(trials // 2, trials // 2, audit.claim.delta, audit.alpha)
+        return [f"{who}, ceiling {best:.2f}, {QUERIED}: threshold by a split"]
     if spec.design == "one_run":
         return [f"{who}, {_reach_of_crowd(audit)}"]
     if release is None:

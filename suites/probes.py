@@ -142,6 +142,12 @@ def _planted(laboratory: Laboratory, base: Recording) -> Iterator[Pair]:
             for client in range(clients):
                 after = laboratory.run(canary=Canary(unit=claim.unit, present=row, client=client), world=1)
                 yield Pair(before=base, after=after, rows=1, sender=client, witness=f"{witness} at client {client}")
+        elif (claim.unit, claim.adjacency) == (Unit.SAMPLE, Adjacency.REPLACE_ONE):
+            for client in range(clients):
+                canary = Canary(unit=claim.unit, present=row, absent=-row, client=client)
+                before, after = (laboratory.run(canary=canary, world=world) for world in (0, 1))
+                words = f"{witness} and its opposite at client {client}"
+                yield Pair(before=before, after=after, rows=2, sender=client, witness=words)
         elif (claim.unit, claim.adjacency) in ((Unit.REPORT, Adjacency.REPLACE_ONE), (Unit.CLIENT, Adjacency.ZERO_OUT)):
             canary = Canary(unit=claim.unit, present=row, absent=absent_row(row, claim.adjacency))
             before, after = (laboratory.run(canary=canary, world=world) for world in (0, 1))
@@ -186,6 +192,9 @@ def _sensitivity(laboratory: Laboratory, pairs: Sequence[Pair]) -> Exposure:
         law = laboratory.law(pair.sender)
         if law is None:
             return Exposure(name=SENSITIVITY, kept=None, witness="no Gaussian law is published for this observer")
+        if not law.additive:
+            reason = "its noise is drawn through the rows: equal draws do not cancel"
+            return Exposure(name=SENSITIVITY, kept=None, witness=reason)
         allowed = pair.rows * abs(law.scale) * law.clip_norm * law.steps
         for number, (before, after) in enumerate(zip(pair.before.releases, pair.after.releases, strict=True)):
             if not (same_state(pair.before, number) and same_state(pair.after, number)):

@@ -36,7 +36,7 @@ def _noise(nonmember: Projections, release: Release) -> tuple[Exposure, ...]:
     columns = [column for column in _columns(nonmember) if len(column) >= _FEWEST]
     if not columns:
         return (Exposure(name=EVERY_ROUND, kept=None, witness=f"no round was seen in {_FEWEST} replicas"),)
-    return (_repeats(columns), _scale(columns, release.sigma * math.sqrt(release.steps)))
+    return (_repeats(columns, release.spacing), _scale(columns, release.sigma * math.sqrt(release.steps)))
 
 
 def check_centred(batches: list[Projections]) -> None:
@@ -85,11 +85,25 @@ def _columns(seen: Projections) -> Iterator[NDArray[np.float64]]:
         yield seen.values[seen.seen[:, number], number]
 
 
-def _repeats(columns: list[NDArray[np.float64]]) -> Exposure:
+def expected_repeats(count: int, spacing: float) -> float:
+    """Share of ``count`` Gaussian numbers that repeat another one where they are rounded to multiples of ``spacing``
+    deviations; above what comes once in 10^9 sets of them. 0 where ``spacing`` is.
+    """
+    if spacing == 0:
+        return 0.0
+    cells = spacing * np.arange(-math.ceil(9 / spacing), math.ceil(9 / spacing) + 1)
+    chances = np.minimum(spacing * np.exp(-(cells**2) / 2) / math.sqrt(2 * math.pi), 1.0)
+    with np.errstate(divide="ignore"):
+        share = max(0.0, 1 + float(np.expm1(count * np.log1p(-chances)).sum()) / count)
+    return min(1.0, share + 6 * math.sqrt(share / count))
+
+
+def _repeats(columns: list[NDArray[np.float64]], spacing: float) -> Exposure:
     """Of all rounds together: a few bare replicas in each are as bad as many in one, which the scale shows."""
     total = sum(map(len, columns))
     measured = 1 - sum(len(np.unique(column)) for column in columns) / total
-    allowed = _REPEATS + max(len(column) * (_COLLISION + _on_grid(column)) for column in columns)
+    most = max(map(len, columns))
+    allowed = min(1.0, _REPEATS + most * _COLLISION + expected_repeats(most, spacing))
     return Exposure(
         name=REPEATED,
         kept=measured <= allowed,
@@ -98,17 +112,6 @@ def _repeats(columns: list[NDArray[np.float64]]) -> Exposure:
         unit="share of repeated releases",
         witness="of all rounds of the replicas without the canary, those that repeat another one's round bit for bit",
     )
-
-
-def _on_grid(column: NDArray[np.float64]) -> float:
-    """Chance that two numbers meet on a grid as fine as their least distance; next to nothing off a grid.
-
-    Two draws of one Gaussian meet with step / (2 sqrt(pi) sigma); of n, about n / 2 times that share repeats another,
-    and here twice as many are let pass.
-    """
-    places = np.unique(column)
-    spread = float(column.std())
-    return float(np.diff(places).min()) / (2 * math.sqrt(math.pi) * spread) if spread > 0 else 0.0
 
 
 def _scale(columns: list[NDArray[np.float64]], sigma: float) -> Exposure:

@@ -23,7 +23,8 @@ from .resolve import ResolvedSuite, resolve
 from .run_plan import RunPlan, plan_run
 from .source import ConfigError, Source
 from .store import GATE, MANIFEST, Store
-from .suite import SuiteSpec, check_suite
+from .suite import SuiteSpec
+from .suite_file import check_suite
 from .trial import run_trial
 
 

@@ -5,10 +5,12 @@ from typing import Any
 
 from ..audit.claim import Claim
 from ..defenses.defense import Prepared, variant_of
+from .canaries import uncovered
 from .cells import AttackCell, AuditCell, BlockJob, Cell, Job, MutantJob, SignedClaim, TrialJob
-from .crafted import report_law
+from .crafted import COORDINATE, NARROW, report_law
 from .identity import identity, plain
 from .plan_mutants import mutant_versions, plan_mutants
+from .queries import audited_law
 from .resolve import AttackEntry, DefenseEntry, ResolvedSuite, audited, prepare, task_of
 from .source import ConfigError
 from .suite import AuditSpec, FederationSpec, PlanChange
@@ -79,9 +81,12 @@ class _Planner:
                 raise ConfigError(f"federation {name} cannot be set up: {error}") from error
 
     def _on(self, federation: str) -> list[DefenseEntry]:
-        """The defenses that run there; one that borrows its calibration shows those of the federation it borrows of."""
+        """The defenses that run there: those that name it, or where none does all that name no other. One that borrows
+        its calibration shows those of the federation it borrows of.
+        """
         own = self.suite.spec.federations[federation].calibrated_on or federation
-        return [entry for entry in self.suite.defenses if entry.federation in (None, own)]
+        chosen = [entry for entry in self.suite.defenses if entry.federation == own]
+        return chosen or [entry for entry in self.suite.defenses if entry.federation is None]
 
     def _prepare(self, entry: DefenseEntry, federation: str, seed: int) -> Prepared:
         key = (entry.label, federation, seed)
@@ -146,35 +151,52 @@ class _Planner:
         entries = {entry.label: entry for entry in self.suite.defenses}
         specs = {label: _audit_of(entry, audit) for label, entry in entries.items()}
         signed = [item for item in self._claims() if item.federation == specs[item.defense].federation]
-        alpha = self.suite.spec.alpha / max(1, len(signed))
-        return tuple(self._audit(entries[item.defense], item.claim, specs[item.defense], alpha) for item in signed)
+        asked = [(entries[item.defense], item.claim, _spent_on(item.claim, specs[item.defense])) for item in signed]
+        beyond = [self._beyond(entry, claim, spec) for entry, claim, spec in asked]
+        alpha = self.suite.spec.alpha / max(1, beyond.count(""))
+        return tuple(self._audit(*one, alpha, why) for one, why in zip(asked, beyond, strict=True))
 
-    def _audit(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec, alpha: float) -> AuditCell:
-        signing = [
+    def _beyond(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec) -> str:
+        """Why nothing in the suite judges this claim: no canary covers it, and no report of its own law is crafted."""
+        reason = uncovered(claim)
+        if not reason or (audit.design != "one_run" and self._is_crafted(entry, claim, audit)):
+            return ""
+        return reason
+
+    def _is_crafted(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec) -> bool:
+        return report_law(self._block(entry, claim, audit, self._signing(entry, claim, audit)[0], 1)) is not None
+
+    def _signing(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec) -> list[int]:
+        """Seeds on whose federation the defense signs this claim."""
+        return [
             seed
             for seed in self.suite.seeds
             if claim.claim_id in {other.claim_id for other in self._prepare(entry, audit.federation, seed).claims}
         ]
-        whole, rest = divmod(audit.replicas, len(signing))
+
+    def _audit(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec, alpha: float, beyond: str) -> AuditCell:
+        signing = [] if beyond else self._signing(entry, claim, audit)
+        whole, rest = divmod(audit.replicas, max(1, len(signing)))
         # One run is one: its theorem counts the coins of a single federation, that of the first seed.
         shares = [1] if audit.design == "one_run" else [whole + (n < rest) for n in range(len(signing))]
         blocks = tuple(
             self._block(entry, claim, audit, seed, share) for seed, share in zip(signing, shares, strict=False) if share
         )
-        crafted = audit.design != "one_run" and report_law(blocks[0]) is not None
+        crafted = audit.design != "one_run" and not beyond and report_law(blocks[0]) is not None
+        queried = not beyond and audited_law(blocks[0]) is not None
         cell = self._cell(
             entry,
             audit.federation,
             None,
             role="audit",
-            attack="crafted_reports" if crafted else _estimator(audit),
+            attack="crafted_reports" if crafted else "queried_lots" if queried else _estimator(audit),
             attack_version="1",
             observer=str(claim.observer),
             claim_id=claim.claim_id,
             configuration=[audit.model_dump(mode="json"), alpha, [block.cell.cell_id for block in blocks]],
-            measured_on=None if crafted else audited(self.suite.spec.federations[audit.federation], audit),
+            measured_on=None if crafted or queried else audited(self.suite.spec.federations[audit.federation], audit),
         )
-        return AuditCell(cell=cell, claim=claim, blocks=blocks, alpha=alpha)
+        return AuditCell(cell=cell, claim=claim, blocks=blocks, alpha=alpha, beyond=beyond)
 
     def _block(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec, seed: int, replicas: int) -> BlockJob:
         spec = self.suite.spec.federations[audit.federation]
@@ -256,6 +278,12 @@ def _audit_of(entry: DefenseEntry, audit: AuditSpec) -> AuditSpec:
     """The suite's audit, where and as often as the defense asks for it."""
     wished = {"federation": entry.federation, "replicas": entry.replicas}
     return audit.model_copy(update={name: value for name, value in wished.items() if value is not None})
+
+
+def _spent_on(claim: Claim, audit: AuditSpec) -> AuditSpec:
+    """The audit with as many trials of one coordinate as cost no more than those of all."""
+    narrow = claim.part == COORDINATE and audit.design != "one_run"
+    return audit.model_copy(update={"replicas": audit.replicas * NARROW}) if narrow else audit
 
 
 def _estimator(audit: AuditSpec) -> str:

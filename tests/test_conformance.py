@@ -17,7 +17,17 @@ DEFENSES, ATTACKS = names("defense"), names("attack")
 PARTS = [pytest.param(part, id=name) for found in (DEFENSES, ATTACKS) for name, part in found.items()]
 BASES = {"defense": Defense, "attack": Attack}
 HELPERS = {
-    ("defense", "defenses"): {"accounting", "defense", "mutants", "randomisers", "secure"},
+    ("defense", "defenses"): {
+        "accounting",
+        "clipped",
+        "defense",
+        "layers",
+        "local",
+        "mutants",
+        "randomisers",
+        "secure",
+        "shuffling",
+    },
     ("attack", "attacks.gradient"): set(),
     ("attack", "attacks.labels"): set(),
     ("attack", "attacks.membership"): set(),

@@ -47,6 +47,7 @@ class Method(StrEnum):
 _LIBRARY = f"dp-accounting {version('dp-accounting')}"
 ACCOUNTANT = Method.PLD.accountant
 ANALYTIC_GAUSSIAN = f"{_LIBRARY} analytic Gaussian"
+RENYI = f"{_LIBRARY} RDP to (epsilon, delta)"
 
 
 def sensitivity(norm: float | None, adjacency: Adjacency) -> float:

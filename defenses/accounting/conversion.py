@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import dp_accounting
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from ..defense import check_delta
+from ..defense import check_budget, check_delta
 
 ORDERS = (*range(2, 64), 80, 96, 128, 192, 256, 512, 1024)
 """Whole orders: some theorems (Skellam) hold for these alone."""
@@ -24,6 +25,39 @@ def epsilon_from_rdp(rdp: Callable[[int], float], delta: float, orders: Sequence
     return float(epsilon)
 
 
+def epsilon_at_best_order(rdp: Callable[[float], float], delta: float) -> float:
+    """The same for a divergence known at every order > 1, at the best of them (golden section; any order is sound)."""
+    check_delta(delta)
+
+    def epsilon(log_excess: float) -> float:
+        order = 1 + math.exp(log_excess)
+        return float(dp_accounting.rdp.compute_epsilon([order], [rdp(order)], delta)[0])
+
+    # Below order 1.01 the library gives no bound.
+    best = minimize_scalar(epsilon, bounds=(math.log(0.0101), 20.0), method="bounded", options={"xatol": 1e-10})
+    return float(np.nextafter(best.fun, math.inf))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenyiBudget:
+    """A divergence of at most ``rdp`` at ``order`` keeps the (epsilon, delta) that this was made of."""
+
+    order: float
+    rdp: float
+
+
+def renyi_budget(epsilon: float, delta: float) -> RenyiBudget:
+    """The order, from 2 on, at which (epsilon, delta) leaves the most for a divergence that grows as the order does.
+
+    The inverse of ``epsilon_from_rdp``. One order for all rounds: what differs from round to round still adds up.
+    """
+    check_budget(epsilon, delta)
+    orders = np.geomspace(2, 1e7, 20_000)
+    left = epsilon - np.log1p(-1 / orders) + (math.log(delta) + np.log(orders)) / (orders - 1)
+    best = int(np.argmax(left / orders))
+    return RenyiBudget(order=float(orders[best]), rdp=float(left[best]) * (1 - 1e-12))
+
+
 def epsilon_from_zcdp(rho: float, delta: float, xi: float = 0.0) -> float:
     """The least epsilon at ``delta`` in (0, 1) of (xi, rho)-zCDP, ``rdp(a) = xi + rho a`` at every order a > 1.
 
@@ -38,11 +72,4 @@ def epsilon_from_zcdp(rho: float, delta: float, xi: float = 0.0) -> float:
             raise ValueError(f"{name} must be >= 0 and finite, got {value!r}")
     if rho == xi == 0:
         return 0.0
-
-    def epsilon(log_excess: float) -> float:
-        order = 1 + math.exp(log_excess)
-        return float(dp_accounting.rdp.compute_epsilon([order], [xi + rho * order], delta)[0])
-
-    # Below order 1.01 the library gives no bound.
-    best = minimize_scalar(epsilon, bounds=(math.log(0.0101), 20.0), method="bounded", options={"xatol": 1e-10})
-    return float(np.nextafter(best.fun, math.inf))
+    return epsilon_at_best_order(lambda order: xi + rho * order, delta)

@@ -73,7 +73,9 @@ class Condensed(Randomiser):
         return np.asarray(log_softmax(-self.alpha / 2 * distance, axis=-1))
 
     def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
-        return self._log_law(value)[self._place(reports) + self.steps]
+        places, law = self._place(reports) + self.steps, self._log_law(value)
+        law = np.broadcast_to(law, (*np.broadcast_shapes(places.shape, law.shape[:-1]), law.shape[-1]))
+        return np.asarray(np.take_along_axis(law, np.broadcast_to(places, law.shape[:-1])[..., None], axis=-1)[..., 0])
 
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
         return finite(self._step * self._points())

@@ -53,8 +53,11 @@ class EMMDS(Randomiser):
 
     def _weights(self, least: int) -> FloatArray:
         """Chance of a set to hold 0..chosen of the top, where ``least`` satisfy."""
-        counts = np.array(self._counts, dtype=np.float64)
-        masses = counts / counts.sum() * np.where(np.arange(self.chosen + 1) >= least, 1.0, math.exp(-self.epsilon))
+        counts, total = self._counts, sum(self._counts)
+        # Whole numbers divided as such: of a large dimension they are past any double.
+        masses = np.array([count / total for count in counts]) * np.where(
+            np.arange(self.chosen + 1) >= least, 1.0, math.exp(-self.epsilon)
+        )
         return np.asarray(masses / masses.sum())
 
     @cached_property
@@ -95,10 +98,10 @@ class EMMDS(Randomiser):
         tops = [self._top(true, np.array(sign, dtype=np.int8)) for sign in (-1, 1)]
         top = np.where(seen.sum(axis=-1, keepdims=True) > 0, tops[1], tops[0])
         held = ((seen != 0) & top).sum(axis=-1)
-        counts = self._counts
-        satisfied, missed = sum(counts[self.least :]), sum(counts[: self.least])
-        total = 2 * (satisfied + missed * math.exp(-self.epsilon))
-        return np.where(held >= self.least, 0.0, -self.epsilon) - math.log(total)
+        total = sum(self._counts)
+        satisfied = sum(self._counts[self.least :]) / total
+        log_total = math.log(2 * total) + math.log(satisfied + (1 - satisfied) * math.exp(-self.epsilon))
+        return np.where(held >= self.least, 0.0, -self.epsilon) - log_total
 
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
         check_listable(2 * math.comb(self.dimension, self.chosen))

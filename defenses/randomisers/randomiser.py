@@ -76,7 +76,9 @@ class Randomiser:
         raise NotImplementedError
 
     def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
-        """``reports``: (..., *report shape), ``value``: one. Log of density or mass (...,); -inf where impossible."""
+        """``reports``: (..., *report shape), ``value``: one; for a randomiser of one number also one a report. Log of
+        density or mass (...,); -inf where impossible.
+        """
         raise NotImplementedError
 
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:

@@ -82,17 +82,20 @@ def centred_binomial(coins: int, shape: tuple[int, ...], rng: np.random.Generato
     Up to 4096 coins are tossed one by one; more are numpy's binomial.
 
     Raises:
-        ValueError: unless ``coins`` is a positive multiple of 16: coins are tossed sixteen at a time.
+        ValueError: unless ``coins`` is a positive even number: of odd ones the half is no integer.
     """
-    if not (isinstance(coins, int) and coins >= 16 and coins % 16 == 0):
-        raise ValueError(f"coins must be a positive multiple of 16, got {coins!r}")
+    if not (isinstance(coins, int) and coins >= 2 and coins % 2 == 0):
+        raise ValueError(f"coins must be a positive even number, got {coins!r}")
     if coins > _MOST_TOSSED:
         return rng.binomial(coins, 0.5, shape) - coins // 2
     total = math.prod(shape)
     heads = np.zeros(total, dtype=np.int64)
-    rows = max(1, _BLOCK * 16 // coins)
+    words = -(-coins // 16)
+    rows = max(1, _BLOCK // words)
     for start in range(0, total, rows):
-        tossed = rng.integers(0, 1 << 16, (min(rows, total - start), coins // 16), dtype=np.uint16)
+        tossed = rng.integers(0, 1 << 16, (min(rows, total - start), words), dtype=np.uint16)
+        # Sixteen coins a word: those too many fall off the last one.
+        tossed[:, -1] >>= 16 * words - coins
         heads[start : start + rows] = _COINS[tossed].sum(1, dtype=np.int64)
     return heads.reshape(shape) - coins // 2
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.sampling import FixedSize
 from ...fl.streams import uniform
-from ..defense import Defense, check_budget, check_positive
+from ..clipped.defense import ClippedDefense
 from .masks import draw_masks
 from .modular_sum import Sized, check_bits, size_grid, to_integers
 from .samplers import LARGEST_SCALE, Integers
@@ -29,6 +30,15 @@ SERVER = Observer("aggregate", sees_participation=True, sees_masked_words=True)
 DROPS = ("random", "first")
 _FINEST = LARGEST_SCALE - 1
 """Steps in the deviation of the sum's noise: on a finer grid the exact sampler's squares would leave 64 bits."""
+
+
+class Budget(TypedDict):
+    """Target and public facts of all rounds, as keywords."""
+
+    epsilon: float
+    delta: float
+    rounds: int
+    dimension: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,20 +66,27 @@ class SecureSumProtection(Protection):
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         """The survivors' masked words (int64); side ``recovered``: what their shares reveal of the masks."""
-        grid, dim, invited = self.sized.grid, updates.values.shape[-1], updates.present
+        grid, invited = self.sized.grid, updates.present
         survived = self._survivors(invited, rng)
-        noise = self._noise(invited.sum(1), tuple(updates.values.shape), rng)
-        masks = draw_masks(invited, survived, dim, grid, rng)
-        # Last: how often a row is rounded hangs on the data, and must shift no other draw.
-        rows = to_integers(updates.values, self.clip_norm, self.sized, rng)
+        masks = draw_masks(invited, survived, updates.values.shape[-1], grid, rng)
+        # Last: what is drawn for a row hangs on the data, and must shift no other draw.
+        words = self.encoded(updates, rng)
         sent = replace(updates, present=survived, side={"recovered": masks.recovered}, masked=True)
-        return sent.with_values(grid.wrap(rows + noise + masks.words))
+        return sent.with_values(grid.wrap(words + masks.words))
+
+    def encoded(self, updates: Message, rng: np.random.Generator) -> Tensor:
+        """What the clients would send without masks, int64 in steps: rounded rows and shares of noise."""
+        noise = self._noise(updates.present.sum(1), tuple(updates.values.shape), rng)
+        return to_integers(updates.values, self.clip_norm, self.sized, rng) + noise
 
     def channel(self, reports: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
-        """The survivors' words without the recovered masks, summed: one row, of no sender; none where nobody came."""
+        """The survivors' words without the recovered masks, summed: one row, of no sender; none where nobody came. Side
+        ``survivors``: how many they are.
+        """
         unmasked = (reports.values - reports.side["recovered"]).masked_fill(~reports.present.unsqueeze(-1), 0)
         total = self.sized.grid.wrap(unmasked.sum(1, keepdim=True))
-        return Message(values=total, present=reports.present.any(1, keepdim=True), senders=None)
+        survivors = reports.present.sum(1, keepdim=True)
+        return Message(values=total, present=survivors > 0, senders=None, side={"survivors": survivors})
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         """The sum in the unit of the updates, over the number of survivors that the plan lets expect."""
@@ -90,6 +107,7 @@ class SecureSumProtection(Protection):
             clip_norm=self.sized.norm_bound * step,
             scale=1 / expected,
             noise_std=self.sized.sigma * step / expected,
+            grid=step / expected,
             rate=plan.cohort_rate * stays,
         )
 
@@ -113,7 +131,7 @@ class SecureSumProtection(Protection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SecureSumDefense(Defense):
+class SecureSumDefense(ClippedDefense):
     """What the defenses of this family share: a client's privacy from the server, by noise that clients add.
 
     The claim: one client's update set to zero (zero-out: who takes part, and how many, is known to the server, and a
@@ -131,16 +149,12 @@ class SecureSumDefense(Defense):
         ValueError: where fewer than two clients are expected in a round, or words are too short for their sum.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    clip_norm: float = 1.0
     bits: int = 20
     dropout: float = 0.5
     drops: str = "random"
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        check_positive("clip_norm", self.clip_norm)
+        super().__post_init__()
         check_bits(self.bits)
         if isinstance(self.dropout, bool) or not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {self.dropout!r}")
@@ -167,6 +181,14 @@ class SecureSumDefense(Defense):
     def sigma_of(self, norm: float, plan: Plan) -> float:
         """Deviation of the sum's noise, in steps, that the budget needs at a sensitivity of ``norm`` steps."""
         raise TypeError(f"{type(self).__name__} does not define sigma_of(norm, plan)")
+
+    def budget(self, plan: Plan) -> Budget:
+        """What a calibration of ``accounting.integer_noise`` wants to know of a plan."""
+        return {"epsilon": self.epsilon, "delta": self.delta, "rounds": plan.rounds, "dimension": plan.layout.dim}
+
+    def shares(self, plan: Plan) -> int:
+        """Shares in the sum of the largest cohort: its survivors'."""
+        return survivors_of(most_clients(plan), self.dropout)
 
     def signed(
         self,

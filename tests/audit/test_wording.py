@@ -1,4 +1,5 @@
 import pytest
+from fedassay.audit.nearest import nearest
 from fedassay.audit.wording import at_least, at_most, plain
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,3 +27,11 @@ def test_an_upper_bound_is_rounded_up(share, text):
 def test_rounding_never_claims_more_than_was_shown(share):
     assert float(at_most(share)) >= share * (1 - 1e-8)
     assert float(at_least(share)) <= share * (1 + 1e-8)
+
+
+def test_of_many_names_the_likeliest_six_are_told():
+    names = [f"name_{letter}" for letter in "abcdefghi"]
+    assert nearest("name_f", names).startswith("name_f, name_a, ")
+    assert nearest("name_f", names).endswith("name_e or 3 others")
+    assert nearest("name_f", names[:8]).count(",") == 6
+    assert "others" not in nearest("name_f", names[:8])

@@ -13,6 +13,7 @@ from fedassay.defenses.binomial import Binomial
 from fedassay.defenses.control_lost_shares import ControlLostShares
 from fedassay.defenses.distributed_discrete_gaussian import DistributedDiscreteGaussian
 from fedassay.defenses.distributed_gaussian import DistributedGaussian
+from fedassay.defenses.poisson_binomial import PoissonBinomial
 from fedassay.defenses.secure.secure_sum import (
     SERVER,
     SecureSumProtection,
@@ -27,7 +28,8 @@ from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.streams import normal
 from scipy import stats
 
-FAMILY = [DistributedGaussian, DistributedDiscreteGaussian, Skellam, Binomial]
+SHARES = [DistributedGaussian, DistributedDiscreteGaussian, Skellam, Binomial]
+FAMILY = [*SHARES, PoissonBinomial]
 CLIENTS = 100
 
 
@@ -108,7 +110,7 @@ def test_a_round_to_which_nobody_came_releases_nothing(plan):
     assert not protection.aggregate(received, context(plan), {}, rng).any()
 
 
-@pytest.mark.parametrize("part", FAMILY)
+@pytest.mark.parametrize("part", SHARES)
 def test_smaller_cohorts_bring_larger_shares_and_the_same_noise(part, plan, has_std):
     """Replicas of 100 and of 6 invited, of whom 50 and 3 stay, in one batch."""
     invited = torch.ones(80, CLIENTS, dtype=torch.bool)
@@ -215,7 +217,7 @@ def test_shares_of_clients_are_rounded_down_as_their_decimals_read():
     assert survivors_of(100, 0.29) == 71
 
 
-@pytest.mark.parametrize("part", FAMILY)
+@pytest.mark.parametrize("part", SHARES)
 @pytest.mark.parametrize(
     ("fields", "cohort", "words"),
     [

@@ -146,7 +146,6 @@ def test_fewer_rounds_are_the_first_of_the_same_run(run):
     ("build", "message"),
     [
         (lambda: DataCanary(unit=Unit.USER, images=IMAGE, present=WRONG), "a sample, a client or a report, got user"),
-        (lambda: DataCanary(unit=Unit.SAMPLE, images=IMAGE, present=WRONG, absent=RIGHT), "absent must be None"),
         (lambda: DataCanary(unit=Unit.CLIENT, images=IMAGE[0], present=WRONG), r"images must be \(n, c, h, w\)"),
         (
             lambda: DataCanary(unit=Unit.SAMPLE, images=IMAGE.expand(2, 1, 4, 4), present=WRONG.expand(2)),

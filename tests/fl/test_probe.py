@@ -66,7 +66,6 @@ def test_a_canary_is_there_in_world_1_and_gone_or_replaced_in_world_0():
     ("fields", "message"),
     [
         ({"unit": Unit.LABEL, "present": torch.ones(2)}, "a sample, a client or a report, got label"),
-        ({"unit": Unit.SAMPLE, "present": torch.ones(2), "absent": torch.ones(2)}, "absent must be None"),
         ({"unit": Unit.CLIENT, "present": torch.ones(1, 2)}, r"present row must be \(d,\)"),
         ({"unit": Unit.REPORT, "present": torch.ones(2), "absent": torch.tensor(1.0)}, r"absent row must be \(d,\)"),
         ({"unit": Unit.CLIENT, "present": torch.tensor([1.0, torch.inf])}, "finite"),

@@ -8,7 +8,7 @@ from fedassay.suites.resolve import resolve
 from fedassay.suites.run_plan import plan_run
 from fedassay.suites.source import ConfigError
 from fedassay.suites.store import Store
-from fedassay.suites.suite import load_suite
+from fedassay.suites.suite_file import load_suite
 
 OWN = """\
 from dataclasses import dataclass, replace

@@ -17,7 +17,7 @@ from fedassay.suites.replicas import SETTING, canary_for, save_projections
 from fedassay.suites.resolve import resolve
 from fedassay.suites.run_plan import plan_run
 from fedassay.suites.store import Store
-from fedassay.suites.suite import load_suite
+from fedassay.suites.suite_file import load_suite
 
 REPLICAS = 1000
 

@@ -7,7 +7,7 @@ import pytest
 from fedassay.suites.crafted import crafted_evidence, report_law
 from fedassay.suites.resolve import resolve
 from fedassay.suites.run_plan import plan_run
-from fedassay.suites.suite import load_suite
+from fedassay.suites.suite_file import load_suite
 from scipy.stats import binom
 
 EPSILON, CLIENTS, ROUNDS, TRIALS = 1.0, 3, 2, 4000
@@ -78,12 +78,14 @@ class Mine(Defense):
     piece: str = "joint"
     rounds: int = {rounds}
     variant: str = "corrected"
+    unit: str = "report"
+    rate: float = 1.0
 
     def prepare(self, plan):
         mixing = Mixing(self.mixing)
         observer = UPLOADS if mixing is Mixing.NONE else SHUFFLED
-        claim = Claim.stated(self.epsilon * self.rounds, observer=observer, rounds=self.rounds)
-        claim = replace(claim, part=self.piece)
+        claim = Claim.stated(self.epsilon * self.rounds, observer=observer, rounds=self.rounds, unit=self.unit)
+        claim = replace(claim, part=self.piece, parameters={"rate": self.rate})
         protection = Coins(told=self.epsilon, true=self.epsilon / self.share / 2, mixing=mixing)
         return Prepared(protection=protection, claims=(claim,))
 """
@@ -162,6 +164,16 @@ def test_a_claim_of_one_coordinate_is_tried_on_one(scores_of):
     out, within = scores_of('piece = "one coordinate"')
     assert set(np.unique(within.round(9))) == {-EPSILON / 2, EPSILON / 2}
     assert within.mean() > 0 > out.mean()
+
+
+@pytest.mark.parametrize(("unit", "share"), [("sample", 0.25), ("report", 1.0)])
+def test_a_record_that_is_drawn_by_chance_stands_in_a_report_as_often(unit, share, scores_of):
+    """Falsely out once in a million seeds; else the report is of the other record, which both coins seldom turn."""
+    _, within = scores_of(f'rate = 0.25\nunit = "{unit}"')
+    right = 1 / (1 + math.exp(-EPSILON / 2))
+    chance = share * right**2 + (1 - share) * (1 - right) ** 2
+    low, high = binom.ppf([5e-7, 1 - 5e-7], within.size, chance)
+    assert low <= np.count_nonzero(within.round(9) == 1) <= high
 
 
 def test_rounds_beyond_the_claim_are_not_looked_at(scores_of):

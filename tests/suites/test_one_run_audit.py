@@ -13,7 +13,7 @@ from fedassay.suites.replicas import run_block
 from fedassay.suites.resolve import resolve
 from fedassay.suites.run_plan import plan_run
 from fedassay.suites.store import Store
-from fedassay.suites.suite import load_suite
+from fedassay.suites.suite_file import load_suite
 
 TEXT = """name = "crowd"
 seeds = 1

@@ -335,6 +335,16 @@ def test_a_secure_sum_keeps_every_probe_under_zero_out(name, secure_sum):
     assert found["sensitivity"].measured == pytest.approx(found["sensitivity"].allowed, rel=2e-3)
 
 
+def test_noise_that_is_drawn_through_the_rows_is_probed_for_all_but_its_sensitivity(secure_sum):
+    """Equal draws of biased coins do not cancel."""
+    task, plan = secure_sum
+    prepared = DEFENSES["poisson_binomial"]().prepare(plan)
+    found = {item.name: item for item in probe_claim(task, plan, prepared.protection, prepared.claims[0])}
+    assert found.pop("sensitivity").kept is None
+    assert set(found) == {"noise present", "noise fresh between rounds", "noise scale"}
+    assert all(item.kept for item in found.values()), broken_words(tuple(found.values()))
+
+
 @pytest.mark.parametrize(("name", "probe"), NEED_MORE_CLIENTS.items())
 def test_lost_shares_of_noise_show_in_its_scale_alone(name, probe, secure_sum):
     """Four clients are probed, two stay, with a quarter of the noise each."""

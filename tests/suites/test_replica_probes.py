@@ -8,7 +8,15 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, Projections, Setting
 from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.audit.twins import Release, Twin, draw
-from fedassay.suites.replica_probes import ARRIVES, EVERY_ROUND, REPEATED, check_centred, replica_exposures
+from fedassay.suites.replica_probes import (
+    ARRIVES,
+    EVERY_ROUND,
+    REPEATED,
+    check_centred,
+    expected_repeats,
+    replica_exposures,
+)
+from fedassay.suites.replicas import check_independent
 
 RELEASE = Release(sigma=1.5, rate=0.5, rounds=20)
 SETTING = Setting(
@@ -49,25 +57,41 @@ def test_one_round_without_noise_among_twenty_is_seen():
     assert broken(runs(1), changed(runs(0), bare)) == {EVERY_ROUND, REPEATED}
 
 
-def on_grid(side, steps=2000):
-    """As a secure sum releases them: so many steps in a standard deviation of the noise."""
-    return changed(side, lambda values: np.copyto(values, np.round(values * steps / 1.5) * np.float32(1.5 / steps)))
-
-
-def test_numbers_on_a_grid_may_meet_by_chance_and_repeated_ones_are_still_seen():
-    """20 seeds; 7 % of a thousand numbers on 2000 steps meet, twice as many are let pass."""
-    for seed in range(20):
-        member, nonmember = on_grid(runs(1, seed=seed)), on_grid(runs(0, seed=seed))
-        assert broken(member, nonmember) == set()
-        bare = changed(nonmember, lambda values: np.copyto(values[:250], values[0]))
-        assert REPEATED in broken(member, bare)
-
-
 def test_a_fiftieth_of_the_releases_without_noise_is_seen_by_its_repeats():
     def bare(values):
         values[np.random.default_rng(1).random(values.shape) < 0.02] = 0.0
 
     assert broken(runs(1), changed(runs(0), bare)) == {REPEATED}
+
+
+@pytest.mark.parametrize("spacing", [0.2, 1 / 300, 1 / 4000])
+def test_noise_on_a_grid_repeats_as_often_as_it_must_and_no_oftener(spacing):
+    """4000 replicas of one round, as of a secure sum; one in five without noise still shows on the finest."""
+    release = Release(sigma=1.5, spacing=spacing)
+    setting = replace(SETTING, rounds=1)
+    noise = np.random.default_rng(7).normal(size=(4000, 1))
+    on_grid = 1.5 * spacing * np.rint(noise / spacing)
+    honest = Projections(on_grid, np.ones(noise.shape, dtype=bool), setting)
+    there = replace(honest, values=on_grid[::-1] + 1)
+
+    def repeats(nonmember, law=release):
+        return {found.name: found.kept for found in replica_exposures(there, nonmember, law)}[REPEATED]
+
+    assert repeats(honest)
+    assert not repeats(honest, replace(release, spacing=0.0))
+    check_independent([honest], noisy=True, spacing=spacing)
+    if spacing < 1e-3:
+        bare = np.where(np.arange(4000)[:, None] % 5 == 0, 0.0, on_grid)
+        assert not repeats(replace(honest, values=bare))
+        shared = replace(honest, values=np.repeat(on_grid[:10], 400, axis=0))
+        with pytest.raises(ValueError, match="share their noise"):
+            check_independent([shared], noisy=True, spacing=spacing)
+
+
+def test_repeats_are_counted_by_hand():
+    """Two numbers in cells of chance p are one with the sum of p squared, spacing / (2 sqrt(pi)): half are repeats."""
+    assert expected_repeats(2, 0.01) - 6 * (0.01 / 4 / np.pi**0.5 / 2) ** 0.5 == pytest.approx(0.00141, rel=1e-2)
+    assert expected_repeats(1000, 0.0) == 0.0
 
 
 def test_half_of_the_noise_in_one_round_is_seen():

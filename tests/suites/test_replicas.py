@@ -12,7 +12,7 @@ from fedassay.suites.replicas import SETTING, check_independent, run_block
 from fedassay.suites.resolve import resolve
 from fedassay.suites.run_plan import plan_run
 from fedassay.suites.store import Store
-from fedassay.suites.suite import load_suite
+from fedassay.suites.suite_file import load_suite
 from scipy.stats import binom, chi2
 
 REPLICAS, ROUNDS, RATE = 600, 5, 0.3

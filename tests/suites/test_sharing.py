@@ -12,7 +12,7 @@ from fedassay.suites.audited import audited_federation
 from fedassay.suites.replicas import canary_for
 from fedassay.suites.resolve import resolve
 from fedassay.suites.run_plan import plan_run
-from fedassay.suites.suite import load_suite
+from fedassay.suites.suite_file import load_suite
 
 TEXT = """name = "shared"
 seeds = 2

@@ -18,7 +18,8 @@ from fedassay.suites.scoring import single_sample
 from fedassay.suites.scoring.images import PSNR_CAP, Unavailable
 from fedassay.suites.scoring.single_sample import score_reconstructions
 from fedassay.suites.store import Store
-from fedassay.suites.suite import FederationSpec, load_suite
+from fedassay.suites.suite import FederationSpec
+from fedassay.suites.suite_file import load_suite
 
 SETTING = Setting(
     unit=Unit.SAMPLE, adjacency=Adjacency.REPLACE_ONE, observer=UPLOADS, rounds=1, design=Design.CLUSTERED

@@ -2,7 +2,7 @@
 
 import pytest
 from fedassay.suites.source import ConfigError
-from fedassay.suites.suite import bundled_suites, load_suite
+from fedassay.suites.suite_file import bundled_suites, load_suite
 
 
 @pytest.fixture
@@ -159,6 +159,8 @@ federation = "shown"
         ("federations.main.dataset=digit", "--set federations.main.dataset: federations.main.dataset: unknown data"),
         ("name.x=3", "--set name.x=3: name is no table"),
         ("seeds", "--set takes key.sub=value, got 'seeds'"),
+        ("mutants.power=.5", "--set mutants.power: the suite has no [mutants] table, and one would add every mutant"),
+        ("audit.clients=99", "--set audit.clients: audit.clients: federation 'main' has 2, got 99"),
     ],
 )
 def test_a_bad_override_is_blamed_on_the_command_line(refusal, override, says):
@@ -172,6 +174,21 @@ def test_a_good_override_changes_the_suite(suite_file):
     assert spec.defenses["ldp_gaussian"].model_extra == {"delta": 1e-5, "epsilon": 1}
     assert spec.federations["main"].lot == {"poisson": 0.5}
     assert source.overrides == ("seeds", "defenses.ldp_gaussian.epsilon", "federations.main.lot", "name")
+
+
+def test_an_audit_of_more_clients_than_there_are_is_refused_with_its_line(refusal, tiny):
+    line = line_of(tiny, "[audit]") + 1
+    says = f"suite.toml, line {line}: audit.clients: federation 'main' has 2, got 3"
+    assert refusal("[audit]\n", "[audit]\nclients = 3\n") == says
+
+
+def test_a_federation_of_one_client_is_audited_by_default(suite_file):
+    spec, _ = load_suite(str(suite_file("clients = 2", "clients = 1")))
+    assert (spec.federations["main"].clients, spec.audit.clients) == (1, 2)
+
+
+def test_a_mutants_table_may_be_asked_for_on_the_command_line(suite_file):
+    assert load_suite(str(suite_file()), overrides=("mutants={ only = ['fixed_lots'] }",))[0].mutants is not None
 
 
 def test_a_missing_suite_lists_the_bundled_ones_nearest_first():

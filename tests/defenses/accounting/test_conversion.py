@@ -6,7 +6,12 @@ import pytest
 from dp_accounting import ZCDpEvent
 from dp_accounting.rdp import RdpAccountant
 from fedassay.audit.gaussian import epsilon_from_mu
-from fedassay.defenses.accounting.conversion import epsilon_from_rdp, epsilon_from_zcdp
+from fedassay.defenses.accounting.conversion import (
+    epsilon_at_best_order,
+    epsilon_from_rdp,
+    epsilon_from_zcdp,
+    renyi_budget,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +40,13 @@ def test_rdp_converts_by_the_tight_formula_at_its_best_order():
 def test_whole_orders_lose_little_against_zcdp(rho):
     whole = epsilon_from_rdp(lambda order: rho * order, DELTA)
     assert epsilon_from_zcdp(rho, DELTA) * (1 - 1e-9) <= whole <= 1.05 * epsilon_from_zcdp(rho, DELTA)
+
+
+@given(st.floats(0.01, 30), st.sampled_from([1e-4, 1e-9]))
+def test_a_renyi_budget_is_spent_by_the_gaussian_that_it_allows(epsilon, delta):
+    budget = renyi_budget(epsilon, delta)
+    spent = epsilon_at_best_order(lambda order: budget.rdp / budget.order * order, delta)
+    assert 0.97 * epsilon <= spent <= epsilon * (1 + 1e-9)
 
 
 def test_nothing_released_costs_nothing():

@@ -83,7 +83,7 @@ def test_a_skellam_number_and_a_sum_of_shares_have_its_probabilities(variance):
     assert fits(skellam(variance / 5, (5, N), np.random.default_rng(5)).sum(0), values, chances)
 
 
-@pytest.mark.parametrize("coins", [16, 48, 4096, 4112])
+@pytest.mark.parametrize("coins", [2, 16, 22, 48, 4096, 4112])
 def test_a_centred_binomial_has_its_probabilities(coins):
     """Tossed one by one, and from 4112 coins on by numpy."""
     values = np.arange(-coins // 2, coins // 2 + 1)
@@ -108,7 +108,7 @@ def test_samples_have_the_shape_asked_for_and_their_own_draws():
         (discrete_gaussian, 4097**2, "variance must be a whole number"),
         (discrete_laplace, 0, "scale must be a whole number >= 1, got 0"),
         (skellam, 0.0, "variance must be a number > 0, got 0.0"),
-        (centred_binomial, 24, "coins must be a positive multiple of 16, got 24"),
+        (centred_binomial, 7, "coins must be a positive even number, got 7"),
     ],
 )
 def test_a_parameter_out_of_range_is_refused(sampler, bad, words):

@@ -1,0 +1,143 @@
+"""Integer noise that a budget takes: the standard deviation of a sum's noise, one function a law.
+
+Everything is in steps of the grid: ``norm`` is the L2 sensitivity, a bound on an integer row of ``dimension``
+coordinates, whose L1 norm is therefore at most ``min(sqrt(dimension) norm, norm^2)``. All rounds keep (epsilon, delta)
+together, by Renyi divergences; what is found is at most 1e-4 of itself too large.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+from ..defense import check_budget
+from .conversion import epsilon_at_best_order, epsilon_from_rdp, epsilon_from_zcdp
+from .discrete import (
+    binomial_epsilon,
+    binomial_least,
+    binomial_rdp,
+    binomial_tail,
+    discrete_gaussian_rdp,
+    skellam_rdp,
+)
+
+_FINE = 1e-4
+_LEAKED = 0.01
+"""Share of delta that binomial noise beyond its window may take."""
+
+
+def discrete_gaussian_noise(
+    norm: float, *, epsilon: float, delta: float, rounds: int, dimension: int, shares: int
+) -> float:
+    """Of a sum of ``shares`` discrete Gaussians, whose variances are whole numbers."""
+
+    def keeps(variance: float) -> bool:
+        law = {"l2": norm, "l1": _length(norm, dimension), "sigma": math.sqrt(math.ceil(variance / shares))}
+        return _keeps(
+            lambda order: rounds * discrete_gaussian_rdp(order, shares=shares, dimension=dimension, **law),
+            epsilon,
+            delta,
+        )
+
+    least = _gaussian(norm, epsilon=epsilon, delta=delta, rounds=rounds) ** 2
+    return math.sqrt(shares * math.ceil(_smallest(keeps, least) / shares))
+
+
+def whole_share(total: float, shares: int) -> int:
+    """A share of ``total``, rounded up to a whole number unless it is one but for the last digits of a float."""
+    return max(1, math.ceil(total / shares * (1 - 1e-12)))
+
+
+def skellam_noise(norm: float, *, epsilon: float, delta: float, rounds: int, dimension: int) -> float:
+    """Of Skellam noise, by whole orders alone: its theorem knows no others."""
+    length = _length(norm, dimension)
+
+    def keeps(sigma: float) -> bool:
+        spent = epsilon_from_rdp(lambda a: rounds * skellam_rdp(a, l1=length, l2=norm, variance=sigma**2), delta)
+        return spent <= epsilon
+
+    return _smallest(keeps, _gaussian(norm, epsilon=epsilon, delta=delta, rounds=rounds))
+
+
+def binomial_noise(norm: float, *, epsilon: float, delta: float, rounds: int, dimension: int, shares: int) -> float:
+    """Of fair coins less their mean, in ``shares`` of an even number of coins; a hundredth of delta pays for noise that
+    leaves its window.
+    """
+    law = {"l2": norm, "l1": _length(norm, dimension), "largest": norm}
+    width = math.sqrt(2 * math.log(2 * dimension * rounds / (_LEAKED * delta)))
+
+    def keeps(sigma: float) -> bool:
+        trials, window = math.floor(4 * sigma**2), width * sigma
+        if trials < 1:
+            return False
+        tail = rounds * binomial_tail(trials=trials, window=window, dimension=dimension)
+        if tail >= delta:
+            return False
+        # Outcomes within the window are a conditional law, whose divergence is that much larger.
+        return _keeps(
+            lambda a: rounds * binomial_rdp(a, trials=trials, window=window, **law) - a / (a - 1) * math.log1p(-tail),
+            epsilon,
+            delta - tail,
+        )
+
+    return _of_coins(_smallest(keeps, _gaussian(norm, epsilon=epsilon, delta=delta, rounds=rounds)), shares)
+
+
+def published_binomial_noise(
+    norm: float, *, epsilon: float, delta: float, rounds: int, dimension: int, shares: int
+) -> float:
+    """Of fair coins as published (``binomial_epsilon``), each round at an equal part of epsilon and delta."""
+    check_budget(epsilon, delta)
+    law = {"scale": 1.0, "l1": _length(norm, dimension), "l2": norm, "largest": norm}
+
+    def keeps(sigma: float) -> bool:
+        trials = math.ceil(4 * sigma**2)
+        part = binomial_epsilon(trials=trials, dimension=dimension, delta=delta / rounds, **law)
+        return part <= epsilon / rounds
+
+    least = math.sqrt(binomial_least(norm, dimension=dimension, delta=delta / rounds)) / 2
+    return _of_coins(_smallest(keeps, least), shares)
+
+
+def _of_coins(sigma: float, shares: int) -> float:
+    return math.sqrt(shares * whole_share(2 * sigma**2, shares) / 2)
+
+
+def _gaussian(norm: float, *, epsilon: float, delta: float, rounds: int) -> float:
+    """The continuous Gaussian's by the same divergences: no bound of this file is below it."""
+    return norm * math.sqrt(rounds / (2 * _zcdp(epsilon, delta)))
+
+
+@lru_cache(maxsize=64)
+def _zcdp(epsilon: float, delta: float) -> float:
+    """The largest rho, to 1e-9 of itself, whose zero-concentrated DP implies (epsilon, delta)."""
+    check_budget(epsilon, delta)
+    low, high = 0.0, 1.0
+    while epsilon_from_zcdp(high, delta) <= epsilon:
+        low, high = high, 2 * high
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if epsilon_from_zcdp(middle, delta) <= epsilon else (low, middle)
+    return low
+
+
+def _length(norm: float, dimension: int) -> float:
+    return min(math.sqrt(dimension) * norm, norm**2)
+
+
+def _keeps(rdp: Callable[[float], float], epsilon: float, delta: float) -> bool:
+    return epsilon_at_best_order(rdp, delta) <= epsilon
+
+
+def _smallest(keeps: Callable[[float], bool], least: float) -> float:
+    """The smallest number from ``least`` on, to 1e-4 of it and on the safe side, that keeps a budget."""
+    if keeps(least):
+        return least
+    low, high = least, least * (1 + _FINE)
+    while not keeps(high):
+        low, high = high, high + 2 * (high - least)
+        if math.isinf(high):
+            raise ValueError("epsilon and delta must be within reach of some noise, and no noise keeps them")
+    while high - low > _FINE * least:
+        middle = (low + high) / 2
+        low, high = (low, middle) if keeps(middle) else (middle, high)
+    return high

@@ -1,0 +1,63 @@
+"""Claims of Poisson-sampled Gaussian noise, of one sample or one client: what all who add it sign alike."""
+
+from collections.abc import Mapping
+
+from ...audit.claim import Adjacency, Claim, Unit, Value
+from ...audit.curve import Curve
+from ...audit.observer import GLOBAL_MODELS, UPLOADS
+from ..accounting.accountant import ACCOUNTANT
+from ..accounting.gaussian import SampledGaussian
+from .defense import ClippedDefense
+
+_OBSERVERS = {Unit.SAMPLE: UPLOADS, Unit.CLIENT: GLOBAL_MODELS}
+_DRAWN = {Unit.SAMPLE: "each sample enters a lot", Unit.CLIENT: "each client enters a cohort"}
+_TRUST = {
+    Unit.SAMPLE: "each client for itself; nobody else",
+    Unit.CLIENT: "the server sees every update and is trusted",
+}
+BY_PLD = "composition by privacy-loss distributions"
+"""Second half of a ``source``."""
+
+
+def sampled_gaussian_claim(
+    defense: ClippedDefense,
+    mechanism: SampledGaussian,
+    *,
+    unit: Unit,
+    rounds: int,
+    source: str,
+    words: str = "",
+    more: Mapping[str, Value] | None = None,
+    accountant: str = ACCOUNTANT,
+    curve: Curve | None = None,
+) -> Claim:
+    """One ``unit``, add/remove: a sample of a client against the server that sees every upload, or a client against the
+    others, who see every round's model.
+
+    Args:
+        words: what else is to be said of the mechanism.
+        more: parameters beside noise, clip norm, rate and steps.
+        curve: the tight curve, where one is signed.
+    """
+    return Claim(
+        epsilon=defense.epsilon,
+        delta=defense.delta,
+        unit=unit,
+        adjacency=Adjacency.ADD_REMOVE,
+        observer=_OBSERVERS[unit],
+        rounds=rounds,
+        dp_model="central",
+        mechanism="Poisson-subsampled Gaussian" + words,
+        parameters={
+            "noise_multiplier": mechanism.sigma,
+            "clip_norm": defense.clip_norm,
+            "rate": mechanism.rate,
+            "steps": mechanism.steps,
+            **(more or {}),
+        },
+        accountant=accountant,
+        sampling=f"{_DRAWN[unit]} with probability {mechanism.rate:g}, independently, unseen",
+        trust=_TRUST[unit],
+        source=source,
+        curve=curve,
+    )

@@ -1,0 +1,18 @@
+"""Clipped defense: the budget and the L2 norm that most defenses are told."""
+
+from dataclasses import dataclass
+
+from ..defense import Defense, check_budget, check_positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippedDefense(Defense):
+    """What most defenses are told: a budget, and an L2 norm to clip to."""
+
+    epsilon: float = 4.0
+    delta: float = 1e-5
+    clip_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        check_positive("clip_norm", self.clip_norm)

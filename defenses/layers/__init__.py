@@ -1,0 +1,1 @@
+"""Layers: what the layer-wise defenses share: scores of layers, their budgets, the report, the aggregation."""

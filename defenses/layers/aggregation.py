@@ -1,0 +1,60 @@
+"""PDA-PAM: clients whose models are less sensitive weigh more, layer by layer (Xiao et al. 2025, eq. 10 and 11).
+
+Errata: equation 11 divides each report by its weight alpha-hat and by K, so that the weights 1 / (K alpha-hat) sum to K
+or more, and without bound where scores are uneven. Right: the inverses normalised to sum to 1. As alpha-hat is a
+softmax of the scores, these are the softmax of minus the scores.
+"""
+
+import torch
+from torch import Tensor
+
+from ...fl.layered_law import layer_starts, spread_layers
+from ...fl.message import Message
+from ...fl.protection import Context
+from ...fl.task import Samples
+from .score import Gauge
+
+
+def pda_pam(received: Message, context: Context, gauge: Gauge, *, published: bool = False) -> Tensor:
+    """The aggregate ``(R, d)`` of reports, weighted by the scores of each client's model on public samples.
+
+    All that it reads has been noised, or is public. Where nothing public can be asked all clients weigh the same. The
+    clients' sizes do not enter, as in the paper.
+
+    Args:
+        published: the weights as printed.
+    """
+    scores = model_scores(received, context, gauge)
+    weights = published_weights(scores, received.present) if published else client_weights(scores, received.present)
+    layout = context.plan.layout
+    spread = spread_layers(weights.to(received.values), layer_starts(layout), received.values.shape[-1])
+    return torch.einsum("rkd,rkd->rd", spread, received.values)
+
+
+def model_scores(received: Message, context: Context, gauge: Gauge) -> Tensor:
+    """Scores ``(R, rows, layers)`` of the models to which each report alone would lead, on public samples."""
+    replicas, rows, dim = received.values.shape
+    if context.samples is None or not rows:
+        return torch.zeros(replicas, rows, len(context.plan.layout.names))
+    public = context.samples(None)
+    models = public.models.repeat_interleave(rows, dim=0)
+    led = context.plan.algorithm.combine(models, received.values.reshape(-1, dim))
+    asked = Samples(network=public.network, models=led, images=public.images, labels=public.labels)
+    return gauge.scores(asked).view(replicas, rows, -1)
+
+
+def client_weights(scores: Tensor, present: Tensor) -> Tensor:
+    """Weights ``(R, rows, layers)`` that fall with the scores and sum to 1 over the rows that are present."""
+    return _softmax(-scores, present)
+
+
+def published_weights(scores: Tensor, present: Tensor) -> Tensor:
+    """Equations 10 and 11 as printed: 1 / (K alpha-hat)."""
+    alpha, count = _softmax(scores, present), present.sum(1).view(-1, 1, 1)
+    return (1 / (count * alpha)).masked_fill(~present.unsqueeze(-1), 0)
+
+
+def _softmax(scores: Tensor, present: Tensor) -> Tensor:
+    there = present.unsqueeze(-1)
+    # In a replica where nobody came every weight is 0 / 0: none.
+    return scores.masked_fill(~there, -torch.inf).softmax(1).masked_fill(~there, 0)

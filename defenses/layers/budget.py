@@ -1,0 +1,171 @@
+"""Budgets of layers: what each takes of one joint budget, by its score; and the claims that a layered report signs."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.curve import GaussianCurve
+from ...audit.gaussian import epsilon_from_mu
+from ...audit.observer import UPLOADS
+from ...fl.plan import Plan
+from ..accounting.accountant import ANALYTIC_GAUSSIAN, sensitivity
+from ..accounting.gaussian import gaussian_noise
+from ..defense import check_positive
+
+_LEAST_SCORE = 1e-12
+_LEAST_EPSILON = 1e-9
+
+
+def score_shares(scores: Tensor, even: float) -> Tensor:
+    """Shares ``(..., layers)`` of a round's mu^2, summing to 1, of layers with these ``scores``.
+
+    mu, which equation 6's epsilon stands for, falls as 1 / score; the part ``even`` is split evenly whatever the
+    scores, so that no layer drowns in noise and none takes more than ``largest_share``.
+    """
+    kept = scores.double().clamp_min(_LEAST_SCORE)
+    wished = (kept.amin(-1, keepdim=True) / kept).square()
+    return (1 - even) * wished / wished.sum(-1, keepdim=True) + even / scores.shape[-1]
+
+
+def largest_share(layers: int, even: float) -> float:
+    """What one layer takes at most, whatever the scores."""
+    return 1 - even + even / layers
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointBudget:
+    """(epsilon, delta) of all layers over all rounds, under replace-one: exactly mu-GDP.
+
+    A round's mu is fixed and only its split among layers moves, by what is public before the round: so the layers of a
+    round are jointly Gaussian with that mu whatever the split, and the rounds compose adaptively (Dong, Roth, Su 2022,
+    Corollary 3.3).
+    """
+
+    epsilon: float
+    delta: float
+    rounds: int
+
+    @property
+    def mu(self) -> float:
+        """Of everything together."""
+        return 1 / gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=1)
+
+    def noise(self, shares: Tensor, clip_norms: Sequence[float]) -> Tensor:
+        """Noise std of each layer in each round ``(..., layers)``."""
+        reach = torch.tensor([sensitivity(norm, Adjacency.REPLACE_ONE) for norm in clip_norms], dtype=torch.float64)
+        return reach * math.sqrt(self.rounds) / (self.mu * shares.double().sqrt())
+
+
+def layer_norms(clip_norms: Sequence[float], plan: Plan) -> tuple[float, ...]:
+    """A clip norm for every layer of the plan: those given, or the one for all.
+
+    Raises:
+        ValueError: for any other number of them.
+    """
+    return _one_a_layer("clip_norms", tuple(clip_norms) * (len(plan.layout.names) if len(clip_norms) == 1 else 1), plan)
+
+
+def layer_scores(scores: Sequence[float], plan: Plan) -> tuple[float, ...]:
+    """The scores given, one for every layer of the plan.
+
+    Raises:
+        ValueError: for any other number of them: a layer without a score has no budget.
+    """
+    return _one_a_layer("scores", tuple(scores), plan)
+
+
+def check_numbers(name: str, values: object) -> tuple[float, ...]:
+    """A field's numbers as a tuple; raises ValueError unless each is finite and above zero."""
+    if not isinstance(values, list | tuple):
+        raise ValueError(f"{name} must list numbers > 0, got {values!r}")
+    for value in values:
+        check_positive(f"each of {name}", value)
+    return tuple(float(value) for value in values)
+
+
+def layered_claims(
+    budget: JointBudget,
+    shares: Sequence[float],
+    clip_norms: Sequence[float],
+    plan: Plan,
+    *,
+    source: str,
+    noise_stds: Sequence[float] | None = None,
+) -> tuple[Claim, ...]:
+    """The joint claim, and one of each layer alone, at the same delta.
+
+    Args:
+        shares: of mu^2, what each layer takes, or at most takes, of every round.
+        noise_stds: each layer's, where it is the same in all rounds.
+    """
+    noises: Sequence[float | None] = noise_stds or [None] * len(clip_norms)
+    joint = layered_claim(
+        plan,
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        source=source,
+        curve=GaussianCurve(mu=budget.mu),
+        clip_norm=math.hypot(*clip_norms),
+    )
+    mus = [budget.mu * math.sqrt(share) for share in shares]
+    layers = zip(plan.layout.names, mus, clip_norms, noises, strict=True)
+    return (
+        joint,
+        *(
+            layered_claim(
+                plan,
+                epsilon=max(_LEAST_EPSILON, epsilon_from_mu(mu, budget.delta)),
+                delta=budget.delta,
+                source=source,
+                curve=GaussianCurve(mu=mu),
+                part=f"layer {name}",
+                clip_norm=norm,
+                noise_std=noise,
+            )
+            for name, mu, norm, noise in layers
+        ),
+    )
+
+
+def layered_claim(
+    plan: Plan,
+    *,
+    epsilon: float,
+    delta: float,
+    source: str,
+    clip_norm: float,
+    noise_std: float | None = None,
+    curve: GaussianCurve | None = None,
+    part: str = "joint",
+    accountant: str = ANALYTIC_GAUSSIAN,
+) -> Claim:
+    """Local DP of a client's whole report, or of one layer of it alone, over all rounds."""
+    known = {} if noise_std is None else {"noise_std": noise_std}
+    return Claim(
+        epsilon=epsilon,
+        delta=delta,
+        unit=Unit.REPORT,
+        adjacency=Adjacency.REPLACE_ONE,
+        observer=UPLOADS,
+        rounds=plan.rounds,
+        dp_model="local",
+        mechanism="Gaussian, layer by layer",
+        parameters={"clip_norm": clip_norm, "layers": len(plan.layout.names), "releases": plan.rounds, **known},
+        accountant=accountant,
+        sampling="none assumed",
+        trust="nobody",
+        source=source,
+        part=part,
+        curve=curve,
+    )
+
+
+def _one_a_layer(name: str, values: tuple[float, ...], plan: Plan) -> tuple[float, ...]:
+    layers = plan.layout.names
+    if len(values) != len(layers):
+        raise ValueError(f"{name} must have one number a layer, {len(layers)} ({', '.join(layers)}), got {len(values)}")
+    return values

@@ -1,0 +1,43 @@
+"""Layered protection: each client clips and noises its report layer by layer, equally in all rounds."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...audit.observer import UPLOADS, Observer
+from ...fl.layered_law import LayeredGaussianLaw, layer_starts
+from ...fl.layout import Layout
+from ...fl.message import Message
+from ...fl.plan import Plan
+from ...fl.protection import Context, Protection, State
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayeredProtection(Protection):
+    """report = update, sparsified and clipped layer by layer, + N(0, noise_std_l^2 I) on every number of layer l.
+
+    Which numbers were dropped hangs on the data; it is hidden as anything else is, for they are noised like the rest.
+
+    Args:
+        dropped: share of each layer's numbers, the smallest in size, that is zeroed before the clip.
+    """
+
+    clip_norms: tuple[float, ...]
+    noise_stds: tuple[float, ...]
+    dropped: float = 0.0
+
+    def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        law = self._law(context.plan.layout)
+        return updates.with_values(law.sample(law.contribution(updates.values), rng))
+
+    def law(self, observer: Observer, plan: Plan, client: int) -> LayeredGaussianLaw | None:
+        """One client's report as the server sees it."""
+        return self._law(plan.layout) if observer.rank == UPLOADS.rank else None
+
+    def _law(self, layout: Layout) -> LayeredGaussianLaw:
+        return LayeredGaussianLaw(
+            starts=layer_starts(layout),
+            clip_norms=self.clip_norms,
+            noise_stds=self.noise_stds,
+            dropped=self.dropped,
+        )

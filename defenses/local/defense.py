@@ -1,0 +1,128 @@
+"""Local defense: the budget split over rounds and coordinates by basic composition, and the claim that it signs."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...audit.claim import Adjacency, Claim, Unit, Value
+from ...audit.observer import UPLOADS
+from ...fl.plan import Plan
+from ..defense import Defense, Prepared, check_delta, check_positive
+from ..randomisers.randomiser import check_count
+from .budget import BASIC, EXACT, each_of
+from .number import NumberReport
+from .protection import LocalProtection
+from .sampled import SampledLaw
+
+PER_NUMBER = 2.5
+"""Budget from which a further coordinate is sent (Wang et al. 2019, Algorithm 4)."""
+_MOST = 300.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalDefense(Defense):
+    """Local DP of a client's whole report, over all rounds: any two updates, against the server that sees every upload.
+
+    Each release has a pure epsilon. At delta 0 they share the claimed one alike; at another delta each may spend what
+    their exact composition leaves.
+    """
+
+    epsilon: float = 8.0
+    delta: float = 0.0
+    radius: float = 0.01
+    mechanism: ClassVar[str]
+    source: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        check_positive("epsilon", self.epsilon)
+        if self.delta != 0:
+            check_delta(self.delta)
+        check_positive("radius", self.radius)
+
+    def claim(self, plan: Plan, parameters: Mapping[str, Value]) -> Claim:
+        """The claim over the plan's rounds; ``parameters`` beside the radius."""
+        return Claim(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            unit=Unit.REPORT,
+            adjacency=Adjacency.REPLACE_ONE,
+            observer=UPLOADS,
+            rounds=plan.rounds,
+            dp_model="local",
+            mechanism=self.mechanism,
+            parameters={"radius": self.radius, "releases": plan.rounds, **parameters},
+            accountant=EXACT if self.delta else BASIC,
+            sampling="none assumed",
+            trust="nobody",
+            source=f"{self.source}; composition: Kairouz, Oh, Viswanath 2015" if self.delta else self.source,
+        )
+
+    def each_of(self, releases: int) -> float:
+        """The epsilon of each of so many releases."""
+        return each_of(releases, epsilon=self.epsilon, delta=self.delta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberDefense(LocalDefense):
+    """Some coordinates of an update, drawn uniformly and without looking at it, each clipped to [-radius, radius] and
+    randomised with an equal share of the budget. A family member says how.
+    """
+
+    def number(self, epsilon: float) -> NumberReport:
+        """How a number in [-1, 1] is reported at ``epsilon``."""
+        raise NotImplementedError
+
+    def sampled(self, epsilon: float, dim: int) -> int:
+        """How many of ``dim`` coordinates are sent at a round's ``epsilon``."""
+        return max(1, min(dim, math.floor(epsilon / PER_NUMBER)))
+
+    def prepare(self, plan: Plan) -> Prepared:
+        protection = LocalProtection(release=self.release(plan))
+        return Prepared(protection=protection, claims=(self.claim(plan, self.published(plan)),))
+
+    def release(self, plan: Plan) -> SampledLaw:
+        """The law of one client's report, calibrated."""
+        count, epsilon = self.spent(plan)
+        return SampledLaw(number=self.number(epsilon), radius=self.radius, coordinates=count)
+
+    def spent(self, plan: Plan) -> tuple[int, float]:
+        """How many numbers a round sends, and the epsilon of each."""
+        count = self.sampled(self.each_of(plan.rounds), plan.layout.dim)
+        epsilon = self.each_of(plan.rounds * count)
+        if epsilon > _MOST:
+            raise ValueError(
+                f"epsilon must leave a number at most {_MOST:g}, which hides nothing any more, got {self.epsilon} "
+                f"for {plan.rounds} rounds of {count} numbers"
+            )
+        return count, epsilon
+
+    def published(self, plan: Plan) -> dict[str, Value]:
+        """What the claim publishes of the mechanism."""
+        count, epsilon = self.spent(plan)
+        return {"coordinates": count, "number_epsilon": epsilon}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledDefense(NumberDefense):
+    """As many coordinates as Wang et al. (2019, Algorithm 4) send, one for every 2.5 of a round's epsilon, or as told.
+
+    Args:
+        epsilon, delta: budget of all rounds together.
+        radius: L-infinity bound of an update's coordinate.
+        coordinates: sent in a round; None: max(1, min(d, floor(a round's epsilon / 2.5))).
+    """
+
+    coordinates: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.coordinates is not None:
+            check_count("coordinates", self.coordinates, least=1)
+
+    def sampled(self, epsilon: float, dim: int) -> int:
+        if self.coordinates is None:
+            return super().sampled(epsilon, dim)
+        if self.coordinates > dim:
+            raise ValueError(f"coordinates must be <= the {dim} that an update has, got {self.coordinates}")
+        return self.coordinates

@@ -1,0 +1,93 @@
+"""Number report: one clipped number in, an estimate of it out, which is what a client sends and a server averages."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ...audit.binomial import FloatArray
+from ..randomisers.randomiser import Randomiser
+
+_ROUNDING = 1e-6
+"""Relative distance within which a number that crossed as float32 is taken for the double it was."""
+
+
+class NumberReport(Protocol):
+    """The law of one number's report; numbers lie in [-1, 1], the radius is applied outside."""
+
+    @property
+    def atoms(self) -> FloatArray:
+        """Reports that have a mass, ascending; none where the law is a density."""
+        ...
+
+    @property
+    def reach(self) -> float:
+        """The largest report."""
+        ...
+
+    def sample(self, values: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """One report a value, same shape."""
+        ...
+
+    def log_density(self, reports: FloatArray, values: FloatArray) -> FloatArray:
+        """Of each report given the value beside it: (n,) and (n,) -> (n,); -inf where impossible."""
+        ...
+
+    def worst_pair(self) -> tuple[float, float]:
+        """Two values, absent and present, whose reports differ most."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numeric:
+    """A randomiser of one number, whose report is its estimate.
+
+    Args:
+        randomiser: of radius 1, its density elementwise in reports and values.
+        atomic: the part of it that reports one of finitely many numbers; None where every report has a density.
+        reach: the largest report of the part that has a density.
+    """
+
+    randomiser: Randomiser
+    atomic: Randomiser | None = None
+    reach: float = math.inf
+
+    @cached_property
+    def atoms(self) -> FloatArray:
+        return np.zeros(0) if self.atomic is None else np.sort(self.atomic.outputs().reports)
+
+    def sample(self, values: FloatArray, rng: np.random.Generator) -> FloatArray:
+        return np.asarray(self.randomiser.sample(values, rng), dtype=np.float64)
+
+    def log_density(self, reports: FloatArray, values: FloatArray) -> FloatArray:
+        return self.randomiser.log_density(reports, values)
+
+    def worst_pair(self) -> tuple[float, float]:
+        absent, present = self.randomiser.worst_pair()
+        return float(absent), float(present)
+
+
+def unrounded(number: NumberReport, sent: ArrayLike, scales: ArrayLike) -> FloatArray:
+    """The reports behind float32 numbers ``sent``, report times scale: an atom where float32 of it is what was sent.
+
+    A density's report stays as it is, up to its reach, past which it may have been rounded.
+    """
+    crossed, scale = np.asarray(sent, dtype=np.float32), np.asarray(scales, dtype=np.float64)
+    reports = crossed.astype(np.float64) / scale
+    within = np.abs(reports) <= number.reach * (1 + _ROUNDING)
+    reports = np.where(within, np.clip(reports, -number.reach, number.reach), reports)
+    if not number.atoms.size:
+        return np.asarray(reports)
+    above = np.clip(np.searchsorted(number.atoms, reports), 1, max(1, number.atoms.size - 1))
+    for near in (number.atoms[above - 1], number.atoms[np.minimum(above, number.atoms.size - 1)]):
+        reports = np.where(crossed == sendable(near * scale), near, reports)
+    return np.asarray(reports)
+
+
+def sendable(numbers: ArrayLike) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    """As float32, and a zero as the least normal number, 1.2e-38: zero itself says that nothing was sent."""
+    rounded = np.asarray(numbers, dtype=np.float32)
+    return np.where(rounded == 0, np.finfo(np.float32).tiny, rounded)

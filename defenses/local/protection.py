@@ -1,0 +1,29 @@
+"""Local protection: every client randomises its own row; the server averages what it gets."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...audit.observer import UPLOADS, Observer
+from ...fl.law import ReportLaw
+from ...fl.message import Message
+from ...fl.plan import Plan
+from ...fl.protection import Context, Protection, State
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalProtection(Protection):
+    """report = a draw of the client's own law; nothing else touches the rows.
+
+    Args:
+        release: the law of one row's report, of whatever length.
+    """
+
+    release: ReportLaw
+
+    def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        return updates.with_values(self.release.sample(updates.values, rng))
+
+    def law(self, observer: Observer, plan: Plan, client: int) -> ReportLaw | None:
+        """One client's report as the server sees it."""
+        return self.release if observer.rank >= UPLOADS.rank else None

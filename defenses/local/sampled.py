@@ -1,0 +1,112 @@
+"""Sampled report: k coordinates of d, drawn whatever the data, each randomised by itself (Wang et al. 2019)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...audit.binomial import FloatArray
+from ...fl.law import Mixing
+from .number import NumberReport, sendable, unrounded
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledLaw:
+    """The law of a row (d,): ``coordinates`` of its d entries, uniformly drawn without looking, hold d / k times the
+    report of the clipped entry (Wang et al. 2019, Algorithm 4); the others are zero. Unbiased where the number's report
+    is. Where d is smaller than k, all d are sent.
+
+    The density is that of the reports given which entries were drawn: the draw is the same for all rows and cancels. A
+    report that is zero travels as 1.2e-38, so that a zero always says "not sent".
+
+    Args:
+        number: how one entry, in units of its radius, is reported.
+        radius: L-infinity bound of an entry; an entry that is no number at all counts as zero.
+        coordinates: k.
+        mixing: how rows reach the observer.
+    """
+
+    number: NumberReport
+    radius: float
+    coordinates: int
+    mixing: Mixing = Mixing.NONE
+
+    def radii(self, dim: int) -> FloatArray:
+        """The bound of each entry, (dim,)."""
+        return np.full(dim, self.radius)
+
+    def contribution(self, rows: Tensor) -> Tensor:
+        """Rows ``(..., d)`` clipped entry by entry."""
+        bounds = torch.from_numpy(self.radii(rows.shape[-1])).to(rows)
+        return torch.clamp(torch.nan_to_num(rows, nan=0.0), -bounds, bounds)
+
+    def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
+        """One report a row; of raw rows too: only the drawn entries are read, and clipped."""
+        dim = contribution.shape[-1]
+        rows, scales = contribution.reshape(-1, dim), self._scales(dim)
+        places = drawn_places(len(rows), dim, min(self.coordinates, dim), rng)
+        entries = rows.gather(1, torch.from_numpy(places)).numpy()
+        reports = self.number.sample(self._units(entries, self.radii(dim)[places]), rng)
+        sent = torch.from_numpy(sendable(reports * scales[places])).to(rows)
+        return torch.zeros_like(rows).scatter_(1, torch.from_numpy(places), sent).reshape(contribution.shape)
+
+    def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
+        reports, rows, sent = _aligned(release, contribution)
+        owners, places = sent.reshape(-1, sent.shape[-1]).nonzero().unbind(1)
+        logs = self._logs(reports[sent].numpy(), rows[sent].numpy(), places.numpy(), sent.shape[-1])
+        total = torch.zeros(sent.shape[:-1], dtype=torch.float64).flatten()
+        total = total.index_add(0, owners, torch.from_numpy(logs)).reshape(sent.shape[:-1])
+        return total.masked_fill(sent.sum(-1) != min(self.coordinates, sent.shape[-1]), -torch.inf)
+
+    def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
+        if self.coordinates < release.shape[-1]:
+            raise ValueError(
+                f"coordinates of a report hang together: {self.coordinates} of {release.shape[-1]} are sent"
+            )
+        reports, rows, sent = _aligned(release, contribution)
+        places = np.broadcast_to(np.arange(sent.shape[-1]), sent.shape)
+        # Rows that are absent send nothing: evaluated with the others, which is faster than picking those out.
+        logs = self._logs(reports.numpy().ravel(), rows.numpy().ravel(), places.ravel(), sent.shape[-1])
+        return torch.from_numpy(logs).reshape(sent.shape).masked_fill(~sent, -torch.inf)
+
+    def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
+        """Every entry at the ends that the number's report tells apart best."""
+        radii = torch.from_numpy(self.radii(dim)).float()
+        absent, present = self.number.worst_pair()
+        return absent * radii, present * radii
+
+    def _logs(
+        self, sent: NDArray[np.floating], entries: NDArray[np.floating], places: NDArray[np.integer], dim: int
+    ) -> FloatArray:
+        """Of numbers (m,) that were sent of ``entries`` at ``places`` of rows (dim,)."""
+        seen = unrounded(self.number, sent, self._scales(dim)[places])
+        return self.number.log_density(seen, self._units(entries, self.radii(dim)[places]))
+
+    def _scales(self, dim: int) -> FloatArray:
+        return np.asarray(self.radii(dim) * dim / min(self.coordinates, dim))
+
+    @staticmethod
+    def _units(entries: NDArray[np.floating], radii: FloatArray) -> FloatArray:
+        """Entries in units of their radius, clipped; in double, where a float32 bound may lie past the radius."""
+        return np.clip(np.nan_to_num(entries.astype(np.float64), nan=0.0), -radii, radii) / radii
+
+
+def _aligned(release: Tensor, contribution: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Both in one shape, and where something was sent."""
+    shape = np.broadcast_shapes(release.shape, contribution.shape)
+    reports = release.expand(shape)
+    return reports, contribution.expand(shape), reports != 0
+
+
+def drawn_places(rows: int, dim: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """``count`` different places of ``dim`` for each row, uniform, (rows, count) (Floyd's algorithm: Bentley 1987)."""
+    if count == dim:
+        return np.tile(np.arange(dim), (rows, 1))
+    places = np.full((rows, count), -1, dtype=np.int64)
+    for column, last in enumerate(range(dim - count, dim)):
+        place = rng.integers(last + 1, size=rows)
+        taken = (places[:, :column] == place[:, np.newaxis]).any(axis=1)
+        places[:, column] = np.where(taken, last, place)
+    return places

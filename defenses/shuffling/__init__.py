@@ -1,0 +1,1 @@
+"""What defenses behind a shuffler share: budgets, the randomiser of rows, the shuffler, the server's calibration."""

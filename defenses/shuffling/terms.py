@@ -1,0 +1,125 @@
+"""Terms: what the claims of one defense behind (or without) a shuffler have in common."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...audit.claim import Adjacency, Claim, Unit, Value
+from ...audit.curve import Curve
+from ...audit.observer import SHUFFLED, UPLOADS, Observer
+from ...fl.plan import Plan
+from ...fl.sampling import Full
+from ..accounting.accountant import ACCOUNTANT
+from ..accounting.counts import least_epsilon
+from ..accounting.dots import Profile, many_curve, many_epsilon
+
+ACCOUNTED = f"{ACCOUNTANT}, by connected dots"
+EXACT = "exact, one release"
+_LEAST_EPSILON = 1e-9
+"""A claim's epsilon is above 0."""
+_DRAWN = 150.0
+"""Beyond, no error rate that anybody measures lies on a curve."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """``plan``, who observes, the mechanism and its public parameters; whom the theorem trusts and whose it is."""
+
+    plan: Plan
+    observer: Observer
+    mechanism: str
+    radius: float
+    trust: str
+    source: str
+
+    @property
+    def releases(self) -> int:
+        """Coordinates of all rounds."""
+        return self.plan.layout.dim * self.plan.rounds
+
+    def joint(
+        self,
+        release: Profile,
+        *,
+        delta: float,
+        failure: float = 0.0,
+        epsilon: float | None = None,
+        subjects: str = "all",
+        **parameters: Value,
+    ) -> Claim:
+        """All coordinates of all rounds; ``epsilon``: the one that was calibrated to, else the least."""
+        found = epsilon or many_epsilon(release, releases=self.releases, delta=delta - failure)
+        curve = None
+        if found <= _DRAWN:
+            curve = many_curve(release, releases=self.releases, reach=found, failure=failure)
+        return self.stated(
+            unit=Unit.CLIENT if self.observer == SHUFFLED else Unit.REPORT,
+            epsilon=found,
+            delta=delta,
+            accountant=ACCOUNTED,
+            subjects=subjects,
+            curve=curve,
+            parameters={"releases": self.releases, **parameters},
+        )
+
+    def coordinate(
+        self, release: Profile, *, delta: float, failure: float = 0.0, subjects: str = "all", **parameters: Value
+    ) -> Claim:
+        """One coordinate of one round."""
+        epsilon = max(least_epsilon(release.delta, delta - failure), _LEAST_EPSILON)
+        return self.stated(
+            unit=Unit.COORDINATE,
+            epsilon=epsilon,
+            delta=delta,
+            accountant=EXACT,
+            subjects=subjects,
+            parameters=parameters,
+        )
+
+    def stated(
+        self,
+        *,
+        unit: Unit,
+        epsilon: float,
+        delta: float,
+        accountant: str,
+        parameters: Mapping[str, Value],
+        subjects: str = "all",
+        curve: Curve | None = None,
+    ) -> Claim:
+        """A claim of these numbers: one coordinate in one round where that is the unit, else everything."""
+        single = unit is Unit.COORDINATE
+        return Claim(
+            epsilon=epsilon,
+            delta=delta,
+            unit=unit,
+            adjacency=Adjacency.REPLACE_ONE,
+            observer=self.observer,
+            rounds=1 if single else self.plan.rounds,
+            dp_model="local" if self.observer == UPLOADS else "shuffle",
+            mechanism=self.mechanism,
+            parameters={
+                "radius": self.radius,
+                "clip_norm": self.radius,
+                "clients": self.plan.clients,
+                **parameters,
+            },
+            accountant=accountant,
+            sampling="none assumed" if isinstance(self.plan.cohort, Full) else "cohorts are Poisson samples",
+            trust=self.trust,
+            source=self.source,
+            subjects=subjects,
+            part="one coordinate" if single else "joint",
+            curve=curve,
+        )
+
+
+def local_terms(plan: Plan, radius: float) -> Terms:
+    """Of claims without a shuffler."""
+    return Terms(
+        plan=plan,
+        observer=UPLOADS,
+        mechanism="clip-Laplace on each coordinate",
+        radius=radius,
+        trust="nobody",
+        source="Liu et al. 2023, Theorem 1; Zhu, Dong, Wang 2022, Theorem 10",
+    )

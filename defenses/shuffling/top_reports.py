@@ -1,0 +1,141 @@
+"""Only the largest of a noisy report stay, the rest is redrawn around 0: S-APES' post-sparsification, and its law.
+
+Which coordinates stay hangs on all of them, so that the numbers of one report hang together (Liu et al. 2023, Algorithm
+2; the noise is around the value, where the paper's line 1 prints 0).
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...fl.law import Mixing
+from .clip_laplace import draw, log_clip_laplace, randomised_rows
+
+_CHUNK = 1 << 21
+
+
+def top_rows(values: Tensor, budgets: Tensor, radius: float, kept: int, rng: np.random.Generator) -> Tensor:
+    """``values (..., d)``, budgets ``(...,)``: noised rows whose ``kept`` largest numbers stay, the others replaced by
+    reports of 0.
+    """
+    reports = randomised_rows(values, budgets, radius, rng)
+    dummies = randomised_rows(torch.zeros_like(values), budgets, radius, rng)
+    dim = values.shape[-1]
+    rows, padded = reports.view(-1, dim), dummies.view(-1, dim)
+    step = max(1, _CHUNK // max(1, dim))
+    for start in range(0, len(rows), step):
+        _pad(rows[start : start + step], padded[start : start + step], kept)
+    return dummies
+
+
+def _pad(rows: Tensor, dummies: Tensor, kept: int) -> None:
+    """Put the ``kept`` largest of each row into its dummies."""
+    largest = rows.abs().topk(kept, dim=-1).indices
+    dummies.scatter_(-1, largest, rows.gather(-1, largest))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopReportsLaw:
+    """A whole report: ``kept`` of its d numbers are the largest of d noisy ones, the rest are reports of 0.
+
+    Nothing says which. The density is exact: summed over which number is the smallest that was kept, at size t, and
+    over which of the larger ones were kept beside it (an elementary symmetric polynomial); every other noisy number was
+    at most t.
+    """
+
+    radius: float
+    budget: float
+    kept: int
+    mixing: Mixing = Mixing.NONE
+
+    @property
+    def scale(self) -> float:
+        """Of the noise before it is conditioned on the range."""
+        return 2 * self.radius / self.budget
+
+    def contribution(self, rows: Tensor) -> Tensor:
+        return rows.clamp(-self.radius, self.radius)
+
+    def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
+        centres, scale = contribution.double().numpy(), np.asarray(self.scale)
+        dim = contribution.shape[-1]
+        reports = torch.from_numpy(draw(centres, scale, self.radius, rng))
+        dummies = torch.from_numpy(draw(np.zeros_like(centres), scale, self.radius, rng))
+        _pad(reports.view(-1, dim), dummies.view(-1, dim), min(self.kept, dim))
+        return dummies.to(contribution.dtype)
+
+    def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
+        raise ValueError("the coordinates of a report hang together: which ones stay depends on all of them")
+
+    def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
+        """Takes d steps where all values of a row are equally far from 0, else d^2."""
+        seen = release.double() + torch.zeros_like(contribution.double())
+        centres = contribution.double() + torch.zeros_like(seen)
+        order = seen.abs().argsort(-1, descending=True)
+        seen, centres = seen.gather(-1, order), centres.gather(-1, order)
+        dummies = log_clip_laplace(seen, torch.zeros_like(seen), self.scale, self.radius)
+        # How much likelier a number is as a kept one than as a dummy; a row that is impossible stays so.
+        gains = log_clip_laplace(seen, centres, self.scale, self.radius) - dummies
+        gains = gains.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+        equal = bool((centres.abs() == centres[..., :1].abs()).all())
+        ways = self._ways_alike(seen, centres, gains) if equal else self._ways(seen, centres, gains)
+        return dummies.sum(-1) + ways
+
+    def _ways(self, seen: Tensor, centres: Tensor, gains: Tensor) -> Tensor:
+        """Sum over the smallest kept number, the place-th largest of all, of how it can come to that."""
+        dim, terms = seen.shape[-1], list[Tensor]()
+        for place in range(self._kept(dim) - 1, dim):
+            smaller = self._log_within(centres, seen[..., place : place + 1].abs())
+            others = smaller.sum(-1) - smaller[..., place]
+            polynomial = _no_choice(seen, self._kept(dim))
+            for one in range(place):
+                polynomial = _choose(polynomial, gains[..., one] - smaller[..., one])
+            terms.append(gains[..., place] + others + polynomial[..., -1])
+        return torch.stack(terms, dim=-1).logsumexp(-1)
+
+    def _ways_alike(self, seen: Tensor, centres: Tensor, gains: Tensor) -> Tensor:
+        """The same where a number of any coordinate is as likely to be small: one polynomial grows with the place."""
+        dim, kept, terms = seen.shape[-1], self._kept(seen.shape[-1]), list[Tensor]()
+        within = self._log_within(centres, seen.abs())
+        polynomial = _no_choice(seen, kept)
+        for place in range(dim):
+            if place >= kept - 1:
+                terms.append(gains[..., place] + (dim - kept) * within[..., place] + polynomial[..., -1])
+            polynomial = _choose(polynomial, gains[..., place])
+        return torch.stack(terms, dim=-1).logsumexp(-1)
+
+    def _kept(self, dim: int) -> int:
+        return min(self.kept, dim)
+
+    def _log_within(self, centres: Tensor, size: Tensor) -> Tensor:
+        """Log of the chance that a noisy number is at most ``size`` from 0."""
+        far, scale = centres.abs(), self.scale
+        mass = 1 - math.exp(-self.radius / scale) * torch.cosh(far / scale)
+        outside = torch.exp(-(far + size) / scale)
+        inner = torch.exp(-(far - size).clamp_min(0) / scale) - outside
+        beyond = 2 - torch.exp(-(size - far).clamp_min(0) / scale) - outside
+        chance = torch.where(size < far, inner, beyond) / (2 * mass)
+        # A report may be a rounding beyond the end.
+        return chance.clamp(1e-300, 1.0).log()
+
+    def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
+        """All values at the end against all at 0: where all numbers are small, every coordinate speaks for 0, though
+        only ``kept`` were sent.
+        """
+        return torch.full((dim,), self.radius), torch.zeros(dim)
+
+
+def _no_choice(seen: Tensor, kept: int) -> Tensor:
+    """Log of the elementary symmetric polynomials of degree 0 to ``kept`` - 1 of nothing, ``(..., kept)``."""
+    polynomial = seen.new_full((*seen.shape[:-1], kept), -math.inf)
+    polynomial[..., 0] = 0.0
+    return polynomial
+
+
+def _choose(polynomial: Tensor, gain: Tensor) -> Tensor:
+    """With one more number that may be kept."""
+    raised = torch.cat([torch.full_like(polynomial[..., :1], -math.inf), polynomial[..., :-1]], dim=-1)
+    return torch.logaddexp(polynomial, raised + gain.unsqueeze(-1))

@@ -1,0 +1,77 @@
+"""Budgets: exact composition of pure releases, by hand, against dp-accounting and against a member's own reports."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from dp_accounting.pld import privacy_loss_distribution
+from fedassay.defenses.fedsel import FedSel
+from fedassay.defenses.ldp_duchi import LDPDuchi
+from fedassay.defenses.ldp_laplace import LDPLaplace
+from fedassay.defenses.local.budget import composed_delta, each_of
+
+
+def test_two_answers_by_hand():
+    """Epsilon ln 3 each: truth 3/4; only both truths, 9/16 against 1/16, lose more than ln 3: 9/16 - 3/16."""
+    assert composed_delta(math.log(3), releases=2, epsilon=math.log(3)) == pytest.approx(6 / 16)
+    assert composed_delta(math.log(3), releases=2, epsilon=2 * math.log(3)) == 0
+
+
+@pytest.mark.parametrize("releases", [2, 20, 100])
+@pytest.mark.parametrize("epsilon", [0.5, 8.0])
+def test_it_is_the_librarys_composition_of_randomised_response(releases, epsilon):
+    each = each_of(releases, epsilon=epsilon, delta=1e-5)
+    # Its noise parameter is the chance of a uniform answer, which of two is a lie half the time.
+    one = privacy_loss_distribution.from_randomized_response(
+        2 / (1 + math.exp(each)), 2, value_discretization_interval=1e-4
+    )
+    composed = one.self_compose(releases).get_epsilon_for_delta(1e-5)
+    # Losses are rounded up by 1e-4 each.
+    assert epsilon * (1 - 1e-3) - 1e-3 <= composed <= epsilon + releases * 1e-4 or each == epsilon / releases
+
+
+@pytest.mark.parametrize("releases", [2, 20, 1000])
+@pytest.mark.parametrize("epsilon", [0.5, 8.0, 50.0])
+def test_the_delta_is_kept_and_used_up_unless_nothing_is_gained(releases, epsilon):
+    each = each_of(releases, epsilon=epsilon, delta=1e-6)
+    spent = composed_delta(each, releases=releases, epsilon=epsilon)
+    assert spent <= 1e-6
+    assert spent > 0.999e-6 or each < epsilon / releases * (1 + 1e-5)
+    assert each >= epsilon / releases
+
+
+def test_without_a_delta_the_budget_is_shared_alike():
+    assert each_of(20, epsilon=8.0, delta=0.0) == 0.4
+    assert each_of(1, epsilon=8.0, delta=1e-5) == 8.0
+
+
+def test_a_delta_buys_little_in_few_rounds_and_much_in_many():
+    assert each_of(20, epsilon=8.0, delta=1e-5) == pytest.approx(1.04 * 0.4, rel=0.01)
+    assert each_of(100, epsilon=8.0, delta=1e-5) == pytest.approx(2.12 * 0.08, rel=0.01)
+
+
+def test_all_reports_of_twelve_rounds_leave_exactly_the_claimed_delta(toy_task, toy_plan):
+    """One coordinate, every sequence of signs listed: P(present) - e^epsilon P(absent) summed where it is positive."""
+    plan = toy_plan(toy_task(), rounds=12)
+    defense = LDPDuchi(epsilon=2.0, delta=1e-3)
+    (claim,) = defense.prepare(plan).claims
+    law = defense.release(plan)
+    top = law.radius / math.tanh(claim.parameters["number_epsilon"] / 2)
+    absent, present = (
+        law.log_density(torch.tensor([[-top], [top]]), row.expand(2, 1)).numpy() for row in law.worst_pair(1)
+    )
+    signs = np.array(list(itertools.product((0, 1), repeat=12)))
+    p, q = np.exp(present[signs].sum(1)), np.exp(absent[signs].sum(1))
+    assert np.maximum(p - math.exp(2.0) * q, 0).sum() == pytest.approx(1e-3, rel=1e-5)
+    assert (claim.delta, claim.epsilon) == (1e-3, 2.0)
+
+
+def test_a_row_of_several_numbers_composes_all_of_them(toy_task, toy_plan):
+    plan = toy_plan(toy_task(), rounds=50)
+    (claim,) = LDPLaplace(epsilon=8.0, delta=1e-5, coordinates=3).prepare(plan).claims
+    assert claim.parameters["number_epsilon"] == each_of(150, epsilon=8.0, delta=1e-5)
+    law = FedSel(epsilon=8.0, delta=1e-5).prepare(plan).protection.release
+    assert law.epsilon == each_of(50, epsilon=8.0, delta=1e-5)
+    assert "exact composition" in claim.accountant
