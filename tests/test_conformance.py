@@ -28,8 +28,8 @@ HELPERS = {
         "secure",
         "shuffling",
     },
-    ("attack", "attacks.gradient"): set(),
-    ("attack", "attacks.labels"): set(),
+    ("attack", "attacks.gradient"): {"cosine", "lbfgs", "lots", "posterior", "prior", "search"},
+    ("attack", "attacks.labels"): {"gaussian_lots", "lots"},
     ("attack", "attacks.membership"): set(),
 }
 """Files of a part folder that hold no part on purpose. A folder that is missing here is one that nobody checks."""

@@ -1,6 +1,4 @@
-"""Bias-corrected counts of several local steps: softmax averages from the model before and after them, not only before
-(Geng et al. 2021, Dimitrov et al. 2022).
-"""
+"""Bias-corrected counts of several local steps: softmax averages of the models before and after (Geng et al. 2021)."""
 
 from dataclasses import dataclass
 

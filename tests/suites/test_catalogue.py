@@ -60,13 +60,6 @@ def test_every_file_of_the_defenses_folder_is_a_defense_but_the_one_that_all_sha
     assert set(names("defense")) == files_below("fedassay.defenses") - {"defense"}
 
 
-def test_every_file_of_the_attacks_three_folders_is_an_attack():
-    wanted = set()
-    for folder in ("gradient", "labels", "membership"):
-        wanted |= files_below(f"fedassay.attacks.{folder}")
-    assert set(names("attack")) == wanted
-
-
 @pytest.mark.parametrize(("kind", "base"), [("defense", Defense), ("attack", Attack)])
 def test_every_part_is_of_its_kind_and_says_what_it_is_in_one_line(kind, base):
     for name, part in names(kind).items():
