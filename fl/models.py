@@ -1,6 +1,6 @@
 """The small image models, and their initial parameters drawn from a named stream.
 
-All are plain `nn.Sequential`s that work under `torch.func.functional_call`, `vmap` and double backward: no buffers, no
+All are `nn.Sequential`s that work under `torch.func.functional_call`, `vmap` and double backward: no buffers, no
 dropout, nothing in place. The classifier's last layer is called `output` in each of them.
 """
 
@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from ..audit.nearest import nearest
+from .imprint import BINS, Imprint
 from .streams import uniform
 
-KNOWN_MODELS = ("logistic", "mlp", "lenet", "cnn26k")
+KNOWN_MODELS = ("logistic", "mlp", "lenet", "cnn26k", "imprint")
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "leaky_relu": nn.LeakyReLU,
     "relu": nn.ReLU,
@@ -31,13 +32,15 @@ def build_model(
     classes: int,
     hidden: int | None = None,
     activation: str | None = None,
+    bins: int | None = None,
 ) -> nn.Module:
     """Build a classifier of images (batch, *shape) with logits (batch, classes); its parameters are zero.
 
     shape: (channel, height, width). hidden: width of the mlp's hidden layer, 256 unless told; mlp only. activation:
-    leaky_relu unless told, or relu, sigmoid, tanh; lenet only, where it decides how well gradients invert. Values come
-    from `initial_parameters`; the global generator is neither read nor moved. Raises ValueError for an unknown name, an
-    option of another model, or an image that is too small.
+    leaky_relu unless told, or relu, sigmoid, tanh; lenet only, where it decides how well gradients invert. bins: rows
+    of the imprint layer, 256 unless told; imprint only. Values come from `initial_parameters`; the global generator is
+    neither read nor moved. Raises ValueError for an unknown name, an option of another model, or an image that is too
+    small.
 
     - logistic: one linear layer.
     - mlp: one hidden layer with ReLU.
@@ -45,13 +48,15 @@ def build_model(
       Images under 13 pixels (digits) get strides 2, 1, so that the last map is at least 4x4. DLG's sigmoid is an
       option; its initial values from U(-0.5, 0.5) are not used here.
     - cnn26k: the MNIST network of Papernot et al. 2021 with ReLU: 26,010 parameters on 1x28x28 with 10 classes.
+    - imprint: the mlp behind a malicious server's imprint layer (see ``imprint``).
     """
     if name not in KNOWN_MODELS:
         raise ValueError(f"model must be {nearest(name, KNOWN_MODELS)}, got {name!r}")
     _check_options(name, shape, classes, hidden, activation)
+    _check_bins(name, bins)
     # On the meta device nothing is drawn: PyTorch's own initialisation would move the global generator.
     with torch.device("meta"):
-        layers = _layers(name, shape, classes, hidden or 256, activation or "leaky_relu")
+        layers = _layers(name, shape, classes, hidden or 256, activation or "leaky_relu", bins or BINS)
         model = nn.Sequential(OrderedDict(layers))
     model.to_empty(device="cpu")
     with torch.no_grad():
@@ -65,8 +70,10 @@ def initial_parameters(model: nn.Module, rng: np.random.Generator) -> dict[str, 
 
     Weights are Kaiming-uniform with a = sqrt(5) and biases U(-1, 1) / sqrt(fan_in): for both that is the same interval,
     +-1 / sqrt(fan_in). Shapes, dtypes and devices are the parameters' own; `model` is left as it is. Raises ValueError
-    for a parameter of any layer but Linear and Conv1d to Conv3d, whose defaults differ.
+    for a parameter of any layer but Linear and Conv1d to Conv3d, whose defaults differ, and for what `check_stateless`
+    refuses.
     """
+    check_stateless(model)
     drawn: dict[str, torch.Tensor] = {}
     for prefix, layer in model.named_modules():
         for name, parameter in layer.named_parameters(recurse=False):
@@ -77,6 +84,25 @@ def initial_parameters(model: nn.Module, rng: np.random.Generator) -> dict[str, 
             values = uniform(rng, parameter.shape, dtype=parameter.dtype)
             drawn[full] = ((2 * values - 1) * bound).to(parameter.device)
     return drawn
+
+
+def check_stateless(model: nn.Module) -> None:
+    """Raise ValueError for a layer by which logits hang on more than the parameters and the image itself.
+
+    Batch norm mixes the samples of a lot: no sample has a gradient of its own, which is what defenses clip, and its
+    running statistics leave the client beside the upload. Dropout draws from PyTorch's global generator.
+    """
+    for name, layer in model.named_modules():
+        kind = f"layer {name} is a {type(layer).__name__}"
+        if isinstance(layer, nn.modules.batchnorm._NormBase) and not isinstance(
+            layer, nn.modules.instancenorm._InstanceNorm
+        ):
+            raise ValueError(f"{kind}: a lot's samples share its statistics, and none has a gradient of its own")
+        if isinstance(layer, nn.modules.dropout._DropoutNd):
+            raise ValueError(f"{kind}: it draws from the global generator, and what it drew no stream tells")
+        buffers = [buffer for buffer, _ in layer.named_buffers(recurse=False)]
+        if buffers:
+            raise ValueError(f"{kind} with buffers {', '.join(buffers)}: a model must be its parameters alone")
 
 
 def _check_options(
@@ -96,16 +122,25 @@ def _check_options(
         raise ValueError(f"activation must be {nearest(activation, _ACTIVATIONS)}, got {activation!r}")
 
 
+def _check_bins(name: str, bins: int | None) -> None:
+    if bins is not None and name != "imprint":
+        raise ValueError(f"bins is an option of imprint, got {bins} for {name}")
+    if bins is not None and bins < 1:
+        raise ValueError(f"bins must be >= 1, got {bins}")
+
+
 def _layers(
-    name: str, shape: tuple[int, int, int], classes: int, hidden: int, activation: str
+    name: str, shape: tuple[int, int, int], classes: int, hidden: int, activation: str, bins: int
 ) -> list[tuple[str, nn.Module]]:
     if name == "lenet":
         return _lenet(shape, classes, _ACTIVATIONS[activation])
     if name == "cnn26k":
         return _cnn26k(shape, classes)
     pixels = math.prod(shape)
-    if name == "mlp":
+    if name in ("mlp", "imprint"):
+        trap: list[tuple[str, nn.Module]] = [("imprint", Imprint(shape, bins))] if name == "imprint" else []
         return [
+            *trap,
             ("flatten", nn.Flatten()),
             ("hidden", nn.Linear(pixels, hidden)),
             ("relu", nn.ReLU()),

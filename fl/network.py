@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy, one_hot
 
+from .imprint import planted
 from .layout import Layout
 from .models import build_model, initial_parameters
 
@@ -26,17 +27,23 @@ class Network:
         shape: (channels, height, width) of an image.
         classes: number of labels.
         inert: unused weights behind the model's own (see ``Layout``).
+        bins: thresholds of the imprint layer, which a malicious server chose (see ``imprint``); for model ``imprint``.
     """
 
     model: str
     shape: tuple[int, int, int]
     classes: int
     inert: int = 0
+    bins: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.model == "imprint") != bool(self.bins):
+            raise ValueError(f"bins are for model imprint, which needs them: got {len(self.bins)} for {self.model}")
 
     @cached_property
     def module(self) -> nn.Module:
         """The architecture; its own weights are never used."""
-        return build_model(self.model, shape=self.shape, classes=self.classes)
+        return build_model(self.model, shape=self.shape, classes=self.classes, bins=len(self.bins) or None)
 
     @cached_property
     def layout(self) -> Layout:
@@ -45,8 +52,9 @@ class Network:
         return Layout(names=tuple(named), shapes=tuple(tuple(p.shape) for p in named.values()), inert=self.inert)
 
     def initial(self, rng: np.random.Generator) -> Tensor:
-        """Fresh parameters ``(d,)``; inert weights start at zero."""
-        return self.layout.flatten(initial_parameters(self.module, rng))
+        """Fresh parameters ``(d,)``; inert weights start at zero, an imprint layer as its server planted it."""
+        drawn = initial_parameters(self.module, rng)
+        return self.layout.flatten(drawn | (planted(self.shape, self.bins) if self.bins else {}))
 
     def logits(self, params: Tensor, images: Tensor) -> Tensor:
         """``params (d,)``, ``images (n, c, h, w)`` -> ``(n, classes)``; differentiable in both."""

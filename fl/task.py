@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .datasets import Dataset
+from .imprint import thresholds
 from .network import Network
 from .partitions import Partition
 from .streams import Streams
@@ -128,7 +129,13 @@ def build_task(
     labels = dataset.train_labels[inside]
     parts = partition.split(labels.numpy(), clients, streams.generator("partition"))
     return Task(
-        network=Network(model=model, shape=_shape(dataset), classes=dataset.classes),
+        network=Network(
+            model=model,
+            shape=_shape(dataset),
+            classes=dataset.classes,
+            # Of the public images: before the first round a server has no others.
+            bins=thresholds(dataset.test_images) if model == "imprint" else (),
+        ),
         images=dataset.train_images[inside],
         labels=labels,
         parts=tuple(torch.from_numpy(np.asarray(part, dtype=np.int64)) for part in parts),

@@ -29,6 +29,7 @@ def _size(model):
         ("cnn26k", MNIST, 26_010),
         ("logistic", DIGITS, 64 * 10 + 10),
         ("logistic", MNIST, 7_850),
+        ("imprint", DIGITS, (64 + 1) * 256 + 256 + 64 * 256 + 256 + 256 * 10 + 10),
         ("mlp", MNIST, 784 * 256 + 256 + 256 * 10 + 10),
         # Convolutions 1 -> 12 -> 12 -> 12 of 5x5; 28 -> 14 -> 7 -> 7 pixels: iDLG's 588 features.
         ("lenet", MNIST, (25 + 1) * 12 + 2 * (300 + 1) * 12 + (588 + 1) * 10),
@@ -136,6 +137,7 @@ def _matching_gradients(model, params, target):
         ("lenet", DIGITS, {}),
         ("lenet", DIGITS, {"activation": "sigmoid"}),
         ("cnn26k", (1, 14, 14), {}),
+        ("imprint", DIGITS, {"bins": 8}),
     ],
 )
 def test_double_backward_under_vmap_agrees_with_finite_differences(name, shape, options):
@@ -171,6 +173,8 @@ def test_vmap_over_replicas_gives_each_replica_its_own_logits():
         ("mlp", {"activation": "relu"}, "activation is an option of lenet, got 'relu' for mlp"),
         ("lenet", {"hidden": 8}, "hidden is an option of mlp, got 8 for lenet"),
         ("mlp", {"hidden": 0}, "hidden must be >= 1, got 0"),
+        ("mlp", {"bins": 8}, "bins is an option of imprint, got 8 for mlp"),
+        ("imprint", {"bins": 0}, "bins must be >= 1, got 0"),
         ("mlp", {"classes": 1}, "classes must be >= 2, got 1"),
         ("mlp", {"shape": (28, 28)}, r"shape must be \(channel, height, width\), each >= 1, got \(28, 28\)"),
         ("cnn26k", {"shape": (1, 13, 28)}, r"cnn26k needs images of at least 14x14 pixels, got shape \(1, 13, 28\)"),
@@ -189,5 +193,23 @@ def test_the_smallest_images_of_each_network_still_give_logits(name, side):
 
 
 def test_a_layer_with_another_default_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"layer of 1\.weight must be linear or a convolution, got BatchNorm2d"):
-        initial_parameters(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)), _rng())
+    with pytest.raises(ValueError, match=r"layer of 1\.weight must be linear or a convolution, got LayerNorm"):
+        initial_parameters(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)), _rng())
+
+
+@pytest.mark.parametrize(
+    ("layer", "reason"),
+    [
+        (nn.BatchNorm2d(2), "layer 1 is a BatchNorm2d: a lot's samples share its statistics"),
+        (nn.BatchNorm2d(2, affine=False, track_running_stats=False), "layer 1 is a BatchNorm2d: a lot's samples share"),
+        (nn.Dropout(0.5), "layer 1 is a Dropout: it draws from the global generator"),
+        (nn.InstanceNorm2d(2, track_running_stats=True), "InstanceNorm2d with buffers running_mean, running_var"),
+    ],
+    ids=str,
+)
+def test_a_model_whose_train_mode_is_not_its_parameters_alone_is_refused(layer, reason):
+    """Else batch norm's samples would be clipped by gradients that are not theirs, and dropout would move a global
+    generator: neither has a parameter here that another check would stop.
+    """
+    with pytest.raises(ValueError, match=reason):
+        initial_parameters(nn.Sequential(nn.Conv2d(1, 2, 3), layer), _rng())
