@@ -9,7 +9,7 @@ from ..audit.claim import Adjacency, Unit
 from ..audit.evidence import Design, Setting
 from ..fl.message import Message
 from ..fl.view import RoundView, View
-from .attack import Knowledge
+from .attack import Knowledge, Undefined
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,7 @@ def read_uploads(view: View, knowledge: Knowledge, round: int) -> Uploads:
     """The round's uploads as gradients: FedSGD uploads minus the gradient, FedAvg minus a multiple of the steps' mean.
 
     Raises:
+        Undefined: if the uploads are masked words of a secure sum.
         ValueError: if the view holds no such round, no uploads, several replicas or cut vectors, or if a row is zero
             (the client was absent) or not finite.
     """
@@ -35,19 +36,26 @@ def read_uploads(view: View, knowledge: Knowledge, round: int) -> Uploads:
     reports = _reports(seen)
     if view.coordinates is not None or seen.broadcast is None:
         raise ValueError(f"view of round {round} must hold the model and every coordinate, got {view.coordinates}")
+    if reports.masked:
+        raise Undefined("uploads are masked words of a secure sum: each by itself tells nothing; look at the aggregate")
     values = reports.values[0].to(seen.broadcast.dtype)
     _check_rows(values, reports.senders, round)
     return Uploads(
         values=values,
         gradients=knowledge.plan.algorithm.gradient(values),
         model=seen.broadcast[0],
-        senders=tuple(range(len(values))) if reports.senders is None else reports.senders,
+        senders=_senders(reports),
     )
 
 
 def count_uploads(view: View, round: int) -> int:
     """How many uploads the round has: all that a null attack reads of a view. Raises ValueError as `read_uploads`."""
     return _reports(_round(view, round)).values.shape[1]
+
+
+def upload_senders(view: View, round: int) -> tuple[int, ...]:
+    """Client number of each upload. Raises ValueError as `read_uploads`."""
+    return _senders(_reports(_round(view, round)))
 
 
 def upload_setting(view: View) -> Setting:
@@ -80,6 +88,10 @@ def _reports(seen: RoundView) -> Message:
     if len(seen.reports.values) != 1:
         raise ValueError(f"view of round {seen.round} must hold one replica, got {len(seen.reports.values)}")
     return seen.reports
+
+
+def _senders(reports: Message) -> tuple[int, ...]:
+    return tuple(range(reports.values.shape[1])) if reports.senders is None else reports.senders
 
 
 def _check_rows(values: Tensor, senders: tuple[int, ...] | None, round: int) -> None:

@@ -1,21 +1,24 @@
-"""Class mean image: the average public image of the label that iDLG reads: what the label alone tells of an image."""
+"""Class mean image: the average public image of each label that an upload shows: what labels alone tell of images."""
 
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from ...audit.evidence import Reconstructions
 from ...fl.view import View
 from ..attack import Attack, Knowledge
-from ..labels.idlg import inferred_labels
-from ..uploads import check_round, read_uploads, upload_setting
+from ..labels.lots import class_means
+from ..search_attack import lots_evidence
+from ..uploads import check_round, read_uploads
+from .lots import lot_labels, of_equal_lots, samples_behind
+from .search import Lots
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassMeanImage(Attack):
-    """One image for each upload of ``round``. It looks at the label and at nothing else of the upload: no null attack,
-    yet an inversion that is not better has shown the label only.
+    """An image for each sample behind the uploads of ``round``. It looks at the labels and at nothing else of an upload
+    (by iDLG, of lots see ``lots.lot_labels``): no null attack, yet an inversion that is not better has shown the labels
+    only.
     """
 
     round: int = 0
@@ -25,9 +28,11 @@ class ClassMeanImage(Attack):
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
         """Images ``(n, c, h, w)`` and labels ``(n,)``. Raises ValueError for a zero or non-finite upload."""
-        labels = inferred_labels(read_uploads(view, knowledge, self.round).gradients, knowledge.network.layout)
-        images, known = knowledge.public_images, knowledge.public_labels
-        # A label that public data lacks: the mean of all.
-        same = [known == label for label in labels.tolist()]
-        means = torch.stack([images[rows if rows.any() else slice(None)].mean(0) for rows in same])
-        return Reconstructions(means.clamp(0, 1).numpy(), labels.numpy(), upload_setting(view))
+        uploads, network, images = read_uploads(view, knowledge, self.round), knowledge.network, knowledge.public_images
+        means = class_means(images, knowledge.public_labels, network.classes).clamp(0, 1)
+        found = []
+        for rows in of_equal_lots(knowledge.plan, uploads):
+            k = samples_behind(knowledge.plan, uploads.senders[int(rows[0])])
+            labels = lot_labels(uploads.gradients[rows], uploads.model, network, k, images)
+            found.append((rows, Lots(images=means[labels], labels=labels)))
+        return lots_evidence(found, view)

@@ -2,15 +2,17 @@
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import one_hot
 
 from ...fl.algorithm import FedAvg
 from ...fl.network import Network
 from ...fl.plan import Plan
-from ..attack import Undefined
+from ...fl.view import View
+from ..attack import Knowledge, Undefined
 from ..labels.idlg import inferred_labels
-from ..uploads import Uploads
+from ..uploads import Uploads, upload_senders
 from .search import Lots
 
 _PUBLIC = 1000
@@ -22,6 +24,12 @@ def samples_behind(plan: Plan, client: int) -> int:
     nearest whole number to what is expected, at least 1.
     """
     return min(plan.sizes[client], _lot(plan, client) * plan.algorithm.local_steps)
+
+
+def upload_of_each_image(view: View, knowledge: Knowledge, round: int) -> NDArray[np.int64]:
+    """The upload that each image to be named is of, ascending: all that a null attack reads of a view."""
+    behind = [samples_behind(knowledge.plan, client) for client in upload_senders(view, round)]
+    return np.repeat(np.arange(len(behind)), behind)
 
 
 def of_equal_lots(plan: Plan, uploads: Uploads) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""Mean image: the average public image for every upload, which a reconstruction has to beat on MSE and PSNR."""
+"""Mean image: the average public image for every sample, which a reconstruction has to beat on MSE and PSNR."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,12 +8,13 @@ import numpy as np
 from ...audit.evidence import Reconstructions
 from ...fl.view import View
 from ..attack import Attack, Knowledge
-from ..uploads import check_round, count_uploads, upload_setting
+from ..uploads import check_round, upload_setting
+from .lots import upload_of_each_image
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeanImage(Attack):
-    """The same image for each upload of ``round``: of all constant guesses the one with the least expected MSE."""
+    """The same image for each sample behind the uploads of ``round``: the constant guess of least expected MSE."""
 
     null: ClassVar[bool] = True
     round: int = 0
@@ -24,5 +25,6 @@ class MeanImage(Attack):
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
         """Images ``(n, c, h, w)``, no labels."""
         mean = knowledge.public_images.mean(0).clamp(0, 1)
-        images = mean.expand(count_uploads(view, self.round), -1, -1, -1)
-        return Reconstructions(images.numpy(), None, upload_setting(view))
+        uploads = upload_of_each_image(view, knowledge, self.round)
+        images = mean.expand(len(uploads), -1, -1, -1)
+        return Reconstructions(images.numpy(), None, upload_setting(view), uploads)

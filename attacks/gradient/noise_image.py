@@ -1,4 +1,4 @@
-"""Noise image: uniform noise for each upload, without looking: the floor that a search starts from."""
+"""Noise image: uniform noise for each sample behind an upload, without looking: the floor that a search starts from."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,12 +9,13 @@ from ...audit.evidence import Reconstructions
 from ...fl.streams import uniform
 from ...fl.view import View
 from ..attack import Attack, Knowledge
-from ..uploads import check_round, count_uploads, upload_setting
+from ..uploads import check_round, upload_setting
+from .lots import upload_of_each_image
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseImage(Attack):
-    """Pixels drawn uniformly in [0, 1], an image for each upload of ``round``."""
+    """Pixels drawn uniformly in [0, 1], an image for each sample behind the uploads of ``round``."""
 
     null: ClassVar[bool] = True
     round: int = 0
@@ -24,5 +25,6 @@ class NoiseImage(Attack):
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
         """Images ``(n, c, h, w)``, no labels."""
-        images = uniform(rng, (count_uploads(view, self.round), *knowledge.network.shape))
-        return Reconstructions(images.numpy(), None, upload_setting(view))
+        uploads = upload_of_each_image(view, knowledge, self.round)
+        images = uniform(rng, (len(uploads), *knowledge.network.shape))
+        return Reconstructions(images.numpy(), None, upload_setting(view), uploads)

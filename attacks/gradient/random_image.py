@@ -1,4 +1,4 @@
-"""Random image: a public image for each upload, without looking, sharp and plausible as SSIM and LPIPS like it."""
+"""Random image: a public image for each sample, without looking, sharp and plausible as SSIM and LPIPS like it."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,12 +9,13 @@ import torch
 from ...audit.evidence import Reconstructions
 from ...fl.view import View
 from ..attack import Attack, Knowledge
-from ..uploads import check_round, count_uploads, upload_setting
+from ..uploads import check_round, upload_setting
+from .lots import upload_of_each_image
 
 
 @dataclass(frozen=True, kw_only=True)
 class RandomImage(Attack):
-    """One uniform draw from the public images for each upload of ``round``, with the image's own label."""
+    """One uniform draw from the public images, with its own label, for each sample behind the uploads of ``round``."""
 
     null: ClassVar[bool] = True
     round: int = 0
@@ -24,7 +25,8 @@ class RandomImage(Attack):
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
         """Images ``(n, c, h, w)`` and labels ``(n,)``."""
-        drawn = rng.integers(len(knowledge.public_images), size=count_uploads(view, self.round))
+        uploads = upload_of_each_image(view, knowledge, self.round)
+        drawn = rng.integers(len(knowledge.public_images), size=len(uploads))
         chosen = torch.from_numpy(drawn)
         images, labels = knowledge.public_images[chosen], knowledge.public_labels[chosen]
-        return Reconstructions(images.numpy(), labels.numpy(), upload_setting(view))
+        return Reconstructions(images.numpy(), labels.numpy(), upload_setting(view), uploads)

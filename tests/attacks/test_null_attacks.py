@@ -23,10 +23,10 @@ PUBLIC = torch.from_numpy(RNG.random((30, 1, 3, 3), dtype=np.float32))
 NULLS = [MeanImage(), RandomImage(), NoiseImage(), RandomLabels()]
 
 
-def seen(values: torch.Tensor) -> tuple[View, Knowledge]:
+def seen(values: torch.Tensor, sizes: tuple[int, ...] | None = None) -> tuple[View, Knowledge]:
     clients = len(values)
     plan = Plan(
-        sizes=(1,) * clients,
+        sizes=sizes or (1,) * clients,
         rounds=1,
         cohort=Full(),
         lot=Full(),
@@ -71,6 +71,16 @@ def test_what_clients_upload_changes_nothing(null: Attack) -> None:
 @pytest.mark.parametrize("null", NULLS, ids=lambda null: type(null).__name__)
 def test_each_upload_gets_an_answer(null: Attack) -> None:
     assert len(said(null, torch.ones(9, NETWORK.layout.dim))[0]) == 9
+
+
+@pytest.mark.parametrize("null", [MeanImage(), RandomImage(), NoiseImage()], ids=lambda null: type(null).__name__)
+def test_each_sample_of_a_lot_gets_an_image(null: Attack) -> None:
+    view, knowledge = seen(torch.ones(3, NETWORK.layout.dim), sizes=(2, 1, 3))
+    evidence = null.run(view, knowledge, np.random.default_rng(0))
+    assert isinstance(evidence, Reconstructions)
+    assert evidence.uploads is not None
+    assert evidence.uploads.tolist() == [0, 0, 1, 2, 2, 2]
+    assert len(evidence.images) == 6
 
 
 @pytest.mark.parametrize("null", [RandomImage(), NoiseImage(), RandomLabels()], ids=lambda null: type(null).__name__)

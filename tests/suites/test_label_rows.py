@@ -15,7 +15,8 @@ from fedassay.suites.resolve import resolve, task_of
 from fedassay.suites.run_plan import plan_run
 from fedassay.suites.scoring.label_rows import score_label_counts, true_counts
 from fedassay.suites.store import Store
-from fedassay.suites.suite import FederationSpec, load_suite
+from fedassay.suites.suite import FederationSpec
+from fedassay.suites.suite_file import load_suite
 from fedassay.suites.trial import run_trial
 
 SETTING = Setting(
