@@ -7,6 +7,7 @@ import pytest
 import torch
 from fedassay.attacks.attack import Knowledge, Level
 from fedassay.fl.algorithm import FedSGD
+from fedassay.fl.imprint import thresholds
 from fedassay.fl.network import Network
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
@@ -35,7 +36,13 @@ def toy_task() -> Callable[..., Task]:
 
         (pool, labels), (outside, outside_labels), (test, test_labels) = data(sum(sizes)), data(outsiders), data(9)
         return Task(
-            network=Network(model=model, shape=(1, side, side), classes=3, inert=inert),
+            network=Network(
+                model=model,
+                shape=(1, side, side),
+                classes=3,
+                inert=inert,
+                bins=thresholds(test, 8) if model == "imprint" else (),
+            ),
             images=pool,
             labels=labels,
             parts=torch.arange(sum(sizes)).split(list(sizes)),

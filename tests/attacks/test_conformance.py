@@ -20,6 +20,8 @@ from fedassay.suites.worst_case import known_rest
 
 PROTECTED = {"map_inversion": LDPGaussianProtection(clip_norm=1.0, noise_std=0.01)}
 """Attacks that can do nothing without a law; the others look at an undefended federation."""
+MODELS = {"imprint": "imprint"}
+"""Attacks that can do nothing without a model of their own; the others look at a logistic regression."""
 EACH = [pytest.param(part, id=name) for name, part in names("attack").items()]
 
 
@@ -28,8 +30,8 @@ def observed(toy_task, toy_plan, knowledge_of):
     """(attack, seed of data and training) -> view, knowledge, probe and task of a federation."""
 
     def run(attack, seed=0):
-        task = toy_task((40, 40, 40, 40), outsiders=40, seed=seed)
         named = type(attack).__module__.rpartition(".")[2]
+        task = toy_task((40, 40, 40, 40), model=MODELS.get(named, "logistic"), outsiders=40, seed=seed)
         plan, protection = toy_plan(task, rounds=2), PROTECTED.get(named, Protection())
         probe = attack.plant(task, np.random.default_rng(5))
         recorder = ViewRecorder(observer=attack.observer)

@@ -193,6 +193,8 @@ calibrated_on = "main"
 """
 DEFENSES = {"map_inversion": "ldp_gaussian"}
 """Whose law an attack cannot do without."""
+MODELS = {"imprint": "imprint"}
+"""Which an attack cannot do without."""
 
 
 def suite_with(name, tmp_path):
@@ -202,7 +204,8 @@ def suite_with(name, tmp_path):
     table += "count = 8\n" if membership else ""
     table += "iterations = 5\nrestarts = 1\n" if "iterations" in names("attack")[name].__dataclass_fields__ else ""
     path = tmp_path / "suite.toml"
-    path.write_text(EVERYTHING.replace("{defense}", DEFENSES.get(name, "none")) + table)
+    text = EVERYTHING.replace("{defense}", DEFENSES.get(name, "none")).replace("logistic", MODELS.get(name, "logistic"))
+    path.write_text(text + table)
     spec, source = load_suite(str(path))
     jobs = plan_run(resolve(spec, source, seed=0)).trials
     return next(job for job in jobs if job.attacks)
