@@ -1,12 +1,13 @@
 """Resolve: a checked suite plus the command's wishes -> parts, plans, calibrated protections and claims."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from ..attacks.attack import Attack
 from ..audit.claim import Claim
+from ..audit.observer import UPLOADS, Observer
 from ..defenses.defense import Defense, Prepared
 from ..fl.algorithm import algorithm_from
 from ..fl.datasets import load_dataset
@@ -46,17 +47,31 @@ class DefenseEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class AttackEntry:
-    """An attack of the suite: its label, the part, the federations that it looks at."""
+    """An attack of the suite: its label, the part, the federations that it looks at; ``seat``: who looks, where that is
+    not the attack's own observer.
+    """
 
     label: str
     part: Part
     federations: tuple[str, ...]
+    seat: Observer | None = None
 
     @property
     def attack(self) -> Attack:
         """The configured attack."""
         instance: Attack = self.part.instance
         return instance
+
+    @property
+    def observer(self) -> Observer:
+        """Who looks."""
+        return self.seat or self.attack.observer
+
+    @property
+    def configuration(self) -> list[Any]:
+        """What its cells' identity holds of it."""
+        seated = [] if self.seat is None else [str(self.seat)]
+        return [self.part.path, plain(self.attack.fields()), *seated]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +215,14 @@ def _attack(label: str, spec: SuiteSpec, source: Source) -> AttackEntry:
     chosen = spec.attacks[label]
     configuration: dict[str, Any] = dict(chosen.model_extra or {})
     part = _build("attack", label, chosen.part or label, configuration, source)
-    return AttackEntry(label=label, part=part, federations=chosen.federations)
+    entry = AttackEntry(label=label, part=part, federations=chosen.federations)
+    if chosen.observer is None or Observer(chosen.observer) == entry.observer:
+        return entry
+    # Who asks about candidates has its own observer: what of the sum is a candidate's, another attack would ask.
+    if entry.observer != UPLOADS or type(entry.attack).plant is not Attack.plant:
+        where = source.where(("attacks", label, "observer"))
+        raise ConfigError(f"{where}: only attacks on uploads look from elsewhere, {part.path} from {entry.observer}")
+    return replace(entry, seat=Observer(chosen.observer))
 
 
 def _build(kind: Any, label: str, name: str, configuration: dict[str, Any], source: Source) -> Part:

@@ -121,8 +121,8 @@ class _Planner:
             role="null" if attack.attack.null else "attack",
             attack=attack.label,
             attack_version=attack.part.version,
-            observer=str(attack.attack.observer),
-            configuration=[attack.part.path, plain(attack.attack.fields())],
+            observer=str(attack.observer),
+            configuration=attack.configuration,
         )
         return AttackCell(cell=cell, entry=attack)
 

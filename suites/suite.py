@@ -1,7 +1,7 @@
 """Suite: what a suite file may say, checked before anything runs."""
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -96,13 +96,14 @@ class DefenseSpec(BaseModel):
 
 
 class AttackSpec(BaseModel):
-    """An attack: which part (by default the label), on which federation or list of them; all other keys are the part's
-    fields.
+    """An attack: which part (by default the label), on which federation or list of them, from which observer's seat (by
+    default the attack's own; ``aggregate`` or ``shuffled`` for one on uploads); all other keys are the part's fields.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
     part: str | None = None
     federation: str | Annotated[tuple[str, ...], Field(min_length=1)] = "main"
+    observer: Literal["uploads", "shuffled", "aggregate"] | None = None
 
     @property
     def federations(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..attacks.attack import Knowledge, Level, Undefined
+from ..attacks.seat import seat
 from ..audit.evidence import CandidateScores, LabelCounts, Reconstructions
 from ..fl.engine import Recorder, run_federation
 from ..fl.plan import Plan
@@ -22,6 +23,7 @@ from ..fl.streams import Streams
 from ..fl.task import Task
 from ..fl.view import View
 from .cells import AttackCell, Cell, TrialJob
+from .pooled import is_pooled, pooled_evidence, pooled_truth
 from .record import Record
 from .resolve import plan_of, task_of
 from .scoring.label_rows import score_label_counts
@@ -121,7 +123,7 @@ def _train(job: TrialJob) -> TrainedTrial:
     task, streams = task_of(job.federation, job.seed), Streams(job.seed)
     plan = plan_of(job.federation, job.change, task)
     probes = {item.entry.label: _planted(item, task, streams) for item in job.attacks}
-    observers = {str(item.entry.attack.observer): item.entry.attack.observer for item in job.attacks}
+    observers = {str(item.entry.observer): item.entry.observer for item in job.attacks}
     recorders = {name: ViewRecorder(observer=observer) for name, observer in observers.items()}
     asked = {probe.shown.client for probe in probes.values() if isinstance(probe, CandidateProbe)}
     if None in probes.values():  # An attack on uploads: truth is what stood in every client's lots.
@@ -179,7 +181,7 @@ def _utility(cell: Cell, trained: TrainedTrial, store: Store) -> list[Record]:
 
 def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store) -> list[Record]:
     attack, label = item.entry.attack, item.entry.label
-    view, probe = trained.views[str(attack.observer)], trained.probes[label]
+    view, probe = trained.views[str(item.entry.observer)], trained.probes[label]
     if isinstance(probe, Exception):
         raise probe
     rest = None
@@ -196,6 +198,9 @@ def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store
         candidates=None if probe is None else probe.shown,
         rest=rest,
     )
+    if item.entry.seat is not None:
+        seated = seat(view, knowledge)
+        view, knowledge = seated.view, seated.knowledge
     evidence = attack.run(view, knowledge, trained.streams.generator(f"attack {label}"))
     return score(item.cell, evidence, trained, probe, store)
 
@@ -208,10 +213,14 @@ def score(
         if probe is None:
             raise TypeError("the attack brought candidate scores but planted no candidates")
         return score_membership(cell, evidence, probe.member, store)
+    task, lots = trained.task, trained.lots
+    if isinstance(evidence, Reconstructions | LabelCounts) and is_pooled(evidence):
+        pool = pooled_truth(task, trained.plan, lots)
+        evidence, task, lots = pooled_evidence(evidence), pool.task, pool.lots
     if isinstance(evidence, Reconstructions):
-        return score_reconstructions(cell, evidence, trained.task, store)
+        return score_reconstructions(cell, evidence, task, store)
     if isinstance(evidence, LabelCounts):
-        return score_label_counts(cell, evidence, trained.task, trained.plan, trained.lots)
+        return score_label_counts(cell, evidence, task, trained.plan, lots)
     raise TypeError(
         f"an attack must bring CandidateScores, Reconstructions or LabelCounts, got {type(evidence).__name__}"
     )
