@@ -43,7 +43,7 @@ def seat(view: View, knowledge: Knowledge) -> Seat:
 
 def _of_sum(view: View, knowledge: Knowledge) -> Seat:
     """One upload a round. A mean weighted by the clients' samples is the gradient of all lots as one; a defense that
-    weighs unequal clients alike is read as if it did not.
+    weighs unequal clients alike is read as if it did not, and who dropped out of a round as if it had stayed.
     """
     plan = knowledge.plan
     if plan.cohort_rate != 1:
