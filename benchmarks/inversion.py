@@ -34,7 +34,8 @@ from fedassay.defenses.defense import Defense
 from fedassay.defenses.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.defenses.none import Undefended
 from fedassay.fl.algorithm import FedSGD
-from fedassay.fl.datasets import Dataset, load_dataset
+from fedassay.fl.dataset import Dataset
+from fedassay.fl.datasets import load_dataset
 from fedassay.fl.engine import run_federation
 from fedassay.fl.partitions import OneSample
 from fedassay.fl.plan import Plan

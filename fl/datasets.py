@@ -1,11 +1,9 @@
 """The image data sets: digits from scikit-learn, MNIST and Fashion-MNIST from a folder, the cache or the network."""
 
 import functools
-import hashlib
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import numpy as np
 import torch
 
 from ..audit.nearest import nearest
-from .streams import Streams
+from .dataset import Dataset, DatasetMissing, fixed_order
 
 KNOWN_DATASETS = ("digits", "mnist", "fashion_mnist")
 # The folder's name is the name of torchvision's class.
@@ -24,41 +22,6 @@ _IDX_FILES = (
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 )
-
-
-class DatasetMissing(FileNotFoundError):
-    """The data set is neither in FEDASSAY_DATA nor in the cache, and could not be downloaded."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Dataset:
-    """Labelled images, split into training and test. Treat the tensors as constants: they are shared by all who load.
-
-    images: (n, channel, height, width) float32 in [0, 1]; labels: (n,) int64 in [0, classes). `digest` is the SHA-256
-    of the name and the four arrays, in hexadecimal. Raises ValueError when shapes, types or ranges are not these.
-    """
-
-    name: str
-    train_images: torch.Tensor
-    train_labels: torch.Tensor
-    test_images: torch.Tensor
-    test_labels: torch.Tensor
-    classes: int
-    digest: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        _check_part("train", self.train_images, self.train_labels, self.classes)
-        _check_part("test", self.test_images, self.test_labels, self.classes)
-        if self.train_images.shape[1:] != self.test_images.shape[1:]:
-            shapes = f"{tuple(self.train_images.shape[1:])} and {tuple(self.test_images.shape[1:])}"
-            raise ValueError(f"train and test images must have one shape, got {shapes}")
-        object.__setattr__(self, "digest", _digest(self))
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(channel, height, width) of one image."""
-        channels, height, width = self.train_images.shape[1:]
-        return channels, height, width
 
 
 def load_dataset(name: str) -> Dataset:
@@ -101,9 +64,7 @@ def _load_digits() -> Dataset:
     bunch = load_digits()
     images = torch.from_numpy((bunch.images / 16).astype(np.float32)).unsqueeze(1)
     labels = torch.from_numpy(bunch.target.astype(np.int64))
-    # Raw bits and a stable sort, not `permutation`, whose result may change with numpy's version.
-    raw = Streams(0).generator("digits split").bit_generator.random_raw(len(labels))
-    order = torch.from_numpy(np.argsort(raw, kind="stable"))
+    order = fixed_order("digits split", len(labels))
     train, test = order[:1347], order[1347:]
     return Dataset(
         name="digits",
@@ -112,6 +73,7 @@ def _load_digits() -> Dataset:
         test_images=images[test],
         test_labels=labels[test],
         classes=10,
+        strokes=True,
     )
 
 
@@ -130,6 +92,7 @@ def _load_mnist(name: str) -> Dataset:
         test_images=test.data.unsqueeze(1).float().div_(255),
         test_labels=test.targets,
         classes=10,
+        strokes=True,
     )
 
 
@@ -192,26 +155,3 @@ def _cache_folder() -> Path:
 def _check_name(name: str) -> None:
     if name not in KNOWN_DATASETS:
         raise ValueError(f"data set must be {nearest(name, KNOWN_DATASETS)}, got {name!r}")
-
-
-def _check_part(part: str, images: torch.Tensor, labels: torch.Tensor, classes: int) -> None:
-    if images.ndim != 4 or images.dtype != torch.float32:
-        raise ValueError(
-            f"{part}_images must be (n, channel, height, width) float32, got {tuple(images.shape)} of {images.dtype}"
-        )
-    if labels.shape != images.shape[:1] or labels.dtype != torch.int64:
-        raise ValueError(f"{part}_labels must be ({len(images)},) int64, got {tuple(labels.shape)} of {labels.dtype}")
-    if len(images) == 0:
-        raise ValueError(f"{part}_images must hold an image, got none")
-    if not (images.min() >= 0 and images.max() <= 1):
-        raise ValueError(f"{part}_images must be in [0, 1], got {float(images.min())} to {float(images.max())}")
-    if labels.min() < 0 or labels.max() >= classes:
-        raise ValueError(f"{part}_labels must be in [0, {classes}), got {int(labels.min())} to {int(labels.max())}")
-
-
-def _digest(dataset: Dataset) -> str:
-    digest = hashlib.sha256(dataset.name.encode())
-    for array in (dataset.train_images, dataset.train_labels, dataset.test_images, dataset.test_labels):
-        digest.update(f"{tuple(array.shape)}".encode())
-        digest.update(array.contiguous().numpy().data)
-    return digest.hexdigest()

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .datasets import Dataset
+from .dataset import Dataset, check_masks
 from .network import Network
 from .partitions import Partition
 from .streams import Streams
@@ -32,6 +32,7 @@ class Task:
         parts: for each client the indices of its samples in the pool.
         outsider_images, outsider_labels: same distribution, never trained on: the non-members of membership attacks.
         test_images, test_labels: measure accuracy; they also serve attackers as public data.
+        masks: which pixels of the pool's images are privacy-sensitive, ``(n, h, w)`` booleans; None: nothing says so.
     """
 
     network: Network
@@ -42,6 +43,7 @@ class Task:
     outsider_labels: Tensor
     test_images: Tensor
     test_labels: Tensor
+    masks: Tensor | None = None
 
     def __post_init__(self) -> None:
         for name in ("", "outsider_", "test_"):
@@ -53,6 +55,7 @@ class Task:
                 raise ValueError(
                     f"{name}labels must be ({len(images)},) int64, got {tuple(labels.shape)} of {labels.dtype}"
                 )
+        check_masks("masks", self.masks, self.images)
         dealt = torch.cat([torch.zeros(0, dtype=torch.int64), *self.parts])
         if len(dealt) and not 0 <= int(dealt.min()) <= int(dealt.max()) < len(self.labels):
             raise ValueError(f"parts must index the {len(self.labels)} samples, got {dealt.min()} to {dealt.max()}")
@@ -128,7 +131,7 @@ def build_task(
     labels = dataset.train_labels[inside]
     parts = partition.split(labels.numpy(), clients, streams.generator("partition"))
     return Task(
-        network=Network(model=model, shape=_shape(dataset), classes=dataset.classes),
+        network=Network(model=model, shape=dataset.shape, classes=dataset.classes),
         images=dataset.train_images[inside],
         labels=labels,
         parts=tuple(torch.from_numpy(np.asarray(part, dtype=np.int64)) for part in parts),
@@ -136,9 +139,5 @@ def build_task(
         outsider_labels=dataset.train_labels[outside],
         test_images=dataset.test_images,
         test_labels=dataset.test_labels,
+        masks=None if dataset.train_masks is None else dataset.train_masks[inside],
     )
-
-
-def _shape(dataset: Dataset) -> tuple[int, int, int]:
-    channels, height, width = dataset.train_images.shape[1:]
-    return int(channels), int(height), int(width)

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from fedassay import __version__
 from fedassay.cli import app
-from fedassay.fl.datasets import DatasetMissing
+from fedassay.fl.dataset import DatasetMissing
 from fedassay.suites import resolve as resolve_module
 from fedassay.suites import run as run_module
 from typer.testing import CliRunner
