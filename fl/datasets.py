@@ -1,4 +1,6 @@
-"""The image data sets: digits from scikit-learn, MNIST and Fashion-MNIST from a folder, the cache or the network."""
+"""The image data sets by name: digits from scikit-learn; MNIST and Fashion-MNIST from a folder, the cache or the
+network; others from a folder only.
+"""
 
 import functools
 import os
@@ -11,9 +13,11 @@ import numpy as np
 import torch
 
 from ..audit.nearest import nearest
+from . import cifar, qmnist
+from .data_folder import DataFolder
 from .dataset import Dataset, DatasetMissing, fixed_order
 
-KNOWN_DATASETS = ("digits", "mnist", "fashion_mnist")
+KNOWN_DATASETS = ("digits", "mnist", "fashion_mnist", "qmnist", "cifar10")
 # The folder's name is the name of torchvision's class.
 _FOLDERS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
 _IDX_FILES = (
@@ -22,6 +26,9 @@ _IDX_FILES = (
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 )
+_FOUND = "found in FEDASSAY_DATA"
+_FOLDER_ONLY = {"qmnist": qmnist.LABELS, "cifar10": cifar.INDEX}
+"""The file by which a data set is known to be in FEDASSAY_DATA, where there is no other way to it."""
 
 
 def load_dataset(name: str) -> Dataset:
@@ -32,6 +39,10 @@ def load_dataset(name: str) -> Dataset:
     - mnist, fashion_mnist: 60,000 and 10,000 images 28x28. Read from the cache folder (FEDASSAY_CACHE, else
       ~/.cache/fedassay), which is filled from `$FEDASSAY_DATA/MNIST/raw/*.gz` (or FashionMNIST) where these are, and by
       torchvision's download otherwise.
+    - qmnist: MNIST, and the 539 writers of its training images as their owners. From
+      `$FEDASSAY_DATA/QMNIST/raw/qmnist-train-labels-idx2-int.gz`.
+    - cifar10: a class-balanced part of CIFAR-10, 10,000 and 2,500 images 3x32x32 where all sheets are there, from
+      `$FEDASSAY_DATA/cifar10-subset`: not comparable with results on all 60,000.
 
     Raises ValueError for an unknown name (the known are listed, nearest first) or a file with a wrong MD5 sum,
     DatasetMissing when there are no files and no network, OSError when the cache folder cannot be written.
@@ -41,21 +52,30 @@ def load_dataset(name: str) -> Dataset:
 
 
 def available(name: str) -> str:
-    """Say where a data set would come from: bundled, found in FEDASSAY_DATA, in the cache, or would be downloaded.
+    """Say where a data set would come from: bundled, found in FEDASSAY_DATA, in the cache, would be downloaded, or not
+    here.
 
     Only looks whether the files are there; raises ValueError for an unknown name.
     """
     _check_name(name)
     if name == "digits":
         return "bundled"
+    if name in _FOLDER_ONLY:
+        return _FOUND if DataFolder.told().has(_FOLDER_ONLY[name]) else "not here: FEDASSAY_DATA must name its folder"
     if _found_gz(name):
-        return "found in FEDASSAY_DATA"
+        return _FOUND
     return "in the cache" if _is_complete(_cache_folder() / _FOLDERS[name]) else "would be downloaded"
 
 
 @functools.cache
 def _load(name: str) -> Dataset:
-    return _load_digits() if name == "digits" else _load_mnist(name)
+    if name == "digits":
+        return _load_digits()
+    if name == "qmnist":
+        return qmnist.qmnist(_load("mnist"), DataFolder.told())
+    if name == "cifar10":
+        return cifar.cifar10(DataFolder.told())
+    return _load_mnist(name)
 
 
 def _load_digits() -> Dataset:
@@ -136,11 +156,8 @@ def _extract_or_download(name: str, source: Any, root: Path) -> None:
 
 def _found_gz(name: str) -> list[Path]:
     """The four archives in FEDASSAY_DATA, or an empty list when one is missing."""
-    root = os.environ.get("FEDASSAY_DATA")
-    if not root:
-        return []
-    archives = [Path(root) / _FOLDERS[name] / "raw" / f"{idx}.gz" for idx in _IDX_FILES]
-    return archives if all(archive.is_file() for archive in archives) else []
+    folder, paths = DataFolder.told(), [f"{_FOLDERS[name]}/raw/{idx}.gz" for idx in _IDX_FILES]
+    return [folder.root / path for path in paths] if folder.root and folder.has(*paths) else []
 
 
 def _is_complete(folder: Path) -> bool:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .dataset import Dataset, check_masks
 from .network import Network
-from .partitions import Partition
+from .partitions import ByOwner, Partition
 from .streams import Streams
 
 
@@ -119,7 +119,8 @@ def build_task(
     deals the rest, or ``samples`` of it.
 
     Raises:
-        ValueError: if ``samples`` or ``clients`` ask for more than there is.
+        ValueError: if ``samples`` or ``clients`` ask for more than there is, or the partition for owners that
+            nobody knows.
     """
     order = streams.generator("outsiders").permutation(len(dataset.train_labels))
     outside, inside = order[: len(order) // 10], order[len(order) // 10 :]
@@ -129,7 +130,8 @@ def build_task(
         )
     inside = np.sort(inside[:samples])
     labels = dataset.train_labels[inside]
-    parts = partition.split(labels.numpy(), clients, streams.generator("partition"))
+    keys = _owners(dataset)[inside] if isinstance(partition, ByOwner) else labels
+    parts = partition.split(keys.numpy(), clients, streams.generator("partition"))
     return Task(
         network=Network(model=model, shape=dataset.shape, classes=dataset.classes),
         images=dataset.train_images[inside],
@@ -141,3 +143,9 @@ def build_task(
         test_labels=dataset.test_labels,
         masks=None if dataset.train_masks is None else dataset.train_masks[inside],
     )
+
+
+def _owners(dataset: Dataset) -> Tensor:
+    if dataset.train_owners is None:
+        raise ValueError(f"partition by_owner needs a data set that says whose its images are, got {dataset.name}")
+    return dataset.train_owners

@@ -174,9 +174,22 @@ def test_loading_digits_imports_no_torchvision_and_importing_the_module_no_sciki
 
 
 def test_available_says_where_each_data_set_would_come_from(fresh, tiny, monkeypatch):
-    assert [available(name) for name in KNOWN_DATASETS] == ["bundled", "would be downloaded", "would be downloaded"]
+    assert [available(name) for name in ("digits", "mnist", "fashion_mnist")] == [
+        "bundled",
+        "would be downloaded",
+        "would be downloaded",
+    ]
+    from_folders = [available(name) for name in KNOWN_DATASETS[3:]]
+    assert set(from_folders) == {"not here: FEDASSAY_DATA must name its folder"}
     monkeypatch.setenv("FEDASSAY_DATA", str(tiny))
-    assert [available(name) for name in KNOWN_DATASETS] == ["bundled", "found in FEDASSAY_DATA", "would be downloaded"]
+    assert [available(name) for name in KNOWN_DATASETS[:3]] == [
+        "bundled",
+        "found in FEDASSAY_DATA",
+        "would be downloaded",
+    ]
+    (tiny / "QMNIST" / "raw").mkdir(parents=True)
+    (tiny / "QMNIST" / "raw" / "qmnist-train-labels-idx2-int.gz").touch()
+    assert available("qmnist") == "found in FEDASSAY_DATA"
     load_dataset("mnist")
     monkeypatch.delenv("FEDASSAY_DATA")
     assert available("mnist") == "in the cache"
@@ -281,6 +294,12 @@ def test_a_broken_cache_folder_is_named(fresh, tiny, monkeypatch):
     (fresh / "MNIST" / "raw").mkdir(parents=True)
     with pytest.raises(OSError, match="MNIST must be complete or absent, and could not be replaced"):
         load_dataset("mnist")
+
+
+@pytest.mark.parametrize("name", KNOWN_DATASETS[4:])
+def test_a_data_set_of_a_folder_that_is_not_told_says_which_file_to_bring(fresh, name):
+    with pytest.raises(DatasetMissing, match=rf"{name} is not on this machine.*folder that holds .*is not set"):
+        load_dataset(name)
 
 
 @needs_real_data

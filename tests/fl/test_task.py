@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from fedassay.fl.dataset import Dataset
-from fedassay.fl.partitions import IID, Dirichlet, OneSample
+from fedassay.fl.partitions import IID, ByOwner, Dirichlet, OneSample
 from fedassay.fl.streams import Streams, uniform
 from fedassay.fl.task import build_task
 
@@ -28,10 +28,10 @@ def dataset():
     )
 
 
-def replace_masks(dataset, masks):
-    """The data set with masks of its training images."""
+def annotated(dataset, **annotations):
+    """The data set with annotations of its training images."""
     kept = ("train_images", "train_labels", "test_images", "test_labels", "classes")
-    return Dataset(name="marked", train_masks=masks, **{name: getattr(dataset, name) for name in kept})
+    return Dataset(name="annotated", **{name: getattr(dataset, name) for name in kept}, **annotations)
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +82,21 @@ def test_masks_stay_with_their_images(dataset):
     """Each image's mask marks one pixel, which its first pixel numbers."""
     masks = torch.zeros(TRAIN, 16, dtype=torch.bool)
     masks[torch.arange(TRAIN), torch.arange(TRAIN) % 16] = True
-    marked = replace_masks(dataset, masks.reshape(TRAIN, 4, 4))
+    marked = annotated(dataset, train_masks=masks.reshape(TRAIN, 4, 4))
     task = build_task(marked, model="logistic", partition=IID(), clients=5, streams=Streams(0), samples=30)
     assert task.masks.flatten(1).int().argmax(1).tolist() == [name % 16 for name in names(task.images)]
     assert build_task(dataset, model="logistic", partition=IID(), clients=5, streams=Streams(0)).masks is None
+
+
+def test_owners_keep_their_images_together(dataset):
+    """Image i is of writer i // 4: each of three clients holds five of fifteen writers."""
+    known = annotated(dataset, train_owners=torch.arange(TRAIN) // 4)
+    task = build_task(known, model="logistic", partition=ByOwner(), clients=3, streams=Streams(0))
+    writers = [{name // 4 for name in names(task.images[part])} for part in task.parts]
+    assert [len(group) for group in writers] == [5, 5, 5]
+    assert len(set.union(*writers)) == 15
+    with pytest.raises(ValueError, match="by_owner needs a data set that says whose its images are, got toy"):
+        build_task(dataset, model="logistic", partition=ByOwner(), clients=3, streams=Streams(0))
 
 
 def test_samples_limit_the_pool_to_a_random_part_and_leave_the_outsiders_alone(build):
