@@ -13,11 +13,11 @@ import numpy as np
 import torch
 
 from ..audit.nearest import nearest
-from . import cifar, qmnist
+from . import cifar, qmnist, receipts, sroie
 from .data_folder import DataFolder
 from .dataset import Dataset, DatasetMissing, fixed_order
 
-KNOWN_DATASETS = ("digits", "mnist", "fashion_mnist", "qmnist", "cifar10")
+KNOWN_DATASETS = ("digits", "mnist", "fashion_mnist", "qmnist", "cifar10", "sroie", "sroie_tampered")
 # The folder's name is the name of torchvision's class.
 _FOLDERS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
 _IDX_FILES = (
@@ -27,7 +27,12 @@ _IDX_FILES = (
     "t10k-labels-idx1-ubyte",
 )
 _FOUND = "found in FEDASSAY_DATA"
-_FOLDER_ONLY = {"qmnist": qmnist.LABELS, "cifar10": cifar.INDEX}
+_FOLDER_ONLY = {
+    "qmnist": qmnist.LABELS,
+    "cifar10": cifar.INDEX,
+    "sroie": receipts.ANNOTATIONS,
+    "sroie_tampered": receipts.ANNOTATIONS,
+}
 """The file by which a data set is known to be in FEDASSAY_DATA, where there is no other way to it."""
 
 
@@ -43,6 +48,9 @@ def load_dataset(name: str) -> Dataset:
       `$FEDASSAY_DATA/QMNIST/raw/qmnist-train-labels-idx2-int.gz`.
     - cifar10: a class-balanced part of CIFAR-10, 10,000 and 2,500 images 3x32x32 where all sheets are there, from
       `$FEDASSAY_DATA/cifar10-subset`: not comparable with results on all 60,000.
+    - sroie: grey crops 1x64x128 around phone numbers, dates and totals of scanned receipts, labelled by the three;
+      their boxes are the sensitive regions, receipts the owners. From `$FEDASSAY_DATA/sroie`. sroie_tampered: the same
+      crops, half of them tampered with, labelled by that; the targets of a segmentation say where.
 
     Raises ValueError for an unknown name (the known are listed, nearest first) or a file with a wrong MD5 sum,
     DatasetMissing when there are no files and no network, OSError when the cache folder cannot be written.
@@ -73,9 +81,8 @@ def _load(name: str) -> Dataset:
         return _load_digits()
     if name == "qmnist":
         return qmnist.qmnist(_load("mnist"), DataFolder.told())
-    if name == "cifar10":
-        return cifar.cifar10(DataFolder.told())
-    return _load_mnist(name)
+    loaders = {"cifar10": cifar.cifar10, "sroie": sroie.sroie, "sroie_tampered": sroie.sroie_tampered}
+    return loaders[name](DataFolder.told()) if name in loaders else _load_mnist(name)
 
 
 def _load_digits() -> Dataset:
