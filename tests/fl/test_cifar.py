@@ -20,12 +20,16 @@ def colour(sheet, tile):
 
 @pytest.fixture
 def put(tmp_path):
-    """(rows of the index) -> the folder, with two sheets of 100 and 50 tiles, each tile of one colour."""
+    """(rows of the index) -> the folder, with two sheets of 100 and 50 tiles, each of one colour but for a white
+    pixel in row 1, column 5.
+    """
     root = tmp_path / "cifar10-subset"
     root.mkdir()
     for number, (name, rows) in enumerate([("a", 2), ("b", 1)], start=1):
         colours = np.array([colour(number, tile) for tile in range(50 * rows)], dtype=np.uint8).reshape(rows, 50, 3)
-        Image.fromarray(colours.repeat(32, 0).repeat(32, 1)).save(root / f"{name}.webp", lossless=True)
+        sheet = colours.repeat(32, 0).repeat(32, 1)
+        sheet[1::32, 5::32] = 255
+        Image.fromarray(sheet).save(root / f"{name}.webp", lossless=True)
 
     def write(rows):
         text = "\n".join(["file,tile,split,label,rank", *rows]) + "\n"
@@ -43,6 +47,9 @@ def test_rows_of_the_index_are_tiles_and_rows_of_absent_sheets_are_left_out(put)
     for image, wanted in zip(
         [*loaded.train_images, *loaded.test_images], [colour(1, 0), colour(1, 51), colour(2, 2)], strict=True
     ):
+        assert (image[:, 1, 5] == 1).all()
+        image = image.clone()
+        image[:, 1, 5] = image[:, 0, 0]
         assert (image * 255).round().int().flatten(1).unique(dim=1).flatten().tolist() == list(wanted)
     assert loaded.train_masks is None
 
