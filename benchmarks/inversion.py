@@ -2,10 +2,10 @@
 null attack; and MAP inversion, which knows the noise.
 
     python benchmarks/inversion.py [--images 20] [--iterations 100] [--dataset digits] [--seed 0]
-    python benchmarks/inversion.py --iterations 500 --total-variation 1e-6 --dataset cifar10-subset
+    python benchmarks/inversion.py --iterations 500 --total-variation 1e-6 --dataset cifar10
     python benchmarks/inversion.py --curve 0.001 0.01 0.1 1    # noise over the clip norm, per attack
 
-``cifar10-subset`` is read from a folder of that name in FEDASSAY_DATA.
+``cifar10`` is read from the folder that FEDASSAY_DATA names.
 
 Prints the median PSNR with a 95 % bootstrap interval, and the one-sided 99 % lower end of the paired difference to
 the best null attack (t, one pair an image): at most 0 means that the attack is not shown to beat a look at public
@@ -13,15 +13,11 @@ data. Also CPU seconds.
 """
 
 import argparse
-import functools
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 from fedassay.attacks.attack import Attack, Knowledge, Level
 from fedassay.attacks.gradient.class_mean_image import ClassMeanImage
@@ -34,7 +30,7 @@ from fedassay.defenses.defense import Defense
 from fedassay.defenses.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.defenses.none import Undefended
 from fedassay.fl.algorithm import FedSGD
-from fedassay.fl.datasets import Dataset, load_dataset
+from fedassay.fl.datasets import load_dataset
 from fedassay.fl.engine import run_federation
 from fedassay.fl.partitions import OneSample
 from fedassay.fl.plan import Plan
@@ -44,10 +40,8 @@ from fedassay.fl.sampling import Full, Poisson
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
 from fedassay.suites.scoring.images import score_images
-from PIL import Image
 from scipy import stats
 
-CIFAR = "cifar10-subset"
 PUBLIC = 2000
 """Public images that an attacker has."""
 
@@ -92,7 +86,7 @@ def trial(
     """One federation, each attack on it; a protection is taken as it is."""
     streams = Streams(seed)
     task = build_task(
-        loaded(dataset), model="lenet", partition=OneSample(), clients=images, streams=streams, samples=images
+        load_dataset(dataset), model="lenet", partition=OneSample(), clients=images, streams=streams, samples=images
     )
     algorithm, layout = FedSGD(learning_rate=1.0), task.network.layout
     calibration = Plan(
@@ -119,38 +113,6 @@ def trial(
     nulls = [psnr(MeanImage()), psnr(RandomImage())]
     null = max(nulls, key=np.mean)
     return [Comparison(attack=psnr(attack), null=null) for attack in attacks]
-
-
-def loaded(name: str) -> Dataset:
-    """A data set of the package, or the CIFAR subset: tiles of 32x32 pixels, 50 in a row."""
-    return cifar_subset() if name == CIFAR else load_dataset(name)
-
-
-@functools.cache
-def cifar_subset() -> Dataset:
-    folder = Path(os.environ["FEDASSAY_DATA"]) / CIFAR
-    index = pd.read_csv(folder / "index.csv.gz")
-    index = index[[(folder / file).is_file() for file in index["file"]]]
-    sheets = {file: _tiles(folder / file) for file in index["file"].unique()}
-    parts = {}
-    for split, rows in index.groupby("split"):
-        pixels = np.stack([sheets[file][tile] for file, tile in zip(rows["file"], rows["tile"], strict=True)])
-        images = torch.from_numpy(pixels.transpose(0, 3, 1, 2).astype(np.float32) / 255)
-        parts[split] = images, torch.from_numpy(rows["label"].to_numpy().astype(np.int64))
-    (train, train_labels), (test, test_labels) = parts["train"], parts["test"]
-    return Dataset(
-        name=CIFAR,
-        train_images=train,
-        train_labels=train_labels,
-        test_images=test,
-        test_labels=test_labels,
-        classes=10,
-    )
-
-
-def _tiles(path: Path) -> np.ndarray:
-    sheet = np.array(Image.open(path).convert("RGB"))
-    return sheet.reshape(-1, 32, 50, 32, 3).transpose(0, 2, 1, 3, 4).reshape(-1, 32, 32, 3)
 
 
 def curve(noises: Sequence[float], *, images: int, iterations: int, dataset: str, seed: int, weight: float) -> None:

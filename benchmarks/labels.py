@@ -25,7 +25,8 @@ from fedassay.attacks.labels.ilrg import ILRG
 from fedassay.attacks.labels.row_sum import RowSum
 from fedassay.audit.observer import UPLOADS
 from fedassay.fl.algorithm import FedSGD
-from fedassay.fl.datasets import Dataset, DatasetMissing, load_dataset
+from fedassay.fl.dataset import Dataset, DatasetMissing
+from fedassay.fl.datasets import load_dataset
 from fedassay.fl.message import Message
 from fedassay.fl.network import Network
 from fedassay.fl.plan import Plan

@@ -1,11 +1,11 @@
-"""The image data sets: digits from scikit-learn, MNIST and Fashion-MNIST from a folder, the cache or the network."""
+"""The image data sets by name: digits from scikit-learn; MNIST and Fashion-MNIST from a folder, the cache or the
+network; others from a folder only.
+"""
 
 import functools
-import hashlib
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,11 @@ import numpy as np
 import torch
 
 from ..audit.nearest import nearest
-from .streams import Streams
+from . import cifar, qmnist, receipts, sroie
+from .data_folder import DataFolder
+from .dataset import Dataset, DatasetMissing, fixed_order
 
-KNOWN_DATASETS = ("digits", "mnist", "fashion_mnist")
+KNOWN_DATASETS = ("digits", "mnist", "fashion_mnist", "qmnist", "cifar10", "sroie", "sroie_tampered")
 # The folder's name is the name of torchvision's class.
 _FOLDERS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
 _IDX_FILES = (
@@ -24,41 +26,14 @@ _IDX_FILES = (
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 )
-
-
-class DatasetMissing(FileNotFoundError):
-    """The data set is neither in FEDASSAY_DATA nor in the cache, and could not be downloaded."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Dataset:
-    """Labelled images, split into training and test. Treat the tensors as constants: they are shared by all who load.
-
-    images: (n, channel, height, width) float32 in [0, 1]; labels: (n,) int64 in [0, classes). `digest` is the SHA-256
-    of the name and the four arrays, in hexadecimal. Raises ValueError when shapes, types or ranges are not these.
-    """
-
-    name: str
-    train_images: torch.Tensor
-    train_labels: torch.Tensor
-    test_images: torch.Tensor
-    test_labels: torch.Tensor
-    classes: int
-    digest: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        _check_part("train", self.train_images, self.train_labels, self.classes)
-        _check_part("test", self.test_images, self.test_labels, self.classes)
-        if self.train_images.shape[1:] != self.test_images.shape[1:]:
-            shapes = f"{tuple(self.train_images.shape[1:])} and {tuple(self.test_images.shape[1:])}"
-            raise ValueError(f"train and test images must have one shape, got {shapes}")
-        object.__setattr__(self, "digest", _digest(self))
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(channel, height, width) of one image."""
-        channels, height, width = self.train_images.shape[1:]
-        return channels, height, width
+_FOUND = "found in FEDASSAY_DATA"
+_FOLDER_ONLY = {
+    "qmnist": qmnist.LABELS,
+    "cifar10": cifar.INDEX,
+    "sroie": receipts.ANNOTATIONS,
+    "sroie_tampered": receipts.ANNOTATIONS,
+}
+"""The file by which a data set is known to be in FEDASSAY_DATA, where there is no other way to it."""
 
 
 def load_dataset(name: str) -> Dataset:
@@ -69,6 +44,13 @@ def load_dataset(name: str) -> Dataset:
     - mnist, fashion_mnist: 60,000 and 10,000 images 28x28. Read from the cache folder (FEDASSAY_CACHE, else
       ~/.cache/fedassay), which is filled from `$FEDASSAY_DATA/MNIST/raw/*.gz` (or FashionMNIST) where these are, and by
       torchvision's download otherwise.
+    - qmnist: MNIST, and the 539 writers of its training images as their owners. From
+      `$FEDASSAY_DATA/QMNIST/raw/qmnist-train-labels-idx2-int.gz`.
+    - cifar10: a class-balanced part of CIFAR-10, 10,000 and 2,500 images 3x32x32 where all sheets are there, from
+      `$FEDASSAY_DATA/cifar10-subset`: not comparable with results on all 60,000.
+    - sroie: grey crops 1x64x128 around phone numbers, dates and totals of scanned receipts, labelled by the three;
+      their boxes are the sensitive regions, receipts the owners. From `$FEDASSAY_DATA/sroie`. sroie_tampered: the same
+      crops, half of them tampered with, labelled by that; the targets of a segmentation say where.
 
     Raises ValueError for an unknown name (the known are listed, nearest first) or a file with a wrong MD5 sum,
     DatasetMissing when there are no files and no network, OSError when the cache folder cannot be written.
@@ -78,21 +60,29 @@ def load_dataset(name: str) -> Dataset:
 
 
 def available(name: str) -> str:
-    """Say where a data set would come from: bundled, found in FEDASSAY_DATA, in the cache, or would be downloaded.
+    """Say where a data set would come from: bundled, found in FEDASSAY_DATA, in the cache, would be downloaded, or not
+    here.
 
     Only looks whether the files are there; raises ValueError for an unknown name.
     """
     _check_name(name)
     if name == "digits":
         return "bundled"
+    if name in _FOLDER_ONLY:
+        return _FOUND if DataFolder.told().has(_FOLDER_ONLY[name]) else "not here: FEDASSAY_DATA must name its folder"
     if _found_gz(name):
-        return "found in FEDASSAY_DATA"
+        return _FOUND
     return "in the cache" if _is_complete(_cache_folder() / _FOLDERS[name]) else "would be downloaded"
 
 
 @functools.cache
 def _load(name: str) -> Dataset:
-    return _load_digits() if name == "digits" else _load_mnist(name)
+    if name == "digits":
+        return _load_digits()
+    if name == "qmnist":
+        return qmnist.qmnist(_load("mnist"), DataFolder.told())
+    loaders = {"cifar10": cifar.cifar10, "sroie": sroie.sroie, "sroie_tampered": sroie.sroie_tampered}
+    return loaders[name](DataFolder.told()) if name in loaders else _load_mnist(name)
 
 
 def _load_digits() -> Dataset:
@@ -101,9 +91,7 @@ def _load_digits() -> Dataset:
     bunch = load_digits()
     images = torch.from_numpy((bunch.images / 16).astype(np.float32)).unsqueeze(1)
     labels = torch.from_numpy(bunch.target.astype(np.int64))
-    # Raw bits and a stable sort, not `permutation`, whose result may change with numpy's version.
-    raw = Streams(0).generator("digits split").bit_generator.random_raw(len(labels))
-    order = torch.from_numpy(np.argsort(raw, kind="stable"))
+    order = fixed_order("digits split", len(labels))
     train, test = order[:1347], order[1347:]
     return Dataset(
         name="digits",
@@ -112,6 +100,7 @@ def _load_digits() -> Dataset:
         test_images=images[test],
         test_labels=labels[test],
         classes=10,
+        strokes=True,
     )
 
 
@@ -130,6 +119,7 @@ def _load_mnist(name: str) -> Dataset:
         test_images=test.data.unsqueeze(1).float().div_(255),
         test_labels=test.targets,
         classes=10,
+        strokes=True,
     )
 
 
@@ -173,11 +163,8 @@ def _extract_or_download(name: str, source: Any, root: Path) -> None:
 
 def _found_gz(name: str) -> list[Path]:
     """The four archives in FEDASSAY_DATA, or an empty list when one is missing."""
-    root = os.environ.get("FEDASSAY_DATA")
-    if not root:
-        return []
-    archives = [Path(root) / _FOLDERS[name] / "raw" / f"{idx}.gz" for idx in _IDX_FILES]
-    return archives if all(archive.is_file() for archive in archives) else []
+    folder, paths = DataFolder.told(), [f"{_FOLDERS[name]}/raw/{idx}.gz" for idx in _IDX_FILES]
+    return [folder.root / path for path in paths] if folder.root and folder.has(*paths) else []
 
 
 def _is_complete(folder: Path) -> bool:
@@ -192,26 +179,3 @@ def _cache_folder() -> Path:
 def _check_name(name: str) -> None:
     if name not in KNOWN_DATASETS:
         raise ValueError(f"data set must be {nearest(name, KNOWN_DATASETS)}, got {name!r}")
-
-
-def _check_part(part: str, images: torch.Tensor, labels: torch.Tensor, classes: int) -> None:
-    if images.ndim != 4 or images.dtype != torch.float32:
-        raise ValueError(
-            f"{part}_images must be (n, channel, height, width) float32, got {tuple(images.shape)} of {images.dtype}"
-        )
-    if labels.shape != images.shape[:1] or labels.dtype != torch.int64:
-        raise ValueError(f"{part}_labels must be ({len(images)},) int64, got {tuple(labels.shape)} of {labels.dtype}")
-    if len(images) == 0:
-        raise ValueError(f"{part}_images must hold an image, got none")
-    if not (images.min() >= 0 and images.max() <= 1):
-        raise ValueError(f"{part}_images must be in [0, 1], got {float(images.min())} to {float(images.max())}")
-    if labels.min() < 0 or labels.max() >= classes:
-        raise ValueError(f"{part}_labels must be in [0, {classes}), got {int(labels.min())} to {int(labels.max())}")
-
-
-def _digest(dataset: Dataset) -> str:
-    digest = hashlib.sha256(dataset.name.encode())
-    for array in (dataset.train_images, dataset.train_labels, dataset.test_images, dataset.test_labels):
-        digest.update(f"{tuple(array.shape)}".encode())
-        digest.update(array.contiguous().numpy().data)
-    return digest.hexdigest()

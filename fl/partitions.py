@@ -1,4 +1,6 @@
-"""How training samples are dealt to the clients: evenly, with Dirichlet label skew, in label shards, or one each."""
+"""How training samples are dealt to the clients: evenly, with Dirichlet label skew, in label shards,
+one each, or by the owners that they have.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -92,11 +94,26 @@ class OneSample:
         return tuple(rng.permutation(len(labels))[:clients].reshape(clients, 1))
 
 
-KNOWN_PARTITIONS: Mapping[str, type[IID | Dirichlet | Shards | OneSample]] = {
+@dataclass(frozen=True, kw_only=True)
+class ByOwner:
+    """Deal whole owners, evenly by their number: all samples of one writer or receipt lie with one client."""
+
+    def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """See `Partition.split`; `labels` are the samples' owners here."""
+        owners = np.unique(labels)
+        _check(labels, clients, pieces=clients, what="clients")
+        if clients > len(owners):
+            raise ValueError(f"clients must be at most the number of owners, got {clients} > {len(owners)}")
+        hands = np.array_split(rng.permutation(owners), clients)
+        return tuple(np.flatnonzero(np.isin(labels, hand)) for hand in hands)
+
+
+KNOWN_PARTITIONS: Mapping[str, type[IID | Dirichlet | Shards | OneSample | ByOwner]] = {
     "iid": IID,
     "dirichlet": Dirichlet,
     "shards": Shards,
     "one_sample": OneSample,
+    "by_owner": ByOwner,
 }
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .datasets import Dataset
+from .dataset import Dataset, check_masks
 from .imprint import thresholds
 from .network import Network
-from .partitions import Partition
+from .partitions import ByOwner, Partition
 from .streams import Streams
 
 
@@ -33,6 +33,7 @@ class Task:
         parts: for each client the indices of its samples in the pool.
         outsider_images, outsider_labels: same distribution, never trained on: the non-members of membership attacks.
         test_images, test_labels: measure accuracy; they also serve attackers as public data.
+        masks: which pixels of the pool's images are privacy-sensitive, ``(n, h, w)`` booleans; None: nothing says so.
     """
 
     network: Network
@@ -43,6 +44,7 @@ class Task:
     outsider_labels: Tensor
     test_images: Tensor
     test_labels: Tensor
+    masks: Tensor | None = None
 
     def __post_init__(self) -> None:
         for name in ("", "outsider_", "test_"):
@@ -54,6 +56,7 @@ class Task:
                 raise ValueError(
                     f"{name}labels must be ({len(images)},) int64, got {tuple(labels.shape)} of {labels.dtype}"
                 )
+        check_masks("masks", self.masks, self.images)
         dealt = torch.cat([torch.zeros(0, dtype=torch.int64), *self.parts])
         if len(dealt) and not 0 <= int(dealt.min()) <= int(dealt.max()) < len(self.labels):
             raise ValueError(f"parts must index the {len(self.labels)} samples, got {dealt.min()} to {dealt.max()}")
@@ -117,7 +120,8 @@ def build_task(
     deals the rest, or ``samples`` of it.
 
     Raises:
-        ValueError: if ``samples`` or ``clients`` ask for more than there is.
+        ValueError: if ``samples`` or ``clients`` ask for more than there is, or the partition for owners that
+            nobody knows.
     """
     order = streams.generator("outsiders").permutation(len(dataset.train_labels))
     outside, inside = order[: len(order) // 10], order[len(order) // 10 :]
@@ -127,11 +131,12 @@ def build_task(
         )
     inside = np.sort(inside[:samples])
     labels = dataset.train_labels[inside]
-    parts = partition.split(labels.numpy(), clients, streams.generator("partition"))
+    keys = _owners(dataset)[inside] if isinstance(partition, ByOwner) else labels
+    parts = partition.split(keys.numpy(), clients, streams.generator("partition"))
     return Task(
         network=Network(
             model=model,
-            shape=_shape(dataset),
+            shape=dataset.shape,
             classes=dataset.classes,
             # Of the public images: before the first round a server has no others.
             bins=thresholds(dataset.test_images) if model == "imprint" else (),
@@ -143,9 +148,11 @@ def build_task(
         outsider_labels=dataset.train_labels[outside],
         test_images=dataset.test_images,
         test_labels=dataset.test_labels,
+        masks=None if dataset.train_masks is None else dataset.train_masks[inside],
     )
 
 
-def _shape(dataset: Dataset) -> tuple[int, int, int]:
-    channels, height, width = dataset.train_images.shape[1:]
-    return int(channels), int(height), int(width)
+def _owners(dataset: Dataset) -> Tensor:
+    if dataset.train_owners is None:
+        raise ValueError(f"partition by_owner needs a data set that says whose its images are, got {dataset.name}")
+    return dataset.train_owners

@@ -6,7 +6,8 @@ import shutil
 import pytest
 from fedassay import __version__
 from fedassay.cli import app
-from fedassay.fl.datasets import DatasetMissing
+from fedassay.fl.dataset import DatasetMissing
+from fedassay.fl.datasets import KNOWN_DATASETS
 from fedassay.suites import resolve as resolve_module
 from fedassay.suites import run as run_module
 from typer.testing import CliRunner
@@ -134,7 +135,7 @@ def test_a_plan_says_what_would_run_and_writes_nothing(say, suite_file, tmp_path
         ("estimators", {"clopper_pearson", "likelihood_ratio"}),
         ("mutants", {"fixed_lots", "control_no_clip"}),
         ("suites", {"quick", "standard", "mutants"}),
-        ("datasets", {"digits", "mnist", "fashion_mnist"}),
+        ("datasets", {"digits", "mnist", "qmnist", "cifar10", "sroie"}),
         ("metrics", {"accuracy", "auc", "psnr", "epsilon_low"}),
     ],
 )
@@ -174,7 +175,7 @@ def test_the_doctor_says_what_the_machine_has(say):
     assert said[0].startswith("cores     ")
     assert f"version   fedassay {__version__}" in said
     assert "data set  digits: bundled" in said
-    assert len([line for line in said if line.startswith("data set  ")]) == 3
+    assert len([line for line in said if line.startswith("data set  ")]) == len(KNOWN_DATASETS)
     assert said[-1].startswith("lpips     ")
 
 

@@ -1,21 +1,21 @@
 """Regions: image scores inside and outside the pixels that are privacy-sensitive (PSI), and success rates."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...audit.binomial import upper_bound
-from .images import FloatArray, checked_pair, psnr, ssim_window
-
-_INK = 0.1
-"""A pixel this bright belongs to the stroke."""
+from .images import FloatArray, LpipsScorer, checked_pair, psnr, ssim_window
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegionScore:
-    """One image: ``psi_`` inside its mask, ``outside_`` the other pixels; None where there are none. PSNR in dB."""
+    """One image: ``psi_`` inside its mask, ``outside_`` the other pixels; None where there are none. PSNR in dB.
+
+    ``psi_lpips``, ``outside_lpips``: None where not measured, too.
+    """
 
     psi_mse: float | None
     psi_psnr: float | None
@@ -23,6 +23,8 @@ class RegionScore:
     outside_mse: float | None
     outside_psnr: float | None
     outside_ssim: float | None
+    psi_lpips: float | None = None
+    outside_lpips: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,24 +42,15 @@ class SuccessRate:
         return self.successes / self.n
 
 
-def stroke_box(images: ArrayLike) -> NDArray[np.bool_]:
-    """Masks ``(n, h, w)`` of ``images (n, c, h, w)``: the smallest box around what is brighter than .1, the default
-    region of digits on a black ground. Empty for a black image.
-    """
-    ink = np.asarray(images).max(1) > _INK
-    masks = np.zeros(ink.shape, dtype=np.bool_)
-    for mask, drawn in zip(masks, ink, strict=True):
-        down, across = np.flatnonzero(drawn.any(1)), np.flatnonzero(drawn.any(0))
-        if len(down):
-            mask[down[0] : down[-1] + 1, across[0] : across[-1] + 1] = True
-    return masks
-
-
-def score_regions(reconstructions: ArrayLike, truth: ArrayLike, masks: ArrayLike) -> list[RegionScore]:
+def score_regions(
+    reconstructions: ArrayLike, truth: ArrayLike, masks: ArrayLike, lpips: LpipsScorer | None = None
+) -> list[RegionScore]:
     """Score image i against truth i, both ``(n, c, h, w)`` in [0, 1], inside and outside ``masks (n, h, w)``.
 
-    The masks are made of the truth: what an attack guesses moves no pixel from one region to the other. SSIM is
-    `score_images`' map, averaged over the region's pixels; its window looks up to 3 pixels across the border.
+    The masks belong to the truth: what an attack guesses moves no pixel from one region to the other. SSIM is
+    `score_images`' map, averaged over the region's pixels; its window looks up to 3 pixels across the border. LPIPS
+    has no pixels to choose from: of a region it is that of the image whose other pixels are the truth's, so a small
+    region has a small distance; ``lpips``: what `lpips_scorer` gave, None to leave it out.
 
     Raises:
         ValueError: for unequal shapes, values outside [0, 1] or masks that are not ``(n, h, w)`` booleans.
@@ -68,7 +61,18 @@ def score_regions(reconstructions: ArrayLike, truth: ArrayLike, masks: ArrayLike
         raise ValueError(
             f"masks must be {(len(images), *images.shape[2:])} booleans, got {chosen.shape} of {chosen.dtype}"
         )
-    return [_scored(*each) for each in zip(images, target, chosen, strict=True)]
+    scores = [_scored(*each) for each in zip(images, target, chosen, strict=True)]
+    if lpips is None:
+        return scores
+    inside, outside = (lpips(np.where(region[:, None], images, target), target) for region in (chosen, ~chosen))
+    return [
+        replace(
+            score,
+            psi_lpips=None if score.psi_mse is None else float(within),
+            outside_lpips=None if score.outside_mse is None else float(beyond),
+        )
+        for score, within, beyond in zip(scores, inside, outside, strict=True)
+    ]
 
 
 def success_rate(scores: ArrayLike, *, threshold: float, alpha: float = 0.05) -> SuccessRate:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from ...audit.evidence import Reconstructions
 from ...fl.task import Task
@@ -10,39 +12,38 @@ from ..cells import Cell
 from ..record import Record
 from ..store import Store
 from .images import FloatArray, Unavailable, lpips_scorer, match, score_images
-from .regions import score_regions, stroke_box
+from .regions import score_regions
 
-_UNITS = {"mse": "squared pixel", "psnr": "dB", "ssim": "index", "lpips": "distance"} | {
-    "psi_psnr": "dB",
-    "psi_ssim": "index",
-    "outside_psnr": "dB",
-    "outside_ssim": "index",
+_UNITS = {
+    f"{where}{metric}": unit
+    for where in ("", "psi_", "outside_")
+    for metric, unit in {"mse": "squared pixel", "psnr": "dB", "ssim": "index", "lpips": "distance"}.items()
 }
-_LOWER_LEAKS = ("mse", "lpips")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Aligned:
-    """Images ``(n, c, h, w)`` beside what they are held against, and whose upload they are of."""
+    """Images ``(n, c, h, w)`` beside what they are held against, its sensitive pixels ``(n, h, w)`` where the task
+    names any, and whose upload they are of.
+    """
 
     images: FloatArray
     truth: FloatArray
+    masks: NDArray[np.bool_] | None
     clients: list[int]
 
 
 def score_reconstructions(cell: Cell, evidence: Reconstructions, task: Task, store: Store) -> list[Record]:
     """One row per image and metric, the images of a lot matched to its samples by least total MSE.
 
-    Grey images are also scored inside and outside the box of their strokes. LPIPS is a row that says why it is missing
-    where its weights are not here.
+    Where the task says which pixels are sensitive, images are also scored inside and outside that region. LPIPS is a
+    row that says why it is missing where its weights are not here.
     """
     aligned = _aligned(evidence, task)
     lpips = lpips_scorer()
     scorer = None if isinstance(lpips, Unavailable) else lpips
     scores = score_images(aligned.images, aligned.truth, scorer)
-    regions = (
-        score_regions(aligned.images, aligned.truth, stroke_box(aligned.truth)) if task.network.shape[0] == 1 else []
-    )
+    regions = [] if aligned.masks is None else score_regions(aligned.images, aligned.truth, aligned.masks, scorer)
     images = {
         "originals": aligned.truth.astype(np.float32),
         "reconstructions": aligned.images.astype(np.float32),
@@ -58,7 +59,7 @@ def score_reconstructions(cell: Cell, evidence: Reconstructions, task: Task, sto
             value=getattr(score, metric),
             n=1,
             unit=_UNITS[metric],
-            direction="lower_leaks" if metric in _LOWER_LEAKS else "higher_leaks",
+            direction="lower_leaks" if metric.endswith(("mse", "lpips")) else "higher_leaks",
             artifact=artifact,
         )
         for found in (scores, regions)
@@ -67,7 +68,11 @@ def score_reconstructions(cell: Cell, evidence: Reconstructions, task: Task, sto
         if getattr(score, metric, None) is not None
     ]
     if isinstance(lpips, Unavailable):
-        rows.append(cell.record(metric="lpips", status="unavailable", reason=lpips.reason, unit=_UNITS["lpips"]))
+        wanted = ("lpips", "psi_lpips", "outside_lpips") if regions else ("lpips",)
+        rows += [
+            cell.record(metric=metric, status="unavailable", reason=lpips.reason, unit=_UNITS[metric])
+            for metric in wanted
+        ]
     return rows
 
 
@@ -92,4 +97,9 @@ def _aligned(evidence: Reconstructions, task: Task) -> _Aligned:
         images.append(ours[match(ours, wanted)] if len(part) > 1 else ours)
         truth.append(wanted)
         clients += [client] * len(part)
-    return _Aligned(images=np.concatenate(images), truth=np.concatenate(truth), clients=clients)
+    return _Aligned(
+        images=np.concatenate(images),
+        truth=np.concatenate(truth),
+        masks=None if task.masks is None else task.masks[torch.cat(task.parts)].numpy(),
+        clients=clients,
+    )

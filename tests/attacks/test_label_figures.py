@@ -8,7 +8,8 @@ from types import ModuleType
 import pytest
 from fedassay.attacks.labels.ilrg import ILRG
 from fedassay.attacks.labels.row_sum import RowSum
-from fedassay.fl.datasets import Dataset, available, load_dataset
+from fedassay.fl.dataset import Dataset
+from fedassay.fl.datasets import available, load_dataset
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,18 @@
 """A federation small enough to compute by hand: random 4x4 images, three classes, four unequal clients."""
 
+import gzip
+import json
+
 import pytest
 import torch
 from fedassay.fl.algorithm import FedAvg
+from fedassay.fl.data_folder import DataFolder
 from fedassay.fl.network import Network
 from fedassay.fl.plan import Plan
 from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams, uniform
 from fedassay.fl.task import Task
+from PIL import Image, ImageDraw
 
 
 @pytest.fixture
@@ -80,3 +85,47 @@ class Tape:
 @pytest.fixture
 def make_tape():
     return Tape
+
+
+class ReceiptPrinter:
+    """Draws receipts 200 x 300 and writes them as SROIE is laid out; nobody's data."""
+
+    def __init__(self, root):
+        self.root = root
+
+    def entry(self, number):
+        """An annotation: shop, phone, date, two prices, total; fields far enough apart for three crops."""
+        date, total = f"{number % 28 + 1:02}/03/2018", f"{number + 10}.{number % 9}5"
+        lines = [
+            [20, 2, 80, 14, f"SHOP NO {number}"],
+            [20, 20, 120, 32, f"TEL: 03-{5550000 + number}"],
+            [20, 110, 120, 122, f"DATE: {date}"],
+            [120, 150, 160, 162, f"{number + 1}.20"],
+            [120, 170, 160, 182, f"{number + 2}.30"],
+            [20, 240, 60, 252, "TOTAL"],
+            [120, 240, 160, 252, total],
+        ]
+        return {"id": f"{number:03}", "w": 200, "h": 300, "boxes": lines, "key": {"date": date, "total": f"RM{total}"}}
+
+    def print(self, entries):
+        """Write scans and annotations; an entry that is text already is written as it is."""
+        folder = self.root / "sroie"
+        (folder / "img").mkdir(parents=True, exist_ok=True)
+        for entry in entries:
+            if isinstance(entry, dict):
+                self.draw(entry).save(folder / "img" / f"{entry['id']}.webp", lossless=True)
+        text = "\n".join(entry if isinstance(entry, str) else json.dumps(entry) for entry in entries) + "\n"
+        (folder / "annotations.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+        return DataFolder(self.root)
+
+    def draw(self, entry):
+        """Black text on white, each line within its box."""
+        scan = Image.new("L", (entry["w"], entry["h"]), 255)
+        for left, top, _, _, text in entry["boxes"]:
+            ImageDraw.Draw(scan).text((left, top), text, fill=0)
+        return scan
+
+
+@pytest.fixture
+def printer(tmp_path):
+    return ReceiptPrinter(tmp_path)

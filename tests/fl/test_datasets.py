@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import torch
 from fedassay.fl import datasets
-from fedassay.fl.datasets import KNOWN_DATASETS, Dataset, DatasetMissing, available, load_dataset
+from fedassay.fl.dataset import Dataset, DatasetMissing
+from fedassay.fl.datasets import KNOWN_DATASETS, available, load_dataset
 
 REAL = os.environ.get("FEDASSAY_DATA")
 needs_real_data = pytest.mark.skipif(not REAL, reason="FEDASSAY_DATA is not set: the real MNIST files are not here")
@@ -78,6 +79,33 @@ def test_the_digest_of_digits_is_pinned():
     assert load_dataset("digits").digest == "259f9f4be4833893cfecbfd56426bad050a4790f6e703a007f7a06d3f6b77c51"
 
 
+ANNOTATIONS = ("train_masks", "test_masks", "train_targets", "test_targets")
+
+
+def test_the_region_of_a_digit_is_the_box_of_its_strokes():
+    """Every stroke pixel is inside, and each side of the box touches one: of the box's rows and columns none is bare
+    at its edge.
+    """
+    digits = load_dataset("digits")
+    for images, masks in ((digits.train_images, digits.train_masks), (digits.test_images, digits.test_masks)):
+        ink = images[:, 0] > 0.1
+        assert not (ink & ~masks).any()
+        for axis in (1, 2):
+            assert torch.equal(masks.any(axis).int().sum(1), _length(ink.any(axis)))
+
+
+def _length(there):
+    return torch.tensor([int(row.nonzero().max() - row.nonzero().min()) + 1 for row in there])
+
+
+def test_a_data_set_of_strokes_has_no_masks_of_its_own_and_the_same_digest():
+    assert _two_images(strokes=True).digest == _two_images().digest
+    assert _two_images(strokes=True).train_masks.all()
+    assert _two_images().train_masks is None
+    with pytest.raises(ValueError, match="masks must be None where strokes give them"):
+        _two_images(strokes=True, test_masks=torch.zeros(2, 4, 4, dtype=torch.bool))
+
+
 def _two_images(**changes):
     images, labels = torch.full((2, 1, 4, 4), 0.5), torch.tensor([0, 1])
     fields = {"train_images": images, "train_labels": labels, "test_images": images, "test_labels": labels}
@@ -93,6 +121,8 @@ def test_the_digest_changes_with_the_name_and_with_each_array():
         {"test_images": brighter},
         {"train_labels": flipped},
         {"test_labels": flipped},
+        *({name: torch.zeros(2, 4, 4, dtype=torch.bool)} for name in ANNOTATIONS),
+        {"train_owners": flipped},
     ]
     digests = {_two_images(**change).digest for change in changes}
     assert len(digests) == len(changes)
@@ -108,6 +138,9 @@ def test_the_digest_changes_with_the_name_and_with_each_array():
         ({"train_images": torch.full((2, 1, 4, 4), torch.nan)}, r"train_images must be in \[0, 1\], got nan"),
         ({"train_labels": torch.tensor([0])}, r"train_labels must be \(2,\) int64, got \(1,\)"),
         ({"test_labels": torch.tensor([0, 2])}, r"test_labels must be in \[0, 2\), got 0 to 2"),
+        *(({name: torch.zeros(2, 4, 4)}, rf"{name} must be \(2, 4, 4\) booleans, got") for name in ANNOTATIONS),
+        ({"train_owners": torch.tensor([0])}, r"train_owners must be \(2,\) int64, got \(1,\)"),
+        ({"train_owners": torch.tensor([0, -1])}, r"train_owners must be >= 0, got -1"),
         ({"test_images": torch.zeros(2, 1, 8, 8)}, r"one shape, got \(1, 4, 4\) and \(1, 8, 8\)"),
         (
             {"test_images": torch.zeros(0, 1, 4, 4), "test_labels": torch.zeros(0).long()},
@@ -141,9 +174,22 @@ def test_loading_digits_imports_no_torchvision_and_importing_the_module_no_sciki
 
 
 def test_available_says_where_each_data_set_would_come_from(fresh, tiny, monkeypatch):
-    assert [available(name) for name in KNOWN_DATASETS] == ["bundled", "would be downloaded", "would be downloaded"]
+    assert [available(name) for name in ("digits", "mnist", "fashion_mnist")] == [
+        "bundled",
+        "would be downloaded",
+        "would be downloaded",
+    ]
+    from_folders = [available(name) for name in KNOWN_DATASETS[3:]]
+    assert set(from_folders) == {"not here: FEDASSAY_DATA must name its folder"}
     monkeypatch.setenv("FEDASSAY_DATA", str(tiny))
-    assert [available(name) for name in KNOWN_DATASETS] == ["bundled", "found in FEDASSAY_DATA", "would be downloaded"]
+    assert [available(name) for name in KNOWN_DATASETS[:3]] == [
+        "bundled",
+        "found in FEDASSAY_DATA",
+        "would be downloaded",
+    ]
+    (tiny / "QMNIST" / "raw").mkdir(parents=True)
+    (tiny / "QMNIST" / "raw" / "qmnist-train-labels-idx2-int.gz").touch()
+    assert available("qmnist") == "found in FEDASSAY_DATA"
     load_dataset("mnist")
     monkeypatch.delenv("FEDASSAY_DATA")
     assert available("mnist") == "in the cache"
@@ -248,6 +294,13 @@ def test_a_broken_cache_folder_is_named(fresh, tiny, monkeypatch):
     (fresh / "MNIST" / "raw").mkdir(parents=True)
     with pytest.raises(OSError, match="MNIST must be complete or absent, and could not be replaced"):
         load_dataset("mnist")
+
+
+@pytest.mark.parametrize("name", KNOWN_DATASETS[4:])
+def test_a_data_set_of_a_folder_that_is_not_told_says_which_file_to_bring(fresh, name):
+    files = "sroie" if name == "sroie_tampered" else name
+    with pytest.raises(DatasetMissing, match=rf"{files} is not on this machine.*folder that holds .*is not set"):
+        load_dataset(name)
 
 
 @needs_real_data

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fedassay.fl.partitions import IID, Dirichlet, OneSample, Shards, partition_from
+from fedassay.fl.partitions import IID, ByOwner, Dirichlet, OneSample, Shards, partition_from
 from fedassay.fl.streams import Streams
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -117,6 +117,18 @@ def test_the_deal_of_shards_is_random():
     assert len(first) == 10
 
 
+def test_by_owner_deals_whole_owners_and_as_many_to_each_client():
+    owners = np.array([7, 3, 7, 9, 3, 5, 7, 1, 5])
+    parts = ByOwner().split(owners, 2, _rng())
+    whose = [set(owners[part].tolist()) for part in parts]
+    assert [len(names) for names in whose] == [3, 2]
+    assert not whose[0] & whose[1]
+    assert np.sort(np.concatenate(parts)).tolist() == list(range(9))
+    assert [set(owners[part].tolist()) for part in ByOwner().split(owners, 2, _rng(1))] != whose
+    with pytest.raises(ValueError, match="clients must be at most the number of owners, got 6 > 5"):
+        ByOwner().split(owners, 6, _rng())
+
+
 @pytest.mark.parametrize("partition", [IID(), Dirichlet(alpha=1.0), OneSample()])
 def test_the_first_sample_goes_to_either_of_two_clients_equally_often(partition):
     labels = np.zeros(2 if partition == OneSample() else 100, dtype=np.int64)
@@ -128,6 +140,7 @@ def test_the_first_sample_goes_to_either_of_two_clients_equally_often(partition)
 def test_specifications_of_suite_files_give_the_partitions():
     assert partition_from("iid") == IID()
     assert partition_from("one_sample") == OneSample()
+    assert partition_from("by_owner") == ByOwner()
     assert partition_from({"kind": "dirichlet", "alpha": 0.5}) == Dirichlet(alpha=0.5)
     assert partition_from({"kind": "shards", "per_client": 2}) == Shards(per_client=2)
 

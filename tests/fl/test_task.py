@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from fedassay.fl.datasets import Dataset
-from fedassay.fl.partitions import IID, Dirichlet, OneSample
+from fedassay.fl.dataset import Dataset
+from fedassay.fl.partitions import IID, ByOwner, Dirichlet, OneSample
 from fedassay.fl.streams import Streams, uniform
 from fedassay.fl.task import build_task
 
@@ -26,6 +26,12 @@ def dataset():
         test_labels=torch.arange(9) % 3,
         classes=3,
     )
+
+
+def annotated(dataset, **annotations):
+    """The data set with annotations of its training images."""
+    kept = ("train_images", "train_labels", "test_images", "test_labels", "classes")
+    return Dataset(name="annotated", **{name: getattr(dataset, name) for name in kept}, **annotations)
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +76,27 @@ def test_labels_stay_with_their_images(build):
     task = build(samples=30)
     assert task.labels.tolist() == [name % 3 for name in names(task.images)]
     assert task.outsider_labels.tolist() == [name % 3 for name in names(task.outsider_images)]
+
+
+def test_masks_stay_with_their_images(dataset):
+    """Each image's mask marks one pixel, which its first pixel numbers."""
+    masks = torch.zeros(TRAIN, 16, dtype=torch.bool)
+    masks[torch.arange(TRAIN), torch.arange(TRAIN) % 16] = True
+    marked = annotated(dataset, train_masks=masks.reshape(TRAIN, 4, 4))
+    task = build_task(marked, model="logistic", partition=IID(), clients=5, streams=Streams(0), samples=30)
+    assert task.masks.flatten(1).int().argmax(1).tolist() == [name % 16 for name in names(task.images)]
+    assert build_task(dataset, model="logistic", partition=IID(), clients=5, streams=Streams(0)).masks is None
+
+
+def test_owners_keep_their_images_together(dataset):
+    """Image i is of writer i // 4: each of three clients holds five of fifteen writers."""
+    known = annotated(dataset, train_owners=torch.arange(TRAIN) // 4)
+    task = build_task(known, model="logistic", partition=ByOwner(), clients=3, streams=Streams(0))
+    writers = [{name // 4 for name in names(task.images[part])} for part in task.parts]
+    assert [len(group) for group in writers] == [5, 5, 5]
+    assert len(set.union(*writers)) == 15
+    with pytest.raises(ValueError, match="by_owner needs a data set that says whose its images are, got toy"):
+        build_task(dataset, model="logistic", partition=ByOwner(), clients=3, streams=Streams(0))
 
 
 def test_samples_limit_the_pool_to_a_random_part_and_leave_the_outsiders_alone(build):
@@ -149,6 +176,8 @@ def test_accuracy_is_the_share_of_test_images_labelled_right(build):
         ({"outsider_images": torch.zeros(6, 16)}, r"outsider_images must be .*, got \(6, 16\)"),
         ({"labels": torch.zeros(53, dtype=torch.int64)}, r"labels must be \(54,\) int64, got \(53,\)"),
         ({"test_labels": torch.zeros(9)}, "test_labels must be .*, got .* torch.float32"),
+        ({"masks": torch.ones(54, 4, 4)}, r"masks must be \(54, 4, 4\) booleans, got \(54, 4, 4\) of torch.float32"),
+        ({"masks": torch.ones(54, 1, 4, 4).bool()}, r"masks must be \(54, 4, 4\) booleans, got \(54, 1, 4, 4\)"),
         ({"parts": (torch.tensor([0, 54]),)}, "parts must index the 54 samples, got 0 to 54"),
         ({"parts": (torch.tensor([-1]),)}, "got -1 to -1"),
     ],

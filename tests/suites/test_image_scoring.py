@@ -1,6 +1,7 @@
 """Image scores against numbers computed by hand, and LPIPS up to the door of its weights."""
 
 import hashlib
+import itertools
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -97,6 +98,29 @@ def test_matching_undoes_a_shuffle() -> None:
 def test_matching_takes_the_least_total_and_not_the_nearest_first() -> None:
     """Costs .01 + 1 in order, .16 + .25 swapped: the nearest pair (.5, .4) is given up."""
     np.testing.assert_array_equal(match(flat(0.5, 0.0), flat(0.4, 1.0)), [1, 0])
+
+
+def test_matching_is_the_best_of_all_orders() -> None:
+    """Against every order of four colour images; costs are drawn, so no order but the best has its total."""
+    ours, truth = textured(4, channels=3, seed=5), textured(4, channels=3, seed=6)
+    totals = {order: ((ours[list(order)] - truth) ** 2).sum() for order in itertools.permutations(range(4))}
+    assert tuple(match(ours, truth).tolist()) == min(totals, key=totals.__getitem__)
+
+
+def test_ties_are_matched_one_to_one_at_the_least_total() -> None:
+    """Two guesses alike and two true images alike: any order of each pair is as good, none is used twice."""
+    ours, truth = flat(0.2, 0.9, 0.2, 0.9), flat(1.0, 1.0, 0.0, 0.0)
+    order = match(ours, truth)
+    assert sorted(order.tolist()) == [0, 1, 2, 3]
+    assert ours[order][:, 0, 0, 0].tolist() == [0.9, 0.9, 0.2, 0.2]
+    assert sorted(match(flat(0.5, 0.5, 0.5), flat(0.1, 0.5, 0.8)).tolist()) == [0, 1, 2]
+
+
+def test_colours_tell_images_apart_whose_mean_is_one_grey() -> None:
+    """Red, green and blue in another order: each channel counts, and not the brightness."""
+    pure = np.zeros((3, 3, 8, 8))
+    pure[np.arange(3), np.arange(3)] = 1
+    assert match(pure[[2, 0, 1]], pure).tolist() == [1, 2, 0]
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,8 @@
 import numpy as np
 import pytest
 from fedassay.suites.scoring.images import PSNR_CAP, score_images
-from fedassay.suites.scoring.regions import score_regions, stroke_box, success_rate
+from fedassay.suites.scoring.regions import score_regions, success_rate
 from scipy import stats
-
-
-def test_the_stroke_box_is_the_smallest_box_around_the_ink() -> None:
-    image = np.zeros((2, 3, 8, 8))
-    image[0, 1, 2, 3] = image[0, 0, 5, 4] = 0.5
-    image[0, 2, 7, 7] = 0.05
-    boxes = stroke_box(image)
-    assert np.argwhere(boxes[0]).min(0).tolist() == [2, 3]
-    assert np.argwhere(boxes[0]).max(0).tolist() == [5, 4]
-    assert boxes[0].sum() == 4 * 2
-    assert not boxes[1].any()
 
 
 def test_an_error_inside_is_scored_inside() -> None:
@@ -48,6 +37,34 @@ def test_ssim_of_both_regions_weighs_up_to_the_map_of_the_whole() -> None:
     truth, mask = rng.random((1, 1, 9, 9)), rng.random((1, 9, 9)) < 0.4
     (same,) = score_regions(truth, truth, mask)
     assert (same.psi_ssim, same.outside_ssim) == (pytest.approx(1), pytest.approx(1))
+
+
+def test_a_colour_image_is_scored_by_the_same_pixels_of_each_channel():
+    """Errors .1, .2 and .3 of the three channels inside: MSE (.01 + .04 + .09) / 3; outside .5 in one channel."""
+    truth = np.full((1, 3, 9, 9), 0.5)
+    mask = np.zeros((1, 9, 9), dtype=bool)
+    mask[0, 2:5, 1:8] = True
+    ours = truth + np.array([0.1, 0.2, 0.3]).reshape(1, 3, 1, 1) * mask[:, None]
+    ours[0, 1, ~mask[0]] = 0
+    (score,) = score_regions(ours, truth, mask)
+    assert score.psi_mse == pytest.approx(0.14 / 3)
+    assert score.psi_psnr == pytest.approx(-10 * np.log10(0.14 / 3))
+    assert score.outside_mse == pytest.approx(0.25 / 3)
+
+
+def test_perceptual_distance_of_a_region_sees_the_truth_elsewhere():
+    """A stand-in that counts the pixels that differ; where there is no region it measures nothing."""
+    truth, ours = np.zeros((2, 3, 8, 8)), np.ones((2, 3, 8, 8))
+    mask = np.zeros((2, 8, 8), dtype=bool)
+    mask[0, :2, :3] = True
+
+    def differing(images, wanted):
+        return np.asarray(images != wanted).sum((1, 2, 3)) / 3
+
+    scores = score_regions(ours, truth, mask, differing)
+    assert [score.psi_lpips for score in scores] == [6, None]
+    assert [score.outside_lpips for score in scores] == [58, 64]
+    assert [score.psi_lpips for score in score_regions(ours, truth, mask)] == [None, None]
 
 
 @pytest.mark.parametrize("masks", [np.ones((1, 8, 8)), np.ones((1, 1, 8, 8), dtype=bool)], ids=["floats", "shape"])

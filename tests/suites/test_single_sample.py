@@ -87,7 +87,7 @@ def test_the_true_images_in_the_order_of_the_clients_are_perfect(tmp_path, cell,
         assert values["psi_psnr", number] == values["outside_psnr", number] == PSNR_CAP
         for metric in ("ssim", "psi_ssim", "outside_ssim"):
             assert values[metric, number] == pytest.approx(1)
-    assert len(values) == 7 * UPLOADERS
+    assert len(values) == 9 * UPLOADERS
 
 
 def test_each_image_is_scored_against_its_own_upload(tmp_path, cell, task):
@@ -105,25 +105,51 @@ def test_a_metric_says_which_way_it_leaks(tmp_path, cell, task):
     truth, _ = behind_the_uploads(task)
     rows = score_reconstructions(cell, images_of(task, truth), task, Store(tmp_path))
     assert {row.metric: row.direction for row in rows if row.status == "ok"} == {
-        "psnr": "higher_leaks",
-        "mse": "lower_leaks",
-        "ssim": "higher_leaks",
-    } | {f"{where}_{what}": "higher_leaks" for where in ("psi", "outside") for what in ("psnr", "ssim")}
+        f"{where}{metric}": direction
+        for where in ("", "psi_", "outside_")
+        for metric, direction in {"psnr": "higher_leaks", "mse": "lower_leaks", "ssim": "higher_leaks"}.items()
+    }
 
 
-def test_a_distance_that_cannot_be_had_is_one_row_that_says_why(tmp_path, cell, task):
+def test_a_distance_that_cannot_be_had_is_one_row_a_region_that_says_why(tmp_path, cell, task):
     truth, _ = behind_the_uploads(task)
     rows = score_reconstructions(cell, images_of(task, truth), task, Store(tmp_path))
-    (omitted,) = [row for row in rows if row.metric == "lpips"]
-    assert (omitted.status, omitted.reason, omitted.value) == ("unavailable", "no weights here", None)
+    omitted = [row for row in rows if row.status != "ok"]
+    assert [row.metric for row in omitted] == ["lpips", "psi_lpips", "outside_lpips"]
+    assert {(row.status, row.reason, row.value) for row in omitted} == {("unavailable", "no weights here", None)}
+
+
+def test_the_task_says_which_pixels_are_sensitive_whatever_their_image(tmp_path, cell, task):
+    """Only the first pixel of each image is: an error there is all inside; each image has the mask of its sample."""
+    masks = torch.zeros(task.images.shape[0], 8, 8, dtype=torch.bool)
+    spots = {int(part[0]): (number, 7 - number) for number, part in enumerate(task.parts)}
+    for sample, (row, column) in spots.items():
+        masks[sample, row, column] = True
+    truth, _ = behind_the_uploads(task)
+    guess = truth.copy()
+    for number, (row, column) in enumerate(spots.values()):
+        guess[number, 0, row, column] = 1 - truth[number, 0, row, column]
+    told = dataclasses.replace(task, masks=masks)
+    rows = score_reconstructions(cell, images_of(told, guess), told, Store(tmp_path))
+    wanted = [(2 * truth[number, 0, row, column] - 1) ** 2 for number, (row, column) in enumerate(spots.values())]
+    assert [row.value for row in rows if row.metric == "psi_mse"] == pytest.approx(wanted)
+    assert [row.value for row in rows if row.metric == "outside_mse"] == [0.0] * UPLOADERS
+
+
+def test_without_a_region_there_is_no_row_of_one(tmp_path, cell, task):
+    untold = dataclasses.replace(task, masks=None)
+    truth, _ = behind_the_uploads(task)
+    rows = score_reconstructions(cell, images_of(untold, truth), untold, Store(tmp_path))
+    assert {row.metric for row in rows} == {"mse", "psnr", "ssim", "lpips"}
 
 
 def test_a_distance_that_can_be_had_is_a_row_an_image(tmp_path, cell, task, monkeypatch):
     monkeypatch.setattr(single_sample, "lpips_scorer", lambda: lambda images, truth: np.arange(5.0))
     truth, _ = behind_the_uploads(task)
     rows = score_reconstructions(cell, images_of(task, truth), task, Store(tmp_path))
-    assert [row.value for row in rows if row.metric == "lpips"] == [0.0, 1.0, 2.0, 3.0, 4.0]
-    assert {row.direction for row in rows if row.metric == "lpips"} == {"lower_leaks"}
+    for metric in ("lpips", "psi_lpips", "outside_lpips"):
+        assert [row.value for row in rows if row.metric == metric] == [0.0, 1.0, 2.0, 3.0, 4.0]
+        assert {row.direction for row in rows if row.metric == metric} == {"lower_leaks"}
 
 
 def test_originals_and_reconstructions_are_kept_side_by_side(tmp_path, cell, task):
@@ -218,6 +244,7 @@ def another_truth(trained):
         task,
         images=torch.rand(task.images.shape, generator=generator),
         labels=(task.labels + 1) % 10,
+        masks=~task.masks,
         outsider_images=1 - task.outsider_images,
         outsider_labels=(task.outsider_labels + 1) % 10,
         parts=tuple(part.flip(0) for part in reversed(task.parts)),

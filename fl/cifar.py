@@ -1,0 +1,93 @@
+"""CIFAR-10 (Krizhevsky 2009) as sheets of tiles: a class-balanced part of it, or all."""
+
+import csv
+import gzip
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from .data_folder import DataFolder
+from .dataset import Dataset
+
+INDEX = "cifar10-subset/index.csv.gz"
+_SIDE, _ACROSS = 32, 50
+"""Pixels of a tile, and tiles in a row of a sheet."""
+
+
+def cifar10(folder: DataFolder) -> Dataset:
+    """The tiles that the index lists, in its order; rows that name a sheet which is not there are left out.
+
+    Raises:
+        DatasetMissing: if there is no index, or no sheet of one split.
+        ValueError: for a row or a sheet that cannot be read, with file and line.
+    """
+    index = folder.file(INDEX, of="cifar10")
+    sheets: dict[str, np.ndarray] = {}
+    tiles: dict[str, list[np.ndarray]] = defaultdict(list)
+    labels: dict[str, list[int]] = defaultdict(list)
+    for number, row in enumerate(_rows(index), start=2):
+        name = str(row.get("file"))
+        path = f"{Path(INDEX).parent}/{name}"
+        if name not in sheets:
+            sheets[name] = _sheet(folder.file(path, of="cifar10")) if folder.has(path) else np.empty(0)
+        if not len(sheets[name]):
+            continue
+        try:
+            split, label = _split(row["split"]), int(row["label"])
+            tiles[split].append(sheets[name][_within(int(row["tile"]), len(sheets[name]))])
+            labels[split].append(label)
+        except (KeyError, ValueError, TypeError) as error:
+            raise ValueError(
+                f"{index} line {number} must name file, tile, split and label, got {row}: {error}"
+            ) from error
+    for split in ("train", "test"):
+        if not tiles[split]:
+            raise ValueError(f"{index} must list {split} tiles of a sheet that is beside it, got none")
+    return Dataset(
+        name="cifar10",
+        train_images=_images(tiles["train"]),
+        train_labels=torch.tensor(labels["train"]),
+        test_images=_images(tiles["test"]),
+        test_labels=torch.tensor(labels["test"]),
+        classes=10,
+    )
+
+
+def _rows(index: Path) -> list[dict[str, str]]:
+    try:
+        with gzip.open(index, "rt", newline="") as lines:
+            return list(csv.DictReader(lines))
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise ValueError(f"{index} must be a gzip file of comma-separated text: {error}") from error
+
+
+def _sheet(path: Path) -> np.ndarray:
+    """``(tiles, 32, 32, 3)`` bytes, row by row."""
+    try:
+        sheet = np.asarray(Image.open(path).convert("RGB"))
+    except (UnidentifiedImageError, OSError) as error:
+        raise ValueError(f"{path} must be an image: {error}") from error
+    if sheet.shape[0] % _SIDE or sheet.shape[1] != _SIDE * _ACROSS:
+        raise ValueError(f"{path} must hold {_ACROSS} tiles of {_SIDE} pixels in a row, got {sheet.shape[:2]} pixels")
+    rows = sheet.reshape(-1, _SIDE, _ACROSS, _SIDE, 3).transpose(0, 2, 1, 3, 4)
+    return rows.reshape(-1, _SIDE, _SIDE, 3)
+
+
+def _split(name: str) -> str:
+    if name not in ("train", "test"):
+        raise ValueError(f"split must be train or test, got {name!r}")
+    return name
+
+
+def _within(tile: int, count: int) -> int:
+    if not 0 <= tile < count:
+        raise ValueError(f"tile must be in 0..{count - 1}, got {tile}")
+    return tile
+
+
+def _images(tiles: list[np.ndarray]) -> Tensor:
+    return torch.from_numpy(np.stack(tiles).transpose(0, 3, 1, 2).astype(np.float32) / 255)

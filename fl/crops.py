@@ -1,0 +1,73 @@
+"""Crops: windows of one size around the sensitive lines of receipts."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .receipts import FIELDS, Line, Receipt
+from .regions import box_mask
+
+HEIGHT, WIDTH = 64, 128
+"""Pixels of a crop: about three lines of text."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Crop:
+    """The window of a receipt whose upper left pixel is (``left``, ``top``), made around a line of ``field``."""
+
+    receipt: Receipt
+    field: str
+    left: int
+    top: int
+
+    @property
+    def pixels(self) -> NDArray[np.uint8]:
+        """``(HEIGHT, WIDTH)`` grey bytes."""
+        return self.receipt.pixels[self.top : self.top + HEIGHT, self.left : self.left + WIDTH]
+
+    @property
+    def mask(self) -> Tensor:
+        """``(HEIGHT, WIDTH)``, true in the boxes of sensitive lines, of any field."""
+        return box_mask([self.within(line) for line in self.receipt.sensitive], HEIGHT, WIDTH)
+
+    def within(self, line: Line) -> tuple[int, int, int, int]:
+        """A line's (left, top, right, bottom) in the crop's own pixels, which may reach beyond the crop."""
+        return line.left - self.left, line.top - self.top, line.right - self.left, line.bottom - self.top
+
+
+def crops_of(receipt: Receipt) -> list[Crop]:
+    """At most one crop a field, centred on its line as far as the border allows: on the first line that shows it, of
+    totals on the one nearest to a line that says so.
+
+    No two crops share a pixel, so that one may be trained on and another not: a date whose crop would meet the phone
+    number's has none.
+
+    Raises:
+        ValueError: if the receipt is smaller than a crop.
+    """
+    height, width = receipt.pixels.shape
+    if height < HEIGHT or width < WIDTH:
+        raise ValueError(f"receipt {receipt.name} must have at least {WIDTH} x {HEIGHT} pixels, got {width} x {height}")
+    crops: list[Crop] = []
+    for field, line in _shown(receipt):
+        left = min(max(0, (line.left + line.right - WIDTH) // 2), width - WIDTH)
+        top = min(max(0, (line.top + line.bottom - HEIGHT) // 2), height - HEIGHT)
+        if all(abs(left - other.left) >= WIDTH or abs(top - other.top) >= HEIGHT for other in crops):
+            crops.append(Crop(receipt=receipt, field=field, left=left, top=top))
+    return crops
+
+
+def _shown(receipt: Receipt) -> Iterator[tuple[str, Line]]:
+    """Each field that the receipt has with the line that its crop is made around."""
+    for field in FIELDS:
+        lines = receipt.fields[field]
+        if lines:
+            yield field, _beside_its_name(lines, receipt.lines) if field == "total" else lines[0]
+
+
+def _beside_its_name(totals: Sequence[Line], lines: Sequence[Line]) -> Line:
+    named = [line.top for line in lines if "TOTAL" in line.text.upper()]
+    return min(totals, key=lambda line: min((abs(line.top - top) for top in named), default=0))

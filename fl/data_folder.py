@@ -1,0 +1,59 @@
+"""Data folder: files that the user has put where FEDASSAY_DATA points, checked against its list of sums."""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from .dataset import DatasetMissing
+
+_SUMS = "SHA256SUMS"
+
+
+@dataclass(frozen=True)
+class DataFolder:
+    """A folder of data sets, or (None) none. A file that its list ``SHA256SUMS`` names, if there is one (as `sha256sum`
+    prints it), must have that sum.
+    """
+
+    root: Path | None
+
+    @classmethod
+    def told(cls) -> "DataFolder":
+        """The folder that FEDASSAY_DATA names."""
+        name = os.environ.get("FEDASSAY_DATA")
+        return cls(Path(name) if name else None)
+
+    def has(self, *paths: str) -> bool:
+        """Whether all these files, relative to the folder, are there."""
+        return self.root is not None and all((self.root / path).is_file() for path in paths)
+
+    def file(self, path: str, *, of: str) -> Path:
+        """A file of the data set ``of``.
+
+        Raises:
+            DatasetMissing: if it is not there.
+            ValueError: if its sum is not the listed one.
+        """
+        if self.root is None or not self.has(path):
+            raise DatasetMissing(
+                f"{of} is not on this machine and is not downloaded: set FEDASSAY_DATA to a folder that holds {path} "
+                f"(FEDASSAY_DATA is {self.root or 'not set'})"
+            )
+        file, wanted = self.root / path, self._sums.get(path)
+        if wanted is not None and _sum(file) != wanted:
+            raise ValueError(f"{file} must have the SHA-256 sum {wanted}, which {_SUMS} lists; fetch it again")
+        return file
+
+    @cached_property
+    def _sums(self) -> dict[str, str]:
+        if self.root is None or not self.has(_SUMS):
+            return {}
+        lines = (self.root / _SUMS).read_text().splitlines()
+        return {path.removeprefix("./"): digest for digest, _, path in (line.partition("  ") for line in lines)}
+
+
+def _sum(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

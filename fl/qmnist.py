@@ -1,0 +1,60 @@
+"""QMNIST: who wrote each digit of MNIST (Yadav and Bottou 2019), the natural users of a federation."""
+
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from .data_folder import DataFolder
+from .dataset import Dataset
+
+LABELS = "QMNIST/raw/qmnist-train-labels-idx2-int.gz"
+_WRITER = 2
+"""Column of the writer's number; column 0 is the digit."""
+
+
+def qmnist(mnist: Dataset, folder: DataFolder) -> Dataset:
+    """MNIST's images and labels, which are those of QMNIST's training half, and the writer of each training image.
+
+    The test images are MNIST's too: of QMNIST's 60,000 the first 10,000.
+
+    Raises:
+        DatasetMissing: if the labels are not in ``folder``.
+        ValueError: if they are damaged, or are not those of ``mnist``'s images, row by row.
+    """
+    path = folder.file(LABELS, of="qmnist")
+    table = _table(path)
+    digits = torch.from_numpy(table[:, 0].astype(np.int64))
+    if not torch.equal(digits, mnist.train_labels):
+        raise ValueError(
+            f"{path} must name the digits of MNIST's {len(mnist.train_labels)} training images, row by row"
+        )
+    return Dataset(
+        name="qmnist",
+        train_images=mnist.train_images,
+        train_labels=mnist.train_labels,
+        test_images=mnist.test_images,
+        test_labels=mnist.test_labels,
+        classes=mnist.classes,
+        strokes=True,
+        train_owners=torch.from_numpy(table[:, _WRITER].astype(np.int64)),
+    )
+
+
+def _table(path: Path) -> np.ndarray:
+    """``(n, columns)`` of an idx file of two dimensions and big-endian integers."""
+    try:
+        content = gzip.decompress(path.read_bytes())
+    except (OSError, EOFError) as error:
+        raise ValueError(f"{path} must be a gzip file: {error}") from error
+    if len(content) < 12:
+        raise ValueError(f"{path} must have a header of 12 bytes, got {len(content)}")
+    magic, rows, columns = struct.unpack(">III", content[:12])
+    if magic != 0x0C02 or columns <= _WRITER or len(content) != 12 + 4 * rows * columns:
+        raise ValueError(
+            f"{path} must be a table of 4-byte integers with the writer in column {_WRITER}, got magic {magic:#x}, "
+            f"{rows} x {columns} and {len(content) - 12} bytes"
+        )
+    return np.frombuffer(content, dtype=">i4", offset=12).reshape(rows, columns)
