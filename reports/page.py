@@ -20,6 +20,7 @@ from .grid import attack_grids
 from .mutants import mutant_rows, mutant_table
 from .papers import paper_table
 from .printed import ROUTES, VERDICTS, observer_words, omission_table, probe_words
+from .reconstruction import reconstruction_rows, reconstruction_table
 from .run_folder import RunFolder
 from .tables import attack_rows, omission_rows, utility_rows
 
@@ -42,6 +43,7 @@ def html(folder: RunFolder) -> str:
             claims_note=summary.claims_note(claims),
             figures=figures(folder),
             grids=attack_grids(attack_rows(folder)),
+            reconstruction=reconstruction_table(reconstruction_rows(folder)),
             pooling_note=summary.POOLING_NOTE,
             utility=utility_rows(folder),
             papers=paper_table(claims),
