@@ -11,6 +11,7 @@ from . import numerals, summary
 from .claims import claim_rows
 from .figures.claimed_measured import claimed_measured
 from .figures.figure import Figure
+from .figures.gain_by_noise import gain_by_noise
 from .figures.heatmap import heatmap
 from .figures.learning import learning
 from .figures.privacy_utility import privacy_utility
@@ -71,6 +72,7 @@ def figures(folder: RunFolder) -> Sequence[Figure]:
         privacy_utility(folder),
         roc(folder),
         *heatmap(folder),
+        *gain_by_noise(folder),
         *reconstructions(folder),
         *learning(folder),
     ]

@@ -133,6 +133,11 @@ class RunFolder:
         spec = _table(self.manifest.suite, "federations").get(federation)
         return spec.get("rounds") if isinstance(spec, dict) else None
 
+    def defense_fields(self, defense: str) -> dict[str, Any]:
+        """What the suite says of the defense under this label; empty where it says nothing."""
+        fields = _table(self.manifest.suite, "defenses").get(defense)
+        return fields if isinstance(fields, dict) else {}
+
     def arrays(self, record: Record) -> dict[str, "np.ndarray"] | None:
         """The arrays of a record's npz artifact, or None where it has none (a copied report may come without them).
 

@@ -20,8 +20,8 @@ DESCRIPTION = (
     "and seeds, so a row's best is what an unlucky participant faces. A null attack never saw the update: what looks "
     "no better than its row has not been reconstructed."
 )
-MOST_ATTACKS = 3
-"""Figures of this kind on one page; the other attacks stand in the table, their images in the run's folder."""
+MOST_ATTACKS = 24
+"""Figures of this kind on one page, at most .2 MB each; the images of other attacks stay in the run's folder."""
 MOST_PIXELS = 32
 Images = NDArray[np.float64]
 _WIDTH, _LEFT, _SIDE, _INNER, _ROW, _TOP = 940.0, 250.0, 76.0, 6.0, 104.0, 42.0
