@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from ..defenses.defense import Defense
 from .cells import BlockJob, Job, MutantJob, TrialJob
 from .court import hold_court
+from .device import check_device
 from .environment import PACKAGES, cores, git, hardware, versions
 from .gate import Gate, judge_run
 from .mutants import run_mutant
@@ -65,9 +66,10 @@ def launch(
     """Resolve, calibrate, lay out, and write the manifest; nothing has run yet.
 
     Raises:
-        ConfigError, DatasetMissing: see ``resolve``.
+        ConfigError, DatasetMissing: see ``resolve`` and ``check_device``.
         FileExistsError: if ``folder`` already holds a run.
     """
+    check_device(spec.device)
     suite = resolve(spec, source, seed=seed, extra=extra)
     plan = plan_run(suite)
     started = datetime.now(UTC)
@@ -98,6 +100,7 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
         raise ConfigError(f"{folder / MANIFEST} lacks {', '.join(lacking)}")
     _same_versions(folder, manifest["versions"])
     spec = check_suite(manifest["suite"], Source(str(folder / MANIFEST)))
+    check_device(spec.device)
     suite = resolve(spec, Source(str(folder / MANIFEST)), seed=manifest["seed"])
     plan = plan_run(suite)
     if plan.run_id != manifest["run_id"]:

@@ -22,6 +22,7 @@ from ..fl.streams import Streams
 from ..fl.task import Task
 from ..fl.view import View
 from .cells import AttackCell, Cell, TrialJob
+from .device import attacked
 from .record import Record
 from .resolve import plan_of, task_of
 from .scoring.label_rows import score_label_counts
@@ -196,7 +197,7 @@ def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store
         candidates=None if probe is None else probe.shown,
         rest=rest,
     )
-    evidence = attack.run(view, knowledge, trained.streams.generator(f"attack {label}"))
+    evidence = attacked(attack, view, knowledge, trained.streams.generator(f"attack {label}"), device=job.device)
     return score(item.cell, evidence, trained, probe, store)
 
 
