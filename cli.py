@@ -56,8 +56,7 @@ def run(
         from .suites.suite_file import load_suite, named_changes
         from .terminal import progress
 
-        changes = (*(set_ or ()), *named_changes(seeds=seeds, device=device))
-        spec, source = load_suite(suite, overrides=changes)
+        spec, source = load_suite(suite, overrides=(*(set_ or ()), *named_changes(seeds=seeds, device=device)))
         words = ["fedassay", *_without_output(sys.argv[1:])]
         begun = launch(spec, source, seed=seed, extra=tuple(defense or ()), folder=output, command=shlex.join(words))
         typer.echo(f"plan   {headline(begun.plan)}")
@@ -96,8 +95,7 @@ def plan(
         from .suites.run_plan import plan_run
         from .suites.suite_file import load_suite, named_changes
 
-        changes = (*(set_ or ()), *named_changes(seeds=seeds, device=device))
-        spec, source = load_suite(suite, overrides=changes)
+        spec, source = load_suite(suite, overrides=(*(set_ or ()), *named_changes(seeds=seeds, device=device)))
         for line in outlook(plan_run(resolve(spec, source, seed=seed, extra=tuple(defense or ())))):
             typer.echo(line)
 
