@@ -18,6 +18,7 @@ from .court import hold_court
 from .device import check_device
 from .environment import PACKAGES, cores, git, hardware, versions
 from .gate import Gate, judge_run
+from .memory import keep_freed_memory
 from .mutants import run_mutant
 from .replicas import run_block
 from .resolve import ResolvedSuite, resolve
@@ -197,6 +198,7 @@ def _worked(plan: RunPlan, store: Store, finished: frozenset[str], processes: in
 
 def _numbered(index: int, job: Job, folder: Path, finished: frozenset[str]) -> tuple[int, list[str]]:
     _end_with_parent()
+    keep_freed_memory()
     return index, work(job, folder, finished)
 
 
