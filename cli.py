@@ -33,6 +33,7 @@ Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Processes
 Changes = Annotated[
     list[str] | None, typer.Option("--set", help="Change the suite: key.sub=value, a TOML value. Repeatable.")
 ]
+Device = Annotated[str | None, typer.Option(help="Where attacks search for images: cpu, the default, or cuda.")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="The run's folder, by default below runs/.")]
 
 
@@ -43,6 +44,7 @@ def run(
     seed: Seed = 0,
     seeds: Seeds = None,
     jobs: Jobs = None,
+    device: Device = None,
     set_: Changes = None,
     output: Output = None,
 ) -> None:
@@ -51,11 +53,10 @@ def run(
         from .face import _reported
         from .suites.outlook import headline
         from .suites.run import carry_out, launch
-        from .suites.suite_file import load_suite
+        from .suites.suite_file import load_suite, named_changes
         from .terminal import progress
 
-        changes = [*(set_ or []), *([f"seeds={seeds}"] if seeds is not None else [])]
-        spec, source = load_suite(suite, overrides=tuple(changes))
+        spec, source = load_suite(suite, overrides=(*(set_ or ()), *named_changes(seeds=seeds, device=device)))
         words = ["fedassay", *_without_output(sys.argv[1:])]
         begun = launch(spec, source, seed=seed, extra=tuple(defense or ()), folder=output, command=shlex.join(words))
         typer.echo(f"plan   {headline(begun.plan)}")
@@ -79,16 +80,22 @@ def resume(
 
 
 @app.command()
-def plan(suite: Suite, defense: Defenses = None, seed: Seed = 0, seeds: Seeds = None, set_: Changes = None) -> None:
+def plan(
+    suite: Suite,
+    defense: Defenses = None,
+    seed: Seed = 0,
+    seeds: Seeds = None,
+    device: Device = None,
+    set_: Changes = None,
+) -> None:
     """Say what a suite would run, and how far each audit could see."""
     with told():
         from .suites.outlook import outlook
         from .suites.resolve import resolve
         from .suites.run_plan import plan_run
-        from .suites.suite_file import load_suite
+        from .suites.suite_file import load_suite, named_changes
 
-        changes = [*(set_ or []), *([f"seeds={seeds}"] if seeds is not None else [])]
-        spec, source = load_suite(suite, overrides=tuple(changes))
+        spec, source = load_suite(suite, overrides=(*(set_ or ()), *named_changes(seeds=seeds, device=device)))
         for line in outlook(plan_run(resolve(spec, source, seed=seed, extra=tuple(defense or ())))):
             typer.echo(line)
 

@@ -49,6 +49,7 @@ def run(
     seed: int = 0,
     seeds: int | None = None,
     jobs: int | None = None,
+    device: str | None = None,
     overrides: Iterable[str] = (),
     folder: str | Path | None = None,
     report: bool = True,
@@ -63,6 +64,7 @@ def run(
         seed: which block of seeds; runs with different ones share no random stream.
         seeds: how many seeds, instead of the suite's number.
         jobs: processes; by default one a core.
+        device: where attacks search for images, ``cpu`` or ``cuda``, instead of the suite's.
         overrides: ``key.sub=value`` changes of the suite file.
         folder: where to write; by default a new folder below ``runs/``.
         report: whether to write report.html and report.md.
@@ -72,9 +74,9 @@ def run(
         DatasetMissing: a data set that is neither here nor to be had.
     """
     from .suites.run import carry_out, launch
-    from .suites.suite_file import load_suite
+    from .suites.suite_file import load_suite, named_changes
 
-    changes = (*overrides, *([f"seeds={seeds}"] if seeds is not None else []))
+    changes = (*overrides, *named_changes(seeds=seeds, device=device))
     added = tuple(defenses)
     spec, source = load_suite(suite, overrides=changes)
     begun = launch(

@@ -18,6 +18,7 @@ from fedassay.attacks.gradient.cosine import Cosine
 from fedassay.attacks.gradient.search import slopes, total_variation
 from fedassay.fl.network import Network
 from fedassay.fl.streams import uniform
+from fedassay.suites.memory import keep_freed_memory
 from torch import Tensor
 from torch.func import grad
 
@@ -79,6 +80,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()  # As a run's workers do.
     loops = contestants(arguments.restarts)
     ours = loops["ours"]()
     for name, loop in loops.items():

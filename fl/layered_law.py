@@ -33,8 +33,8 @@ def clip_layers(rows: Tensor, starts: tuple[int, ...], norms: tuple[float, ...])
 
 def spread_layers(values: Tensor, starts: tuple[int, ...], dim: int) -> Tensor:
     """One number a layer ``(..., layers)`` -> one a coordinate ``(..., dim)``; ``dim`` may end in any layer."""
-    sizes = torch.tensor([len(range(dim)[layer]) for layer in layer_slices(starts)])
-    return values.repeat_interleave(sizes, dim=-1)
+    sizes = torch.tensor([len(range(dim)[layer]) for layer in layer_slices(starts)], device=values.device)
+    return values.repeat_interleave(sizes, dim=-1, output_size=dim)
 
 
 def sparsify_layers(rows: Tensor, starts: tuple[int, ...], dropped: float) -> Tensor:

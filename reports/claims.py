@@ -112,12 +112,6 @@ def _claim_row(folder: RunFolder, signed: SignedClaim | None, record: Record | N
         signed=signed,
         record=record,
         probes=probes,
-        rounds_run=_rounds_of(folder, source.federation),
+        rounds_run=folder.rounds_of(source.federation),
         **bounds,
     )
-
-
-def _rounds_of(folder: RunFolder, federation: str) -> int | None:
-    federations = folder.manifest.suite.get("federations")
-    spec = federations.get(federation) if isinstance(federations, dict) else None
-    return spec.get("rounds") if isinstance(spec, dict) else None

@@ -14,6 +14,7 @@ from .numerals import metric
 from .page import TEMPLATES
 from .papers import paper_table
 from .printed import VERDICTS, attack_table, claim_table, omission_table, utility_table
+from .reconstruction import reconstruction_rows, reconstruction_table
 from .run_folder import RunFolder
 from .table import Table
 from .tables import OmissionRow, attack_rows, omission_rows, utility_rows
@@ -59,6 +60,7 @@ def _tables(folder: RunFolder, claims: Sequence[ClaimRow], omissions: Sequence[O
         replace(claim_table(claims), note=summary.claims_note(claims)),
         paper_table(claims),
         mutant_table(mutant_rows(folder)),
+        reconstruction_table(reconstruction_rows(folder)),
         *(replace(table, note=summary.POOLING_NOTE) for table in attacks),
         utility_table(utility_rows(folder)),
         omission_table(omissions),

@@ -11,6 +11,7 @@ from . import numerals, summary
 from .claims import claim_rows
 from .figures.claimed_measured import claimed_measured
 from .figures.figure import Figure
+from .figures.gain_by_noise import gain_by_noise
 from .figures.heatmap import heatmap
 from .figures.learning import learning
 from .figures.privacy_utility import privacy_utility
@@ -20,6 +21,7 @@ from .grid import attack_grids
 from .mutants import mutant_rows, mutant_table
 from .papers import paper_table
 from .printed import ROUTES, VERDICTS, observer_words, omission_table, probe_words
+from .reconstruction import reconstruction_rows, reconstruction_table
 from .run_folder import RunFolder
 from .tables import attack_rows, omission_rows, utility_rows
 
@@ -42,6 +44,7 @@ def html(folder: RunFolder) -> str:
             claims_note=summary.claims_note(claims),
             figures=figures(folder),
             grids=attack_grids(attack_rows(folder)),
+            reconstruction=reconstruction_table(reconstruction_rows(folder)),
             pooling_note=summary.POOLING_NOTE,
             utility=utility_rows(folder),
             papers=paper_table(claims),
@@ -69,6 +72,7 @@ def figures(folder: RunFolder) -> Sequence[Figure]:
         privacy_utility(folder),
         roc(folder),
         *heatmap(folder),
+        *gain_by_noise(folder),
         *reconstructions(folder),
         *learning(folder),
     ]

@@ -128,6 +128,16 @@ class RunFolder:
             and (status is None or record.status == status)
         ]
 
+    def rounds_of(self, federation: str) -> int | None:
+        """Rounds that the federation runs, where the suite tells."""
+        spec = _table(self.manifest.suite, "federations").get(federation)
+        return spec.get("rounds") if isinstance(spec, dict) else None
+
+    def defense_fields(self, defense: str) -> dict[str, Any]:
+        """What the suite says of the defense under this label; empty where it says nothing."""
+        fields = _table(self.manifest.suite, "defenses").get(defense)
+        return fields if isinstance(fields, dict) else {}
+
     def arrays(self, record: Record) -> dict[str, "np.ndarray"] | None:
         """The arrays of a record's npz artifact, or None where it has none (a copied report may come without them).
 
@@ -152,6 +162,12 @@ class RunFolder:
         if not path.is_relative_to(self.path.resolve()):
             raise ValueError(f"artifact {record.artifact!r} of cell {record.cell_id} lies outside {self.path}")
         return path if path.is_file() else None
+
+
+def _table(suite: dict[str, Any], name: str) -> dict[str, Any]:
+    """A table of the resolved suite; an empty one where it has none of that name."""
+    found = suite.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 def _record_columns() -> list[str]:

@@ -49,6 +49,8 @@ class TrialJob:
     seed: int
     training: Cell | None
     attacks: tuple[AttackCell, ...]
+    device: str = "cpu"
+    """Where its attacks search."""
 
     @property
     def cells(self) -> tuple[Cell, ...]:

@@ -15,8 +15,10 @@ from typing import Any, Protocol
 from ..defenses.defense import Defense
 from .cells import BlockJob, Job, MutantJob, TrialJob
 from .court import hold_court
+from .device import check_device
 from .environment import PACKAGES, cores, git, hardware, versions
 from .gate import Gate, judge_run
+from .memory import keep_freed_memory
 from .mutants import run_mutant
 from .replicas import run_block
 from .resolve import ResolvedSuite, resolve
@@ -65,9 +67,10 @@ def launch(
     """Resolve, calibrate, lay out, and write the manifest; nothing has run yet.
 
     Raises:
-        ConfigError, DatasetMissing: see ``resolve``.
+        ConfigError, DatasetMissing: see ``resolve`` and ``check_device``.
         FileExistsError: if ``folder`` already holds a run.
     """
+    check_device(spec.device)
     suite = resolve(spec, source, seed=seed, extra=extra)
     plan = plan_run(suite)
     started = datetime.now(UTC)
@@ -98,6 +101,7 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
         raise ConfigError(f"{folder / MANIFEST} lacks {', '.join(lacking)}")
     _same_versions(folder, manifest["versions"])
     spec = check_suite(manifest["suite"], Source(str(folder / MANIFEST)))
+    check_device(spec.device)
     suite = resolve(spec, Source(str(folder / MANIFEST)), seed=manifest["seed"])
     plan = plan_run(suite)
     if plan.run_id != manifest["run_id"]:
@@ -194,6 +198,7 @@ def _worked(plan: RunPlan, store: Store, finished: frozenset[str], processes: in
 
 def _numbered(index: int, job: Job, folder: Path, finished: frozenset[str]) -> tuple[int, list[str]]:
     _end_with_parent()
+    keep_freed_memory()
     return index, work(job, folder, finished)
 
 

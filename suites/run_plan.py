@@ -111,6 +111,7 @@ class _Planner:
             seed=seed,
             training=training,
             attacks=attacks,
+            device=self.suite.spec.device,
         )
 
     def _attack(self, entry: DefenseEntry, federation: str, seed: int, attack: AttackEntry) -> AttackCell:
@@ -254,6 +255,7 @@ class _Planner:
             seed=seed,
             configuration=configuration,
             executor="sequential",
+            device=self.suite.spec.device,
             **facts,
         )
         shared = {

@@ -13,6 +13,7 @@ from ..fl.models import KNOWN_MODELS
 from ..fl.partitions import partition_from
 from ..fl.sampling import sampling_from
 from .canaries import KNOWN_CANARIES
+from .device import KNOWN_DEVICES
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9_\-]{1,40}$")]
 
@@ -46,6 +47,7 @@ Algorithm = Annotated[dict[str, Any], _parsed_by(algorithm_from)]
 DatasetName = Annotated[str, _one_of("data set", KNOWN_DATASETS)]
 ModelName = Annotated[str, _one_of("model", KNOWN_MODELS)]
 CanaryName = Annotated[str, _one_of("canary", KNOWN_CANARIES)]
+DeviceName = Annotated[str, _one_of("device", KNOWN_DEVICES)]
 DesignName = Annotated[str, _one_of("design", ("independent", "one_run"))]
 
 
@@ -174,6 +176,8 @@ class SuiteSpec(_Table):
     alpha: float = Field(default=0.01, ge=1e-9, lt=1)
     """Chance that any honest claim of the run is refuted; shared equally by its claims."""
     seeds: Whole = Field(default=3, ge=1, le=10_000)
+    device: DeviceName = "cpu"
+    """Where attacks search for images; all else runs on the CPU."""
     federations: dict[Label, FederationSpec]
     defenses: dict[Label, DefenseSpec]
     attacks: dict[Label, AttackSpec] = Field(default_factory=dict)

@@ -46,6 +46,11 @@ def load_suite(name: str, *, overrides: tuple[str, ...] = ()) -> tuple[SuiteSpec
     return check_suite(tree, source), source
 
 
+def named_changes(**wished: int | str | None) -> tuple[str, ...]:
+    """Overrides ``key=value`` of the keys that are wished otherwise: not None."""
+    return tuple(f"{key}={value}" for key, value in wished.items() if value is not None)
+
+
 def check_suite(tree: dict[str, Any], source: Source) -> SuiteSpec:
     """A parsed suite as a checked one; ConfigError as in ``load_suite``."""
     endless = next(_endless(tree, ()), None)

@@ -23,6 +23,7 @@ from ..fl.streams import Streams
 from ..fl.task import Task
 from ..fl.view import View
 from .cells import AttackCell, Cell, TrialJob
+from .device import attacked
 from .pooled import is_pooled, pooled_evidence, pooled_truth
 from .record import Record
 from .resolve import plan_of, task_of
@@ -201,7 +202,7 @@ def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store
     if item.entry.seat is not None:
         seated = seat(view, knowledge)
         view, knowledge = seated.view, seated.knowledge
-    evidence = attack.run(view, knowledge, trained.streams.generator(f"attack {label}"))
+    evidence = attacked(attack, view, knowledge, trained.streams.generator(f"attack {label}"), device=job.device)
     return score(item.cell, evidence, trained, probe, store)
 
 

@@ -119,6 +119,18 @@ def usable_law(knowledge: Knowledge, observer: Observer, client: int) -> Law:
         raise Undefined("the defense publishes no law of one client's upload: there is no likelihood to search by")
     if isinstance(law, GaussianLaw) and law.noise_std == 0:
         raise Undefined("a release without noise has no density: there is no likelihood to search by")
+    if not _has_slope(law, knowledge.plan.layout.dim):
+        raise Undefined("the density of the defense's law has no slope: there is nothing to descend")
     if of_samples(law) and knowledge.plan.algorithm.local_steps != 1:
         raise Undefined("each local step starts from the unseen noise of the one before: its density is not known")
     return law
+
+
+def _has_slope(law: Law, dim: int) -> bool:
+    """Whether torch can follow the law's density back to what was contributed: asked of a row of zeros."""
+    point = torch.zeros(1, dim, dtype=torch.float64, requires_grad=True)
+    try:
+        return law.log_density(torch.zeros(1, dim, dtype=torch.float64), point).requires_grad
+    # What numpy computes: torch refuses to hand it a number whose slope is asked for.
+    except RuntimeError:
+        return False

@@ -1,7 +1,7 @@
 """What a gradient attack made of the images: best, median and worst by PSNR, for each defense and for null attacks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,8 @@ DESCRIPTION = (
     "and seeds, so a row's best is what an unlucky participant faces. A null attack never saw the update: what looks "
     "no better than its row has not been reconstructed."
 )
-MOST_ATTACKS = 3
-"""Figures of this kind on one page; the other attacks stand in the table, their images in the run's folder."""
+MOST_CHARACTERS = 800_000
+"""Of all figures of this kind on one page; the images of attacks that find no room stay in the run's folder."""
 MOST_PIXELS = 32
 Images = NDArray[np.float64]
 _WIDTH, _LEFT, _SIDE, _INNER, _ROW, _TOP = 940.0, 250.0, 76.0, 6.0, 104.0, 42.0
@@ -46,20 +46,30 @@ class Strip:
 
 
 def reconstructions(folder: RunFolder) -> tuple[Figure, ...]:
-    """One figure per federation and gradient attack, up to ``MOST_ATTACKS``; none where no images were kept."""
+    """One figure per federation and gradient attack, as many as have room; none where no images were kept."""
     order = Order.of(folder)
     records = [record for record in folder.rows("attack", "null", status="ok") if record.metric == "psnr"]
     records.sort(key=lambda record: (order.federation(record.federation), order.attack(record.attack)))
     attacks = dict.fromkeys((record.federation, record.attack) for record in records if record.role == "attack")
-    figures = []
-    for federation, attack in list(attacks)[:MOST_ATTACKS]:
+    figures: list[Figure] = []
+    room, left_out = MOST_CHARACTERS, []
+    for federation, attack in attacks:
         near = [record for record in records if record.federation == federation]
         strips = _strips(folder, order, [record for record in near if record.attack == attack])
         # What a null attack shows does not depend on the defense: its first row stands for all.
         nulls = _strips(folder, order, [record for record in near if record.role == "null"])
         strips += list({strip.attack: strip for strip in reversed(nulls)}.values())[::-1]
-        if strips:
-            figures.append(_figure(federation, attack, strips, many=len({name for name, _ in attacks}) > 1))
+        if not strips:
+            continue
+        figure = _figure(federation, attack, strips, many=len({name for name, _ in attacks}) > 1)
+        if len(figure.svg) <= room:
+            figures.append(figure)
+            room -= len(figure.svg)
+        else:
+            left_out.append(f"{attack} on {federation}")
+    if left_out and figures:
+        told = f"{figures[-1].description} No room on this page for {', '.join(left_out)}."
+        figures[-1] = replace(figures[-1], description=told)
     return tuple(figures)
 
 
@@ -115,7 +125,8 @@ def _draw(sheet: Sheet, top: float, strip: Strip) -> None:
         ax.set_axis_off()
         for side, image in enumerate(pair):
             start = side * (_SIDE + _INNER)
-            ax.imshow(_pixels(image), extent=(start, start + _SIDE, _SIDE, 0), interpolation="none", aspect="auto")
+            ax.imshow(_pixels(image), extent=(start, start + _SIDE, _SIDE, 0), interpolation="none", aspect="auto",
+                      clip_on=False)  # fmt: skip
         ax.set(xlim=(0, 2 * _SIDE + _INNER), ylim=(_SIDE, 0))
         words = f"{numerals.metric_value('psnr', float(strip.psnr[rank]))} dB"
         sheet.text(left + _SIDE + _INNER, top + _SIDE + 5, words, size=10, color=MUTED)

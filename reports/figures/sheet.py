@@ -1,5 +1,6 @@
 """The sheet that every figure is drawn on: one look, sizes in CSS pixels, and the same bytes on every run."""
 
+import base64
 import io
 import re
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Drawing
+from PIL import Image
 
 INK, MUTED, FAINT, RULE, PAPER = "#1d2126", "#666b73", "#9aa0a8", "#e3e1da", "#fdfcfa"
 BLUE, RED, AMBER = "#1c5d99", "#b3261e", "#8a5a00"
@@ -136,5 +138,18 @@ def _tidied_tag(found: re.Match[str]) -> str:
     # Measured with a font that matplotlib brings along, shown in the reader's own.
     tag = re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui,sans-serif", tag)
     if tag.startswith("<image"):
-        return re.sub(r' id="[^"]*"', "", tag).replace("base64,\n", "base64,").replace("\n", "")
+        tag = re.sub(r' id="[^"]*"', "", tag).replace("\n", "")
+        return re.sub(r'(?<=base64,)[^"]+', lambda png: _lighter(png[0]), tag)
     return re.sub(r"\s*\n\s*", " ", tag)
+
+
+def _lighter(png: str) -> str:
+    """A PNG in base64; one that is grey throughout is stored so, a third of the size."""
+    with Image.open(io.BytesIO(base64.b64decode(png))) as stored:
+        bands = stored.convert("RGBA").split()
+        grey = bands[0].tobytes() == bands[1].tobytes() == bands[2].tobytes() and bands[3].getextrema() == (255, 255)
+    if not grey:
+        return png
+    buffer = io.BytesIO()
+    bands[0].save(buffer, "PNG", optimize=True)
+    return base64.b64encode(buffer.getvalue()).decode()

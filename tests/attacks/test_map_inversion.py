@@ -17,6 +17,7 @@ from fedassay.attacks.gradient.search import Lots, slopes
 from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.dp_sgd import DPSGDProtection
 from fedassay.defenses.ldp_gaussian import LDPGaussianProtection
+from fedassay.defenses.ldp_piecewise import LDPPiecewise
 from fedassay.fl.algorithm import Algorithm, FedAvg, FedSGD
 from fedassay.fl.datasets import load_dataset
 from fedassay.fl.engine import run_federation
@@ -320,3 +321,10 @@ def test_a_bad_field_is_named_and_shown(fields: dict[str, Any]) -> None:
     ((name, value),) = fields.items()
     with pytest.raises(ValueError, match=f"{name} must be .*, got '?{value}"):
         MapInversion(**fields)
+
+
+def test_a_density_that_torch_cannot_follow_is_told_before_the_search() -> None:
+    task, view, knowledge = federation(Protection(), clients=2)
+    sampled = LDPPiecewise().prepare(knowledge.plan).protection.law(UPLOADS, knowledge.plan, 0)
+    with pytest.raises(Undefined, match="has no slope"):
+        said(MapInversion(iterations=1), (task, view, replace(knowledge, law=lambda observer, client: sampled)))

@@ -1,3 +1,5 @@
+import base64
+import io
 import re
 from itertools import pairwise
 from xml.etree import ElementTree
@@ -14,6 +16,7 @@ from fedassay.reports.figures.privacy_utility import privacy_utility
 from fedassay.reports.figures.reconstructions import reconstructions
 from fedassay.reports.figures.roc import _drawable, largest_tpr, roc, roc_vertices
 from fedassay.reports.page import figures
+from PIL import Image
 
 AUDIT = {"role": "audit", "attack": "canary", "metric": "epsilon_low", "seed": None, "n": 500}
 
@@ -152,6 +155,19 @@ def test_a_null_attack_stands_below_the_reconstructions_once(quick_folder):
     (figure,) = reconstructions(quick_folder)
     assert [row[0] for row in figure.table.rows].count("mean_image (null attack)") == 1
     assert figure.table.rows[-1][0] == "mean_image (null attack)"
+
+
+@pytest.mark.parametrize(("channels", "mode"), [(1, "L"), (3, "RGBA")])
+def test_grey_images_are_stored_grey_and_no_pixel_changes(run_maker, channels, mode):
+    images = np.random.default_rng(0).integers(256, size=(1, channels, 8, 8)) / 255
+    artifact = run_maker.arrays("c", "images", originals=images, reconstructions=images, psnr=np.array([100.0]))
+    run_maker.row(metric="psnr", scope="record", record=0, value=100.0, artifact=artifact)
+    (figure,) = reconstructions(run_maker.write())
+    png = re.search(r'base64,([^"]+)"', figure.svg)[1]
+    with Image.open(io.BytesIO(base64.b64decode(png))) as stored:
+        assert stored.mode == mode
+        pixels = np.asarray(stored.convert("RGB"))
+    assert (pixels == np.round(255 * np.moveaxis(images[0], 0, -1))).all()
 
 
 def test_large_images_are_thinned(run_maker):

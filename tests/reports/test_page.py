@@ -72,6 +72,7 @@ def test_a_run_with_colour_images_and_many_defenses_stays_under_a_megabyte(run_m
             run_maker.row(**row, value=9.0, artifact=artifact)
     page = html(run_maker.write())
     assert page.count("data:image/png") == 3 * 8 * 6
+    assert "No room on this page for d on main." in page
     assert len(page.encode()) < 1_000_000
 
 

@@ -1,0 +1,139 @@
+"""PSNR gain over the best null attack against noise, for each attack, where one defense runs at several noises."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from .. import numerals
+from ..gains import Gain, gains
+from ..reconstruction import gain_words
+from ..run_folder import RunFolder
+from ..table import Table
+from .figure import Figure
+from .sheet import DASHES, INK, MARKERS, MUTED, SERIES, Sheet
+
+DESCRIPTION = (
+    "Mean gain in PSNR over the best null attack, paired image by image, against the noise on each number of an "
+    "upload; bars are 95 % intervals that all attacks at one noise share. At zero an attack shows no more than anybody "
+    "could have said without looking: where a bar reaches down to it, an attack is not shown to beat a look at public "
+    "data."
+)
+LEAST_LEVELS = 3
+"""Noises of one defense that make a curve."""
+_ASIDE = 1.04
+_WIDTH, _HEIGHT, _LEFT, _TOP, _PLOT = 940.0, 360.0, 60.0, 44.0, 860.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """``value`` > 0 of one defense: in clip norms where it names one, else in the upload's own unit."""
+
+    value: float
+    in_clip_norms: bool
+
+    @property
+    def axis(self) -> str:
+        return "noise, in clip norms" if self.in_clip_norms else "standard deviation of the noise"
+
+
+def gain_by_noise(folder: RunFolder) -> tuple[Figure, ...]:
+    """One figure per federation and part that runs there at ``LEAST_LEVELS`` noises or more."""
+    ladders: dict[tuple[str, str, bool], dict[float, list[Gain]]] = {}
+    for gain in gains(folder):
+        noise = noise_of(folder, gain.federation, gain.defense)
+        if noise is not None and gain.mean is not None:
+            key = (gain.federation, _part(folder, gain.defense), noise.in_clip_norms)
+            ladders.setdefault(key, {}).setdefault(noise.value, []).append(gain)
+    return tuple(
+        _figure(federation, part, Noise(value=1.0, in_clip_norms=clipped).axis, dict(sorted(levels.items())))
+        for (federation, part, clipped), levels in ladders.items()
+        if len(levels) >= LEAST_LEVELS
+    )
+
+
+def noise_of(folder: RunFolder, federation: str, defense: str) -> Noise | None:
+    """What a claim signs, or what the suite says, of the noise on each number; None where neither names one."""
+    signed = [
+        one.claim.parameters
+        for one in folder.claims
+        if (one.federation, one.defense, one.claim.part) == (federation, defense, "joint")
+    ]
+    sources: list[Mapping[str, Any]] = [*signed, folder.defense_fields(defense)]
+    return next((found for source in sources if (found := _read(source))), None)
+
+
+def _read(source: Mapping[str, Any]) -> Noise | None:
+    for name in ("noise_multiplier", "noise_std"):
+        value, clip = source.get(name), source.get("clip_norm")
+        if not isinstance(value, int | float) or value <= 0:
+            continue
+        if name == "noise_multiplier":
+            return Noise(value=float(value), in_clip_norms=True)
+        if isinstance(clip, int | float) and clip > 0:
+            return Noise(value=value / clip, in_clip_norms=True)
+        return Noise(value=float(value), in_clip_norms=False)
+    return None
+
+
+def _part(folder: RunFolder, defense: str) -> str:
+    return str(folder.defense_fields(defense).get("part") or defense)
+
+
+def _figure(federation: str, part: str, axis: str, levels: Mapping[float, Sequence[Gain]]) -> Figure:
+    key = f"gain-by-noise-{federation}-{part}"
+    attacks = list(dict.fromkeys(gain.attack for group in levels.values() for gain in group))
+    with Sheet(key, _WIDTH, _TOP + _HEIGHT) as sheet:
+        ax = sheet.axes(_LEFT, _TOP, _PLOT, _HEIGHT - 60)
+        ax.set(xscale="log", xlabel=axis, ylabel="gain over the best null attack, dB")
+        # Plain numbers: the sheet prints no formulas.
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+        ax.xaxis.set_minor_formatter(NullFormatter())
+        ax.grid()
+        ax.axhline(0.0, color=INK, linewidth=1.1, linestyle=(0, (5, 3)))
+        ax.annotate("the best null attack", (1.0, 0.0), xycoords=("axes fraction", "data"), xytext=(0, 4), ha="right",
+                    textcoords="offset points", size=9.5, color=MUTED)  # fmt: skip
+        for place, attack in enumerate(attacks):
+            _line(ax, place, [(x, gain) for x, group in levels.items() for gain in group if gain.attack == attack])
+        sheet.legend([Line2D([], [], label=attack, **_look(place)) for place, attack in enumerate(attacks)], columns=6)
+        svg = sheet.svg()
+    title = f"How much noise of {part} each attack stands ({federation})"
+    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=_table(title, axis, levels, attacks))
+
+
+def _line(ax: Axes, place: int, points: Sequence[tuple[float, Gain]]) -> None:
+    look = _look(place)
+    # A little aside, so that bars of one noise stand beside each other.
+    aside = [(x * _ASIDE**place, gain) for x, gain in points]
+    ax.plot([x for x, _ in aside], [gain.mean or 0.0 for _, gain in aside], **look)
+    for x, gain in aside:
+        if gain.low is not None and gain.high is not None:
+            ax.plot([x, x], [gain.low, gain.high], color=look["color"], linewidth=1.4, alpha=0.6)
+
+
+def _look(place: int) -> dict[str, Any]:
+    return {
+        "color": SERIES[place % len(SERIES)],
+        "marker": MARKERS[place % len(MARKERS)],
+        "linestyle": DASHES[place % len(DASHES)],
+        "markersize": 6,
+        "linewidth": 1.6,
+    }
+
+
+def _table(title: str, axis: str, levels: Mapping[float, Sequence[Gain]], attacks: Sequence[str]) -> Table:
+    found = {(noise, gain.attack): gain for noise, group in levels.items() for gain in group}
+    rows = [(f"{noise:.3g}", *(_cell(found.get((noise, one))) for one in attacks)) for noise in levels]
+    ends = (
+        max((noise for noise in levels if (noise, one) in found and found[noise, one].beats_null), default=None)
+        for one in attacks
+    )
+    last = ("beats it last at", *("nowhere" if end is None else f"{end:.3g}" for end in ends))
+    return Table(title=title, headers=(axis, *attacks), rows=(*rows, last), numeric=frozenset(range(len(attacks) + 1)))
+
+
+def _cell(gain: Gain | None) -> str:
+    return numerals.NOTHING if gain is None else gain_words(gain)
