@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..audit.claim import Adjacency, Claim, Unit
+from ..fl.law import clip
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
@@ -88,9 +89,8 @@ class AdapDPFLProtection(Protection):
     def local_step(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
     ) -> Tensor:
-        bound, lengths = self._bound(state, client), torch.linalg.vector_norm(gradients, dim=-1)
-        short = gradients * (bound / torch.maximum(lengths, bound)).unsqueeze(-1)
-        total = short.masked_fill(~present.unsqueeze(-1), 0).sum(1)
+        bound = self._bound(state, client)
+        total = clip(gradients, bound.unsqueeze(-1)).masked_fill(~present.unsqueeze(-1), 0).sum(1)
         noise = self.split.direction * self._sigma(state) * bound * normal(rng, tuple(total.shape))
         return (total + noise) / context.plan.expected_lot(client)
 
@@ -99,7 +99,8 @@ class AdapDPFLProtection(Protection):
     ) -> Tensor:
         """The lot's noised mean of clipped norms ``(R, 1)`` (eq. 6 to 8)."""
         bound = self._bound(state, client)
-        norms = torch.minimum(torch.linalg.vector_norm(gradients, dim=-1), bound)
+        known = torch.nan_to_num(gradients, nan=0.0)  # As ``clip`` counts them.
+        norms = torch.minimum(torch.linalg.vector_norm(known, dim=-1), bound)
         centre = self.split.centre * bound
         total = (norms - centre).masked_fill(~present, 0).sum(1, keepdim=True)
         noise = self.split.query * self._sigma(state) * bound * normal(rng, tuple(total.shape))

@@ -15,6 +15,7 @@ from fedassay.fl.algorithm import FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
 from fedassay.fl.law import ReportLaw
 from fedassay.fl.local import Batch
+from fedassay.fl.message import Message
 from fedassay.fl.protection import Protection
 from fedassay.fl.proximal import BoundedUpdate, FedProx
 from fedassay.fl.sampling import FixedSize, Poisson
@@ -153,6 +154,47 @@ def test_a_defended_federation_gives_finite_rows_of_the_right_shape(part, algori
         for tensor in (event.broadcast, event.reports.values, event.aggregate, event.model):
             assert tensor is event.reports.values or tensor.dtype == torch.float32
             assert bool(tensor.isfinite().all())
+
+
+UNCLIPPED = {"control_no_clip", "control_batch_clip", "control_adaptive_clip_raw"}
+"""Controls whose fault is the clip: what no clip bounds may be anything."""
+WILD = (math.nan, math.inf, -math.inf, 1e38)
+
+
+def wild(rows):
+    """Rows that hold nothing but one of ``WILD`` each, in turn; one more differs from entry to entry."""
+    values = torch.tensor(WILD).repeat(rows.shape[-1])[: rows.shape[-1]]
+    kinds = torch.stack([*(torch.full_like(values, one) for one in WILD), values])
+    return kinds[torch.arange(rows[..., 0].numel()) % len(kinds)].view_as(rows)
+
+
+@pytest.mark.parametrize("name", [name for name in DEFENSES if name not in UNCLIPPED])
+def test_no_row_passes_a_station_that_signs_unbounded(name, monkeypatch, prepared, trained):
+    """Where no number came what leaves is what leaves of zeros, and nothing that leaves is infinite or no number: an
+    overflow in training would tell of itself through any noise.
+    """
+    protection, tried = prepared(DEFENSES[name]).protection, []
+
+    def left(station, rows, rest, rng):
+        out = station(protection, rows, *rest, copy.deepcopy(rng))
+        return out.values if isinstance(out, Message) else out
+
+    def tries(real, station, rows, *rest):
+        values, put = (rows.values, rows.with_values) if isinstance(rows, Message) else (rows, torch.Tensor.clone)
+        *public, rng = rest
+        tried.append(station)
+        assert bool(left(real, put(wild(values)), public, rng).isfinite().all())
+        none, zero = (left(real, put(torch.full_like(values, one)), public, rng) for one in (math.nan, 0.0))
+        assert torch.equal(none, zero)
+        return real(protection, rows, *rest)
+
+    for station in ("report", "local_step", "local_query"):
+        real = getattr(type(protection), station)
+        if real is not getattr(Protection, station):
+            monkeypatch.setattr(type(protection), station, partial(tries, real, station))
+    if prepared(DEFENSES[name]).claims:
+        trained(DEFENSES[name])
+        assert tried
 
 
 @pytest.mark.parametrize("part", EACH)
