@@ -9,7 +9,7 @@ from functools import cache, partial
 import numpy as np
 import pytest
 import torch
-from fedassay.audit.claim import Claim, Unit
+from fedassay.audit.claim import AS_PUBLISHED, NOT_PROVABLE, PROVABLE, Claim, Unit
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.fl.algorithm import FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
@@ -256,6 +256,20 @@ def test_a_signed_curve_agrees_with_the_signed_epsilon_and_delta(part, prepared)
         for line in (1 - claim.delta - np.exp(claim.epsilon) * fpr, np.exp(-claim.epsilon) * (1 - claim.delta - fpr)):
             assert (line <= fnr + 1e-6 * claim.delta).all()
         assert (np.diff(fnr) <= 1e-12).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "part"), [(name, part) for name, part in DEFENSES.items() if hasattr(part, "variant")]
+)
+def test_what_is_signed_as_published_says_what_is_provable(name, part, plan_of):
+    """A number at the claim's own delta, or words that none is known; what is corrected is what is provable."""
+    plan = plan_of(TAKEN[part][0])
+    for claim in part(variant=AS_PUBLISHED).prepare(plan).claims:
+        value, words = claim.parameters.get(PROVABLE), str(claim.parameters.get(NOT_PROVABLE, ""))
+        assert (value is None) == words.startswith("none: ")
+        assert value is None or value >= 0
+    for claim in part().prepare(plan).claims:
+        assert not claim.parameters.keys() & {PROVABLE, NOT_PROVABLE}
 
 
 @pytest.mark.parametrize(("name", "part"), DEFENSES.items(), ids=DEFENSES)
