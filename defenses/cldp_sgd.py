@@ -10,7 +10,7 @@ from torch import Tensor
 from ..audit.claim import Claim, Unit
 from ..audit.observer import SHUFFLED, UPLOADS, Observer
 from ..fl.algorithm import FedAvg, FedSGD
-from ..fl.law import Mixing
+from ..fl.law import Mixing, clip_entries
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
@@ -37,7 +37,7 @@ class OneBitLaw:
     mixing: Mixing
 
     def contribution(self, rows: Tensor) -> Tensor:
-        return rows.clamp(-self.radius, self.radius)
+        return clip_entries(rows, self.radius)
 
     def size(self, dim: int) -> float:
         """Of the one number that is sent."""
