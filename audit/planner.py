@@ -158,13 +158,13 @@ def sequential_trials_needed(points: OperatingPoints, *, epsilon: float, delta: 
     that has to learn its stake somewhat later. None where no bet on this bug grows.
     """
     check_level("alpha", alpha)
-    top = 1 / (math.exp(epsilon) + delta)
+    # Beyond, no bet grows; e^epsilon must stay a number.
+    odds = math.exp(min(epsilon, 700.0))
+    top = 1 / (odds + delta)
 
     def growth(stake: float, tpr: float, fpr: float) -> float:
         return sum(
-            (tpr if hit else 1 - tpr)
-            * (fpr if false else 1 - fpr)
-            * math.log1p(stake * (hit - math.exp(epsilon) * false - delta))
+            (tpr if hit else 1 - tpr) * (fpr if false else 1 - fpr) * math.log1p(stake * (hit - odds * false - delta))
             for hit in (0, 1)
             for false in (0, 1)
         )
@@ -172,7 +172,7 @@ def sequential_trials_needed(points: OperatingPoints, *, epsilon: float, delta: 
     rates = [
         -float(minimize_scalar(lambda s, t=1 - b, a=a: -growth(s, t, a), bounds=(0, top * 0.999), method="bounded").fun)
         for a, b in zip(points.fpr, points.fnr, strict=True)
-        if 1 - b > math.exp(epsilon) * a + delta
+        if 1 - b > odds * a + delta
     ]
     best = max(rates, default=0.0)
     return math.ceil(-math.log(alpha) / best) if best > 0 else None

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..audit.claim import Claim, Unit
 from ..audit.observer import SHUFFLED, UPLOADS, Observer
 from ..fl.algorithm import FedAvg, FedSGD
-from ..fl.law import Mixing
+from ..fl.law import Mixing, clip_entries
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
@@ -23,7 +23,7 @@ from .accounting.gaussian import poisson_rate
 from .defense import Defense, Prepared, check_budget, check_positive
 from .shuffling.amplification import check_clients, largest_scale
 from .shuffling.channel import shuffle_rows
-from .shuffling.terms import ACCOUNTED, Terms
+from .shuffling.terms import ACCOUNTED, LEAST_EPSILON, Terms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class OneBitLaw:
     mixing: Mixing
 
     def contribution(self, rows: Tensor) -> Tensor:
-        return rows.clamp(-self.radius, self.radius)
+        return clip_entries(rows, self.radius)
 
     def size(self, dim: int) -> float:
         """Of the one number that is sent."""
@@ -142,7 +142,7 @@ class CLDPSGD(Defense):
 
     def _claim(self, plan: Plan, unit: Unit, local: float, pair: ClonePair, *, rate: float) -> Claim:
         # What it costs, not the target: where a pure bound begins delta falls to 0 within the search's error.
-        epsilon = many_epsilon(pair, releases=plan.rounds, delta=self.delta)
+        epsilon = max(many_epsilon(pair, releases=plan.rounds, delta=self.delta), LEAST_EPSILON)
         claim = Terms(
             plan=plan,
             observer=SHUFFLED,

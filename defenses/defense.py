@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import ClassVar
 
-from ..audit.claim import AS_PUBLISHED, Claim
+from ..audit.claim import AS_PUBLISHED, NOT_PROVABLE, PROVABLE, Claim, Value
 from ..fl.plan import Plan
 from ..fl.protection import Protection
 
@@ -81,6 +81,13 @@ def check_variant(variant: str) -> None:
 def variant_of(defense: Defense) -> str:
     """The defense's ``variant``; empty where it knows none."""
     return str(getattr(defense, "variant", ""))
+
+
+def provable(epsilon: float, *, else_none: str = "no theorem covers it") -> dict[str, Value]:
+    """What a claim as published says of itself: the epsilon that is proved of its mechanism at its delta, or why none
+    is, where that is infinite.
+    """
+    return {PROVABLE: epsilon} if math.isfinite(epsilon) else {NOT_PROVABLE: f"none: {else_none}"}
 
 
 def _is_number(value: object) -> bool:

@@ -7,15 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..audit.claim import Claim
+from ..audit.claim import Adjacency, Claim
 from ..audit.observer import UPLOADS, Observer
 from ..fl.layered_law import LayeredGaussianLaw, clip_layers, layer_starts, spread_layers
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
-from .accounting.layers import published_noise
-from .defense import Defense, Prepared, check_budget, check_share, check_variant
+from .accounting.layers import Layer, LayeredGaussian, published_noise
+from .defense import Defense, Prepared, check_budget, check_share, check_variant, provable
 from .layers.aggregation import pda_pam
 from .layers.budget import (
     JointBudget,
@@ -111,6 +111,14 @@ class PublishedFedREProtection(FedREProtection):
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         return pda_pam(received, context, self.gauge, published=True)
+
+    def fixed_release(self, plan: Plan) -> LayeredGaussian | None:
+        """What all rounds release of one report, any two of which are 2C apart; None where the noise is private too."""
+        if not self.scores:
+            return None
+        stds = self.noise(torch.tensor(self.scores)).tolist()
+        layers = (Layer(clip_norm=norm, noise_std=std) for norm, std in zip(self.clip_norms, stds, strict=True))
+        return LayeredGaussian(layers=tuple(layers), adjacency=Adjacency.REPLACE_ONE, releases=plan.rounds)
 
     @property
     def layer_delta(self) -> float:
@@ -208,7 +216,7 @@ class FedRE(Defense):
 
     def _published_claims(self, protection: PublishedFedREProtection, plan: Plan) -> tuple[Claim, ...]:
         accountant, source = "FedRE, equation 9", "Xiao et al. 2025, equation 9 and corollary 1, as published"
-        norms = protection.clip_norms
+        norms, release = protection.clip_norms, protection.fixed_release(plan)
         joint = layered_claim(
             plan,
             epsilon=self.epsilon,
@@ -217,8 +225,9 @@ class FedRE(Defense):
             clip_norm=math.hypot(*norms),
             accountant=accountant,
         )
-        if not protection.scores:
-            return (joint,)
+        if release is None:
+            unknown = provable(math.inf, else_none="the noise depends on the data")
+            return (replace(joint, parameters={**joint.parameters, **unknown}),)
         split = published_split(torch.tensor(protection.scores)).tolist()
         alone = [
             replace(
@@ -226,8 +235,13 @@ class FedRE(Defense):
                 epsilon=self.epsilon * share,
                 delta=protection.layer_delta,
                 part=f"layer {name}",
-                parameters={**joint.parameters, "clip_norm": norm},
+                parameters={
+                    **joint.parameters,
+                    "clip_norm": release.layers[index].clip_norm,
+                    **provable(release.layer_epsilon(index, protection.layer_delta)),
+                },
             )
-            for name, norm, share in zip(plan.layout.names, norms, split, strict=True)
+            for index, (name, share) in enumerate(zip(plan.layout.names, split, strict=True))
         ]
-        return (joint, *alone)
+        whole = replace(joint, parameters={**joint.parameters, **provable(release.epsilon(self.delta))})
+        return (whole, *alone)

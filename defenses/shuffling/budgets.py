@@ -24,8 +24,9 @@ def deal(name: str, clients: int, scale: float = 1.0) -> tuple[float, ...]:
     Raises:
         ValueError: for an unknown name; the message lists the known ones.
     """
-    if name not in _TABLE_2:
-        raise ValueError(f"budgets must be {nearest(name, _TABLE_2)}, got {name!r}")
+    # What a suite file says may be no string, and a list has no hash.
+    if not isinstance(name, str) or name not in _TABLE_2:
+        raise ValueError(f"budgets must be {nearest(str(name), _TABLE_2)}, got {name!r}")
     quantiles, low, high = _TABLE_2[name]
     budgets = np.clip(quantiles(clients), low, high)
     return tuple((scale * budgets[_order(clients)]).tolist())

@@ -9,6 +9,7 @@ from ..accounting.composition import advanced_composition
 
 ACCOUNTED_AS_PUBLISHED = "numerical clones, advanced composition"
 _SLACK = 1 / 3600
+_LEAST = 1e-12  # A coordinate may cost nothing at its delta; what composes is above 0.
 
 
 def published_total(
@@ -26,5 +27,7 @@ def published_total(
     each = (1 - _SLACK) * delta / coordinates
     slack = delta - min(releases, coordinates) * each
     return advanced_composition(
-        epsilon=one(min(0.5, each / math.tanh(largest / 2))), releases=releases, slack=max(slack, _SLACK * delta)
+        epsilon=max(one(min(0.5, each / math.tanh(largest / 2))), _LEAST),
+        releases=releases,
+        slack=max(slack, _SLACK * delta),
     )

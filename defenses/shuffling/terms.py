@@ -14,8 +14,8 @@ from ..accounting.dots import Profile, many_curve, many_epsilon
 
 ACCOUNTED = f"{ACCOUNTANT}, by connected dots"
 EXACT = "exact, one release"
-_LEAST_EPSILON = 1e-9
-"""A claim's epsilon is above 0."""
+LEAST_EPSILON = 1e-9
+"""A claim's epsilon is above 0, also where 0 would be enough at its delta."""
 _DRAWN = 150.0
 """Beyond, no error rate that anybody measures lies on a curve."""
 
@@ -47,7 +47,8 @@ class Terms:
         **parameters: Value,
     ) -> Claim:
         """All coordinates of all rounds; ``epsilon``: the one that was calibrated to, else the least."""
-        found = epsilon or many_epsilon(release, releases=self.releases, delta=delta - failure)
+        spent = epsilon or many_epsilon(release, releases=self.releases, delta=delta - failure)
+        found = max(spent, LEAST_EPSILON)
         curve = None
         if found <= _DRAWN:
             curve = many_curve(release, releases=self.releases, reach=found, failure=failure)
@@ -65,10 +66,9 @@ class Terms:
         self, release: Profile, *, delta: float, failure: float = 0.0, subjects: str = "all", **parameters: Value
     ) -> Claim:
         """One coordinate of one round."""
-        epsilon = max(least_epsilon(release.delta, delta - failure), _LEAST_EPSILON)
         return self.stated(
             unit=Unit.COORDINATE,
-            epsilon=epsilon,
+            epsilon=least_epsilon(release.delta, delta - failure),
             delta=delta,
             accountant=EXACT,
             subjects=subjects,
@@ -89,7 +89,7 @@ class Terms:
         """A claim of these numbers: one coordinate in one round where that is the unit, else everything."""
         single = unit is Unit.COORDINATE
         return Claim(
-            epsilon=epsilon,
+            epsilon=max(epsilon, LEAST_EPSILON),
             delta=delta,
             unit=unit,
             adjacency=Adjacency.REPLACE_ONE,

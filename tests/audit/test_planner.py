@@ -145,3 +145,11 @@ def test_the_most_proving_point_of_two_is_the_one_with_the_larger_bound():
 def test_bad_input_is_named(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize("epsilon", [709.0, 720.0, 1e9])
+def test_a_claim_beyond_all_numbers_is_out_of_reach_of_every_estimator(epsilon):
+    bug = gaussian_points(3.0)
+    assert sequential_trials_needed(bug, epsilon=epsilon, delta=DELTA, alpha=0.05) is None
+    assert trials_needed(bug, curve=None, epsilon=epsilon, delta=DELTA, alpha=0.05, limit=1000) is None
+    assert fewest_trials(curve=None, epsilon=epsilon, delta=DELTA, alpha=0.05) is None

@@ -260,6 +260,21 @@ def test_as_published_two_layers_break_the_joint_claim(plan):
     assert joint.curve is None
 
 
+def test_as_published_each_claim_says_what_its_noise_is_worth(plan):
+    """Five rounds, a thousand times less for the bias: 4 at .01 is 8.03, and its first layer's at .005 is 8.66, by
+    dp-accounting's analytic Gaussian; of noise that hangs on private scores nothing is proved.
+    """
+    _, claims = published_release(replace(plan, rounds=5), epsilon=4.0, delta=0.01, scores=(1.0, 1000.0))
+    share = 1000 / 1001
+    std = math.sqrt(2 * 5 * math.log(200)) / 4 / (2 * math.sqrt(5) * share)
+    joint, weight, bias = (claim.parameters["provable_epsilon"] for claim in claims)
+    assert joint == pytest.approx(dp_accounting.get_epsilon_gaussian(std, 0.01), abs=1e-4)
+    assert weight == pytest.approx(dp_accounting.get_epsilon_gaussian(std, 0.005), abs=1e-9)
+    assert (joint, weight, bias) == (pytest.approx(8.03, abs=0.005), pytest.approx(8.66, abs=0.005), 0.0)
+    (unknown,) = FedRE(variant="as_published").prepare(plan).claims
+    assert unknown.parameters["provable"] == "none: the noise depends on the data"
+
+
 def test_as_published_epsilon_falls_as_one_over_the_score(plan):
     torch.testing.assert_close(published_split(torch.tensor([1.0, 3.0])), torch.tensor([0.75, 0.25]).double())
     _, claims = published_release(plan, epsilon=4.0, scores=(1.0, 3.0))

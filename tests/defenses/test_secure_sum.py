@@ -12,7 +12,7 @@ from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, UPLOA
 from fedassay.defenses.binomial import Binomial
 from fedassay.defenses.control_lost_shares import ControlLostShares
 from fedassay.defenses.distributed_discrete_gaussian import DistributedDiscreteGaussian
-from fedassay.defenses.distributed_gaussian import DistributedGaussian
+from fedassay.defenses.distributed_gaussian import LEAST_SHARE, DistributedGaussian
 from fedassay.defenses.poisson_binomial import PoissonBinomial
 from fedassay.defenses.secure.secure_sum import (
     SERVER,
@@ -21,10 +21,13 @@ from fedassay.defenses.secure.secure_sum import (
     survivors_of,
 )
 from fedassay.defenses.skellam import Skellam
+from fedassay.fl.algorithm import FedSGD
 from fedassay.fl.law import clip
 from fedassay.fl.message import Message
+from fedassay.fl.network import Network
+from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Context
-from fedassay.fl.sampling import FixedSize, Poisson
+from fedassay.fl.sampling import FixedSize, Full, Poisson
 from fedassay.fl.streams import normal
 from scipy import stats
 
@@ -229,3 +232,66 @@ def test_shares_of_clients_are_rounded_down_as_their_decimals_read():
 def test_an_impossible_target_is_refused_with_the_reason(part, fields, cohort, words, plan):
     with pytest.raises(ValueError, match=words):
         part(**fields).prepare(replace(plan, cohort=cohort))
+
+
+def crowd(clients, rounds=1):
+    """A plan of many clients with one record each and 31 coordinates, without a task behind it."""
+    layout = Network(model="logistic", shape=(1, 3, 3), classes=3, inert=1).layout
+    return Plan(
+        sizes=(1,) * clients,
+        rounds=rounds,
+        cohort=Full(),
+        lot=Full(),
+        algorithm=FedSGD(learning_rate=0.5),
+        layout=layout,
+    )
+
+
+@pytest.mark.parametrize(("clients", "bits", "epsilon"), [(30_000, 20, 8.0), (1000, 14, 4.0), (2000, 16, 4.0)])
+def test_gaussian_shares_that_would_round_to_nothing_are_refused(clients, bits, epsilon):
+    few = DistributedGaussian(bits=bits, epsilon=epsilon)
+    with pytest.raises(ValueError, match=r"bits must leave .* distributed_discrete_gaussian, which has no such limit"):
+        few.prepare(crowd(clients))
+    with_more = DistributedGaussian(bits=28, epsilon=epsilon).prepare(crowd(clients)).protection.sized
+    assert with_more.sigma / math.sqrt(clients / 2) >= LEAST_SHARE
+
+
+def test_many_gaussian_shares_make_the_noise_that_is_signed(has_std):
+    """500 shares just above the limit, by the station's own sampler; 30,000 sums tell a percent apart."""
+    defense, plan, rng = DistributedGaussian(bits=17), crowd(1000), np.random.default_rng(14)
+    protection = defense.prepare(plan).protection
+    assert LEAST_SHARE <= protection.sized.sigma / math.sqrt(500) < 2 * LEAST_SHARE
+    sums = sum(protection.noise_share(500, (30_000,), rng) for _ in range(500))
+    # Rounding adds a twelfth of a squared step a share: at most 1 % of the deviation.
+    assert has_std(sums, math.sqrt(protection.sized.sigma**2 + 500 / 12))
+    assert np.std(sums) == pytest.approx(protection.sized.sigma, rel=0.03)
+
+
+def exact_rounded_delta(std, shares, shift, epsilon):
+    """Of a sum of rounded Gaussian shares moved by ``shift`` whole steps: its mass function, convolved."""
+    steps = np.arange(-math.ceil(12 * std) - 1, math.ceil(12 * std) + 2)
+    share = stats.norm.sf(np.abs(steps) - 0.5, scale=std) - stats.norm.sf(np.abs(steps) + 0.5, scale=std)
+    total = np.ones(1)
+    for _ in range(shares):
+        total = np.convolve(total, share)
+    still, moved = np.append(total, np.zeros(shift)), np.append(np.zeros(shift), total)
+    return np.maximum(still - math.exp(epsilon) * moved, 0).sum()
+
+
+@pytest.mark.parametrize("shares", [1, 2, 5, 40])
+@pytest.mark.parametrize("shift", [1, 3, 10])
+def test_rounded_shares_of_two_steps_keep_the_curve_of_the_gaussian_and_small_ones_do_not(shares, shift):
+    """At the epsilon of delta 1e-5; exact, by the mass function. Planted: shares of .1 steps."""
+
+    def deltas(std):
+        mu = shift / (std * math.sqrt(shares))
+        epsilon = mu**2 / 2 + 4.3 * mu
+        signed = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
+        return exact_rounded_delta(std, shares, shift, epsilon), signed
+
+    true, signed = deltas(LEAST_SHARE)
+    assert 0 < signed < 1e-4
+    assert true <= signed + 1e-14
+    if shares == 40 and shift == 1:
+        true, signed = deltas(0.1)
+        assert true > 0.5

@@ -1,6 +1,7 @@
 """UniS, LDP-Min and PLDP: the paper's figures and the tight ones, what is sent, who is claimed for, what is refused."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +10,12 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import AGGREGATE, SHUFFLED, UPLOADS
 from fedassay.defenses.accounting.clones import shuffled
 from fedassay.defenses.accounting.dots import many_epsilon
+from fedassay.defenses.apes import APES
+from fedassay.defenses.cldp_sgd import CLDPSGD
+from fedassay.defenses.flame import FLAME
 from fedassay.defenses.ldp_min import LDPMin
 from fedassay.defenses.pldp import PLDP
+from fedassay.defenses.s_apes import SAPES
 from fedassay.defenses.shuffling.amplification import LocalPair
 from fedassay.defenses.shuffling.clip_laplace import ClipLaplaceLaw
 from fedassay.defenses.unis import UniS
@@ -145,3 +150,28 @@ def test_a_sampled_cohort_only_ever_costs():
         for cohort in (Full(), Poisson(0.5))
     )
     assert all(a.epsilon < b.epsilon for a, b in zip(whole, part, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("defense", "rows"),
+    [
+        (PLDP(epsilon=0.5, delta=0.01), plan(1000, 50)),
+        (APES(epsilon=1.0, delta=0.01), plan(200, 20)),
+        (SAPES(epsilon=0.5, delta=0.01), plan(1000, 50)),
+        (UniS(local_epsilon=1e-6), plan(50, 5)),
+        (UniS(local_epsilon=1e-6, variant="as_published"), plan(50, 5)),
+        (FLAME(local_epsilon=1e-6), plan(50, 5)),
+        (LDPMin(budget_scale=1e-6), plan(50, 5)),
+        (APES(budget_scale=1e-6, variant="as_published"), plan(50, 5)),
+        (SAPES(budget_scale=1e-6, variant="as_published"), plan(50, 5)),
+        (CLDPSGD(local_epsilon=1e-6), replace(plan(50, 5), lot=FixedSize(1))),
+    ],
+)
+def test_who_spends_nothing_at_its_delta_is_claimed_for_all_the_same(defense, rows):
+    """A budget so small that (0, delta) holds: the curve's first knot says so where one is signed."""
+    claims = defense.prepare(rows).claims
+    least = min(claims, key=lambda claim: claim.epsilon)
+    assert least.epsilon == 1e-9
+    assert all(claim.epsilon > 0 and claim.curve_shortfall() < 1e-9 for claim in claims)
+    if least.curve is not None:
+        assert 0 < least.curve.delta_add[0] <= least.delta
