@@ -20,7 +20,7 @@ from .accounting.clones import ClonePair
 from .accounting.counts import binomial
 from .accounting.dots import many_curve, many_epsilon
 from .accounting.gaussian import poisson_rate
-from .defense import Defense, Prepared, check_budget, check_positive
+from .defense import Defense, Prepared, check_bound, check_budget, check_epsilon
 from .shuffling.amplification import check_clients, largest_scale
 from .shuffling.channel import shuffle_rows
 from .shuffling.terms import ACCOUNTED, LEAST_EPSILON, Terms
@@ -122,9 +122,9 @@ class CLDPSGD(Defense):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        check_positive("radius", self.radius)
+        check_bound("radius", self.radius)
         if self.local_epsilon is not None:
-            check_positive("local_epsilon", self.local_epsilon)
+            check_epsilon(self.local_epsilon, "local_epsilon")
 
     def prepare(self, plan: Plan) -> Prepared:
         check_clients(plan.clients)

@@ -14,7 +14,7 @@ from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import uniform
 from .accounting.dots import Profile, many_epsilon
-from .defense import Defense, Prepared, check_budget, check_positive, check_share
+from .defense import Defense, Prepared, check_bound, check_budget, check_epsilon, check_positive, check_share
 from .shuffling.amplification import Crowd, LocalPair, Sampled, among_any, check_clients, largest_scale, tighter
 from .shuffling.calibration import calibrated_mean
 from .shuffling.channel import shuffle_coordinates
@@ -90,12 +90,12 @@ class FLAME(Defense):
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
         check_share("coordinate_delta", self.coordinate_delta)
-        check_positive("radius", self.radius)
+        check_bound("radius", self.radius)
         check_positive("rate", self.rate)
         if self.rate > 1:
             raise ValueError(f"rate must be in (0, 1], got {self.rate}")
         if self.local_epsilon is not None:
-            check_positive("local_epsilon", self.local_epsilon)
+            check_epsilon(self.local_epsilon, "local_epsilon")
 
     def prepare(self, plan: Plan) -> Prepared:
         check_clients(plan.clients)

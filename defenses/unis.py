@@ -6,7 +6,7 @@ from ..audit.claim import Claim, Unit
 from ..audit.observer import SHUFFLED
 from ..fl.plan import Plan
 from .accounting.dots import many_epsilon
-from .defense import Defense, Prepared, check_budget, check_positive, check_share, check_variant
+from .defense import Defense, Prepared, check_bound, check_budget, check_epsilon, check_share, check_variant
 from .shuffling.amplification import Crowd, among_any, among_equals, check_clients, largest_scale
 from .shuffling.budgeted import BudgetedReports
 from .shuffling.published import ACCOUNTED_AS_PUBLISHED, published_total
@@ -48,10 +48,10 @@ class UniS(Defense):
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
         check_share("coordinate_delta", self.coordinate_delta)
-        check_positive("radius", self.radius)
+        check_bound("radius", self.radius)
         check_variant(self.variant)
         if self.local_epsilon is not None:
-            check_positive("local_epsilon", self.local_epsilon)
+            check_epsilon(self.local_epsilon, "local_epsilon")
 
     def prepare(self, plan: Plan) -> Prepared:
         check_clients(plan.clients)
