@@ -47,7 +47,7 @@ class LDPMin(Defense):
         def cost(scale: float) -> float:
             return many_epsilon(LocalPair(scale * smallest), releases=terms.releases, delta=self.delta)
 
-        local = smallest * (self.budget_scale or largest_scale(cost, self.epsilon))
+        local = smallest * (self.budget_scale or largest_scale(cost, self.epsilon, largest=smallest))
         target = None if self.budget_scale else self.epsilon
         claim = terms.joint(LocalPair(local), delta=self.delta, epsilon=target, local_epsilon=local)
         protection = BudgetedReports(radius=self.radius, budgets=(local,) * plan.clients, shuffled=False)

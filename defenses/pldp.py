@@ -49,7 +49,7 @@ class PLDP(Defense):
         def cost(scale: float) -> float:
             return many_epsilon(LocalPair(scale * largest), releases=terms.releases, delta=self.delta)
 
-        scale = self.budget_scale or largest_scale(cost, self.epsilon)
+        scale = self.budget_scale or largest_scale(cost, self.epsilon, largest=largest)
         budgets = deal(self.budgets, plan.clients, scale)
         claims = tuple(
             terms.joint(
