@@ -13,6 +13,8 @@ from .secure.modular_sum import Sized
 from .secure.samplers import Integers, centred_binomial
 from .secure.secure_sum import SecureSumDefense, SecureSumProtection
 
+_LEAST_DELTA = 1e-12
+
 
 @dataclass(frozen=True, kw_only=True)
 class BinomialProtection(SecureSumProtection):
@@ -45,6 +47,8 @@ class Binomial(SecureSumDefense):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_variant(self.variant)
+        if self.delta < _LEAST_DELTA:
+            raise ValueError(f"delta must be >= {_LEAST_DELTA:g}, of which a hundredth is a tail, got {self.delta:g}")
 
     def prepare(self, plan: Plan) -> Prepared:
         sized, published = self.sized(plan), self.variant == "as_published"

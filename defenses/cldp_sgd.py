@@ -20,8 +20,9 @@ from .accounting.clones import ClonePair
 from .accounting.counts import binomial
 from .accounting.dots import many_curve, many_epsilon
 from .accounting.gaussian import poisson_rate
-from .defense import Defense, Prepared, check_budget, check_positive
+from .defense import Defense, Prepared, check_bound, check_budget
 from .shuffling.amplification import check_clients, largest_scale
+from .shuffling.budgets import check_local
 from .shuffling.channel import shuffle_rows
 from .shuffling.terms import ACCOUNTED, LEAST_EPSILON, Terms
 
@@ -107,7 +108,7 @@ class CLDPSGD(Defense):
 
     Args:
         epsilon, delta: the budget of one record over all rounds, to which the local one is calibrated.
-        local_epsilon: budget of one report; where it is given nothing is calibrated.
+        local_epsilon: budget of one report, at most 50; where it is given nothing is calibrated.
         radius: clip bound of each coordinate of an update.
 
     Raises (in prepare):
@@ -122,9 +123,8 @@ class CLDPSGD(Defense):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        check_positive("radius", self.radius)
-        if self.local_epsilon is not None:
-            check_positive("local_epsilon", self.local_epsilon)
+        check_bound("radius", self.radius)
+        check_local(self.local_epsilon)
 
     def prepare(self, plan: Plan) -> Prepared:
         check_clients(plan.clients)

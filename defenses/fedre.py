@@ -139,7 +139,9 @@ class FedRE(Defense):
     Claims, all against the server that sees every upload, for any two updates (replace-one; two clipped layers are up
     to twice their clip norm apart): one of all layers jointly, which is exact however scores move, for a round's mu^2
     is fixed and only split by them (mu falls as 1 / score); and one of each layer alone, at the largest share that it
-    can take of every round, or its own where scores are fixed. Scores and budgets are public: they come from the task's
+    can take of every round, or its own where scores are fixed. The layers' claims are audited only where scores are
+    fixed: with measured ones, the default, the noise moves with the state, no law of it is published, and these claims
+    come out of scope; the joint one is judged in either case. Scores and budgets are public: they come from the task's
     public images, so all clients split alike. A layer is a named tensor of the model; biases, whose gradients have few
     numbers to answer with, score lowest and are given the most.
 
@@ -151,7 +153,9 @@ class FedRE(Defense):
             and its share from below.
         images: public images that a score is averaged over (the paper: ten).
         region: the sensitive pixels (top, left, height, width), the same for all clients; () is the whole image.
-        variant: "corrected", or "as_published": the paper's noise, weights and claims.
+        variant: "corrected", or "as_published": the paper's noise, weights and claims. As published
+            training may diverge, with private scores above all: the printed weights have no bound. A cell whose model
+            is no number any more FAILS, which says nothing of the claim.
 
     Raises (in prepare):
         ValueError: if clip norms or scores are not as many as layers.
@@ -186,7 +190,7 @@ class FedRE(Defense):
         for name in ("clip_norms", "scores"):
             object.__setattr__(self, name, check_numbers(name, getattr(self, name)))
         check_share("even", self.even)
-        object.__setattr__(self, "region", tuple(self.region))
+        object.__setattr__(self, "region", tuple(self.region) if isinstance(self.region, list) else self.region)
         Gauge(count=self.images, region=self.region)
         check_variant(self.variant)
 

@@ -14,8 +14,9 @@ from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import uniform
 from .accounting.dots import Profile, many_epsilon
-from .defense import Defense, Prepared, check_budget, check_positive, check_share
+from .defense import Defense, Prepared, check_bound, check_budget, check_positive
 from .shuffling.amplification import Crowd, LocalPair, Sampled, among_any, check_clients, largest_scale, tighter
+from .shuffling.budgets import check_coordinate_delta, check_local
 from .shuffling.calibration import calibrated_mean
 from .shuffling.channel import shuffle_coordinates
 from .shuffling.clip_laplace import ClipLaplaceLaw, randomised_rows
@@ -75,7 +76,7 @@ class FLAME(Defense):
     Args:
         epsilon, delta: the budget of all coordinates of all rounds, to which the local one is calibrated.
         coordinate_delta: delta of the claim about one coordinate.
-        local_epsilon: budget of one drawn coordinate; where it is given nothing is calibrated.
+        local_epsilon: budget of one drawn coordinate, at most 50; where it is given nothing is calibrated.
         rate: chance that a client reports a coordinate, in (0, 1].
         radius: clip bound of each coordinate of an update.
     """
@@ -89,13 +90,12 @@ class FLAME(Defense):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        check_share("coordinate_delta", self.coordinate_delta)
-        check_positive("radius", self.radius)
+        check_coordinate_delta(self.coordinate_delta)
+        check_bound("radius", self.radius)
         check_positive("rate", self.rate)
         if self.rate > 1:
             raise ValueError(f"rate must be in (0, 1], got {self.rate}")
-        if self.local_epsilon is not None:
-            check_positive("local_epsilon", self.local_epsilon)
+        check_local(self.local_epsilon)
 
     def prepare(self, plan: Plan) -> Prepared:
         check_clients(plan.clients)
@@ -107,7 +107,9 @@ class FLAME(Defense):
             release = self._release(epsilon0, all_rounds.others)
             return many_epsilon(release, releases=terms.releases, delta=self.delta - all_rounds.failure)
 
-        local = self.local_epsilon or largest_scale(cost, self.epsilon)
+        local = self.local_epsilon or largest_scale(
+            cost, self.epsilon, else_too_large=f" at rate {self.rate:g}, which may be larger"
+        )
         joint = terms.joint(
             self._release(local, all_rounds.others),
             delta=self.delta,

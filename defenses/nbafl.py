@@ -17,7 +17,7 @@ from ..fl.streams import normal
 from .accounting.accountant import ANALYTIC_GAUSSIAN, sensitivity
 from .accounting.gaussian import gaussian_curve, gaussian_noise
 from .clipped.defense import ClippedDefense
-from .defense import Prepared, check_positive, check_variant, provable
+from .defense import Prepared, check_epsilon, check_variant, provable
 
 _TRUST = {UPLOADS: "nobody", GLOBAL_MODELS: "the server adds its noise; other clients may know theirs and collude"}
 
@@ -90,7 +90,7 @@ class NbAFL(ClippedDefense):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("down_epsilon", self.down_epsilon)
+        check_epsilon(self.down_epsilon, "down_epsilon")
         check_variant(self.variant)
 
     def prepare(self, plan: Plan) -> Prepared:

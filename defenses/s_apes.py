@@ -13,10 +13,10 @@ from ..fl.protection import Context, Protection, State
 from .accounting.counts import least_epsilon
 from .accounting.dots import many_epsilon
 from .accounting.heterogeneous import published_bound
-from .defense import Defense, Prepared, check_budget, check_positive, check_share, check_variant
+from .defense import Defense, Prepared, check_bound, check_budget, check_positive, check_share, check_variant
 from .shuffling.amplification import LocalPair, check_clients, largest_scale
 from .shuffling.budgeted import budgets_of
-from .shuffling.budgets import check_wishes, deal, spokesmen
+from .shuffling.budgets import check_coordinate_delta, check_wishes, deal, spokesmen
 from .shuffling.calibration import calibrated_mean
 from .shuffling.channel import shuffle_coordinates
 from .shuffling.published import ACCOUNTED_AS_PUBLISHED, published_total
@@ -95,11 +95,11 @@ class SAPES(Defense):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        check_share("coordinate_delta", self.coordinate_delta)
+        check_coordinate_delta(self.coordinate_delta)
         check_share("share", self.share)
-        check_positive("radius", self.radius)
+        check_bound("radius", self.radius)
         check_positive("scale", self.scale)
-        check_wishes(self.budgets, self.budget_scale)
+        check_wishes(self.budgets, self.budget_scale, noise=self.scale)
         check_variant(self.variant)
 
     def prepare(self, plan: Plan) -> Prepared:
@@ -122,7 +122,7 @@ class SAPES(Defense):
         def cost(factor: float) -> float:
             return many_epsilon(LocalPair(factor * largest), releases=terms.releases, delta=self.delta)
 
-        factor = self.budget_scale or largest_scale(cost, self.epsilon)
+        factor = self.budget_scale or largest_scale(cost, self.epsilon, largest=largest)
         budgets = deal(self.budgets, plan.clients, factor / self.scale)
         return factor, tuple(
             terms.joint(
@@ -138,6 +138,8 @@ class SAPES(Defense):
 
     def _published(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
         kept, terms = self._kept(plan), self._terms(plan)
+        # The paper's claim does not know the scale of the noise; the local budgets do.
+        largest = max(deal(self.budgets, plan.clients)) / min(1.0, self.scale)
 
         def cost(factor: float) -> float:
             budgets = deal(self.budgets, plan.clients, factor)
@@ -149,7 +151,9 @@ class SAPES(Defense):
                 delta=self.delta,
             )
 
-        factor = self.budget_scale or largest_scale(cost, self.epsilon)
+        factor = self.budget_scale or largest_scale(
+            cost, self.epsilon, largest=largest, else_too_large=f" at scale {self.scale:g}"
+        )
         budgets = deal(self.budgets, plan.clients, factor)
         one, most = published_bound(budgets).epsilon(self.coordinate_delta), spokesmen(budgets)[-1]
         own = LocalPair(budgets[most] / self.scale)

@@ -6,9 +6,10 @@ from ..audit.claim import Claim, Unit
 from ..audit.observer import SHUFFLED
 from ..fl.plan import Plan
 from .accounting.dots import many_epsilon
-from .defense import Defense, Prepared, check_budget, check_positive, check_share, check_variant
+from .defense import Defense, Prepared, check_bound, check_budget, check_variant
 from .shuffling.amplification import Crowd, among_any, among_equals, check_clients, largest_scale
 from .shuffling.budgeted import BudgetedReports
+from .shuffling.budgets import check_coordinate_delta, check_local
 from .shuffling.published import ACCOUNTED_AS_PUBLISHED, published_total
 from .shuffling.terms import Terms
 
@@ -24,8 +25,8 @@ class UniS(Defense):
     Args:
         epsilon, delta: the budget of all coordinates of all rounds, to which the local one is calibrated.
         coordinate_delta: delta of the claim about one coordinate.
-        local_epsilon: budget of one coordinate; where it is given nothing is calibrated, and the claims say what it
-            costs.
+        local_epsilon: budget of one coordinate; at most 50; where it is given nothing is calibrated, and the claims say
+            what it costs.
         radius: clip bound of each coordinate of an update.
         variant: "corrected", or "as_published": the clones of one coordinate and advanced composition.
 
@@ -47,11 +48,10 @@ class UniS(Defense):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        check_share("coordinate_delta", self.coordinate_delta)
-        check_positive("radius", self.radius)
+        check_coordinate_delta(self.coordinate_delta)
+        check_bound("radius", self.radius)
         check_variant(self.variant)
-        if self.local_epsilon is not None:
-            check_positive("local_epsilon", self.local_epsilon)
+        check_local(self.local_epsilon)
 
     def prepare(self, plan: Plan) -> Prepared:
         check_clients(plan.clients)

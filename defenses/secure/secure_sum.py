@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from numbers import Real
 from typing import TypedDict
 
 import numpy as np
@@ -156,7 +157,7 @@ class SecureSumDefense(ClippedDefense):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_bits(self.bits)
-        if isinstance(self.dropout, bool) or not 0 <= self.dropout < 1:
+        if isinstance(self.dropout, bool) or not isinstance(self.dropout, Real) or not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {self.dropout!r}")
         if self.drops not in DROPS:
             raise ValueError(f"drops must be {nearest(str(self.drops), DROPS)}, got {self.drops!r}")

@@ -20,10 +20,10 @@ from ..accounting.dots import Profile
 from ..accounting.gaussian import poisson_rate
 from ..accounting.heterogeneous import clone_probability
 from ..defense import check_positive
+from .budgets import MOST_LOCAL
 
 _FAILS = 1e-3
-_MOST_SCALE = 1e3
-_LEAST_SCALE = 1e-6
+_LEAST_LOCAL = 1e-6
 
 
 @dataclass(frozen=True)
@@ -106,26 +106,35 @@ def tighter(one: Profile, other: Profile) -> Profile:
     return one if one.delta(0.0) <= other.delta(0.0) else other
 
 
-def largest_scale(cost: Callable[[float], float], epsilon: float) -> float:
+def largest_scale(
+    cost: Callable[[float], float], epsilon: float, *, largest: float = 1.0, else_too_large: str = ""
+) -> float:
     """The largest factor of the local budgets whose ``cost`` is at most ``epsilon``, short of it by 1e-4 at most.
 
+    Args:
+        largest: local budget at factor 1.
+        else_too_large: what else a refusal names where no budget costs epsilon.
+
     Raises:
-        ValueError: where no factor in [1e-6, 1e3] costs it.
+        ValueError: where no local budget in [1e-6, 50] costs it.
     """
     check_positive("epsilon", epsilon)
 
     def excess(log_scale: float) -> float:
         return math.log(max(cost(math.exp(log_scale)), 1e-12) / epsilon)
 
-    low, high = math.log(0.1), math.log(0.1)
+    low = high = math.log(0.1 / largest)
     while excess(low) > 0:
         low -= 1.5
-        if low < math.log(_LEAST_SCALE):
-            raise ValueError(f"epsilon must be large enough for local budgets above {_LEAST_SCALE:g}, got {epsilon}")
+        if low < math.log(_LEAST_LOCAL / largest):
+            raise ValueError(f"epsilon must be large enough for local budgets above {_LEAST_LOCAL:g}, got {epsilon}")
     while excess(high) < 0:
         high += 0.2
-        if high > math.log(_MOST_SCALE):
-            raise ValueError(f"epsilon must be small enough to need noise at all, got {epsilon}")
+        if high > math.log(MOST_LOCAL / largest):
+            raise ValueError(
+                f"epsilon must be small enough for local budgets of at most {MOST_LOCAL:g}{else_too_large}, "
+                f"got {epsilon}"
+            )
     root = float(brentq(excess, low, high, xtol=1e-5)) if high > low else low
     while excess(root) > 0:
         root -= 2e-5

@@ -10,9 +10,12 @@ from scipy.stats import norm
 from ...audit.binomial import FloatArray
 from ...audit.nearest import nearest
 from ...fl.streams import Streams
-from ..defense import check_positive
+from ..defense import check_positive, check_share
 
 Quantiles = Callable[[int], FloatArray]
+MOST_LOCAL = 50.0
+"""Local budget of one number beyond which nothing is accounted for: a lie has a chance of e^-50."""
+_LEAST_DELTA = 1e-12
 
 
 def deal(name: str, clients: int, scale: float = 1.0) -> tuple[float, ...]:
@@ -32,11 +35,34 @@ def deal(name: str, clients: int, scale: float = 1.0) -> tuple[float, ...]:
     return tuple((scale * budgets[_order(clients)]).tolist())
 
 
-def check_wishes(name: str, scale: float | None) -> None:
-    """ValueError for an unknown distribution, or a scale that is given and not above 0."""
+def check_wishes(name: str, scale: float | None, *, noise: float = 1.0) -> None:
+    """ValueError for an unknown distribution, or a scale that is given and not above 0, or makes of the largest wish,
+    at ``noise`` times its noise, a local budget beyond 50.
+    """
     deal(name, 1)
-    if scale is not None:
-        check_positive("budget_scale", scale)
+    if scale is None:
+        return
+    check_positive("budget_scale", scale)
+    if (largest := scale * _TABLE_2[name][2] / noise) > MOST_LOCAL:
+        raise ValueError(
+            f"budget_scale must leave local budgets of at most {MOST_LOCAL:g}, got {scale:g}, which makes {largest:g}"
+        )
+
+
+def check_local(local: float | None) -> None:
+    """ValueError for a local budget that is given and not in (0, 50]."""
+    if local is None:
+        return
+    check_positive("local_epsilon", local)
+    if local > MOST_LOCAL:
+        raise ValueError(f"local_epsilon must be at most {MOST_LOCAL:g}, got {local:g}")
+
+
+def check_coordinate_delta(delta: float) -> None:
+    """ValueError unless it is in (0, 1) and not so small that sums of chances in double precision lose it."""
+    check_share("coordinate_delta", delta)
+    if delta < _LEAST_DELTA:
+        raise ValueError(f"coordinate_delta must be >= {_LEAST_DELTA:g}, which sums of chances carry, got {delta:g}")
 
 
 def spokesmen(budgets: tuple[float, ...]) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """Conformance of every defense: shapes, streams, stations, claims, curves and laws, on a small federation."""
 
 import copy
+import dataclasses
 import json
 import math
 import sys
@@ -239,6 +240,26 @@ def test_what_it_signs_is_complete_and_repeatable(part, algorithm, plan_of, prep
         assert all(
             len(text) > 3 for text in (claim.mechanism, claim.accountant, claim.sampling, claim.trust, claim.source)
         )
+
+
+@pytest.mark.parametrize("part", EACH)
+def test_a_number_that_is_none_is_refused_with_its_fields_name(part):
+    """TOML's true and false are Python's one and zero."""
+    for field in dataclasses.fields(part):
+        if isinstance(field.default, int | float | None):
+            for wrong in (True, False, "1", [1.0]):
+                with pytest.raises(ValueError, match=rf"\b{field.name}\b"):
+                    part(**{field.name: wrong})
+
+
+@pytest.mark.parametrize("part", EACH)
+def test_a_budget_or_a_bound_that_no_report_carries_is_refused(part):
+    small = {"epsilon": "must be >= 1e-06", "radius": r"must be in \[1e-12, 1e\+12\]"}
+    small["clip_norm"] = small["radius"]
+    for name in small.keys() & {field.name for field in dataclasses.fields(part)}:
+        for wrong in (1e-300, 1e300)[: 1 if name == "epsilon" else 2]:
+            with pytest.raises(ValueError, match=f"{name} {small[name]}"):
+                part(**{name: wrong})
 
 
 @pytest.mark.parametrize("part", EACH)

@@ -295,3 +295,15 @@ def test_rounded_shares_of_two_steps_keep_the_curve_of_the_gaussian_and_small_on
     if shares == 40 and shift == 1:
         true, signed = deltas(0.1)
         assert true > 0.5
+
+
+@pytest.mark.parametrize("dropout", ["half", None, True, 1.0, math.nan])
+def test_a_dropout_that_is_no_share_is_refused(dropout):
+    with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\), got"):
+        Skellam(dropout=dropout)
+
+
+@pytest.mark.parametrize("variant", ["corrected", "as_published"])
+def test_binomial_noise_refuses_a_delta_whose_tails_it_cannot_carry(variant):
+    with pytest.raises(ValueError, match="delta must be >= 1e-12, of which a hundredth is a tail"):
+        Binomial(delta=1e-320, variant=variant)

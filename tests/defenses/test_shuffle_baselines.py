@@ -175,3 +175,45 @@ def test_who_spends_nothing_at_its_delta_is_claimed_for_all_the_same(defense, ro
     assert all(claim.epsilon > 0 and claim.curve_shortfall() < 1e-9 for claim in claims)
     if least.curve is not None:
         assert 0 < least.curve.delta_add[0] <= least.delta
+
+
+ONE = replace(plan(50, 5), lot=FixedSize(1))
+FEW = plan(50, 5)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: UniS(local_epsilon=1e9), r"local_epsilon must be at most 50, got 1e\+09"),
+        (lambda: FLAME(local_epsilon=3000.0), "local_epsilon must be at most 50, got 3000"),
+        (lambda: FLAME(local_epsilon=150.0), "local_epsilon must be at most 50, got 150"),
+        (lambda: CLDPSGD(local_epsilon=800.0), "local_epsilon must be at most 50, got 800"),
+        (lambda: PLDP(budget_scale=150.0), "budget_scale must leave local budgets of at most 50, got 150"),
+        (lambda: LDPMin(budget_scale=1e9), "budget_scale must leave local budgets of at most 50"),
+        (lambda: APES(budget_scale=1e9), "budget_scale must leave local budgets of at most 50"),
+        (lambda: SAPES(budget_scale=1.0, scale=1e-3), "budget_scale must leave .*, got 1, which makes 1000"),
+        (lambda: UniS(epsilon=1e9).prepare(FEW), "epsilon must be small enough for local budgets of at most 50"),
+        (lambda: APES(epsilon=1e9).prepare(FEW), "epsilon must be small enough for local budgets of at most 50"),
+        (lambda: CLDPSGD(epsilon=2000.0).prepare(ONE), "epsilon must be small enough for local budgets of at most 50"),
+        (lambda: FLAME(rate=1e-12).prepare(FEW), "at rate 1e-12, which may be larger"),
+        (lambda: SAPES(scale=1e-9, variant="as_published").prepare(FEW), "at scale 1e-09"),
+        (lambda: APES(coordinate_delta=1e-300), "coordinate_delta must be >= 1e-12, .* got 1e-300"),
+        (lambda: UniS(coordinate_delta=1e-13), "coordinate_delta must be >= 1e-12, .* got 1e-13"),
+    ],
+)
+def test_what_no_accounting_carries_is_refused_by_name(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_the_largest_local_budgets_are_accounted_for():
+    """Randomised response that lies with chance e^-50: a round of one number spends what it may."""
+    for defense, rows in (
+        (UniS(local_epsilon=50.0), FEW),
+        (FLAME(local_epsilon=50.0), FEW),
+        (PLDP(budget_scale=50.0), FEW),
+    ):
+        assert max(claim.epsilon for claim in defense.prepare(rows).claims) <= 5 * 50
+    # Noise of a thousand millionth of its scale: the budgets shrink as much, and nothing else changes.
+    claims, same = (SAPES(scale=scale).prepare(FEW).claims for scale in (1e-9, 1.0))
+    assert [claim.epsilon for claim in claims] == pytest.approx([claim.epsilon for claim in same], rel=1e-3)
