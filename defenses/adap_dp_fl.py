@@ -16,7 +16,7 @@ from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
 from .accounting.accountant import Method, gaussian_steps
 from .accounting.filter import RenyiFilter, planned_filter
-from .accounting.gaussian import SampledGaussian, poisson_rate
+from .accounting.gaussian import SampledGaussian, gaussian_noise, poisson_rate
 from .clipped.claims import sampled_gaussian_claim
 from .clipped.defense import ClippedDefense
 from .defense import Prepared, check_positive, check_share, check_variant
@@ -182,8 +182,8 @@ class AdapDPFL(ClippedDefense):
         variant: "corrected", or "as_published": the paper's noise, bounds and claim.
 
     Raises (in prepare):
-        ValueError: if not even one round fits the budget, or lots are not Poisson samples (or everything), which is
-            what the accountant assumes.
+        ValueError: if not even one round fits the budget, if all steps fit it at .3 clip norms of noise, or if lots are
+            not Poisson samples (or everything), which is what the accountant assumes.
 
     Errata:
         - Paper, eq. 6 to 8: the mean norm, with noise of the gradients' size, costs nothing. Right: it is a second
@@ -216,6 +216,8 @@ class AdapDPFL(ClippedDefense):
 
     def prepare(self, plan: Plan) -> Prepared:
         rate, steps = poisson_rate("lot", plan.lot), plan.algorithm.local_steps
+        # A budget that even whole lots with next to no noise would keep stops nobody.
+        gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=plan.steps)
         planned = gaussian_steps(sigma=self.noise_multiplier, rate=rate, steps=steps)
         try:
             kept = planned_filter(

@@ -19,6 +19,9 @@ from fedassay.defenses.accounting.gaussian import (
     gaussian_noise,
     poisson_rate,
 )
+from fedassay.defenses.adap_dp_fl import AdapDPFL
+from fedassay.defenses.ldp_gaussian import LDPGaussian
+from fedassay.defenses.nbafl import NbAFL
 from fedassay.fl.sampling import FixedSize, Full, Poisson
 from opacus.accountants.analysis.rdp import compute_rdp, get_privacy_spent
 from opacus.accountants.prv import PRVAccountant
@@ -234,3 +237,18 @@ def test_a_budget_that_needs_hardly_any_noise_is_refused_by_name():
 def test_a_mechanism_that_is_none_is_refused(law):
     with pytest.raises(ValueError, match="must be"):
         SampledGaussian(**law)
+
+
+def test_a_budget_that_needs_next_to_no_noise_is_refused_and_more_releases_need_more():
+    """Epsilon 30 at delta 1e-5 needs .22; two releases of it .31."""
+    with pytest.raises(ValueError, match=r"epsilon must need noise of at least 0.3 sensitivities, got 30.0"):
+        gaussian_noise(epsilon=30.0, delta=DELTA, releases=1)
+    assert 0.3 < gaussian_noise(epsilon=30.0, delta=DELTA, releases=2) < 0.32
+    with pytest.raises(ValueError, match=r"got 1000000000.0"):
+        gaussian_noise(epsilon=1e9, delta=DELTA, releases=20)
+
+
+@pytest.mark.parametrize("defense", [AdapDPFL, NbAFL, LDPGaussian])
+def test_no_gaussian_defense_signs_such_a_budget(defense, toy_task, toy_plan):
+    with pytest.raises(ValueError, match=r"epsilon must need noise of at least 0.3 sensitivities, got"):
+        defense(epsilon=1e9).prepare(toy_plan(toy_task()))
