@@ -20,6 +20,8 @@ _ROUNDING = 1e-12  # FFT leaves errors of about 1e-14 in delta, and a signed cur
 LEAST_NOISE = 0.3
 """Noise over the sensitivity of one release below which nothing is signed."""
 
+_LEAST_DELTA = 1e-14
+
 
 @dataclass(frozen=True, kw_only=True)
 class SampledGaussian:
@@ -38,7 +40,13 @@ class SampledGaussian:
             raise ValueError(f"rate must be in (0, 1] and steps >= 1, got {self.rate} and {self.steps}")
 
     def epsilon(self, delta: float, method: Method = Method.PLD) -> float:
-        """Epsilon at ``delta`` in (0, 1); by RDP it is the looser, published figure of most papers."""
+        """Epsilon at ``delta`` in (0, 1); by RDP it is the looser, published figure of most papers.
+
+        Raises:
+            ValueError: by PLD for ``delta`` below 1e-14.
+        """
+        if method is Method.PLD:
+            _check_tails(delta)
         return epsilon_of(self.event, delta=delta, adjacency=Adjacency.ADD_REMOVE, method=method, interval=_INTERVAL)
 
     @property
@@ -68,9 +76,11 @@ def calibrate_sampled_gaussian(*, epsilon: float, delta: float, rate: float, ste
     """The smallest noise (to 1e-4) that keeps (epsilon, delta) over all steps.
 
     Raises:
-        ValueError: for a budget that is none, or one so large that it needs less noise than .3 clip norms.
+        ValueError: for a budget that is none, one so large that it needs less noise than .3 clip norms, or a delta
+            below 1e-14.
     """
     check_budget(epsilon, delta)
+    _check_tails(delta)
     try:
         sigma = dp_accounting.calibrate_dp_mechanism(
             lambda: PLDAccountant(value_discretization_interval=_INTERVAL),
@@ -86,6 +96,15 @@ def calibrate_sampled_gaussian(*, epsilon: float, delta: float, rate: float, ste
             f"got {epsilon}"
         ) from None
     return SampledGaussian(sigma=float(sigma), rate=rate, steps=steps)
+
+
+def _check_tails(delta: float) -> None:
+    # At 1e-16 three unsampled steps at epsilon 4 would take 2436 norms of noise, where 3.515 are enough.
+    if delta < _LEAST_DELTA:
+        raise ValueError(
+            f"delta must be >= {_LEAST_DELTA:g}: composition by privacy-loss distributions cuts tails of about that "
+            f"weight, got {delta}"
+        )
 
 
 def gaussian_noise(*, epsilon: float, delta: float, releases: int) -> float:
