@@ -19,6 +19,8 @@ Value = float | int | str | bool
 DP_MODELS = ("central", "local", "shuffle", "distributed")
 AS_PUBLISHED = "as_published"
 """The variant of a defense that signs what its paper claims, for an audit to judge."""
+PROVABLE, NOT_PROVABLE = "provable_epsilon", "provable"
+"""The parameter in which a claim signed as published says what holds instead, or, in words, that nothing does."""
 _NOT_STATED = "not stated"
 _CURVE_SLACK = 1e-6
 _MODEL_OF = {"uploads": "local", "shuffled": "shuffle", "aggregate": "distributed"}

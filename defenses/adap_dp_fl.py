@@ -1,15 +1,18 @@
 """Adap DP-FL: DP-SGD at each client whose clip norm follows its gradients and whose noise shrinks (Fu et al. 2022)."""
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import truediv
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..audit.claim import Adjacency, Claim, Unit
+from ..fl.law import clip
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
@@ -17,9 +20,10 @@ from ..fl.streams import normal
 from .accounting.accountant import Method, gaussian_steps
 from .accounting.filter import RenyiFilter, planned_filter
 from .accounting.gaussian import SampledGaussian, gaussian_noise, poisson_rate
+from .accounting.layers import joint_noise
 from .clipped.claims import sampled_gaussian_claim
 from .clipped.defense import ClippedDefense
-from .defense import Prepared, check_positive, check_share, check_variant
+from .defense import Prepared, check_positive, check_share, check_variant, provable
 
 _LEAST = 1e-12
 """Below every floor: without one the published rule would come to divide by zero."""
@@ -88,9 +92,8 @@ class AdapDPFLProtection(Protection):
     def local_step(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
     ) -> Tensor:
-        bound, lengths = self._bound(state, client), torch.linalg.vector_norm(gradients, dim=-1)
-        short = gradients * (bound / torch.maximum(lengths, bound)).unsqueeze(-1)
-        total = short.masked_fill(~present.unsqueeze(-1), 0).sum(1)
+        bound = self._bound(state, client)
+        total = clip(gradients, bound.unsqueeze(-1)).masked_fill(~present.unsqueeze(-1), 0).sum(1)
         noise = self.split.direction * self._sigma(state) * bound * normal(rng, tuple(total.shape))
         return (total + noise) / context.plan.expected_lot(client)
 
@@ -99,7 +102,8 @@ class AdapDPFLProtection(Protection):
     ) -> Tensor:
         """The lot's noised mean of clipped norms ``(R, 1)`` (eq. 6 to 8)."""
         bound = self._bound(state, client)
-        norms = torch.minimum(torch.linalg.vector_norm(gradients, dim=-1), bound)
+        known = torch.nan_to_num(gradients, nan=0.0)  # As ``clip`` counts them.
+        norms = torch.minimum(torch.linalg.vector_norm(known, dim=-1), bound)
         centre = self.split.centre * bound
         total = (norms - centre).masked_fill(~present, 0).sum(1, keepdim=True)
         noise = self.split.query * self._sigma(state) * bound * normal(rng, tuple(total.shape))
@@ -132,6 +136,26 @@ class AdapDPFLProtection(Protection):
             bounds[client] = torch.where(came, wished, self._of(bounds, client, self.clip_norm))
             spent[client] = self._of(spent, client) + came * cost
         return {**state, "clip_norm": bounds, "spent": spent}
+
+    def paid_epsilon(self, plan: Plan) -> float:
+        """What both queries of all rounds cost as published, a norm counted from 0, at the filter's order, however the
+        noise shrinks: at most what its fastest fall costs, and at most what the filter lets pass, whose charge leaves
+        out a share.
+
+        The first fall needs four losses, so that it is the fourth round's.
+        """
+        steps, budget = plan.algorithm.local_steps, self.filter.budget
+
+        def cost(level: int, factor: float) -> float:
+            return steps * _step_cost(self.filter, factor * self.noise_multiplier * self.decay**level, self.rate)
+
+        # A round for which the noise has shrunk too far is never run; a slower fall may run it at less cost.
+        falls = range(max(1, plan.rounds - 2))
+        charged = list(itertools.takewhile(lambda part: part <= budget, (cost(level, 1.0) for level in falls)))
+        both = joint_noise(self.split.direction, self.split.query)
+        paid = [cost(level, both) for level in range(len(charged))]
+        fastest = sum(paid[min(max(0, number - 2), len(paid) - 1)] for number in range(plan.rounds))
+        return self.filter.converted(min(fastest, budget * max(map(truediv, paid, charged))))
 
     def _of(self, held: Mapping[int, Tensor], client: int, default: float = 0.0) -> Tensor:
         """A client's number; a canary client begins like any."""
@@ -256,7 +280,11 @@ class AdapDPFL(ClippedDefense):
             unit=Unit.SAMPLE,
             rounds=plan.rounds,
             words=", clip norm and noise adaptive",
-            more={"renyi_order": protection.filter.order, "renyi_budget": protection.filter.budget},
+            more={
+                "renyi_order": protection.filter.order,
+                "renyi_budget": protection.filter.budget,
+                **(provable(protection.paid_epsilon(plan)) if published else {}),
+            },
             accountant=f"{Method.RDP.accountant} filter",
             source="Fu et al. 2022, Algorithm 1, as published"
             if published

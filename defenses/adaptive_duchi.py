@@ -16,7 +16,8 @@ from ..fl.layout import Layout
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
-from .defense import Prepared, check_variant
+from .defense import Prepared, check_variant, provable
+from .local.budget import composed_epsilon
 from .local.defense import NumberDefense
 from .local.number import Numeric
 from .local.sampled import SampledLaw
@@ -132,8 +133,12 @@ class AdaptiveDuchi(NumberDefense):
         claim = self.claim(plan, self.published(plan))
         if self.variant == "corrected":
             return claim
+        count, epsilon = self.spent(plan)
+        # Of the reports before the shuffler, who only mixes them.
+        whole = composed_epsilon(epsilon, releases=count * plan.rounds, delta=self.delta)
         return replace(
             claim,
+            parameters={**claim.parameters, **provable(whole)},
             observer=SHUFFLED,
             dp_model="shuffle",
             accountant="one number's epsilon, not composed",

@@ -8,7 +8,7 @@ from ..fl.plan import Plan
 from .accounting.counts import least_epsilon
 from .accounting.dots import many_epsilon
 from .accounting.heterogeneous import published_bound
-from .defense import Defense, Prepared, check_budget, check_positive, check_variant
+from .defense import Defense, Prepared, check_bound, check_budget, check_variant
 from .shuffling.amplification import Crowd, among_unequals, check_clients, largest_scale
 from .shuffling.budgeted import BudgetedReports
 from .shuffling.budgets import check_coordinate_delta, check_wishes, deal, spokesmen
@@ -60,7 +60,7 @@ class APES(Defense):
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
         check_coordinate_delta(self.coordinate_delta)
-        check_positive("radius", self.radius)
+        check_bound("radius", self.radius)
         check_wishes(self.budgets, self.budget_scale)
         check_variant(self.variant)
 

@@ -4,10 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..audit.claim import Value
 from ..fl.plan import Plan
 from .accounting.accountant import RENYI
-from .accounting.integer_noise import binomial_noise, published_binomial_noise, whole_share
-from .defense import Prepared, check_variant
+from .accounting.integer_noise import binomial_noise, binomial_noise_epsilon, published_binomial_noise, whole_share
+from .defense import Prepared, check_variant, provable
+from .secure.modular_sum import Sized
 from .secure.samplers import Integers, centred_binomial
 from .secure.secure_sum import SecureSumDefense, SecureSumProtection
 
@@ -58,9 +60,18 @@ class Binomial(SecureSumDefense):
             source="Agarwal et al. 2018, Theorem 1 at p = 1/2, as published"
             if published
             else "mechanism: Agarwal et al. 2018; fair coins in a window: Hoeffding 1963",
+            more=self._provable(sized, plan) if published else {},
         )
         return Prepared(protection=self.protected(BinomialProtection, sized), claims=(claim,))
 
     def sigma_of(self, norm: float, plan: Plan) -> float:
         noise = published_binomial_noise if self.variant == "as_published" else binomial_noise
         return noise(norm, shares=self.shares(plan), **self.budget(plan))
+
+    def _provable(self, sized: Sized, plan: Plan) -> dict[str, Value]:
+        return provable(
+            binomial_noise_epsilon(
+                sized.norm_bound, sigma=sized.sigma, delta=self.delta, rounds=plan.rounds, dimension=plan.layout.dim
+            ),
+            else_none="too few coins for the Renyi bound",
+        )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..fl.plan import Plan
 from ..fl.proximal import BoundedUpdate
-from .defense import Defense, Prepared, check_budget, check_positive, check_share
+from .defense import Defense, Prepared, check_bound, check_budget, check_share
 from .layers.budget import JointBudget
 from .uniform_layers import even_layers
 
@@ -37,7 +37,7 @@ class BlurLus(Defense):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        check_positive("clip_norm", self.clip_norm)
+        check_bound("clip_norm", self.clip_norm)
         check_share("dropped", self.dropped)
 
     def prepare(self, plan: Plan) -> Prepared:

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..audit.claim import Claim, Unit
 from ..audit.observer import SHUFFLED, UPLOADS, Observer
 from ..fl.algorithm import FedAvg, FedSGD
-from ..fl.law import Mixing
+from ..fl.law import Mixing, clip_entries
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
@@ -20,7 +20,7 @@ from .accounting.clones import ClonePair
 from .accounting.counts import binomial
 from .accounting.dots import many_curve, many_epsilon
 from .accounting.gaussian import poisson_rate
-from .defense import Defense, Prepared, check_budget, check_positive
+from .defense import Defense, Prepared, check_bound, check_budget
 from .shuffling.amplification import check_clients, largest_scale
 from .shuffling.budgets import check_local
 from .shuffling.channel import shuffle_rows
@@ -38,7 +38,7 @@ class OneBitLaw:
     mixing: Mixing
 
     def contribution(self, rows: Tensor) -> Tensor:
-        return rows.clamp(-self.radius, self.radius)
+        return clip_entries(rows, self.radius)
 
     def size(self, dim: int) -> float:
         """Of the one number that is sent."""
@@ -123,7 +123,7 @@ class CLDPSGD(Defense):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        check_positive("radius", self.radius)
+        check_bound("radius", self.radius)
         check_local(self.local_epsilon)
 
     def prepare(self, plan: Plan) -> Prepared:

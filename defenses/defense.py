@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import ClassVar
 
-from ..audit.claim import AS_PUBLISHED, Claim
+from ..audit.claim import AS_PUBLISHED, NOT_PROVABLE, PROVABLE, Claim, Value
 from ..fl.plan import Plan
 from ..fl.protection import Protection
+
+_LEAST_EPSILON = 1e-6
+_BOUNDS = (1e-12, 1e12)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +52,23 @@ def broken(honest: Prepared, kind: Callable[..., Protection], **more: object) ->
 
 
 def check_budget(epsilon: float, delta: float) -> None:
-    """Raise ValueError unless 0 < epsilon < inf and 0 < delta < 1."""
-    check_positive("epsilon", epsilon)
+    """Raise ValueError unless 1e-6 <= epsilon < inf and 0 < delta < 1."""
+    check_epsilon(epsilon)
     check_delta(delta)
+
+
+def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
+    """Raise ValueError unless a finite number from 1e-6 on: below, the noise outgrows what float32 reports carry."""
+    check_positive(name, epsilon)
+    if epsilon < _LEAST_EPSILON:
+        raise ValueError(f"{name} must be >= {_LEAST_EPSILON:g}, or no report can carry its noise, got {epsilon!r}")
+
+
+def check_bound(name: str, value: float) -> None:
+    """Raise ValueError unless a clip bound is a number in [1e-12, 1e12]: no float32 report carries others."""
+    check_positive(name, value)
+    if not _BOUNDS[0] <= value <= _BOUNDS[1]:
+        raise ValueError(f"{name} must be in [{_BOUNDS[0]:g}, {_BOUNDS[1]:g}], which reports can carry, got {value!r}")
 
 
 def check_delta(delta: float, name: str = "delta") -> None:
@@ -81,6 +98,13 @@ def check_variant(variant: str) -> None:
 def variant_of(defense: Defense) -> str:
     """The defense's ``variant``; empty where it knows none."""
     return str(getattr(defense, "variant", ""))
+
+
+def provable(epsilon: float, *, else_none: str = "no theorem covers it") -> dict[str, Value]:
+    """What a claim as published says of itself: the epsilon that is proved of its mechanism at its delta, or why none
+    is, where that is infinite.
+    """
+    return {PROVABLE: epsilon} if math.isfinite(epsilon) else {NOT_PROVABLE: f"none: {else_none}"}
 
 
 def _is_number(value: object) -> bool:

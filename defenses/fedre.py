@@ -7,15 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..audit.claim import Claim
+from ..audit.claim import Adjacency, Claim
 from ..audit.observer import UPLOADS, Observer
 from ..fl.layered_law import LayeredGaussianLaw, clip_layers, layer_starts, spread_layers
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
-from .accounting.layers import published_noise
-from .defense import Defense, Prepared, check_budget, check_share, check_variant
+from .accounting.layers import Layer, LayeredGaussian, published_noise
+from .defense import Defense, Prepared, check_budget, check_share, check_variant, provable
 from .layers.aggregation import pda_pam
 from .layers.budget import (
     JointBudget,
@@ -112,6 +112,14 @@ class PublishedFedREProtection(FedREProtection):
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         return pda_pam(received, context, self.gauge, published=True)
 
+    def fixed_release(self, plan: Plan) -> LayeredGaussian | None:
+        """What all rounds release of one report, any two of which are 2C apart; None where the noise is private too."""
+        if not self.scores:
+            return None
+        stds = self.noise(torch.tensor(self.scores)).tolist()
+        layers = (Layer(clip_norm=norm, noise_std=std) for norm, std in zip(self.clip_norms, stds, strict=True))
+        return LayeredGaussian(layers=tuple(layers), adjacency=Adjacency.REPLACE_ONE, releases=plan.rounds)
+
     @property
     def layer_delta(self) -> float:
         """Each layer's part of delta, all alike."""
@@ -131,7 +139,9 @@ class FedRE(Defense):
     Claims, all against the server that sees every upload, for any two updates (replace-one; two clipped layers are up
     to twice their clip norm apart): one of all layers jointly, which is exact however scores move, for a round's mu^2
     is fixed and only split by them (mu falls as 1 / score); and one of each layer alone, at the largest share that it
-    can take of every round, or its own where scores are fixed. Scores and budgets are public: they come from the task's
+    can take of every round, or its own where scores are fixed. The layers' claims are audited only where scores are
+    fixed: with measured ones, the default, the noise moves with the state, no law of it is published, and these claims
+    come out of scope; the joint one is judged in either case. Scores and budgets are public: they come from the task's
     public images, so all clients split alike. A layer is a named tensor of the model; biases, whose gradients have few
     numbers to answer with, score lowest and are given the most.
 
@@ -143,7 +153,9 @@ class FedRE(Defense):
             and its share from below.
         images: public images that a score is averaged over (the paper: ten).
         region: the sensitive pixels (top, left, height, width), the same for all clients; () is the whole image.
-        variant: "corrected", or "as_published": the paper's noise, weights and claims.
+        variant: "corrected", or "as_published": the paper's noise, weights and claims. As published
+            training may diverge, with private scores above all: the printed weights have no bound. A cell whose model
+            is no number any more FAILS, which says nothing of the claim.
 
     Raises (in prepare):
         ValueError: if clip norms or scores are not as many as layers.
@@ -178,7 +190,7 @@ class FedRE(Defense):
         for name in ("clip_norms", "scores"):
             object.__setattr__(self, name, check_numbers(name, getattr(self, name)))
         check_share("even", self.even)
-        object.__setattr__(self, "region", tuple(self.region))
+        object.__setattr__(self, "region", tuple(self.region) if isinstance(self.region, list) else self.region)
         Gauge(count=self.images, region=self.region)
         check_variant(self.variant)
 
@@ -208,7 +220,7 @@ class FedRE(Defense):
 
     def _published_claims(self, protection: PublishedFedREProtection, plan: Plan) -> tuple[Claim, ...]:
         accountant, source = "FedRE, equation 9", "Xiao et al. 2025, equation 9 and corollary 1, as published"
-        norms = protection.clip_norms
+        norms, release = protection.clip_norms, protection.fixed_release(plan)
         joint = layered_claim(
             plan,
             epsilon=self.epsilon,
@@ -217,8 +229,9 @@ class FedRE(Defense):
             clip_norm=math.hypot(*norms),
             accountant=accountant,
         )
-        if not protection.scores:
-            return (joint,)
+        if release is None:
+            unknown = provable(math.inf, else_none="the noise depends on the data")
+            return (replace(joint, parameters={**joint.parameters, **unknown}),)
         split = published_split(torch.tensor(protection.scores)).tolist()
         alone = [
             replace(
@@ -226,8 +239,13 @@ class FedRE(Defense):
                 epsilon=self.epsilon * share,
                 delta=protection.layer_delta,
                 part=f"layer {name}",
-                parameters={**joint.parameters, "clip_norm": norm},
+                parameters={
+                    **joint.parameters,
+                    "clip_norm": release.layers[index].clip_norm,
+                    **provable(release.layer_epsilon(index, protection.layer_delta)),
+                },
             )
-            for name, norm, share in zip(plan.layout.names, norms, split, strict=True)
+            for index, (name, share) in enumerate(zip(plan.layout.names, split, strict=True))
         ]
-        return (joint, *alone)
+        whole = replace(joint, parameters={**joint.parameters, **provable(release.epsilon(self.delta))})
+        return (whole, *alone)

@@ -14,7 +14,7 @@ from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import uniform
 from .accounting.dots import Profile, many_epsilon
-from .defense import Defense, Prepared, check_budget, check_positive
+from .defense import Defense, Prepared, check_bound, check_budget, check_positive
 from .shuffling.amplification import Crowd, LocalPair, Sampled, among_any, check_clients, largest_scale, tighter
 from .shuffling.budgets import check_coordinate_delta, check_local
 from .shuffling.calibration import calibrated_mean
@@ -91,7 +91,7 @@ class FLAME(Defense):
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
         check_coordinate_delta(self.coordinate_delta)
-        check_positive("radius", self.radius)
+        check_bound("radius", self.radius)
         check_positive("rate", self.rate)
         if self.rate > 1:
             raise ValueError(f"rate must be in (0, 1], got {self.rate}")

@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from ..audit.claim import Value
 from ..fl.plan import Plan
-from .defense import check_variant
+from .defense import check_variant, provable
+from .local.budget import composed_epsilon
 from .local.defense import SampledDefense
 from .local.number import Numeric
 from .randomisers.condensed import Condensed
@@ -46,6 +47,8 @@ class LDPFed(SampledDefense):
         return Numeric(randomiser=condensed, atomic=condensed)
 
     def published(self, plan: Plan) -> dict[str, Value]:
-        _, epsilon = self.spent(plan)
-        alpha = epsilon if self.variant == "as_published" else epsilon / self.steps
-        return super().published(plan) | {"steps": self.steps, "alpha": alpha}
+        count, epsilon = self.spent(plan)
+        if self.variant == "corrected":
+            return super().published(plan) | {"steps": self.steps, "alpha": epsilon / self.steps}
+        whole = composed_epsilon(epsilon * self.steps, releases=count * plan.rounds, delta=self.delta)
+        return super().published(plan) | {"steps": self.steps, "alpha": epsilon} | provable(whole)

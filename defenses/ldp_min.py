@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ..fl.plan import Plan
 from .accounting.dots import many_epsilon
-from .defense import Defense, Prepared, check_budget, check_positive
+from .defense import Defense, Prepared, check_bound, check_budget
 from .shuffling.amplification import LocalPair, largest_scale
 from .shuffling.budgeted import BudgetedReports
 from .shuffling.budgets import check_wishes, deal
@@ -38,7 +38,7 @@ class LDPMin(Defense):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        check_positive("radius", self.radius)
+        check_bound("radius", self.radius)
         check_wishes(self.budgets, self.budget_scale)
 
     def prepare(self, plan: Plan) -> Prepared:

@@ -6,17 +6,18 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from ..audit.claim import Adjacency, Claim, Unit
+from ..audit.claim import Adjacency, Claim, Unit, Value
+from ..audit.gaussian import epsilon_from_mu
 from ..audit.observer import GLOBAL_MODELS, UPLOADS, Observer
 from ..fl.law import GaussianLaw, clip
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
-from .accounting.accountant import ANALYTIC_GAUSSIAN
+from .accounting.accountant import ANALYTIC_GAUSSIAN, sensitivity
 from .accounting.gaussian import gaussian_curve, gaussian_noise
 from .clipped.defense import ClippedDefense
-from .defense import Prepared, check_positive, check_variant
+from .defense import Prepared, check_epsilon, check_variant, provable
 
 _TRUST = {UPLOADS: "nobody", GLOBAL_MODELS: "the server adds its noise; other clients may know theirs and collude"}
 
@@ -89,7 +90,7 @@ class NbAFL(ClippedDefense):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("down_epsilon", self.down_epsilon)
+        check_epsilon(self.down_epsilon, "down_epsilon")
         check_variant(self.variant)
 
     def prepare(self, plan: Plan) -> Prepared:
@@ -149,6 +150,7 @@ class NbAFL(ClippedDefense):
                 "down_std": protection.down_std,
                 "clip_norm": self.clip_norm,
                 "releases": plan.rounds,
+                **(self._provable(protection, plan, observer) if noise is None else {}),
             },
             accountant="classic Gaussian, one release" if noise is None else ANALYTIC_GAUSSIAN,
             sampling="none assumed",
@@ -158,3 +160,9 @@ class NbAFL(ClippedDefense):
             else "Wei et al. 2020, Algorithm 1; Balle and Wang 2018, Theorem 8",
             curve=None if noise is None else gaussian_curve(noise=noise, releases=plan.rounds),
         )
+
+    def _provable(self, protection: NbAFLProtection, plan: Plan, observer: Observer) -> dict[str, Value]:
+        """Of the published noise: one sample may move every round's report by twice the clip norm."""
+        hidden = protection.up_std if observer is UPLOADS else math.hypot(protection.up_std, protection.down_std)
+        reach = sensitivity(self.clip_norm, Adjacency.REPLACE_ONE)
+        return provable(epsilon_from_mu(math.sqrt(plan.rounds) * reach / hidden, self.delta))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..audit.claim import Unit
+from ..fl.law import clip
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
@@ -42,8 +43,8 @@ class QuantileClippingProtection(Protection):
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         bound, lengths = state["clip_norm"].unsqueeze(-1), torch.linalg.vector_norm(updates.values, dim=-1)
-        short = updates.values * (bound / torch.maximum(lengths, bound)).unsqueeze(-1)
-        return replace(updates.with_values(short), side={"unclipped": (lengths <= bound) & updates.present})
+        short = updates.with_values(clip(updates.values, bound.unsqueeze(-1)))
+        return replace(short, side={"unclipped": (lengths <= bound) & updates.present})
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         total = received.values.sum(1)

@@ -13,7 +13,7 @@ from ..fl.protection import Context, Protection, State
 from .accounting.counts import least_epsilon
 from .accounting.dots import many_epsilon
 from .accounting.heterogeneous import published_bound
-from .defense import Defense, Prepared, check_budget, check_positive, check_share, check_variant
+from .defense import Defense, Prepared, check_bound, check_budget, check_positive, check_share, check_variant
 from .shuffling.amplification import LocalPair, check_clients, largest_scale
 from .shuffling.budgeted import budgets_of
 from .shuffling.budgets import check_coordinate_delta, check_wishes, deal, spokesmen
@@ -97,7 +97,7 @@ class SAPES(Defense):
         check_budget(self.epsilon, self.delta)
         check_coordinate_delta(self.coordinate_delta)
         check_share("share", self.share)
-        check_positive("radius", self.radius)
+        check_bound("radius", self.radius)
         check_positive("scale", self.scale)
         check_wishes(self.budgets, self.budget_scale, noise=self.scale)
         check_variant(self.variant)

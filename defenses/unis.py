@@ -6,7 +6,7 @@ from ..audit.claim import Claim, Unit
 from ..audit.observer import SHUFFLED
 from ..fl.plan import Plan
 from .accounting.dots import many_epsilon
-from .defense import Defense, Prepared, check_budget, check_positive, check_variant
+from .defense import Defense, Prepared, check_bound, check_budget, check_variant
 from .shuffling.amplification import Crowd, among_any, among_equals, check_clients, largest_scale
 from .shuffling.budgeted import BudgetedReports
 from .shuffling.budgets import check_coordinate_delta, check_local
@@ -49,7 +49,7 @@ class UniS(Defense):
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
         check_coordinate_delta(self.coordinate_delta)
-        check_positive("radius", self.radius)
+        check_bound("radius", self.radius)
         check_variant(self.variant)
         check_local(self.local_epsilon)
 

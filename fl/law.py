@@ -59,16 +59,30 @@ class ReportLaw(Law, Protocol):
         ...
 
 
-def clip(rows: Tensor, norm: float) -> Tensor:
+def clip(rows: Tensor, norm: float | Tensor) -> Tensor:
     """Rows ``(..., d)`` shortened to an L2 norm of at most ``norm`` (Abadi et al. 2016, Algorithm 1).
 
+    Whatever stands in a row, the result is finite and no longer: else one overflow in training would pass the noise
+    unhidden. An entry that is no number counts as zero, an infinite one as the largest number that there is.
+
+    Args:
+        norm: one for all rows, or one a row, ``(..., 1)`` and above zero.
+
     Raises:
-        ValueError: if ``norm`` is not a finite number above zero.
+        ValueError: if ``norm`` is one for all and not a finite number above zero.
     """
-    _check_norm(norm)
+    if not isinstance(norm, Tensor):
+        _check_norm(norm)
     lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
     factor: Tensor = norm / lengths.clamp_min(norm)
-    return rows * factor
+    if math.isfinite(lengths.sum().item()):  # One number: a test of each would cost small lots half as much again.
+        return rows * factor
+    return torch.where(lengths.isfinite(), rows * factor, _clip_any(rows, norm))
+
+
+def clip_entries(rows: Tensor, radius: float) -> Tensor:
+    """Rows ``(..., d)`` bounded entry by entry to [-radius, radius]; an entry that is no number counts as zero."""
+    return torch.nan_to_num(rows, nan=0.0).clamp(-radius, radius)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +127,15 @@ class GaussianLaw:
             raise ValueError("a release without noise has no density: noise_std is 0")
         distance = (release - contribution).square().sum(-1) / (2 * self.noise_std**2)
         return -distance - release.shape[-1] * math.log(self.noise_std * math.sqrt(2 * math.pi))
+
+
+def _clip_any(rows: Tensor, norm: float | Tensor) -> Tensor:
+    """The same for rows whose length, or its square, is no finite number."""
+    known = torch.nan_to_num(rows, nan=0.0)
+    largest = known.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
+    units = known / largest
+    lengths = torch.linalg.vector_norm(units, dim=-1, keepdim=True).clamp_min(1)
+    return units * torch.minimum(largest, norm / lengths)
 
 
 def _check_norm(norm: float) -> None:

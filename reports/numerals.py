@@ -66,6 +66,17 @@ def epsilon(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.2f}"
 
 
+def significant(value: float | None) -> str:
+    """An epsilon of any size: three significant digits, and all that stand before the point."""
+    if value is None:
+        return NOTHING
+    if value == 0:
+        return "0"
+    # Of the rounded number: 9.996 has one digit more before the point.
+    places = max(0, 2 - math.floor(math.log10(float(f"{abs(value):.2e}"))))
+    return f"{value:.{places}f}"
+
+
 def count(number: int | None) -> str:
     """Thousands apart by a narrow space, which aligns and means the same in every language."""
     return NOTHING if number is None else f"{number:,}".replace(",", "\u202f")

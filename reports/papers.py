@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 
+from ..audit.claim import NOT_PROVABLE, PROVABLE
+from ..audit.wording import at_least, at_most
 from . import numerals
 from .claims import ClaimRow
 from .printed import VERDICTS
 from .table import Table
 
-PROVABLE = "provable_epsilon"
-"""The parameter in which a claim that is signed as published says what holds instead."""
-
 
 def paper_table(rows: Sequence[ClaimRow]) -> Table:
-    """Of all claims those on trial, with the witness of each refutation."""
+    """Of all claims those on trial, with the witness of each refutation: an event, and how often it was missed."""
     published = [row for row in rows if row.published]
     return Table(
         title="Claims as published",
@@ -21,9 +20,9 @@ def paper_table(rows: Sequence[ClaimRow]) -> Table:
             (
                 row.defense,
                 row.says,
-                numerals.epsilon(row.signed.claim.epsilon if row.signed else None),
-                numerals.epsilon(_provable(row)),
-                numerals.lower_bound(row.epsilon_low),
+                numerals.significant(row.signed.claim.epsilon if row.signed else None),
+                _provable(row),
+                numerals.NOTHING if row.epsilon_low is None else at_least(row.epsilon_low),
                 VERDICTS.get(row.verdict, row.verdict),
                 _witness(row),
             )
@@ -31,16 +30,22 @@ def paper_table(rows: Sequence[ClaimRow]) -> Table:
         ),
         numeric=frozenset({2, 3, 4}),
         note="The provable ε is that of the mechanism as it was published, at the same δ, by the theorem that its "
-        "erratum names; a measured one above the published one refutes the claim.",
+        "erratum names, or none where no theorem holds; a measured one above the published one refutes the claim.",
     )
 
 
-def _provable(row: ClaimRow) -> float | None:
-    value = row.signed.claim.parameters.get(PROVABLE) if row.signed else None
-    return float(value) if isinstance(value, int | float) else None
+def _provable(row: ClaimRow) -> str:
+    parameters = row.signed.claim.parameters if row.signed else {}
+    value, words = parameters.get(PROVABLE), str(parameters.get(NOT_PROVABLE, ""))
+    return words.partition(":")[0] or numerals.significant(float(value) if isinstance(value, int | float) else None)
 
 
 def _witness(row: ClaimRow) -> str:
+    """What refuted it: the reason's own words, and the rates of error that were seen."""
     if row.verdict != "REFUTED" or row.record is None:
         return ""
-    return row.record.reason.partition("witness: ")[2].partition("; probe: ")[0]
+    words = row.record.reason.partition("witness: ")[2].partition("; probe: ")[0]
+    if row.fpr_high is None or row.fnr_high is None:
+        return words
+    rates = f"FPR <= {at_most(row.fpr_high)}, FNR <= {at_most(row.fnr_high)}"
+    return f"{words}; {rates}" if words else rates

@@ -10,14 +10,18 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any, Literal
 
+from pydantic import BaseModel
+
 from ..attacks.attack import Attack
 from ..audit.nearest import nearest
 from ..defenses.defense import Defense
 from .source import ConfigError
+from .suite import AttackSpec, DefenseSpec
 
 Kind = Literal["defense", "attack"]
 _ROOT = __package__.rpartition(".")[0]
 _BASES: dict[Kind, type[Any]] = {"defense": Defense, "attack": Attack}
+_TABLES: dict[Kind, type[BaseModel]] = {"defense": DefenseSpec, "attack": AttackSpec}
 _FOLDERS: dict[Kind, tuple[str, ...]] = {
     "defense": ("defenses",),
     "attack": ("attacks.gradient", "attacks.labels", "attacks.membership"),
@@ -81,6 +85,7 @@ def find(kind: Kind, name: str) -> type[Any]:
 def build(kind: Kind, name: str, configuration: dict[str, Any], *, where: str = "") -> Part:
     """A part with its fields set; ConfigError says where, which field, and what fields there are."""
     part, place = find(kind, name), f"{where}: " if where else ""
+    _check_fields(part, name, kind, place)
     known = [field.name for field in fields(part)]
     for key in configuration:
         if key not in known:
@@ -99,7 +104,18 @@ def adopt(instance: Any, kind: Kind) -> Part:
     owner = type(instance)
     ours = {part: name for name, part in _own(kind).items()}
     path = ours.get(owner, f"{owner.__module__}:{owner.__qualname__}")
+    _check_fields(owner, path, kind)
     return Part(path=path, instance=instance, version=version_of(owner))
+
+
+def _check_fields(part: type[Any], name: str, kind: Kind, place: str = "") -> None:
+    """ConfigError for a field that has the name of a key of the part's table in a suite, which would take its value."""
+    reserved = _TABLES[kind].model_fields
+    if taken := [field.name for field in fields(part) if field.name in reserved]:
+        keys = ", ".join(reserved)
+        raise ConfigError(
+            f"{place}{name}: its field {taken[0]!r} must have another name: a suite's {kind}s keep {keys}"
+        )
 
 
 def version_of(part: type[Any]) -> str:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from .canaries import WITNESSES
 from .cells import AuditCell
 from .crafted import report_law
 from .crafted import witness as crafted_witness
+from .crafted_probes import FITS, crafted_exposures
 from .exposure import Exposure
 from .one_run import SETTING, measure_crowd
 from .power import designed_tests, detectable_epsilon, replicas_needed
@@ -59,8 +61,12 @@ def _measured(audit: AuditCell, release: Release | None, store: Store) -> tuple[
 
 
 def _shown_by_replicas(audit: AuditCell, release: Release | None, store: Store) -> tuple[Exposure, ...]:
-    """Where replicas were run and their projections are noise alone under a published law."""
-    if release is None or audit.blocks[0].audit.design == "one_run":
+    """Of crafted reports, and of replicas whose projections are noise alone under a published law."""
+    if audit.blocks[0].audit.design == "one_run":
+        return ()
+    if report_law(audit.blocks[0]) is not None:
+        return crafted_exposures(audit.blocks[0], _kept_arrays(audit, store))
+    if release is None:
         return ()
     return replica_exposures(*pooled(audit, store), release)
 
@@ -89,6 +95,10 @@ def _arrived(finding: Finding, exposures: Sequence[Exposure]) -> Finding:
     if finding.verdict is not Verdict.NOT_REFUTED or finding.measurement is None:
         return finding
     for exposure in exposures:
+        if exposure.name == FITS and exposure.kept is False:
+            blind = replace(finding.measurement, detectable=None)
+            reason = f"the published law does not score these reports ({exposure.words})"
+            return replace(finding, verdict=Verdict.UNDERPOWERED, route="", reason=reason, measurement=blind)
         if exposure.name == ARRIVES and exposure.kept is not True:
             blind = replace(finding.measurement, detectable=None)
             reason = f"the canary hardly reached the release ({exposure.words}): plant one that does"
@@ -111,13 +121,8 @@ def pooled(audit: AuditCell, store: Store) -> tuple[Projections, Projections]:
     Raises:
         ValueError: if a block failed (the reason is the block's), or blocks are evidence of different settings.
     """
-    arrays, settings = [], set()
-    for block in audit.blocks:
-        row = store.cell_records(block.cell.cell_id)[0]
-        if row.status != "ok":
-            raise ValueError(f"replicas of seed {block.seed}: {row.reason}")
-        arrays.append(store.load_arrays(row.artifact))
-        settings.add((store.cell_folder(block.cell.cell_id) / SETTING).read_text(encoding="utf-8"))
+    arrays = _kept_arrays(audit, store)
+    settings = {(store.cell_folder(block.cell.cell_id) / SETTING).read_text(encoding="utf-8") for block in audit.blocks}
     if len(settings) != 1:
         raise ValueError(f"blocks of one claim must be evidence of one setting, got {sorted(settings)}")
     setting = Setting.from_dict(json.loads(settings.pop()))
@@ -127,6 +132,17 @@ def pooled(audit: AuditCell, store: Store) -> tuple[Projections, Projections]:
         return Projections(values, np.concatenate([block[f"{name}_seen"] for block in arrays]), setting)
 
     return side("member"), side("nonmember")
+
+
+def _kept_arrays(audit: AuditCell, store: Store) -> list[dict[str, Any]]:
+    """What each block kept; ValueError with the block's reason where one failed."""
+    arrays = []
+    for block in audit.blocks:
+        row = store.cell_records(block.cell.cell_id)[0]
+        if row.status != "ok":
+            raise ValueError(f"replicas of seed {block.seed}: {row.reason}")
+        arrays.append(store.load_arrays(row.artifact))
+    return arrays
 
 
 def measure(

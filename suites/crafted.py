@@ -4,58 +4,117 @@ A claim about what a client sends holds for every update that it might send, so 
 present or the absent one of a pair, everybody else's is the absent one, and the observer knows all of them.
 """
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from ..audit.claim import Adjacency, Claim, Unit
+from ..audit.binomial import FloatArray
+from ..audit.claim import Claim, Unit
 from ..audit.evidence import Projections, Setting
 from ..audit.observer import SHUFFLED
 from ..fl.law import Mixing, ReportLaw
-from ..fl.message import Message
 from ..fl.plan import Plan
-from ..fl.protection import Context
-from ..fl.streams import Streams, uniform
 from ..fl.task import Task
 from .canaries import JOINT
 from .cells import BlockJob
+from .crafted_trial import COORDINATE, Trial, check_noise, rows_that_differ, seen_in_rounds
 from .resolve import plan_of, task_of
+from .suite import AuditSpec
 
-COORDINATE, LAYER = "one coordinate", "layer "
 NARROW = 30
 """How many times as often a claim about one coordinate is tried: only that coordinate is drawn."""
 _NUMBERS = 2**22
 """Numbers that a call of the stations holds at most."""
-_CERTAIN = 1e4
-"""Stands for a log-ratio of infinity: scores are finite, and their order is all that counts."""
+
+
+@dataclass(frozen=True, eq=False)
+class CraftedBatch:
+    """Independent trials of one world.
+
+    Args:
+        ratios: for each trial and round the log-likelihood ratio of what the observer saw.
+        place: (n,), behind a shuffler, how much what arrived in the sender's own place looks like the present row, in
+            [0, 1], over the rounds; zeros elsewhere.
+        odd: (n,), whether a report came that its own row cannot give by the law.
+    """
+
+    ratios: Projections
+    place: FloatArray
+    odd: NDArray[np.bool_]
 
 
 def report_law(job: BlockJob) -> ReportLaw | None:
-    """The law of one client's report, where the defense publishes one to the claim's observer."""
-    _, plan = _federation(job)
-    law = job.protection.law(job.claim.observer, plan, subject(job.claim))
-    return law if isinstance(law, ReportLaw) else None
+    """The law of one client's report, where the defense publishes one to the claim's observer and that sees reports.
+
+    Raises:
+        ValueError: for a law that cannot be asked, or a claim of a client or a rate that there is not.
+    """
+    if job.claim.observer.rank < SHUFFLED.rank:
+        return None
+    _, plan = federation_of(job)
+    try:
+        law = job.protection.law(job.claim.observer, plan, subject(job.claim, plan))
+        of_reports = law if isinstance(law, ReportLaw) else None
+    except ValueError:
+        raise
+    except Exception as error:  # Whatever a part raises is told to the user.
+        raise ValueError(f"its law cannot be asked: {type(error).__name__}: {error}") from error
+    if of_reports is not None:
+        rate_of(job.claim)
+    return of_reports
 
 
-def subject(claim: Claim) -> int:
-    """The client whose report differs: one of those that the claim speaks of."""
-    return int(claim.parameters.get("client", 0))
+def untried(job: BlockJob) -> str:
+    """Why crafted reports are no evidence of this claim, though there is a law; empty where they are."""
+    unit, part = job.claim.unit, job.claim.part
+    one_record = job.change.lot is not None or job.federation.lot != "full"
+    if unit in (Unit.REPORT, Unit.CLIENT) or (unit is Unit.COORDINATE and part == COORDINATE):
+        return ""
+    if unit is Unit.SAMPLE and "rate" in job.claim.parameters and one_record:
+        return ""
+    return f"no report is crafted for one {unit}, {part}: this claim is not audited"
 
 
-def crafted_evidence(job: BlockJob, law: ReportLaw, world: int) -> list[Projections]:
-    """``job.replicas`` trials of one world: for each round the log-likelihood ratio of what the observer saw."""
-    task, plan = _federation(job)
+def subject(claim: Claim, plan: Plan) -> int:
+    """The client whose report differs: one of those that the claim speaks of. ValueError where there is no such one."""
+    who = claim.parameters.get("client", 0)
+    if isinstance(who, bool) or not isinstance(who, int) or not 0 <= who < plan.clients:
+        raise ValueError(f"a claim's client must be a whole number in 0..{plan.clients - 1}, got {who!r}")
+    return who
+
+
+def rate_of(claim: Claim) -> float:
+    """Chance that the report is of the record in question."""
+    rate = claim.parameters.get("rate", 1.0) if claim.unit is Unit.SAMPLE else 1.0
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
+        raise ValueError(f"a claim's rate must be in (0, 1], got {rate!r}")
+    return float(rate)
+
+
+def crafted_evidence(job: BlockJob, law: ReportLaw, world: int) -> list[CraftedBatch]:
+    """``job.replicas`` trials of one world.
+
+    Raises:
+        ValueError: for a law or stations that give no numbers of the right shape, for replicas that share their noise,
+            and for noise that the streams do not move.
+    """
+    task, plan = federation_of(job)
     trial = _trial(job, law, plan)
     most = _NUMBERS // (len(trial.senders) * len(trial.present))
     size = max(1, min(most, job.audit.batch, job.replicas))
+    check_noise(job, trial, task, plan)
     whole, rest = divmod(job.replicas, size)
     sizes = [size] * whole + ([rest] if rest else [])
     return [_trials(job, trial, task, plan, world, count, number) for number, count in enumerate(sizes)]
+
+
+def spent_on(claim: Claim, audit: AuditSpec) -> AuditSpec:
+    """The audit with as many trials of one coordinate as cost no more than those of all."""
+    narrow = claim.part == COORDINATE and audit.design != "one_run"
+    return audit.model_copy(update={"replicas": audit.replicas * NARROW}) if narrow else audit
 
 
 def witness(claim: Claim, law: ReportLaw) -> str:
@@ -66,70 +125,14 @@ def witness(claim: Claim, law: ReportLaw) -> str:
     return f"reports on the two rows that differ most{what}{mixed}, scored by their log-likelihood ratio"
 
 
-def _federation(job: BlockJob) -> tuple[Task, Plan]:
+def federation_of(job: BlockJob) -> tuple[Task, Plan]:
     """The claim's own: how many clients there are is part of what a shuffler promises."""
     task = task_of(job.federation, job.seed)
     return task, plan_of(job.federation, job.change, task)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Trial:
-    """One claim's rows, and what its observer reads of them.
-
-    Args:
-        senders: whose reports are drawn; ``row``: the subject's place among them.
-        absent, present: its raw rows ``(d,)`` in world 0 and 1.
-        rate: chance that the report is of the record that differs, where one record is drawn and the claim is about it.
-    """
-
-    law: ReportLaw
-    shuffled: bool
-    senders: tuple[int, ...]
-    row: int
-    absent: Tensor
-    present: Tensor
-    rate: float
-
-    def drawn(self, updates: Message, rng: np.random.Generator) -> Message:
-        """Where another record was drawn, the subject's report is of that."""
-        if self.rate == 1:
-            return updates
-        values = updates.values.clone()
-        values[uniform(rng, (len(values),)) >= self.rate, self.row] = self.absent.to(values)
-        return updates.with_values(values)
-
-    def updates(self, world: int, replicas: int, adjacency: Adjacency) -> Message:
-        """What the clients would send without protection."""
-        values = self.absent.expand(replicas, len(self.senders), -1).clone()
-        there = torch.ones(values.shape[:2], dtype=torch.bool)
-        if world == 1:
-            values[:, self.row] = self.present
-        elif adjacency is Adjacency.ADD_REMOVE:
-            values[:, self.row], there[:, self.row] = 0, False
-        return Message(values=values, present=there, senders=self.senders)
-
-    def score(self, seen: Message) -> Tensor:
-        """``(replicas,)``: the log-likelihood ratio, exact where all clients share the subject's mechanism."""
-        if not self.shuffled:
-            return self._ratio(seen.values[:, self.row], self.law.log_density)
-        split = self.law.mixing is Mixing.COORDINATES
-        ratios = self._ratio(seen.values, self.law.log_densities if split else self.law.log_density)
-        there = seen.present.unsqueeze(-1) if split else seen.present
-        mean = ratios.masked_fill(~there, -math.inf).logsumexp(1) - there.sum(1).clamp_min(1).log()
-        return mean.sum(-1) if split else mean
-
-    def _ratio(self, seen: Tensor, log_density: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        absent, present = (
-            log_density(seen, self.law.contribution(row.expand_as(seen))) for row in (self.absent, self.present)
-        )
-        # A report that neither row can give is no evidence of either.
-        return torch.nan_to_num(present - absent, nan=0.0).clamp(-_CERTAIN, _CERTAIN)
-
-
-def _trial(job: BlockJob, law: ReportLaw, plan: Plan) -> _Trial:
-    claim, who = job.claim, subject(job.claim)
-    if not 0 <= who < plan.clients:
-        raise ValueError(f"a claim's client must be in 0..{plan.clients - 1}, got {who}")
+def _trial(job: BlockJob, law: ReportLaw, plan: Plan) -> Trial:
+    claim, who = job.claim, subject(job.claim, plan)
     shuffled = claim.observer.rank == SHUFFLED.rank
     if shuffled and law.mixing is Mixing.NONE:
         raise ValueError("a claim behind a shuffler needs a law that says what is shuffled, rows or coordinates")
@@ -139,55 +142,28 @@ def _trial(job: BlockJob, law: ReportLaw, plan: Plan) -> _Trial:
     if claim.part == COORDINATE and shuffled and law.mixing is Mixing.COORDINATES:
         # Coordinates that are noised and shuffled apart are the same whether others are drawn or not.
         absent, present = absent[:1], present[:1]
-    row = senders.index(who)
-    rate = float(claim.parameters.get("rate", 1.0)) if claim.unit is Unit.SAMPLE else 1.0
-    return _Trial(law=law, shuffled=shuffled, senders=senders, row=row, absent=absent, present=present, rate=rate)
-
-
-def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, Tensor]:
-    """Raw rows ``(d,)``, absent and present, that differ in what the claim's part names, and there as much as can be.
-
-    Raises:
-        ValueError: for a part that is neither joint, nor one coordinate, nor a layer of the plan.
-    """
-    absent, present = law.worst_pair(plan.layout.dim)
-    if claim.adjacency is Adjacency.ZERO_OUT:
-        absent = torch.zeros_like(present)
-    if claim.part == JOINT:
-        return absent, present
-    layers, place = plan.layout.slices, slice(0, 1)
-    if claim.part != COORDINATE:
-        name = claim.part.removeprefix(LAYER)
-        if name not in layers:
-            raise ValueError(f"a claim's part must be {JOINT}, {COORDINATE}, or a layer, got {claim.part!r}")
-        place = layers[name]
-    partly = absent.clone()
-    partly[place] = present[place]
-    return absent, partly
+    return Trial(
+        law=law,
+        shuffled=shuffled,
+        senders=senders,
+        row=senders.index(who),
+        absent=absent,
+        present=present,
+        rate=rate_of(claim),
+    )
 
 
 def _trials(
-    job: BlockJob, trial: _Trial, task: Task, plan: Plan, world: int, replicas: int, number: int
-) -> Projections:
+    job: BlockJob, trial: Trial, task: Task, plan: Plan, world: int, replicas: int, number: int
+) -> CraftedBatch:
     """One call of the stations in each round that the claim covers."""
-    streams, claim, protection = Streams(job.seed), job.claim, job.protection
-    model = task.network.initial(streams.generator("init")).expand(replicas, -1)
-    updates, state = trial.updates(world, replicas, claim.adjacency), protection.initial_state(plan)
-    scores = list[Tensor]()
-    for past in range(claim.rounds):
-        # Block 0 is the trial's.
-        draws = partial(streams.generator, replicate=number + 1, world=world, round=past)
-        context = Context(
-            plan=plan,
-            round=past,
-            replicas=replicas,
-            senders=trial.senders,
-            public_loss=partial(task.public_loss, model),
-        )
-        state = protection.open_round(context, state)
-        seen = protection.report(trial.drawn(updates, draws("lot")), context, state, draws("report"))
-        if trial.shuffled:
-            seen = protection.channel(seen, context, state, draws("channel"))
-        scores.append(trial.score(seen))
+    scores, places, odd = list[Tensor](), list[Tensor](), torch.zeros(replicas, dtype=torch.bool)
+    for seen in seen_in_rounds(job, trial, task, plan, world, replicas, number):
+        score, place = trial.score(seen)
+        scores.append(score)
+        places.append(place)
+        odd |= trial.odd(seen, world)
     values = torch.stack(scores, dim=1).double().numpy()
-    return Projections(values, np.ones(values.shape, dtype=np.bool_), Setting.claimed(claim))
+    mask = np.ones(values.shape, dtype=np.bool_)
+    place_mean = torch.stack(places, dim=1).double().mean(1).numpy()
+    return CraftedBatch(Projections(values, mask, Setting.claimed(job.claim)), place_mean, odd.numpy())

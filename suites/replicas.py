@@ -1,10 +1,12 @@
 """Replicas: independent trials of both worlds, federations with a canary or crafted reports, and what each shows."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..attacks.canary import CanaryProjections, canary_sender
 from ..audit.claim import Adjacency, Unit
@@ -27,6 +29,9 @@ from .trial import Clock, failures_as_rows
 _REPLACED_SAMPLE = (Unit.SAMPLE, Adjacency.REPLACE_ONE)
 
 
+WORLDS = ("nonmember", "member")
+
+
 def run_block(job: BlockJob, store: Store, finished: frozenset[str]) -> list[str]:
     """Score the block's replicas, or its one run, and write them; returns what failed. OSError if the disk refuses."""
     if job.cell.cell_id in finished:
@@ -46,14 +51,18 @@ def _crowd_row(job: BlockJob, store: Store) -> dict[str, Any]:
 
 
 def _replicas_row(job: BlockJob, store: Store) -> dict[str, Any]:
-    law = report_law(job)
+    law, more = report_law(job), {}
     if law is not None:
-        worlds_seen = [crafted_evidence(job, law, world) for world in (0, 1)]
+        batches = [crafted_evidence(job, law, world) for world in (0, 1)]
+        worlds_seen = [[batch.ratios for batch in side] for side in batches]
+        for name, side in zip(WORLDS, batches, strict=True):
+            more[f"{name}_place"] = np.concatenate([batch.place for batch in side])
+            more[f"{name}_odd"] = np.concatenate([batch.odd for batch in side])
     elif audited_law(job) is not None:
         worlds_seen = [query_evidence(job, world) for world in (0, 1)]
     else:
         worlds_seen = _federations(job)
-    artifact, count = save_projections(job, worlds_seen, store), job.replicas
+    artifact, count = save_projections(job, worlds_seen, store, more), job.replicas
     return {"metric": "replicas", "value": count, "n": count, "unit": "replicas a world", "artifact": artifact}
 
 
@@ -92,12 +101,17 @@ def check_independent(batches: list[Projections], *, noisy: bool, spacing: float
         )
 
 
-def save_projections(job: BlockJob, worlds_seen: list[list[Projections]], store: Store) -> str:
-    """Keep a block's evidence of both worlds (out, in), batch after batch, with its setting; returns the artifact's
-    path.
+def save_projections(
+    job: BlockJob,
+    worlds_seen: list[list[Projections]],
+    store: Store,
+    more: Mapping[str, NDArray[Any]] | None = None,
+) -> str:
+    """Keep a block's evidence of both worlds (out, in), batch after batch, with its setting and what is ``more`` to be
+    told of the trials; returns the artifact's path.
     """
-    arrays = {}
-    for name, batches in zip(("nonmember", "member"), worlds_seen, strict=True):
+    arrays = dict(more or {})
+    for name, batches in zip(WORLDS, worlds_seen, strict=True):
         arrays[name] = np.concatenate([batch.values for batch in batches]).astype(np.float32)
         arrays[f"{name}_seen"] = np.concatenate([batch.seen for batch in batches])
     store.save_text(job.cell.cell_id, SETTING, json.dumps(worlds_seen[0][0].setting.to_dict()))

@@ -7,7 +7,7 @@ from ..audit.claim import Claim
 from ..defenses.defense import Prepared, variant_of
 from .canaries import uncovered
 from .cells import AttackCell, AuditCell, BlockJob, Cell, Job, MutantJob, SignedClaim, TrialJob
-from .crafted import COORDINATE, NARROW, report_law
+from .crafted import report_law, spent_on, untried
 from .identity import identity, plain
 from .plan_mutants import mutant_versions, plan_mutants
 from .queries import audited_law
@@ -151,20 +151,23 @@ class _Planner:
         entries = {entry.label: entry for entry in self.suite.defenses}
         specs = {label: _audit_of(entry, audit) for label, entry in entries.items()}
         signed = [item for item in self._claims() if item.federation == specs[item.defense].federation]
-        asked = [(entries[item.defense], item.claim, _spent_on(item.claim, specs[item.defense])) for item in signed]
+        asked = [(entries[item.defense], item.claim, spent_on(item.claim, specs[item.defense])) for item in signed]
         beyond = [self._beyond(entry, claim, spec) for entry, claim, spec in asked]
         alpha = self.suite.spec.alpha / max(1, beyond.count(""))
         return tuple(self._audit(*one, alpha, why) for one, why in zip(asked, beyond, strict=True))
 
     def _beyond(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec) -> str:
         """Why nothing in the suite judges this claim: no canary covers it, and no report of its own law is crafted."""
-        reason = uncovered(claim)
-        if not reason or (audit.design != "one_run" and self._is_crafted(entry, claim, audit)):
-            return ""
-        return reason
+        block = self._block(entry, claim, audit, self._signing(entry, claim, audit)[0], 1)
+        if audit.design != "one_run" and self._is_crafted(block, entry):
+            return untried(block)
+        return uncovered(claim)
 
-    def _is_crafted(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec) -> bool:
-        return report_law(self._block(entry, claim, audit, self._signing(entry, claim, audit)[0], 1)) is not None
+    def _is_crafted(self, block: BlockJob, entry: DefenseEntry) -> bool:
+        try:
+            return report_law(block) is not None
+        except ValueError as error:
+            raise ConfigError(f"defense {entry.label}: {error}") from error
 
     def _signing(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec) -> list[int]:
         """Seeds on whose federation the defense signs this claim."""
@@ -182,7 +185,7 @@ class _Planner:
         blocks = tuple(
             self._block(entry, claim, audit, seed, share) for seed, share in zip(signing, shares, strict=False) if share
         )
-        crafted = audit.design != "one_run" and not beyond and report_law(blocks[0]) is not None
+        crafted = audit.design != "one_run" and not beyond and self._is_crafted(blocks[0], entry)
         queried = not beyond and audited_law(blocks[0]) is not None
         cell = self._cell(
             entry,
@@ -278,12 +281,6 @@ def _audit_of(entry: DefenseEntry, audit: AuditSpec) -> AuditSpec:
     """The suite's audit, where and as often as the defense asks for it."""
     wished = {"federation": entry.federation, "replicas": entry.replicas}
     return audit.model_copy(update={name: value for name, value in wished.items() if value is not None})
-
-
-def _spent_on(claim: Claim, audit: AuditSpec) -> AuditSpec:
-    """The audit with as many trials of one coordinate as cost no more than those of all."""
-    narrow = claim.part == COORDINATE and audit.design != "one_run"
-    return audit.model_copy(update={"replicas": audit.replicas * NARROW}) if narrow else audit
 
 
 def _estimator(audit: AuditSpec) -> str:

@@ -50,6 +50,10 @@ class RenyiFilter:
         """The Renyi divergence at ``order`` that all releases may cost together (inverse of the tight conversion)."""
         return _renyi_budget(self.epsilon, self.delta, self.order)
 
+    def converted(self, divergence: float) -> float:
+        """The epsilon at ``delta`` of releases that cost ``divergence`` at ``order``: ``epsilon`` of the ``budget``."""
+        return max(0.0, self.epsilon + divergence - self.budget)
+
     def cost(self, event: DpEvent) -> float:
         """The Renyi divergence at ``order`` of one release, the unit of ``budget``."""
         return renyi_divergence(event, order=self.order, adjacency=self.adjacency)

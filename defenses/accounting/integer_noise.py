@@ -62,24 +62,32 @@ def binomial_noise(norm: float, *, epsilon: float, delta: float, rounds: int, di
     """Of fair coins less their mean, in ``shares`` of an even number of coins; a hundredth of delta pays for noise that
     leaves its window.
     """
-    law = {"l2": norm, "l1": _length(norm, dimension), "largest": norm}
-    width = math.sqrt(2 * math.log(2 * dimension * rounds / (_LEAKED * delta)))
 
     def keeps(sigma: float) -> bool:
-        trials, window = math.floor(4 * sigma**2), width * sigma
-        if trials < 1:
-            return False
-        tail = rounds * binomial_tail(trials=trials, window=window, dimension=dimension)
-        if tail >= delta:
-            return False
-        # Outcomes within the window are a conditional law, whose divergence is that much larger.
-        return _keeps(
-            lambda a: rounds * binomial_rdp(a, trials=trials, window=window, **law) - a / (a - 1) * math.log1p(-tail),
-            epsilon,
-            delta - tail,
-        )
+        spent = binomial_noise_epsilon(norm, sigma=sigma, delta=delta, rounds=rounds, dimension=dimension)
+        return spent <= epsilon
 
     return _of_coins(_smallest(keeps, _gaussian(norm, epsilon=epsilon, delta=delta, rounds=rounds)), shares)
+
+
+def binomial_noise_epsilon(norm: float, *, sigma: float, delta: float, rounds: int, dimension: int) -> float:
+    """What fair coins of that deviation keep at ``delta`` over all rounds, by Renyi divergences; infinite where they
+    are too few for that.
+    """
+    law = {"l2": norm, "l1": _length(norm, dimension), "largest": norm}
+    # To the nearest whole number of coins from above: a root's square is a hair off.
+    trials = math.floor(4 * sigma**2 * (1 + 1e-12))
+    window = sigma * math.sqrt(2 * math.log(2 * dimension * rounds / (_LEAKED * delta)))
+    if trials < 1:
+        return math.inf
+    tail = rounds * binomial_tail(trials=trials, window=window, dimension=dimension)
+    if tail >= delta:
+        return math.inf
+    # Outcomes within the window are a conditional law, whose divergence is that much larger.
+    return epsilon_at_best_order(
+        lambda a: rounds * binomial_rdp(a, trials=trials, window=window, **law) - a / (a - 1) * math.log1p(-tail),
+        delta - tail,
+    )
 
 
 def published_binomial_noise(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..defense import Defense, check_budget, check_positive
+from ..defense import Defense, check_bound, check_budget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,4 +15,4 @@ class ClippedDefense(Defense):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        check_positive("clip_norm", self.clip_norm)
+        check_bound("clip_norm", self.clip_norm)

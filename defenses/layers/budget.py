@@ -14,7 +14,7 @@ from ...audit.observer import UPLOADS
 from ...fl.plan import Plan
 from ..accounting.accountant import ANALYTIC_GAUSSIAN, sensitivity
 from ..accounting.gaussian import gaussian_noise
-from ..defense import check_positive
+from ..defense import check_bound, check_positive
 
 _LEAST_SCORE = 1e-12
 _LEAST_EPSILON = 1e-9
@@ -66,6 +66,8 @@ def layer_norms(clip_norms: Sequence[float], plan: Plan) -> tuple[float, ...]:
     Raises:
         ValueError: for any other number of them.
     """
+    for norm in clip_norms:
+        check_bound("each of clip_norms", norm)
     return _one_a_layer("clip_norms", tuple(clip_norms) * (len(plan.layout.names) if len(clip_norms) == 1 else 1), plan)
 
 

@@ -31,8 +31,11 @@ class Gauge:
 
     def __post_init__(self) -> None:
         check_count("images", self.count)
-        if self.region and (len(self.region) != 4 or min(self.region[:2]) < 0 or min(self.region[2:]) < 1):
-            raise ValueError(f"region must be (top, left, height, width) of at least one pixel, got {self.region}")
+        if self.region != () and not _is_region(self.region):
+            raise ValueError(
+                f"region must list four whole numbers, (top, left, height, width) of at least one pixel, "
+                f"got {self.region!r}"
+            )
 
     def scores(self, samples: Samples) -> Tensor:
         """``(R, layers)``, >= 0, higher means more sensitive: over the images and the region's pixels the mean norm of
@@ -62,6 +65,13 @@ class Gauge:
         if top + rows > height or left + columns > width:
             raise ValueError(f"region must lie inside images of {height} x {width} pixels, got {self.region}")
         return top, left, rows, columns
+
+
+def _is_region(region: object) -> bool:
+    if not isinstance(region, tuple) or len(region) != 4:
+        return False
+    whole = all(isinstance(number, int) and not isinstance(number, bool) for number in region)
+    return whole and min(region[:2]) >= 0 and min(region[2:]) >= 1
 
 
 def _pixel_norms(

@@ -8,6 +8,7 @@ from scipy.optimize import brentq
 from scipy.stats import binom
 
 _TOLERANCE = 1e-12
+_STEEPEST = 700.0
 BASIC = "basic composition of exact epsilons"
 EXACT = "exact composition of pure epsilons at delta"
 
@@ -16,12 +17,28 @@ def composed_delta(each: float, *, releases: int, epsilon: float) -> float:
     """The delta at ``epsilon`` of ``releases`` adaptive releases of ``each``-DP: exact, and attained by randomised
     response, which of all such releases shows most (Kairouz, Oh, Viswanath 2015).
 
-    Of the answers, m - i are lies; the loss is (2 i - m) each.
+    Of the answers, m - i are lies; the loss is (2 i - m) each. Counts that are as good as impossible are left out.
     """
-    truths = np.arange(releases + 1)
+    lies = releases / (1 + math.exp(min(each, _STEEPEST)))
+    least = max(0, math.floor(releases - lies - 40 * math.sqrt(lies)) - 200)
+    truths = np.arange(max(least, math.floor((epsilon / each + releases) / 2)), releases + 1)
     excess = (2 * truths - releases) * each - epsilon
     chances = binom.pmf(truths, releases, 1 / (1 + math.exp(-each)))
     return float(chances[excess > 0] @ -np.expm1(-excess[excess > 0]))
+
+
+def composed_epsilon(each: float, *, releases: int, delta: float) -> float:
+    """The epsilon at ``delta`` of ``releases`` adaptive releases of ``each``-DP: exact; their sum at delta 0."""
+    basic = each * releases
+    if delta == 0:
+        return basic
+
+    def excess(epsilon: float) -> float:
+        return composed_delta(each, releases=releases, epsilon=epsilon) - delta
+
+    if excess(0.0) <= 0:
+        return 0.0
+    return min(basic, float(brentq(excess, 0.0, basic, xtol=_TOLERANCE, rtol=_TOLERANCE)) * (1 + 1e-9))
 
 
 @lru_cache(maxsize=256)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from ...audit.claim import Adjacency, Claim, Unit, Value
 from ...audit.observer import UPLOADS
 from ...fl.plan import Plan
-from ..defense import Defense, Prepared, check_delta, check_positive
+from ..defense import Defense, Prepared, check_bound, check_delta, check_epsilon
 from ..randomisers.randomiser import check_count
 from .budget import BASIC, EXACT, each_of
 from .number import NumberReport
@@ -35,10 +35,10 @@ class LocalDefense(Defense):
     source: ClassVar[str]
 
     def __post_init__(self) -> None:
-        check_positive("epsilon", self.epsilon)
-        if self.delta != 0:
+        check_epsilon(self.epsilon)
+        if isinstance(self.delta, bool) or self.delta != 0:
             check_delta(self.delta)
-        check_positive("radius", self.radius)
+        check_bound("radius", self.radius)
 
     def claim(self, plan: Plan, parameters: Mapping[str, Value]) -> Claim:
         """The claim over the plan's rounds; ``parameters`` beside the radius."""

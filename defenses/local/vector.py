@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...audit.binomial import FloatArray
-from ...fl.law import Mixing
+from ...fl.law import Mixing, clip_entries
 from ..randomisers.randomiser import Randomiser
 
 _NUMBERS = 2**22
@@ -49,7 +49,7 @@ class VectorLaw:
 
     def contribution(self, rows: Tensor) -> Tensor:
         """Rows ``(..., d)`` clipped entry by entry; an entry that is no number counts as zero."""
-        return torch.nan_to_num(rows, nan=0.0).clamp(-self.radius, self.radius)
+        return clip_entries(rows, self.radius)
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
         """One report a row, of raw rows too."""

@@ -195,9 +195,9 @@ def check_radius(name: str, radius: float) -> None:
 
 def check_count(name: str, count: int, *, least: int, most: float = math.inf) -> None:
     """ValueError unless a whole number in [least, most]; 0 stands for one that nobody gave."""
-    if count == 0 and least > 0:
+    if count == 0 and least > 0 and not isinstance(count, bool):
         raise ValueError(f"{name} must be given and >= {least}, got 0")
-    if not isinstance(count, int | np.integer) or not least <= count <= most:
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or not least <= count <= most:
         upper = "" if most == math.inf else f" and <= {most}"
         raise ValueError(f"{name} must be a whole number >= {least}{upper}, got {count!r}")
 

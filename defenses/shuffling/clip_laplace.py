@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...audit.binomial import FloatArray
-from ...fl.law import Mixing
+from ...fl.law import Mixing, clip_entries
 
 _CHUNK = 1 << 18
 _GRID = 2**22
@@ -30,7 +30,7 @@ def randomised_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.rand
     step = max(1, _CHUNK // dim)
     for start in range(0, len(raw), step):
         block = slice(start, start + step)
-        centres = np.clip(raw[block].double().numpy(), -radius, radius)
+        centres = clip_entries(raw[block].double(), radius).numpy()
         drawn = draw(centres, scales[block], radius, rng)
         rows[block] = torch.from_numpy(drawn).to(values.dtype)
     return reports
@@ -71,7 +71,7 @@ class ClipLaplaceLaw:
         return 2 * self.radius / self.budget
 
     def contribution(self, rows: Tensor) -> Tensor:
-        return rows.clamp(-self.radius, self.radius)
+        return clip_entries(rows, self.radius)
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
         centres = contribution.double().numpy()

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...fl.law import Mixing
+from ...fl.law import Mixing, clip_entries
 from .clip_laplace import draw, log_clip_laplace, randomised_rows
 
 _CHUNK = 1 << 21
@@ -57,7 +57,7 @@ class TopReportsLaw:
         return 2 * self.radius / self.budget
 
     def contribution(self, rows: Tensor) -> Tensor:
-        return rows.clamp(-self.radius, self.radius)
+        return clip_entries(rows, self.radius)
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
         centres, scale = contribution.double().numpy(), np.asarray(self.scale)

@@ -16,7 +16,7 @@ from fedassay.fl.engine import run_federation
 from fedassay.fl.local import Batch
 from fedassay.fl.message import Message
 from fedassay.fl.protection import Context
-from fedassay.fl.sampling import FixedSize, Poisson
+from fedassay.fl.sampling import FixedSize, Full, Poisson
 from fedassay.fl.streams import Streams, normal
 from fedassay.suites.probes import probe_claim
 
@@ -203,3 +203,19 @@ def test_impossible_targets_are_refused_with_the_reason(toy_task, toy_plan, plan
         AdapDPFL(epsilon=0.01, noise_multiplier=1.0).prepare(plan)
     with pytest.raises(ValueError, match="lot must be Poisson or full"):
         AdapDPFL().prepare(toy_plan(toy_task(), lot=FixedSize(2)))
+
+
+def test_as_published_the_claim_says_what_both_queries_cost(toy_task, toy_plan):
+    """Whole lots: sigma / sqrt 2 doubles every divergence. Nothing shrinks in three rounds, in five at most twice; and
+    what the filter lets pass is twice its budget.
+    """
+    for rounds, shrunk in ((3, [0, 0, 0]), (5, [0, 0, 0, 1, 2]), (2000, None)):
+        plan = toy_plan(toy_task((4, 6)), lot=Full(), rounds=rounds)
+        defense = AdapDPFL(variant="as_published", noise_multiplier=20.0, decay=0.5)
+        kept, (claim,) = defense.prepare(plan).protection.filter, defense.prepare(plan).claims
+        spent = 2 * kept.budget
+        if shrunk:
+            spent = sum(kept.order / (20.0 * 0.5**level) ** 2 for level in shrunk)
+        paid = spent + math.log1p(-1 / kept.order) - math.log(claim.delta * kept.order) / (kept.order - 1)
+        assert claim.parameters["provable_epsilon"] == pytest.approx(min(paid, kept.converted(2 * kept.budget)))
+    assert kept.converted(kept.budget) == kept.epsilon

@@ -1,6 +1,7 @@
 """Conformance of every defense: shapes, streams, stations, claims, curves and laws, on a small federation."""
 
 import copy
+import dataclasses
 import json
 import math
 import sys
@@ -9,12 +10,13 @@ from functools import cache, partial
 import numpy as np
 import pytest
 import torch
-from fedassay.audit.claim import Claim, Unit
+from fedassay.audit.claim import AS_PUBLISHED, NOT_PROVABLE, PROVABLE, Claim, Unit
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.fl.algorithm import FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
 from fedassay.fl.law import ReportLaw
 from fedassay.fl.local import Batch
+from fedassay.fl.message import Message
 from fedassay.fl.protection import Protection
 from fedassay.fl.proximal import BoundedUpdate, FedProx
 from fedassay.fl.sampling import FixedSize, Poisson
@@ -155,6 +157,47 @@ def test_a_defended_federation_gives_finite_rows_of_the_right_shape(part, algori
             assert bool(tensor.isfinite().all())
 
 
+UNCLIPPED = {"control_no_clip", "control_batch_clip", "control_adaptive_clip_raw"}
+"""Controls whose fault is the clip: what no clip bounds may be anything."""
+WILD = (math.nan, math.inf, -math.inf, 1e38)
+
+
+def wild(rows):
+    """Rows that hold nothing but one of ``WILD`` each, in turn; one more differs from entry to entry."""
+    values = torch.tensor(WILD).repeat(rows.shape[-1])[: rows.shape[-1]]
+    kinds = torch.stack([*(torch.full_like(values, one) for one in WILD), values])
+    return kinds[torch.arange(rows[..., 0].numel()) % len(kinds)].view_as(rows)
+
+
+@pytest.mark.parametrize("name", [name for name in DEFENSES if name not in UNCLIPPED])
+def test_no_row_passes_a_station_that_signs_unbounded(name, monkeypatch, prepared, trained):
+    """Where no number came what leaves is what leaves of zeros, and nothing that leaves is infinite or no number: an
+    overflow in training would tell of itself through any noise.
+    """
+    protection, tried = prepared(DEFENSES[name]).protection, []
+
+    def left(station, rows, rest, rng):
+        out = station(protection, rows, *rest, copy.deepcopy(rng))
+        return out.values if isinstance(out, Message) else out
+
+    def tries(real, station, rows, *rest):
+        values, put = (rows.values, rows.with_values) if isinstance(rows, Message) else (rows, torch.Tensor.clone)
+        *public, rng = rest
+        tried.append(station)
+        assert bool(left(real, put(wild(values)), public, rng).isfinite().all())
+        none, zero = (left(real, put(torch.full_like(values, one)), public, rng) for one in (math.nan, 0.0))
+        assert torch.equal(none, zero)
+        return real(protection, rows, *rest)
+
+    for station in ("report", "local_step", "local_query"):
+        real = getattr(type(protection), station)
+        if real is not getattr(Protection, station):
+            monkeypatch.setattr(type(protection), station, partial(tries, real, station))
+    if prepared(DEFENSES[name]).claims:
+        trained(DEFENSES[name])
+        assert tried
+
+
 @pytest.mark.parametrize("part", EACH)
 def test_the_same_streams_give_the_same_run_and_move_no_global_generator(part, trained):
     states = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
@@ -200,6 +243,26 @@ def test_what_it_signs_is_complete_and_repeatable(part, algorithm, plan_of, prep
 
 
 @pytest.mark.parametrize("part", EACH)
+def test_a_number_that_is_none_is_refused_with_its_fields_name(part):
+    """TOML's true and false are Python's one and zero."""
+    for field in dataclasses.fields(part):
+        if isinstance(field.default, int | float | None):
+            for wrong in (True, False, "1", [1.0]):
+                with pytest.raises(ValueError, match=rf"\b{field.name}\b"):
+                    part(**{field.name: wrong})
+
+
+@pytest.mark.parametrize("part", EACH)
+def test_a_budget_or_a_bound_that_no_report_carries_is_refused(part):
+    small = {"epsilon": "must be >= 1e-06", "radius": r"must be in \[1e-12, 1e\+12\]"}
+    small["clip_norm"] = small["radius"]
+    for name in small.keys() & {field.name for field in dataclasses.fields(part)}:
+        for wrong in (1e-300, 1e300)[: 1 if name == "epsilon" else 2]:
+            with pytest.raises(ValueError, match=f"{name} {small[name]}"):
+                part(**{name: wrong})
+
+
+@pytest.mark.parametrize("part", EACH)
 def test_a_signed_curve_agrees_with_the_signed_epsilon_and_delta(part, prepared):
     """The line of (epsilon, delta) stays under the curve, which wastes less than a tenth of delta: the delta that the
     curve allows at epsilon is the largest ``1 - f(a) - e^epsilon a``. Where epsilon is the sum of pure budgets nothing
@@ -216,6 +279,20 @@ def test_a_signed_curve_agrees_with_the_signed_epsilon_and_delta(part, prepared)
         for line in (1 - claim.delta - np.exp(claim.epsilon) * fpr, np.exp(-claim.epsilon) * (1 - claim.delta - fpr)):
             assert (line <= fnr + 1e-6 * claim.delta).all()
         assert (np.diff(fnr) <= 1e-12).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "part"), [(name, part) for name, part in DEFENSES.items() if hasattr(part, "variant")]
+)
+def test_what_is_signed_as_published_says_what_is_provable(name, part, plan_of):
+    """A number at the claim's own delta, or words that none is known; what is corrected is what is provable."""
+    plan = plan_of(TAKEN[part][0])
+    for claim in part(variant=AS_PUBLISHED).prepare(plan).claims:
+        value, words = claim.parameters.get(PROVABLE), str(claim.parameters.get(NOT_PROVABLE, ""))
+        assert (value is None) == words.startswith("none: ")
+        assert value is None or value >= 0
+    for claim in part().prepare(plan).claims:
+        assert not claim.parameters.keys() & {PROVABLE, NOT_PROVABLE}
 
 
 @pytest.mark.parametrize(("name", "part"), DEFENSES.items(), ids=DEFENSES)

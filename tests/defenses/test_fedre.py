@@ -260,6 +260,21 @@ def test_as_published_two_layers_break_the_joint_claim(plan):
     assert joint.curve is None
 
 
+def test_as_published_each_claim_says_what_its_noise_is_worth(plan):
+    """Five rounds, a thousand times less for the bias: 4 at .01 is 8.03, and its first layer's at .005 is 8.66, by
+    dp-accounting's analytic Gaussian; of noise that hangs on private scores nothing is proved.
+    """
+    _, claims = published_release(replace(plan, rounds=5), epsilon=4.0, delta=0.01, scores=(1.0, 1000.0))
+    share = 1000 / 1001
+    std = math.sqrt(2 * 5 * math.log(200)) / 4 / (2 * math.sqrt(5) * share)
+    joint, weight, bias = (claim.parameters["provable_epsilon"] for claim in claims)
+    assert joint == pytest.approx(dp_accounting.get_epsilon_gaussian(std, 0.01), abs=1e-4)
+    assert weight == pytest.approx(dp_accounting.get_epsilon_gaussian(std, 0.005), abs=1e-9)
+    assert (joint, weight, bias) == (pytest.approx(8.03, abs=0.005), pytest.approx(8.66, abs=0.005), 0.0)
+    (unknown,) = FedRE(variant="as_published").prepare(plan).claims
+    assert unknown.parameters["provable"] == "none: the noise depends on the data"
+
+
 def test_as_published_epsilon_falls_as_one_over_the_score(plan):
     torch.testing.assert_close(published_split(torch.tensor([1.0, 3.0])), torch.tensor([0.75, 0.25]).double())
     _, claims = published_release(plan, epsilon=4.0, scores=(1.0, 3.0))
@@ -285,8 +300,6 @@ def test_more_layers_than_budgets_and_other_numbers_are_refused(fields, message,
         ({"scores": (1.0, 0.0)}, "each of scores must be a number > 0, got 0.0"),
         ({"even": 1.0}, r"even must be in \(0, 1\)"),
         ({"images": 0}, "images must be a whole number >= 1, got 0"),
-        ({"region": (0, 0, 2)}, r"region must be \(top, left, height, width\)"),
-        ({"region": (0, 0, 0, 2)}, "of at least one pixel"),
         ({"variant": "broken"}, "variant must be"),
         ({"epsilon": 0.0}, "epsilon must be"),
     ],
@@ -294,3 +307,22 @@ def test_more_layers_than_budgets_and_other_numbers_are_refused(fields, message,
 def test_impossible_fields_are_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         FedRE(**fields)
+
+
+@pytest.mark.parametrize("region", [3, "abcd", (0.5, 0, 2, 2), (True, 0, 2, 2), (0, 0, 2), (-1, 0, 2, 2), (0, 0, 0, 2)])
+def test_what_is_no_region_is_refused_by_name(region):
+    with pytest.raises(ValueError, match="region must list four whole numbers") as refused:
+        FedRE(region=region)
+    assert repr(region) in str(refused.value)
+
+
+def test_a_region_outside_the_images_is_refused_as_the_first_round_opens(task, plan):
+    assert FedRE(region=[0, 0, 2, 2]).region == (0, 0, 2, 2)
+    protection = FedRE(region=[0, 0, 99, 99]).prepare(plan).protection
+    with pytest.raises(ValueError, match=r"region must lie inside images of 3 x 3 pixels, got \(0, 0, 99, 99\)"):
+        run_federation(task, plan, protection, Streams(1), batch=Batch(replicas=1))
+
+
+def test_a_layers_bound_that_no_report_carries_is_refused(plan):
+    with pytest.raises(ValueError, match=r"each of clip_norms must be in \[1e-12, 1e\+12\]"):
+        FedRE(clip_norms=(1e300,)).prepare(plan)

@@ -143,3 +143,15 @@ def test_as_published_the_sensitivity_probe_breaks_both_claims(toy_task, toy_pla
         (found,) = [e for e in probe_claim(task, plan, prepared.protection, claim) if e.name == "sensitivity"]
         assert found.kept is False
         assert found.measured > 1.2 * found.allowed
+
+
+def test_as_published_each_way_says_what_its_noise_is_worth(toy_task, toy_plan):
+    """One sample, all rounds, twice the clip norm; the way down has the server's noise besides."""
+    task = toy_task((4,) * 6)
+    plan = toy_plan(task, cohort=Poisson(0.1), rounds=20)
+    prepared = NbAFL(variant="as_published", epsilon=60.0, clip_norm=0.7).prepare(plan)
+    up, server = prepared.protection.up_std, prepared.protection.down_std
+    assert server > 0
+    for claim, std in zip(prepared.claims, (up, math.hypot(up, server)), strict=True):
+        exact = dp_accounting.get_epsilon_gaussian(std / (1.4 * math.sqrt(20)), claim.delta)
+        assert claim.parameters["provable_epsilon"] == pytest.approx(exact, rel=1e-6)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.law import GaussianLaw, clip
+from fedassay.fl.law import GaussianLaw, clip, clip_entries
 from fedassay.fl.streams import Streams, normal
 from scipy import stats
 
@@ -35,6 +35,33 @@ def test_a_row_too_long_for_its_norm_to_be_a_number_is_still_bounded():
     clipped = clip(huge, 1.0)
     assert bool(clipped.isfinite().all())
     assert float(clipped.norm(dim=-1).max()) <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_whatever_stands_in_a_row_its_clip_is_finite_no_longer_and_one_for_all_bounds(dtype):
+    """No number is zero, infinity the largest number; the rows beside are clipped as ever."""
+    nan, inf, half = math.nan, math.inf, math.sqrt(0.5)
+    given = [[inf, 1, 2], [inf, -inf, 3], [nan, 30, 40], [nan, 0.3, nan], [nan, nan, nan], [1e38, 1e38, 0], [3, 0, 4]]
+    bounded = [[1, 0, 0], [half, -half, 0], [0, 0.6, 0.8], [0, 0.3, 0], [0, 0, 0], [half, half, 0], [0.6, 0, 0.8]]
+    rows, expected = torch.tensor(given, dtype=dtype), torch.tensor(bounded, dtype=dtype)
+    torch.testing.assert_close(clip(rows, 1.0), expected)
+    torch.testing.assert_close(clip(3 * rows, torch.full((7, 1), 3.0, dtype=dtype))[:3], 3 * expected[:3])
+    assert torch.equal(clip(rows, 1.0)[-1], clip(rows[-1], 1.0))
+    assert float(clip(rows, 1e-6).norm(dim=-1).max()) <= 1e-6 * (1 + 1e-6)
+    assert bool(clip(rows, 1e30).isfinite().all())
+
+
+def test_the_clip_of_a_finite_row_differentiates_as_it_did_whatever_stands_beside_it():
+    """Of x / |x| the Jacobian is (I - u u^T) / |x|, and of a short row the identity."""
+    given = torch.tensor([[3.0, 4.0], [0.3, 0.4], [math.inf, math.nan]], dtype=torch.float64, requires_grad=True)
+    for last in (2, 3):  # Without and with the row that is none.
+        (slope,) = torch.autograd.grad(clip(given[:last], 1.0)[:2].sum(), given)
+        torch.testing.assert_close(slope[:2], torch.tensor([[0.032, -0.024], [1.0, 1.0]], dtype=torch.float64))
+
+
+def test_an_entry_that_is_no_number_counts_as_zero():
+    given = torch.tensor([math.nan, math.inf, -math.inf, 0.05, -3e38])
+    assert torch.equal(clip_entries(given, 0.1), torch.tensor([0.0, 0.1, -0.1, 0.05, -0.1]))
 
 
 @pytest.mark.parametrize("norm", [0.0, -1.0, math.nan, math.inf])

@@ -12,8 +12,21 @@ def test_a_lower_bound_is_rounded_down(epsilon, printed):
     assert numerals.lower_bound(epsilon) == printed
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "printed"),
+    [(0.003996, "0.00400"), (3.996, "4.00"), (9.996, "10.0"), (25.83, "25.8"), (1200.4, "1200"), (0.0, "0")],
+)
+def test_an_epsilon_of_any_size_has_three_significant_digits(epsilon, printed):
+    assert numerals.significant(epsilon) == printed
+
+
 def test_a_missing_number_is_a_dash_and_never_a_zero():
-    assert {numerals.epsilon(None), numerals.count(None), numerals.metric_value("auc", None)} == {"–"}
+    assert {
+        numerals.epsilon(None),
+        numerals.significant(None),
+        numerals.count(None),
+        numerals.metric_value("auc", None),
+    } == {"–"}
 
 
 def test_metrics_have_their_own_decimals_and_units():

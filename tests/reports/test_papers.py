@@ -28,6 +28,7 @@ def tried(run_maker, make_claim):
             seed=None,
             claim_id=claim.claim_id,
             variant=variant,
+            artifact=run_maker.arrays(label, "scores", fpr_high=0.0207, fnr_high=0.035),
             reason="eps >= 12 > 10; witness: two rows; probe: sensitivity 2 > 1 allowed (a row)",
         )
 
@@ -40,8 +41,15 @@ def tried(run_maker, make_claim):
 def test_each_paper_has_a_row_and_the_corrected_form_has_none(tried):
     rows = {row[0]: row[2:] for row in paper_table(claim_rows(tried)).rows}
     assert set(rows) == {"fedre_as_published", "apes_as_published"}
-    assert rows["fedre_as_published"] == ("10.00", "25.80", "12.00", "REFUTED", "two rows")
-    assert rows["apes_as_published"] == ("10.00", "–", "1.00", "NOT REFUTED", "")
+    assert rows["fedre_as_published"] == ("10.0", "25.8", "12", "REFUTED", "two rows; FPR <= .021, FNR <= .035")
+    assert rows["apes_as_published"] == ("10.0", "–", "1", "NOT REFUTED", "")
+
+
+def test_where_nothing_is_provable_the_table_says_none(run_maker, make_claim):
+    claim = make_claim(parameters={"provable": "none: the noise depends on the data"})
+    run_maker.sign("fedre", claim, variant="as_published")
+    ((_, _, _, provable, *_),) = paper_table(claim_rows(run_maker.write())).rows
+    assert provable == "none"
 
 
 def test_every_page_prints_it_and_none_is_alarmed(tried, quick_folder):

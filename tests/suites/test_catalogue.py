@@ -144,6 +144,22 @@ def test_an_unknown_field_lists_the_parts_fields_nearest_first():
         build("defense", "dp_sgd", {"epslion": 1.0})
 
 
+@pytest.mark.parametrize("field", ["part", "plan", "federation", "replicas"])
+def test_a_field_that_a_suites_table_keeps_for_itself_is_refused(own_module, field):
+    module = own_module(MINE.replace("clip_norm", field))
+    says = f"its field '{field}' must have another name: a suite's defenses keep part, plan, federation, replicas"
+    with pytest.raises(ConfigError, match=f"^x, line 3: {module}:Mine: {says}"):
+        build("defense", f"{module}:Mine", {}, where="x, line 3")
+    with pytest.raises(ConfigError, match=f"^{module}:Mine: {says}"):
+        adopt(importlib.import_module(module).Mine(), "defense")
+
+
+def test_no_part_of_the_package_has_a_field_that_a_suite_keeps():
+    for kind in ("defense", "attack"):
+        for name in names(kind):
+            assert build(kind, name, {}).path == name
+
+
 def test_a_bad_field_is_told_in_the_parts_own_words_with_its_place():
     with pytest.raises(ConfigError, match=r"^x\.toml, line 3: dp_sgd: epsilon must be a number > 0, got -1"):
         build("defense", "dp_sgd", {"epsilon": -1}, where="x.toml, line 3")

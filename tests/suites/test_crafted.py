@@ -16,9 +16,10 @@ COINS = """\
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from fedassay.audit.claim import Claim
-from fedassay.audit.observer import SHUFFLED, UPLOADS
+from fedassay.audit.observer import GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.defense import Defense, Prepared
 from fedassay.fl.law import Mixing
 from fedassay.fl.protection import Protection
@@ -29,15 +30,21 @@ from fedassay.fl.streams import uniform
 class Law:
     epsilon: float
     mixing: Mixing
+    mode: str = ""
 
     def contribution(self, rows):
         return rows.sign()
 
     def sample(self, contribution, rng):
-        raise NotImplementedError
+        right = uniform(rng, tuple(contribution.shape)) < 1 / (1 + math.exp(-self.epsilon))
+        bits = torch.where(right, contribution, -contribution)
+        return torch.cat([bits[..., :2], 0 * bits[..., 2:]], dim=-1)
 
     def log_density(self, release, contribution):
-        return self.log_densities(release, contribution).sum(-1)
+        logs = self.log_densities(release, contribution).sum(-1)
+        if self.mode == "shape":
+            return logs.unsqueeze(-1)
+        return {"nan": logs * math.nan, "constant": 0 * logs}.get(self.mode, logs)
 
     def log_densities(self, release, contribution):
         wrong = math.log(1 / (1 + math.exp(self.epsilon)))
@@ -46,6 +53,7 @@ class Law:
         return torch.cat([logs[..., :2], torch.zeros_like(logs[..., 2:])], dim=-1)
 
     def worst_pair(self, dim):
+        dim = 3 if self.mode == "narrow" else dim
         return -torch.ones(dim), torch.ones(dim)
 
 
@@ -54,20 +62,31 @@ class Coins(Protection):
     told: float
     true: float
     mixing: Mixing
+    mode: str = ""
+    central: bool = False
 
     def report(self, updates, context, state, rng):
-        right = uniform(rng, tuple(updates.values.shape)) < 1 / (1 + math.exp(-self.true))
+        if self.mode == "own_seed":
+            rng = np.random.default_rng(0)
+        shape = tuple(updates.values.shape)
+        drawn = uniform(rng, (1, *shape[1:]) if self.mode == "shared" else shape)
+        right = drawn < 1 / (1 + math.exp(-self.true * (8 if self.mode == "lies" else 1)))
         bits = torch.where(right, updates.values.sign(), -updates.values.sign())
         return updates.with_values(torch.cat([bits[..., :2], 0 * bits[..., 2:]], dim=-1))
 
     def channel(self, reports, context, state, rng):
         if self.mixing is Mixing.NONE:
             return reports
-        return replace(reports, senders=None)
+        if self.mode == "unshuffled":
+            return replace(reports, senders=None)
+        rows = np.tile(np.arange(reports.values.shape[1]), (len(reports.values), 1))
+        places = torch.from_numpy(rng.permuted(rows, axis=1)).unsqueeze(-1)
+        moved = reports.values.gather(1, places.expand_as(reports.values))
+        return replace(reports, values=moved, senders=None)
 
     def law(self, observer, plan, client):
-        seen = UPLOADS if self.mixing is Mixing.NONE else SHUFFLED
-        return Law(epsilon=self.told / 2, mixing=self.mixing) if observer == seen else None
+        seen = GLOBAL_MODELS if self.central else UPLOADS if self.mixing is Mixing.NONE else SHUFFLED
+        return Law(epsilon=self.told / 2, mixing=self.mixing, mode=self.mode) if observer == seen else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,17 +95,21 @@ class Mine(Defense):
     share: float = 1.0
     mixing: str = "none"
     piece: str = "joint"
-    rounds: int = {rounds}
-    variant: str = "corrected"
     unit: str = "report"
     rate: float = 1.0
+    rounds: int = {rounds}
+    variant: str = "corrected"
+    mode: str = ""
+    client: object = 0
+    central: bool = False
 
     def prepare(self, plan):
         mixing = Mixing(self.mixing)
-        observer = UPLOADS if mixing is Mixing.NONE else SHUFFLED
+        observer = GLOBAL_MODELS if self.central else UPLOADS if mixing is Mixing.NONE else SHUFFLED
         claim = Claim.stated(self.epsilon * self.rounds, observer=observer, rounds=self.rounds, unit=self.unit)
-        claim = replace(claim, part=self.piece, parameters={"rate": self.rate})
-        protection = Coins(told=self.epsilon, true=self.epsilon / self.share / 2, mixing=mixing)
+        claim = replace(claim, part=self.piece, parameters={"rate": self.rate, "client": self.client})
+        true = self.epsilon / self.share / 2
+        protection = Coins(told=self.epsilon, true=true, mixing=mixing, mode=self.mode, central=self.central)
         return Prepared(protection=protection, claims=(claim,))
 """
 
@@ -130,7 +153,9 @@ def scores_of(suite_of):
         spec, source = load_suite(suite_of(fields))
         (block,) = plan_run(resolve(spec, source, seed=0)).blocks
         law = report_law(block)
-        return [np.concatenate([part.values for part in crafted_evidence(block, law, world)]) for world in (0, 1)]
+        return [
+            np.concatenate([part.ratios.values for part in crafted_evidence(block, law, world)]) for world in (0, 1)
+        ]
 
     return build
 
@@ -169,7 +194,7 @@ def test_a_claim_of_one_coordinate_is_tried_on_one(scores_of):
 @pytest.mark.parametrize(("unit", "share"), [("sample", 0.25), ("report", 1.0)])
 def test_a_record_that_is_drawn_by_chance_stands_in_a_report_as_often(unit, share, scores_of):
     """Falsely out once in a million seeds; else the report is of the other record, which both coins seldom turn."""
-    _, within = scores_of(f'rate = 0.25\nunit = "{unit}"')
+    _, within = scores_of(f'rate = 0.25\nunit = "{unit}"\nplan = {{ lot = {{ fixed_size = 1 }} }}')
     right = 1 / (1 + math.exp(-EPSILON / 2))
     chance = share * right**2 + (1 - share) * (1 - right) ** 2
     low, high = binom.ppf([5e-7, 1 - 5e-7], within.size, chance)
@@ -198,3 +223,43 @@ def test_the_court_judges_them(suite_of, assay, fields, verdict, code):
         assert "the two rows that differ most" in row.reason
     else:
         assert "part must be" in row.reason or "part must be" in str([r.reason for r in result.records])
+
+
+BROKEN = {
+    "nan": ("its law must give log densities below infinity", 12),
+    "shape": ("its law must give a log density for each report", 12),
+    "constant": ("the law scores every report alike", 11),
+    "shared": ("replicas share their noise", 12),
+    "own_seed": ("reports must take their noise from the generator", 12),
+    "narrow": ("worst_pair must be two rows of", 12),
+    "lies": ("law fits the reports", 10),
+}
+
+
+@pytest.mark.parametrize("mode", BROKEN)
+def test_a_law_or_a_station_that_is_broken_lets_no_claim_pass(suite_of, assay, mode):
+    result = assay(suite_of(f'mode = "{mode}"\nrounds = 1', trials=1000))
+    words, code = BROKEN[mode]
+    assert words in str([row.reason for row in result.records if row.role in ("audit", "replicas", "probe")])
+    assert result.gate.exit_code == code
+
+
+def test_a_shuffler_that_does_not_shuffle_is_seen_by_the_senders_place(suite_of, assay):
+    for fields, kept in (('mixing = "rows"', "KEPT"), ('mixing = "rows"\nmode = "unshuffled"', "BROKEN")):
+        records = assay(suite_of(fields + "\nepsilon = 3.0", trials=3000)).records
+        found = {row.metric: row.verdict for row in records if row.role == "probe"}
+        assert found["probe_shuffled_places_tell_nothing"] == kept
+
+
+@pytest.mark.parametrize("client", ["alice", 99, 0.5, True])
+def test_a_claim_of_a_client_that_there_is_not_is_refused_before_anything_runs(suite_of, assay, client):
+    from fedassay.suites.source import ConfigError
+
+    value = f'"{client}"' if isinstance(client, str) else str(client).lower()
+    with pytest.raises(ConfigError, match="a claim's client must be a whole number"):
+        assay(suite_of(f"client = {value}"))
+
+
+def test_a_law_for_who_sees_no_reports_is_not_tried_on_them(suite_of, assay):
+    (row,) = [one for one in assay(suite_of("central = true")).records if one.role == "audit"]
+    assert row.attack != "crafted_reports"

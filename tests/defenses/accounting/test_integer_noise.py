@@ -11,6 +11,7 @@ from fedassay.defenses.accounting.discrete import discrete_gaussian_rdp, skellam
 from fedassay.defenses.accounting.gaussian import gaussian_noise
 from fedassay.defenses.accounting.integer_noise import (
     binomial_noise,
+    binomial_noise_epsilon,
     discrete_gaussian_noise,
     published_binomial_noise,
     skellam_noise,
@@ -121,3 +122,11 @@ def test_a_share_is_rounded_up_unless_it_is_whole():
 def test_a_budget_that_is_none_is_refused(law):
     with pytest.raises(ValueError, match=r"epsilon must be a number > 0, got 0\.0"):
         noise_of(law, 1.0, epsilon=0.0, delta=1e-5)
+
+
+def test_binomial_noise_is_worth_the_budget_that_it_was_calibrated_to_and_half_of_it_more():
+    law = {"delta": 1e-5, "rounds": 20, "dimension": 650}
+    sigma = binomial_noise(800.0, epsilon=4.0, shares=50, **law)
+    assert binomial_noise_epsilon(800.0, sigma=sigma, **law) == pytest.approx(4.0, rel=1e-3)
+    assert binomial_noise_epsilon(800.0, sigma=sigma / 2, **law) > 8
+    assert binomial_noise_epsilon(800.0, sigma=5.0, **law) == math.inf

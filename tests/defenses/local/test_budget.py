@@ -10,7 +10,8 @@ from dp_accounting.pld import privacy_loss_distribution
 from fedassay.defenses.fedsel import FedSel
 from fedassay.defenses.ldp_duchi import LDPDuchi
 from fedassay.defenses.ldp_laplace import LDPLaplace
-from fedassay.defenses.local.budget import composed_delta, each_of
+from fedassay.defenses.local.budget import composed_delta, composed_epsilon, each_of
+from scipy import stats
 
 
 def test_two_answers_by_hand():
@@ -75,3 +76,27 @@ def test_a_row_of_several_numbers_composes_all_of_them(toy_task, toy_plan):
     law = FedSel(epsilon=8.0, delta=1e-5).prepare(plan).protection.release
     assert law.epsilon == each_of(50, epsilon=8.0, delta=1e-5)
     assert "exact composition" in claim.accountant
+
+
+@pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.1])
+@pytest.mark.parametrize("releases", [1, 3, 40, 2000])
+def test_the_composed_epsilon_is_the_least_that_keeps_delta(releases, delta):
+    each = 0.3
+    whole = composed_epsilon(each, releases=releases, delta=delta)
+    assert composed_delta(each, releases=releases, epsilon=whole) <= delta
+    assert composed_delta(each, releases=releases, epsilon=whole * (1 - 1e-6)) > delta
+    if releases >= 40:  # Of few releases none is given more than the whole epsilon.
+        assert each_of(releases, epsilon=whole, delta=delta) == pytest.approx(each, rel=1e-6)
+    assert composed_epsilon(each, releases=releases, delta=0.0) == each * releases
+
+
+@pytest.mark.parametrize("each", [1e-3, 0.3, 5.0, 80.0])
+@pytest.mark.parametrize("releases", [1, 7, 5000])
+def test_counts_that_are_left_out_weigh_nothing(each, releases):
+    """Against the sum over all counts."""
+    truths = np.arange(releases + 1)
+    chances = stats.binom.pmf(truths, releases, 1 / (1 + math.exp(-each)))
+    for epsilon in (0.0, 0.1 * each * releases, 0.9 * each * releases):
+        excess = (2 * truths - releases) * each - epsilon
+        naive = float(chances[excess > 0] @ -np.expm1(-excess[excess > 0]))
+        assert composed_delta(each, releases=releases, epsilon=epsilon) == pytest.approx(naive, rel=1e-12, abs=1e-300)

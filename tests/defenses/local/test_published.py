@@ -9,6 +9,7 @@ import torch
 from fedassay.audit.observer import SHUFFLED, UPLOADS
 from fedassay.defenses.adaptive_duchi import AdaptiveDuchi, shuffled_apart
 from fedassay.defenses.ldp_fed import LDPFed
+from fedassay.defenses.local.budget import composed_epsilon
 from fedassay.fl.law import Mixing
 from fedassay.fl.message import Message
 from fedassay.fl.protection import Context
@@ -134,3 +135,14 @@ def test_a_variant_that_there_is_not_is_refused(part):
 def test_no_steps_are_refused():
     with pytest.raises(ValueError, match="steps must be given"):
         LDPFed(steps=0)
+
+
+def test_as_published_each_says_what_is_provable_of_it(plan):
+    """Two rounds: of one condensed number its ten steps, of thirty numbers each its own, at delta 0; else less."""
+    (condensed,) = LDPFed(epsilon=3.0, steps=10, variant="as_published").prepare(plan).claims
+    assert condensed.parameters["provable_epsilon"] == pytest.approx(30.0)
+    (shuffled,) = AdaptiveDuchi(epsilon=0.1, variant="as_published").prepare(plan).claims
+    assert shuffled.parameters["provable_epsilon"] == pytest.approx(2 * 30 * 0.1)
+    (less,) = AdaptiveDuchi(epsilon=0.1, delta=1e-5, variant="as_published").prepare(plan).claims
+    exact = composed_epsilon(0.1, releases=60, delta=1e-5)
+    assert less.parameters["provable_epsilon"] == exact < 4.0
