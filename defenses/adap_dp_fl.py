@@ -19,7 +19,7 @@ from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
 from .accounting.accountant import Method, gaussian_steps
 from .accounting.filter import RenyiFilter, planned_filter
-from .accounting.gaussian import SampledGaussian, poisson_rate
+from .accounting.gaussian import SampledGaussian, gaussian_noise, poisson_rate
 from .accounting.layers import joint_noise
 from .clipped.claims import sampled_gaussian_claim
 from .clipped.defense import ClippedDefense
@@ -206,12 +206,13 @@ class AdapDPFL(ClippedDefense):
         variant: "corrected", or "as_published": the paper's noise, bounds and claim.
 
     Raises (in prepare):
-        ValueError: if not even one round fits the budget, or lots are not Poisson samples (or everything), which is
-            what the accountant assumes.
+        ValueError: if not even one round fits the budget, if all steps fit it at .3 clip norms of noise, or if lots are
+            not Poisson samples (or everything), which is what the accountant assumes.
 
     Errata:
         - Paper, eq. 6 to 8: the mean norm, with noise of the gradients' size, costs nothing. Right: it is a second
-          query on the same lot, which leaves sigma / sqrt(2): 2.25 becomes 5.07 and 0.60 becomes 0.89 (delta 1e-5).
+          query on the same lot, which leaves sigma / sqrt(2): at rate .013 and delta 1e-5 epsilon 2.25 becomes 5.07 in
+          1000 steps at sigma 1.1, and 0.60 becomes 0.89 in 5000 at sigma 6.
           Corrected: both queries share the charged noise as one Gaussian release (Andrew et al. 2021, Theorem 1).
         - Paper, eq. 6 and 7: norms are clipped at the bound that they set, so with a factor up to 1 it rises through
           noise alone, and a factor of .01 sends it to 7e-11 in five rounds. Corrected: a floor; the ratchet stays.
@@ -240,6 +241,8 @@ class AdapDPFL(ClippedDefense):
 
     def prepare(self, plan: Plan) -> Prepared:
         rate, steps = poisson_rate("lot", plan.lot), plan.algorithm.local_steps
+        # A budget that even whole lots with next to no noise would keep stops nobody.
+        gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=plan.steps)
         planned = gaussian_steps(sigma=self.noise_multiplier, rate=rate, steps=steps)
         try:
             kept = planned_filter(

@@ -25,8 +25,7 @@ class APES(Defense):
     budget learns no more.
 
     The server stretches the mean of all reports back (equation 1, ``shuffling.calibration``): without bias where all
-    clients send the same value, else with the bias that ``calibration_quality`` states; at Uniform2 it multiplies the
-    reports' own noise by 8.
+    clients send the same value, else with the bias that ``calibration_quality`` states.
 
     Args:
         epsilon, delta: what the client with the largest budget spends on everything; all budgets are scaled to that.
@@ -41,11 +40,13 @@ class APES(Defense):
           Right: only clones of client 1's own mechanism do; .0596 for a budget of 1 at Uniform2, 10,000 clients, delta
           1e-8, where the average gives .0571.
         - Paper, Lemma 4: exponent max of both budgets. Right, and tighter: the neighbour's own.
+        - Paper, Lemma 6: the last term is the expected number of clones. Right: 8 over it, as in Theorem 4; neither
+          closed form is used here.
         - Paper, Table 3: eps_c .057, which Theorem 4's closed form does not give (.205). Right: the numerical clones.
         - Paper, Table 3: eps_uc 57.6 by advanced composition over 7850 coordinates. Right: 4.93 at delta 3.6e-5, by
           privacy-loss distributions.
         - Paper, equation 1: calibration by the mean of equal gradients. Right: biased where gradients and budgets
-          differ together.
+          differ together; at Uniform2 it multiplies the reports' own noise by 8.
     """
 
     epsilon: float = 4.0

@@ -26,7 +26,7 @@ class PLDP(Defense):
 
     Errata:
         - Paper, Table 3: eps_uc 7850 at budget 1 and 7850 coordinates, the sum. Right: valid, but at delta 3.6e-5 one
-          round of clip-Laplace composes to 1486.
+          round of clip-Laplace composes to 1484.5.
         - Paper, Baselines: the classic Laplace mechanism. Right: clip-Laplace throughout, so that only budgets and the
           shuffler differ.
     """

@@ -32,6 +32,11 @@ class ClonePair:
     clones: CountLaw
     restricted_class: bool = False
 
+    @property
+    def pure_epsilon(self) -> float:
+        """The local budget: a shuffler takes nothing away."""
+        return self.epsilon0
+
     def delta(self, epsilon: float) -> float:
         """The hockey-stick divergence at ``epsilon`` >= 0, exact to double precision."""
         truth, lie, ratio = float(expit(self.epsilon0)), float(expit(-self.epsilon0)), math.exp(epsilon)

@@ -78,6 +78,14 @@ class CountPair:
     q: FloatArray
     lost: float = 0.0
 
+    @property
+    def pure_epsilon(self) -> float:
+        """The largest log-ratio of a count; infinite where one side has a count that the other has not."""
+        if self.lost > 0 or bool(((self.p == 0) != (self.q == 0)).any()):
+            return math.inf
+        both = self.p > 0
+        return float(np.abs(np.log(self.p[both] / self.q[both])).max())
+
     def delta(self, epsilon: float) -> float:
         """The larger hockey-stick divergence of the two directions at ``epsilon`` >= 0."""
         ratio = math.exp(epsilon)

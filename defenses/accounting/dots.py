@@ -29,6 +29,11 @@ _EACH = 2e-15  # What one profile value may be wrong by.
 class Profile(Protocol):
     """A release whose two directions leak the same; hashable by what it is or by identity."""
 
+    @property
+    def pure_epsilon(self) -> float:
+        """What it keeps at delta 0; infinite where nothing is known."""
+        ...
+
     def delta(self, epsilon: float) -> float:
         """Hockey-stick divergence of neighbours at ``epsilon`` >= 0."""
         ...
@@ -37,7 +42,8 @@ class Profile(Protocol):
 
 
 def many_epsilon(profile: Profile, *, releases: int, delta: float) -> float:
-    """Epsilon at ``delta`` of ``releases`` independent releases, of which each may be chosen after those before.
+    """Epsilon at ``delta`` of ``releases`` independent releases, of which each may be chosen after those before; never
+    above the sum of their pure epsilons, which the dots of a few releases would exceed.
 
     ``profile`` must be that of one pair that dominates every release (Zhu, Dong, Wang 2022).
 
@@ -48,7 +54,7 @@ def many_epsilon(profile: Profile, *, releases: int, delta: float) -> float:
     slack = _ROUNDING + releases * _EACH
     if delta < max(_LEAST_DELTA, 2 * slack):
         raise ValueError(f"delta must be >= {max(_LEAST_DELTA, 2 * slack):g} for {releases} releases, got {delta}")
-    return _composed(profile, releases).epsilon(delta - slack)
+    return min(_composed(profile, releases).epsilon(delta - slack), releases * profile.pure_epsilon)
 
 
 def many_curve(profile: Profile, *, releases: int, reach: float, failure: float = 0.0) -> ProfileCurve:
@@ -59,6 +65,7 @@ def many_curve(profile: Profile, *, releases: int, reach: float, failure: float 
     epsilons = np.union1d(np.linspace(0.0, 3 * reach, 120), reach)
     slack = failure + _ROUNDING + releases * _EACH
     deltas = np.minimum(1.0, _composed(profile, releases).delta(epsilons) + slack)
+    deltas[epsilons >= releases * profile.pure_epsilon] = failure
     kept = tuple(deltas.tolist())
     return ProfileCurve(epsilons=tuple(epsilons.tolist()), delta_remove=kept, delta_add=kept)
 

@@ -17,7 +17,10 @@ from .accountant import Method, compose, epsilon_of, gaussian_steps
 
 _INTERVAL = 1e-3  # Calibrates in .5 s with sigma off by 3e-4; always on the pessimistic side.
 _ROUNDING = 1e-12  # FFT leaves errors of about 1e-14 in delta, and a signed curve must not lie above the truth.
-_LEAST_NOISE = 0.3
+LEAST_NOISE = 0.3
+"""Noise over the sensitivity of one release below which nothing is signed."""
+
+_LEAST_DELTA = 1e-14
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +40,13 @@ class SampledGaussian:
             raise ValueError(f"rate must be in (0, 1] and steps >= 1, got {self.rate} and {self.steps}")
 
     def epsilon(self, delta: float, method: Method = Method.PLD) -> float:
-        """Epsilon at ``delta`` in (0, 1); by RDP it is the looser, published figure of most papers."""
+        """Epsilon at ``delta`` in (0, 1); by RDP it is the looser, published figure of most papers.
+
+        Raises:
+            ValueError: by PLD for ``delta`` below 1e-14.
+        """
+        if method is Method.PLD:
+            _check_tails(delta)
         return epsilon_of(self.event, delta=delta, adjacency=Adjacency.ADD_REMOVE, method=method, interval=_INTERVAL)
 
     @property
@@ -67,24 +76,35 @@ def calibrate_sampled_gaussian(*, epsilon: float, delta: float, rate: float, ste
     """The smallest noise (to 1e-4) that keeps (epsilon, delta) over all steps.
 
     Raises:
-        ValueError: for a budget that is none, or one so large that it needs less noise than .3 clip norms.
+        ValueError: for a budget that is none, one so large that it needs less noise than .3 clip norms, or a delta
+            below 1e-14.
     """
     check_budget(epsilon, delta)
+    _check_tails(delta)
     try:
         sigma = dp_accounting.calibrate_dp_mechanism(
             lambda: PLDAccountant(value_discretization_interval=_INTERVAL),
             lambda noise: gaussian_steps(sigma=noise, rate=rate, steps=steps),
             epsilon,
             delta,
-            bracket_interval=dp_accounting.LowerEndpointAndGuess(_LEAST_NOISE, 1.5),
+            bracket_interval=dp_accounting.LowerEndpointAndGuess(LEAST_NOISE, 1.5),
             tol=1e-4,
         )
     except NoBracketIntervalFoundError:
         raise ValueError(
-            f"epsilon must need noise of at least {_LEAST_NOISE} clip norms at rate {rate:g} over {steps} steps, "
+            f"epsilon must need noise of at least {LEAST_NOISE} clip norms at rate {rate:g} over {steps} steps, "
             f"got {epsilon}"
         ) from None
     return SampledGaussian(sigma=float(sigma), rate=rate, steps=steps)
+
+
+def _check_tails(delta: float) -> None:
+    # At 1e-16 three unsampled steps at epsilon 4 would take 2436 norms of noise, where 3.515 are enough.
+    if delta < _LEAST_DELTA:
+        raise ValueError(
+            f"delta must be >= {_LEAST_DELTA:g}: composition by privacy-loss distributions cuts tails of about that "
+            f"weight, got {delta}"
+        )
 
 
 def gaussian_noise(*, epsilon: float, delta: float, releases: int) -> float:
@@ -92,9 +112,24 @@ def gaussian_noise(*, epsilon: float, delta: float, releases: int) -> float:
     Theorem 8).
 
     Gaussian releases compose exactly: ``releases`` of them at sigma are one at sigma / sqrt(releases).
+
+    Raises:
+        ValueError: for a budget that is none, or one so large that it needs less noise than .3 sensitivities.
     """
     check_budget(epsilon, delta)
-    return float(dp_accounting.get_sigma_gaussian(epsilon, delta)) * math.sqrt(releases)
+    # Far beyond the floor the library takes the logarithm of 0.
+    with np.errstate(divide="ignore"):
+        noise = float(dp_accounting.get_sigma_gaussian(epsilon, delta)) * math.sqrt(releases)
+    check_noise(noise, epsilon=epsilon)
+    return noise
+
+
+def check_noise(noise: float, *, epsilon: float) -> None:
+    """ValueError where ``epsilon`` needs less ``noise`` than .3 sensitivities: a promise that says nothing."""
+    if noise < LEAST_NOISE:
+        raise ValueError(
+            f"epsilon must need noise of at least {LEAST_NOISE} sensitivities, got {epsilon}, which needs {noise:.3g}"
+        )
 
 
 def gaussian_curve(*, noise: float, releases: int) -> GaussianCurve:

@@ -21,6 +21,7 @@ from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.sampling import FixedSize
 from ...fl.streams import uniform
+from ..accounting.gaussian import check_noise
 from ..clipped.defense import ClippedDefense
 from .masks import draw_masks
 from .modular_sum import Sized, check_bits, size_grid, to_integers
@@ -147,7 +148,8 @@ class SecureSumDefense(ClippedDefense):
         drops: who they are: "random", or always the "first" of the cohort, the worst case for all who stay.
 
     Raises (in prepare):
-        ValueError: where fewer than two clients are expected in a round, or words are too short for their sum.
+        ValueError: where fewer than two clients are expected in a round, words are too short for their sum, or epsilon
+            is so large that it needs next to no noise.
     """
 
     bits: int = 20
@@ -202,7 +204,8 @@ class SecureSumDefense(ClippedDefense):
         curve: Curve | None = None,
         more: Mapping[str, Value] | None = None,
     ) -> Claim:
-        """The claim of the family."""
+        """The claim of the family. Raises ValueError where its epsilon needs less noise than .3 norm bounds."""
+        check_noise(sized.sigma / sized.norm_bound, epsilon=self.epsilon)
         return Claim(
             epsilon=self.epsilon,
             delta=self.delta,

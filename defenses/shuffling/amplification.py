@@ -36,6 +36,11 @@ class LocalPair:
 
     epsilon: float
 
+    @property
+    def pure_epsilon(self) -> float:
+        """Its own budget."""
+        return self.epsilon
+
     def delta(self, epsilon: float) -> float:
         short = math.expm1((min(epsilon, self.epsilon) - self.epsilon) / 2)
         return short**2 / -math.expm1(-self.epsilon)
@@ -49,6 +54,11 @@ class Sampled:
 
     release: Profile
     rate: float
+
+    @property
+    def pure_epsilon(self) -> float:
+        """That of the release: whether it holds the value may be seen."""
+        return self.release.pure_epsilon
 
     def delta(self, epsilon: float) -> float:
         return self.rate * self.release.delta(epsilon)

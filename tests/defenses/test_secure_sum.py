@@ -307,3 +307,13 @@ def test_a_dropout_that_is_no_share_is_refused(dropout):
 def test_binomial_noise_refuses_a_delta_whose_tails_it_cannot_carry(variant):
     with pytest.raises(ValueError, match="delta must be >= 1e-12, of which a hundredth is a tail"):
         Binomial(delta=1e-320, variant=variant)
+
+
+@pytest.mark.parametrize("epsilon", [30.0, 1e9])
+@pytest.mark.parametrize("part", FAMILY)
+def test_an_epsilon_that_needs_next_to_no_noise_is_not_signed(part, epsilon, toy_task, toy_plan):
+    """One round at epsilon 15 needs .35 norms by the analytic Gaussian."""
+    once = toy_plan(toy_task((1,) * 10, inert=1), rounds=1)
+    with pytest.raises(ValueError, match=r"epsilon must need noise of at least 0.3 sensitivities, got"):
+        part(epsilon=epsilon).prepare(once)
+    assert part(epsilon=15.0).prepare(once).claims[0].parameters["noise_multiplier"] > 0.3

@@ -61,7 +61,7 @@ def test_the_score_is_the_exact_log_likelihood_ratio(variant, queried):
 @pytest.mark.parametrize(("variant", "times"), [("corrected", 1.0), ("as_published", math.sqrt(2))])
 def test_whole_lots_show_the_sample_as_far_as_the_noise_is_paid_for_or_root_two_farther(variant, times):
     """At rate 1 a run's score is Gaussian with mean mu^2 / 2, mu = sqrt(rounds) / sigma, times root 2 unpaid."""
-    (out, within), _ = trials_of(plan_of(rate=1.0, rounds=3), trials=20_000, variant=variant, epsilon=50.0)
+    (out, within), _ = trials_of(plan_of(rate=1.0, rounds=3), trials=20_000, variant=variant, epsilon=40.0)
     mu = times * math.sqrt(3) / SIGMA
     for side, sign in ((out, -1), (within, 1)):
         scores = side.values.sum(1)

@@ -19,6 +19,7 @@ class Gaussian:
     """mu-GDP: composes exactly to sqrt(releases) mu."""
 
     mu: float
+    pure_epsilon: float = math.inf
 
     def delta(self, epsilon):
         return delta_from_mu(self.mu, epsilon)
@@ -35,6 +36,24 @@ def test_randomised_response_is_what_enumeration_gives():
     ones = CountPair(*(np.outer(np.outer(side, side).ravel(), side).ravel() for side in (once.p, once.q)))
     exact = ones.epsilon(0.01)
     assert exact - 1e-9 <= many_epsilon(once, releases=3, delta=0.01) < exact * 1.01
+
+
+@pytest.mark.parametrize("releases", [1, 2, 3])
+def test_a_few_pure_releases_never_cost_more_than_their_sum(releases):
+    """Randomised response at 1 leaks tanh(1/2) at delta 0: dots alone gave 1.0109 for one of it at delta 1e-9."""
+    once = bit_among(binomial(0, 0.5), epsilon=1.0)
+    assert once.pure_epsilon == pytest.approx(1.0)
+    found = many_epsilon(once, releases=releases, delta=1e-9)
+    assert releases * (1 - 1e-3) < found <= releases * once.pure_epsilon
+    curve = many_curve(once, releases=releases, reach=found, failure=1e-6)
+    assert max(d for e, d in zip(curve.epsilons, curve.delta_add, strict=True) if e > releases) == 1e-6
+    assert curve.delta_add[0] >= math.tanh(0.5)
+
+
+def test_what_only_one_side_has_keeps_no_pure_epsilon():
+    assert CountPair(np.array([0.5, 0.5, 0.0]), np.array([0.5, 0.4, 0.1])).pure_epsilon == math.inf
+    assert CountPair(np.array([0.5, 0.5]), np.array([0.5, 0.5]), lost=1e-9).pure_epsilon == math.inf
+    assert CountPair(np.array([0.8, 0.2, 0.0]), np.array([0.2, 0.8, 0.0])).pure_epsilon == pytest.approx(math.log(4))
 
 
 def test_clones_of_7850_coordinates_are_what_rounding_at_a_fine_interval_gives():

@@ -19,6 +19,9 @@ from fedassay.defenses.accounting.gaussian import (
     gaussian_noise,
     poisson_rate,
 )
+from fedassay.defenses.adap_dp_fl import AdapDPFL
+from fedassay.defenses.ldp_gaussian import LDPGaussian
+from fedassay.defenses.nbafl import NbAFL
 from fedassay.fl.sampling import FixedSize, Full, Poisson
 from opacus.accountants.analysis.rdp import compute_rdp, get_privacy_spent
 from opacus.accountants.prv import PRVAccountant
@@ -234,3 +237,30 @@ def test_a_budget_that_needs_hardly_any_noise_is_refused_by_name():
 def test_a_mechanism_that_is_none_is_refused(law):
     with pytest.raises(ValueError, match="must be"):
         SampledGaussian(**law)
+
+
+def test_a_budget_that_needs_next_to_no_noise_is_refused_and_more_releases_need_more():
+    """Epsilon 30 at delta 1e-5 needs .22; two releases of it .31."""
+    with pytest.raises(ValueError, match=r"epsilon must need noise of at least 0.3 sensitivities, got 30.0"):
+        gaussian_noise(epsilon=30.0, delta=DELTA, releases=1)
+    assert 0.3 < gaussian_noise(epsilon=30.0, delta=DELTA, releases=2) < 0.32
+    with pytest.raises(ValueError, match=r"got 1000000000.0"):
+        gaussian_noise(epsilon=1e9, delta=DELTA, releases=20)
+
+
+@pytest.mark.parametrize("defense", [AdapDPFL, NbAFL, LDPGaussian])
+def test_no_gaussian_defense_signs_such_a_budget(defense, toy_task, toy_plan):
+    with pytest.raises(ValueError, match=r"epsilon must need noise of at least 0.3 sensitivities, got"):
+        defense(epsilon=1e9).prepare(toy_plan(toy_task()))
+
+
+def test_a_delta_below_the_tails_that_composition_cuts_is_refused():
+    """At 1e-13 the calibrated noise is still the analytic one."""
+    sampled = calibrate_sampled_gaussian(epsilon=4.0, delta=1e-13, rate=1.0, steps=3)
+    assert sampled.sigma == pytest.approx(gaussian_noise(epsilon=4.0, delta=1e-13, releases=3), rel=1e-2)
+    for refused in (
+        lambda: calibrate_sampled_gaussian(epsilon=4.0, delta=1e-16, rate=1.0, steps=3),
+        lambda: sampled.epsilon(1e-16),
+    ):
+        with pytest.raises(ValueError, match=r"delta must be >= 1e-14: composition .* got 1e-16"):
+            refused()

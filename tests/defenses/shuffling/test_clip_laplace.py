@@ -8,7 +8,7 @@ import torch
 from fedassay.defenses.accounting.dots import many_epsilon
 from fedassay.defenses.randomisers.clipped_laplace import ClippedLaplace
 from fedassay.defenses.shuffling import clip_laplace
-from fedassay.defenses.shuffling.amplification import Crowd, LocalPair, largest_scale
+from fedassay.defenses.shuffling.amplification import Crowd, LocalPair, Sampled, largest_scale
 from fedassay.defenses.shuffling.calibration import calibrated_mean, calibration_quality
 from fedassay.defenses.shuffling.clip_laplace import ClipLaplaceLaw, mean_and_variance, randomised_rows
 from fedassay.fl.law import Mixing
@@ -174,3 +174,9 @@ def test_a_scale_costs_its_target_and_no_more():
         largest_scale(lambda scale: 1.0, 4.0)
     with pytest.raises(ValueError, match="epsilon must be large enough for local budgets"):
         largest_scale(lambda scale: 5.0, 4.0)
+
+
+def test_one_local_report_never_costs_more_than_its_budget():
+    for budget in (0.3, 1.0, 20.0):
+        assert many_epsilon(LocalPair(budget), releases=1, delta=1e-9) <= budget
+        assert many_epsilon(Sampled(LocalPair(budget), 0.5), releases=2, delta=1e-9) <= 2 * budget
