@@ -75,7 +75,8 @@ def clip(rows: Tensor, norm: float | Tensor) -> Tensor:
         _check_norm(norm)
     lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
     factor: Tensor = norm / lengths.clamp_min(norm)
-    if math.isfinite(lengths.sum().item()):  # One number: a test of each would cost small lots half as much again.
+    # One number: a test of each would cost small lots half as much again. A tensor without numbers has none to test.
+    if rows.is_meta or math.isfinite(lengths.sum().item()):
         return rows * factor
     return torch.where(lengths.isfinite(), rows * factor, _clip_any(rows, norm))
 
