@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -15,6 +15,7 @@ from ..fl.law import Law
 from ..fl.network import Network
 from ..fl.plan import Plan
 from ..fl.probe import Canary, CanaryCrowd, CandidateProbe, Candidates, DataCanary
+from ..fl.protection import Protection
 from ..fl.task import Task
 from ..fl.view import View
 
@@ -60,6 +61,23 @@ class Knowledge:
     canary: Canary | DataCanary | CanaryCrowd | None = None
     initial: Tensor | None = None
     rest: Callable[[int, slice, Tensor], Tensor] | None = None
+
+    @classmethod
+    def of(
+        cls, task: Task, plan: Plan, protection: Protection, *, level: Level = Level.REALISTIC, **more: Any
+    ) -> "Knowledge":
+        """What anybody knows of a federation: its plan, its model, the protection's published laws, the public images;
+        ``more``: the other fields.
+        """
+        return cls(
+            level=level,
+            network=task.network,
+            plan=plan,
+            law=lambda observer, client: protection.law(observer, plan, client),
+            public_images=task.test_images,
+            public_labels=task.test_labels,
+            **more,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,15 +58,7 @@ def scored(case: str, batch: Batch) -> None:
     inert = slice(plan.layout.model_dim, plan.layout.dim)
     recorder = ViewRecorder(observer=observer, coordinates=inert, senders=(canary_sender(canary, plan),))
     final = run_federation(task, plan, protection, Streams(0), batch=batch, canary=canary, recorders=[recorder])
-    knowledge = Knowledge(
-        level=Level.WORST_CASE,
-        network=task.network,
-        plan=plan,
-        law=lambda observer, client: protection.law(observer, plan, client),
-        public_images=task.test_images,
-        public_labels=task.test_labels,
-        canary=canary,
-    )
+    knowledge = Knowledge.of(task, plan, protection, level=Level.WORST_CASE, canary=canary)
     seen = CanaryProjections().run(recorder.view(plan, final), knowledge, Streams(0).generator("attack canary"))
     assert seen.values.shape == (batch.replicas, plan.rounds)
 

@@ -16,8 +16,8 @@ from ..fl.layout import Layout
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
+from .accounting.pure import composed_epsilon
 from .defense import Prepared, check_variant, provable
-from .local.budget import composed_epsilon
 from .local.defense import NumberDefense
 from .local.number import Numeric
 from .local.sampled import SampledLaw

@@ -1,15 +1,13 @@
 """Gradient pruning: each client sends the largest numbers of its update, zeros else (Zhu et al. 2019, section 5.3)."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
+from ..fl.sparse import prune
 from .defense import Defense, Prepared, check_share
 
 
@@ -21,14 +19,6 @@ class GradientPruningProtection(Protection):
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         return updates.with_values(prune(updates.values, self.pruned))
-
-
-def prune(rows: Tensor, share: float) -> Tensor:
-    """Rows ``(..., d)`` whose ``floor(share * d)`` numbers of least size are zero; of equals the first go first."""
-    # A share of decimals may fall a hair short of the number that it means.
-    dropped = math.floor(share * rows.shape[-1] + 1e-9)
-    smallest = rows.abs().argsort(dim=-1, stable=True)[..., :dropped]
-    return rows.scatter(-1, smallest, torch.zeros_like(rows))
 
 
 @dataclass(frozen=True, kw_only=True)

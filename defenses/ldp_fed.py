@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from ..audit.claim import Value
 from ..fl.plan import Plan
+from .accounting.pure import composed_epsilon
 from .defense import check_variant, provable
-from .local.budget import composed_epsilon
 from .local.defense import SampledDefense
 from .local.number import Numeric
 from .randomisers.condensed import Condensed

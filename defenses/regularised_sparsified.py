@@ -11,10 +11,10 @@ from ..fl.message import Message
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.proximal import BoundedUpdate
+from ..fl.sparse import prune
 from .clipped.defense import ClippedDefense
 from .defense import Prepared, check_share
 from .dp_fedavg import DPFedAvg
-from .gradient_pruning import prune
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,8 +50,7 @@ def run_federation(
     Raises:
         ValueError: if the plan is not this task's, the canary does not fit it, or a station returns a wrong shape.
     """
-    rounds = plan.rounds if stop_after is None else stop_after
-    _check(task, plan, protection, canary, rounds)
+    rounds = _checked(task, plan, protection, canary, stop_after)
     batch = batch or Batch()
     trainer = LocalTrainer(task=task, protection=protection, streams=streams, batch=batch, canary=canary)
     model = task.network.initial(streams.generator("init")).expand(batch.replicas, -1).clone()
@@ -93,7 +92,9 @@ def run_federation(
     return _published(model, protection, Context(plan=plan, round=rounds, replicas=batch.replicas), state, trainer)
 
 
-def _check(task: Task, plan: Plan, protection: Protection, canary: Canaries | None, rounds: int) -> None:
+def _checked(task: Task, plan: Plan, protection: Protection, canary: Canaries | None, stop_after: int | None) -> int:
+    """The rounds to run, of parts that fit each other."""
+    rounds = plan.rounds if stop_after is None else stop_after
     if not 1 <= rounds <= plan.rounds:
         raise ValueError(f"stop_after must be in 1..{plan.rounds}, the plan's rounds, got {rounds}")
     if plan.sizes != task.sizes or plan.layout != task.network.layout:
@@ -107,6 +108,7 @@ def _check(task: Task, plan: Plan, protection: Protection, canary: Canaries | No
             raise ValueError(f"{type(protection).__name__} overrides {station}: it must set per_sample = True")
     if canary is not None:
         canary.check(plan)
+    return rounds
 
 
 def _cohort(trainer: LocalTrainer, context: Context, state: State, draws: Draws) -> tuple[Tensor, Context]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .law import Mixing, clip
 from .layout import Layout
+from .sparse import prune
 from .streams import normal
 
 _LONG = 10.0
@@ -41,11 +42,7 @@ def sparsify_layers(rows: Tensor, starts: tuple[int, ...], dropped: float) -> Te
     """Rows ``(..., d)`` with the share ``dropped`` of each layer's numbers, the smallest in size, set to zero."""
     if not dropped:
         return rows
-    layers = []
-    for layer in (rows[..., part] for part in layer_slices(starts)):
-        smallest = layer.abs().argsort(dim=-1, stable=True)[..., : int(dropped * layer.shape[-1])]
-        layers.append(layer.scatter(-1, smallest, torch.zeros_like(layer)))
-    return torch.cat(layers, dim=-1)
+    return torch.cat([prune(rows[..., part], dropped) for part in layer_slices(starts)], dim=-1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -112,13 +112,11 @@ def observed(
 
 def knowledge(job: BlockJob, task: Task, plan: Plan, canary: Canary | DataCanary | CanaryCrowd) -> Knowledge:
     """Everything but the one bit."""
-    return Knowledge(
+    return Knowledge.of(
+        task,
+        plan,
+        job.protection,
         level=Level.WORST_CASE,
-        network=task.network,
-        plan=plan,
-        law=lambda observer, client: job.protection.law(observer, plan, client),
-        public_images=task.test_images,
-        public_labels=task.test_labels,
         canary=canary,
         initial=task.network.initial(Streams(job.seed).generator("init")),
     )

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..audit.binomial import FloatArray
 from ..audit.claim import Claim, Unit
@@ -17,6 +16,7 @@ from ..audit.evidence import Projections, Setting
 from ..audit.observer import SHUFFLED
 from ..fl.law import Mixing, ReportLaw
 from ..fl.plan import Plan
+from ..fl.sampling import FixedSize
 from ..fl.task import Task
 from .canaries import JOINT
 from .cells import BlockJob
@@ -70,10 +70,9 @@ def report_law(job: BlockJob) -> ReportLaw | None:
 def untried(job: BlockJob) -> str:
     """Why crafted reports are no evidence of this claim, though there is a law; empty where they are."""
     unit, part = job.claim.unit, job.claim.part
-    one_record = job.change.lot is not None or job.federation.lot != "full"
     if unit in (Unit.REPORT, Unit.CLIENT) or (unit is Unit.COORDINATE and part == COORDINATE):
         return ""
-    if unit is Unit.SAMPLE and "rate" in job.claim.parameters and one_record:
+    if unit is Unit.SAMPLE and "rate" in job.claim.parameters and federation_of(job)[1].lot == FixedSize(1):
         return ""
     return f"no report is crafted for one {unit}, {part}: this claim is not audited"
 
@@ -94,8 +93,8 @@ def rate_of(claim: Claim) -> float:
     return float(rate)
 
 
-def crafted_evidence(job: BlockJob, law: ReportLaw, world: int) -> list[CraftedBatch]:
-    """``job.replicas`` trials of one world.
+def crafted_evidence(job: BlockJob, law: ReportLaw) -> tuple[list[CraftedBatch], list[CraftedBatch]]:
+    """``job.replicas`` trials of world 0, and of world 1.
 
     Raises:
         ValueError: for a law or stations that give no numbers of the right shape, for replicas that share their noise,
@@ -103,12 +102,13 @@ def crafted_evidence(job: BlockJob, law: ReportLaw, world: int) -> list[CraftedB
     """
     task, plan = federation_of(job)
     trial = _trial(job, law, plan)
+    check_noise(job, trial, task, plan)
     most = _NUMBERS // (len(trial.senders) * len(trial.present))
     size = max(1, min(most, job.audit.batch, job.replicas))
-    check_noise(job, trial, task, plan)
     whole, rest = divmod(job.replicas, size)
-    sizes = [size] * whole + ([rest] if rest else [])
-    return [_trials(job, trial, task, plan, world, count, number) for number, count in enumerate(sizes)]
+    sizes = list(enumerate([size] * whole + ([rest] if rest else [])))
+    out, within = ([_trials(job, trial, task, plan, world, n, number) for number, n in sizes] for world in (0, 1))
+    return out, within
 
 
 def spent_on(claim: Claim, audit: AuditSpec) -> AuditSpec:
@@ -157,13 +157,9 @@ def _trials(
     job: BlockJob, trial: Trial, task: Task, plan: Plan, world: int, replicas: int, number: int
 ) -> CraftedBatch:
     """One call of the stations in each round that the claim covers."""
-    scores, places, odd = list[Tensor](), list[Tensor](), torch.zeros(replicas, dtype=torch.bool)
-    for seen in seen_in_rounds(job, trial, task, plan, world, replicas, number):
-        score, place = trial.score(seen)
-        scores.append(score)
-        places.append(place)
-        odd |= trial.odd(seen, world)
-    values = torch.stack(scores, dim=1).double().numpy()
-    mask = np.ones(values.shape, dtype=np.bool_)
-    place_mean = torch.stack(places, dim=1).double().mean(1).numpy()
-    return CraftedBatch(Projections(values, mask, Setting.claimed(job.claim)), place_mean, odd.numpy())
+    begun = seen_in_rounds(job, trial, task, plan, world, replicas, number)
+    rounds = [trial.read(seen, world) for seen in begun]
+    values = torch.stack([one.ratio for one in rounds], dim=1).double().numpy()
+    ratios = Projections(values, np.ones(values.shape, dtype=np.bool_), Setting.claimed(job.claim))
+    place = torch.stack([one.place for one in rounds]).double().mean(0).numpy()
+    return CraftedBatch(ratios, place, torch.stack([one.odd for one in rounds]).any(0).numpy())

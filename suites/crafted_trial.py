@@ -67,30 +67,24 @@ class Trial:
             values[:, self.row], there[:, self.row] = 0, False
         return Message(values=values, present=there, senders=self.senders)
 
-    def score(self, seen: Message) -> tuple[Tensor, Tensor]:
-        """``(replicas,)`` twice: the log-likelihood ratio, exact where all clients share the subject's mechanism; and
-        how much what arrived in the subject's own place looks like the present row, in [0, 1].
-        """
+    def read(self, seen: Message, world: int) -> "Reading":
+        """What this round's reports say; the ratio is exact where all clients share the subject's mechanism."""
         if not self.shuffled:
-            ratio = self._ratio(seen.values[:, self.row], self.law.log_density)
-            return ratio.masked_fill(~seen.present[:, self.row], 0), torch.zeros_like(ratio)
+            report, there = seen.values[:, self.row], seen.present[:, self.row]
+            both = self._logs(report, self.law.log_density)
+            odd = both[world].isneginf() & there if self.rate == 1 else torch.zeros_like(there)
+            ratio = _ratio(*both).masked_fill(~there, 0)
+            return Reading(ratio=ratio, place=torch.zeros_like(ratio), odd=odd)
         split = self.law.mixing is Mixing.COORDINATES
-        ratios = self._ratio(seen.values, self.law.log_densities if split else self.law.log_density)
+        ratios = _ratio(*self._logs(seen.values, self.law.log_densities if split else self.law.log_density))
         there = seen.present.unsqueeze(-1) if split else seen.present
         mean = ratios.masked_fill(~there, -math.inf).logsumexp(1) - there.sum(1).clamp_min(1).log()
         mean, own = mean.masked_fill(there.sum(1) == 0, 0), ratios[:, self.row].sigmoid()
-        return (mean.sum(-1), own.mean(-1)) if split else (mean, own)
+        ratio, place = (mean.sum(-1), own.mean(-1)) if split else (mean, own)
+        return Reading(ratio=ratio, place=place, odd=torch.zeros(len(ratio), dtype=torch.bool))
 
-    def odd(self, seen: Message, world: int) -> Tensor:
-        """``(replicas,)``: whether the subject's report is none that its row can give."""
-        if self.shuffled or self.rate < 1:
-            return torch.zeros(len(seen.values), dtype=torch.bool)
-        report = seen.values[:, self.row]
-        row = (self.absent, self.present)[world]
-        logs = self.law.log_density(report, self.law.contribution(row.expand_as(report)))
-        return logs.isneginf() & seen.present[:, self.row]
-
-    def _ratio(self, seen: Tensor, log_density: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    def _logs(self, seen: Tensor, log_density: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """Log densities under the absent and the present row; ValueError where they are none."""
         absent, present = (
             torch.as_tensor(log_density(seen, self.law.contribution(row.expand_as(seen))))
             for row in (self.absent, self.present)
@@ -101,8 +95,28 @@ class Trial:
                 raise ValueError(f"its law must give a log density for each report, got shape {tuple(logs.shape)}")
             if bool((logs.isnan() | logs.isposinf()).any()):
                 raise ValueError("its law must give log densities below infinity, got NaN or infinity")
-        # A report that neither row can give is no evidence of either.
-        return torch.nan_to_num(present - absent, nan=0.0).clamp(-_CERTAIN, _CERTAIN)
+        return absent, present
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reading:
+    """One round of ``(replicas,)`` trials.
+
+    Args:
+        ratio: log-likelihood ratio of what the observer saw.
+        place: behind a shuffler, how much what arrived in the subject's own place looks like the present row, in
+            [0, 1]; zeros elsewhere.
+        odd: whether the subject's report is none that its own row can give by the law.
+    """
+
+    ratio: Tensor
+    place: Tensor
+    odd: Tensor
+
+
+def _ratio(absent: Tensor, present: Tensor) -> Tensor:
+    # A report that neither row can give is no evidence of either.
+    return torch.nan_to_num(present - absent, nan=0.0).clamp(-_CERTAIN, _CERTAIN)
 
 
 def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, Tensor]:

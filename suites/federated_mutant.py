@@ -136,15 +136,7 @@ def _projections(
     recorder = ViewRecorder(observer=claim.observer, coordinates=unused, senders=(sender,))
     streams, batch = Streams(int(rng.integers(2**63))), Batch(replicas=n, world=world)
     final = run_federation(task, plan, protection, streams, batch=batch, canary=canary, recorders=[recorder])
-    knowledge = Knowledge(
-        level=Level.WORST_CASE,
-        network=task.network,
-        plan=plan,
-        law=lambda observer, client: protection.law(observer, plan, client),
-        public_images=task.test_images,
-        public_labels=task.test_labels,
-        canary=canary,
-    )
+    knowledge = Knowledge.of(task, plan, protection, level=Level.WORST_CASE, canary=canary)
     seen = CanaryProjections().run(recorder.view(plan, final), knowledge, streams.generator("attack canary"))
     return np.where(seen.seen, seen.values, 0.0)
 

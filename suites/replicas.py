@@ -53,7 +53,7 @@ def _crowd_row(job: BlockJob, store: Store) -> dict[str, Any]:
 def _replicas_row(job: BlockJob, store: Store) -> dict[str, Any]:
     law, more = report_law(job), {}
     if law is not None:
-        batches = [crafted_evidence(job, law, world) for world in (0, 1)]
+        batches = crafted_evidence(job, law)
         worlds_seen = [[batch.ratios for batch in side] for side in batches]
         for name, side in zip(WORLDS, batches, strict=True):
             more[f"{name}_place"] = np.concatenate([batch.place for batch in side])

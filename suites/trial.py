@@ -189,13 +189,11 @@ def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store
     if probe is not None and attack.level is Level.WORST_CASE:
         lots = trained.lots[probe.shown.client]
         rest = known_rest(trained.task, trained.plan, job.protection, lots, view, probe)
-    knowledge = Knowledge(
+    knowledge = Knowledge.of(
+        trained.task,
+        trained.plan,
+        job.protection,
         level=attack.level,
-        network=trained.task.network,
-        plan=trained.plan,
-        law=lambda observer, client: job.protection.law(observer, trained.plan, client),
-        public_images=trained.task.test_images,
-        public_labels=trained.task.test_labels,
         candidates=None if probe is None else probe.shown,
         rest=rest,
     )

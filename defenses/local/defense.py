@@ -8,9 +8,9 @@ from typing import ClassVar
 from ...audit.claim import Adjacency, Claim, Unit, Value
 from ...audit.observer import UPLOADS
 from ...fl.plan import Plan
+from ..accounting.pure import BASIC, EXACT, each_of
 from ..defense import Defense, Prepared, check_bound, check_delta, check_epsilon
 from ..randomisers.randomiser import check_count
-from .budget import BASIC, EXACT, each_of
 from .number import NumberReport
 from .protection import LocalProtection
 from .sampled import SampledLaw

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.attack import Knowledge, Level
+from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.labels.idlg import IDLG, inferred_labels
 from fedassay.audit.observer import UPLOADS
 from fedassay.fl.algorithm import FedAvg, FedSGD
@@ -36,14 +36,7 @@ def seen_by_the_server(task: Task, algorithm: FedSGD | FedAvg, rounds: int = 1) 
     plan = Plan(sizes=task.sizes, rounds=rounds, cohort=Full(), lot=Full(), algorithm=algorithm, layout=layout)
     recorder = ViewRecorder(observer=UPLOADS)
     final = run_federation(task, plan, Protection(), Streams(3), recorders=[recorder])
-    knowledge = Knowledge(
-        level=Level.REALISTIC,
-        network=task.network,
-        plan=plan,
-        law=lambda observer, client: None,
-        public_images=task.test_images,
-        public_labels=task.test_labels,
-    )
+    knowledge = Knowledge.of(task, plan, Protection())
     return recorder.view(plan, final), knowledge
 
 

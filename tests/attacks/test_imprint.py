@@ -6,7 +6,7 @@ from math import exp, lgamma
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.attack import Knowledge, Level, Undefined
+from fedassay.attacks.attack import Knowledge, Undefined
 from fedassay.attacks.gradient.imprint import Imprint, binned_images
 from fedassay.attacks.seat import seat
 from fedassay.audit.observer import AGGREGATE, UPLOADS, Observer
@@ -70,14 +70,7 @@ def digits(
         protection = DPSGD(epsilon=epsilon, delta=1e-5).prepare(plan).protection
     recorder = ViewRecorder(observer=observer)
     final = run_federation(task, plan, protection, Streams(seed), recorders=[recorder])
-    knowledge = Knowledge(
-        level=Level.REALISTIC,
-        network=task.network,
-        plan=plan,
-        law=lambda observer, client: protection.law(observer, plan, client),
-        public_images=task.test_images,
-        public_labels=task.test_labels,
-    )
+    knowledge = Knowledge.of(task, plan, protection)
     return Run(task=task, view=recorder.view(plan, final), knowledge=knowledge)
 
 

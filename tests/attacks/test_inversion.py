@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.attack import Knowledge, Level
+from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.gradient.cosine import Cosine
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.mean_image import MeanImage
@@ -46,14 +46,7 @@ def federation(model: str = "lenet", inert: int = 0) -> tuple[Task, View, Knowle
     )
     recorder = ViewRecorder(observer=UPLOADS)
     final = run_federation(task, plan, Protection(), Streams(0), recorders=[recorder])
-    knowledge = Knowledge(
-        level=Level.REALISTIC,
-        network=task.network,
-        plan=plan,
-        law=lambda observer, client: None,
-        public_images=task.test_images,
-        public_labels=task.test_labels,
-    )
+    knowledge = Knowledge.of(task, plan, Protection())
     return task, recorder.view(plan, final), knowledge
 
 

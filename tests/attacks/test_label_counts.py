@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.attack import Attack, Knowledge, Level
+from fedassay.attacks.attack import Attack, Knowledge
 from fedassay.attacks.labels.bias_corrected import BiasCorrected, balanced_counts
 from fedassay.attacks.labels.bias_sign import BiasSign, present_classes
 from fedassay.attacks.labels.equal_counts import EqualCounts
@@ -68,14 +68,7 @@ def federation(
     plan = Plan(sizes=task.sizes, rounds=rounds, cohort=Full(), lot=lot or Full(), algorithm=algorithm, layout=layout)
     recorder = ViewRecorder(observer=UPLOADS)
     final = run_federation(task, plan, Protection(), Streams(1), recorders=[recorder])
-    knowledge = Knowledge(
-        level=Level.REALISTIC,
-        network=task.network,
-        plan=plan,
-        law=lambda observer, client: None,
-        public_images=task.test_images,
-        public_labels=task.test_labels,
-    )
+    knowledge = Knowledge.of(task, plan, Protection())
     return task, recorder.view(plan, final), knowledge
 
 

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.attack import Attack, Knowledge, Level
+from fedassay.attacks.attack import Attack, Knowledge
 from fedassay.attacks.labels.equal_counts import EqualCounts
 from fedassay.attacks.labels.gaussian_lots import GaussianLots, likeliest_counts
 from fedassay.attacks.labels.ilrg import ILRG
@@ -48,14 +48,7 @@ def federation(
     plan = Plan(sizes=task.sizes, rounds=1, cohort=Full(), lot=Full(), algorithm=algorithm, layout=layout)
     recorder = ViewRecorder(observer=UPLOADS)
     final = run_federation(task, plan, protection, Streams(2), recorders=[recorder])
-    knowledge = Knowledge(
-        level=Level.REALISTIC,
-        network=task.network,
-        plan=plan,
-        law=lambda observer, client: protection.law(observer, plan, client),
-        public_images=task.test_images,
-        public_labels=task.test_labels,
-    )
+    knowledge = Knowledge.of(task, plan, protection)
     return task, recorder.view(plan, final), knowledge
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.attack import Knowledge, Level, Undefined
+from fedassay.attacks.attack import Knowledge, Undefined
 from fedassay.attacks.gradient.class_mean_image import ClassMeanImage
 from fedassay.attacks.gradient.fedavg_inversion import FedAvgInversion
 from fedassay.attacks.gradient.grad_inversion import GradInversion, discord, lone_labels
@@ -52,14 +52,7 @@ def federation(
     )
     recorder = ViewRecorder(observer=UPLOADS)
     final = run_federation(task, plan, Protection(), Streams(0), recorders=[recorder])
-    knowledge = Knowledge(
-        level=Level.REALISTIC,
-        network=task.network,
-        plan=plan,
-        law=lambda observer, client: None,
-        public_images=task.test_images,
-        public_labels=task.test_labels,
-    )
+    knowledge = Knowledge.of(task, plan, Protection())
     return task, recorder.view(plan, final), knowledge
 
 

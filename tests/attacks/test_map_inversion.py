@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.attack import Knowledge, Level, Undefined
+from fedassay.attacks.attack import Knowledge, Undefined
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.map_inversion import MapInversion, _Start
 from fedassay.attacks.gradient.mean_image import MeanImage
@@ -63,14 +63,7 @@ def federation(
     )
     recorder = ViewRecorder(observer=UPLOADS)
     final = run_federation(task, plan, protection, Streams(0), recorders=[recorder])
-    knowledge = Knowledge(
-        level=Level.REALISTIC,
-        network=task.network,
-        plan=plan,
-        law=lambda observer, client: protection.law(observer, plan, client),
-        public_images=task.test_images,
-        public_labels=task.test_labels,
-    )
+    knowledge = Knowledge.of(task, plan, protection)
     return task, recorder.view(plan, final), knowledge
 
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from fedassay.defenses.gradient_pruning import GradientPruning, prune
+from fedassay.defenses.gradient_pruning import GradientPruning
 from fedassay.defenses.plain_noise import PlainNoise
 from fedassay.fl.message import Message
+from fedassay.fl.sparse import prune
 
 
 @pytest.fixture

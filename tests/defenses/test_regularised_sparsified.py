@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from fedassay.defenses.dp_fedavg import DPFedAvg
-from fedassay.defenses.gradient_pruning import prune
 from fedassay.defenses.regularised_sparsified import RegularisedSparsified
 from fedassay.fl.algorithm import FedAvg
 from fedassay.fl.engine import run_federation
@@ -12,6 +11,7 @@ from fedassay.fl.message import Message
 from fedassay.fl.protection import Context, Protection
 from fedassay.fl.proximal import BoundedUpdate
 from fedassay.fl.sampling import FixedSize, Poisson
+from fedassay.fl.sparse import prune
 from fedassay.suites.probes import probe_claim
 
 ALGORITHM = BoundedUpdate(learning_rate=0.1, local_steps=2, mu=1.0, radius=1.0)

@@ -152,10 +152,8 @@ def scores_of(suite_of):
     def build(fields):
         spec, source = load_suite(suite_of(fields))
         (block,) = plan_run(resolve(spec, source, seed=0)).blocks
-        law = report_law(block)
-        return [
-            np.concatenate([part.ratios.values for part in crafted_evidence(block, law, world)]) for world in (0, 1)
-        ]
+        evidence = crafted_evidence(block, report_law(block))
+        return [np.concatenate([part.ratios.values for part in side]) for side in evidence]
 
     return build
 

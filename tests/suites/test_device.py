@@ -7,7 +7,7 @@ an attack computes stays where its view lies.
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.attack import Knowledge, Level
+from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.gradient.cosine import Cosine
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.lbfgs import minimise
@@ -50,15 +50,7 @@ def seen():
     plan = Plan(sizes=task.sizes, rounds=1, cohort=Full(), lot=Full(), algorithm=algorithm, layout=layout)
     recorder = ViewRecorder(observer=UPLOADS)
     final = run_federation(task, plan, Protection(), streams, recorders=[recorder])
-    knowledge = Knowledge(
-        level=Level.REALISTIC,
-        network=task.network,
-        plan=plan,
-        law=lambda observer, client: None,
-        public_images=task.test_images,
-        public_labels=task.test_labels,
-        initial=final[0],
-    )
+    knowledge = Knowledge.of(task, plan, Protection(), initial=final[0])
     return recorder.view(plan, final), knowledge
 
 

@@ -128,15 +128,8 @@ def test_several_local_steps_are_the_reason_and_not_federated_averaging():
 
 
 def attacked(seen):
-    knowledge = Knowledge(
-        level=Level.WORST_CASE,
-        network=seen.task.network,
-        plan=seen.plan,
-        law=lambda observer, client: seen.protection.law(observer, seen.plan, client),
-        public_images=seen.task.test_images,
-        public_labels=seen.task.test_labels,
-        candidates=seen.probe.shown,
-        rest=seen.rest(),
+    knowledge = Knowledge.of(
+        seen.task, seen.plan, seen.protection, level=Level.WORST_CASE, candidates=seen.probe.shown, rest=seen.rest()
     )
     attack = LikelihoodRatio(rest="known", client=CLIENT, count=COUNT)
     return attack.run(seen.view, knowledge, Streams(3).generator("attack")).values

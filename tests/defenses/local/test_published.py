@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 from fedassay.audit.observer import SHUFFLED, UPLOADS
+from fedassay.defenses.accounting.pure import composed_epsilon
 from fedassay.defenses.adaptive_duchi import AdaptiveDuchi, shuffled_apart
 from fedassay.defenses.ldp_fed import LDPFed
-from fedassay.defenses.local.budget import composed_epsilon
 from fedassay.fl.law import Mixing
 from fedassay.fl.message import Message
 from fedassay.fl.protection import Context

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 from dp_accounting.pld import privacy_loss_distribution
+from fedassay.defenses.accounting.pure import composed_delta, composed_epsilon, each_of
 from fedassay.defenses.fedsel import FedSel
 from fedassay.defenses.ldp_duchi import LDPDuchi
 from fedassay.defenses.ldp_laplace import LDPLaplace
-from fedassay.defenses.local.budget import composed_delta, composed_epsilon, each_of
 from scipy import stats
 
 

@@ -1,4 +1,4 @@
-"""Budget: the pure epsilon that each of many releases may spend, by basic composition or exactly at a delta."""
+"""Pure releases: the epsilon that each of many may spend, by basic composition or exactly at a delta."""
 
 import math
 from functools import lru_cache
