@@ -27,6 +27,8 @@ def _size(model):
     ("name", "shape", "size"),
     [
         ("cnn26k", MNIST, 26_010),
+        # 3x3 convolutions 3 -> 64 -> 128 -> 128 -> 256 (five times over); 32 -> 10 -> 3 pixels.
+        ("convnet", (3, 32, 32), 1_792 + 73_856 + 147_584 + 295_168 + 4 * 590_080 + 23_050),
         ("logistic", DIGITS, 64 * 10 + 10),
         ("logistic", MNIST, 7_850),
         ("imprint", DIGITS, (64 + 1) * 256 + 256 + 64 * 256 + 256 + 256 * 10 + 10),
@@ -137,6 +139,7 @@ def _matching_gradients(model, params, target):
         ("lenet", DIGITS, {}),
         ("lenet", DIGITS, {"activation": "sigmoid"}),
         ("cnn26k", (1, 14, 14), {}),
+        ("convnet", (1, 9, 9), {}),
         ("imprint", DIGITS, {"bins": 8}),
     ],
 )
@@ -178,6 +181,7 @@ def test_vmap_over_replicas_gives_each_replica_its_own_logits():
         ("mlp", {"classes": 1}, "classes must be >= 2, got 1"),
         ("mlp", {"shape": (28, 28)}, r"shape must be \(channel, height, width\), each >= 1, got \(28, 28\)"),
         ("cnn26k", {"shape": (1, 13, 28)}, r"cnn26k needs images of at least 14x14 pixels, got shape \(1, 13, 28\)"),
+        ("convnet", {"shape": (1, 8, 9)}, r"convnet needs images of at least 9x9 pixels, got shape \(1, 8, 9\)"),
         ("lenet", {"shape": (1, 6, 8)}, r"lenet needs images of at least 7x7 pixels, got shape \(1, 6, 8\)"),
     ],
 )
@@ -186,7 +190,7 @@ def test_what_cannot_be_built_is_named(name, options, message):
         build_model(name, **{"shape": MNIST, "classes": 10, **options})
 
 
-@pytest.mark.parametrize(("name", "side"), [("lenet", 7), ("lenet", 12), ("lenet", 13), ("cnn26k", 14)])
+@pytest.mark.parametrize(("name", "side"), [("lenet", 7), ("lenet", 12), ("lenet", 13), ("cnn26k", 14), ("convnet", 9)])
 def test_the_smallest_images_of_each_network_still_give_logits(name, side):
     model = build_model(name, shape=(1, side, side), classes=10)
     assert model(torch.zeros(1, 1, side, side)).shape == (1, 10)
