@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from fedassay.audit.observer import AGGREGATE, UPLOADS
 from fedassay.defenses.gradient_pruning import GradientPruning
 from fedassay.defenses.plain_noise import PlainNoise
+from fedassay.defenses.sign import Sign
 from fedassay.fl.message import Message
 from fedassay.fl.sparse import prune
 
@@ -37,6 +39,11 @@ def test_what_is_not_pruned_is_sent_as_it_is(reports):
     assert (sent != 0).sum(-1).unique().tolist() == [10]
 
 
+def test_signs_are_all_that_is_sent(reports):
+    sent = reports(Sign(step=0.5), torch.tensor([[[3.0, -1e-9, 0.0, -4.0], [0.0, 0.0, 1.0, -1.0]]]))
+    assert sent.tolist() == [[[0.5, -0.5, 0.0, -0.5], [0.0, 0.0, 0.5, -0.5]]]
+
+
 def test_plain_noise_has_its_deviation_and_does_not_clip(reports):
     """The standard deviation of 20,000 numbers lies within 3 %: falsely "no" once in ten million seeds."""
     updates = torch.full((4, 5, 1000), 1e6, dtype=torch.float64)
@@ -45,9 +52,22 @@ def test_plain_noise_has_its_deviation_and_does_not_clip(reports):
     assert abs(float(noise.mean())) < 0.02
 
 
+def test_clipped_noise_publishes_the_law_that_it_has(reports, toy_task, toy_plan):
+    """Mean and deviation of 20,000 numbers, within 5 of their own deviations: falsely "no" once in a million seeds."""
+    defense, plan = PlainNoise(noise_std=0.5, clip_norm=2.0), toy_plan(toy_task((4, 4)))
+    updates = torch.full((4, 5, 1000), 3.0)
+    law = defense.prepare(plan).protection.law(UPLOADS, plan, 0)
+    noise = (reports(defense, updates) - law.contribution(updates)) / law.noise_std
+    assert law.contribution(updates).norm(dim=-1) == pytest.approx(2.0)
+    assert abs(float(noise.mean())) < 5 / noise.numel() ** 0.5
+    assert float(noise.std()) == pytest.approx(1.0, abs=5 / (2 * noise.numel()) ** 0.5)
+    assert PlainNoise().prepare(plan).protection.law(UPLOADS, plan, 0) is None
+    assert defense.prepare(plan).protection.law(AGGREGATE, plan, 0) is None
+
+
 def test_absent_rows_stay_absent(reports):
     present = torch.tensor([[True, False]])
-    for defense in (PlainNoise(), GradientPruning()):
+    for defense in (PlainNoise(), GradientPruning(), Sign()):
         sent = reports(defense, torch.randn(1, 2, 20) * present.unsqueeze(-1), present)
         assert not sent[0, 1].any()
         assert sent[0, 0].any()
@@ -57,6 +77,8 @@ def test_absent_rows_stay_absent(reports):
     ("build", "text"),
     [
         (lambda: PlainNoise(noise_std=0), "noise_std must be a number > 0, got 0"),
+        (lambda: Sign(step=-1.0), "step must be a number > 0, got -1.0"),
+        (lambda: PlainNoise(clip_norm=-1.0), "clip_norm must be a number > 0, got -1.0"),
         (lambda: GradientPruning(pruned=1.0), "pruned must be in \\(0, 1\\), got 1.0"),
         (lambda: GradientPruning(pruned=True), "pruned must be in \\(0, 1\\), got True"),
     ],
