@@ -12,7 +12,7 @@ from .defense import Defense, Prepared, check_bound, check_budget, check_variant
 from .shuffling.amplification import Crowd, among_unequals, check_clients, largest_scale
 from .shuffling.budgeted import BudgetedReports
 from .shuffling.budgets import check_coordinate_delta, check_wishes, deal, spokesmen
-from .shuffling.published import ACCOUNTED_AS_PUBLISHED, published_total
+from .shuffling.published import published_total
 from .shuffling.terms import Terms
 
 
@@ -117,19 +117,10 @@ class APES(Defense):
         budgets = deal(self.budgets, plan.clients, scale)
         one, most = published_bound(budgets).epsilon(self.coordinate_delta), spokesmen(budgets)[-1]
         own = among_unequals(client=most, budgets=budgets, others=plan.clients - 1)
-        numbers = (
+        return scale, terms.published(
             (Unit.CLIENT, cost(scale), self.delta, many_epsilon(own, releases=terms.releases, delta=self.delta)),
             (Unit.COORDINATE, one, self.coordinate_delta, least_epsilon(own.delta, self.coordinate_delta)),
-        )
-        return scale, tuple(
-            terms.stated(
-                unit=unit,
-                epsilon=epsilon,
-                delta=delta,
-                accountant=ACCOUNTED_AS_PUBLISHED,
-                parameters={"client": most, "local_epsilon": budgets[most], "provable_epsilon": provable},
-            )
-            for unit, epsilon, delta, provable in numbers
+            parameters={"client": most, "local_epsilon": budgets[most]},
         )
 
     def _terms(self, plan: Plan, source: str) -> Terms:

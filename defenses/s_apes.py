@@ -19,7 +19,7 @@ from .shuffling.budgeted import budgets_of
 from .shuffling.budgets import check_coordinate_delta, check_wishes, deal, spokesmen
 from .shuffling.calibration import calibrated_mean
 from .shuffling.channel import shuffle_coordinates
-from .shuffling.published import ACCOUNTED_AS_PUBLISHED, published_total
+from .shuffling.published import published_total
 from .shuffling.terms import Terms, local_terms
 from .shuffling.top_reports import TopReportsLaw, top_rows
 
@@ -157,23 +157,10 @@ class SAPES(Defense):
         budgets = deal(self.budgets, plan.clients, factor)
         one, most = published_bound(budgets).epsilon(self.coordinate_delta), spokesmen(budgets)[-1]
         own = LocalPair(budgets[most] / self.scale)
-        behind = tuple(
-            terms.stated(
-                unit=unit,
-                epsilon=epsilon,
-                delta=delta,
-                accountant=ACCOUNTED_AS_PUBLISHED,
-                parameters={"client": most, "kept": kept, "provable_epsilon": provable},
-            )
-            for unit, epsilon, delta, provable in (
-                (
-                    Unit.CLIENT,
-                    cost(factor),
-                    self.delta,
-                    many_epsilon(own, releases=terms.releases, delta=self.delta),
-                ),
-                (Unit.COORDINATE, one, self.coordinate_delta, least_epsilon(own.delta, self.coordinate_delta)),
-            )
+        behind = terms.published(
+            (Unit.CLIENT, cost(factor), self.delta, many_epsilon(own, releases=terms.releases, delta=self.delta)),
+            (Unit.COORDINATE, one, self.coordinate_delta, least_epsilon(own.delta, self.coordinate_delta)),
+            parameters={"client": most, "kept": kept},
         )
         before = tuple(
             replace(terms, observer=UPLOADS, trust="nobody").stated(

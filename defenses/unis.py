@@ -10,7 +10,7 @@ from .defense import Defense, Prepared, check_bound, check_budget, check_variant
 from .shuffling.amplification import Crowd, among_any, among_equals, check_clients, largest_scale
 from .shuffling.budgeted import BudgetedReports
 from .shuffling.budgets import check_coordinate_delta, check_local
-from .shuffling.published import ACCOUNTED_AS_PUBLISHED, published_total
+from .shuffling.published import published_total
 from .shuffling.terms import Terms
 
 
@@ -104,16 +104,10 @@ class UniS(Defense):
         one = among_any(others=plan.clients - 1, epsilon0=local).epsilon(self.coordinate_delta)
         release = among_equals(others=plan.clients - 1, epsilon0=local)
         whole = many_epsilon(release, releases=terms.releases, delta=self.delta)
-        numbers = ((Unit.CLIENT, cost(local), self.delta, whole), (Unit.COORDINATE, one, self.coordinate_delta, one))
-        return local, tuple(
-            terms.stated(
-                unit=unit,
-                epsilon=epsilon,
-                delta=delta,
-                accountant=ACCOUNTED_AS_PUBLISHED,
-                parameters={"local_epsilon": local, "provable_epsilon": provable},
-            )
-            for unit, epsilon, delta, provable in numbers
+        return local, terms.published(
+            (Unit.CLIENT, cost(local), self.delta, whole),
+            (Unit.COORDINATE, one, self.coordinate_delta, one),
+            parameters={"local_epsilon": local},
         )
 
     def _terms(self, plan: Plan, source: str) -> Terms:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from ..accounting.composition import advanced_composition
 
-ACCOUNTED_AS_PUBLISHED = "numerical clones, advanced composition"
 _SLACK = 1 / 3600
 _LEAST = 1e-12  # A coordinate may cost nothing at its delta; what composes is above 0.
 

@@ -13,6 +13,7 @@ from ..accounting.counts import least_epsilon
 from ..accounting.dots import Profile, many_curve, many_epsilon
 
 ACCOUNTED = f"{ACCOUNTANT}, by connected dots"
+ACCOUNTED_AS_PUBLISHED = "numerical clones, advanced composition"
 EXACT = "exact, one release"
 LEAST_EPSILON = 1e-9
 """A claim's epsilon is above 0, also where 0 would be enough at its delta."""
@@ -73,6 +74,21 @@ class Terms:
             accountant=EXACT,
             subjects=subjects,
             parameters=parameters,
+        )
+
+    def published(
+        self, *numbers: tuple[Unit, float, float, float], parameters: Mapping[str, Value]
+    ) -> tuple[Claim, ...]:
+        """A paper's own claims: unit, epsilon, delta, and what is provable instead."""
+        return tuple(
+            self.stated(
+                unit=unit,
+                epsilon=epsilon,
+                delta=delta,
+                accountant=ACCOUNTED_AS_PUBLISHED,
+                parameters={**parameters, "provable_epsilon": provable},
+            )
+            for unit, epsilon, delta, provable in numbers
         )
 
     def stated(
