@@ -7,7 +7,9 @@ from .streams import uniform
 
 
 class Dropout(nn.Module):
-    """Features ``(n, features)`` times ``factors`` of that shape; without factors, as at evaluation, unchanged."""
+    """Features ``(n, features)`` times ``factors``, their own or the same for all n; without factors, as at evaluation,
+    unchanged.
+    """
 
     def __init__(self, features: int, rate: float = 0.5) -> None:
         super().__init__()

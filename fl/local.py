@@ -142,7 +142,7 @@ class LocalTrainer:
 
     def _dropout(self, chosen: Tensor, client: int, context: Context, step: int) -> Tensor | None:
         """Factors for each place ``(R, L)`` of the lots, in every replica, round and step their own."""
-        if not self.task.network.drops:
+        if not self.task.network.dropout_rate:
             return None
         return self.task.network.draw_dropout(self._generator("dropout", client, context, step), tuple(chosen.shape))
 

@@ -56,9 +56,10 @@ class Network:
         return any(is_batch_norm(layer) for layer in self.module.modules())
 
     @cached_property
-    def drops(self) -> bool:
-        """Whether training draws dropout."""
-        return dropout_of(self.module) is not None
+    def dropout_rate(self) -> float:
+        """Share of the last layer's features that a training step drops of each sample."""
+        layer = dropout_of(self.module)
+        return 0.0 if layer is None else layer.rate
 
     def check_separate(self, who: str) -> None:
         """Raise ValueError where samples have no gradient of their own, which ``who`` needs."""
@@ -98,15 +99,16 @@ class Network:
         """Cross-entropy of each image, ``(n,)``."""
         return cross_entropy(self.logits(params, images, dropout), labels, reduction="none")
 
-    def lot_gradients(self, params: Tensor, images: Tensor, labels: Tensor) -> Tensor:
-        """Gradient of the mean loss of each of n lots, ``(n, d)``, nothing dropped; differentiable in all.
+    def lot_gradients(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
+        """Gradient of the mean loss of each of n lots, ``(n, d)``; differentiable in all.
 
         ``params (d,)``, or ``(n, d)`` for lots at models of their own; ``images (n, k, c, h, w)``, class probabilities
-        ``labels (n, k, classes)``.
+        ``labels (n, k, classes)``, ``dropout (n, k, features)`` or ``(n, 1, features)`` for all k.
         """
+        cases = (images, labels) if dropout is None else (images, labels, dropout)
         # By layers: their slices are not taken apart and put together again for each lot.
-        of_lots = vmap(grad(self._soft_loss), in_dims=(None if params.ndim == 1 else 0, 0, 0))
-        return self.layout.flatten(of_lots(self.layout.unflatten(params), images, labels))
+        of_lots = vmap(grad(self._soft_loss), in_dims=(None if params.ndim == 1 else 0, *[0] * len(cases)))
+        return self.layout.flatten(of_lots(self.layout.unflatten(params), *cases))
 
     def lot_statistics(self, params: Tensor, images: Tensor) -> tuple[Tensor, ...]:
         """What each batch norm takes off n lots ``images (n, k, c, h, w)``: its inputs' mean and variance (over all
@@ -174,8 +176,8 @@ class Network:
             features = functional_call(layer, own, (features,))
         return tuple(found)
 
-    def _soft_loss(self, layers: Mapping[str, Tensor], images: Tensor, labels: Tensor) -> Tensor:
-        logits: Tensor = functional_call(self.module, dict(layers), (images,))
+    def _soft_loss(self, layers: Mapping[str, Tensor], images: Tensor, labels: Tensor, *dropout: Tensor) -> Tensor:
+        logits: Tensor = functional_call(self.module, dict(layers), (images, *dropout))
         return -(labels * logits.log_softmax(-1)).sum(-1).mean()
 
     def _loss_of_one(self, params: Tensor, *case: Tensor) -> Tensor:
