@@ -148,24 +148,22 @@ def test_label_rules_read_no_truth(part: Callable[..., Attack], model: str) -> N
     ids=lambda part: type(part).__name__,
 )
 def test_one_image_under_batch_norm_comes_back(part: Attack) -> None:
-    """The mean image has 11 dB."""
+    """Observed 23.6 to 25.1 dB; the mean image has 11.2."""
     task, view, knowledge = federation("lenet_bn", 1, clients=6, protection=NOISE)
     null = psnr(said(MeanImage(), view, knowledge).images, task).mean()
     ours = psnr(said(part, view, knowledge).images, task).mean()
-    print("OBS", type(part).__name__, ours, null)
     assert ours > null + 4
 
 
 @pytest.mark.parametrize("part", [GradientInversion(), GradInversion()], ids=lambda part: type(part).__name__)
 def test_not_to_know_what_was_dropped_costs(part: Attack) -> None:
     """The same images and weights without dropout, and with: as they are, zero columns give the draws away, and under
-    the least noise they do not.
+    the least noise they do not. Observed 37.0, 40.4 and 13.0 dB; 40.0, 41.0 and 13.2.
     """
     found = []
     for model, protection in (("lenet", None), ("lenet_dropout", None), ("lenet_dropout", FAINT)):
         task, view, knowledge = federation(model, 1, clients=6, protection=protection)
         found.append(psnr(said(part, view, knowledge).images, task).mean())
-    print("OBS", found)
     assert found[1] > 20
     assert found[2] < found[0] - 5
 
@@ -234,7 +232,6 @@ def test_statistics_tell_the_contrast_that_gradients_hide() -> None:
     ours, without = (
         psnr(said(GradInversion(statistics=weight), view, knowledge).images, task).mean() for weight in (1e-2, 0.0)
     )
-    print("OBS", ours, without)
     assert ours > without + 0.5
 
 
