@@ -48,6 +48,8 @@ def _of_sum(view: View, knowledge: Knowledge) -> Seat:
     plan = knowledge.plan
     if plan.cohort_rate != 1:
         raise Undefined("the sum names nobody: it is read as one lot only where every client is in every round")
+    if knowledge.network.mixes and plan.clients > 1:
+        raise Undefined("each client's lot has batch statistics of its own: their sum is the gradient of no larger lot")
     if plan.algorithm.local_steps != 1:
         raise Undefined("several local steps led each client its own way: their sum is no upload of one larger lot")
     pooled = replace(plan.resized((sum(plan.sizes),)), lot=_pooled_lot(plan))

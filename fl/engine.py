@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..audit.claim import Unit
 from .algorithm import LocalState
 from .local import Batch, LocalTrainer
 from .message import Message
@@ -48,7 +49,8 @@ def run_federation(
     to run of the plan's, all by default.
 
     Raises:
-        ValueError: if the plan is not this task's, the canary does not fit it, or a station returns a wrong shape.
+        ValueError: if the plan is not this task's, the canary does not fit it, a station returns a wrong shape, or the
+            protection or the canary needs samples' own gradients, and the model mixes them.
     """
     rounds = _checked(task, plan, protection, canary, stop_after)
     batch = batch or Batch()
@@ -106,8 +108,12 @@ def _checked(task: Task, plan: Plan, protection: Protection, canary: Canaries | 
     for station in ("local_step", "local_query"):
         if getattr(type(protection), station) is not getattr(Protection, station) and not protection.per_sample:
             raise ValueError(f"{type(protection).__name__} overrides {station}: it must set per_sample = True")
+    if protection.per_sample:
+        task.network.check_separate(type(protection).__name__)
     if canary is not None:
         canary.check(plan)
+        if canary.unit is Unit.SAMPLE:
+            task.network.check_separate("a canary that is a sample")
     return rounds
 
 

@@ -123,11 +123,12 @@ class LocalTrainer:
         size = len(labels) + (0 if planted is None else len(planted))
         mask = context.plan.lot.draw(self._generator("lot", client, context, step), self.batch.replicas, size)
         chosen, real = lots(mask[:, : len(labels)])
+        dropout = self._dropout(chosen, client, context, step)
         if not self.protection.per_sample and planted is None:
             weights = real / real.sum(1, keepdim=True).clamp_min(1)
-            gradient = self.task.network.gradient(local, images[chosen], labels[chosen], weights)
+            gradient = self.task.network.gradient(local, images[chosen], labels[chosen], weights, dropout)
             return _Step(direction=gradient, drawn=mask)
-        rows = self.task.network.sample_gradients(local, images[chosen], labels[chosen])
+        rows = self.task.network.sample_gradients(local, images[chosen], labels[chosen], dropout)
         if planted is not None:
             rows = torch.cat([rows, planted.to(rows).expand(len(rows), -1, -1)], dim=1)
             real = torch.cat([real, mask[:, len(labels) :]], dim=1)
@@ -138,6 +139,12 @@ class LocalTrainer:
             rng = self._generator("local query", client, context, step)
             answer = self.protection.local_query(rows, real, client, context, state, rng)
         return _Step(direction=direction, drawn=mask, answer=answer)
+
+    def _dropout(self, chosen: Tensor, client: int, context: Context, step: int) -> Tensor | None:
+        """Factors for each place ``(R, L)`` of the lots, in every replica, round and step their own."""
+        if not self.task.network.dropout_rate:
+            return None
+        return self.task.network.draw_dropout(self._generator("dropout", client, context, step), tuple(chosen.shape))
 
     def _planted_rows(self, client: int) -> Tensor | None:
         """Rows ``(k, d)`` of the canaries that this client holds or is, where there are any in this world."""

@@ -1,7 +1,10 @@
 """The small image models, and their initial parameters drawn from a named stream.
 
-All are `nn.Sequential`s that work under `torch.func.functional_call`, `vmap` and double backward: no buffers, no
-dropout, nothing in place. The classifier's last layer is called `output` in each of them.
+All are chains of layers that work under `torch.func.functional_call`, `vmap` and double backward: no buffers, nothing
+in place, no draws of their own. The classifier's last layer is called `output` in each of them.
+
+Batch norm has no running statistics: it takes those of the lot at hand, in training and at evaluation alike. Running
+ones would be buffers that leave the client beside its upload, and that no defense here protects.
 """
 
 import math
@@ -12,16 +15,18 @@ import torch
 from torch import nn
 
 from ..audit.nearest import nearest
+from .dropout import Chain, Dropout
 from .imprint import BINS, Imprint
 from .streams import uniform
 
-KNOWN_MODELS = ("logistic", "mlp", "lenet", "cnn26k", "convnet", "imprint")
+KNOWN_MODELS = ("logistic", "mlp", "lenet", "lenet_bn", "lenet_dropout", "cnn26k", "convnet", "imprint")
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "leaky_relu": nn.LeakyReLU,
     "relu": nn.ReLU,
     "sigmoid": nn.Sigmoid,
     "tanh": nn.Tanh,
 }
+_BATCH_NORM = nn.modules.batchnorm._BatchNorm
 _SMALLEST_MAP = 4
 
 
@@ -47,6 +52,8 @@ def build_model(
     - lenet: the network of iDLG (Zhao et al. 2020): 5x5 convolutions with 12 channels, strides 2, 2, 1, then linear.
       Images under 13 pixels (digits) get strides 2, 1, so that the last map is at least 4x4. DLG's sigmoid is an
       option; its initial values from U(-0.5, 0.5) are not used here.
+    - lenet_bn: lenet with a batch norm after each convolution, which has no bias then: the norm would take it away.
+    - lenet_dropout: lenet with dropout of one half of the features before the last layer.
     - cnn26k: the MNIST network of Papernot et al. 2021 with ReLU: 26,010 parameters on 1x28x28 with 10 classes.
     - convnet: eight 3x3 convolutions of 64 to 256 channels, as Geiping et al. 2020 attack at width 64, less the batch
       norm that they leave at its initial statistics: 2.9 million parameters on 3x32x32.
@@ -59,7 +66,7 @@ def build_model(
     # On the meta device nothing is drawn: PyTorch's own initialisation would move the global generator.
     with torch.device("meta"):
         layers = _layers(name, shape, classes, hidden or 256, activation or "leaky_relu", bins or BINS)
-        model = nn.Sequential(OrderedDict(layers))
+        model = Chain(OrderedDict(layers))
     model.to_empty(device="cpu")
     with torch.no_grad():
         for parameter in model.parameters():
@@ -71,15 +78,18 @@ def initial_parameters(model: nn.Module, rng: np.random.Generator) -> dict[str, 
     """Draw PyTorch's default initial values from `rng`: a tensor for each named parameter, in parameter order.
 
     Weights are Kaiming-uniform with a = sqrt(5) and biases U(-1, 1) / sqrt(fan_in): for both that is the same interval,
-    +-1 / sqrt(fan_in). Shapes, dtypes and devices are the parameters' own; `model` is left as it is. Raises ValueError
-    for a parameter of any layer but Linear and Conv1d to Conv3d, whose defaults differ, and for what `check_stateless`
-    refuses.
+    +-1 / sqrt(fan_in). A batch norm starts at weight 1 and bias 0, and draws nothing. Shapes, dtypes and devices are
+    the parameters' own; `model` is left as it is. Raises ValueError for a parameter of any other layer than Linear,
+    Conv1d to Conv3d and batch norm, whose defaults differ, and for what `check_stateless` refuses.
     """
     check_stateless(model)
     drawn: dict[str, torch.Tensor] = {}
     for prefix, layer in model.named_modules():
         for name, parameter in layer.named_parameters(recurse=False):
             full = f"{prefix}.{name}" if prefix else name
+            if isinstance(layer, _BATCH_NORM):
+                drawn[full] = torch.full_like(parameter.detach(), 1.0 if name == "weight" else 0.0)
+                continue
             if not isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)):
                 raise ValueError(f"layer of {full} must be linear or a convolution, got {type(layer).__name__}")
             bound = 1 / math.sqrt(layer.weight[0].numel())
@@ -89,22 +99,23 @@ def initial_parameters(model: nn.Module, rng: np.random.Generator) -> dict[str, 
 
 
 def check_stateless(model: nn.Module) -> None:
-    """Raise ValueError for a layer by which logits hang on more than the parameters and the image itself.
+    """Raise ValueError for a layer by which logits hang on more than the parameters, the lot and what is handed in.
 
-    Batch norm mixes the samples of a lot: no sample has a gradient of its own, which is what defenses clip, and its
-    running statistics leave the client beside the upload. Dropout draws from PyTorch's global generator.
+    Running statistics of a batch norm leave the client beside the upload. PyTorch's own dropout draws from its global
+    generator; `Dropout` does not.
     """
     for name, layer in model.named_modules():
         kind = f"layer {name} is a {type(layer).__name__}"
-        if isinstance(layer, nn.modules.batchnorm._NormBase) and not isinstance(
-            layer, nn.modules.instancenorm._InstanceNorm
-        ):
-            raise ValueError(f"{kind}: a lot's samples share its statistics, and none has a gradient of its own")
         if isinstance(layer, nn.modules.dropout._DropoutNd):
             raise ValueError(f"{kind}: it draws from the global generator, and what it drew no stream tells")
         buffers = [buffer for buffer, _ in layer.named_buffers(recurse=False)]
         if buffers:
             raise ValueError(f"{kind} with buffers {', '.join(buffers)}: a model must be its parameters alone")
+
+
+def is_batch_norm(layer: nn.Module) -> bool:
+    """Whether this layer makes the samples of a lot share their statistics."""
+    return isinstance(layer, _BATCH_NORM)
 
 
 def _check_options(
@@ -134,8 +145,8 @@ def _check_bins(name: str, bins: int | None) -> None:
 def _layers(
     name: str, shape: tuple[int, int, int], classes: int, hidden: int, activation: str, bins: int
 ) -> list[tuple[str, nn.Module]]:
-    if name == "lenet":
-        return _lenet(shape, classes, _ACTIVATIONS[activation])
+    if name in ("lenet", "lenet_bn", "lenet_dropout"):
+        return _lenet(shape, classes, _ACTIVATIONS[activation], extra=name.removeprefix("lenet_"))
     if name == "cnn26k":
         return _cnn26k(shape, classes)
     if name == "convnet":
@@ -153,17 +164,25 @@ def _layers(
     return [("flatten", nn.Flatten()), ("output", nn.Linear(pixels, classes))]
 
 
-def _lenet(shape: tuple[int, int, int], classes: int, activation: type[nn.Module]) -> list[tuple[str, nn.Module]]:
+def _lenet(
+    shape: tuple[int, int, int], classes: int, activation: type[nn.Module], *, extra: str
+) -> list[tuple[str, nn.Module]]:
     channels, height, width = shape
     strides = (2, 2, 1) if math.ceil(min(height, width) / 4) >= _SMALLEST_MAP else (2, 1)
     layers: list[tuple[str, nn.Module]] = []
     for number, stride in enumerate(strides, start=1):
-        layers.append((f"conv{number}", nn.Conv2d(channels, 12, 5, stride=stride, padding=2)))
+        layers.append((f"conv{number}", nn.Conv2d(channels, 12, 5, stride=stride, padding=2, bias=extra != "bn")))
+        if extra == "bn":
+            layers.append((f"norm{number}", nn.BatchNorm2d(12, track_running_stats=False)))
         layers.append((f"activation{number}", activation()))
         channels, height, width = 12, math.ceil(height / stride), math.ceil(width / stride)
     if min(height, width) < _SMALLEST_MAP:
         raise ValueError(f"lenet needs images of at least 7x7 pixels, got shape {shape}")
-    return [*layers, ("flatten", nn.Flatten()), ("output", nn.Linear(12 * height * width, classes))]
+    features = 12 * height * width
+    layers.append(("flatten", nn.Flatten()))
+    if extra == "dropout":
+        layers.append(("dropout", Dropout(features)))
+    return [*layers, ("output", nn.Linear(features, classes))]
 
 
 def _cnn26k(shape: tuple[int, int, int], classes: int) -> list[tuple[str, nn.Module]]:

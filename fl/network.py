@@ -1,5 +1,9 @@
 """Network: a model and its loss as functions of a flat parameter vector, for one replica or a thousand. No data in
 it.
+
+Where a model has batch norm, images that are handed in together are one lot and share its statistics, in training and
+at evaluation. Where it has dropout, ``dropout`` holds the factors of each sample's features (see ``draw_dropout``);
+without them, as at evaluation, nothing is dropped.
 """
 
 from collections.abc import Mapping
@@ -13,9 +17,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy, one_hot
 
+from .dropout import dropout_of
 from .imprint import planted
 from .layout import Layout
-from .models import build_model, initial_parameters
+from .models import build_model, initial_parameters, is_batch_norm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +51,29 @@ class Network:
         return build_model(self.model, shape=self.shape, classes=self.classes, bins=len(self.bins) or None)
 
     @cached_property
+    def mixes(self) -> bool:
+        """Whether samples of a lot share batch statistics: then none has a gradient of its own."""
+        return any(is_batch_norm(layer) for layer in self.module.modules())
+
+    @cached_property
+    def dropout_rate(self) -> float:
+        """Share of the last layer's features that a training step drops of each sample."""
+        layer = dropout_of(self.module)
+        return 0.0 if layer is None else layer.rate
+
+    def check_separate(self, who: str) -> None:
+        """Raise ValueError where samples have no gradient of their own, which ``who`` needs."""
+        if self.mixes:
+            raise ValueError(f"{who} needs each sample's own gradient: {self.mixture}")
+
+    @property
+    def mixture(self) -> str:
+        """Why samples have none, of a network that mixes."""
+        return (
+            f"under model {self.model} a lot's samples share batch statistics, and no sample has a gradient of its own"
+        )
+
+    @cached_property
     def layout(self) -> Layout:
         """Where each layer stands in the flat vector."""
         named = dict(self.module.named_parameters())
@@ -56,57 +84,104 @@ class Network:
         drawn = initial_parameters(self.module, rng)
         return self.layout.flatten(drawn | (planted(self.shape, self.bins) if self.bins else {}))
 
-    def logits(self, params: Tensor, images: Tensor) -> Tensor:
+    def draw_dropout(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tensor | None:
+        """Dropout's factors of that many samples, ``(*shape, features)``; None for a model that drops nothing."""
+        layer = dropout_of(self.module)
+        return None if layer is None else layer.draw(rng, shape)
+
+    def logits(self, params: Tensor, images: Tensor, dropout: Tensor | None = None) -> Tensor:
         """``params (d,)``, ``images (n, c, h, w)`` -> ``(n, classes)``; differentiable in both."""
-        logits: Tensor = functional_call(self.module, self.layout.unflatten(params), (images,))
+        given = (images,) if dropout is None else (images, dropout)
+        logits: Tensor = functional_call(self.module, self.layout.unflatten(params), given)
         return logits
 
-    def losses(self, params: Tensor, images: Tensor, labels: Tensor) -> Tensor:
+    def losses(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
         """Cross-entropy of each image, ``(n,)``."""
-        return cross_entropy(self.logits(params, images), labels, reduction="none")
+        return cross_entropy(self.logits(params, images, dropout), labels, reduction="none")
 
-    def lot_gradients(self, params: Tensor, images: Tensor, labels: Tensor) -> Tensor:
+    def lot_gradients(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
         """Gradient of the mean loss of each of n lots, ``(n, d)``; differentiable in all.
 
         ``params (d,)``, or ``(n, d)`` for lots at models of their own; ``images (n, k, c, h, w)``, class probabilities
-        ``labels (n, k, classes)``.
+        ``labels (n, k, classes)``, ``dropout (n, k, features)`` or ``(n, 1, features)`` for all k.
         """
+        cases = (images, labels) if dropout is None else (images, labels, dropout)
         # By layers: their slices are not taken apart and put together again for each lot.
-        of_lots = vmap(grad(self._soft_loss), in_dims=(None if params.ndim == 1 else 0, 0, 0))
-        return self.layout.flatten(of_lots(self.layout.unflatten(params), images, labels))
+        of_lots = vmap(grad(self._soft_loss), in_dims=(None if params.ndim == 1 else 0, *[0] * len(cases)))
+        return self.layout.flatten(of_lots(self.layout.unflatten(params), *cases))
 
-    def sample_gradients(self, params: Tensor, images: Tensor, labels: Tensor) -> Tensor:
-        """Per-sample gradients: ``params (R, d)``, ``images (R, n, c, h, w)``, ``labels (R, n)`` -> ``(R, n, d)``."""
+    def lot_statistics(self, params: Tensor, images: Tensor) -> tuple[Tensor, ...]:
+        """What each batch norm takes off n lots ``images (n, k, c, h, w)``: its inputs' mean and variance (over all
+        their numbers, as it divides by) in each channel, ``(n, 2, channels)``; differentiable. ``params (d,)``.
+        """
+        of_lots: tuple[Tensor, ...] = vmap(self._statistics, in_dims=(None, 0))(params, images)
+        return of_lots
+
+    def sample_gradients(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
+        """Per-sample gradients: ``params (R, d)``, ``images (R, n, c, h, w)``, ``labels (R, n)`` -> ``(R, n, d)``.
+
+        ``dropout (R, n, features)``. Raises ValueError for a model that mixes samples.
+        """
         if self.model == "logistic":
             return self._linear_gradients(params, images, labels)
-        per_sample = vmap(grad(self._loss_of_one), in_dims=(None, 0, 0))
+        self.check_separate("this")
+        cases = (images, labels) if dropout is None else (images, labels, dropout)
+        per_sample = vmap(grad(self._loss_of_one), in_dims=(None, *[0] * len(cases)))
         if len(params) == 1:
-            rows: Tensor = per_sample(params[0], images[0], labels[0]).unsqueeze(0)
+            rows: Tensor = per_sample(params[0], *(case[0] for case in cases)).unsqueeze(0)
             return rows
-        batched: Tensor = vmap(per_sample)(params, images, labels)
+        batched: Tensor = vmap(per_sample)(params, *cases)
         return batched
 
-    def gradient(self, params: Tensor, images: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        """Weighted sum of the samples' gradients: as above with ``weights (R, n)`` -> ``(R, d)``."""
+    def gradient(
+        self, params: Tensor, images: Tensor, labels: Tensor, weights: Tensor, dropout: Tensor | None = None
+    ) -> Tensor:
+        """Weighted sum of the samples' gradients: as above with ``weights (R, n)`` -> ``(R, d)``.
+
+        A sample of weight zero is not in the lot: it enters no batch statistics.
+        """
         if self.model == "logistic":
             return self._linear_gradient(params, images, labels, weights)
-        if len(params) == 1:
-            point = params[0].detach().requires_grad_(True)
-            (row,) = torch.autograd.grad((self.losses(point, images[0], labels[0]) * weights[0]).sum(), point)
-            return row.unsqueeze(0)
-
-        def weighted(point: Tensor, x: Tensor, y: Tensor, w: Tensor) -> Tensor:
-            return (self.losses(point, x, y) * w).sum()
-
-        batched: Tensor = vmap(grad(weighted))(params, images, labels, weights)
+        cases = (images, labels, weights) if dropout is None else (images, labels, weights, dropout)
+        # Lots of unequal sizes have no statistics that vmap could take at once.
+        if self.mixes or len(params) == 1:
+            return torch.stack([self._gradient_of_lot(*case) for case in zip(params, *cases, strict=True)])
+        batched: Tensor = vmap(grad(self._weighted))(params, *cases)
         return batched
 
-    def _soft_loss(self, layers: Mapping[str, Tensor], images: Tensor, labels: Tensor) -> Tensor:
-        logits: Tensor = functional_call(self.module, dict(layers), (images,))
+    def _gradient_of_lot(self, params: Tensor, *case: Tensor) -> Tensor:
+        if self.mixes:
+            there = case[2] != 0
+            if not there.any():
+                return torch.zeros_like(params)
+            case = tuple(part[there] for part in case)
+        point = params.detach().requires_grad_(True)
+        (row,) = torch.autograd.grad(self._weighted(point, *case), point)
+        return row
+
+    def _weighted(
+        self, params: Tensor, images: Tensor, labels: Tensor, weights: Tensor, dropout: Tensor | None = None
+    ) -> Tensor:
+        return (self.losses(params, images, labels, dropout) * weights).sum()
+
+    def _statistics(self, params: Tensor, images: Tensor) -> tuple[Tensor, ...]:
+        layers, features, found = self.layout.unflatten(params), images, list[Tensor]()
+        for name, layer in self.module.named_children():
+            if is_batch_norm(layer):
+                variance, mean = torch.var_mean(features, (0, *range(2, features.ndim)), correction=0)
+                found.append(torch.stack([mean, variance]))
+            own = {
+                full.removeprefix(f"{name}."): value for full, value in layers.items() if full.startswith(f"{name}.")
+            }
+            features = functional_call(layer, own, (features,))
+        return tuple(found)
+
+    def _soft_loss(self, layers: Mapping[str, Tensor], images: Tensor, labels: Tensor, *dropout: Tensor) -> Tensor:
+        logits: Tensor = functional_call(self.module, dict(layers), (images, *dropout))
         return -(labels * logits.log_softmax(-1)).sum(-1).mean()
 
-    def _loss_of_one(self, params: Tensor, image: Tensor, label: Tensor) -> Tensor:
-        return self.losses(params, image.unsqueeze(0), label.unsqueeze(0))[0]
+    def _loss_of_one(self, params: Tensor, *case: Tensor) -> Tensor:
+        return self.losses(params, *(part.unsqueeze(0) for part in case))[0]
 
     def _residuals(self, params: Tensor, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Softmax minus one-hot ``(R, n, classes)`` and the flat images ``(R, n, pixels)``."""

@@ -111,11 +111,13 @@ class FixedGradients(Network):
     point: Tensor = field(compare=False)
     steepness: float
 
-    def sample_gradients(self, params: Tensor, images: Tensor, labels: Tensor) -> Tensor:
-        return self.steepness * super().sample_gradients(self._fixed(params), images, labels)
+    def sample_gradients(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
+        return self.steepness * super().sample_gradients(self._fixed(params), images, labels, dropout)
 
-    def gradient(self, params: Tensor, images: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        return self.steepness * super().gradient(self._fixed(params), images, labels, weights)
+    def gradient(
+        self, params: Tensor, images: Tensor, labels: Tensor, weights: Tensor, dropout: Tensor | None = None
+    ) -> Tensor:
+        return self.steepness * super().gradient(self._fixed(params), images, labels, weights, dropout)
 
     def _fixed(self, params: Tensor) -> Tensor:
         return self.point.expand(len(params), -1)

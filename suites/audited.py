@@ -19,6 +19,7 @@ from ..fl.view import View
 from .canaries import check_covered
 from .cells import BlockJob
 from .crafted import report_law
+from .queries import audited_law
 from .resolve import audited, plan_of, task_of
 
 
@@ -35,6 +36,17 @@ def audited_federation(job: BlockJob) -> tuple[Task, Plan]:
     samples = max(task.sizes) if replaced else job.audit.samples_per_client
     task = task.restricted(clients=job.audit.clients, samples=samples).with_inert(inert)
     return task, plan_of(job.federation, job.change, task)
+
+
+def inseparable(job: BlockJob) -> str:
+    """Why no canary can stand in the audit's own federation, whose model mixes samples; empty where one can, or where
+    the audit trains no model.
+    """
+    of_samples = job.protection.per_sample or job.claim.unit is Unit.SAMPLE
+    if not of_samples or audited_law(job) is not None:
+        return ""
+    network = task_of(audited(job.federation, job.audit), job.seed).network
+    return f"{network.mixture}: this claim is not audited there" if network.mixes else ""
 
 
 def published_law(job: BlockJob, plan: Plan) -> Law | None:

@@ -158,7 +158,7 @@ def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: in
     from.
 
     Raises:
-        ConfigError: if the plan breaks an assumption of the defense, or it signs nothing that can be read.
+        ConfigError: if the plan or model breaks an assumption of the defense, or it signs nothing that can be read.
     """
     spec = suite.spec.federations[federation]
     basis = suite.spec.federations[spec.calibrated_on or federation]
@@ -175,6 +175,11 @@ def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: in
         raise ConfigError(
             f"defense {entry.label}: prepare(plan) must return Prepared(protection, claims), got {prepared!r}"
         )
+    if prepared.protection.per_sample:
+        try:
+            task_of(spec, seed).network.check_separate(f"defense {entry.label}")
+        except ValueError as error:
+            raise ConfigError(f"federation {federation}: {error}") from error
     for claim in prepared.claims:
         if claim.rounds > plan.rounds:
             raise ConfigError(

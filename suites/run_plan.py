@@ -5,6 +5,7 @@ from typing import Any
 
 from ..audit.claim import Claim
 from ..defenses.defense import Prepared, variant_of
+from .audited import inseparable
 from .canaries import uncovered
 from .cells import AttackCell, AuditCell, BlockJob, Cell, Job, MutantJob, SignedClaim, TrialJob
 from .crafted import report_law, spent_on, untried
@@ -162,7 +163,7 @@ class _Planner:
         block = self._block(entry, claim, audit, self._signing(entry, claim, audit)[0], 1)
         if audit.design != "one_run" and self._is_crafted(block, entry):
             return untried(block)
-        return uncovered(claim)
+        return uncovered(claim) or inseparable(block)
 
     def _is_crafted(self, block: BlockJob, entry: DefenseEntry) -> bool:
         try:

@@ -22,13 +22,13 @@ def known_rest(
     upload, ``(m, d)``.
 
     None where there is no such sum: no noise law for the uploads, a law of whole reports and not of samples (local
-    noise), or several local steps (the models between them are hidden).
+    noise), several local steps (the models between them are hidden), or dropout (its draws are).
     """
     client = probe.shown.client
     law = protection.law(UPLOADS, plan, client)
     if law is None or not protection.per_sample or plan.algorithm.local_steps != 1:
         return None
-    if view.observer.rank < UPLOADS.rank:
+    if task.network.dropout_rate or view.observer.rank < UPLOADS.rank:
         return None
     part = task.parts[client]
 

@@ -47,6 +47,7 @@ class Cosine:
         gradients: (n, d), one upload a candidate; its length does not matter, so clipping changes nothing.
         labels: (n, k, classes), one-hot.
         total_variation: weight of the image prior.
+        dropout: (n, 1 or k, features), the factors that the uploads give away; None for a model without dropout.
     """
 
     network: Network
@@ -54,10 +55,11 @@ class Cosine:
     gradients: Tensor
     labels: Tensor
     total_variation: float
+    dropout: Tensor | None = None
 
     def values(self, images: Tensor) -> Tensor:
         """``images (n, k, c, h, w)`` -> ``(n,)``, differentiable."""
-        rows = self.network.lot_gradients(self.model, images, self.labels)
+        rows = self.network.lot_gradients(self.model, images, self.labels, self.dropout)
         return 1 - self.cosines(rows) + self.total_variation * total_variation(images)
 
     def cosines(self, rows: Tensor) -> Tensor:

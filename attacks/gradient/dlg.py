@@ -24,7 +24,8 @@ class DLG(SearchAttack):
     uploads in one batch; the best point of each run counts, the best run of each upload is kept.
 
     It converges for a part of the starts only, on twice differentiable models (sigmoid, not ReLU), and there to the
-    image itself: measure rates. The number of samples behind an upload is the plan's.
+    image itself: measure rates. The number of samples behind an upload is the plan's. It does not look for
+    dropout's draws: it matches the gradient without, which no image need have then.
 
     Args:
         iterations: evaluations of L-BFGS; the paper's code makes up to 20 x 300.

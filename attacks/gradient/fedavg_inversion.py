@@ -25,6 +25,7 @@ class FedAvgInversion(SearchAttack):
 
     The distance is 1 minus the cosine of the update and the retold one. Labels are read from the last bias as if the
     update were one gradient, which is right to first order in the learning rate. It does not use a defense's law.
+    Steps are retold without dropout, of whose draws it knows none, and that costs.
 
     Args:
         total_variation: weight of the images' mean absolute difference of neighbouring pixels.

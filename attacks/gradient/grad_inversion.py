@@ -12,8 +12,9 @@ from ...fl.view import View
 from ..attack import Knowledge
 from ..search_attack import SearchAttack, check_weight, lots_evidence
 from ..uploads import Uploads, read_uploads
+from .batch_statistics import BatchStatistics
 from .cosine import Cosine
-from .lots import lot_labels, of_equal_lots, samples_behind, soft
+from .lots import PUBLIC, lot_labels, of_equal_lots, samples_behind, shown_dropout, soft
 from .search import Lots
 
 
@@ -23,23 +24,28 @@ class GradInversion(SearchAttack):
 
     Labels come from the last bias (see ``lots.lot_labels``) and are the same in all restarts. Each restart is pulled to
     the mean of its upload's restarts, at the images whose label comes once in the lot: of several images of one label
-    no restart knows which is which. The paper registers restarts to each other before it takes that mean, and weighs
-    batch-norm statistics: no model here has batch norm. The distance is the cosine's, which clipping does not move,
-    where the paper takes L2. It does not use a defense's law.
+    no restart knows which is which. The paper registers restarts to each other before it takes that mean. The distance
+    is the cosine's, which clipping does not move, where the paper takes L2. It does not use a defense's law. Of
+    dropout it uses what uploads show (see ``lots.shown_dropout``); which sample of a lot, or under noise whether any,
+    dropped a feature they do not, and that costs.
 
     Args:
         total_variation: weight of the images' mean absolute difference of neighbouring pixels.
         consistency: weight of the mean squared distance to the mean of the upload's restarts.
+        statistics: weight of the distance between the lot's batch statistics and those of public images, see
+            ``batch_statistics``; on a model without batch norm it changes nothing.
     """
 
     restarts: int = 4
     total_variation: float = 1e-3
     consistency: float = 1e-2
+    statistics: float = 1e-2
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_weight("total_variation", self.total_variation)
         check_weight("consistency", self.consistency)
+        check_weight("statistics", self.statistics)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
         """Images and labels, upload by upload. Raises ValueError for a zero or non-finite upload."""
@@ -52,17 +58,23 @@ class GradInversion(SearchAttack):
         k = samples_behind(knowledge.plan, uploads.senders[int(rows[0])])
         labels = lot_labels(gradients, uploads.model, network, k, knowledge.public_images)
         labels = labels.repeat_interleave(self.restarts, 0)
+        senders = [uploads.senders[row] for row in rows.tolist()]
+        dropout = shown_dropout(gradients, network, knowledge.plan, senders)
         cosine = Cosine(
             network=network,
             model=uploads.model,
             gradients=gradients.repeat_interleave(self.restarts, 0),
             labels=soft(labels, network, uploads.model),
             total_variation=self.total_variation,
+            dropout=None if dropout is None else dropout.repeat_interleave(self.restarts, 0),
         )
         known = lone_labels(labels, network.classes)
+        public = knowledge.public_images[:PUBLIC].to(uploads.model)
+        statistics = BatchStatistics.of(network, uploads.model, public) if network.mixes and self.statistics else None
 
         def values(images: Tensor) -> Tensor:
-            return cosine.values(images) + self.consistency * discord(images, known, self.restarts)
+            found = cosine.values(images) + self.consistency * discord(images, known, self.restarts)
+            return found if statistics is None else found + self.statistics * statistics.distances(images)
 
         start = uniform(rng, (len(labels), k, *network.shape)).to(uploads.model.device)
         return self.search(values, Lots(images=start, labels=labels))

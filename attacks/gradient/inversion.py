@@ -15,6 +15,7 @@ from ..labels.idlg import inferred_labels
 from ..search_attack import SearchAttack, check_weight, lots_evidence
 from ..uploads import read_uploads
 from .cosine import Cosine
+from .lots import shown_dropout
 from .search import Lots
 
 
@@ -24,6 +25,9 @@ class GradientInversion(SearchAttack):
 
     Restarts start at uniform noise in [0, 1]. Meant for uploads of one sample; of a larger lot it finds one blend (see
     ``grad_inversion``). It does not use a defense's law: that it fails under noise says nothing of an attack that does.
+    Of dropout it uses what uploads show (see ``lots.shown_dropout``): all of one sample's draws, and none under noise,
+    where it inverts the gradient without, which costs. Batch norm hides an image's contrast from its gradient, and this
+    attack does not look for it.
 
     Args:
         total_variation: weight of the mean absolute difference of neighbouring pixels. The paper's 1e-6 is for natural
@@ -44,12 +48,14 @@ class GradientInversion(SearchAttack):
         """Images ``(n, c, h, w)`` and labels ``(n,)``. Raises ValueError for a zero or non-finite upload."""
         uploads, network = read_uploads(view, knowledge, self.round), knowledge.network
         labels = inferred_labels(uploads.gradients, network.layout).repeat_interleave(self.restarts).unsqueeze(1)
+        dropout = shown_dropout(uploads.gradients, network, knowledge.plan, uploads.senders)
         objective = Cosine(
             network=network,
             model=uploads.model,
             gradients=uploads.gradients.repeat_interleave(self.restarts, 0),
             labels=one_hot(labels, network.classes).to(uploads.model),
             total_variation=self.total_variation,
+            dropout=None if dropout is None else dropout.repeat_interleave(self.restarts, 0),
         )
         start = uniform(rng, (len(labels), 1, *network.shape)).to(uploads.model.device)
         found = self.search(objective.values, Lots(images=start, labels=labels))

@@ -1,5 +1,7 @@
 """Lots: how many samples stand behind an upload, which labels they have, and the update that such a lot would give."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -15,8 +17,8 @@ from ..labels.idlg import inferred_labels
 from ..uploads import Uploads, upload_senders
 from .search import Lots
 
-_PUBLIC = 1000
-"""Public images whose predictions are averaged."""
+PUBLIC = 1000
+"""Public images whose predictions or batch statistics are taken, at most."""
 
 
 def samples_behind(plan: Plan, client: int) -> int:
@@ -51,7 +53,7 @@ def lot_labels(gradients: Tensor, model: Tensor, network: Network, k: int, publi
     if bias.ndim != 2:
         raise ValueError(f"labels of lots are read from the last bias, got a last layer of shape {tuple(bias.shape)}")
     with torch.no_grad():
-        mean = network.logits(model, public[:_PUBLIC].to(model)).softmax(-1).mean(0)
+        mean = network.logits(model, public[:PUBLIC].to(model)).softmax(-1).mean(0)
     counts = _whole(k * (mean - bias).clamp_min(0), k)
     classes = torch.arange(network.classes, device=counts.device)
     return torch.stack([classes.repeat_interleave(row) for row in counts])
@@ -62,8 +64,8 @@ def retold_updates(network: Network, plan: Plan, client: int, model: Tensor, ima
 
     ``images (n, k, c, h, w)``, class probabilities ``labels (n, k, classes)``. Where a step's lot holds fewer than k,
     the steps go through the k in turn: in which order the client did is unknown, and which slot holds which sample is
-    for the search to find. Raises Undefined where a client's turn hangs on what the server does not see, or has no
-    slope.
+    for the search to find. Nothing is dropped, for what the client dropped is unknown too. Raises Undefined where a
+    client's turn hangs on what the server does not see, or has no slope.
     """
     algorithm, lot, k = plan.algorithm, min(_lot(plan, client), images.shape[1]), images.shape[1]
     if algorithm.share(model.unsqueeze(0)):
@@ -79,6 +81,23 @@ def retold_updates(network: Network, plan: Plan, client: int, model: Tensor, ima
         direction = network.lot_gradients(point, images[:, slots], labels[:, slots])
         local, state = algorithm.step(local, direction, state)
     return algorithm.update(start, local)
+
+
+def shown_dropout(gradients: Tensor, network: Network, plan: Plan, senders: Sequence[int]) -> Tensor | None:
+    """What the senders' gradients ``(n, d)`` give away of dropout's factors, ``(n, 1, features)``; None for a model
+    without dropout.
+
+    A feature that was never kept moves no weight of the last layer: its column of zeros is seen, and its factor is 0.
+    Any other was kept at least once in m draws, one of each sample in each step: its mean factor is 1 / (1 - rate**m),
+    which of one draw is exact. A gradient without such a column is noised, or of many draws: factors are 1, their mean.
+    """
+    if not network.dropout_rate:
+        return None
+    weight = list(network.layout.unflatten(gradients).values())[-2]
+    kept = (weight != 0).any(1)
+    draws = [_lot(plan, sender) * plan.algorithm.local_steps for sender in senders]
+    once = 1 - torch.tensor([network.dropout_rate**m for m in draws]).to(gradients).unsqueeze(1)
+    return torch.where(kept.all(1, keepdim=True), torch.ones_like(once), kept / once).unsqueeze(1)
 
 
 def random_lots(labels: Tensor, public: Tensor, public_labels: Tensor, rng: np.random.Generator) -> Lots:

@@ -30,7 +30,8 @@ class MapInversion(SearchAttack):
 
     The search starts at public images: for uploads of one sample at the ``restarts`` likeliest of 256, each with its
     label, so that restarts try labels too; for larger lots at images of the labels that the upload shows. How many
-    samples there are is taken from the plan (under Poisson sampling, the expected number).
+    samples there are is taken from the plan (under Poisson sampling, the expected number). Dropout's draws are unknown
+    to it: its likelihood is that of the gradient without, and wrong by as much.
 
     Args:
         prior: ``gaussian``: about the mean public image, each label's weighed by how probable the upload makes that

@@ -7,11 +7,13 @@ import numpy as np
 import torch
 from scipy.special import gammaln
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from ...audit.evidence import LabelCounts
 from ...fl.law import GaussianLaw
+from ...fl.network import Network
 from ...fl.view import View
-from ..attack import Attack, Knowledge
+from ..attack import Attack, Knowledge, Undefined
 from ..uploads import check_round
 from .gaussian_lots import Cost, GaussianLots, likeliest_counts
 from .lots import FloatArray, IntArray, Lots, check_linear, class_means, counts_of_round, read_lots, whole_counts
@@ -31,7 +33,8 @@ class LabelLikelihood(Attack):
     label adds, and their scatter is a second noise beside the law's. A law of whole reports (local noise) clips the
     lot's mean gradient: the factor is that of typical lots of public data. Where nothing is published, or no Gaussian,
     there is no noise but the scatter, and an unknown factor is assumed where it makes the upload likelier by more than
-    a nat, the price of a parameter (Akaike 1974). Steps after the first are taken to be like it.
+    a nat, the price of a parameter (Akaike 1974). Steps after the first are taken to be like it, and dropout, whose
+    draws are unknown, to be off. Under batch norm samples of larger lots add up to no gradient: it reads lots of one.
 
     Args:
         prior: "flat", or "public": labels drawn independently with the public labels' shares, which is worth a lot
@@ -51,12 +54,17 @@ class LabelLikelihood(Attack):
             raise ValueError(f"samples must be a whole number >= 2, got {self.samples!r}")
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Counts ``(n, classes)``. Raises ValueError as `read_lots`, or where uploads are not linear in gradients."""
+        """Counts ``(n, classes)``.
+
+        Raises:
+            Undefined: for lots of several under a model that mixes samples.
+            ValueError: as `read_lots`, or where uploads are not linear in gradients.
+        """
         check_linear("label_likelihood", knowledge.plan)
         lots, classes = read_lots(view, knowledge, self.round), knowledge.network.classes
         chosen = torch.from_numpy(rng.permutation(len(knowledge.public_labels))[: self.samples])
         images, labels = knowledge.public_images[chosen], knowledge.public_labels[chosen]
-        rows = knowledge.network.sample_gradients(lots.model[None], images[None], labels[None])[0]
+        rows = _sample_rows(knowledge.network, lots, images, labels)
         shares = (torch.bincount(knowledge.public_labels, minlength=classes) + 1.0).double().numpy()
         shares /= shares.sum()
         counts, models = [], dict[object, GaussianLots]()
@@ -89,6 +97,16 @@ class LabelLikelihood(Attack):
         if self.prior == "flat":
             return cost
         return lambda counts: cost(counts) + gammaln(counts + 1).sum(-1) - counts @ np.log(shares)
+
+
+def _sample_rows(network: Network, lots: Lots, images: Tensor, labels: Tensor) -> Tensor:
+    """What each public sample adds to a lot, ``(m, d)``."""
+    if not network.mixes:
+        return network.sample_gradients(lots.model[None], images[None], labels[None])[0]
+    if lots.sizes.max() > 1:
+        raise Undefined(f"what labels add to a lot of {lots.sizes.max()} is not defined: {network.mixture}")
+    classes = one_hot(labels, network.classes).to(lots.model)
+    return network.lot_gradients(lots.model, images.unsqueeze(1), classes.unsqueeze(1))
 
 
 def _model(

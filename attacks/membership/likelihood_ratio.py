@@ -98,6 +98,8 @@ class LikelihoodRatio(MembershipAttack):
     def _gradients(self, seen: RoundView, knowledge: Knowledge) -> Iterator[tuple[slice, Tensor]]:
         """The candidates' gradients at the model that the round broadcast, chunk by chunk: which, ``(m, d)``."""
         shown = self.shown(knowledge)
+        if knowledge.network.mixes:
+            raise Undefined(f"no candidate's part of an upload is defined: {knowledge.network.mixture}")
         if seen.broadcast is None:
             raise ValueError("the view holds no broadcast models")
         for start in range(0, len(shown.labels), self.chunk):

@@ -15,7 +15,9 @@ from ..candidate_attack import MembershipAttack
 
 @dataclass(frozen=True, kw_only=True)
 class LossThreshold(MembershipAttack):
-    """score = minus the cross-entropy of the candidate under the final model."""
+    """score = minus the cross-entropy of the candidate under the final model; batch norm takes the candidates' own
+    statistics, all candidates being one lot.
+    """
 
     observer: ClassVar[Observer] = FINAL_MODEL
 

@@ -37,6 +37,9 @@ def _size(model):
         ("lenet", MNIST, (25 + 1) * 12 + 2 * (300 + 1) * 12 + (588 + 1) * 10),
         # 32 -> 16 -> 8 -> 8 pixels: iDLG's 768 features.
         ("lenet", CIFAR, (75 + 1) * 12 + 2 * (300 + 1) * 12 + (768 + 1) * 10),
+        # Without the convolutions' biases, with 12 weights and 12 biases of each norm.
+        ("lenet_bn", MNIST, (25 * 12 + 24) + 2 * (300 * 12 + 24) + (588 + 1) * 10),
+        ("lenet_dropout", MNIST, (25 + 1) * 12 + 2 * (300 + 1) * 12 + (588 + 1) * 10),
         # 8 -> 4 -> 4 pixels.
         ("lenet", DIGITS, (25 + 1) * 12 + (300 + 1) * 12 + (192 + 1) * 10),
     ],
@@ -86,6 +89,9 @@ def test_initial_values_follow_the_law_of_pytorch_defaults(name):
     assert list(drawn) == [parameter for parameter, _ in model.named_parameters()]
     for full, values in drawn.items():
         layer = model.get_submodule(full.rpartition(".")[0])
+        if isinstance(layer, nn.BatchNorm2d):
+            assert values.tolist() == [1.0 if full.endswith("weight") else 0.0] * 12
+            continue
         bound = 1 / math.sqrt(nn.init._calculate_fan_in_and_fan_out(layer.weight)[0])
         assert values.shape == model.get_parameter(full).shape
         assert float(values.abs().max()) <= bound
@@ -99,6 +105,8 @@ def test_pytorch_itself_draws_within_the_same_bounds():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         layers = [nn.Linear(100, 5000), nn.Conv2d(4, 2000, 5)]
+        norm = nn.BatchNorm2d(3, track_running_stats=False)
+    assert (norm.weight.tolist(), norm.bias.tolist()) == ([1, 1, 1], [0, 0, 0])
     for layer in layers:
         for parameter in (layer.weight, layer.bias):
             assert float(parameter.detach().abs().max()) == pytest.approx(0.1, rel=0.01)
@@ -138,6 +146,8 @@ def _matching_gradients(model, params, target):
         ("mlp", DIGITS, {"hidden": 8}),
         ("lenet", DIGITS, {}),
         ("lenet", DIGITS, {"activation": "sigmoid"}),
+        ("lenet_bn", DIGITS, {}),
+        ("lenet_dropout", DIGITS, {}),
         ("cnn26k", (1, 14, 14), {}),
         ("convnet", (1, 9, 9), {}),
         ("imprint", DIGITS, {"bins": 8}),
@@ -190,7 +200,9 @@ def test_what_cannot_be_built_is_named(name, options, message):
         build_model(name, **{"shape": MNIST, "classes": 10, **options})
 
 
-@pytest.mark.parametrize(("name", "side"), [("lenet", 7), ("lenet", 12), ("lenet", 13), ("cnn26k", 14), ("convnet", 9)])
+@pytest.mark.parametrize(
+    ("name", "side"), [("lenet", 7), ("lenet_bn", 7), ("lenet", 12), ("lenet", 13), ("cnn26k", 14), ("convnet", 9)]
+)
 def test_the_smallest_images_of_each_network_still_give_logits(name, side):
     model = build_model(name, shape=(1, side, side), classes=10)
     assert model(torch.zeros(1, 1, side, side)).shape == (1, 10)
@@ -204,16 +216,13 @@ def test_a_layer_with_another_default_is_refused_by_name():
 @pytest.mark.parametrize(
     ("layer", "reason"),
     [
-        (nn.BatchNorm2d(2), "layer 1 is a BatchNorm2d: a lot's samples share its statistics"),
-        (nn.BatchNorm2d(2, affine=False, track_running_stats=False), "layer 1 is a BatchNorm2d: a lot's samples share"),
+        (nn.BatchNorm2d(2), "layer 1 is a BatchNorm2d with buffers running_mean, running_var, num_batches_tracked"),
         (nn.Dropout(0.5), "layer 1 is a Dropout: it draws from the global generator"),
         (nn.InstanceNorm2d(2, track_running_stats=True), "InstanceNorm2d with buffers running_mean, running_var"),
     ],
     ids=str,
 )
 def test_a_model_whose_train_mode_is_not_its_parameters_alone_is_refused(layer, reason):
-    """Else batch norm's samples would be clipped by gradients that are not theirs, and dropout would move a global
-    generator: neither has a parameter here that another check would stop.
-    """
+    """Else running statistics would leave a client beside its upload, and dropout would move a global generator."""
     with pytest.raises(ValueError, match=reason):
         initial_parameters(nn.Sequential(nn.Conv2d(1, 2, 3), layer), _rng())
