@@ -111,7 +111,11 @@ def test_a_scan_of_another_size_or_kind_is_named(printer):
         read_receipts(folder)
 
 
-@pytest.mark.parametrize("content", [b"text", gzip.compress(b"\xff\xfe"), gzip.compress(b"{}" * 99)[:-8]])
+@pytest.mark.parametrize(
+    "content",
+    [b"text", gzip.compress(b"\xff\xfe"), gzip.compress(b"{}" * 99)[:-8]],
+    ids=["no gzip", "no text", "cut short"],
+)
 def test_annotations_that_are_no_gzip_of_text_are_named(printer, content):
     folder = printer.print([printer.entry(0)])
     (folder.root / ANNOTATIONS).write_bytes(content)
