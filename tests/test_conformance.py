@@ -28,7 +28,7 @@ HELPERS = {
         "secure",
         "shuffling",
     },
-    ("attack", "attacks.gradient"): {"cosine", "lbfgs", "lots", "posterior", "prior", "search"},
+    ("attack", "attacks.gradient"): {"batch_statistics", "cosine", "lbfgs", "lots", "posterior", "prior", "search"},
     ("attack", "attacks.labels"): {"gaussian_lots", "lots"},
     ("attack", "attacks.membership"): set(),
 }
