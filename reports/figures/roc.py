@@ -9,6 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
+from ...audit.roc import largest_tpr, roc_vertices
 from ...audit.wording import at_most, plain
 from .. import numerals
 from ..claims import ClaimRow, claim_rows
@@ -49,31 +50,6 @@ def roc(folder: RunFolder) -> Figure | None:
             ax.set(xlabel="FPR", ylabel="TPR" if column == 0 else "")
         svg = sheet.svg()
     return Figure(key=KEY, title=TITLE, description=DESCRIPTION, svg=svg, table=_table(drawn))
-
-
-def roc_vertices(member: Rates, nonmember: Rates) -> tuple[Rates, Rates]:
-    """FPR and TPR at every distinct score, from (0, 0) to (1, 1). Scores: higher means "took part".
-
-    A tie moves both rates at once: there is one vertex per distinct score and none between, because no threshold
-    separates equal scores. Vertices on a straight step are left out: they change no line.
-    """
-    thresholds = np.unique(np.concatenate([member, nonmember]))[::-1]
-    above_member = len(member) - np.searchsorted(np.sort(member), thresholds, side="left")
-    above_nonmember = len(nonmember) - np.searchsorted(np.sort(nonmember), thresholds, side="left")
-    fpr = np.concatenate([[0.0], above_nonmember / len(nonmember)])
-    tpr = np.concatenate([[0.0], above_member / len(member)])
-    flat = (np.diff(fpr)[:-1] == 0) & (np.diff(fpr)[1:] == 0) | (np.diff(tpr)[:-1] == 0) & (np.diff(tpr)[1:] == 0)
-    kept = np.concatenate([[True], ~flat, [True]])
-    return fpr[kept], tpr[kept]
-
-
-def largest_tpr(fpr: Rates, epsilon: float, delta: float) -> Rates:
-    """The largest TPR that (epsilon, delta)-DP leaves an attack at each ``fpr`` in [0, 1].
-
-    ``min(e^eps fpr + delta, 1 - e^-eps (1 - delta - fpr))``, cut to [0, 1] (Kairouz, Oh, Viswanath 2015).
-    """
-    limit = np.minimum(np.exp(epsilon) * fpr + delta, 1 - np.exp(-epsilon) * (1 - delta - fpr))
-    return np.asarray(np.clip(limit, 0.0, 1.0))
 
 
 def _scores(folder: RunFolder, row: ClaimRow) -> dict[str, Rates]:
