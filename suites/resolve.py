@@ -145,6 +145,7 @@ def _task(specification: str, seed: int) -> Task:
         clients=spec.clients,
         streams=Streams(seed),
         samples=spec.samples,
+        label_noise=spec.label_noise,
     )
 
 
