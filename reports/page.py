@@ -14,6 +14,7 @@ from .figures.figure import Figure
 from .figures.gain_by_noise import gain_by_noise
 from .figures.heatmap import heatmap
 from .figures.learning import learning
+from .figures.membership import membership
 from .figures.privacy_utility import privacy_utility
 from .figures.reconstructions import reconstructions
 from .figures.roc import roc
@@ -71,6 +72,7 @@ def figures(folder: RunFolder) -> Sequence[Figure]:
         claimed_measured(folder),
         privacy_utility(folder),
         roc(folder),
+        *membership(folder),
         *heatmap(folder),
         *gain_by_noise(folder),
         *reconstructions(folder),

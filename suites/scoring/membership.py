@@ -39,7 +39,8 @@ def score_membership(cell: Cell, evidence: CandidateScores, member: np.ndarray, 
     """
     scores = evidence.against(member)
     sides = Sides.of_evidence(scores)
-    arrays: dict[str, np.ndarray] = {"member": scores.member, "nonmember": scores.nonmember}
+    setting = {name: np.array(value) for name, value in scores.setting.to_dict().items() if name != "observer"}
+    arrays: dict[str, np.ndarray] = {"member": scores.member, "nonmember": scores.nonmember, **setting}
     if scores.setting.design is Design.INDEPENDENT or evidence.runs is not None:
         arrays |= {"member_runs": sides.member_runs, "nonmember_runs": sides.nonmember_runs}
     shared = {

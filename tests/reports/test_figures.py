@@ -12,9 +12,10 @@ from fedassay.reports.figures.claimed_measured import claimed_measured
 from fedassay.reports.figures.heatmap import heatmap
 from fedassay.reports.figures.labels import spread, wrapped
 from fedassay.reports.figures.learning import learning
+from fedassay.reports.figures.log_log import drawable
 from fedassay.reports.figures.privacy_utility import privacy_utility
 from fedassay.reports.figures.reconstructions import reconstructions
-from fedassay.reports.figures.roc import _drawable, roc
+from fedassay.reports.figures.roc import roc
 from fedassay.reports.page import figures
 from PIL import Image
 
@@ -27,20 +28,20 @@ def texts(svg):
 
 def test_nothing_is_drawn_below_one_trial_in_n():
     rng = np.random.default_rng(1)
-    x, y = _drawable(*roc_vertices(rng.normal(1, 1, 200), rng.normal(0, 1, 100)), 1 / 100, 1 / 200)
+    x, y = drawable(*roc_vertices(rng.normal(1, 1, 200), rng.normal(0, 1, 100)), 1 / 100, 1 / 200, width=254)
     assert x.min() >= 1 / 100
     assert y.min() >= 1 / 200
     assert (x[-1], y[-1]) == (1, 1)
 
 
 def test_an_errorless_attack_is_drawn_at_one_from_the_first_trial_on():
-    x, y = _drawable(*roc_vertices(np.ones(10), np.zeros(10)), 0.1, 0.1)
+    x, y = drawable(*roc_vertices(np.ones(10), np.zeros(10)), 0.1, 0.1, width=254)
     assert (x.tolist(), y.tolist()) == ([0.1, 1.0], [1.0, 1.0])
 
 
 def test_ten_thousand_scores_are_thinned_to_what_a_screen_can_show():
     rng = np.random.default_rng(2)
-    x, y = _drawable(*roc_vertices(rng.normal(1, 1, 10_000), rng.normal(0, 1, 10_000)), 1e-4, 1e-4)
+    x, y = drawable(*roc_vertices(rng.normal(1, 1, 10_000), rng.normal(0, 1, 10_000)), 1e-4, 1e-4, width=254)
     assert len(x) < 1200
     assert (np.diff(x) >= 0).all()
     assert (np.diff(y) >= 0).all()
