@@ -19,6 +19,7 @@ from .figures.privacy_utility import privacy_utility
 from .figures.reconstructions import reconstructions
 from .figures.roc import roc
 from .grid import attack_grids
+from .membership_table import membership_table
 from .mutants import mutant_rows, mutant_table
 from .papers import paper_table
 from .printed import ROUTES, VERDICTS, observer_words, omission_table, probe_words
@@ -45,6 +46,7 @@ def html(folder: RunFolder) -> str:
             claims_note=summary.claims_note(claims),
             figures=figures(folder),
             grids=attack_grids(attack_rows(folder)),
+            membership=membership_table(folder),
             reconstruction=reconstruction_table(reconstruction_rows(folder)),
             pooling_note=summary.POOLING_NOTE,
             utility=utility_rows(folder),
