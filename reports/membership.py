@@ -114,8 +114,3 @@ def speaking(folder: RunFolder, federation: str, defense: str, setting: Setting)
     if claims:
         return claims, ""
     return (), reasons[0] if reasons else UNSIGNED
-
-
-def level_words(setting: Setting) -> str:
-    """``the server that sees every upload: one sample``."""
-    return f"{setting.observer.phrase}: one {setting.unit}"
