@@ -104,6 +104,11 @@ class Attack:
         """What the attack brings; all its randomness comes from ``rng``."""
         raise TypeError(f"{type(self).__name__} does not define run(view, knowledge, rng)")
 
+    @property
+    def reconstructs(self) -> bool:
+        """Whether ``run`` says that it brings reconstructions, which need images to be scored."""
+        return type(self).run.__annotations__.get("return") in (Reconstructions, Reconstructions.__name__)
+
     def fields(self) -> dict[str, object]:
         """The configuration by name: part of a cell's identity."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

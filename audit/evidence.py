@@ -84,33 +84,57 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class MembershipScores:
-    """``member``: (n1,), ``nonmember``: (n0,) scores of trials with and without the canary; higher means "in"."""
+    """``member``: (n1,), ``nonmember``: (n0,) scores of trials with and without the canary; higher means "in".
+
+    ``member_runs``: (n1,), ``nonmember_runs``: (n0,), the number of the run, one noise draw, that each score is of; of
+    both sides or None: independent trials are a run each, others all of one run.
+    """
 
     member: FloatArray
     nonmember: FloatArray
     setting: Setting
+    member_runs: NDArray[np.int64] | None = None
+    nonmember_runs: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "member", _scores("member", self.member))
-        object.__setattr__(self, "nonmember", _scores("nonmember", self.nonmember))
+        for side in ("member", "nonmember"):
+            scores = checked_scores(side, getattr(self, side))
+            object.__setattr__(self, side, scores)
+            object.__setattr__(self, f"{side}_runs", _runs(f"{side}_runs", getattr(self, f"{side}_runs"), scores))
+        if (self.member_runs is None) != (self.nonmember_runs is None):
+            raise ValueError("member_runs and nonmember_runs must be given both or not at all, got one of them")
+        if (
+            self.setting.design is Design.INDEPENDENT
+            and self.member_runs is not None
+            and self.nonmember_runs is not None
+        ):
+            told = np.concatenate([self.member_runs, self.nonmember_runs])
+            if len(np.unique(told)) < len(told):
+                raise ValueError("independent trials must be of a run each, got scores of one run")
 
 
 @dataclass(frozen=True, eq=False)
 class CandidateScores:
-    """``values``: (n,) one score a candidate, higher means "took part". Which did, the attack does not know."""
+    """``values``: (n,) one score a candidate, higher means "took part". Which did, the attack does not know.
+
+    ``runs``: (n,), the number of the run, one noise draw, that each score is of; None: all of one run.
+    """
 
     values: FloatArray
     setting: Setting
+    runs: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", _scores("values", self.values))
+        object.__setattr__(self, "values", checked_scores("values", self.values))
+        object.__setattr__(self, "runs", _runs("runs", self.runs, self.values))
 
     def against(self, member: ArrayLike) -> MembershipScores:
         """``member``: (n,) booleans, the truth. The scores of each side; ValueError when a side is empty."""
         truth = np.asarray(member)
         if truth.dtype != np.bool_ or truth.shape != self.values.shape:
             raise ValueError(f"member must be {self.values.shape} booleans, got {truth.shape} of {truth.dtype}")
-        return MembershipScores(self.values[truth], self.values[~truth], self.setting)
+        runs = (None, None) if self.runs is None else (self.runs[truth], self.runs[~truth])
+        return MembershipScores(self.values[truth], self.values[~truth], self.setting, *runs)
 
 
 @dataclass(frozen=True)
@@ -146,9 +170,9 @@ class Reconstructions:
             raise ValueError(f"images must lie in [0, 1], got {images.min()} to {images.max()}")
         object.__setattr__(self, "images", images)
         if self.labels is not None:
-            object.__setattr__(self, "labels", _whole_numbers("labels", self.labels, len(images)))
+            object.__setattr__(self, "labels", whole_numbers("labels", self.labels, len(images)))
         if self.uploads is not None:
-            object.__setattr__(self, "uploads", _whole_numbers("uploads", self.uploads, len(images)))
+            object.__setattr__(self, "uploads", whole_numbers("uploads", self.uploads, len(images)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,8 +233,13 @@ def check_counts(right: float, made: float, canaries: float) -> None:
         whole(name, count)
 
 
-def _scores(name: str, values: ArrayLike) -> FloatArray:
+def checked_scores(name: str, values: ArrayLike) -> FloatArray:
+    """``values`` as (n,) finite numbers, n >= 1, read-only; else ValueError."""
     return _frozen(name, values, dimensions=1)
+
+
+def _runs(name: str, runs: ArrayLike | None, scores: FloatArray) -> NDArray[np.int64] | None:
+    return None if runs is None else whole_numbers(name, runs, len(scores))
 
 
 def _frozen(name: str, values: ArrayLike, dimensions: int) -> FloatArray:
@@ -227,10 +256,11 @@ def _frozen(name: str, values: ArrayLike, dimensions: int) -> FloatArray:
     return array
 
 
-def _whole_numbers(name: str, values: ArrayLike, images: int) -> NDArray[np.int64]:
+def whole_numbers(name: str, values: ArrayLike, count: int) -> NDArray[np.int64]:
+    """``values`` as (count,) whole numbers, read-only; else ValueError."""
     given = np.asarray(values)
-    if given.shape != (images,) or not np.issubdtype(given.dtype, np.integer):
-        raise ValueError(f"{name} must be ({images},) whole numbers, got {given.shape} of {given.dtype}")
+    if given.shape != (count,) or not np.issubdtype(given.dtype, np.integer):
+        raise ValueError(f"{name} must be ({count},) whole numbers, got {given.shape} of {given.dtype}")
     numbers = given.astype(np.int64)
     numbers.flags.writeable = False
     return numbers

@@ -10,6 +10,7 @@ from .claim import Claim
 from .curve import GaussianCurve
 from .measurement import FAIR_COINS, INDEPENDENT_TRIALS, NEEDS_GAUSSIAN_CURVE, Kind, Measurement
 from .planner import fewest_trials
+from .scope import beyond_scope
 from .wording import at_least, at_most, plain
 
 _KINDS = {Kind.ESTIMATE: "a point estimate", Kind.CREDIBLE: "a credible interval"}
@@ -120,15 +121,9 @@ def _check_curve(claim: Claim, measurement: Measurement) -> None:
 
 def _beyond_scope(claim: Claim, measurement: Measurement) -> str:
     """Why the claim does not speak about this evidence; empty when it does."""
-    setting = measurement.setting
-    if not claim.observer.covers(setting.observer):
-        return f"the evidence is of {setting.observer.phrase}, the claim covers {claim.observer.phrase}"
-    if setting.unit != claim.unit:
-        return f"the evidence is of one {setting.unit}, the claim of one {claim.unit}"
-    if setting.adjacency != claim.adjacency:
-        return f"the evidence is of {setting.adjacency.phrase} neighbours, the claim of {claim.adjacency.phrase}"
-    if setting.rounds > claim.rounds:
-        return f"the evidence is of {setting.rounds} rounds, the claim covers {claim.rounds}"
+    beyond = beyond_scope(claim, measurement.setting)
+    if beyond:
+        return beyond
     if not math.isclose(measurement.delta, claim.delta, rel_tol=1e-9):
         return f"epsilon was read at delta {plain(measurement.delta)}, the claim is at {plain(claim.delta)}"
     if measurement.below_curve is None and not _bound_holds(claim, measurement):

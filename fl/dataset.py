@@ -20,7 +20,7 @@ class Dataset:
     """Labelled images, split into training and test. Treat the tensors as constants: they are shared by all who load.
 
     Args:
-        train_images, test_images: (n, channel, height, width) float32 in [0, 1].
+        train_images, test_images: (n, channel, height, width) float32 in [0, 1]; rows of a table (n, 1, 1, features).
         train_labels, test_labels: (n,) int64 in [0, classes).
         train_masks, test_masks: (n, height, width) booleans, true where a pixel is privacy-sensitive (PSI); None where
             nothing says so.

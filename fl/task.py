@@ -113,16 +113,19 @@ def build_task(
     clients: int,
     streams: Streams,
     samples: int | None = None,
+    label_noise: float = 0.0,
 ) -> Task:
     """Deal a data set to clients.
 
     A tenth of the training images (chosen by the ``outsiders`` stream) stays outside every federation; the partition
-    deals the rest, or ``samples`` of it.
+    deals the rest, or ``samples`` of it. Each training label is redrawn with probability ``label_noise``, uniformly
+    over all classes (see ``redrawn``), the outsiders' too: else the labels would tell who took part.
 
     Raises:
-        ValueError: if ``samples`` or ``clients`` ask for more than there is, or the partition for owners that
-            nobody knows.
+        ValueError: if ``samples`` or ``clients`` ask for more than there is, the partition for owners that nobody
+            knows, or ``label_noise`` is no probability.
     """
+    given = redrawn(dataset.train_labels, dataset.classes, label_noise, streams)
     order = streams.generator("outsiders").permutation(len(dataset.train_labels))
     outside, inside = order[: len(order) // 10], order[len(order) // 10 :]
     if samples is not None and not clients <= samples <= len(inside):
@@ -130,7 +133,7 @@ def build_task(
             f"samples must be in {clients}..{len(inside)} ({dataset.name}, {clients} clients), got {samples}"
         )
     inside = np.sort(inside[:samples])
-    labels = dataset.train_labels[inside]
+    labels = given[inside]
     keys = _owners(dataset)[inside] if isinstance(partition, ByOwner) else labels
     parts = partition.split(keys.numpy(), clients, streams.generator("partition"))
     return Task(
@@ -145,11 +148,25 @@ def build_task(
         labels=labels,
         parts=tuple(torch.from_numpy(np.asarray(part, dtype=np.int64)) for part in parts),
         outsider_images=dataset.train_images[outside],
-        outsider_labels=dataset.train_labels[outside],
+        outsider_labels=given[outside],
         test_images=dataset.test_images,
         test_labels=dataset.test_labels,
         masks=None if dataset.train_masks is None else dataset.train_masks[inside],
     )
+
+
+def redrawn(labels: Tensor, classes: int, share: float, streams: Streams) -> Tensor:
+    """``labels (n,)`` of which each, by a coin of its own, is drawn anew with probability ``share``.
+
+    A new label may be the old one, so that about ``share * (1 - 1 / classes)`` of them change. By the stream ``label
+    noise``, which draws as much for every share: what is redrawn at .1 is redrawn at .2 too, and to the same label.
+    Raises ValueError unless share is in [0, 1].
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"label_noise must lie in [0, 1], got {share}")
+    rng = streams.generator("label noise")
+    coins, drawn = rng.random(len(labels)), rng.integers(classes, size=len(labels))
+    return torch.where(torch.from_numpy(coins < share), torch.from_numpy(drawn), labels)
 
 
 def _owners(dataset: Dataset) -> Tensor:

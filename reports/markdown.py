@@ -9,6 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from . import summary
 from .claims import ClaimRow, claim_rows
 from .grid import attack_grids
+from .membership_table import membership_table
 from .mutants import mutant_rows, mutant_table
 from .numerals import metric
 from .page import TEMPLATES
@@ -61,6 +62,7 @@ def _tables(folder: RunFolder, claims: Sequence[ClaimRow], omissions: Sequence[O
         paper_table(claims),
         mutant_table(mutant_rows(folder)),
         reconstruction_table(reconstruction_rows(folder)),
+        membership_table(folder),
         *(replace(table, note=summary.POOLING_NOTE) for table in attacks),
         utility_table(utility_rows(folder)),
         omission_table(omissions),

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from ..audit.low_rate import LADDER
 from .pooling import Pooled
 
 NOTHING = "–"
@@ -40,8 +41,8 @@ METRICS = {
     "outside_lpips": Metric(name="LPIPS outside PSI"),
     "auc": Metric(name="AUC"),
     "balanced_accuracy": Metric(name="balanced accuracy"),
-    "tpr_at_fpr_0.01": Metric(name="TPR at FPR 1 %"),
-    "tpr_at_fpr_0.001": Metric(name="TPR at FPR 0.1 %"),
+    **{f"tpr_at_fpr_{rate:g}": Metric(name=f"TPR at FPR {100 * rate:g} %") for rate in LADDER},
+    **{f"tpr_at_fpr_{rate:g}_estimate": Metric(name=f"TPR at FPR {100 * rate:g} %, point estimate") for rate in LADDER},
     "label_over_chance": Metric(name="label accuracy over chance"),
     "label_accuracy": Metric(name="label accuracy"),
     "label_exact_rate": Metric(name="exact uploads"),

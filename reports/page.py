@@ -14,10 +14,12 @@ from .figures.figure import Figure
 from .figures.gain_by_noise import gain_by_noise
 from .figures.heatmap import heatmap
 from .figures.learning import learning
+from .figures.membership import membership
 from .figures.privacy_utility import privacy_utility
 from .figures.reconstructions import reconstructions
 from .figures.roc import roc
 from .grid import attack_grids
+from .membership_table import membership_table
 from .mutants import mutant_rows, mutant_table
 from .papers import paper_table
 from .printed import ROUTES, VERDICTS, observer_words, omission_table, probe_words
@@ -44,6 +46,7 @@ def html(folder: RunFolder) -> str:
             claims_note=summary.claims_note(claims),
             figures=figures(folder),
             grids=attack_grids(attack_rows(folder)),
+            membership=membership_table(folder),
             reconstruction=reconstruction_table(reconstruction_rows(folder)),
             pooling_note=summary.POOLING_NOTE,
             utility=utility_rows(folder),
@@ -71,6 +74,7 @@ def figures(folder: RunFolder) -> Sequence[Figure]:
         claimed_measured(folder),
         privacy_utility(folder),
         roc(folder),
+        *membership(folder),
         *heatmap(folder),
         *gain_by_noise(folder),
         *reconstructions(folder),

@@ -19,6 +19,7 @@ from ..fl.streams import Streams
 from ..fl.task import Task, build_task
 from .catalogue import Part, adopt, build, find
 from .identity import plain
+from .scoring.images import LEAST_SIDE
 from .source import ConfigError, Source
 from .suite import AuditSpec, DefenseSpec, FederationSpec, PlanChange, SuiteSpec
 
@@ -107,13 +108,29 @@ def resolve(spec: SuiteSpec, source: Source, *, seed: int, extra: tuple[str | De
     spec = spec.model_copy(update={"defenses": {**spec.defenses, **added}})
     attacks = tuple(_attack(label, spec, source) for label in spec.attacks)
     names = sorted({federation.dataset for federation in spec.federations.values()} | _audited(spec))
+    digests = {name: _digest(name) for name in names}
+    _check_images(spec, attacks, source)
     return ResolvedSuite(
         spec=spec,
         seeds=tuple(range(seed * spec.seeds, (seed + 1) * spec.seeds)),
         defenses=tuple(defenses),
         attacks=attacks,
-        digests={name: _digest(name) for name in names},
+        digests=digests,
     )
+
+
+def _check_images(spec: SuiteSpec, attacks: tuple[AttackEntry, ...], source: Source) -> None:
+    """ConfigError for an attack that reconstructs images where there are none: no image score reads a table's rows."""
+    for entry in attacks:
+        for name in entry.federations if entry.attack.reconstructs else ():
+            dataset = spec.federations[name].dataset
+            _, height, width = load_dataset(dataset).shape
+            if min(height, width) < LEAST_SIDE:
+                raise ConfigError(
+                    f"{source.where(('attacks', entry.label))}: {entry.part.path} reconstructs images of at least "
+                    f"{LEAST_SIDE}x{LEAST_SIDE} pixels; {dataset}, of federation {name}, has {height}x{width}: name "
+                    "federations of images, or leave the attack out"
+                )
 
 
 def _digest(name: str) -> str:
@@ -145,6 +162,7 @@ def _task(specification: str, seed: int) -> Task:
         clients=spec.clients,
         streams=Streams(seed),
         samples=spec.samples,
+        label_noise=spec.label_noise,
     )
 
 

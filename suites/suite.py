@@ -71,6 +71,8 @@ class FederationSpec(_Table):
     partition: Partition = "iid"
     clients: Whole = Field(ge=1)
     samples: Whole | None = Field(default=None, ge=1)
+    label_noise: float = Field(default=0.0, ge=0, le=1, strict=True)
+    """Chance that a training label is redrawn uniformly over all classes; test labels stay."""
     rounds: Whole = Field(ge=1)
     cohort: Sampling = "full"
     lot: Sampling = "full"

@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
-from numpy.typing import NDArray
 
+from ...audit.roc import roc_vertices
 from ...audit.wording import at_most, plain
 from .. import numerals
 from ..claims import ClaimRow, claim_rows
@@ -16,7 +14,8 @@ from ..printed import VERDICTS, terms_words
 from ..run_folder import RunFolder
 from ..table import Table
 from .figure import Figure
-from .sheet import BLUE, FAINT, INK, MUTED, RED, Sheet
+from .log_log import Rates, drawable, legend_handles, open_panel
+from .sheet import BLUE, INK, MUTED, RED, Sheet
 
 KEY = "roc"
 TITLE = "What the audit's scores reached"
@@ -28,7 +27,6 @@ DESCRIPTION = (
     "of it, so a corner in forbidden ground refutes the claim. The line itself refutes nothing: its best point would "
     "be chosen by looking."
 )
-Rates = NDArray[np.float64]
 _WIDTH, _COLUMNS, _PANEL, _HEIGHT, _LEFT, _GAP, _TOP = 940.0, 3, 254.0, 346.0, 60.0, 54.0, 30.0
 
 
@@ -51,31 +49,6 @@ def roc(folder: RunFolder) -> Figure | None:
     return Figure(key=KEY, title=TITLE, description=DESCRIPTION, svg=svg, table=_table(drawn))
 
 
-def roc_vertices(member: Rates, nonmember: Rates) -> tuple[Rates, Rates]:
-    """FPR and TPR at every distinct score, from (0, 0) to (1, 1). Scores: higher means "took part".
-
-    A tie moves both rates at once: there is one vertex per distinct score and none between, because no threshold
-    separates equal scores. Vertices on a straight step are left out: they change no line.
-    """
-    thresholds = np.unique(np.concatenate([member, nonmember]))[::-1]
-    above_member = len(member) - np.searchsorted(np.sort(member), thresholds, side="left")
-    above_nonmember = len(nonmember) - np.searchsorted(np.sort(nonmember), thresholds, side="left")
-    fpr = np.concatenate([[0.0], above_nonmember / len(nonmember)])
-    tpr = np.concatenate([[0.0], above_member / len(member)])
-    flat = (np.diff(fpr)[:-1] == 0) & (np.diff(fpr)[1:] == 0) | (np.diff(tpr)[:-1] == 0) & (np.diff(tpr)[1:] == 0)
-    kept = np.concatenate([[True], ~flat, [True]])
-    return fpr[kept], tpr[kept]
-
-
-def largest_tpr(fpr: Rates, epsilon: float, delta: float) -> Rates:
-    """The largest TPR that (epsilon, delta)-DP leaves an attack at each ``fpr`` in [0, 1].
-
-    ``min(e^eps fpr + delta, 1 - e^-eps (1 - delta - fpr))``, cut to [0, 1] (Kairouz, Oh, Viswanath 2015).
-    """
-    limit = np.minimum(np.exp(epsilon) * fpr + delta, 1 - np.exp(-epsilon) * (1 - delta - fpr))
-    return np.asarray(np.clip(limit, 0.0, 1.0))
-
-
 def _scores(folder: RunFolder, row: ClaimRow) -> dict[str, Rates]:
     arrays = (folder.arrays(row.record) if row.record else None) or {}
     usable = all(name in arrays and arrays[name].size > 1 for name in ("member", "nonmember"))
@@ -87,32 +60,11 @@ def _panel(ax: Axes, row: ClaimRow, scores: dict[str, Rates]) -> None:
         return
     member, nonmember = scores["member"].ravel(), scores["nonmember"].ravel()
     lowest = (1 / len(nonmember), 1 / len(member))
-    ax.set(xscale="log", yscale="log", xlim=(lowest[0], 1.0), ylim=(lowest[1], 1.15))
-    _decades(ax)
-    grid = np.geomspace(lowest[0], 1.0, 120)
-    limit = largest_tpr(grid, row.signed.claim.epsilon, row.signed.claim.delta)
-    ax.fill_between(grid, limit, 1.0, hatch="////", facecolor="none", edgecolor=FAINT, linewidth=0.0)
-    ax.plot(grid, limit, color=MUTED, linewidth=0.9)
-    if row.signed.claim.curve is not None:
-        signed = 1 - row.signed.claim.curve.fnr(grid)
-        ax.plot(grid, signed, color=INK, linewidth=1.3, linestyle=(0, (5, 2.5)))
-    ax.plot(grid, grid, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
-    fpr, tpr = _drawable(*roc_vertices(member, nonmember), *lowest)
+    open_panel(ax, [row.signed.claim], *lowest)
+    fpr, tpr = drawable(*roc_vertices(member, nonmember), *lowest, width=_PANEL)
     colour = RED if row.verdict == "REFUTED" else BLUE
     ax.plot(fpr, tpr, color=colour, linewidth=1.8, drawstyle="steps-post")
     _corner(ax, row)
-
-
-def _drawable(fpr: Rates, tpr: Rates, lowest_fpr: float, lowest_tpr: float) -> tuple[Rates, Rates]:
-    """The steps from one trial in n on: below it a rate is a guess about what was not seen."""
-    beyond = fpr > lowest_fpr
-    reached = tpr[~beyond].max()
-    x, y = np.concatenate([[lowest_fpr], fpr[beyond]]), np.concatenate([[reached], tpr[beyond]])
-    x, y = x[y >= lowest_tpr], y[y >= lowest_tpr]
-    # Vertices less than half a pixel apart look like one: of ten thousand scores some hundred are left to store.
-    pixels = np.round(2 * _PANEL * np.log([x, y]).T / np.log([[lowest_fpr, lowest_tpr]]))
-    last = np.append(np.any(np.diff(pixels, axis=0) != 0, axis=1), True)
-    return x[last], y[last]
 
 
 def _corner(ax: Axes, row: ClaimRow) -> None:
@@ -122,13 +74,6 @@ def _corner(ax: Axes, row: ClaimRow) -> None:
     arm: dict[str, Any] = {"color": INK, "linewidth": 1.6, "solid_capstyle": "butt", "zorder": 5}
     ax.plot([x / 1.9, x, x], [y, y, min(1.1, y * 1.9)], **arm)
     ax.plot([x], [y], marker="o", markersize=5, color=INK, zorder=6)
-
-
-def _decades(ax: Axes) -> None:
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_formatter(lambda value, _: plain(value))
-    ax.minorticks_off()
-    ax.grid(which="major")
 
 
 def _heading(sheet: Sheet, left: float, top: float, row: ClaimRow) -> None:
@@ -148,9 +93,7 @@ def _legend(sheet: Sheet) -> None:
         Line2D([], [], color=BLUE, linewidth=1.8, label="scores"),
         Line2D([], [], color=RED, linewidth=1.8, label="scores, claim refuted"),
         Line2D([], [], color=INK, marker="o", markersize=5, linewidth=1.6, label="joint confidence point"),
-        Line2D([], [], color=INK, linewidth=1.3, linestyle=(0, (5, 2.5)), label="signed curve"),
-        Patch(facecolor="none", edgecolor=FAINT, hatch="////", linewidth=0.8, label="forbidden by (ε, δ)"),
-        Line2D([], [], color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)), label="chance"),
+        *legend_handles(),
     ]
     sheet.legend(handles, columns=6)
 

@@ -15,6 +15,9 @@ from torch import Tensor
 PSNR_CAP = 100.0
 """Decibels of a perfect reconstruction: a record holds no infinity. Reached at an MSE of 1e-10."""
 
+LEAST_SIDE = 3
+"""Pixels a side below which SSIM has no window: rows of a table are no images."""
+
 ALEXNET = "alexnet-owt-7be5be79.pth"
 """torchvision's file of the ImageNet weights; the eight digits begin its SHA-256 sum."""
 
@@ -156,9 +159,9 @@ def ssim_window(image: FloatArray) -> int:
 def checked_pair(reconstructions: ArrayLike, truth: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Both as doubles ``(n, c, h, w)``. Raises ValueError for unequal shapes or values outside [0, 1]."""
     images, target = np.asarray(reconstructions, dtype=np.float64), np.asarray(truth, dtype=np.float64)
-    if images.ndim != 4 or images.shape != target.shape or min(images.shape) < 1 or min(images.shape[2:]) < 3:
+    if images.ndim != 4 or images.shape != target.shape or min(images.shape) < 1 or min(images.shape[2:]) < LEAST_SIDE:
         raise ValueError(
-            "images and truth must be (n, channel, height, width) alike, of 3 pixels at least, "
+            f"images and truth must be (n, channel, height, width) alike, of {LEAST_SIDE} pixels at least, "
             f"got {images.shape} and {target.shape}"
         )
     for name, array in (("images", images), ("truth", target)):

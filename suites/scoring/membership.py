@@ -1,23 +1,22 @@
-"""Scores of membership attacks on candidates of one run."""
+"""Scores of membership attacks on candidates of one run, or of several."""
 
 import numpy as np
-from scipy.stats import rankdata
 
-from ...audit.evidence import CandidateScores, MembershipScores
+from ...audit.evidence import CandidateScores, Design, MembershipScores
+from ...audit.low_rate import counted_runs, is_enough, joint_statement, lowest_rate, tpr_at
+from ...audit.roc import area, area_interval
+from ...audit.sides import Sides
 from ..cells import Cell
 from ..record import Record
 from ..store import Store
 
+LEVEL = 0.95
 _LOW_RATES = (0.01, 0.001)
-_ENOUGH = 10
-"""A true-positive rate at a false-positive rate is printed only where that many non-members lie above the threshold."""
 
 
 def auc(scores: MembershipScores) -> float:
-    """Chance that a member scores above a non-member, ties counting half (Mann-Whitney U over n1 n0)."""
-    n1, n0 = len(scores.member), len(scores.nonmember)
-    ranks = rankdata(np.concatenate([scores.member, scores.nonmember]))
-    return float((ranks[:n1].sum() - n1 * (n1 + 1) / 2) / (n1 * n0))
+    """Chance that a member scores above a non-member, ties counting half."""
+    return area(Sides.of(scores.member, scores.nonmember))
 
 
 def balanced_accuracy(scores: MembershipScores) -> float:
@@ -31,26 +30,81 @@ def balanced_accuracy(scores: MembershipScores) -> float:
     return float((above + below) / 2)
 
 
-def tpr_at(scores: MembershipScores, rate: float) -> float | None:
-    """True-positive rate at the lowest threshold whose false-positive rate is at most ``rate``; None below ten such
-    non-members.
-    """
-    allowed = int(len(scores.nonmember) * rate)
-    if allowed < _ENOUGH:
-        return None
-    threshold = np.sort(scores.nonmember)[::-1][allowed]
-    return float((scores.member > threshold).mean())
-
-
 def score_membership(cell: Cell, evidence: CandidateScores, member: np.ndarray, store: Store) -> list[Record]:
-    """Rows of one run: AUC, balanced accuracy, and TPR at low FPR where there are enough candidates for it."""
+    """Rows of one cell: AUC, balanced accuracy, and TPR at low FPR.
+
+    Scores of one run share its noise: its AUC has an interval over candidates that holds for this run alone, and its
+    TPR is a point estimate, marked as such in metric and reason. Several runs are counted as such: the interval is over
+    runs, and where these are enough the TPR row bounds both rates jointly.
+    """
     scores = evidence.against(member)
-    artifact = store.save_arrays(cell.cell_id, "scores", {"member": scores.member, "nonmember": scores.nonmember})
-    values = {"auc": auc(scores), "balanced_accuracy": balanced_accuracy(scores)}
-    values |= {f"tpr_at_fpr_{rate:g}": value for rate in _LOW_RATES if (value := tpr_at(scores, rate)) is not None}
+    sides = Sides.of_evidence(scores)
+    setting = {name: np.array(value) for name, value in scores.setting.to_dict().items() if name != "observer"}
+    arrays: dict[str, np.ndarray] = {"member": scores.member, "nonmember": scores.nonmember, **setting}
+    if scores.setting.design is Design.INDEPENDENT or evidence.runs is not None:
+        arrays |= {"member_runs": sides.member_runs, "nonmember_runs": sides.nonmember_runs}
+    shared = {
+        "n": len(member),
+        "direction": "higher_leaks",
+        "artifact": store.save_arrays(cell.cell_id, "scores", arrays),
+    }
     return [
-        cell.record(
-            metric=metric, value=value, n=len(member), unit="probability", direction="higher_leaks", artifact=artifact
-        )
-        for metric, value in values.items()
+        _area_row(cell, sides, shared),
+        cell.record(metric="balanced_accuracy", value=balanced_accuracy(scores), unit="probability", **shared),
+        *_stated(cell, sides, shared),
+        *(_estimated(cell, sides, rate, shared) for rate in _LOW_RATES if _only_estimated(sides, rate)),
     ]
+
+
+def _area_row(cell: Cell, sides: Sides, shared: dict[str, object]) -> Record:
+    found = area_interval(sides if sides.runs > 1 else sides.within_run, LEVEL)
+    return cell.record(
+        metric="auc",
+        value=found.value,
+        ci_low=found.low,
+        ci_high=found.high,
+        ci_level=None if found.low is None else LEVEL,
+        ci_method=found.method if sides.runs > 1 else f"{found.method}; over candidates, holds for this run alone",
+        unit="probability",
+        **shared,
+    )
+
+
+def _stated(cell: Cell, sides: Sides, shared: dict[str, object]) -> list[Record]:
+    """Joint statements at the low rates that the runs allow, or at the lowest of the ladder."""
+    runs = counted_runs(sides)
+    rates = [rate for rate in _LOW_RATES if is_enough(runs, rate)]
+    lowest = lowest_rate(runs)
+    if lowest is not None and lowest not in rates:
+        rates.append(lowest)
+    return [_statement(cell, sides, rate, shared) for rate in rates]
+
+
+def _statement(cell: Cell, sides: Sides, rate: float, shared: dict[str, object]) -> Record:
+    said = joint_statement(sides, rate, 1 - LEVEL)
+    return cell.record(
+        metric=f"tpr_at_fpr_{rate:g}",
+        value=tpr_at(sides.member, sides.nonmember, rate),
+        ci_low=said.tpr_low,
+        ci_high=1.0,
+        ci_level=LEVEL,
+        ci_method="joint bound on both rates, Clopper-Pearson over runs",
+        reason=f"jointly at {100 * LEVEL:g} %: FPR <= {said.fpr_high:.4g} and TPR >= {said.tpr_low:.4g}, "
+        f"from {said.n0} + {said.n1} independent runs",
+        unit="probability",
+        **shared,
+    )
+
+
+def _only_estimated(sides: Sides, rate: float) -> bool:
+    return is_enough(len(sides.nonmember), rate) and not is_enough(counted_runs(sides), rate)
+
+
+def _estimated(cell: Cell, sides: Sides, rate: float, shared: dict[str, object]) -> Record:
+    return cell.record(
+        metric=f"tpr_at_fpr_{rate:g}_estimate",
+        value=tpr_at(sides.member, sides.nonmember, rate),
+        reason=f"point estimate: {counted_runs(sides)} independent runs, {10 / rate:.0f} would be needed to state it",
+        unit="probability, point estimate",
+        **shared,
+    )

@@ -7,7 +7,7 @@ import torch
 from fedassay.fl.dataset import Dataset
 from fedassay.fl.partitions import IID, ByOwner, Dirichlet, OneSample
 from fedassay.fl.streams import Streams, uniform
-from fedassay.fl.task import build_task
+from fedassay.fl.task import build_task, redrawn
 
 TRAIN = 60
 
@@ -36,9 +36,10 @@ def annotated(dataset, **annotations):
 
 @pytest.fixture(scope="module")
 def build(dataset):
-    def make(seed=0, partition=None, clients=5, samples=None):
+    def make(seed=0, partition=None, clients=5, samples=None, **more):
         rule, streams = partition or IID(), Streams(seed)
-        return build_task(dataset, model="logistic", partition=rule, clients=clients, streams=streams, samples=samples)
+        given = {"model": "logistic", "partition": rule, "clients": clients, "samples": samples, **more}
+        return build_task(dataset, **given, streams=streams)
 
     return make
 
@@ -185,3 +186,55 @@ def test_accuracy_is_the_share_of_test_images_labelled_right(build):
 def test_data_that_does_not_fit_the_network_is_refused_before_training(build, change, message):
     with pytest.raises(ValueError, match=message):
         replace(build(), **change)
+
+
+def test_no_label_noise_leaves_every_label():
+    labels = torch.arange(60) % 3
+    assert torch.equal(redrawn(labels, 3, 0.0, Streams(0)), labels)
+
+
+def test_label_noise_redraws_its_share_uniformly():
+    labels = torch.zeros(100_000, dtype=torch.int64)
+    noisy = redrawn(labels, 10, 0.15, Streams(0))
+    assert noisy.dtype == torch.int64
+    # One redrawn label in ten is the old one; sd of the share is .0011, of a class's share .0004.
+    assert float((noisy != 0).double().mean()) == pytest.approx(0.15 * 0.9, abs=0.005)
+    counts = torch.bincount(noisy, minlength=10)[1:] / len(labels)
+    assert counts == pytest.approx(0.015 * torch.ones(9).numpy(), abs=0.002)
+
+
+def test_more_label_noise_keeps_what_less_of_it_drew():
+    labels = torch.arange(3000) % 3
+    some, more = (redrawn(labels, 3, share, Streams(0)) for share in (0.1, 0.3))
+    moved = some != labels
+    assert torch.equal(more[moved], some[moved])
+    assert int((more != labels).sum()) > int(moved.sum())
+
+
+def test_members_and_outsiders_share_the_label_noise_and_test_labels_stay(build, dataset):
+    clean, noisy = build(), build(label_noise=1.0)
+    assert torch.equal(noisy.test_labels, dataset.test_labels)
+    assert torch.equal(noisy.images, clean.images)
+    assert torch.equal(noisy.outsider_images, clean.outsider_images)
+    assert not torch.equal(noisy.labels, clean.labels)
+    assert not torch.equal(noisy.outsider_labels, clean.outsider_labels)
+    # Iid dealing does not look at labels: the noise moves nobody to another client.
+    assert [part.tolist() for part in noisy.parts] == [part.tolist() for part in clean.parts]
+
+
+def test_a_smaller_pool_has_the_labels_of_the_larger(build):
+    whole, part = build(label_noise=0.5), build(label_noise=0.5, samples=20)
+    named = dict(zip(names(whole.images), whole.labels.tolist(), strict=True))
+    assert [named[image] for image in names(part.images)] == part.labels.tolist()
+
+
+def test_seeds_have_label_noise_of_their_own():
+    labels = torch.zeros(1000, dtype=torch.int64)
+    assert torch.equal(redrawn(labels, 5, 0.5, Streams(0)), redrawn(labels, 5, 0.5, Streams(0)))
+    assert not torch.equal(redrawn(labels, 5, 0.5, Streams(0)), redrawn(labels, 5, 0.5, Streams(1)))
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_label_noise_is_a_probability(build, share):
+    with pytest.raises(ValueError, match="label_noise must lie in"):
+        build(label_noise=share)

@@ -270,6 +270,30 @@ def quick_run(path: Path) -> RunMaker:
     return run
 
 
+def membership(run: RunMaker, defense: str, attack: str = "loss", **changes: Any) -> None:
+    """Scores of one seed's attack on samples at the server that sees every upload, and its AUC row."""
+    given: dict[str, Any] = {"member": [2.0, 1.0], "nonmember": [0.0, 1.0], "seed": 0, "role": "attack"}
+    given |= {"observer": "uploads", "unit": "sample", "adjacency": "add_remove", "rounds": 20, "design": "clustered"}
+    given |= {"federation": "main", **changes}
+    row = {name: given.pop(name) for name in ("seed", "role", "observer", "federation")}
+    arrays = {name: np.asarray(value) for name, value in given.items()}
+    cell_id = f"{row['federation']}_{attack}_{defense}_{row['seed']}"
+    run.row(
+        **row,
+        cell_id=cell_id,
+        defense=defense,
+        attack=attack,
+        metric="auc",
+        value=0.5,
+        artifact=run.arrays(cell_id, "scores", **arrays),
+    )
+
+
+@pytest.fixture
+def add_membership() -> Callable[..., None]:
+    return membership
+
+
 @pytest.fixture
 def run_maker(tmp_path: Path) -> RunMaker:
     return maker(tmp_path / "run")

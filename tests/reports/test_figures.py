@@ -1,20 +1,21 @@
 import base64
 import io
 import re
-from itertools import pairwise
 from xml.etree import ElementTree
 
 import matplotlib
 import numpy as np
 import pytest
 from fedassay.audit.claim import Unit
+from fedassay.audit.roc import roc_vertices
 from fedassay.reports.figures.claimed_measured import claimed_measured
 from fedassay.reports.figures.heatmap import heatmap
 from fedassay.reports.figures.labels import spread, wrapped
 from fedassay.reports.figures.learning import learning
+from fedassay.reports.figures.log_log import drawable
 from fedassay.reports.figures.privacy_utility import privacy_utility
 from fedassay.reports.figures.reconstructions import reconstructions
-from fedassay.reports.figures.roc import _drawable, largest_tpr, roc, roc_vertices
+from fedassay.reports.figures.roc import roc
 from fedassay.reports.page import figures
 from PIL import Image
 
@@ -25,63 +26,22 @@ def texts(svg):
     return [element.text for element in ElementTree.fromstring(svg).iter() if element.tag.endswith("}text")]
 
 
-def test_roc_vertices_without_ties_are_the_corners_of_the_staircase():
-    fpr, tpr = roc_vertices(np.array([3.0, 2.0, 0.5]), np.array([1.0, 0.0]))
-    # From the top: two members, a non-member, a member, a non-member; the vertex inside the first rise is left out.
-    assert list(zip(fpr, tpr, strict=True)) == [
-        (0, 0),
-        (0, pytest.approx(2 / 3)),
-        (0.5, pytest.approx(2 / 3)),
-        (0.5, 1),
-        (1, 1),
-    ]
-
-
-def test_a_tie_moves_both_rates_at_once():
-    # At 1 a member and a non-member tie: no threshold gives (0, 1) or (.5, .5).
-    fpr, tpr = roc_vertices(np.array([2.0, 1.0]), np.array([1.0, 0.0]))
-    assert list(zip(fpr, tpr, strict=True)) == [(0, 0), (0, 0.5), (0.5, 1), (1, 1)]
-
-
-def test_scores_that_are_all_equal_have_no_vertex_between_the_corners():
-    fpr, tpr = roc_vertices(np.ones(5), np.ones(7))
-    assert (fpr.tolist(), tpr.tolist()) == ([0, 1], [0, 1])
-
-
-def test_the_vertices_agree_with_a_loop_over_thresholds():
-    rng = np.random.default_rng(0)
-    member, nonmember = rng.integers(0, 9, 40) / 4.0, rng.integers(0, 7, 50) / 4.0
-    naive = {(float((nonmember >= t).mean()), float((member >= t).mean())) for t in [*member, *nonmember]}
-    drawn = set(zip(*(rates.tolist() for rates in roc_vertices(member, nonmember)), strict=True))
-    assert drawn <= naive | {(0.0, 0.0), (1.0, 1.0)}
-    # What was left out lies on a straight step between two vertices that were kept.
-    steps = sorted(drawn)
-    for x, y in naive - drawn:
-        assert any((a == x == c or b == y == d) for (a, b), (c, d) in pairwise(steps))
-
-
-def test_the_forbidden_region_begins_where_both_inequalities_allow_no_more():
-    # ln 3, delta .1: at FPR .1 the first gives .4, at .5 the second gives 1 - (1 - .1 - .5) / 3.
-    limit = largest_tpr(np.array([0.0, 0.1, 0.5, 1.0]), np.log(3), 0.1)
-    assert limit == pytest.approx([0.1, 0.4, 1 - 0.4 / 3, 1.0])
-
-
 def test_nothing_is_drawn_below_one_trial_in_n():
     rng = np.random.default_rng(1)
-    x, y = _drawable(*roc_vertices(rng.normal(1, 1, 200), rng.normal(0, 1, 100)), 1 / 100, 1 / 200)
+    x, y = drawable(*roc_vertices(rng.normal(1, 1, 200), rng.normal(0, 1, 100)), 1 / 100, 1 / 200, width=254)
     assert x.min() >= 1 / 100
     assert y.min() >= 1 / 200
     assert (x[-1], y[-1]) == (1, 1)
 
 
 def test_an_errorless_attack_is_drawn_at_one_from_the_first_trial_on():
-    x, y = _drawable(*roc_vertices(np.ones(10), np.zeros(10)), 0.1, 0.1)
+    x, y = drawable(*roc_vertices(np.ones(10), np.zeros(10)), 0.1, 0.1, width=254)
     assert (x.tolist(), y.tolist()) == ([0.1, 1.0], [1.0, 1.0])
 
 
 def test_ten_thousand_scores_are_thinned_to_what_a_screen_can_show():
     rng = np.random.default_rng(2)
-    x, y = _drawable(*roc_vertices(rng.normal(1, 1, 10_000), rng.normal(0, 1, 10_000)), 1e-4, 1e-4)
+    x, y = drawable(*roc_vertices(rng.normal(1, 1, 10_000), rng.normal(0, 1, 10_000)), 1e-4, 1e-4, width=254)
     assert len(x) < 1200
     assert (np.diff(x) >= 0).all()
     assert (np.diff(y) >= 0).all()

@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import CandidateScores, Design, MembershipScores, Setting
+from fedassay.audit.low_rate import joint_statement, tpr_at
 from fedassay.audit.observer import FINAL_MODEL
+from fedassay.audit.roc import area_interval
+from fedassay.audit.sides import Sides
 from fedassay.suites.cells import Cell
-from fedassay.suites.scoring.membership import auc, balanced_accuracy, score_membership, tpr_at
+from fedassay.suites.scoring.membership import auc, balanced_accuracy, score_membership
 from fedassay.suites.store import Store
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,31 +67,24 @@ def test_area_and_balanced_accuracy_by_hand(member, nonmember, area, accuracy):
     assert balanced_accuracy(given) == pytest.approx(accuracy)
 
 
-@pytest.mark.parametrize(("nonmembers", "printed"), [(999, False), (1000, True), (2900, True)])
-def test_the_rate_at_one_in_a_hundred_is_printed_from_a_thousand_non_members_on(nonmembers, printed):
-    given = scores([0.5], np.linspace(0, 1, nonmembers))
-    assert (tpr_at(given, 0.01) is not None) == printed
-    assert tpr_at(given, 0.001) is None
-
-
 @pytest.mark.parametrize("nonmembers", [1000, 1099, 2900, 5700])
 def test_the_threshold_is_the_lowest_that_lets_one_non_member_in_a_hundred_through(nonmembers):
     outside = np.arange(nonmembers, dtype=float)
     allowed = nonmembers // 100
     just_above, just_at = nonmembers - 1 - allowed + 0.5, nonmembers - 1 - allowed
-    assert tpr_at(scores([just_above], outside), 0.01) == 1.0
-    assert tpr_at(scores([just_at], outside), 0.01) == 0.0
+    assert tpr_at(np.array([just_above]), outside, 0.01) == 1.0
+    assert tpr_at(np.array([float(just_at)]), outside, 0.01) == 0.0
 
 
 def test_the_rate_at_low_false_alarms_is_on_scikit_learns_curve():
     rng = np.random.default_rng(0)
     given = scores(rng.normal(1, 1, 700).round(1), rng.normal(0, 1, 1500).round(1))
     fpr, tpr, _ = roc_curve(*truth_and_values(given), drop_intermediate=False)
-    assert tpr_at(given, 0.01) == pytest.approx(tpr[fpr <= 0.01].max())
+    assert tpr_at(given.member, given.nonmember, 0.01) == pytest.approx(tpr[fpr <= 0.01].max())
 
 
 def test_ties_at_the_threshold_count_for_nobody():
-    assert tpr_at(scores([1.0, 2.0], np.ones(1000)), 0.01) == 0.5
+    assert tpr_at(np.array([1.0, 2.0]), np.ones(1000), 0.01) == 0.5
 
 
 @pytest.fixture
@@ -112,19 +108,95 @@ def cell():
 
 
 @pytest.mark.parametrize(
-    ("count", "metrics"),
+    ("count", "estimated"),
     [
-        (8, ["auc", "balanced_accuracy"]),
-        (1000, ["auc", "balanced_accuracy", "tpr_at_fpr_0.01"]),
-        (10_000, ["auc", "balanced_accuracy", "tpr_at_fpr_0.01", "tpr_at_fpr_0.001"]),
+        (999, []),
+        (1000, ["tpr_at_fpr_0.01_estimate"]),
+        (10_000, ["tpr_at_fpr_0.01_estimate", "tpr_at_fpr_0.001_estimate"]),
     ],
 )
-def test_only_what_the_number_of_candidates_allows_is_a_row(tmp_path, cell, count, metrics):
+def test_of_one_run_rates_at_low_false_alarms_are_point_estimates(tmp_path, cell, count, estimated):
     member = np.arange(2 * count) % 2 == 0
     rows = score_membership(cell, CandidateScores(np.arange(2.0 * count), SETTING), member, Store(tmp_path))
-    assert [row.metric for row in rows] == metrics
+    assert [row.metric for row in rows] == ["auc", "balanced_accuracy", *estimated]
     assert {row.n for row in rows} == {2 * count}
     assert {row.direction for row in rows} == {"higher_leaks"}
+    for row in rows[2:]:
+        assert row.unit == "probability, point estimate"
+        assert row.reason.startswith("point estimate: 0 independent runs")
+        assert (row.ci_low, row.ci_level) == (None, None)
+
+
+def test_the_interval_of_one_run_says_that_it_is_of_this_run(tmp_path, cell):
+    rng = np.random.default_rng(0)
+    member = np.arange(200) % 2 == 0
+    given = CandidateScores(rng.normal(member, 1), SETTING)
+    area = score_membership(cell, given, member, Store(tmp_path))[0]
+    alone = area_interval(Sides.of(given.values[member], given.values[~member]))
+    assert (area.ci_low, area.ci_high, area.ci_level) == (alone.low, alone.high, 0.95)
+    assert "holds for this run alone" in area.ci_method
+
+
+def runs_of_two(count, shift, seed=0):
+    """Every run has a member and a non-member among its candidates."""
+    rng, member = np.random.default_rng(seed), np.arange(2 * count) % 2 == 0
+    return CandidateScores(rng.normal(shift * member, 1), SETTING, np.arange(2 * count) // 2), member
+
+
+def test_scores_of_several_runs_are_stated_by_their_number(tmp_path, cell):
+    given, member = runs_of_two(200, 3.0)
+    rows = {row.metric: row for row in score_membership(cell, given, member, Store(tmp_path))}
+    assert list(rows) == ["auc", "balanced_accuracy", "tpr_at_fpr_0.1"]
+    assert rows["auc"].ci_method == "DeLong over runs, logit scale"
+    said = joint_statement(Sides.of_evidence(given.against(member)), 0.1)
+    row = rows["tpr_at_fpr_0.1"]
+    assert (row.ci_low, row.ci_high, row.ci_level) == (said.tpr_low, 1.0, 0.95)
+    assert row.reason.endswith("from 100 + 100 independent runs")
+    assert row.unit == "probability"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "stated", "estimated"),
+    [
+        (19, [], []),
+        (1000, ["tpr_at_fpr_0.02"], ["tpr_at_fpr_0.01_estimate"]),
+        (2000, ["tpr_at_fpr_0.01"], []),
+        (4000, ["tpr_at_fpr_0.01", "tpr_at_fpr_0.005"], []),
+    ],
+)
+def test_which_rates_so_many_runs_allow(tmp_path, cell, pairs, stated, estimated):
+    given, member = runs_of_two(pairs, 1.0)
+    rows = [row.metric for row in score_membership(cell, given, member, Store(tmp_path))]
+    assert rows == ["auc", "balanced_accuracy", *stated, *estimated]
+
+
+def test_the_runs_are_kept_beside_the_scores(tmp_path, cell):
+    given, member = runs_of_two(3, 0.0)
+    store = Store(tmp_path)
+    kept = store.load_arrays(score_membership(cell, given, member, store)[0].artifact)
+    assert kept["member_runs"].tolist() == kept["nonmember_runs"].tolist() == [0, 1, 2]
+
+
+def test_constant_scores_find_nobody_and_have_no_interval(tmp_path, cell):
+    member = np.arange(4000) % 2 == 0
+    rows = score_membership(cell, CandidateScores(np.zeros(4000), SETTING), member, Store(tmp_path))
+    assert {row.metric: row.value for row in rows} == {
+        "auc": 0.5,
+        "balanced_accuracy": 0.5,
+        "tpr_at_fpr_0.01_estimate": 0.0,
+    }
+    assert rows[0].ci_low is None
+
+
+@pytest.mark.parametrize("everybody", [True, False])
+def test_one_class_absent_is_an_error(tmp_path, cell, everybody):
+    with pytest.raises(ValueError, match="member must not be empty"):
+        score_membership(cell, CandidateScores([1.0, 2.0], SETTING), np.full(2, everybody), Store(tmp_path))
+
+
+def test_scores_that_are_no_numbers_are_an_error():
+    with pytest.raises(ValueError, match="values must be finite, got 1 of 2 NaN"):
+        CandidateScores([np.nan, 1.0], SETTING)
 
 
 def test_the_scores_are_kept_by_side(tmp_path, cell):

@@ -206,6 +206,14 @@ def test_the_data_of_a_federation_depend_on_the_seed_and_on_nothing_else(resolve
     assert not first.parts[0].equal(other.parts[0]) or not first.images.equal(other.images)
 
 
+def test_label_noise_reaches_the_pool_and_no_test_label(resolved):
+    clean = task_of(resolved().spec.federations["main"], 0)
+    noisy = task_of(resolved("rounds = 2", "rounds = 2\nlabel_noise = 0.5").spec.federations["main"], 0)
+    assert (noisy.labels != clean.labels).any()
+    assert (noisy.outsider_labels != clean.outsider_labels).any()
+    assert (noisy.test_labels == clean.test_labels).all()
+
+
 def test_an_empty_change_is_the_federations_plan(resolved):
     spec = resolved().spec.federations["main"]
     assert plan_of(spec, PlanChange(), task_of(spec, 0)).rounds == 2

@@ -77,6 +77,16 @@ def test_a_misspelt_key_and_the_one_that_it_leaves_missing_are_both_told(refusal
         ("fedsgd", "fedsdg", "federations.main.algorithm: algorithm must be fedsgd"),
         ("learning_rate = 0.5", "learning_rate = -0.5", "learning_rate must be"),
         ("learning_rate = 0.5", "learning_rate = inf", "federations.main.algorithm.learning_rate must be finite"),
+        (
+            "rounds = 2",
+            "rounds = 2\nlabel_noise = 1.5",
+            "federations.main.label_noise: Input should be less than or eq",
+        ),
+        (
+            "rounds = 2",
+            "rounds = 2\nlabel_noise = true",
+            "federations.main.label_noise: Input should be a valid number",
+        ),
         ("rounds = 2", "rounds = 0", "federations.main.rounds: Input should be greater than or equal to 1"),
         ("rounds = 2", "rounds = true", "federations.main.rounds: Input should be a valid integer"),
         ("seeds = 1", "seeds = 0", "seeds: Input should be greater than or equal to 1"),

@@ -1,0 +1,56 @@
+"""Location-30: where people of 30 groups checked in, a classic of membership inference (Shokri et al. 2017)."""
+
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+
+from .data_folder import DataFolder
+from .dataset import Dataset, fixed_order
+
+FILE = "location30/location30.npz"
+FEATURES, CLASSES = 446, 30
+
+
+def location30(folder: DataFolder) -> Dataset:
+    """5,010 rows of 446 check-ins, 0 or 1, as images 1x1x446; labels are the groups.
+
+    There is no official split: a fixed shuffle, the same for every seed, makes a fifth of the rows (1,002) the test set
+    and the others (4,008) the training set.
+
+    Raises:
+        DatasetMissing: if the file is not in ``folder``.
+        ValueError: if it does not hold these arrays.
+    """
+    path = folder.file(FILE, of="location30")
+    bits, groups = _arrays(path)
+    images = torch.from_numpy(np.unpackbits(bits, axis=1)[:, :FEATURES].astype(np.float32)).reshape(-1, 1, 1, FEATURES)
+    labels = torch.from_numpy(groups.astype(np.int64))
+    order = fixed_order("location30 split", len(labels))
+    test, train = order[: len(labels) // 5], order[len(labels) // 5 :]
+    return Dataset(
+        name="location30",
+        train_images=images[train],
+        train_labels=labels[train],
+        test_images=images[test],
+        test_labels=labels[test],
+        classes=CLASSES,
+    )
+
+
+def _arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """``x``: (n, 56) bytes, 446 bits a row; ``y``: (n,) groups."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            bits, groups = stored["x"], stored["y"]
+    except (OSError, EOFError, BadZipFile, KeyError, ValueError) as error:
+        raise ValueError(f"{path} must be an npz file of plain arrays x and y: {error}") from error
+    wanted = -(-FEATURES // 8)
+    if bits.dtype != np.uint8 or bits.ndim != 2 or bits.shape[1] != wanted or len(bits) < 5:
+        raise ValueError(f"{path} must hold x as (n, {wanted}) bytes, n >= 5, got {bits.shape} of {bits.dtype}")
+    if groups.shape != bits.shape[:1] or not np.issubdtype(groups.dtype, np.integer):
+        raise ValueError(f"{path} must hold y as ({len(bits)},) whole numbers, got {groups.shape} of {groups.dtype}")
+    if not 0 <= groups.min() <= groups.max() < CLASSES:
+        raise ValueError(f"{path} must hold y in 0..{CLASSES - 1}, got {groups.min()} to {groups.max()}")
+    return bits, groups

@@ -1,0 +1,118 @@
+"""Log-log ROC of the membership attacks: a panel for each defense and observer, beside what the claim forbids."""
+
+import textwrap
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from ...audit.roc import area, roc_vertices
+from ...audit.wording import plain
+from .. import numerals
+from ..membership import UNSIGNED, Membership, memberships
+from ..run_folder import RunFolder
+from ..table import Table
+from .figure import Figure
+from .log_log import drawable, legend_handles, open_panel
+from .sheet import DASHES, FAINT, MUTED, SERIES, Sheet
+
+TITLE = "What membership attacks reached"
+DESCRIPTION = (
+    "Each line is one attack: the share of members that score above a threshold (TPR) against the share of non-members "
+    "that do (FPR), scores of all seeds together, on logarithmic axes, drawn no lower than one candidate in n. Null "
+    "attacks are grey. Hatched: where no attack may come on average if a claim of the defense holds that is made for "
+    "this very observer, unit, neighbours and number of rounds; dashed: the curve that it signs. Where no claim speaks "
+    "about a panel nothing is hatched, and the words above it say why. A line refutes nothing: its best point is "
+    "chosen by looking, and scores of one run share their noise."
+)
+_WIDTH, _COLUMNS, _PANEL, _HEIGHT, _LEFT, _GAP = 940.0, 3, 254.0, 370.0, 60.0, 54.0
+_LEGEND_COLUMNS, _LEGEND_LINE, _LETTERS, _LINES = 4, 18.0, 48, 3
+Panel = list[Membership]
+
+
+def membership(folder: RunFolder) -> tuple[Figure, ...]:
+    """One figure per federation on which attacks left their scores."""
+    found = {name: list(group) for name, group in groupby(memberships(folder), key=lambda one: one.federation)}
+    return tuple(_figure(name, group, many=len(found) > 1) for name, group in found.items())
+
+
+def _figure(federation: str, group: Panel, many: bool) -> Figure:
+    key, title = f"membership-{federation}", f"{TITLE} ({federation})" if many else TITLE
+    styles = _styles(group)
+    panels = [list(one) for _, one in groupby(group, key=lambda one: (one.defense, one.about))]
+    top = 14 + _LEGEND_LINE * -(-(len(styles) + 3) // _LEGEND_COLUMNS)
+    with Sheet(key, _WIDTH, top + _HEIGHT * -(-len(panels) // _COLUMNS)) as sheet:
+        lines = [Line2D([], [], label=name, **style) for name, style in styles.items()]
+        sheet.legend([*lines, *legend_handles()], columns=_LEGEND_COLUMNS)
+        for place, panel in enumerate(panels):
+            row, column = divmod(place, _COLUMNS)
+            left, above = _LEFT + column * (_PANEL + _GAP), top + row * _HEIGHT
+            _heading(sheet, left, above, panel[0])
+            ax = sheet.axes(left, above + 88, _PANEL, _HEIGHT - 144)
+            _draw(ax, panel, styles)
+            ax.set(xlabel="FPR", ylabel="TPR" if column == 0 else "")
+        svg = sheet.svg()
+    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=_table(title, group))
+
+
+def _styles(group: Panel) -> dict[str, dict[str, Any]]:
+    """Colour and dash of each attack, the same in every panel; null attacks are grey."""
+    styles: dict[str, dict[str, Any]] = {}
+    for one in sorted(group, key=lambda one: one.null):
+        place = len(styles)
+        # One dash further at every turn of the colours: the ninth line is no copy of the first.
+        dash = DASHES[(place + place // len(SERIES)) % len(DASHES)]
+        colour = FAINT if one.null else SERIES[place % len(SERIES)]
+        styles.setdefault(one.attack, {"color": colour, "linestyle": dash, "linewidth": 1.5})
+    return styles
+
+
+def _heading(sheet: Sheet, left: float, top: float, one: Membership) -> None:
+    sheet.text(left, top + 8, f"{one.defense} (control)" if one.control else one.defense, size=12, weight="bold")
+    said = f"one {one.setting.unit}, seen by {one.setting.observer.phrase}; {claim_words(one)}"
+    lines = textwrap.wrap(said, _LETTERS, max_lines=_LINES, placeholder=" …")
+    for number, line in enumerate(lines):
+        sheet.text(left, top + 27 + 14 * number, line, size=9.5, color=MUTED)
+
+
+def claim_words(one: Membership) -> str:
+    """``ε 4, δ 1e-5``, or why no claim speaks about it."""
+    if one.beyond:
+        return one.beyond if one.beyond == UNSIGNED else f"no claim speaks: {one.beyond}"
+    # No line may end between a letter and its number.
+    return " and ".join(f"ε\u00a0{plain(claim.epsilon)}, δ\u00a0{plain(claim.delta)}" for claim in one.claims)
+
+
+def _draw(ax: Axes, panel: Sequence[Membership], styles: dict[str, dict[str, Any]]) -> None:
+    lowest_fpr = min(1 / len(one.sides.nonmember) for one in panel)
+    lowest_tpr = min(1 / len(one.sides.member) for one in panel)
+    # One score a side would leave no axis.
+    open_panel(ax, panel[0].claims, min(lowest_fpr, 0.5), min(lowest_tpr, 0.5))
+    for one in panel:
+        own = min(1 / len(one.sides.nonmember), 0.5), min(1 / len(one.sides.member), 0.5)
+        x, y = drawable(*roc_vertices(one.sides.member, one.sides.nonmember), *own, width=_PANEL)
+        ax.plot(x, y, drawstyle="steps-post", **styles[one.attack])
+
+
+def _table(title: str, group: Panel) -> Table:
+    return Table(
+        title=title,
+        headers=("defense", "observer", "unit", "attack", "members", "non-members", "runs", "AUC, pooled", "claim"),
+        rows=tuple(
+            (
+                f"{one.defense} (control)" if one.control else one.defense,
+                one.setting.observer.phrase,
+                str(one.setting.unit),
+                f"{one.attack} (null attack)" if one.null else one.attack,
+                numerals.count(len(one.sides.member)),
+                numerals.count(len(one.sides.nonmember)),
+                numerals.count(one.sides.runs),
+                numerals.metric_value("auc", area(one.sides)),
+                claim_words(one),
+            )
+            for one in group
+        ),
+        numeric=frozenset({4, 5, 6, 7}),
+    )

@@ -1,0 +1,116 @@
+"""Membership: what attacks on candidates reached, by observer and unit, beside the claims that speak about them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..audit.claim import Claim
+from ..audit.evidence import Design, Setting
+from ..audit.scope import beyond_all
+from ..audit.sides import Sides
+from ..suites.record import Record
+from .order import Order
+from .run_folder import RunFolder
+
+UNSIGNED = "no claim was signed here"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Membership:
+    """One attack on one defense: its scores of all seeds. ``claims``: those that speak about it; none where ``beyond``
+    says why.
+    """
+
+    federation: str
+    defense: str
+    control: bool
+    attack: str
+    null: bool
+    setting: Setting
+    sides: Sides
+    claims: tuple[Claim, ...]
+    beyond: str
+
+    @property
+    def about(self) -> tuple[int, str, str, str, int]:
+        """Who looks, from the one who sees most, at what, over how long: attacks that share it share a panel."""
+        seen = self.setting
+        return -seen.observer.rank, str(seen.observer), str(seen.unit), str(seen.adjacency), seen.rounds
+
+
+def memberships(folder: RunFolder) -> list[Membership]:
+    """One a federation, defense, observer and attack that left scores and their setting, in the suite's
+    order; of one defense the observers who see most first.
+    """
+    order = Order.of(folder)
+    groups: dict[tuple[str, str, str, str], list[Record]] = {}
+    for record in folder.rows("attack", "null", status="ok"):
+        if record.metric == "auc":
+            groups.setdefault((record.federation, record.defense, record.observer, record.attack), []).append(record)
+    found = [one for group in groups.values() if (one := _membership(folder, group)) is not None]
+    return sorted(
+        found,
+        key=lambda one: (
+            order.federation(one.federation),
+            order.defense(one.defense),
+            one.about,
+            one.null,
+            order.attack(one.attack),
+        ),
+    )
+
+
+def setting_of(arrays: dict[str, np.ndarray], observer: str) -> Setting | None:
+    """What the scores of an artifact are about; None for one that does not tell."""
+    if not {"unit", "adjacency", "rounds", "design"} <= arrays.keys():
+        return None
+    told = {name: str(arrays[name]) for name in ("unit", "adjacency", "design")}
+    return Setting.from_dict(told | {"observer": observer, "rounds": int(arrays["rounds"])})
+
+
+def _membership(folder: RunFolder, group: Sequence[Record]) -> Membership | None:
+    first = group[0]
+    stored = [folder.arrays(record) for record in sorted(group, key=lambda record: record.seed or 0)]
+    arrays = [one for one in stored if one is not None and {"member", "nonmember"} <= one.keys()]
+    setting = setting_of(arrays[0], first.observer) if arrays else None
+    if setting is None:
+        return None
+    claims, beyond = speaking(folder, first.federation, first.defense, setting)
+    return Membership(
+        federation=first.federation,
+        defense=first.defense,
+        control=first.control,
+        attack=first.attack,
+        null=first.role == "null",
+        setting=setting,
+        sides=_pooled(arrays, setting.design),
+        claims=claims,
+        beyond=beyond,
+    )
+
+
+def _pooled(arrays: Sequence[dict[str, np.ndarray]], design: Design) -> Sides:
+    """The scores of all seeds; runs of two seeds are two runs."""
+    member, nonmember = (np.concatenate([one[side] for one in arrays]) for side in ("member", "nonmember"))
+    if design is Design.INDEPENDENT:
+        return Sides.of(member, nonmember)
+    runs: list[tuple[np.ndarray, np.ndarray]] = []
+    begun = 0
+    for one in arrays:
+        inside = one.get("member_runs", np.zeros(len(one["member"]), dtype=np.int64))
+        outside = one.get("nonmember_runs", np.zeros(len(one["nonmember"]), dtype=np.int64))
+        named, place = np.unique(np.concatenate([inside, outside]), return_inverse=True)
+        runs.append((begun + place[: len(inside)], begun + place[len(inside) :]))
+        begun += len(named)
+    return Sides.of(member, nonmember, *(np.concatenate(side) for side in zip(*runs, strict=True)))
+
+
+def speaking(folder: RunFolder, federation: str, defense: str, setting: Setting) -> tuple[tuple[Claim, ...], str]:
+    """The defense's claims that speak about such evidence; where none does, why."""
+    own = [one.claim for one in folder.claims if (one.federation, one.defense) == (federation, defense)]
+    reasons = [beyond_all(claim, setting) for claim in own]
+    claims = tuple(claim for claim, reason in zip(own, reasons, strict=True) if not reason)
+    if claims:
+        return claims, ""
+    return (), reasons[0] if reasons else UNSIGNED

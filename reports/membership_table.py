@@ -1,0 +1,157 @@
+"""Membership by observer: what each observer of each defense can tell, beside what the defense claims about it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..audit.claim import Claim, Unit
+from ..audit.low_rate import counted_runs, joint_statement, lowest_rate, tpr_at
+from ..audit.observer import Observer
+from ..audit.roc import area, area_interval
+from ..audit.scope import beyond_all
+from ..audit.sides import Sides
+from ..audit.wording import at_most, plain
+from . import numerals
+from .membership import Membership, memberships
+from .order import Order
+from .printed import VERDICTS
+from .run_folder import RunFolder
+from .table import Table
+from .tables import WHOLE_CELL, WORST_FIRST
+
+LEVEL = 0.95
+_ALONE = "†"
+NOTE = (
+    "Shown is the attack with the largest AUC on that cell, null attacks apart, scores of all seeds together; because "
+    "it was chosen by looking, its intervals hold for all attacks on the cell at once (Bonferroni). AUC: DeLong over "
+    f"independent runs or, marked {_ALONE}, over the candidates of the only run, which says nothing of other runs. TPR "
+    "stands at the lowest FPR at which ten independent non-members are expected, with bounds on both rates that hold "
+    "jointly at 95 %; where the runs are too few for any it is a point estimate. OUT OF SCOPE: no claim of this row "
+    "speaks about such evidence (another observer, unit, neighbours or more rounds), so it can neither hold nor break "
+    "it."
+)
+Level = tuple[Observer, Unit]
+"""Who looks, at what: a column."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """The claims of one unit that a defense signs on a federation; ``unit`` None where it signs none."""
+
+    federation: str
+    defense: str
+    control: bool
+    unit: Unit | None
+    claims: tuple[Claim, ...]
+
+
+def membership_table(folder: RunFolder) -> Table:
+    """Rows: defense and unit claimed; columns: observer and unit attacked. No rows where nothing left its scores."""
+    found = memberships(folder)
+    levels = sorted({_level(one) for one in found}, key=lambda level: (-level[0].rank, str(level[0]), level[1]))
+    rows = _rows(folder, found)
+    omitted = _omitted(folder, found)
+    many = len({row.federation for row in rows}) > 1
+    return Table(
+        title="Membership by observer",
+        headers=("defense", "claim", *(f"{observer.phrase}: one {unit}" for observer, unit in levels)),
+        rows=tuple(
+            (_name(row, many), _claims(row), *(_cell(row, level, found, omitted) for level in levels)) for row in rows
+        ),
+        note=NOTE,
+    )
+
+
+def _level(one: Membership) -> Level:
+    return one.setting.observer, one.setting.unit
+
+
+def _rows(folder: RunFolder, found: Sequence[Membership]) -> list[Row]:
+    """In the suite's order: the defenses that these attacks were to look at, one row a unit that they claim."""
+    order, attacks = Order.of(folder), {(one.federation, one.attack) for one in found}
+    looked_at = {
+        (record.federation, record.defense): record.control
+        for record in folder.rows("attack", "null")
+        if (record.federation, record.attack) in attacks
+    }
+    rows = []
+    for federation, defense in sorted(looked_at, key=lambda key: (order.federation(key[0]), order.defense(key[1]))):
+        claims = [one.claim for one in folder.claims if (one.federation, one.defense) == (federation, defense)]
+        for unit in dict.fromkeys(claim.unit for claim in claims) or (None,):
+            rows.append(
+                Row(
+                    federation=federation,
+                    defense=defense,
+                    control=looked_at[federation, defense],
+                    unit=unit,
+                    claims=tuple(claim for claim in claims if claim.unit == unit),
+                )
+            )
+    return rows
+
+
+def _omitted(folder: RunFolder, found: Sequence[Membership]) -> dict[tuple[str, str, Level], str]:
+    """The worst status of cells of which nothing was measured; what an attack asks is known from where it was."""
+    levels = {(one.attack, str(one.setting.observer)): _level(one) for one in found}
+    worst: dict[tuple[str, str, Level], str] = {}
+    for record in folder.rows("attack"):
+        level = levels.get((record.attack, record.observer))
+        if level is not None and record.status != "ok" and record.metric == WHOLE_CELL:
+            key = record.federation, record.defense, level
+            worst[key] = min(record.status, worst.get(key, WORST_FIRST[-1]), key=WORST_FIRST.index)
+    return worst
+
+
+def _cell(row: Row, level: Level, found: Sequence[Membership], omitted: dict[tuple[str, str, Level], str]) -> str:
+    here = [
+        one for one in found if (one.federation, one.defense) == (row.federation, row.defense) and _level(one) == level
+    ]
+    attacks = [one for one in here if not one.null]
+    if not attacks:
+        words = omitted.get((row.federation, row.defense, level), "not attacked")
+        speaks = any(claim.observer.covers(level[0]) for claim in row.claims) and row.unit == level[1]
+        return words if speaks or row.unit is None else f"{words}; {VERDICTS['OUT_OF_SCOPE']}"
+    best = max(attacks, key=lambda one: area(one.sides))
+    said = [_area_words(best.sides, len(attacks)), _rate_words(best.sides, len(attacks)), best.attack]
+    if row.unit is not None and not any(not beyond_all(claim, best.setting) for claim in row.claims):
+        said.append(VERDICTS["OUT_OF_SCOPE"])
+    return "; ".join(said)
+
+
+def _area_words(sides: Sides, attacks: int) -> str:
+    """``AUC 0.812 [0.771, 0.848]``."""
+    alone = sides.runs == 1
+    found = area_interval(sides.within_run if alone else sides, 1 - (1 - LEVEL) / attacks)
+    words = f"AUC {numerals.metric_value('auc', found.value)}"
+    if found.low is None or found.high is None:
+        return words
+    ends = [numerals.metric_value("auc", end) for end in (found.low, found.high)]
+    return f"{words} [{', '.join(ends)}]{_ALONE if alone else ''}"
+
+
+def _rate_words(sides: Sides, attacks: int) -> str:
+    """``TPR 0.31 (≥ 0.18) at FPR 10 % (≤ .19)``, or a point estimate at the lowest rate that the scores allow."""
+    rate = lowest_rate(counted_runs(sides))
+    if rate is not None:
+        said = joint_statement(sides, rate, (1 - LEVEL) / attacks)
+        found = f"{tpr_at(sides.member, sides.nonmember, rate):.3f} (≥ {_rounded_down(said.tpr_low)})"
+        return f"TPR {found} at FPR {plain(100 * rate)} % (≤ {at_most(said.fpr_high)})"
+    rate = lowest_rate(len(sides.nonmember))
+    if rate is None:
+        return "too few non-members for a TPR"
+    return f"TPR {tpr_at(sides.member, sides.nonmember, rate):.3f} at FPR {plain(100 * rate)} % (point estimate)"
+
+
+def _rounded_down(rate: float) -> str:
+    return f"{int(round(rate * 1000, 6)) / 1000:.3f}"
+
+
+def _name(row: Row, many: bool) -> str:
+    name = f"{row.federation}/{row.defense}" if many else row.defense
+    return f"{name} (control)" if row.control else name
+
+
+def _claims(row: Row) -> str:
+    if row.unit is None:
+        return VERDICTS["NO_CLAIM"]
+    signed = dict.fromkeys(f"ε {plain(claim.epsilon)}, δ {plain(claim.delta)}" for claim in row.claims)
+    return f"one {row.unit}: {' and '.join(signed)}"

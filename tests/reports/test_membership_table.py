@@ -1,0 +1,133 @@
+"""Membership by observer: the best attack of a cell, its intervals, and what no claim speaks about."""
+
+import numpy as np
+import pytest
+from fedassay.audit.claim import Unit
+from fedassay.audit.low_rate import joint_statement, tpr_at
+from fedassay.audit.observer import GLOBAL_MODELS, UPLOADS
+from fedassay.audit.roc import area_interval
+from fedassay.audit.sides import Sides
+from fedassay.audit.wording import at_most
+from fedassay.reports.markdown import markdown
+from fedassay.reports.membership_table import membership_table
+from fedassay.reports.page import html
+
+SERVER = "the server that sees every upload: one sample"
+PUBLIC = "the public (final model): one sample"
+
+
+def normal(shift, count=60, seed=0):
+    rng = np.random.default_rng(seed)
+    return {"member": rng.normal(shift, 1, count), "nonmember": rng.normal(0, 1, count)}
+
+
+def cells(folder):
+    table = membership_table(folder)
+    return {
+        (row[0], row[1], header): text for row in table.rows for header, text in zip(table.headers, row, strict=True)
+    }
+
+
+def test_a_cell_names_the_best_attack_with_intervals_shared_by_all(run_maker, add_membership):
+    weak, strong = normal(0.2), normal(1.5, seed=1)
+    add_membership(run_maker, "none", "weak", **weak)
+    add_membership(run_maker, "none", "strong", **strong)
+    add_membership(run_maker, "none", "coin", role="null", **normal(5.0))
+    found = area_interval(Sides.of(**strong), 1 - 0.05 / 2)
+    rate = tpr_at(strong["member"], strong["nonmember"], 0.2)
+    assert cells(run_maker.write())["none", "NO CLAIM", SERVER] == (
+        f"AUC {found.value:.3f} [{found.low:.3f}, {found.high:.3f}]†; "
+        f"TPR {rate:.3f} at FPR 20 % (point estimate); strong"
+    )
+
+
+def test_runs_that_are_enough_state_both_rates(run_maker, add_membership):
+    given, runs = normal(2.0, 200), np.arange(200)
+    add_membership(run_maker, "none", **given, member_runs=runs, nonmember_runs=runs)
+    sides = Sides.of(**given, member_runs=runs, nonmember_runs=runs)
+    said = joint_statement(sides, 0.1, 0.05)
+    words = cells(run_maker.write())["none", "NO CLAIM", SERVER]
+    assert f"at FPR 10 % (≤ {at_most(said.fpr_high)})" in words
+    low = float(words.partition("(≥ ")[2].partition(")")[0])
+    assert said.tpr_low - 0.001 < low <= said.tpr_low
+    assert "point estimate" not in words
+    assert "†" not in words
+
+
+def test_two_seeds_are_two_runs(run_maker, add_membership):
+    for seed in (0, 1):
+        add_membership(run_maker, "none", seed=seed, **normal(1.0, seed=seed))
+    words = cells(run_maker.write())["none", "NO CLAIM", SERVER]
+    # One degree of freedom: next to nothing is known of other runs.
+    low, high = words.partition("[")[2].partition("]")[0].split(", ")
+    assert float(high) - float(low) > 0.3
+    assert "†" not in words
+
+
+def test_what_no_claim_speaks_about_is_marked_and_shown(run_maker, make_claim, add_membership):
+    run_maker.sign("dp_sgd", make_claim(4.0, unit=Unit.SAMPLE, observer=GLOBAL_MODELS))
+    run_maker.sign("dp_fedavg", make_claim(8.0, unit=Unit.CLIENT, observer=UPLOADS))
+    for defense in ("dp_sgd", "dp_fedavg", "none"):
+        add_membership(run_maker, defense, "align", **normal(1.0))
+        add_membership(run_maker, defense, "loss", observer="final_model", **normal(0.5))
+    found = cells(run_maker.write())
+    server, public = (found["dp_sgd", "one sample: ε 4, δ 1e-5", name] for name in (SERVER, PUBLIC))
+    assert server.startswith("AUC ")
+    assert server.endswith("align; OUT OF SCOPE")
+    assert public.endswith("; loss")
+    for name in (SERVER, PUBLIC):
+        assert found["dp_fedavg", "one client: ε 8, δ 1e-5", name].endswith("OUT OF SCOPE")
+        assert "OUT OF SCOPE" not in found["none", "NO CLAIM", name]
+
+
+def test_a_defense_that_claims_two_units_has_two_rows(run_maker, make_claim, add_membership):
+    for unit in (Unit.SAMPLE, Unit.CLIENT):
+        run_maker.sign("dp_sgd", make_claim(4.0, unit=unit, observer=UPLOADS))
+    add_membership(run_maker, "dp_sgd", **normal(1.0))
+    add_membership(run_maker, "dp_sgd", "who", unit="client", **normal(1.0))
+    found = cells(run_maker.write())
+    client = "the server that sees every upload: one client"
+    assert "OUT OF SCOPE" not in found["dp_sgd", "one sample: ε 4, δ 1e-5", SERVER]
+    assert "OUT OF SCOPE" in found["dp_sgd", "one sample: ε 4, δ 1e-5", client]
+    assert "OUT OF SCOPE" in found["dp_sgd", "one client: ε 4, δ 1e-5", SERVER]
+    assert "OUT OF SCOPE" not in found["dp_sgd", "one client: ε 4, δ 1e-5", client]
+
+
+def test_cells_that_failed_or_were_not_attacked_are_not_left_out(run_maker, make_claim, add_membership):
+    run_maker.sign("dp_fedavg", make_claim(8.0, unit=Unit.CLIENT, observer=UPLOADS))
+    add_membership(run_maker, "none", "align", **normal(1.0))
+    add_membership(run_maker, "none", "loss", observer="final_model", **normal(1.0))
+    run_maker.row(defense="dp_fedavg", attack="align", observer="uploads", metric="none", status="failed", reason="x")
+    run_maker.row(
+        defense="ldp_gaussian", attack="align", observer="uploads", metric="none", status="skipped", reason="y"
+    )
+    found = cells(run_maker.write())
+    assert found["dp_fedavg", "one client: ε 8, δ 1e-5", SERVER] == "failed; OUT OF SCOPE"
+    assert found["dp_fedavg", "one client: ε 8, δ 1e-5", PUBLIC] == "not attacked; OUT OF SCOPE"
+    assert found["ldp_gaussian", "NO CLAIM", SERVER] == "skipped"
+    assert found["ldp_gaussian", "NO CLAIM", PUBLIC] == "not attacked"
+
+
+@pytest.mark.parametrize(
+    ("count", "says"), [(19, "too few non-members for a TPR"), (20, "at FPR 50 % (point estimate)")]
+)
+def test_a_rate_is_not_even_estimated_below_twenty_non_members(run_maker, add_membership, count, says):
+    add_membership(run_maker, "none", **normal(1.0, count))
+    assert says in cells(run_maker.write())["none", "NO CLAIM", SERVER]
+
+
+def test_constant_scores_have_no_interval_and_find_nobody(run_maker, add_membership):
+    add_membership(run_maker, "none", member=np.ones(30), nonmember=np.ones(30))
+    assert cells(run_maker.write())["none", "NO CLAIM", SERVER].startswith("AUC 0.500; TPR 0.000 at FPR 50 %")
+
+
+def test_a_run_without_scores_has_no_table(run_maker):
+    run_maker.row(value=0.5)
+    assert membership_table(run_maker.write()).rows == ()
+
+
+def test_the_table_stands_on_both_pages(run_maker, add_membership):
+    add_membership(run_maker, "none", **normal(1.0))
+    folder = run_maker.write()
+    assert "<h3>Membership by observer</h3>" in html(folder)
+    assert "## Membership by observer" in markdown(folder)
