@@ -1,6 +1,6 @@
 """Cosine objective: 1 minus the cosine of two gradients, plus total variation (Geiping et al. 2020, equation 4)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -54,6 +54,10 @@ class Cosine:
     gradients: Tensor
     labels: Tensor
     total_variation: float
+
+    def of(self, part: slice) -> "Cosine":
+        """The same of some of the candidates."""
+        return replace(self, gradients=self.gradients[part], labels=self.labels[part])
 
     def values(self, images: Tensor) -> Tensor:
         """``images (n, k, c, h, w)`` -> ``(n,)``, differentiable."""

@@ -14,7 +14,7 @@ from ..search_attack import SearchAttack, check_weight, lots_evidence
 from ..uploads import Uploads, read_uploads
 from .cosine import Cosine
 from .lots import lot_labels, of_equal_lots, samples_behind, soft
-from .search import Lots
+from .search import Lots, Values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +61,12 @@ class GradInversion(SearchAttack):
         )
         known = lone_labels(labels, network.classes)
 
-        def values(images: Tensor) -> Tensor:
-            return cosine.values(images) + self.consistency * discord(images, known, self.restarts)
+        def objective(part: slice) -> Values:
+            here, agreed = cosine.of(part), known[part]
+            return lambda images: here.values(images) + self.consistency * discord(images, agreed, self.restarts)
 
         start = uniform(rng, (len(labels), k, *network.shape)).to(uploads.model.device)
-        return self.search(values, Lots(images=start, labels=labels))
+        return self.search(objective, Lots(images=start, labels=labels), network.layout.dim)
 
 
 def lone_labels(labels: Tensor, classes: int) -> Tensor:

@@ -44,7 +44,7 @@ class GradientInversion(SearchAttack):
         """Images ``(n, c, h, w)`` and labels ``(n,)``. Raises ValueError for a zero or non-finite upload."""
         uploads, network = read_uploads(view, knowledge, self.round), knowledge.network
         labels = inferred_labels(uploads.gradients, network.layout).repeat_interleave(self.restarts).unsqueeze(1)
-        objective = Cosine(
+        cosine = Cosine(
             network=network,
             model=uploads.model,
             gradients=uploads.gradients.repeat_interleave(self.restarts, 0),
@@ -52,5 +52,6 @@ class GradientInversion(SearchAttack):
             total_variation=self.total_variation,
         )
         start = uniform(rng, (len(labels), 1, *network.shape)).to(uploads.model.device)
-        found = self.search(objective.values, Lots(images=start, labels=labels))
+        lots = Lots(images=start, labels=labels)
+        found = self.search(lambda part: cosine.of(part).values, lots, network.layout.dim)
         return lots_evidence([(torch.arange(len(uploads.gradients)), found)], view)

@@ -3,7 +3,7 @@
 For a Gaussian release y of a clipped gradient g(x) the objective is ``|y - g(x)|^2 / (2 sigma^2) - log p(x)``.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..uploads import read_uploads
 from .lots import lot_labels, random_lots, samples_behind, soft
 from .posterior import Posterior, posteriors
 from .prior import GaussianPrior, Prior, TotalVariationPrior
-from .search import Lots
+from .search import Lots, Values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +79,14 @@ class MapInversion(SearchAttack):
         return lots_evidence(found, view)
 
     def _searched(self, posterior: Posterior, start: "_Start") -> Lots:
-        known = replace(posterior, prior=posterior.prior.given(start.classes))
-        return self.search(lambda images: known.values(Lots(images=images, labels=start.lots.labels)), start.lots)
+        def objective(part: slice) -> Values:
+            # Restarts of an upload are in one part.
+            held = slice(part.start // self.restarts, part.stop // self.restarts)
+            known = posterior.of(held, posterior.prior.given(start.classes[part]))
+            labels = start.lots.labels[part]
+            return lambda images: known.values(Lots(images=images, labels=labels))
+
+        return self.search(objective, start.lots, posterior.network.layout.dim)
 
     def _likeliest(self, posterior: Posterior, public: Tensor, labels: Tensor, rng: np.random.Generator) -> "_Start":
         """For each upload the likeliest public images of a pool, and what the pool says of the label."""

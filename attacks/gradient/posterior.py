@@ -1,7 +1,7 @@
 """Posterior: minus the log density of what was released given candidate images, minus that of the images."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -37,6 +37,10 @@ class Posterior:
     models: tuple[Tensor, ...]
     releases: tuple[Tensor, ...]
     prior: Prior
+
+    def of(self, uploads: slice, prior: Prior) -> "Posterior":
+        """The same of some of the uploads, under a prior of their candidates."""
+        return replace(self, releases=tuple(release[uploads] for release in self.releases), prior=prior)
 
     def values(self, lots: Lots) -> Tensor:
         """Candidates ``(m * r, ...)``, r of each upload side by side -> ``(m * r,)`` nats up to a constant of the
