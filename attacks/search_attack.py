@@ -12,13 +12,13 @@ from torch import Tensor
 from ..audit.evidence import Reconstructions
 from ..fl.view import View
 from .attack import Attack
-from .gradient.search import Lots, Search, Values, best_restarts
+from .gradient.search import Lots, Objective, Search, best_restarts, upload_parts
 from .uploads import check_round, upload_setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchAttack(Attack):
-    """Images of the uploads of ``round``, found by gradient descent in all restarts of all uploads in one batch.
+    """Images of the uploads of ``round``, found by gradient descent in all restarts of many uploads in one batch.
 
     The restart that an upload keeps is the one with the least objective: the truth has no say.
 
@@ -43,12 +43,26 @@ class SearchAttack(Attack):
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
             raise ValueError(f"learning_rate must be a number > 0, got {self.learning_rate}")
 
-    def search(self, values: Values, start: Lots) -> Lots:
-        """From ``start``, ``restarts`` candidates an upload side by side, to the best of each upload."""
+    def search(self, objective: Objective, start: Lots, dim: int) -> Lots:
+        """From ``start``, ``restarts`` candidates an upload side by side, to the best of each upload.
+
+        Args:
+            dim: numbers of one gradient; each image may have one of its own.
+        """
         search = Search(iterations=self.iterations, learning_rate=self.learning_rate, signed=self.signed)
-        candidates = search.run(values, start.images)
-        best = best_restarts(values, candidates, self.restarts)
-        return Lots(images=candidates[best], labels=start.labels[best])
+        images, labels = list[Tensor](), list[Tensor]()
+        for part in self.parts(start, dim):
+            values = objective(part)
+            candidates = search.run(values, start.images[part])
+            best = best_restarts(values, candidates, self.restarts)
+            images.append(candidates[best])
+            labels.append(start.labels[part][best])
+        return Lots(images=torch.cat(images), labels=torch.cat(labels))
+
+    def parts(self, start: Lots, dim: int) -> list[slice]:
+        """Candidates that are searched in one batch: an upload's finds do not hang on who else is in its part."""
+        held = start.labels.shape[1] * dim + start.images[0].numel()
+        return upload_parts(len(start.images), self.restarts, held)
 
 
 def lots_evidence(found: Sequence[tuple[Tensor, Lots]], view: View) -> Reconstructions:

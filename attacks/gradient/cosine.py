@@ -1,6 +1,6 @@
 """Cosine objective: 1 minus the cosine of two gradients, plus total variation (Geiping et al. 2020, equation 4)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -56,6 +56,11 @@ class Cosine:
     labels: Tensor
     total_variation: float
     dropout: Tensor | None = None
+
+    def of(self, part: slice) -> "Cosine":
+        """The same of some of the candidates."""
+        dropout = None if self.dropout is None else self.dropout[part]
+        return replace(self, gradients=self.gradients[part], labels=self.labels[part], dropout=dropout)
 
     def values(self, images: Tensor) -> Tensor:
         """``images (n, k, c, h, w)`` -> ``(n,)``, differentiable."""

@@ -13,9 +13,9 @@ from ...fl.view import View
 from ..attack import Knowledge
 from ..search_attack import SearchAttack, lots_evidence
 from ..uploads import Uploads, read_uploads
-from .lbfgs import Minimum, minimise
+from .lbfgs import MEMORY, Minimum, minimise
 from .lots import of_equal_lots, samples_behind
-from .search import Lots
+from .search import Lots, upload_parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,16 +45,20 @@ class DLG(SearchAttack):
     def _matched(self, rows: Tensor, k: int, uploads: Uploads, network: Network, rng: np.random.Generator) -> Lots:
         count, kept = len(rows) * self.restarts, network.layout.model_dim
         targets = uploads.gradients[rows, :kept].repeat_interleave(self.restarts, 0)
-        pixels = k * int(np.prod(network.shape))
-
-        def distance(points: Tensor) -> Tensor:
-            images, labels = split(points, k, network)
-            found = network.lot_gradients(uploads.model, images, labels.softmax(-1))[:, :kept]
-            return (found - targets).square().sum(1)
-
+        pixels, found = k * int(np.prod(network.shape)), []
         start = normal(rng, (count, pixels + k * network.classes)).to(uploads.model)
-        best = minimise(distance, start, iterations=self.iterations, learning_rate=self.learning_rate)
-        images, labels = split(self._kept(best), k, network)
+        # L-BFGS remembers steps and changes of slope.
+        held = k * network.layout.dim + 2 * MEMORY * start.shape[1]
+        for part in upload_parts(count, self.restarts, held):
+
+            def distance(points: Tensor, wanted: Tensor = targets[part]) -> Tensor:
+                images, labels = split(points, k, network)
+                rows = network.lot_gradients(uploads.model, images, labels.softmax(-1))[:, :kept]
+                return (rows - wanted).square().sum(1)
+
+            best = minimise(distance, start[part], iterations=self.iterations, learning_rate=self.learning_rate)
+            found.append(self._kept(best))
+        images, labels = split(torch.cat(found), k, network)
         return Lots(images=images.clamp(0, 1), labels=labels.argmax(-1))
 
     def _kept(self, best: Minimum) -> Tensor:

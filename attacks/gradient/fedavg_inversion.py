@@ -15,7 +15,7 @@ from ..search_attack import SearchAttack, check_weight, lots_evidence
 from ..uploads import Uploads, read_uploads
 from .cosine import Cosine
 from .lots import lot_labels, of_equal_lots, retold_updates, samples_behind, soft
-from .search import Lots, total_variation
+from .search import Lots, Values, total_variation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +61,14 @@ class FedAvgInversion(SearchAttack):
             total_variation=self.total_variation,
         )
 
-        def values(images: Tensor) -> Tensor:
-            updates = retold_updates(network, plan, client, uploads.model, images, cosine.labels)
-            return 1 - cosine.cosines(updates) + self.total_variation * total_variation(images)
+        def objective(part: slice) -> Values:
+            here = cosine.of(part)
+
+            def values(images: Tensor) -> Tensor:
+                updates = retold_updates(network, plan, client, uploads.model, images, here.labels)
+                return 1 - here.cosines(updates) + self.total_variation * total_variation(images)
+
+            return values
 
         start = uniform(rng, (len(labels), k, *network.shape)).to(uploads.model.device)
-        return self.search(values, Lots(images=start, labels=labels))
+        return self.search(objective, Lots(images=start, labels=labels), network.layout.dim)

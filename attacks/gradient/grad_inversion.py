@@ -15,7 +15,7 @@ from ..uploads import Uploads, read_uploads
 from .batch_statistics import BatchStatistics
 from .cosine import Cosine
 from .lots import PUBLIC, lot_labels, of_equal_lots, samples_behind, shown_dropout, soft
-from .search import Lots
+from .search import Lots, Values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,12 +72,17 @@ class GradInversion(SearchAttack):
         public = knowledge.public_images[:PUBLIC].to(uploads.model)
         statistics = BatchStatistics.of(network, uploads.model, public) if network.mixes and self.statistics else None
 
-        def values(images: Tensor) -> Tensor:
-            found = cosine.values(images) + self.consistency * discord(images, known, self.restarts)
-            return found if statistics is None else found + self.statistics * statistics.distances(images)
+        def objective(part: slice) -> Values:
+            here, agreed = cosine.of(part), known[part]
+
+            def values(images: Tensor) -> Tensor:
+                found = here.values(images) + self.consistency * discord(images, agreed, self.restarts)
+                return found if statistics is None else found + self.statistics * statistics.distances(images)
+
+            return values
 
         start = uniform(rng, (len(labels), k, *network.shape)).to(uploads.model.device)
-        return self.search(values, Lots(images=start, labels=labels))
+        return self.search(objective, Lots(images=start, labels=labels), network.layout.dim)
 
 
 def lone_labels(labels: Tensor, classes: int) -> Tensor:

@@ -49,7 +49,7 @@ class GradientInversion(SearchAttack):
         uploads, network = read_uploads(view, knowledge, self.round), knowledge.network
         labels = inferred_labels(uploads.gradients, network.layout).repeat_interleave(self.restarts).unsqueeze(1)
         dropout = shown_dropout(uploads.gradients, network, knowledge.plan, uploads.senders)
-        objective = Cosine(
+        cosine = Cosine(
             network=network,
             model=uploads.model,
             gradients=uploads.gradients.repeat_interleave(self.restarts, 0),
@@ -58,5 +58,6 @@ class GradientInversion(SearchAttack):
             dropout=None if dropout is None else dropout.repeat_interleave(self.restarts, 0),
         )
         start = uniform(rng, (len(labels), 1, *network.shape)).to(uploads.model.device)
-        found = self.search(objective.values, Lots(images=start, labels=labels))
+        lots = Lots(images=start, labels=labels)
+        found = self.search(lambda part: cosine.of(part).values, lots, network.layout.dim)
         return lots_evidence([(torch.arange(len(uploads.gradients)), found)], view)

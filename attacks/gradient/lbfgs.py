@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+MEMORY = 20
+"""Steps that are remembered."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Minimum:
@@ -49,7 +52,12 @@ class _Memory:
 
 
 def minimise(
-    values: Callable[[Tensor], Tensor], start: Tensor, *, iterations: int, learning_rate: float = 1.0, memory: int = 20
+    values: Callable[[Tensor], Tensor],
+    start: Tensor,
+    *,
+    iterations: int,
+    learning_rate: float = 1.0,
+    memory: int = MEMORY,
 ) -> Minimum:
     """``values (n, d) -> (n,)`` from ``start (n, d)``; a problem whose value is no number any more stands still."""
     known = _Memory(length=memory, scale=torch.ones_like(start[:, :1]))

@@ -18,8 +18,8 @@ from ..search_attack import SearchAttack, lots_evidence
 from ..uploads import read_uploads
 from .lots import lot_labels, random_lots, samples_behind, soft
 from .posterior import Posterior, posteriors
-from .prior import GaussianPrior, Prior, TotalVariationPrior
-from .search import Lots
+from .prior import FlatPrior, GaussianPrior, Prior, TotalVariationPrior
+from .search import Lots, Values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +35,15 @@ class MapInversion(SearchAttack):
 
     Args:
         prior: ``gaussian``: about the mean public image, each label's weighed by how probable the upload makes that
-            label, with the shrunken covariance of public images; ``total_variation``: neighbouring pixels' mean
-            difference in public images. Both in nats: there is no weight to tune.
+            label, with the shrunken covariance of public images, and with their flat areas as far as the uploads can
+            tell these; ``total_variation``: neighbouring pixels' mean difference in public images. Both in nats: there
+            is no weight to tune.
         rounds: consecutive rounds whose uploads are held against the same images; more than one needs full lots.
     """
 
     pool: ClassVar[int] = 256
+    typical: ClassVar[int] = 64
+    """Public images that tell how much an upload tells of a pixel."""
     prior: Literal["gaussian", "total_variation"] = "gaussian"
     rounds: int = 1
 
@@ -66,7 +69,7 @@ class MapInversion(SearchAttack):
         public, labels = knowledge.public_images.to(rounds[0].model), knowledge.public_labels
         prior: Prior = TotalVariationPrior.of(public)
         if self.prior == "gaussian":
-            prior = GaussianPrior.of(public, labels, knowledge.network.classes)
+            prior = FlatPrior.of(public, GaussianPrior.of(public, labels, knowledge.network.classes))
         found = []
         for rows, posterior in posteriors(rounds, knowledge, view.observer, prior):
             k = samples_behind(knowledge.plan, posterior.client)
@@ -76,12 +79,28 @@ class MapInversion(SearchAttack):
                 named = lot_labels(rounds[0].gradients[rows], rounds[0].model, knowledge.network, k, public)
                 lots = random_lots(named.repeat_interleave(self.restarts, 0), public, labels, rng)
                 start = _Start(lots=lots, classes=soft(lots.labels, knowledge.network, public))
+            if isinstance(prior, FlatPrior):
+                resolution = self._resolution(posterior, k, public, labels, rng)
+                posterior = replace(posterior, prior=prior.seen_at(resolution))
             found.append((rows, self._searched(posterior, start)))
         return lots_evidence(found, view)
 
+    def _resolution(
+        self, posterior: Posterior, k: int, public: Tensor, labels: Tensor, rng: np.random.Generator
+    ) -> float:
+        drawn = torch.from_numpy(rng.integers(len(public), size=(max(1, self.typical // k), k)))
+        spread = float((public - public.mean(0)).square().mean().sqrt())
+        return posterior.resolution(Lots(images=public[drawn], labels=labels[drawn]), spread, rng)
+
     def _searched(self, posterior: Posterior, start: "_Start") -> Lots:
-        known = replace(posterior, prior=posterior.prior.given(start.classes))
-        return self.search(lambda images: known.values(Lots(images=images, labels=start.lots.labels)), start.lots)
+        def objective(part: slice) -> Values:
+            # Restarts of an upload are in one part.
+            held = slice(part.start // self.restarts, part.stop // self.restarts)
+            known = posterior.of(held, posterior.prior.given(start.classes[part]))
+            labels = start.lots.labels[part]
+            return lambda images: known.values(Lots(images=images, labels=labels))
+
+        return self.search(objective, start.lots, posterior.network.layout.dim)
 
     def _likeliest(self, posterior: Posterior, public: Tensor, labels: Tensor, rng: np.random.Generator) -> "_Start":
         """For each upload the likeliest public images of a pool, and what the pool says of the label."""

@@ -1,8 +1,10 @@
 """Posterior: minus the log density of what was released given candidate images, minus that of the images."""
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +17,9 @@ from ..uploads import Uploads
 from .lots import of_equal_lots, retold_updates, soft
 from .prior import Prior
 from .search import Lots
+
+_UNEVEN = 4.0
+"""Resolution of a typical pixel over that of the mean information; found on digits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +43,10 @@ class Posterior:
     releases: tuple[Tensor, ...]
     prior: Prior
 
+    def of(self, uploads: slice, prior: Prior) -> "Posterior":
+        """The same of some of the uploads, under a prior of their candidates."""
+        return replace(self, releases=tuple(release[uploads] for release in self.releases), prior=prior)
+
     def values(self, lots: Lots) -> Tensor:
         """Candidates ``(m * r, ...)``, r of each upload side by side -> ``(m * r,)`` nats up to a constant of the
         upload; differentiable.
@@ -57,8 +66,29 @@ class Posterior:
         with torch.no_grad():
             for model, release in self._rounds():
                 totals = self.contributions(pool, model).double()
-                density = density + torch.stack([self.law.log_density(row, totals) for row in release.double()])
+                density = density + torch.stack(
+                    [self.law.log_density(row.expand_as(totals), totals) for row in release.double()]
+                )
         return density
+
+    def resolution(self, lots: Lots, spread: float, rng: np.random.Generator) -> float:
+        """How far apart two values of a pixel must be for the uploads to tell them apart, about; more than ``spread``
+        where these tell nothing.
+
+        The uploads are less likely given ``lots``, which stand for any public ones, than these lots' own, drawn here by
+        the law. For differences d between images that costs half of d' F d nats, F the uploads' Fisher information.
+
+        Args:
+            spread: standard deviation of a public pixel.
+        """
+        own = 0.0
+        with torch.no_grad():
+            for model, _ in self._rounds():
+                totals = self.contributions(lots, model).double().cpu()
+                own += float(self.law.log_density(self.law.sample(totals, rng), totals).mean())
+        nats = max(0.0, own - float(self.of_pool(lots).mean()))
+        # Two images of independent pixels are 2 spread^2 apart. Information is uneven: most pixels get far less of it.
+        return _UNEVEN * spread / math.sqrt(1 + nats / lots.images[0].numel())
 
     def contributions(self, lots: Lots, model: Tensor) -> Tensor:
         """What each lot puts into its release, noise aside, ``(n, d)``.

@@ -1,10 +1,14 @@
 """Image priors learned from public images: minus the log density of an image, in nats up to a constant."""
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
+
+_GREY = 1 / 255
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +34,7 @@ class GaussianPrior:
         flat = public.flatten(1).double().cpu().numpy()
         covariance = np.asarray(ledoit_wolf(flat)[0], dtype=np.float64)
         # Public images that are all alike would make every other one impossible: a grey value is a 255th.
-        precision = np.linalg.inv(covariance + np.eye(len(covariance)) / 255**2)
+        precision = np.linalg.inv(covariance + np.eye(len(covariance)) * _GREY**2)
         same = [labels.cpu().numpy() == label for label in range(classes)]
         means = np.stack([flat[rows if rows.any() else slice(None)].mean(0) for rows in same])
         return cls(
@@ -50,6 +54,57 @@ class GaussianPrior:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FlatPrior:
+    """A Gaussian prior that knows of flat areas: the difference of two neighbouring pixels lies in one with probability
+    ``share``, and is Laplace of scale ``flat`` there, else of scale ``wide``.
+
+    The Gaussian already speaks for the wide ones. A difference d is given what flat areas add to these,
+    ``ln(1 + (share wide) / ((1 - share) flat) exp(-|d| (1 / flat - 1 / wide)))``. Each pixel has one difference down
+    and one across: they count half each, as one per pixel.
+    """
+
+    gaussian: GaussianPrior
+    share: float
+    flat: float
+    wide: float
+
+    @classmethod
+    def of(cls, public: Tensor, gaussian: GaussianPrior) -> "FlatPrior":
+        """Fit ``public (m, c, h, w)``: ``flat`` is a grey value, the others by 30 steps of expectation maximisation."""
+        parts = [public.diff(dim=-2).abs().flatten(), public.diff(dim=-1).abs().flatten()]
+        counts = torch.bincount((torch.cat(parts) / _GREY).round().long().cpu()).double()
+        sizes, share, wide = _GREY * torch.arange(len(counts)), 0.5, 0.5
+        for _ in range(30):
+            of_flat = torch.sigmoid(math.log(share * wide / ((1 - share) * _GREY)) - sizes * (1 / _GREY - 1 / wide))
+            # Public images may be flat all over, or nowhere.
+            share = min(max(float((counts * of_flat).sum() / counts.sum()), 0.01), 0.99)
+            others = counts * (1 - of_flat)
+            wide = max(float((others * sizes).sum() / others.sum()), 2 * _GREY)
+        return cls(gaussian=gaussian, share=share, flat=_GREY, wide=wide)
+
+    def seen_at(self, resolution: float) -> "FlatPrior":
+        """Flat areas as they look where pixels can be told apart by ``resolution`` only; none where that is too coarse.
+
+        A peak draws the mode, not the mean: where its width is beyond what the uploads tell, it would draw it from
+        images that are flat nowhere.
+        """
+        return replace(self, flat=min(max(self.flat, resolution), self.wide))
+
+    def given(self, labels: Tensor) -> "FlatPrior":
+        """The Gaussian about the mean public image of ``labels (n, k, classes)``."""
+        return replace(self, gaussian=self.gaussian.given(labels))
+
+    def values(self, images: Tensor) -> Tensor:
+        """``images (n, k, c, h, w)`` -> ``(n,)``, summed over the k."""
+        added = self._added(images.diff(dim=-2)) + self._added(images.diff(dim=-1))
+        return self.gaussian.values(images) - added / 2
+
+    def _added(self, differences: Tensor) -> Tensor:
+        most = math.log(self.share * self.wide / ((1 - self.share) * self.flat))
+        return softplus(most - differences.abs() * (1 / self.flat - 1 / self.wide)).flatten(1).sum(1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TotalVariationPrior:
     """Differences of neighbouring pixels are Laplace about 0, with the mean size that they have in public images.
 
@@ -62,7 +117,7 @@ class TotalVariationPrior:
     def of(cls, public: Tensor) -> "TotalVariationPrior":
         """Fit ``public (m, c, h, w)``."""
         parts = [public.diff(dim=-2).abs().flatten(), public.diff(dim=-1).abs().flatten()]
-        return cls(mean_difference=max(float(torch.cat(parts).double().mean()), 1 / 255))
+        return cls(mean_difference=max(float(torch.cat(parts).double().mean()), _GREY))
 
     def given(self, labels: Tensor) -> "TotalVariationPrior":
         """The same: labels tell it nothing."""
@@ -74,4 +129,4 @@ class TotalVariationPrior:
         return differences / (2 * self.mean_difference)
 
 
-Prior = GaussianPrior | TotalVariationPrior
+Prior = GaussianPrior | FlatPrior | TotalVariationPrior

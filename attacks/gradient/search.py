@@ -1,7 +1,7 @@
 """Search: Adam over the pixels of many candidate images at once, and the choice of the best restart.
 
-A candidate is a lot of k images. Every restart of every upload is one candidate of the same batch; restarts of one
-upload stand side by side.
+A candidate is a lot of k images. Restarts of one upload stand side by side and are searched in one batch, with those of
+as many other uploads as memory bears.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,12 @@ Values = Callable[[Tensor], Tensor]
 depend on no other's, but for a pull of an upload's restarts to each other.
 """
 
+Objective = Callable[[slice], Values]
+"""Some of all candidates, whole uploads -> their objectives."""
+
 _DECAYS = (3 / 8, 5 / 8, 7 / 8)
+_HELD = 2**22
+"""Numbers of gradients and images that one batch holds; a step of a search keeps some 20 times as many on its way."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +61,16 @@ class Search:
         """Learning rate of a step, counted from 1."""
         decays = sum(step > share * self.iterations for share in _DECAYS)
         return self.learning_rate * 0.1**decays
+
+
+def upload_parts(lots: int, restarts: int, numbers: int) -> list[slice]:
+    """``lots`` candidates, ``restarts`` an upload, in parts that one batch holds: whole uploads, one at least.
+
+    Args:
+        numbers: that one candidate holds.
+    """
+    size = restarts * max(1, _HELD // (restarts * numbers))
+    return [slice(first, min(first + size, lots)) for first in range(0, lots, size)]
 
 
 def slopes(values: Values, images: Tensor) -> Tensor:
