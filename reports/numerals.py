@@ -42,6 +42,7 @@ METRICS = {
     "balanced_accuracy": Metric(name="balanced accuracy"),
     "tpr_at_fpr_0.01": Metric(name="TPR at FPR 1 %"),
     "tpr_at_fpr_0.001": Metric(name="TPR at FPR 0.1 %"),
+    "references": Metric(name="references", unit="models", decimals=0),
     "label_over_chance": Metric(name="label accuracy over chance"),
     "label_accuracy": Metric(name="label accuracy"),
     "label_exact_rate": Metric(name="exact uploads"),
