@@ -19,6 +19,9 @@ class RMIA(ShadowAttack):
     two. Where no model trained on it, which is so for all of the population, its mean q over those models stands for P
     as ``((1 + a) q + 1 - a) / 2``: the probability with it is taken to be ``a q + 1 - a``.
 
+    The score has no more values than there are points: where more non-members than a false-positive rate allows beat
+    all of them, no threshold has that rate.
+
     Args:
         online: P of a candidate is the mean of its means over the references with it and without it; else a stands in.
         a: how much of the distance to certainty is left where the point was trained on.
