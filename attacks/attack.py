@@ -18,6 +18,7 @@ from ..fl.probe import Canary, CanaryCrowd, CandidateProbe, Candidates, DataCana
 from ..fl.protection import Protection
 from ..fl.task import Task
 from ..fl.view import View
+from .shadow_bank import ShadowBank
 
 Evidence = CandidateScores | LabelCounts | Reconstructions | Projections
 
@@ -49,6 +50,7 @@ class Knowledge:
         initial: (d,), the model that training starts from: public.
         rest: (round, which candidates, their contributions ``(m, d)``) -> what everybody but the candidate itself
             contributed to that client's release, ``(m, d)``; worst case only.
+        shadows: what models that the attacker trained by the same plan say of the candidates.
     """
 
     level: Level
@@ -61,6 +63,7 @@ class Knowledge:
     canary: Canary | DataCanary | CanaryCrowd | None = None
     initial: Tensor | None = None
     rest: Callable[[int, slice, Tensor], Tensor] | None = None
+    shadows: ShadowBank | None = None
 
     @classmethod
     def of(

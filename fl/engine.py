@@ -18,7 +18,7 @@ from .probe import Canaries
 from .protection import Context, Protection, State, check_rows
 from .recorder import RoundEvent
 from .streams import Streams
-from .task import Task
+from .task import Samples, Task
 
 Draws = Callable[[str], np.random.Generator]
 
@@ -45,15 +45,15 @@ def run_federation(
     """Train, for a batch of replicas at once, and return the final models ``(R, d)`` as they are published: what would
     be broadcast next.
 
-    Replicas share data, partition and initial model; each has its own cohorts, lots and noise. ``stop_after``: rounds
-    to run of the plan's, all by default.
+    Replicas share data (each what ``batch.included`` leaves it), partition and initial model; each has its own cohorts,
+    lots and noise. ``stop_after``: rounds to run of the plan's, all by default.
 
     Raises:
         ValueError: if the plan is not this task's, the canary does not fit it, a station returns a wrong shape, or the
             protection or the canary needs samples' own gradients, and the model mixes them.
     """
-    rounds = _checked(task, plan, protection, canary, stop_after)
-    batch = batch or Batch()
+    rounds, batch = _checked(task, plan, protection, canary, stop_after), batch or Batch()
+    batch.check(plan, len(task.labels))
     trainer = LocalTrainer(task=task, protection=protection, streams=streams, batch=batch, canary=canary)
     model = task.network.initial(streams.generator("init")).expand(batch.replicas, -1).clone()
     state = protection.initial_state(plan)
@@ -65,7 +65,7 @@ def run_federation(
             round=number,
             replicas=batch.replicas,
             public_loss=partial(task.public_loss, model),
-            samples=partial(task.samples, model),
+            samples=partial(_samples, task, batch, model),
         )
         state = protection.open_round(context, state)
         present, context = _cohort(trainer, context, state, draws)
@@ -115,6 +115,15 @@ def _checked(task: Task, plan: Plan, protection: Protection, canary: Canaries | 
         if canary.unit is Unit.SAMPLE:
             task.network.check_separate("a canary that is a sample")
     return rounds
+
+
+def _samples(task: Task, batch: Batch, model: Tensor, client: int | None) -> Samples:
+    """What a protection may look at beside the lots; one set for all replicas, which samples left out do not allow."""
+    if client is not None and batch.included is not None:
+        raise ValueError(
+            "this protection looks at all of a client's samples: which of them are there differs by replica"
+        )
+    return task.samples(model, client)
 
 
 def _cohort(trainer: LocalTrainer, context: Context, state: State, draws: Draws) -> tuple[Tensor, Context]:

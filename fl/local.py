@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 
 from ..audit.claim import Unit
+from .plan import Plan
 from .probe import Canaries
 from .protection import Context, Protection, State, check_rows
-from .sampling import lots
+from .sampling import FixedSize, lots
 from .streams import Streams
 from .task import Task
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
     """Which replicas run together.
 
@@ -24,11 +25,15 @@ class Batch:
         replicas: how many.
         block: number of this batch: part of every stream's name, so that no two batches share a draw.
         world: 1 where the canary is in.
+        included: ``(R, pool)`` booleans: which of the task's samples are there in each replica; None: all. A sample
+            that is not there enters no lot, no gradient and no mean over a lot. Whatever is public stays the plan's:
+            clients' sizes, and with them expected lots and the server's weights.
     """
 
     replicas: int = 1
     block: int = 0
     world: int = 0
+    included: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.replicas < 1 or self.block < 0 or self.world not in (0, 1):
@@ -36,6 +41,24 @@ class Batch:
                 "replicas must be >= 1, block >= 0 and world 0 or 1, "
                 f"got {self.replicas}, {self.block} and {self.world}"
             )
+        given = self.included
+        if given is not None and (given.ndim != 2 or len(given) != self.replicas or given.dtype is not torch.bool):
+            raise ValueError(
+                f"included must be booleans (replicas, pool) with {self.replicas} rows, "
+                f"got {tuple(given.shape)} of {given.dtype}"
+            )
+
+    def check(self, plan: Plan, pool: int) -> None:
+        """Raise ValueError unless ``included`` is of the task's ``pool`` and leaves lots what the plan says.
+
+        A lot of fixed size drawn of all, less those who are not there, would be no lot of that size.
+        """
+        if self.included is None:
+            return
+        if self.included.shape[1] != pool:
+            raise ValueError(f"included must say of each of {pool} samples, got {self.included.shape[1]}")
+        if isinstance(plan.lot, FixedSize):
+            raise ValueError(f"included needs lots that are full or Poisson samples, got {plan.lot}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +145,9 @@ class LocalTrainer:
         planted = self._planted_rows(client)
         size = len(labels) + (0 if planted is None else len(planted))
         mask = context.plan.lot.draw(self._generator("lot", client, context, step), self.batch.replicas, size)
+        if self.batch.included is not None and client < self.task.clients:
+            part = self.task.parts[client]
+            mask[:, : len(part)] &= self.batch.included[:, part]
         chosen, real = lots(mask[:, : len(labels)])
         dropout = self._dropout(chosen, client, context, step)
         if not self.protection.per_sample and planted is None:

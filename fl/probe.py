@@ -12,6 +12,9 @@ from ..audit.claim import Adjacency, Unit
 from .plan import Plan
 from .task import Task
 
+ANY_CLIENT = -1
+"""Stands for a client where it is asked whether any of them trained on the candidates."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
@@ -19,7 +22,7 @@ class Candidates:
 
     Args:
         images: (n, c, h, w) in [0, 1]; labels: (n,).
-        client: the client in question.
+        client: the client in question, or ``ANY_CLIENT``.
     """
 
     images: Tensor

@@ -43,6 +43,7 @@ METRICS = {
     "balanced_accuracy": Metric(name="balanced accuracy"),
     **{f"tpr_at_fpr_{rate:g}": Metric(name=f"TPR at FPR {100 * rate:g} %") for rate in LADDER},
     **{f"tpr_at_fpr_{rate:g}_estimate": Metric(name=f"TPR at FPR {100 * rate:g} %, point estimate") for rate in LADDER},
+    "references": Metric(name="references", unit="models", decimals=0),
     "label_over_chance": Metric(name="label accuracy over chance"),
     "label_accuracy": Metric(name="label accuracy"),
     "label_exact_rate": Metric(name="exact uploads"),

@@ -9,8 +9,9 @@ from .run_folder import RunFolder
 
 POOLING_NOTE = (
     "Rows per image (PSNR, MSE, SSIM): median over all images and seeds with a 95 % percentile bootstrap, which treats "
-    "them as independent. Other rows: mean over seeds with a 95 % t interval; one seed, or seeds that agree to the "
-    "last digit, give no interval. Null attacks never see what they attack: what scores no better has learnt nothing."
+    "them as independent. Other rows: mean over seeds with a 95 % t interval; one seed keeps the interval that it was "
+    "measured with, if any; seeds that agree to the last digit give none. Null attacks never see what they attack: "
+    "what scores no better has learnt nothing."
 )
 EXIT_WORDS = {
     0: "exit code 0: no honest claim was refuted and every control was",

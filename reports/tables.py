@@ -196,6 +196,9 @@ def _pooled(group: list[Record]) -> Pooled | None:
     measured = _measured(group)
     if not measured:
         return None
+    only = measured[0]
+    if len(measured) == 1 and only.ci_low is not None and only.ci_high is not None:
+        return Pooled(value=_value(only), low=only.ci_low, high=only.ci_high, n=1, method=only.ci_method)
     # The order of the rows in the file must not reach the last digit of a sum or the draws of a bootstrap.
     values = sorted(_value(record) for record in measured)
     return median_over_images(values) if measured[0].scope == "record" else mean_over_seeds(values)

@@ -60,6 +60,23 @@ class TrialJob:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ShadowJob:
+    """``count`` federations, each on a random half of the samples, and the attacks on every one of them in turn."""
+
+    federation: FederationSpec
+    change: PlanChange
+    protection: Protection
+    seed: int
+    count: int
+    attacks: tuple[AttackCell, ...]
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """A cell an attack."""
+        return tuple(attack.cell for attack in self.attacks)
+
+
+@dataclass(frozen=True, kw_only=True)
 class BlockJob:
     """Replicas of an audit for one claim and seed, both worlds; or its one run."""
 
@@ -103,7 +120,7 @@ class MutantJob:
         return (self.broken, self.correct)
 
 
-Job = TrialJob | BlockJob | MutantJob
+Job = TrialJob | ShadowJob | BlockJob | MutantJob
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from ..audit.clopper_pearson import ceiling
 from .audited import claimed_release
-from .cells import AuditCell
+from .cells import AuditCell, ShadowJob, TrialJob
 from .crafted import report_law, witness
 from .one_run import best_case, guesses_planned
 from .power import designed_tests, detectable_epsilon, replicas_needed
@@ -19,11 +19,15 @@ def headline(plan: RunPlan) -> str:
         )
     facts = [trial.cells[0].facts for trial in plan.trials]
     defenses = len(dict.fromkeys(fact["defense"] for fact in facts))
-    attacks = {cell.facts["attack"] for trial in plan.trials for cell in trial.cells if cell.facts["role"] != "utility"}
+    jobs: tuple[TrialJob | ShadowJob, ...] = (*plan.trials, *plan.shadows)
+    observing = [cell.facts for job in jobs for cell in job.cells]
+    attacks = {fact["attack"] for fact in observing if fact["role"] != "utility"}
+    shadows = sum(job.count for job in plan.shadows)
     seeds = len({trial.seed for trial in plan.trials})
     replicas = sum(block.runs for block in plan.blocks)
     return (
-        f"{defenses} defenses x {len(attacks)} attacks, {seeds} seeds: {len(plan.trials)} federations; "
+        f"{defenses} defenses x {len(attacks)} attacks, {seeds} seeds: {len(plan.trials)} federations"
+        f"{f', {shadows:,} shadows' if shadows else ''}; "
         f"{len(plan.audits)} audits on {replicas:,} replicas; {len(plan.cells)} cells"
     )
 

@@ -6,8 +6,10 @@ from functools import lru_cache
 from typing import Any
 
 from ..attacks.attack import Attack
+from ..attacks.candidate_attack import MembershipAttack
+from ..attacks.shadow_attack import ShadowAttack
 from ..audit.claim import Claim
-from ..audit.observer import UPLOADS, Observer
+from ..audit.observer import FINAL_MODEL, UPLOADS, Observer
 from ..defenses.defense import Defense, Prepared
 from ..fl.algorithm import algorithm_from
 from ..fl.datasets import load_dataset
@@ -23,6 +25,8 @@ from .scoring.images import LEAST_SIDE
 from .source import ConfigError, Source
 from .suite import AuditSpec, DefenseSpec, FederationSpec, PlanChange, SuiteSpec
 
+_SHADOWS = 64
+"""Federations of a bank where the suite does not say."""
 _CURVE_SLACK = 1e-3
 """Rounding by which a signed curve may fall below its own (epsilon, delta)."""
 
@@ -49,13 +53,14 @@ class DefenseEntry:
 @dataclass(frozen=True, kw_only=True)
 class AttackEntry:
     """An attack of the suite: its label, the part, the federations that it looks at; ``seat``: who looks, where that is
-    not the attack's own observer.
+    not the attack's own observer; ``shadows``: how many federations it attacks in turn, None for the trial's one.
     """
 
     label: str
     part: Part
     federations: tuple[str, ...]
     seat: Observer | None = None
+    shadows: int | None = None
 
     @property
     def attack(self) -> Attack:
@@ -72,7 +77,8 @@ class AttackEntry:
     def configuration(self) -> list[Any]:
         """What its cells' identity holds of it."""
         seated = [] if self.seat is None else [str(self.seat)]
-        return [self.part.path, plain(self.attack.fields()), *seated]
+        shadowed = [] if self.shadows is None else [self.shadows]
+        return [self.part.path, plain(self.attack.fields()), *seated, *shadowed]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +244,11 @@ def _attack(label: str, spec: SuiteSpec, source: Source) -> AttackEntry:
     chosen = spec.attacks[label]
     configuration: dict[str, Any] = dict(chosen.model_extra or {})
     part = _build("attack", label, chosen.part or label, configuration, source)
-    entry = AttackEntry(label=label, part=part, federations=chosen.federations)
+    shadows = chosen.shadows or (_SHADOWS if isinstance(part.instance, ShadowAttack) else None)
+    entry = AttackEntry(label=label, part=part, federations=chosen.federations, shadows=shadows)
+    if shadows and not (isinstance(entry.attack, MembershipAttack) and entry.observer == FINAL_MODEL):
+        where = source.where(("attacks", label, "shadows"))
+        raise ConfigError(f"{where}: shadows are for membership attacks on the final model, {part.path} is none")
     if chosen.observer is None or Observer(chosen.observer) == entry.observer:
         return entry
     # Who asks about candidates has its own observer: what of the sum is a candidate's, another attack would ask.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..defenses.defense import Defense
-from .cells import BlockJob, Job, MutantJob, TrialJob
+from .cells import BlockJob, Job, MutantJob, ShadowJob, TrialJob
 from .court import hold_court
 from .device import check_device
 from .environment import PACKAGES, cores, git, hardware, versions
@@ -23,6 +23,7 @@ from .mutants import run_mutant
 from .replicas import run_block
 from .resolve import ResolvedSuite, resolve
 from .run_plan import RunPlan, plan_run
+from .shadows import run_shadows
 from .source import ConfigError, Source
 from .store import GATE, MANIFEST, Store
 from .suite import SuiteSpec
@@ -172,6 +173,8 @@ def work(job: Job, folder: Path, finished: frozenset[str]) -> list[str]:
     match job:
         case TrialJob():
             return run_trial(job, store, finished)
+        case ShadowJob():
+            return run_shadows(job, store, finished)
         case BlockJob():
             return run_block(job, store, finished)
         case MutantJob():

@@ -7,10 +7,11 @@ from ..audit.claim import Claim
 from ..defenses.defense import Prepared, variant_of
 from .audited import inseparable
 from .canaries import uncovered
-from .cells import AttackCell, AuditCell, BlockJob, Cell, Job, MutantJob, SignedClaim, TrialJob
+from .cells import AttackCell, AuditCell, BlockJob, Cell, Job, MutantJob, ShadowJob, SignedClaim, TrialJob
 from .crafted import report_law, spent_on, untried
 from .identity import identity, plain
 from .plan_mutants import mutant_versions, plan_mutants
+from .plan_shadows import own_part, shadow_jobs
 from .queries import audited_law
 from .resolve import AttackEntry, DefenseEntry, ResolvedSuite, audited, prepare, task_of
 from .source import ConfigError
@@ -23,6 +24,7 @@ class RunPlan:
 
     run_id: str
     trials: tuple[TrialJob, ...]
+    shadows: tuple[ShadowJob, ...]
     blocks: tuple[BlockJob, ...]
     mutants: tuple[MutantJob, ...]
     audits: tuple[AuditCell, ...]
@@ -31,7 +33,7 @@ class RunPlan:
     @property
     def jobs(self) -> tuple[Job, ...]:
         """Work for the processes, the longest first."""
-        return (*self.mutants, *self.blocks, *self.trials)
+        return (*self.mutants, *self.blocks, *self.shadows, *self.trials)
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -66,7 +68,8 @@ class _Planner:
         audits, mutants = self._audits(), plan_mutants(self.suite, self.run_id)
         return RunPlan(
             run_id=self.run_id,
-            trials=tuple(trial for trial in trials if trial is not None),
+            trials=tuple(own for trial in trials if (own := own_part(trial)).cells),
+            shadows=tuple(job for trial in trials for job in shadow_jobs(trial)),
             blocks=tuple(block for audit in audits for block in audit.blocks),
             mutants=tuple(job for job, _ in mutants),
             audits=audits,
@@ -95,7 +98,7 @@ class _Planner:
             self.prepared[key] = prepare(self.suite, entry, federation, seed)
         return self.prepared[key]
 
-    def _trial(self, entry: DefenseEntry, name: str, seed: int) -> TrialJob | None:
+    def _trial(self, entry: DefenseEntry, name: str, seed: int) -> TrialJob:
         spec = self.suite.spec.federations[name]
         attacks = tuple(
             self._attack(entry, name, seed, attack) for attack in self.suite.attacks if name in attack.federations
@@ -103,8 +106,6 @@ class _Planner:
         training = None
         if spec.calibrated_on is None:
             training = self._cell(entry, name, seed, role="utility", attack="training", attack_version="1")
-        elif not attacks:
-            return None
         return TrialJob(
             federation=spec,
             change=self._change(entry, spec),

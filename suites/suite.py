@@ -101,13 +101,19 @@ class DefenseSpec(BaseModel):
 
 class AttackSpec(BaseModel):
     """An attack: which part (by default the label), on which federation or list of them, from which observer's seat (by
-    default the attack's own; ``aggregate`` or ``shuffled`` for one on uploads); all other keys are the part's fields.
+    default the attack's own; ``aggregate`` or ``shuffled`` for one on uploads), on how many shadows; all other keys are
+    the part's fields.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
     part: str | None = None
     federation: str | Annotated[tuple[str, ...], Field(min_length=1)] = "main"
     observer: Literal["uploads", "shuffled", "aggregate"] | None = None
+    shadows: Whole | None = Field(default=None, ge=2, multiple_of=2)
+    """For one on final models: federations that train on a random half of the samples each, every one of which it
+    attacks in turn with the others for references. By default 64 for an attack that needs references; others look at
+    the trial's one federation.
+    """
 
     @property
     def federations(self) -> tuple[str, ...]:

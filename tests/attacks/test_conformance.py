@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 from fedassay.attacks.attack import Level
+from fedassay.attacks.shadow_attack import ShadowAttack
+from fedassay.attacks.shadow_bank import ShadowBank
 from fedassay.audit.evidence import CandidateScores, LabelCounts, Reconstructions
 from fedassay.audit.observer import FINAL_MODEL
 from fedassay.defenses.ldp_gaussian import LDPGaussianProtection
@@ -23,6 +25,19 @@ PROTECTED = {"map_inversion": LDPGaussianProtection(clip_norm=1.0, noise_std=0.0
 MODELS = {"imprint": "imprint"}
 """Attacks that can do nothing without a model of their own; the others look at a logistic regression."""
 EACH = [pytest.param(part, id=name) for name, part in names("attack").items()]
+
+
+def bank_of(probe, population, models=8):
+    """References that say numbers of their own; each candidate is in one of every pair."""
+    rng, candidates = np.random.default_rng(11), len(probe.shown.labels)
+    halves = rng.random((models // 2, candidates)) < 0.5
+    return ShadowBank(
+        logits=rng.standard_normal((models, candidates)),
+        included=np.stack([halves, ~halves], axis=1).reshape(models, candidates),
+        population=rng.standard_normal((models, population)),
+        ids=np.arange(candidates),
+        paired=True,
+    )
 
 
 @pytest.fixture
@@ -43,6 +58,7 @@ def observed(toy_task, toy_plan, knowledge_of):
             "level": attack.level,
             "candidates": None if probe is None else probe.shown,
             "rest": known_rest(task, plan, protection, lots, view, probe) if worst else None,
+            "shadows": bank_of(probe, len(task.test_labels)) if isinstance(attack, ShadowAttack) else None,
         }
         return view, knowledge_of(task, plan, protection, **changes), probe, task
 

@@ -84,6 +84,17 @@ def test_auc_is_pooled_over_seeds_as_by_hand(run_maker):
     assert row.pooled.n == 3
 
 
+def test_a_single_row_keeps_the_interval_that_it_was_measured_with(run_maker):
+    """Of federations that were attacked in turn; of several seeds each is one number."""
+    run_maker.row(value=0.7, ci_low=0.65, ci_high=0.75, ci_level=0.95, ci_method="jackknife")
+    (row,) = attack_rows(run_maker.write())
+    assert (row.pooled.value, row.pooled.low, row.pooled.high) == (0.7, 0.65, 0.75)
+    assert (row.pooled.n, row.pooled.method) == (1, "jackknife")
+    run_maker.row(seed=1, value=0.72, ci_low=0.65, ci_high=0.75, ci_level=0.95, ci_method="jackknife")
+    (row,) = attack_rows(run_maker.write())
+    assert row.pooled.low == pytest.approx(0.71 - 12.7062 * 0.01, abs=1e-4)
+
+
 def test_rows_per_image_are_pooled_by_their_median_over_images_and_seeds(run_maker):
     for seed in (0, 1):
         for image, value in enumerate((10.0, 20.0, 90.0)):

@@ -1,0 +1,109 @@
+"""Scores of attacks on final models of which every one was a target in turn: what they say of one model, and of all."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+from ...audit.evidence import MembershipScores
+from ...audit.low_rate import is_enough, tpr_at
+from ..cells import Cell
+from ..record import Record
+from ..store import Store
+from .membership import auc, balanced_accuracy
+
+LEVEL = 0.95
+LEAST_PAIRS = 4
+"""Of federations, for an interval: a variance needs two references with each candidate and two without it, and one
+pair is the target's and one left out.
+"""
+_GROUPS = 8
+_RATES = (0.01, 0.001)
+_NO_RUNS = "point estimate: federations that are references of each other are no independent runs"
+_EQUAL = 1e-12
+"""Means that differ by less are the same number, rounded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverTargets:
+    """Mean over all targets with its interval, None where there is none; ``method`` says why."""
+
+    value: float
+    low: float | None
+    high: float | None
+    method: str
+
+
+def groups(targets: int) -> list[list[int]]:
+    """Targets to leave out together, pairs of twins whole: eight groups, or as many as there are pairs; none below
+    ``LEAST_PAIRS``.
+    """
+    pairs = np.arange(targets).reshape(-1, 2)
+    if len(pairs) < LEAST_PAIRS:
+        return []
+    return [part.flatten().tolist() for part in np.array_split(pairs, min(_GROUPS, len(pairs)))]
+
+
+def over_targets(values: Sequence[float], without: Sequence[Sequence[float]]) -> OverTargets:
+    """The mean of ``values``, one a target, with a 95 % t interval by the grouped jackknife.
+
+    Every model is a target once and a reference of all others: targets' values hang together, and their scatter alone
+    would say too little (by a factor of about sqrt(2) where there is nothing to find). So whole groups are left out,
+    as targets and as references: ``without[g]`` are the other targets' values without group g. All share the
+    candidates: the interval is about other draws of who is in, and of the training, on these.
+    """
+    mean = float(np.mean(values))
+    words = f"mean over {len(values)} federations"
+    left = np.array([np.mean(one) for one in without])
+    if len(left) < 2 or np.ptp(left) < _EQUAL:
+        return OverTargets(value=mean, low=None, high=None, method=f"{words}, no interval")
+    count = len(left)
+    error = float(((count - 1) * np.mean((left - left.mean()) ** 2)) ** 0.5)
+    half = float(stdtrit(count - 1, 0.5 + LEVEL / 2)) * error
+    method = f"{words}, 95 % t interval by a jackknife of {count} groups"
+    return OverTargets(value=mean, low=mean - half, high=mean + half, method=method)
+
+
+def pooled(each: Sequence[MembershipScores]) -> MembershipScores:
+    """The scores of all targets together."""
+    member, nonmember = (np.concatenate([getattr(one, side) for one in each]) for side in ("member", "nonmember"))
+    return MembershipScores(member, nonmember, each[0].setting)
+
+
+def score_shadows(
+    cell: Cell,
+    each: Sequence[MembershipScores],
+    without: Sequence[Sequence[MembershipScores]],
+    references: int,
+    store: Store,
+) -> list[Record]:
+    """Rows of one attack.
+
+    Args:
+        each: a target's scores; ``without``: for each of ``groups`` those of the other targets, when none of the group
+            is a reference either.
+        references: how many models each target was compared with.
+    """
+    together = pooled(each)
+    arrays = {"member": together.member, "nonmember": together.nonmember}
+    # Scores of one target share its training: whoever counts trials counts these numbers.
+    for side in ("member", "nonmember"):
+        arrays[f"{side}_run"] = np.repeat(np.arange(len(each)), [len(getattr(one, side)) for one in each])
+    shared = {
+        "n": len(each),
+        "unit": "probability",
+        "direction": "higher_leaks",
+        "artifact": store.save_arrays(cell.cell_id, "scores", arrays),
+    }
+    scores: tuple[tuple[str, Callable[[MembershipScores], float]], ...]
+    scores, rows = (("auc", auc), ("balanced_accuracy", balanced_accuracy)), []
+    for metric, score in scores:
+        mean = over_targets([score(one) for one in each], [[score(one) for one in left] for left in without])
+        interval = {"ci_low": mean.low, "ci_high": mean.high, "ci_level": None if mean.low is None else LEVEL}
+        rows.append(cell.record(metric=metric, value=mean.value, ci_method=mean.method, **interval, **shared))
+    for rate in _RATES:
+        if is_enough(len(together.nonmember), rate):
+            estimate = tpr_at(together.member, together.nonmember, rate)
+            rows.append(cell.record(metric=f"tpr_at_fpr_{rate:g}_estimate", value=estimate, reason=_NO_RUNS, **shared))
+    return [*rows, cell.record(metric="references", value=references, n=len(each), unit="models a target")]
