@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.special import stdtrit
@@ -13,6 +14,7 @@ from ..record import Record
 from ..store import Store
 from .membership import auc, balanced_accuracy
 
+Score = Callable[[MembershipScores], float]
 LEVEL = 0.95
 LEAST_PAIRS = 4
 """Of federations, for an interval: a variance needs two references with each candidate and two without it, and one
@@ -80,6 +82,9 @@ def score_shadows(
 ) -> list[Record]:
     """Rows of one attack.
 
+    True-positive rates have an interval where each target alone has enough non-members for a threshold of its own;
+    else there is one threshold for all, and a point estimate.
+
     Args:
         each: a target's scores; ``without``: for each of ``groups`` those of the other targets, when none of the group
             is a reference either.
@@ -96,14 +101,25 @@ def score_shadows(
         "direction": "higher_leaks",
         "artifact": store.save_arrays(cell.cell_id, "scores", arrays),
     }
-    scores: tuple[tuple[str, Callable[[MembershipScores], float]], ...]
-    scores, rows = (("auc", auc), ("balanced_accuracy", balanced_accuracy)), []
-    for metric, score in scores:
+    scores: dict[str, Score] = {"auc": auc, "balanced_accuracy": balanced_accuracy}
+    fewest = min(len(one.nonmember) for one in each)
+    scores |= {_estimate(rate): partial(_found, rate=rate) for rate in _RATES if is_enough(fewest, rate)}
+    rows = []
+    for metric, score in scores.items():
         mean = over_targets([score(one) for one in each], [[score(one) for one in left] for left in without])
         interval = {"ci_low": mean.low, "ci_high": mean.high, "ci_level": None if mean.low is None else LEVEL}
         rows.append(cell.record(metric=metric, value=mean.value, ci_method=mean.method, **interval, **shared))
     for rate in _RATES:
-        if is_enough(len(together.nonmember), rate):
-            estimate = tpr_at(together.member, together.nonmember, rate)
-            rows.append(cell.record(metric=f"tpr_at_fpr_{rate:g}_estimate", value=estimate, reason=_NO_RUNS, **shared))
+        if _estimate(rate) not in scores and is_enough(len(together.nonmember), rate):
+            estimate = _found(together, rate=rate)
+            rows.append(cell.record(metric=_estimate(rate), value=estimate, reason=_NO_RUNS, **shared))
     return [*rows, cell.record(metric="references", value=references, n=len(each), unit="models a target")]
+
+
+def _estimate(rate: float) -> str:
+    return f"tpr_at_fpr_{rate:g}_estimate"
+
+
+def _found(scores: MembershipScores, *, rate: float) -> float:
+    """Share of members above the threshold that ``rate`` of these non-members exceed."""
+    return tpr_at(scores.member, scores.nonmember, rate)

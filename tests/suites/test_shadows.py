@@ -309,6 +309,35 @@ def test_scores_that_are_all_tied_are_chance(tmp_path):
     many = [MembershipScores(np.ones(30), np.ones(400), SETTING)] * 8
     found = {row["metric"]: row for row in score_shadows(Row(), many, [], 6, Kept())}
     assert found["tpr_at_fpr_0.01_estimate"]["value"] == 0.0
+    assert "no independent runs" in found["tpr_at_fpr_0.01_estimate"]["reason"]
+
+
+def test_targets_with_enough_nonmembers_have_thresholds_of_their_own_and_an_interval_over_them():
+    """One threshold for all would find every member of the targets whose scores lie higher, and none of the others."""
+
+    class Row:
+        cell_id = "cell"
+
+        def record(self, **measured):
+            return measured
+
+    class Kept:
+        def save_arrays(self, *_):
+            return "scores.npz"
+
+    rng = np.random.default_rng(0)
+    shares = rng.random(8)
+    each = [
+        MembershipScores(np.where(np.arange(1000) < 1000 * share, 2.0, 0.0) + place, rng.random(2000) + place, SETTING)
+        for place, share in enumerate(shares)
+    ]
+    without = [each[:place] + each[place + 2 :] for place in range(0, 8, 2)]
+    found = {row["metric"]: row for row in score_shadows(Row(), each, without, 6, Kept())}
+    row = found["tpr_at_fpr_0.01_estimate"]
+    assert row["value"] == pytest.approx(shares.mean(), abs=1e-3)
+    assert row["ci_low"] < shares.mean() < row["ci_high"]
+    assert "tpr_at_fpr_0.001_estimate" in found
+    assert "ci_low" not in found["tpr_at_fpr_0.001_estimate"]
 
 
 def test_the_bundled_suite_has_every_attack_that_needs_references_and_a_null_attack():
