@@ -35,6 +35,19 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Worlds:
+    """Two worlds for each of m candidates: what else is in a release is known, whether the candidate is too is not.
+
+    Args:
+        log_ratio: release ``(d,)`` -> log density with the candidate drawn, minus that without it, ``(m,)``, doubles.
+        rate: chance that the candidate is drawn where it is among the samples.
+    """
+
+    log_ratio: Callable[[Tensor], Tensor]
+    rate: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Knowledge:
     """What the attacker has besides the view.
 
@@ -47,8 +60,8 @@ class Knowledge:
         candidates: whose membership is asked, without the answer.
         canary: what is planted; which world it is, or which of a crowd are in, is not known.
         initial: (d,), the model that training starts from: public.
-        rest: (round, which candidates, their contributions ``(m, d)``) -> what everybody but the candidate itself
-            contributed to that client's release, ``(m, d)``; worst case only.
+        worlds: (round, client, which candidates, their gradients ``(m, d)``) -> the release of that round, with and
+            without the candidate in that client's lot; worst case only.
     """
 
     level: Level
@@ -60,7 +73,7 @@ class Knowledge:
     candidates: Candidates | None = None
     canary: Canary | DataCanary | CanaryCrowd | None = None
     initial: Tensor | None = None
-    rest: Callable[[int, slice, Tensor], Tensor] | None = None
+    worlds: Callable[[int, int, slice, Tensor], Worlds] | None = None
 
     @classmethod
     def of(
@@ -90,6 +103,8 @@ class Attack:
     version: ClassVar[str] = "1"
     null: ClassVar[bool] = False
     observer: ClassVar[Observer] = UPLOADS
+    seated: ClassVar[bool] = False
+    """Whether it reads by itself what one sees who sees less than the uploads: multisets, sums, global models."""
 
     @property
     def level(self) -> Level:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..attacks.attack import Attack
 from ..audit.claim import Claim
-from ..audit.observer import UPLOADS, Observer
+from ..audit.observer import GLOBAL_MODELS, UPLOADS, Observer
 from ..defenses.defense import Defense, Prepared
 from ..fl.algorithm import algorithm_from
 from ..fl.datasets import load_dataset
@@ -218,10 +218,12 @@ def _attack(label: str, spec: SuiteSpec, source: Source) -> AttackEntry:
     entry = AttackEntry(label=label, part=part, federations=chosen.federations)
     if chosen.observer is None or Observer(chosen.observer) == entry.observer:
         return entry
-    # Who asks about candidates has its own observer: what of the sum is a candidate's, another attack would ask.
-    if entry.observer != UPLOADS or type(entry.attack).plant is not Attack.plant:
-        where = source.where(("attacks", label, "observer"))
+    where = source.where(("attacks", label, "observer"))
+    asks, seated = type(entry.attack).plant is not Attack.plant, entry.attack.seated
+    if entry.observer != UPLOADS or (asks and not seated):
         raise ConfigError(f"{where}: only attacks on uploads look from elsewhere, {part.path} from {entry.observer}")
+    if Observer(chosen.observer) == GLOBAL_MODELS and not seated:
+        raise ConfigError(f"{where}: {part.path} needs at least a round's sum, global_models are models only")
     return replace(entry, seat=Observer(chosen.observer))
 
 

@@ -99,13 +99,14 @@ class DefenseSpec(BaseModel):
 
 class AttackSpec(BaseModel):
     """An attack: which part (by default the label), on which federation or list of them, from which observer's seat (by
-    default the attack's own; ``aggregate`` or ``shuffled`` for one on uploads); all other keys are the part's fields.
+    default the attack's own; ``aggregate`` or ``shuffled`` for one on uploads, also ``global_models`` for one that asks
+    about candidates round by round); all other keys are the part's fields.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
     part: str | None = None
     federation: str | Annotated[tuple[str, ...], Field(min_length=1)] = "main"
-    observer: Literal["uploads", "shuffled", "aggregate"] | None = None
+    observer: Literal["uploads", "shuffled", "aggregate", "global_models"] | None = None
 
     @property
     def federations(self) -> tuple[str, ...]:

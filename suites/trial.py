@@ -15,6 +15,7 @@ from torch import Tensor
 from ..attacks.attack import Knowledge, Level, Undefined
 from ..attacks.seat import seat
 from ..audit.evidence import CandidateScores, LabelCounts, Reconstructions
+from ..audit.observer import UPLOADS
 from ..fl.engine import Recorder, run_federation
 from ..fl.plan import Plan
 from ..fl.probe import CandidateProbe
@@ -27,11 +28,12 @@ from .device import attacked
 from .pooled import is_pooled, pooled_evidence, pooled_truth
 from .record import Record
 from .resolve import plan_of, task_of
+from .scoring.candidates import answers
 from .scoring.label_rows import score_label_counts
 from .scoring.membership import score_membership
 from .scoring.single_sample import score_reconstructions
 from .store import DiskRefuses, Store
-from .worst_case import known_rest
+from .worst_case import known_worlds
 
 _PEAK_UNITS = 2**20 if sys.platform == "darwin" else 2**10
 
@@ -126,8 +128,10 @@ def _train(job: TrialJob) -> TrainedTrial:
     probes = {item.entry.label: _planted(item, task, streams) for item in job.attacks}
     observers = {str(item.entry.observer): item.entry.observer for item in job.attacks}
     recorders = {name: ViewRecorder(observer=observer) for name, observer in observers.items()}
-    asked = {probe.shown.client for probe in probes.values() if isinstance(probe, CandidateProbe)}
-    if None in probes.values():  # An attack on uploads: truth is what stood in every client's lots.
+    planted = [probe for probe in probes.values() if isinstance(probe, CandidateProbe)]
+    asked = {client for probe in planted for client in probe.shown.clients}
+    # Of an attack on uploads the truth is what stood in every client's lots; of a sum all the others are the rest.
+    if None in probes.values() or any(_knows_sums(item) for item in job.attacks):
         asked |= set(range(task.clients))
     lots = {client: LotRecorder(client=client) for client in sorted(asked)}
     accuracy = AccuracyRecorder(task=task, every=max(1, plan.rounds // 20))
@@ -146,6 +150,10 @@ def _train(job: TrialJob) -> TrainedTrial:
         lots=lots,
         accuracy=accuracy,
     )
+
+
+def _knows_sums(item: AttackCell) -> bool:
+    return item.entry.attack.level is Level.WORST_CASE and item.entry.observer.rank < UPLOADS.rank
 
 
 def _planted(item: AttackCell, task: Task, streams: Streams) -> CandidateProbe | Exception | None:
@@ -185,19 +193,18 @@ def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store
     view, probe = trained.views[str(item.entry.observer)], trained.probes[label]
     if isinstance(probe, Exception):
         raise probe
-    rest = None
+    worlds = None
     if probe is not None and attack.level is Level.WORST_CASE:
-        lots = trained.lots[probe.shown.client]
-        rest = known_rest(trained.task, trained.plan, job.protection, lots, view, probe)
+        worlds = known_worlds(trained.task, trained.plan, job.protection, trained.lots, view, probe)
     knowledge = Knowledge.of(
         trained.task,
         trained.plan,
         job.protection,
         level=attack.level,
         candidates=None if probe is None else probe.shown,
-        rest=rest,
+        worlds=worlds,
     )
-    if item.entry.seat is not None:
+    if item.entry.seat is not None and not attack.seated:
         seated = seat(view, knowledge)
         view, knowledge = seated.view, seated.knowledge
     evidence = attacked(attack, view, knowledge, trained.streams.generator(f"attack {label}"), device=job.device)
@@ -211,7 +218,8 @@ def score(
     if isinstance(evidence, CandidateScores):
         if probe is None:
             raise TypeError("the attack brought candidate scores but planted no candidates")
-        return score_membership(cell, evidence, probe.member, store)
+        counted = answers(evidence, probe)
+        return score_membership(cell, counted.scores, counted.member, store)
     task, lots = trained.task, trained.lots
     if isinstance(evidence, Reconstructions | LabelCounts) and is_pooled(evidence):
         pool = pooled_truth(task, trained.plan, lots)

@@ -16,7 +16,7 @@ from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.streams import Streams
 from fedassay.suites.catalogue import names
-from fedassay.suites.worst_case import known_rest
+from fedassay.suites.worst_case import known_worlds
 
 PROTECTED = {"map_inversion": LDPGaussianProtection(clip_norm=1.0, noise_std=0.01)}
 """Attacks that can do nothing without a law; the others look at an undefended federation."""
@@ -35,14 +35,14 @@ def observed(toy_task, toy_plan, knowledge_of):
         plan, protection = toy_plan(task, rounds=2), PROTECTED.get(named, Protection())
         probe = attack.plant(task, np.random.default_rng(5))
         recorder = ViewRecorder(observer=attack.observer)
-        lots = LotRecorder(client=0 if probe is None else probe.shown.client)
-        final = run_federation(task, plan, protection, Streams(seed), recorders=[recorder, lots])
+        lots = {client: LotRecorder(client=client) for client in range(task.clients)}
+        final = run_federation(task, plan, protection, Streams(seed), recorders=[recorder, *lots.values()])
         view = recorder.view(plan, final)
         worst = attack.level is Level.WORST_CASE and probe is not None
         changes = {
             "level": attack.level,
             "candidates": None if probe is None else probe.shown,
-            "rest": known_rest(task, plan, protection, lots, view, probe) if worst else None,
+            "worlds": known_worlds(task, plan, protection, lots, view, probe) if worst else None,
         }
         return view, knowledge_of(task, plan, protection, **changes), probe, task
 
