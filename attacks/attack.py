@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from ..audit.evidence import CandidateScores, LabelCounts, Projections, Reconstructions
+from ..audit.evidence import CandidateScores, LabelCounts, Projections, Reconstructions, SourceScores
 from ..audit.observer import UPLOADS, Observer
 from ..fl.law import Law
 from ..fl.network import Network
@@ -19,7 +19,7 @@ from ..fl.protection import Protection
 from ..fl.task import Task
 from ..fl.view import View
 
-Evidence = CandidateScores | LabelCounts | Reconstructions | Projections
+Evidence = CandidateScores | SourceScores | LabelCounts | Reconstructions | Projections
 
 
 class Undefined(ValueError):

@@ -11,6 +11,7 @@ from ..fl.probe import CandidateProbe, Candidates, plant_candidates
 from ..fl.task import Task
 from ..fl.view import View
 from .attack import Attack, Knowledge
+from .fields import check_whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +27,9 @@ class MembershipAttack(Attack):
     client: int | Literal["all"] = 0
 
     def __post_init__(self) -> None:
-        _check_whole("count", self.count, 1)
+        check_whole("count", self.count, 1)
         if self.client != "all":
-            _check_whole("client", self.client, 0)
+            check_whole("client", self.client, 0, told=' or "all"')
 
     def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe:
         clients = range(task.clients) if self.client == "all" else (self.client,)
@@ -53,9 +54,3 @@ class MembershipAttack(Attack):
             design=Design.CLUSTERED,
         )
         return CandidateScores(scores.reshape(-1), setting)
-
-
-def _check_whole(name: str, number: object, least: int) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or number < least:
-        told = ' or "all"' if name == "client" else ""
-        raise ValueError(f"{name} must be a whole number >= {least}{told}, got {number!r}")

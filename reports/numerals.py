@@ -42,6 +42,8 @@ METRICS = {
     "balanced_accuracy": Metric(name="balanced accuracy"),
     "tpr_at_fpr_0.01": Metric(name="TPR at FPR 1 %"),
     "tpr_at_fpr_0.001": Metric(name="TPR at FPR 0.1 %"),
+    "source_advantage": Metric(name="source accuracy over chance"),
+    "source_accuracy": Metric(name="source accuracy"),
     "label_over_chance": Metric(name="label accuracy over chance"),
     "label_accuracy": Metric(name="label accuracy"),
     "label_exact_rate": Metric(name="exact uploads"),
@@ -52,7 +54,7 @@ METRICS = {
     "accuracy": Metric(name="accuracy"),
     "none": Metric(name="every metric"),
 }
-PRIMARY = ("psnr", "auc", "label_over_chance", "label_accuracy")
+PRIMARY = ("psnr", "auc", "source_advantage", "label_over_chance", "label_accuracy")
 """The metric that stands for an attack where there is room for one."""
 
 

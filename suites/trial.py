@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..attacks.attack import Knowledge, Level, Undefined
 from ..attacks.seat import seat
-from ..audit.evidence import CandidateScores, LabelCounts, Reconstructions
+from ..audit.evidence import CandidateScores, LabelCounts, Reconstructions, SourceScores
 from ..audit.observer import UPLOADS
 from ..fl.engine import Recorder, run_federation
 from ..fl.plan import Plan
@@ -32,6 +32,7 @@ from .scoring.candidates import answers
 from .scoring.label_rows import score_label_counts
 from .scoring.membership import score_membership
 from .scoring.single_sample import score_reconstructions
+from .scoring.source import score_source
 from .store import DiskRefuses, Store
 from .worst_case import known_worlds
 
@@ -220,6 +221,10 @@ def score(
             raise TypeError("the attack brought candidate scores but planted no candidates")
         counted = answers(evidence, probe)
         return score_membership(cell, counted.scores, counted.member, store)
+    if isinstance(evidence, SourceScores):
+        if probe is None:
+            raise TypeError("the attack brought source scores but planted no candidates")
+        return score_source(cell, evidence, probe, store)
     task, lots = trained.task, trained.lots
     if isinstance(evidence, Reconstructions | LabelCounts) and is_pooled(evidence):
         pool = pooled_truth(task, trained.plan, lots)
@@ -229,5 +234,6 @@ def score(
     if isinstance(evidence, LabelCounts):
         return score_label_counts(cell, evidence, task, trained.plan, lots)
     raise TypeError(
-        f"an attack must bring CandidateScores, Reconstructions or LabelCounts, got {type(evidence).__name__}"
+        "an attack must bring CandidateScores, SourceScores, Reconstructions or LabelCounts, "
+        f"got {type(evidence).__name__}"
     )

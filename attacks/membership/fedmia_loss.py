@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from ...fl.probe import Candidates
 from ...fl.view import View
 from ..alignment import RoundRows
 from ..attack import Knowledge
 from ..one_for_all import LEAST, one_for_all
+from ..own_models import own_losses
 from ..round_attack import RoundAttack
 
 
@@ -25,7 +25,4 @@ class FedMIALoss(RoundAttack):
         return LEAST
 
     def table(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
-        models = view.plan.algorithm.combine(rows.model, rows.values)
-        with torch.no_grad():
-            losses = [knowledge.network.losses(model, shown.images, shown.labels) for model in models]
-        return one_for_all(-torch.stack(losses).double().numpy())
+        return one_for_all(-own_losses(rows, view, knowledge, shown).numpy())

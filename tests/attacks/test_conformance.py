@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.attacks.attack import Level
-from fedassay.audit.evidence import CandidateScores, LabelCounts, Reconstructions
+from fedassay.audit.evidence import CandidateScores, LabelCounts, Reconstructions, SourceScores
 from fedassay.audit.observer import FINAL_MODEL
 from fedassay.defenses.ldp_gaussian import LDPGaussianProtection
 from fedassay.fl.engine import run_federation
@@ -51,7 +51,7 @@ def observed(toy_task, toy_plan, knowledge_of):
 
 def numbers(evidence):
     """All that an attack said."""
-    if isinstance(evidence, CandidateScores):
+    if isinstance(evidence, CandidateScores | SourceScores):
         return [evidence.values]
     if isinstance(evidence, LabelCounts):
         return [evidence.counts]
@@ -75,6 +75,8 @@ def test_an_attack_brings_a_row_for_each_candidate_or_upload_in_its_setting(part
     evidence = said(part, view, knowledge)
     if isinstance(evidence, CandidateScores):
         assert evidence.values.shape == (len(probe.shown.labels),)
+    elif isinstance(evidence, SourceScores):
+        assert evidence.values.shape == (len(probe.shown.labels), task.clients)
     elif isinstance(evidence, LabelCounts):
         assert evidence.counts.shape == (task.clients, task.network.classes)
     else:
