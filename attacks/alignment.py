@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED
 from ..fl.network import Network
-from ..fl.probe import Candidates
+from ..fl.probe import Candidates, People
 from ..fl.view import RoundView, View
 from .attack import Knowledge, Undefined
 
@@ -95,7 +95,7 @@ def _as_gradients(seen: RoundView, values: Tensor, model: Tensor, senders: tuple
     return RoundRows(round=seen.round, values=values, gradients=gradients, model=model, senders=senders)
 
 
-def candidate_gradients(network: Network, model: Tensor, shown: Candidates) -> Iterator[tuple[slice, Tensor]]:
+def candidate_gradients(network: Network, model: Tensor, shown: Candidates | People) -> Iterator[tuple[slice, Tensor]]:
     """The candidates' gradients at ``model (d,)``, chunk by chunk: which, ``(m, d)``."""
     for start in range(0, len(shown.labels), CHUNK):
         which = slice(start, start + CHUNK)

@@ -14,7 +14,7 @@ from ..audit.observer import UPLOADS, Observer
 from ..fl.law import Law
 from ..fl.network import Network
 from ..fl.plan import Plan
-from ..fl.probe import Canary, CanaryCrowd, CandidateProbe, Candidates, DataCanary
+from ..fl.probe import Canary, CanaryCrowd, CandidateProbe, Candidates, DataCanary, People, PeopleProbe
 from ..fl.protection import Protection
 from ..fl.task import Task
 from ..fl.view import View
@@ -57,7 +57,7 @@ class Knowledge:
         plan: the federation's public facts.
         law: (observer, client) -> the law of the release, where the defense publishes one.
         public_images, public_labels: data of the same distribution, ``(n, c, h, w)`` in [0, 1] and ``(n,)``.
-        candidates: whose membership is asked, without the answer.
+        candidates: samples or people whose membership is asked, without the answer.
         canary: what is planted; which world it is, or which of a crowd are in, is not known.
         initial: (d,), the model that training starts from: public.
         worlds: (round, client, which candidates, their gradients ``(m, d)``) -> the release of that round, with and
@@ -70,7 +70,7 @@ class Knowledge:
     law: Callable[[Observer, int], Law | None]
     public_images: Tensor
     public_labels: Tensor
-    candidates: Candidates | None = None
+    candidates: Candidates | People | None = None
     canary: Canary | DataCanary | CanaryCrowd | None = None
     initial: Tensor | None = None
     worlds: Callable[[int, int, slice, Tensor], Worlds] | None = None
@@ -111,7 +111,7 @@ class Attack:
         """The knowledge that it needs."""
         return Level.REALISTIC
 
-    def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe | None:
+    def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe | PeopleProbe | None:
         """Choose candidates before training starts; None where the attack needs none."""
         return None
 

@@ -37,7 +37,7 @@ class MembershipAttack(Attack):
 
     def shown(self, knowledge: Knowledge) -> Candidates:
         """The candidates, or ValueError where none were planted."""
-        if knowledge.candidates is None:
+        if not isinstance(knowledge.candidates, Candidates):
             raise ValueError(f"{type(self).__name__} needs candidates: plant them before training")
         return knowledge.candidates
 

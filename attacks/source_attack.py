@@ -26,7 +26,7 @@ class SourceAttack(Attack):
         return plant_candidates(task, count=self.count, clients=range(task.clients), rng=rng)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> SourceScores:
-        if knowledge.candidates is None:
+        if not isinstance(knowledge.candidates, Candidates):
             raise ValueError(f"{type(self).__name__} needs candidates: plant them before training")
         setting = Setting(
             unit=Unit.SAMPLE,

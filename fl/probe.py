@@ -63,6 +63,39 @@ class CandidateProbe:
         return self.holder >= 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class People:
+    """Clients or writers of whom an attacker is to say whether they ever took part, each by samples of theirs.
+
+    Args:
+        unit: CLIENT or USER.
+        images: (n, c, h, w) in [0, 1]; labels: (n,).
+        person: (n,), whose each sample is, numbers from 0 that say nothing else.
+    """
+
+    unit: Unit
+    images: Tensor
+    labels: Tensor
+    person: Tensor
+
+    @property
+    def count(self) -> int:
+        """How many people."""
+        return int(self.person.max()) + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeopleProbe:
+    """People and, kept from every attack, the truth: ``member`` (people,), true where one took part."""
+
+    shown: People
+    member: np.ndarray
+
+    def __post_init__(self) -> None:
+        if self.member.shape != (self.shown.count,) or self.member.dtype != np.bool_:
+            raise ValueError(f"member must be ({self.shown.count},) booleans, got {self.member.shape}")
+
+
 class Canaries(Protocol):
     """What the engine asks of whatever is planted in a federation."""
 
@@ -289,3 +322,52 @@ def _check_count(task: Task, count: int, client: int) -> None:
         raise ValueError(
             f"candidates a side must be in 1..{available} (client {client}'s samples, outsiders), got {count}"
         )
+
+
+def plant_clients(task: Task, *, count: int, rng: np.random.Generator) -> PeopleProbe:
+    """``count`` clients who take part and ``count`` who were held out, or all that there are, in random order.
+
+    Raises:
+        ValueError: if there are no two on either side.
+    """
+    return _people(task, Unit.CLIENT, list(task.parts), list(task.held_out), count, rng)
+
+
+def plant_writers(task: Task, *, count: int, rng: np.random.Generator) -> PeopleProbe:
+    """The same of owners of samples: of those who are with clients that take part, and of those who are with none.
+
+    Raises:
+        ValueError: if nobody knows whose the samples are, or there are no two on either side.
+    """
+    if task.owners is None:
+        raise ValueError("the data set must say whose its images are, got one that does not")
+    dealt = torch.cat([*task.parts])
+    inside = set(task.owners[dealt].tolist())
+    absent = torch.cat([torch.zeros(0, dtype=torch.int64), *task.held_out])
+    outside = set(task.owners[absent].tolist()) - inside
+    members = [dealt[task.owners[dealt] == owner] for owner in sorted(inside)]
+    return _people(
+        task, Unit.USER, members, [absent[task.owners[absent] == owner] for owner in sorted(outside)], count, rng
+    )
+
+
+def _people(
+    task: Task, unit: Unit, inside: list[Tensor], outside: list[Tensor], count: int, rng: np.random.Generator
+) -> PeopleProbe:
+    if min(len(inside), len(outside)) < _FEW:
+        raise ValueError(
+            f"{unit}s must be at least {_FEW} that take part and {_FEW} that are held out, "
+            f"got {len(inside)} and {len(outside)}: raise the federation's held_out"
+        )
+    count = min(count, len(inside), len(outside))
+    chosen = [side[k] for side in (inside, outside) for k in rng.choice(len(side), size=count, replace=False)]
+    order = rng.permutation(2 * count)
+    parts = [chosen[k] for k in order]
+    places = torch.cat(parts)
+    person = torch.arange(2 * count).repeat_interleave(torch.tensor([len(part) for part in parts]))
+    shown = People(unit=unit, images=task.images[places], labels=task.labels[places], person=person)
+    return PeopleProbe(shown=shown, member=order < count)
+
+
+_FEW = 2
+"""People a side below which no area under a curve means anything."""

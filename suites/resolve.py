@@ -145,6 +145,7 @@ def _task(specification: str, seed: int) -> Task:
         clients=spec.clients,
         streams=Streams(seed),
         samples=spec.samples,
+        held_out=spec.held_out,
     )
 
 
@@ -220,7 +221,7 @@ def _attack(label: str, spec: SuiteSpec, source: Source) -> AttackEntry:
         return entry
     where = source.where(("attacks", label, "observer"))
     asks, seated = type(entry.attack).plant is not Attack.plant, entry.attack.seated
-    if entry.observer != UPLOADS or (asks and not seated):
+    if not seated and (entry.observer != UPLOADS or asks):
         raise ConfigError(f"{where}: only attacks on uploads look from elsewhere, {part.path} from {entry.observer}")
     if Observer(chosen.observer) == GLOBAL_MODELS and not seated:
         raise ConfigError(f"{where}: {part.path} needs at least a round's sum, global_models are models only")

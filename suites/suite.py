@@ -71,6 +71,8 @@ class FederationSpec(_Table):
     partition: Partition = "iid"
     clients: Whole = Field(ge=1)
     samples: Whole | None = Field(default=None, ge=1)
+    held_out: Whole = Field(default=0, ge=0)
+    """More clients that are dealt samples and never take part: the non-members of attacks on clients and writers."""
     rounds: Whole = Field(ge=1)
     cohort: Sampling = "full"
     lot: Sampling = "full"

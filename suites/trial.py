@@ -18,7 +18,7 @@ from ..audit.evidence import CandidateScores, LabelCounts, Reconstructions, Sour
 from ..audit.observer import UPLOADS
 from ..fl.engine import Recorder, run_federation
 from ..fl.plan import Plan
-from ..fl.probe import CandidateProbe
+from ..fl.probe import CandidateProbe, PeopleProbe
 from ..fl.recorder import AccuracyRecorder, LotRecorder, ViewRecorder
 from ..fl.streams import Streams
 from ..fl.task import Task
@@ -36,6 +36,7 @@ from .scoring.source import score_source
 from .store import DiskRefuses, Store
 from .worst_case import known_worlds
 
+Probe = CandidateProbe | PeopleProbe
 _PEAK_UNITS = 2**20 if sys.platform == "darwin" else 2**10
 
 
@@ -69,7 +70,7 @@ class TrainedTrial:
     streams: Streams
     final: Tensor
     views: dict[str, View]
-    probes: dict[str, CandidateProbe | Exception | None]
+    probes: dict[str, Probe | Exception | None]
     lots: dict[int, LotRecorder]
     accuracy: AccuracyRecorder
 
@@ -157,7 +158,7 @@ def _knows_sums(item: AttackCell) -> bool:
     return item.entry.attack.level is Level.WORST_CASE and item.entry.observer.rank < UPLOADS.rank
 
 
-def _planted(item: AttackCell, task: Task, streams: Streams) -> CandidateProbe | Exception | None:
+def _planted(item: AttackCell, task: Task, streams: Streams) -> Probe | Exception | None:
     """An attack's candidates; its error is kept for its own cell, the federation trains without it."""
     try:
         # One stream for all attacks: those that ask about as many candidates ask about the same ones.
@@ -195,7 +196,7 @@ def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store
     if isinstance(probe, Exception):
         raise probe
     worlds = None
-    if probe is not None and attack.level is Level.WORST_CASE:
+    if isinstance(probe, CandidateProbe) and attack.level is Level.WORST_CASE:
         worlds = known_worlds(trained.task, trained.plan, job.protection, trained.lots, view, probe)
     knowledge = Knowledge.of(
         trained.task,
@@ -212,17 +213,17 @@ def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store
     return score(item.cell, evidence, trained, probe, store)
 
 
-def score(
-    cell: Cell, evidence: object, trained: TrainedTrial, probe: CandidateProbe | None, store: Store
-) -> list[Record]:
+def score(cell: Cell, evidence: object, trained: TrainedTrial, probe: Probe | None, store: Store) -> list[Record]:
     """Truth meets evidence: the rows of one attack."""
     if isinstance(evidence, CandidateScores):
         if probe is None:
             raise TypeError("the attack brought candidate scores but planted no candidates")
+        if isinstance(probe, PeopleProbe):
+            return score_membership(cell, evidence, probe.member, store)
         counted = answers(evidence, probe)
         return score_membership(cell, counted.scores, counted.member, store)
     if isinstance(evidence, SourceScores):
-        if probe is None:
+        if not isinstance(probe, CandidateProbe):
             raise TypeError("the attack brought source scores but planted no candidates")
         return score_source(cell, evidence, probe, store)
     task, lots = trained.task, trained.lots
