@@ -78,7 +78,7 @@ def test_the_server_that_sees_names_has_nothing_to_infer_about_clients(attacked)
 
 
 def test_a_writer_may_be_with_any_client(attacked):
-    evidence, view, probe, _ = attacked(WriterMembership(), UPLOADS, rounds=1)
+    evidence, _view, probe, _ = attacked(WriterMembership(), UPLOADS, rounds=1)
     shuffled = attacked(WriterMembership(), SHUFFLED, rounds=1)[0]
     np.testing.assert_allclose(evidence.values, shuffled.values, rtol=1e-5)
     assert auc(evidence.against(probe.member)) > 0.8

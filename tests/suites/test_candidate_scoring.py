@@ -7,7 +7,7 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import CandidateScores, Design, Setting
 from fedassay.audit.observer import UPLOADS
 from fedassay.fl.probe import CandidateProbe, Candidates
-from fedassay.suites.scoring.candidates import answers
+from fedassay.suites.scoring.candidates import Answers, answers, area_interval
 
 SETTING = Setting(unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=UPLOADS, rounds=1, design=Design.CLUSTERED)
 SHOWN = Candidates(images=torch.zeros(4, 1, 1, 1), labels=torch.zeros(4).long(), clients=(5, 7))
@@ -33,3 +33,43 @@ def test_of_one_score_a_candidate_all_count_once():
 def test_any_other_number_of_scores_is_refused():
     with pytest.raises(ValueError, match="must be 4, one a candidate, or 8, one a client and candidate, got 5"):
         answers(CandidateScores(np.arange(5.0), SETTING), PROBE)
+
+
+def answered(member, nonmember, copies=1):
+    """Each score ``copies`` times over, as one candidate's."""
+    scores = np.repeat(np.r_[member, nonmember], copies)
+    truth = np.repeat(np.r_[np.ones(len(member)), np.zeros(len(nonmember))], copies) == 1
+    return Answers(
+        scores=CandidateScores(scores, SETTING),
+        member=truth,
+        candidate=np.repeat(np.arange(len(scores) // copies), copies),
+    )
+
+
+def delong(member, nonmember):
+    """By the two sums over pairs (DeLong et al. 1988)."""
+    wins = (np.array(member)[:, None] > nonmember) + 0.5 * (np.array(member)[:, None] == nonmember)
+    error = (wins.mean(1).var(ddof=1) / len(member) + wins.mean(0).var(ddof=1) / len(nonmember)) ** 0.5
+    return wins.mean() - 1.959964 * error, wins.mean() + 1.959964 * error
+
+
+def test_of_one_score_a_candidate_the_interval_is_delongs():
+    rng = np.random.default_rng(0)
+    member, nonmember = rng.normal(0.5, 1, 17).round(1), rng.normal(0, 1, 23).round(1)
+    assert area_interval(answered(member, nonmember)) == pytest.approx(delong(member, nonmember), abs=1e-6)
+
+
+def test_asking_the_same_thing_ten_times_does_not_narrow_the_interval():
+    rng = np.random.default_rng(1)
+    member, nonmember = rng.normal(0.5, 1, 12), rng.normal(0, 1, 15)
+    once, tenfold = (area_interval(answered(member, nonmember, copies)) for copies in (1, 10))
+    assert tenfold == pytest.approx(once, abs=1e-12)
+
+
+def test_scores_that_all_tie_are_a_coin_for_sure():
+    assert area_interval(answered([1.0, 1.0], [1.0, 1.0])) == (0.5, 0.5)
+
+
+def test_an_interval_needs_two_candidates_a_side():
+    with pytest.raises(ValueError, match="two candidates a side, got 1 and 3"):
+        area_interval(answered([1.0], [1.0, 2.0, 3.0], copies=5))
