@@ -106,6 +106,9 @@ class Attack:
     seated: ClassVar[bool] = False
     """Whether it reads by itself what one sees who sees less than the uploads: multisets, sums, global models."""
 
+    active: ClassVar[bool] = False
+    """Whether the server sends what ``tamper`` makes of its models: such an attack has a federation of its own."""
+
     @property
     def level(self) -> Level:
         """The knowledge that it needs."""
@@ -114,6 +117,10 @@ class Attack:
     def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe | PeopleProbe | None:
         """Choose candidates before training starts; None where the attack needs none."""
         return None
+
+    def tamper(self, models: Tensor, knowledge: Knowledge) -> Tensor:
+        """What an active attack's server sends in place of ``models (R, d)``."""
+        return models
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Evidence:
         """What the attack brings; all its randomness comes from ``rng``."""

@@ -206,11 +206,21 @@ def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store
         candidates=None if probe is None else probe.shown,
         worlds=worlds,
     )
+    if attack.active:
+        view = _tampered(item, job, trained, knowledge)
     if item.entry.seat is not None and not attack.seated:
         seated = seat(view, knowledge)
         view, knowledge = seated.view, seated.knowledge
     evidence = attacked(attack, view, knowledge, trained.streams.generator(f"attack {label}"), device=job.device)
     return score(item.cell, evidence, trained, probe, store)
+
+
+def _tampered(item: AttackCell, job: TrialJob, trained: TrainedTrial, knowledge: Knowledge) -> View:
+    """What its observer sees of a federation of the same data and draws whose server is the attacker."""
+    recorder, plan = ViewRecorder(observer=item.entry.observer), trained.plan
+    tamper = partial(item.entry.attack.tamper, knowledge=knowledge)
+    final = run_federation(trained.task, plan, job.protection, trained.streams, recorders=[recorder], tamper=tamper)
+    return recorder.view(plan, final)
 
 
 def score(cell: Cell, evidence: object, trained: TrainedTrial, probe: Probe | None, store: Store) -> list[Record]:

@@ -29,7 +29,7 @@ def runs(null):
 
 
 def test_of_attacks_on_nobodys_samples_the_intervals_hold_chance(null, runs):
-    """22 attacks: intervals that hold it 93 times in a hundred hold it 30 of 40 times or fewer once in 2,300."""
+    """22 attacks: intervals that hold it 93 times in a hundred hold it 30 of 40 times or fewer once in 2,900."""
     for name in null.ATTACKS:
         assert sum(run[name] for run in runs) > 30, name
 
