@@ -14,10 +14,13 @@ from ..round_attack import RoundAttack
 
 @dataclass(frozen=True, kw_only=True)
 class FedMIACosine(RoundAttack):
-    """Sum over rounds of ``ln Phi`` of the target's standardised cosine; the non-members are frozen before training."""
+    """Mean over rounds of ``Phi`` of the target's standardised cosine; non-members are frozen before training."""
 
     def least(self, view: View) -> int:
         return LEAST
 
     def table(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
         return one_for_all(align(rows, knowledge, shown).cosines.numpy())
+
+    def total(self, sums: np.ndarray, rounds: np.ndarray) -> np.ndarray:
+        return np.asarray(sums / rounds[:, None], dtype=np.float64)

@@ -15,7 +15,7 @@ from ..round_attack import RoundAttack
 
 @dataclass(frozen=True, kw_only=True)
 class FedMIALoss(RoundAttack):
-    """Sum over rounds of ``ln Phi`` of minus the target's standardised loss.
+    """Mean over rounds of ``Phi`` of minus the target's standardised loss.
 
     A client's model is the broadcast one plus its own update, as if it were alone: what the server would combine from
     this upload only.
@@ -26,3 +26,6 @@ class FedMIALoss(RoundAttack):
 
     def table(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
         return one_for_all(-own_losses(rows, view, knowledge, shown).numpy())
+
+    def total(self, sums: np.ndarray, rounds: np.ndarray) -> np.ndarray:
+        return np.asarray(sums / rounds[:, None], dtype=np.float64)
