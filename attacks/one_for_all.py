@@ -11,8 +11,8 @@ def one_for_all(table: np.ndarray) -> np.ndarray:
     """``table``: (m, n), a statistic of each client and candidate -> ``Phi(z)``, (m, n), in [0, 1], where z is the
     client's distance from the mean of the **other** clients in their standard deviations (FedMIA, Zhu et al. 2024).
 
-    Each client is compared with a null of which it is no part. Rounds are averaged as they are, not their logarithms,
-    in which one round of quiet others would outweigh all the rest. Where the others do not vary, 1/2 for a tie with them.
+    Each client is compared with a null of which it is no part; where that does not vary a tie with it is 1/2. Rounds
+    are averaged as they are, not their logarithms, in which one round of quiet others would outweigh all the rest.
     Raises ValueError below three clients.
     """
     if len(table) < LEAST:

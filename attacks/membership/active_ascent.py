@@ -1,6 +1,4 @@
-"""Active ascent: a malicious server sends models on which the candidates' loss is raised; who trains on one lowers it
-again (Nasr et al. 2019).
-"""
+"""Active ascent: a malicious server raises the candidates' loss, which members lower again (Nasr et al. 2019)."""
 
 import math
 from dataclasses import dataclass

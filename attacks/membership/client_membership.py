@@ -1,4 +1,4 @@
-"""Client membership: did this client ever take part? The question of client-level claims."""
+"""Client membership: whether this client ever took part, the question of client-level claims."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,4 @@
-"""Source inference: a sample is the client's whose own model fits it best, or whose upload lies along it (Hu et al.
-2021, who use the loss).
-"""
+"""Source inference: a sample is the client's whose own model fits it best (Hu et al. 2021)."""
 
 from dataclasses import dataclass
 from typing import Literal

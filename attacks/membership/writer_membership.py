@@ -1,6 +1,4 @@
-"""Writer membership: did any image of this writer train? The question of user-level claims, where a client holds what
-several people wrote.
-"""
+"""Writer membership: whether any image of this writer trained, the question of user-level claims."""
 
 from dataclasses import dataclass
 
