@@ -9,18 +9,18 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from ..audit.evidence import CandidateScores, LabelCounts, Projections, Reconstructions
+from ..audit.evidence import CandidateScores, LabelCounts, Projections, Reconstructions, SourceScores
 from ..audit.observer import UPLOADS, Observer
 from ..fl.law import Law
 from ..fl.network import Network
 from ..fl.plan import Plan
-from ..fl.probe import Canary, CanaryCrowd, CandidateProbe, Candidates, DataCanary
+from ..fl.probe import Canary, CanaryCrowd, CandidateProbe, Candidates, DataCanary, People, PeopleProbe
 from ..fl.protection import Protection
 from ..fl.task import Task
 from ..fl.view import View
 from .shadow_bank import ShadowBank
 
-Evidence = CandidateScores | LabelCounts | Reconstructions | Projections
+Evidence = CandidateScores | SourceScores | LabelCounts | Reconstructions | Projections
 
 
 class Undefined(ValueError):
@@ -36,6 +36,19 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Worlds:
+    """Two worlds for each of m candidates: what else is in a release is known, whether the candidate is too is not.
+
+    Args:
+        log_ratio: release ``(d,)`` -> log density with the candidate drawn, minus that without it, ``(m,)``, doubles.
+        rate: chance that the candidate is drawn where it is among the samples.
+    """
+
+    log_ratio: Callable[[Tensor], Tensor]
+    rate: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Knowledge:
     """What the attacker has besides the view.
 
@@ -45,11 +58,11 @@ class Knowledge:
         plan: the federation's public facts.
         law: (observer, client) -> the law of the release, where the defense publishes one.
         public_images, public_labels: data of the same distribution, ``(n, c, h, w)`` in [0, 1] and ``(n,)``.
-        candidates: whose membership is asked, without the answer.
+        candidates: samples or people whose membership is asked, without the answer.
         canary: what is planted; which world it is, or which of a crowd are in, is not known.
         initial: (d,), the model that training starts from: public.
-        rest: (round, which candidates, their contributions ``(m, d)``) -> what everybody but the candidate itself
-            contributed to that client's release, ``(m, d)``; worst case only.
+        worlds: (round, client, which candidates, their gradients ``(m, d)``) -> the release of that round, with and
+            without the candidate in that client's lot; worst case only.
         shadows: what models that the attacker trained by the same plan say of the candidates.
     """
 
@@ -59,10 +72,10 @@ class Knowledge:
     law: Callable[[Observer, int], Law | None]
     public_images: Tensor
     public_labels: Tensor
-    candidates: Candidates | None = None
+    candidates: Candidates | People | None = None
     canary: Canary | DataCanary | CanaryCrowd | None = None
     initial: Tensor | None = None
-    rest: Callable[[int, slice, Tensor], Tensor] | None = None
+    worlds: Callable[[int, int, slice, Tensor], Worlds] | None = None
     shadows: ShadowBank | None = None
 
     @classmethod
@@ -93,15 +106,24 @@ class Attack:
     version: ClassVar[str] = "1"
     null: ClassVar[bool] = False
     observer: ClassVar[Observer] = UPLOADS
+    seated: ClassVar[bool] = False
+    """Whether it reads by itself what one sees who sees less than the uploads: multisets, sums, global models."""
+
+    active: ClassVar[bool] = False
+    """Whether the server sends what ``tamper`` makes of its models: such an attack has a federation of its own."""
 
     @property
     def level(self) -> Level:
         """The knowledge that it needs."""
         return Level.REALISTIC
 
-    def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe | None:
+    def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe | PeopleProbe | None:
         """Choose candidates before training starts; None where the attack needs none."""
         return None
+
+    def tamper(self, models: Tensor, knowledge: Knowledge) -> Tensor:
+        """What an active attack's server sends in place of ``models (R, d)``."""
+        return models
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Evidence:
         """What the attack brings; all its randomness comes from ``rng``."""

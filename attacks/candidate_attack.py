@@ -1,6 +1,7 @@
 """What membership attacks on candidates share: whom they ask about, and what setting their evidence has."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -10,36 +11,41 @@ from ..fl.probe import CandidateProbe, Candidates, plant_candidates
 from ..fl.task import Task
 from ..fl.view import View
 from .attack import Attack, Knowledge
+from .fields import check_whole
 
 
 @dataclass(frozen=True, kw_only=True)
 class MembershipAttack(Attack):
-    """Scores ``2 * count`` candidates: samples of one client, and as many that nobody trained on.
+    """Scores candidates: samples of the clients in question, and as many that nobody trained on.
 
     Args:
-        count: candidates a side.
-        client: whose samples are in question.
+        count: candidates a side, of each client.
+        client: whose samples are in question: one client's, or ``"all"``.
     """
 
     count: int = 40
-    client: int = 0
+    client: int | Literal["all"] = 0
 
     def __post_init__(self) -> None:
-        for name, number, least in (("count", self.count, 1), ("client", self.client, 0)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < least:
-                raise ValueError(f"{name} must be a whole number >= {least}, got {number!r}")
+        check_whole("count", self.count, 1)
+        if self.client != "all":
+            check_whole("client", self.client, 0, told=' or "all"')
 
     def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe:
-        return plant_candidates(task, count=self.count, client=self.client, rng=rng)
+        clients = range(task.clients) if self.client == "all" else (self.client,)
+        return plant_candidates(task, count=self.count, clients=clients, rng=rng)
 
     def shown(self, knowledge: Knowledge) -> Candidates:
         """The candidates, or ValueError where none were planted."""
-        if knowledge.candidates is None:
+        if not isinstance(knowledge.candidates, Candidates):
             raise ValueError(f"{type(self).__name__} needs candidates: plant them before training")
         return knowledge.candidates
 
     def evidence(self, scores: np.ndarray, view: View) -> CandidateScores:
-        """Scores of one run: its candidates share every noise draw, so they are no independent trials."""
+        """Scores of one run: its candidates share every noise draw, so they are no independent trials.
+
+        ``scores``: (n,), where nothing names a client; or (clients, n), one for each client in question.
+        """
         setting = Setting(
             unit=Unit.SAMPLE,
             adjacency=Adjacency.ADD_REMOVE,
@@ -47,4 +53,4 @@ class MembershipAttack(Attack):
             rounds=view.plan.rounds,
             design=Design.CLUSTERED,
         )
-        return CandidateScores(scores, setting)
+        return CandidateScores(scores.reshape(-1), setting)

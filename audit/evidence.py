@@ -137,6 +137,17 @@ class CandidateScores:
         return MembershipScores(self.values[truth], self.values[~truth], self.setting, *runs)
 
 
+@dataclass(frozen=True, eq=False)
+class SourceScores:
+    """``values``: (n, clients), for each of n samples one score a client, the highest is the guess of who holds it."""
+
+    values: FloatArray
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", _frozen("values", self.values, dimensions=2))
+
+
 @dataclass(frozen=True)
 class Guesses:
     """``right`` of ``made`` guesses on ``canaries`` canaries, each in or out by a fair coin."""
@@ -214,7 +225,7 @@ class Projections:
         object.__setattr__(self, "seen", seen)
 
 
-Evidence = CandidateScores | MembershipScores | Guesses | Reconstructions | LabelCounts | Projections
+Evidence = CandidateScores | SourceScores | MembershipScores | Guesses | Reconstructions | LabelCounts | Projections
 
 
 def whole(name: str, count: float) -> int:

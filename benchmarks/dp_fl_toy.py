@@ -1,11 +1,11 @@
-"""The DP-FL toy: what membership attacks find in the final model, and in what the server sees every round.
+"""The DP-FL toy: what membership attacks find in the final model, and in what each observer sees every round.
 
-    python benchmarks/dp_fl_toy.py [--seeds 6] [--outsiders 30]
+    python benchmarks/dp_fl_toy.py [--seeds 20] [--outsiders 300]
 
 10 clients of 10 digits, MLP 64-256-10, 60 rounds, everybody in every round, one step on the sum of all gradients
-clipped to 1 with noise of std 4 (over the lot of 10: the server's learning rate is 1). Prints the AUC of each attack,
-members against outsiders, pooled over seeds, beside the ceiling of mu-GDP, mu = sqrt(60) / 4. Each outsider is asked
-about once, at one client. 6 seeds with 300 outsiders take about 100 CPU seconds.
+clipped to 1 with noise of std 4 (over the lot of 10: the server's learning rate is 1). Each attack asks about every
+sample of every client, and about the same outsiders at every client; all questions of a federation are pooled. Prints
+the mean AUC over seeds with its 95 % t interval, beside the ceiling of mu-GDP, mu = sqrt(60) / 4.
 """
 
 import argparse
@@ -14,16 +14,21 @@ import time
 
 import numpy as np
 import torch
-from fedassay.attacks.attack import Knowledge, Level
+from fedassay.attacks.attack import Attack, Knowledge
+from fedassay.attacks.membership.confidence_series import ConfidenceSeries
+from fedassay.attacks.membership.fedmia_cosine import FedMIACosine
+from fedassay.attacks.membership.fedmia_loss import FedMIALoss
+from fedassay.attacks.membership.gradient_cosine import GradientCosine
+from fedassay.attacks.membership.gradient_dot import GradientDot
 from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
 from fedassay.attacks.membership.loss import LossThreshold
-from fedassay.audit.evidence import MembershipScores
-from fedassay.audit.observer import FINAL_MODEL, UPLOADS, Observer
+from fedassay.attacks.membership.loss_series import LossSeries
+from fedassay.attacks.membership.random_scores import RandomScores
+from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, UPLOADS, Observer
 from fedassay.defenses.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithm import FedSGD
 from fedassay.fl.datasets import load_dataset
 from fedassay.fl.engine import run_federation
-from fedassay.fl.law import GaussianLaw
 from fedassay.fl.network import Network
 from fedassay.fl.plan import Plan
 from fedassay.fl.probe import CandidateProbe, Candidates
@@ -31,20 +36,32 @@ from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task
+from fedassay.suites.scoring.candidates import answers
 from fedassay.suites.scoring.membership import auc
-from fedassay.suites.worst_case import known_rest
-from scipy.stats import norm
+from fedassay.suites.worst_case import known_worlds
+from scipy import stats
 
 CLIENTS, OWN, ROUNDS, NOISE = 10, 10, 60, 4.0
-ATTACKS = {
-    "loss of the final model": LossThreshold,
-    "likelihood ratio, rest estimated": LikelihoodRatio,
-    "likelihood ratio, all but one bit known": lambda client: LikelihoodRatio(client=client, rest="known"),
+ATTACKS: dict[str, tuple[Attack, Observer, float | None]] = {
+    "random scores (null)": (RandomScores(client="all"), FINAL_MODEL, 0.5),
+    "loss of the final model": (LossThreshold(client="all"), FINAL_MODEL, 0.547),
+    "loss series": (LossSeries(client="all"), GLOBAL_MODELS, None),
+    "confidence series": (ConfidenceSeries(client="all"), GLOBAL_MODELS, None),
+    "<u, g> of the sum": (GradientDot(client="all"), AGGREGATE, None),
+    "cosine of the sum": (GradientCosine(client="all"), AGGREGATE, None),
+    "FedMIA, loss": (FedMIALoss(client="all"), UPLOADS, 0.708),
+    "FedMIA, cosine": (FedMIACosine(client="all"), UPLOADS, 0.770),
+    "mean cosine": (GradientCosine(client="all"), UPLOADS, 0.784),
+    "<u, g>": (GradientDot(client="all"), UPLOADS, 0.80),
+    "likelihood ratio, rest estimated": (LikelihoodRatio(client="all"), UPLOADS, None),
+    "likelihood ratio, all but one bit known": (LikelihoodRatio(client="all", rest="known"), UPLOADS, 0.889),
+    "the same of the sum": (LikelihoodRatio(client="all", rest="known"), AGGREGATE, None),
 }
+"""Each with who looks and the reference's AUC (6 seeds), where it has one."""
 
 
-def scores(seed: int, *, outsiders: int = 30) -> dict[str, MembershipScores]:
-    """One federation: for each attack the scores of 100 members and of ``outsiders`` outsiders a client."""
+def areas(seed: int, *, outsiders: int = 300, named: tuple[str, ...] = tuple(ATTACKS)) -> dict[str, float]:
+    """One federation: the AUC of each attack, all clients' questions pooled."""
     streams, protection = Streams(seed), DPSGDProtection(clip_norm=1.0, noise_multiplier=NOISE)
     task = deal(streams, outsiders)
     plan = Plan(
@@ -55,40 +72,26 @@ def scores(seed: int, *, outsiders: int = 30) -> dict[str, MembershipScores]:
         algorithm=FedSGD(learning_rate=1.0),
         layout=task.network.layout,
     )
-    observers = {observer: ViewRecorder(observer=observer) for observer in (UPLOADS, FINAL_MODEL)}
-    lots = [LotRecorder(client=client) for client in range(CLIENTS)]
-    final = run_federation(task, plan, protection, streams, recorders=[*observers.values(), *lots])
-    views = {observer: recorder.view(plan, final) for observer, recorder in observers.items()}
-
-    def law(observer: Observer, client: int) -> GaussianLaw | None:
-        return protection.law(observer, plan, client)
-
-    found: dict[str, list[MembershipScores]] = {name: [] for name in ATTACKS}
-    for client in range(CLIENTS):
-        probe = ask(task, client, outsiders)
-        knowledge = Knowledge(
-            level=Level.WORST_CASE,
-            network=task.network,
-            plan=plan,
-            law=law,
-            public_images=task.test_images,
-            public_labels=task.test_labels,
-            candidates=probe.shown,
-            rest=known_rest(task, plan, protection, lots[client], views[UPLOADS], probe),
-        )
-        for name, attack_on in ATTACKS.items():
-            attack = attack_on(client=client)
-            evidence = attack.run(views[attack.observer], knowledge, streams.generator(f"attack {name}"))
-            found[name].append(evidence.against(probe.member))
-    return {name: pooled(each) for name, each in found.items()}
+    recorders = {observer: ViewRecorder(observer=observer) for observer in {ATTACKS[name][1] for name in named}}
+    lots = {client: LotRecorder(client=client) for client in range(CLIENTS)}
+    final = run_federation(task, plan, protection, streams, recorders=[*recorders.values(), *lots.values()])
+    probe, found = ask(task), {}
+    for name in named:
+        attack, observer, _ = ATTACKS[name]
+        view = recorders[observer].view(plan, final)
+        worlds = known_worlds(task, plan, protection, lots, view, probe)
+        knowledge = Knowledge.of(task, plan, protection, level=attack.level, candidates=probe.shown, worlds=worlds)
+        evidence = attack.run(view, knowledge, streams.generator(f"attack {name}"))
+        found[name] = auc(answers(evidence, probe).sides)
+    return found
 
 
 def deal(streams: Streams, outsiders: int) -> Task:
-    """Digits dealt at random: 10 a client, then ``outsiders`` a client whom nobody trains on."""
+    """Digits dealt at random: 10 a client, then ``outsiders`` whom nobody trains on."""
     digits = load_dataset("digits")
     images = torch.cat([digits.train_images, digits.test_images])
     labels = torch.cat([digits.train_labels, digits.test_labels])
-    held, asked = CLIENTS * OWN, CLIENTS * outsiders
+    held, asked = CLIENTS * OWN, outsiders
     order = torch.from_numpy(streams.generator("dp-fl toy").permutation(len(labels)))
     inside, outside, public = order[:held], order[held : held + asked], order[held + asked :]
     return Task(
@@ -103,41 +106,41 @@ def deal(streams: Streams, outsiders: int) -> Task:
     )
 
 
-def ask(task: Task, client: int, outsiders: int) -> CandidateProbe:
-    """The client's own samples and its share of the outsiders."""
-    part, share = task.parts[client], slice(client * outsiders, (client + 1) * outsiders)
+def ask(task: Task) -> CandidateProbe:
+    """All samples of all clients, and all outsiders."""
+    nobody = np.full(len(task.outsider_labels), -1)
     shown = Candidates(
-        images=torch.cat([task.images[part], task.outsider_images[share]]),
-        labels=torch.cat([task.labels[part], task.outsider_labels[share]]),
-        client=client,
+        images=torch.cat([task.images, task.outsider_images]),
+        labels=torch.cat([task.labels, task.outsider_labels]),
+        clients=tuple(range(CLIENTS)),
     )
-    return CandidateProbe(shown=shown, sample=np.r_[np.arange(OWN), np.full(outsiders, -1)])
-
-
-def pooled(each: list[MembershipScores]) -> MembershipScores:
-    """All scores of one attack together."""
-    member, nonmember = (np.concatenate([getattr(one, side) for one in each]) for side in ("member", "nonmember"))
-    return MembershipScores(member, nonmember, each[0].setting)
+    return CandidateProbe(
+        shown=shown,
+        holder=np.concatenate([np.repeat(np.arange(CLIENTS), OWN), nobody]),
+        sample=np.concatenate([np.tile(np.arange(OWN), CLIENTS), nobody]),
+    )
 
 
 def ceiling() -> float:
     """AUC of the best test between N(0, 1) and N(mu, 1): no attack on this mechanism has more."""
-    return float(norm.cdf(math.sqrt(ROUNDS) / NOISE / math.sqrt(2)))
+    return float(stats.norm.cdf(math.sqrt(ROUNDS) / NOISE / math.sqrt(2)))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=6)
-    parser.add_argument("--outsiders", type=int, default=30, help="a client")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--outsiders", type=int, default=300)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     begun = time.process_time()
-    runs = [scores(seed, outsiders=arguments.outsiders) for seed in range(arguments.seeds)]
-    for name in ATTACKS:
-        each = [auc(run[name]) for run in runs]
-        together = auc(pooled([run[name] for run in runs]))
-        print(f"{name:42} {together:.3f}   seeds {min(each):.3f} to {max(each):.3f}")
-    print(f"{'ceiling, mu-GDP':42} {ceiling():.3f}")
+    runs = [areas(seed, outsiders=arguments.outsiders) for seed in range(arguments.seeds)]
+    print(f"{'attack':42} {'who looks':14} {'AUC':5} {'95 % of the mean':16} reference")
+    for name, (_, observer, known) in ATTACKS.items():
+        each = [run[name] for run in runs]
+        half = stats.t.ppf(0.975, len(each) - 1) * stats.sem(each) if len(each) > 1 else math.nan
+        mean, said = np.mean(each), "" if known is None else f"{known:.3f}"
+        print(f"{name:42} {observer!s:14} {mean:.3f} {mean - half:.3f} to {mean + half:.3f}   {said}")
+    print(f"{'ceiling, mu-GDP':57} {ceiling():.3f}")
     print(f"{arguments.seeds} seeds, {time.process_time() - begun:.0f} CPU s")
 
 

@@ -21,6 +21,7 @@ from .streams import Streams
 from .task import Samples, Task
 
 Draws = Callable[[str], np.random.Generator]
+Tamper = Callable[[Tensor], Tensor]
 
 
 class Recorder(Protocol):
@@ -41,12 +42,14 @@ def run_federation(
     canary: Canaries | None = None,
     recorders: Sequence[Recorder] = (),
     stop_after: int | None = None,
+    tamper: Tamper | None = None,
 ) -> Tensor:
     """Train, for a batch of replicas at once, and return the final models ``(R, d)`` as they are published: what would
     be broadcast next.
 
     Replicas share data (each what ``batch.included`` leaves it), partition and initial model; each has its own cohorts,
-    lots and noise. ``stop_after``: rounds to run of the plan's, all by default.
+    lots and noise. ``stop_after``: rounds to run of the plan's, all by default. ``tamper``: what a malicious server
+    sends in place of the broadcast ``(R, d)``; it goes on from its own model.
 
     Raises:
         ValueError: if the plan is not this task's, the canary does not fit it, a station returns a wrong shape, or the
@@ -70,6 +73,8 @@ def run_federation(
         state = protection.open_round(context, state)
         present, context = _cohort(trainer, context, state, draws)
         sent = check_rows("broadcast", protection.broadcast(model, context, state, draws("broadcast")), model)
+        if tamper is not None:
+            sent = check_rows("tamper", tamper(sent), model)
         updates, lots, kept = _updates(trainer, sent, present, context, state, shared, kept)
         reports = protection.report(updates, context, state, draws("report"))
         received = protection.channel(reports, context, state, draws("channel"))

@@ -1,6 +1,7 @@
 """Probe: candidates or canaries, as data that the engine accepts. Frozen before training starts."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -12,22 +13,24 @@ from ..audit.claim import Adjacency, Unit
 from .plan import Plan
 from .task import Task
 
-ANY_CLIENT = -1
-"""Stands for a client where it is asked whether any of them trained on the candidates."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """Samples of which an attacker is to say whether one client trained on them.
+    """Samples of which an attacker is to say which of some clients trained on them.
 
     Args:
         images: (n, c, h, w) in [0, 1]; labels: (n,).
-        client: the client in question, or ``ANY_CLIENT``.
+        clients: the clients in question. Every candidate is asked about at each of them: a list of questions that left
+            some out would tell who holds what.
     """
 
     images: Tensor
     labels: Tensor
-    client: int
+    clients: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.clients or len(set(self.clients)) < len(self.clients):
+            raise ValueError(f"clients must name clients, each once, got {self.clients}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,16 +39,61 @@ class CandidateProbe:
 
     Args:
         shown: what attacks get.
-        sample: (n,), each candidate's place among its client's samples; -1 for an outsider.
+        holder: (n,), which client trains on each candidate; -1 for an outsider.
+        sample: (n,), each candidate's place among its holder's samples; -1 for an outsider.
     """
 
     shown: Candidates
+    holder: np.ndarray
     sample: np.ndarray
+
+    def __post_init__(self) -> None:
+        count = len(self.shown.labels)
+        for name in ("holder", "sample"):
+            given: np.ndarray = getattr(self, name)
+            if given.shape != (count,) or given.dtype.kind != "i":
+                raise ValueError(f"{name} must be ({count},) whole numbers, got {given.shape} of {given.dtype}")
+        unknown = set(self.holder.tolist()) - {-1, *self.shown.clients}
+        if unknown:
+            raise ValueError(f"holder must be one of {self.shown.clients} or -1, got {sorted(unknown)}")
 
     @property
     def member(self) -> np.ndarray:
-        """(n,), true where the client trained on the candidate."""
-        return self.sample >= 0
+        """(n,), true where one of the clients in question trains on the candidate."""
+        return self.holder >= 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class People:
+    """Clients or writers of whom an attacker is to say whether they ever took part, each by samples of theirs.
+
+    Args:
+        unit: CLIENT or USER.
+        images: (n, c, h, w) in [0, 1]; labels: (n,).
+        person: (n,), whose each sample is, numbers from 0 that say nothing else.
+    """
+
+    unit: Unit
+    images: Tensor
+    labels: Tensor
+    person: Tensor
+
+    @property
+    def count(self) -> int:
+        """How many people."""
+        return int(self.person.max()) + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeopleProbe:
+    """People and, kept from every attack, the truth: ``member`` (people,), true where one took part."""
+
+    shown: People
+    member: np.ndarray
+
+    def __post_init__(self) -> None:
+        if self.member.shape != (self.shown.count,) or self.member.dtype != np.bool_:
+            raise ValueError(f"member must be ({self.shown.count},) booleans, got {self.member.shape}")
 
 
 class Canaries(Protocol):
@@ -240,27 +288,86 @@ def _check_holder(canaries: Canaries, plan: Plan) -> None:
         raise ValueError(f"a sample canary's client must be in 0..{plan.clients - 1}, got {canaries.client}")
 
 
-def plant_candidates(task: Task, *, count: int, client: int, rng: np.random.Generator) -> CandidateProbe:
-    """``count`` samples of the client and ``count`` outsiders, in random order.
+def plant_candidates(task: Task, *, count: int, clients: Sequence[int], rng: np.random.Generator) -> CandidateProbe:
+    """``count`` samples of each client and as many outsiders together, or all that there are, in random order.
 
-    Members and outsiders come from one distribution: the pool is cut at random before anybody trains.
+    Members and outsiders come from one distribution: the pool is cut at random before anybody trains. They are drawn
+    once, for all rounds and all clients: outsiders drawn anew for each would be told apart by that alone.
 
     Raises:
-        ValueError: if the client or the outsiders are fewer than ``count``.
+        ValueError: if there is no such client, or a client or the outsiders are fewer than ``count``.
     """
+    for client in clients:
+        _check_count(task, count, client)
+    chosen = [rng.choice(task.sizes[client], size=count, replace=False) for client in clients]
+    inside = torch.cat([task.parts[client][torch.from_numpy(own)] for client, own in zip(clients, chosen, strict=True)])
+    nobodys = min(len(inside), len(task.outsider_labels))
+    outside = torch.from_numpy(rng.choice(len(task.outsider_labels), size=nobodys, replace=False))
+    images = torch.cat([task.images[inside], task.outsider_images[outside]])
+    labels = torch.cat([task.labels[inside], task.outsider_labels[outside]])
+    order = rng.permutation(len(labels))
+    absent = np.full(nobodys, -1)
+    return CandidateProbe(
+        shown=Candidates(images=images[order], labels=labels[order], clients=tuple(clients)),
+        holder=np.concatenate([np.repeat(clients, count), absent])[order],
+        sample=np.concatenate([*chosen, absent])[order],
+    )
+
+
+def _check_count(task: Task, count: int, client: int) -> None:
     if not 0 <= client < task.clients:
         raise ValueError(f"client must be in 0..{task.clients - 1}, got {client}")
-    part = task.parts[client]
-    available = min(len(part), len(task.outsider_labels))
+    available = min(task.sizes[client], len(task.outsider_labels))
     if count < 1 or count > available:
         raise ValueError(
             f"candidates a side must be in 1..{available} (client {client}'s samples, outsiders), got {count}"
         )
-    chosen = rng.choice(len(part), size=count, replace=False)
-    inside = part[torch.from_numpy(chosen)]
-    outside = torch.from_numpy(rng.choice(len(task.outsider_labels), size=count, replace=False))
-    images = torch.cat([task.images[inside], task.outsider_images[outside]])
-    labels = torch.cat([task.labels[inside], task.outsider_labels[outside]])
+
+
+def plant_clients(task: Task, *, count: int, rng: np.random.Generator) -> PeopleProbe:
+    """``count`` clients who take part and ``count`` who were held out, or all that there are, in random order.
+
+    Raises:
+        ValueError: if there are no two on either side.
+    """
+    return _people(task, Unit.CLIENT, list(task.parts), list(task.held_out), count, rng)
+
+
+def plant_writers(task: Task, *, count: int, rng: np.random.Generator) -> PeopleProbe:
+    """The same of owners of samples: of those who are with clients that take part, and of those who are with none.
+
+    Raises:
+        ValueError: if nobody knows whose the samples are, or there are no two on either side.
+    """
+    if task.owners is None:
+        raise ValueError("the data set must say whose its images are, got one that does not")
+    dealt = torch.cat([*task.parts])
+    inside = set(task.owners[dealt].tolist())
+    absent = torch.cat([torch.zeros(0, dtype=torch.int64), *task.held_out])
+    outside = set(task.owners[absent].tolist()) - inside
+    members = [dealt[task.owners[dealt] == owner] for owner in sorted(inside)]
+    return _people(
+        task, Unit.USER, members, [absent[task.owners[absent] == owner] for owner in sorted(outside)], count, rng
+    )
+
+
+def _people(
+    task: Task, unit: Unit, inside: list[Tensor], outside: list[Tensor], count: int, rng: np.random.Generator
+) -> PeopleProbe:
+    if min(len(inside), len(outside)) < _FEW:
+        raise ValueError(
+            f"{unit}s must be at least {_FEW} that take part and {_FEW} that are held out, "
+            f"got {len(inside)} and {len(outside)}: raise the federation's held_out"
+        )
+    count = min(count, len(inside), len(outside))
+    chosen = [side[k] for side in (inside, outside) for k in rng.choice(len(side), size=count, replace=False)]
     order = rng.permutation(2 * count)
-    shown = Candidates(images=images[order], labels=labels[order], client=client)
-    return CandidateProbe(shown=shown, sample=np.concatenate([chosen, np.full(count, -1)])[order])
+    parts = [chosen[k] for k in order]
+    places = torch.cat(parts)
+    person = torch.arange(2 * count).repeat_interleave(torch.tensor([len(part) for part in parts]))
+    shown = People(unit=unit, images=task.images[places], labels=task.labels[places], person=person)
+    return PeopleProbe(shown=shown, member=order < count)
+
+
+_FEW = 2
+"""People a side below which no area under a curve means anything."""

@@ -34,6 +34,9 @@ class Task:
         outsider_images, outsider_labels: same distribution, never trained on: the non-members of membership attacks.
         test_images, test_labels: measure accuracy; they also serve attackers as public data.
         masks: which pixels of the pool's images are privacy-sensitive, ``(n, h, w)`` booleans; None: nothing says so.
+        held_out: for each client that was dealt samples like any other and never takes part their indices in the pool:
+            the non-members of attacks on clients.
+        owners: (n,), from whom each of the pool's images is; None: nobody knows.
     """
 
     network: Network
@@ -45,6 +48,8 @@ class Task:
     test_images: Tensor
     test_labels: Tensor
     masks: Tensor | None = None
+    held_out: tuple[Tensor, ...] = ()
+    owners: Tensor | None = None
 
     def __post_init__(self) -> None:
         for name in ("", "outsider_", "test_"):
@@ -57,7 +62,7 @@ class Task:
                     f"{name}labels must be ({len(images)},) int64, got {tuple(labels.shape)} of {labels.dtype}"
                 )
         check_masks("masks", self.masks, self.images)
-        dealt = torch.cat([torch.zeros(0, dtype=torch.int64), *self.parts])
+        dealt = torch.cat([torch.zeros(0, dtype=torch.int64), *self.parts, *self.held_out])
         if len(dealt) and not 0 <= int(dealt.min()) <= int(dealt.max()) < len(self.labels):
             raise ValueError(f"parts must index the {len(self.labels)} samples, got {dealt.min()} to {dealt.max()}")
 
@@ -114,28 +119,33 @@ def build_task(
     streams: Streams,
     samples: int | None = None,
     label_noise: float = 0.0,
+    held_out: int = 0,
 ) -> Task:
     """Deal a data set to clients.
 
     A tenth of the training images (chosen by the ``outsiders`` stream) stays outside every federation; the partition
-    deals the rest, or ``samples`` of it. Each training label is redrawn with probability ``label_noise``, uniformly
-    over all classes (see ``redrawn``), the outsiders' too: else the labels would tell who took part.
+    deals the rest, or ``samples`` of it, to ``clients`` and to ``held_out`` more who never take part (chosen among all
+    by the ``held out`` stream). Each training label is redrawn with probability ``label_noise``, uniformly over all
+    classes (see ``redrawn``), the outsiders' too: else the labels would tell who took part.
 
     Raises:
-        ValueError: if ``samples`` or ``clients`` ask for more than there is, the partition for owners that nobody
-            knows, or ``label_noise`` is no probability.
+        ValueError: if ``samples``, ``clients`` or ``held_out`` ask for more than there is, the partition for owners
+            that nobody knows, or ``label_noise`` is no probability.
     """
+    if held_out < 0:
+        raise ValueError(f"held_out must be >= 0, got {held_out}")
     given = redrawn(dataset.train_labels, dataset.classes, label_noise, streams)
     order = streams.generator("outsiders").permutation(len(dataset.train_labels))
     outside, inside = order[: len(order) // 10], order[len(order) // 10 :]
-    if samples is not None and not clients <= samples <= len(inside):
-        raise ValueError(
-            f"samples must be in {clients}..{len(inside)} ({dataset.name}, {clients} clients), got {samples}"
-        )
+    dealt = clients + held_out
+    if samples is not None and not dealt <= samples <= len(inside):
+        raise ValueError(f"samples must be in {dealt}..{len(inside)} ({dataset.name}, {dealt} clients), got {samples}")
     inside = np.sort(inside[:samples])
     labels = given[inside]
     keys = _owners(dataset)[inside] if isinstance(partition, ByOwner) else labels
-    parts = partition.split(keys.numpy(), clients, streams.generator("partition"))
+    split = partition.split(keys.numpy(), dealt, streams.generator("partition"))
+    hands = [torch.from_numpy(np.asarray(part, dtype=np.int64)) for part in split]
+    absent = set(streams.generator("held out").permutation(dealt)[:held_out].tolist())
     return Task(
         network=Network(
             model=model,
@@ -146,12 +156,14 @@ def build_task(
         ),
         images=dataset.train_images[inside],
         labels=labels,
-        parts=tuple(torch.from_numpy(np.asarray(part, dtype=np.int64)) for part in parts),
+        parts=tuple(hand for client, hand in enumerate(hands) if client not in absent),
         outsider_images=dataset.train_images[outside],
         outsider_labels=given[outside],
         test_images=dataset.test_images,
         test_labels=dataset.test_labels,
         masks=None if dataset.train_masks is None else dataset.train_masks[inside],
+        held_out=tuple(hand for client, hand in enumerate(hands) if client in absent),
+        owners=None if dataset.train_owners is None else dataset.train_owners[inside],
     )
 
 

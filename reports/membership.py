@@ -18,7 +18,8 @@ UNSIGNED = "no claim was signed here"
 
 @dataclass(frozen=True, kw_only=True)
 class Membership:
-    """One attack on one defense: its scores of all seeds. ``claims``: those that speak about it; none where ``beyond``
+    """One attack on one defense: its scores of all seeds. ``alone``: the same of one run as if its noise were given, by
+    candidate. ``claims``: those that speak about it; none where ``beyond``
     says why.
     """
 
@@ -29,6 +30,7 @@ class Membership:
     null: bool
     setting: Setting
     sides: Sides
+    alone: Sides
     claims: tuple[Claim, ...]
     beyond: str
 
@@ -84,7 +86,8 @@ def _membership(folder: RunFolder, group: Sequence[Record]) -> Membership | None
         attack=first.attack,
         null=first.role == "null",
         setting=setting,
-        sides=_pooled(arrays, setting.design),
+        sides=(sides := _pooled(arrays, setting.design)),
+        alone=_alone(arrays[0], sides),
         claims=claims,
         beyond=beyond,
     )
@@ -104,6 +107,12 @@ def _pooled(arrays: Sequence[dict[str, np.ndarray]], design: Design) -> Sides:
         runs.append((begun + place[: len(inside)], begun + place[len(inside) :]))
         begun += len(named)
     return Sides.of(member, nonmember, *(np.concatenate(side) for side in zip(*runs, strict=True)))
+
+
+def _alone(one: dict[str, np.ndarray], sides: Sides) -> Sides:
+    if sides.runs > 1 or "member_candidates" not in one:
+        return sides.within_run
+    return Sides.of(one["member"], one["nonmember"], one["member_candidates"], one["nonmember_candidates"])
 
 
 def speaking(folder: RunFolder, federation: str, defense: str, setting: Setting) -> tuple[tuple[Claim, ...], str]:

@@ -111,16 +111,16 @@ def _cell(row: Row, level: Level, found: Sequence[Membership], omitted: dict[tup
         speaks = any(claim.observer.covers(level[0]) for claim in row.claims) and row.unit == level[1]
         return words if speaks or row.unit is None else f"{words}; {VERDICTS['OUT_OF_SCOPE']}"
     best = max(attacks, key=lambda one: area(one.sides))
-    said = [_area_words(best.sides, len(attacks)), _rate_words(best.sides, len(attacks)), best.attack]
+    said = [_area_words(best, len(attacks)), _rate_words(best.sides, len(attacks)), best.attack]
     if row.unit is not None and not any(not beyond_all(claim, best.setting) for claim in row.claims):
         said.append(VERDICTS["OUT_OF_SCOPE"])
     return "; ".join(said)
 
 
-def _area_words(sides: Sides, attacks: int) -> str:
+def _area_words(one: Membership, attacks: int) -> str:
     """``AUC 0.812 [0.771, 0.848]``."""
-    alone = sides.runs == 1
-    found = area_interval(sides.within_run if alone else sides, 1 - (1 - LEVEL) / attacks)
+    alone = one.sides.runs == 1
+    found = area_interval(one.alone if alone else one.sides, 1 - (1 - LEVEL) / attacks)
     words = f"AUC {numerals.metric_value('auc', found.value)}"
     if found.low is None or found.high is None:
         return words

@@ -44,6 +44,8 @@ METRICS = {
     **{f"tpr_at_fpr_{rate:g}": Metric(name=f"TPR at FPR {100 * rate:g} %") for rate in LADDER},
     **{f"tpr_at_fpr_{rate:g}_estimate": Metric(name=f"TPR at FPR {100 * rate:g} %, point estimate") for rate in LADDER},
     "references": Metric(name="references", unit="models", decimals=0),
+    "source_advantage": Metric(name="source accuracy over chance"),
+    "source_accuracy": Metric(name="source accuracy"),
     "label_over_chance": Metric(name="label accuracy over chance"),
     "label_accuracy": Metric(name="label accuracy"),
     "label_exact_rate": Metric(name="exact uploads"),
@@ -54,7 +56,7 @@ METRICS = {
     "accuracy": Metric(name="accuracy"),
     "none": Metric(name="every metric"),
 }
-PRIMARY = ("psnr", "auc", "label_over_chance", "label_accuracy")
+PRIMARY = ("psnr", "auc", "source_advantage", "label_over_chance", "label_accuracy")
 """The metric that stands for an attack where there is room for one."""
 
 

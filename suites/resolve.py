@@ -9,7 +9,7 @@ from ..attacks.attack import Attack
 from ..attacks.candidate_attack import MembershipAttack
 from ..attacks.shadow_attack import ShadowAttack
 from ..audit.claim import Claim
-from ..audit.observer import FINAL_MODEL, UPLOADS, Observer
+from ..audit.observer import FINAL_MODEL, GLOBAL_MODELS, UPLOADS, Observer
 from ..defenses.defense import Defense, Prepared
 from ..fl.algorithm import algorithm_from
 from ..fl.datasets import load_dataset
@@ -169,6 +169,7 @@ def _task(specification: str, seed: int) -> Task:
         streams=Streams(seed),
         samples=spec.samples,
         label_noise=spec.label_noise,
+        held_out=spec.held_out,
     )
 
 
@@ -251,10 +252,12 @@ def _attack(label: str, spec: SuiteSpec, source: Source) -> AttackEntry:
         raise ConfigError(f"{where}: shadows are for membership attacks on the final model, {part.path} is none")
     if chosen.observer is None or Observer(chosen.observer) == entry.observer:
         return entry
-    # Who asks about candidates has its own observer: what of the sum is a candidate's, another attack would ask.
-    if entry.observer != UPLOADS or type(entry.attack).plant is not Attack.plant:
-        where = source.where(("attacks", label, "observer"))
+    where = source.where(("attacks", label, "observer"))
+    asks, seated = type(entry.attack).plant is not Attack.plant, entry.attack.seated
+    if not seated and (entry.observer != UPLOADS or asks):
         raise ConfigError(f"{where}: only attacks on uploads look from elsewhere, {part.path} from {entry.observer}")
+    if Observer(chosen.observer) == GLOBAL_MODELS and not seated:
+        raise ConfigError(f"{where}: {part.path} needs at least a round's sum, global_models are models only")
     return replace(entry, seat=Observer(chosen.observer))
 
 

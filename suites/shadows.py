@@ -16,7 +16,7 @@ from ..audit.observer import FINAL_MODEL
 from ..fl.engine import run_federation
 from ..fl.local import Batch
 from ..fl.plan import Plan
-from ..fl.probe import ANY_CLIENT, Candidates
+from ..fl.probe import Candidates
 from ..fl.protection import Protection
 from ..fl.streams import Streams, uniform
 from ..fl.task import Task
@@ -155,7 +155,7 @@ def _asked(task: Task, plan: Plan, protection: Protection, models: Tensor, inclu
         ids=dealt.numpy(),
         paired=True,
     )
-    candidates = Candidates(images=images, labels=labels, client=ANY_CLIENT)
+    candidates = Candidates(images=images, labels=labels, clients=tuple(range(task.clients)))
     return Shadows(
         task=task,
         plan=plan,

@@ -73,6 +73,8 @@ class FederationSpec(_Table):
     samples: Whole | None = Field(default=None, ge=1)
     label_noise: float = Field(default=0.0, ge=0, le=1, strict=True)
     """Chance that a training label is redrawn uniformly over all classes; test labels stay."""
+    held_out: Whole = Field(default=0, ge=0)
+    """More clients that are dealt samples and never take part: the non-members of attacks on clients and writers."""
     rounds: Whole = Field(ge=1)
     cohort: Sampling = "full"
     lot: Sampling = "full"
@@ -101,14 +103,14 @@ class DefenseSpec(BaseModel):
 
 class AttackSpec(BaseModel):
     """An attack: which part (by default the label), on which federation or list of them, from which observer's seat (by
-    default the attack's own; ``aggregate`` or ``shuffled`` for one on uploads), on how many shadows; all other keys are
-    the part's fields.
+    default the attack's own; ``aggregate`` or ``shuffled`` for one on uploads, also ``global_models`` for one that asks
+    about candidates round by round), on how many shadows; all other keys are the part's fields.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
     part: str | None = None
     federation: str | Annotated[tuple[str, ...], Field(min_length=1)] = "main"
-    observer: Literal["uploads", "shuffled", "aggregate"] | None = None
+    observer: Literal["uploads", "shuffled", "aggregate", "global_models"] | None = None
     shadows: Whole | None = Field(default=None, ge=2, multiple_of=2)
     """For one on final models: federations that train on a random half of the samples each, every one of which it
     attacks in turn with the others for references. By default 64 for an attack that needs references; others look at

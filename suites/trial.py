@@ -14,10 +14,11 @@ from torch import Tensor
 
 from ..attacks.attack import Knowledge, Level, Undefined
 from ..attacks.seat import seat
-from ..audit.evidence import CandidateScores, LabelCounts, Reconstructions
+from ..audit.evidence import CandidateScores, LabelCounts, Reconstructions, SourceScores
+from ..audit.observer import UPLOADS
 from ..fl.engine import Recorder, run_federation
 from ..fl.plan import Plan
-from ..fl.probe import CandidateProbe
+from ..fl.probe import CandidateProbe, PeopleProbe
 from ..fl.recorder import AccuracyRecorder, LotRecorder, ViewRecorder
 from ..fl.streams import Streams
 from ..fl.task import Task
@@ -27,12 +28,15 @@ from .device import attacked
 from .pooled import is_pooled, pooled_evidence, pooled_truth
 from .record import Record
 from .resolve import plan_of, task_of
+from .scoring.candidates import answers, each_once
 from .scoring.label_rows import score_label_counts
 from .scoring.membership import score_membership
 from .scoring.single_sample import score_reconstructions
+from .scoring.source import score_source
 from .store import DiskRefuses, Store
-from .worst_case import known_rest
+from .worst_case import known_worlds
 
+Probe = CandidateProbe | PeopleProbe
 _PEAK_UNITS = 2**20 if sys.platform == "darwin" else 2**10
 
 
@@ -66,7 +70,7 @@ class TrainedTrial:
     streams: Streams
     final: Tensor
     views: dict[str, View]
-    probes: dict[str, CandidateProbe | Exception | None]
+    probes: dict[str, Probe | Exception | None]
     lots: dict[int, LotRecorder]
     accuracy: AccuracyRecorder
 
@@ -126,8 +130,10 @@ def _train(job: TrialJob) -> TrainedTrial:
     probes = {item.entry.label: _planted(item, task, streams) for item in job.attacks}
     observers = {str(item.entry.observer): item.entry.observer for item in job.attacks}
     recorders = {name: ViewRecorder(observer=observer) for name, observer in observers.items()}
-    asked = {probe.shown.client for probe in probes.values() if isinstance(probe, CandidateProbe)}
-    if None in probes.values():  # An attack on uploads: truth is what stood in every client's lots.
+    planted = [probe for probe in probes.values() if isinstance(probe, CandidateProbe)]
+    asked = {client for probe in planted for client in probe.shown.clients}
+    # Of an attack on uploads the truth is what stood in every client's lots; of a sum all the others are the rest.
+    if None in probes.values() or any(_knows_sums(item) for item in job.attacks):
         asked |= set(range(task.clients))
     lots = {client: LotRecorder(client=client) for client in sorted(asked)}
     accuracy = AccuracyRecorder(task=task, every=max(1, plan.rounds // 20))
@@ -148,7 +154,11 @@ def _train(job: TrialJob) -> TrainedTrial:
     )
 
 
-def _planted(item: AttackCell, task: Task, streams: Streams) -> CandidateProbe | Exception | None:
+def _knows_sums(item: AttackCell) -> bool:
+    return item.entry.attack.level is Level.WORST_CASE and item.entry.observer.rank < UPLOADS.rank
+
+
+def _planted(item: AttackCell, task: Task, streams: Streams) -> Probe | Exception | None:
     """An attack's candidates; its error is kept for its own cell, the federation trains without it."""
     try:
         # One stream for all attacks: those that ask about as many candidates ask about the same ones.
@@ -185,33 +195,46 @@ def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store
     view, probe = trained.views[str(item.entry.observer)], trained.probes[label]
     if isinstance(probe, Exception):
         raise probe
-    rest = None
-    if probe is not None and attack.level is Level.WORST_CASE:
-        lots = trained.lots[probe.shown.client]
-        rest = known_rest(trained.task, trained.plan, job.protection, lots, view, probe)
+    worlds = None
+    if isinstance(probe, CandidateProbe) and attack.level is Level.WORST_CASE:
+        worlds = known_worlds(trained.task, trained.plan, job.protection, trained.lots, view, probe)
     knowledge = Knowledge.of(
         trained.task,
         trained.plan,
         job.protection,
         level=attack.level,
         candidates=None if probe is None else probe.shown,
-        rest=rest,
+        worlds=worlds,
     )
-    if item.entry.seat is not None:
+    if attack.active:
+        view = _tampered(item, job, trained, knowledge)
+    if item.entry.seat is not None and not attack.seated:
         seated = seat(view, knowledge)
         view, knowledge = seated.view, seated.knowledge
     evidence = attacked(attack, view, knowledge, trained.streams.generator(f"attack {label}"), device=job.device)
     return score(item.cell, evidence, trained, probe, store)
 
 
-def score(
-    cell: Cell, evidence: object, trained: TrainedTrial, probe: CandidateProbe | None, store: Store
-) -> list[Record]:
+def _tampered(item: AttackCell, job: TrialJob, trained: TrainedTrial, knowledge: Knowledge) -> View:
+    """What its observer sees of a federation of the same data and draws whose server is the attacker."""
+    recorder, plan = ViewRecorder(observer=item.entry.observer), trained.plan
+    tamper = partial(item.entry.attack.tamper, knowledge=knowledge)
+    final = run_federation(trained.task, plan, job.protection, trained.streams, recorders=[recorder], tamper=tamper)
+    return recorder.view(plan, final)
+
+
+def score(cell: Cell, evidence: object, trained: TrainedTrial, probe: Probe | None, store: Store) -> list[Record]:
     """Truth meets evidence: the rows of one attack."""
     if isinstance(evidence, CandidateScores):
         if probe is None:
             raise TypeError("the attack brought candidate scores but planted no candidates")
-        return score_membership(cell, evidence, probe.member, store)
+        if isinstance(probe, PeopleProbe):
+            return score_membership(cell, each_once(evidence, probe.member), store)
+        return score_membership(cell, answers(evidence, probe), store)
+    if isinstance(evidence, SourceScores):
+        if not isinstance(probe, CandidateProbe):
+            raise TypeError("the attack brought source scores but planted no candidates")
+        return score_source(cell, evidence, probe, store)
     task, lots = trained.task, trained.lots
     if isinstance(evidence, Reconstructions | LabelCounts) and is_pooled(evidence):
         pool = pooled_truth(task, trained.plan, lots)
@@ -221,5 +244,6 @@ def score(
     if isinstance(evidence, LabelCounts):
         return score_label_counts(cell, evidence, task, trained.plan, lots)
     raise TypeError(
-        f"an attack must bring CandidateScores, Reconstructions or LabelCounts, got {type(evidence).__name__}"
+        "an attack must bring CandidateScores, SourceScores, Reconstructions or LabelCounts, "
+        f"got {type(evidence).__name__}"
     )

@@ -1,56 +1,226 @@
 """Worst case: what differential privacy assumes that the adversary knows, namely everything but the one bit."""
 
-from collections.abc import Callable
-from functools import lru_cache
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from ..audit.observer import UPLOADS
+from ..attacks.attack import Worlds
+from ..audit.observer import AGGREGATE, GLOBAL_MODELS, UPLOADS
+from ..fl.law import GaussianLaw, Law, Mixing, ReportLaw
 from ..fl.plan import Plan
 from ..fl.probe import CandidateProbe
 from ..fl.protection import Protection
 from ..fl.recorder import LotRecorder
+from ..fl.sampling import FixedSize
 from ..fl.task import Task
 from ..fl.view import View
 
+_NO_NOISE = 1e-12
+"""Deviation of a release that has no noise: it tells all."""
 
-def known_rest(
-    task: Task, plan: Plan, protection: Protection, lots: LotRecorder, view: View, probe: CandidateProbe
-) -> Callable[[int, slice, Tensor], Tensor] | None:
-    """(round, which candidates, their contributions ``(m, d)``) -> what all other samples of the client put into its
-    upload, ``(m, d)``.
+Ask = Callable[[int, int, slice, Tensor], Worlds]
 
-    None where there is no such sum: no noise law for the uploads, a law of whole reports and not of samples (local
-    noise), several local steps (the models between them are hidden), or dropout (its draws are).
+
+def known_worlds(
+    task: Task,
+    plan: Plan,
+    protection: Protection,
+    lots: Mapping[int, LotRecorder],
+    view: View,
+    probe: CandidateProbe,
+) -> Ask | None:
+    """(round, client, which candidates, their gradients ``(m, d)``) -> the release of that round in both worlds.
+
+    Known are every lot that was drawn and what else is in it. ``lots``: of the clients in question, of all where only
+    their sum is seen. None where the release is no noise around something that is known: no law, several local steps
+    (the models between them are hidden), an algorithm whose clients keep something, lots of one size (who else was
+    drawn would tell), a sum of clients who may be absent, reports that were mixed, dropout (its draws are hidden).
     """
-    client = probe.shown.client
-    law = protection.law(UPLOADS, plan, client)
-    if law is None or not protection.per_sample or plan.algorithm.local_steps != 1:
+    if plan.algorithm.local_steps != 1 or plan.algorithm.share(view.final_model) or _fixed(plan):
         return None
-    if task.network.dropout_rate or view.observer.rank < UPLOADS.rank:
+    if task.network.dropout_rate:
         return None
-    part = task.parts[client]
+    room = _Room(task=task, plan=plan, protection=protection, lots=lots, view=view, probe=probe)
+    if view.observer.rank >= UPLOADS.rank:
+        asks = [room.ask_uploads(client) for client in probe.shown.clients]
+    elif view.observer.rank in (AGGREGATE.rank, GLOBAL_MODELS.rank):
+        asks = [room.ask_sums(client) for client in probe.shown.clients]
+    else:
+        return None
+    known = {client: ask for client, ask in zip(probe.shown.clients, asks, strict=True) if ask is not None}
+    if len(known) < len(asks):
+        return None
+    return lambda number, client, which, gradients: known[client](number, client, which, gradients)
 
-    @lru_cache(maxsize=1)
-    def whole(number: int) -> tuple[Tensor, Tensor] | None:
-        """The lot's noiseless sum ``(d,)`` and which candidates it holds; None where nobody was drawn."""
-        broadcast = view.rounds[number].broadcast
-        if broadcast is None or not lots.lots[number]:
+
+def _fixed(plan: Plan) -> bool:
+    return isinstance(plan.lot, FixedSize) and any(plan.lot.rate(size) < 1 for size in plan.sizes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Lot:
+    """One client's lot of one round: the samples' gradients ``(n, d)``, and which candidates stand in it ``(m,)``."""
+
+    rows: Tensor
+    inside: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Share:
+    """What each candidate adds to a sum, ``rows (m, d)``, and their squared lengths ``(m,)``."""
+
+    rows: Tensor
+    squares: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Room:
+    """The run with its truth."""
+
+    task: Task
+    plan: Plan
+    protection: Protection
+    lots: Mapping[int, LotRecorder]
+    view: View
+    probe: CandidateProbe
+    _totals: dict[tuple[int, int], tuple[Tensor, _Lot]] = field(default_factory=dict)
+    _shares: dict[tuple[int, int, GaussianLaw], _Share] = field(default_factory=dict)
+
+    def ask_uploads(self, client: int) -> Ask | None:
+        """One client's own release: noise on the sum of its clipped samples, or on its whole report."""
+        law = self.protection.law(UPLOADS, self.plan, client)
+        if (own := _of_samples(law)) is not None and self.protection.per_sample:
+            return self._by_samples(own)
+        of_reports = isinstance(law, GaussianLaw) or (isinstance(law, ReportLaw) and law.mixing is Mixing.NONE)
+        if law is None or not of_reports or self.protection.per_sample:
             return None
-        mask = lots.lots[number][0][0]
-        drawn = part[mask]
-        rows = task.network.sample_gradients(
-            broadcast, task.images[drawn].unsqueeze(0), task.labels[drawn].unsqueeze(0)
-        )
-        inside = [bool(sample >= 0 and mask[sample]) for sample in probe.sample.tolist()]
-        return law.contribution(rows[0]).sum(0), torch.tensor(inside)
+        return self._by_reports(law, (client,))
 
-    def rest(number: int, which: slice, contributions: Tensor) -> Tensor:
-        known = whole(number)
-        if known is None:
-            return torch.zeros_like(contributions)
-        total, inside = known
-        return total - contributions * inside[which].unsqueeze(-1)
+    def ask_sums(self, client: int) -> Ask | None:
+        """The sum of a round in which everybody is, seen as it is or between two models that nobody disturbed."""
+        kind, clients = type(self.protection), range(self.plan.clients)
+        if self.plan.cohort_rate != 1 or kind.broadcast is not Protection.broadcast:
+            return None
+        law = self.protection.law(self.view.observer, self.plan, client)
+        if isinstance(law, GaussianLaw) and law.scale > 0 and law.rate == 1 and not self.protection.per_sample:
+            return self._by_reports(law, clients)
+        plain = kind.channel is Protection.channel and kind.aggregate is Protection.aggregate
+        uploads = [_of_samples(self.protection.law(UPLOADS, self.plan, one)) for one in clients]
+        laws = [law for law in uploads if law is not None]
+        known = plain and self.protection.per_sample and len(laws) == len(uploads)
+        return self._by_sums(laws, client) if known else None
 
-    return rest
+    def _by_samples(self, law: GaussianLaw) -> Ask:
+        def ask(number: int, client: int, which: slice, gradients: Tensor) -> Worlds:
+            total, lot = self._total(number, client, law)
+            return self._added(total, lot.inside[which], number, which, gradients, law)
+
+        return ask
+
+    def _by_sums(self, laws: list[GaussianLaw], client: int) -> Ask:
+        """The mean by sizes of everybody's noisy sums."""
+        weights, own = [size / sum(self.plan.sizes) for size in self.plan.sizes], laws[client]
+        noise = math.hypot(*(weight * law.noise_std for weight, law in zip(weights, laws, strict=True)))
+        pooled = replace(own, scale=weights[client] * own.scale, noise_std=noise)
+
+        def ask(number: int, client: int, which: slice, gradients: Tensor) -> Worlds:
+            totals = [weight * self._total(number, k, laws[k])[0] for k, weight in enumerate(weights)]
+            inside = self._total(number, client, own)[1].inside[which]
+            return self._added(torch.stack(totals).sum(0), inside, number, which, gradients, pooled)
+
+        return ask
+
+    def _added(
+        self, total: Tensor, inside: Tensor, number: int, which: slice, gradients: Tensor, law: GaussianLaw
+    ) -> Worlds:
+        """Noise on the sum ``total (d,)``, in which the candidates that are ``inside (m,)`` stand already."""
+        share = self._share(number, which, gradients, law)
+
+        def log_ratio(released: Tensor) -> Tensor:
+            # <released - rest, share> - |share|^2 / 2, where the rest is the total less the share of who is inside.
+            along = (share.rows @ (released - total)).double() + (inside.double() - 0.5) * share.squares
+            return along / max(law.noise_std, _NO_NOISE) ** 2
+
+        return Worlds(log_ratio=log_ratio, rate=law.rate)
+
+    def _by_reports(self, law: Law, clients: range | tuple[int, ...]) -> Ask:
+        """Noise on whole reports: a candidate moves the mean of its client's lot."""
+
+        def ask(number: int, client: int, which: slice, gradients: Tensor) -> Worlds:
+            others = [self._report(number, k, law) for k in clients if k != client]
+            lot, model = self._lot(number, client), self._model(number)
+            inside, total = lot.inside[which].unsqueeze(1).to(gradients), lot.rows.sum(0)
+            without = (total - inside * gradients) / (len(lot.rows) - inside).clamp_min(1)
+            having = (total + (1 - inside) * gradients) / (len(lot.rows) + 1 - inside)
+            absent, present = (law.contribution(self._update(model, mean)) for mean in (without, having))
+            rest = torch.stack([torch.zeros_like(model), *others]).sum(0)
+            return Worlds(
+                log_ratio=lambda released: _log_ratio(law, released - rest, absent, present),
+                rate=self.plan.lot.rate(self.plan.sizes[client]),
+            )
+
+        return ask
+
+    def _report(self, number: int, client: int, law: Law) -> Tensor:
+        """(d,), what another client's report adds."""
+        rows, model = self._lot(number, client).rows, self._model(number)
+        return law.contribution(self._update(model, rows.sum(0, keepdim=True) / max(1, len(rows))))[0]
+
+    def _update(self, model: Tensor, directions: Tensor) -> Tensor:
+        """What a client adds after one step along minus each of ``directions (m, d)``."""
+        models, algorithm = model.expand_as(directions), self.plan.algorithm
+        return algorithm.update(models, algorithm.step(models, directions, algorithm.start(models))[0])
+
+    def _total(self, number: int, client: int, law: GaussianLaw) -> tuple[Tensor, _Lot]:
+        """The noiseless sum ``(d,)`` of one client's lot, and the lot; kept for the candidates of the same round."""
+        if (number, client) not in self._totals:
+            for key in [key for key in self._totals if key[0] != number]:
+                del self._totals[key]
+            lot = self._lot(number, client)
+            self._totals[number, client] = (law.contribution(lot.rows).sum(0), lot)
+        return self._totals[number, client]
+
+    def _share(self, number: int, which: slice, gradients: Tensor, law: GaussianLaw) -> _Share:
+        """What the candidates add; kept for the next client with the same law."""
+        key = (number, which.start, law)
+        if key not in self._shares:
+            rows = law.contribution(gradients)
+            self._shares.clear()
+            self._shares[key] = _Share(rows=rows, squares=rows.square().sum(1).double())
+        return self._shares[key]
+
+    def _lot(self, number: int, client: int) -> _Lot:
+        masks, model = self.lots[client].lots[number], self._model(number)
+        size = self.plan.sizes[client]
+        mask = masks[0][0] if masks else torch.zeros(size, dtype=torch.bool)
+        drawn = self.task.parts[client][mask]
+        rows = self.task.network.sample_gradients(
+            model.unsqueeze(0), self.task.images[drawn].unsqueeze(0), self.task.labels[drawn].unsqueeze(0)
+        )[0]
+        own = torch.from_numpy(self.probe.holder == client)
+        places = torch.from_numpy(self.probe.sample).clamp_min(0).clamp_max(size - 1)
+        return _Lot(rows=rows, inside=own & mask[places])
+
+    def _model(self, number: int) -> Tensor:
+        broadcast = self.view.rounds[number].broadcast
+        if broadcast is None:
+            raise ValueError(f"view of round {number} must hold the model")
+        return broadcast[0]
+
+
+def _log_ratio(law: Law, released: Tensor, absent: Tensor, present: Tensor) -> Tensor:
+    """(m,), how much likelier ``released (d,)`` is around ``present (m, d)`` than around ``absent``."""
+    if isinstance(law, GaussianLaw):
+        # Not two densities, which are sums over all coordinates and nearly equal.
+        along = ((released - (absent + present) / 2) * (present - absent)).double().sum(1)
+        return along / max(law.noise_std, _NO_NOISE) ** 2
+    seen = released.double()
+    return law.log_density(seen, present.double()) - law.log_density(seen, absent.double())
+
+
+def _of_samples(law: Law | None) -> GaussianLaw | None:
+    """The law where it is noise on a sum of samples: a gradient enters an update with a minus sign."""
+    return law if isinstance(law, GaussianLaw) and law.scale < 0 else None

@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from ...audit.evidence import CandidateScores, Design, MembershipScores
+from ...audit.evidence import Design, MembershipScores
 from ...audit.low_rate import counted_runs, is_enough, joint_statement, lowest_rate, tpr_at
 from ...audit.roc import area, area_interval
 from ...audit.sides import Sides
 from ..cells import Cell
 from ..record import Record
 from ..store import Store
+from .candidates import Answers
 
 LEVEL = 0.95
 _LOW_RATES = (0.01, 0.001)
@@ -30,41 +31,44 @@ def balanced_accuracy(scores: MembershipScores) -> float:
     return float((above + below) / 2)
 
 
-def score_membership(cell: Cell, evidence: CandidateScores, member: np.ndarray, store: Store) -> list[Record]:
+def score_membership(cell: Cell, found: Answers, store: Store) -> list[Record]:
     """Rows of one cell: AUC, balanced accuracy, and TPR at low FPR.
 
     Scores of one run share its noise: its AUC has an interval over candidates that holds for this run alone, and its
     TPR is a point estimate, marked as such in metric and reason. Several runs are counted as such: the interval is over
     runs, and where these are enough the TPR row bounds both rates jointly.
     """
-    scores = evidence.against(member)
+    scores = found.scores.against(found.member)
     sides = Sides.of_evidence(scores)
     setting = {name: np.array(value) for name, value in scores.setting.to_dict().items() if name != "observer"}
     arrays: dict[str, np.ndarray] = {"member": scores.member, "nonmember": scores.nonmember, **setting}
-    if scores.setting.design is Design.INDEPENDENT or evidence.runs is not None:
+    if scores.setting.design is Design.INDEPENDENT or found.scores.runs is not None:
         arrays |= {"member_runs": sides.member_runs, "nonmember_runs": sides.nonmember_runs}
+    else:
+        alone = found.given_the_run
+        arrays |= {"member_candidates": alone.member_runs, "nonmember_candidates": alone.nonmember_runs}
     shared = {
-        "n": len(member),
+        "n": len(found.member),
         "direction": "higher_leaks",
         "artifact": store.save_arrays(cell.cell_id, "scores", arrays),
     }
     return [
-        _area_row(cell, sides, shared),
+        _area_row(cell, sides if sides.runs > 1 else found.given_the_run, sides.runs > 1, shared),
         cell.record(metric="balanced_accuracy", value=balanced_accuracy(scores), unit="probability", **shared),
         *_stated(cell, sides, shared),
         *(_estimated(cell, sides, rate, shared) for rate in _LOW_RATES if _only_estimated(sides, rate)),
     ]
 
 
-def _area_row(cell: Cell, sides: Sides, shared: dict[str, object]) -> Record:
-    found = area_interval(sides if sides.runs > 1 else sides.within_run, LEVEL)
+def _area_row(cell: Cell, sides: Sides, over_runs: bool, shared: dict[str, object]) -> Record:
+    found = area_interval(sides, LEVEL)
     return cell.record(
         metric="auc",
         value=found.value,
         ci_low=found.low,
         ci_high=found.high,
         ci_level=None if found.low is None else LEVEL,
-        ci_method=found.method if sides.runs > 1 else f"{found.method}; over candidates, holds for this run alone",
+        ci_method=found.method if over_runs else f"{found.method}; over candidates, holds for this run alone",
         unit="probability",
         **shared,
     )

@@ -18,7 +18,9 @@ from fedassay.fl.task import Task
 
 @pytest.fixture(scope="session")
 def toy_task() -> Callable[..., Task]:
-    """(sizes, model, ...) -> random images of 3 classes; ``inert`` unused weights behind the model's own."""
+    """(sizes, model, ...) -> random images of 3 classes; ``inert`` unused weights behind the model's own; of
+    the clients the last ``held_out`` never take part.
+    """
 
     def build(
         sizes: tuple[int, ...] = (4, 6, 5),
@@ -28,6 +30,7 @@ def toy_task() -> Callable[..., Task]:
         inert: int = 0,
         outsiders: int = 8,
         seed: int = 0,
+        held_out: int = 0,
     ) -> Task:
         rng = Streams(seed).generator("toy task")
 
@@ -35,6 +38,7 @@ def toy_task() -> Callable[..., Task]:
             return uniform(rng, (n, 1, side, side)), torch.from_numpy(rng.integers(3, size=n))
 
         (pool, labels), (outside, outside_labels), (test, test_labels) = data(sum(sizes)), data(outsiders), data(9)
+        hands = torch.arange(sum(sizes)).split(list(sizes))
         return Task(
             network=Network(
                 model=model,
@@ -45,7 +49,10 @@ def toy_task() -> Callable[..., Task]:
             ),
             images=pool,
             labels=labels,
-            parts=torch.arange(sum(sizes)).split(list(sizes)),
+            parts=hands[: len(sizes) - held_out],
+            held_out=hands[len(sizes) - held_out :],
+            # As if each had written two.
+            owners=torch.arange(sum(sizes)) // 2,
             outsider_images=outside,
             outsider_labels=outside_labels,
             test_images=test,

@@ -9,7 +9,7 @@ import torch
 from fedassay.attacks.attack import Level
 from fedassay.attacks.shadow_attack import ShadowAttack
 from fedassay.attacks.shadow_bank import ShadowBank
-from fedassay.audit.evidence import CandidateScores, LabelCounts, Reconstructions
+from fedassay.audit.evidence import CandidateScores, LabelCounts, Reconstructions, SourceScores
 from fedassay.audit.observer import FINAL_MODEL
 from fedassay.defenses.ldp_gaussian import LDPGaussianProtection
 from fedassay.fl.engine import run_federation
@@ -18,7 +18,7 @@ from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.streams import Streams
 from fedassay.suites.catalogue import names
-from fedassay.suites.worst_case import known_rest
+from fedassay.suites.worst_case import known_worlds
 
 PROTECTED = {"map_inversion": LDPGaussianProtection(clip_norm=1.0, noise_std=0.01)}
 """Attacks that can do nothing without a law; the others look at an undefended federation."""
@@ -46,18 +46,18 @@ def observed(toy_task, toy_plan, knowledge_of):
 
     def run(attack, seed=0):
         named = type(attack).__module__.rpartition(".")[2]
-        task = toy_task((40, 40, 40, 40), model=MODELS.get(named, "logistic"), outsiders=40, seed=seed)
+        task = toy_task((40,) * 4 + (40,) * 4, held_out=4, model=MODELS.get(named, "logistic"), outsiders=40, seed=seed)
         plan, protection = toy_plan(task, rounds=2), PROTECTED.get(named, Protection())
         probe = attack.plant(task, np.random.default_rng(5))
         recorder = ViewRecorder(observer=attack.observer)
-        lots = LotRecorder(client=0 if probe is None else probe.shown.client)
-        final = run_federation(task, plan, protection, Streams(seed), recorders=[recorder, lots])
+        lots = {client: LotRecorder(client=client) for client in range(task.clients)}
+        final = run_federation(task, plan, protection, Streams(seed), recorders=[recorder, *lots.values()])
         view = recorder.view(plan, final)
-        worst = attack.level is Level.WORST_CASE and probe is not None
+        worst = attack.level is Level.WORST_CASE and isinstance(probe, CandidateProbe)
         changes = {
             "level": attack.level,
             "candidates": None if probe is None else probe.shown,
-            "rest": known_rest(task, plan, protection, lots, view, probe) if worst else None,
+            "worlds": known_worlds(task, plan, protection, lots, view, probe) if worst else None,
             "shadows": bank_of(probe, len(task.test_labels)) if isinstance(attack, ShadowAttack) else None,
         }
         return view, knowledge_of(task, plan, protection, **changes), probe, task
@@ -67,7 +67,7 @@ def observed(toy_task, toy_plan, knowledge_of):
 
 def numbers(evidence):
     """All that an attack said."""
-    if isinstance(evidence, CandidateScores):
+    if isinstance(evidence, CandidateScores | SourceScores):
         return [evidence.values]
     if isinstance(evidence, LabelCounts):
         return [evidence.counts]
@@ -90,7 +90,9 @@ def test_an_attack_brings_a_row_for_each_candidate_or_upload_in_its_setting(part
     view, knowledge, probe, task = observed(part())
     evidence = said(part, view, knowledge)
     if isinstance(evidence, CandidateScores):
-        assert evidence.values.shape == (len(probe.shown.labels),)
+        assert evidence.values.shape == probe.member.shape
+    elif isinstance(evidence, SourceScores):
+        assert evidence.values.shape == (len(probe.shown.labels), task.clients)
     elif isinstance(evidence, LabelCounts):
         assert evidence.counts.shape == (task.clients, task.network.classes)
     else:
@@ -103,14 +105,17 @@ def test_an_attack_brings_a_row_for_each_candidate_or_upload_in_its_setting(part
 
 @pytest.mark.parametrize("part", EACH)
 def test_candidates_are_of_both_kinds_and_fixed_by_the_generator(part, toy_task):
-    task = toy_task((40, 40), outsiders=40)
+    task = toy_task((40,) * 4, held_out=2, outsiders=40)
     first, again = (part().plant(task, np.random.default_rng(5)) for _ in range(2))
     if first is None:
         assert again is None
         return
-    assert isinstance(first, CandidateProbe)
-    assert 0 < first.member.sum() < len(first.member) == len(first.shown.labels)
-    np.testing.assert_array_equal(first.sample, again.sample)
+    assert 0 < first.member.sum() < len(first.member)
+    np.testing.assert_array_equal(first.member, again.member)
+    if isinstance(first, CandidateProbe):
+        assert len(first.member) == len(first.shown.labels)
+        np.testing.assert_array_equal(first.sample, again.sample)
+    assert torch.equal(first.shown.images, again.shown.images)
 
 
 @pytest.mark.parametrize("part", EACH)
@@ -154,7 +159,7 @@ def test_replacing_the_truth_after_the_run_changes_nothing(part, observed):
     task.images.fill_(0.5)
     task.labels.fill_(0)
     if probe is not None:
-        probe.sample.fill(-1)
+        (probe.sample if isinstance(probe, CandidateProbe) else probe.member).fill(-1)
     assert same(before, said(part, view, knowledge))
 
 

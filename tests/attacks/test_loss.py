@@ -54,8 +54,9 @@ def test_a_model_of_zero_loss_on_members_gives_them_all_away(toy_task, attacked)
     weight = 100.0 * torch.nn.functional.one_hot(labels, 3).float().T
     model = task.network.layout.flatten({"output.weight": weight, "output.bias": torch.zeros(3)})
     # The same pictures under another label: all that tells them apart is that the model fits the members.
-    shown = Candidates(images=torch.cat([images, images]), labels=torch.cat([labels, (labels + 1) % 3]), client=0)
-    probe = CandidateProbe(shown=shown, sample=np.r_[np.arange(9), np.full(9, -1)])
+    shown = Candidates(images=torch.cat([images, images]), labels=torch.cat([labels, (labels + 1) % 3]), clients=(0,))
+    places = np.r_[np.arange(9), np.full(9, -1)]
+    probe = CandidateProbe(shown=shown, holder=np.minimum(places, 0), sample=places)
     scores = attacked(task, model, probe).against(probe.member)
     np.testing.assert_allclose(scores.member, 0, atol=1e-6)
     assert auc(scores) == 1.0

@@ -20,7 +20,7 @@ from fedassay.fl.local import Batch
 from fedassay.fl.probe import CandidateProbe, Candidates, DataCanary
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.streams import Streams
-from fedassay.suites.worst_case import known_rest
+from fedassay.suites.worst_case import known_worlds
 
 TRIALS, ROUNDS, ALPHA = 100, 2, 0.01
 EXACT = LikelihoodRatio(count=1, rest="known")
@@ -59,7 +59,9 @@ def court(toy_task, toy_plan, knowledge_of):
         running = honest if broken is None else broken(clip_norm=0.1, noise_multiplier=honest.noise_multiplier)
         image, label = task.outsider_images[:1], task.outsider_labels[:1]
         canary = DataCanary(unit=claim.unit, images=image, present=label)
-        probe = CandidateProbe(shown=Candidates(images=image, labels=label, client=0), sample=np.array([-1]))
+        probe = CandidateProbe(
+            shown=Candidates(images=image, labels=label, clients=(0,)), holder=np.array([-1]), sample=np.array([-1])
+        )
 
         def score(world, number):
             recorder, lots = ViewRecorder(observer=EXACT.observer), LotRecorder(client=0)
@@ -68,8 +70,8 @@ def court(toy_task, toy_plan, knowledge_of):
                 task, plan, running, Streams(0), batch=batch, canary=canary, recorders=[recorder, lots]
             )
             view = recorder.view(plan, final)
-            rest = known_rest(task, plan, honest, lots, view, probe)
-            known = knowledge_of(task, plan, honest, candidates=probe.shown, rest=rest, level=Level.WORST_CASE)
+            worlds = known_worlds(task, plan, honest, {0: lots}, view, probe)
+            known = knowledge_of(task, plan, honest, candidates=probe.shown, worlds=worlds, level=Level.WORST_CASE)
             return EXACT.run(view, known, np.random.default_rng(0))
 
         found = [[score(world, number) for number in range(TRIALS)] for world in (0, 1)]

@@ -50,7 +50,7 @@ def test_over_many_seeds_it_is_right_half_of_the_time(said):
 def test_half_of_the_candidates_are_the_clients_own_and_half_nobodys(part, toy_task):
     task = toy_task((9, 20, 11), outsiders=16)
     probe = part(count=15, client=1).plant(task, np.random.default_rng(3))
-    assert probe.shown.client == 1
+    assert probe.shown.clients == (1,)
     assert probe.member.sum() == 15
     for image, place in zip(probe.shown.images, probe.sample, strict=True):
         home = task.outsider_images if place < 0 else task.images[task.parts[1][place : place + 1]]
@@ -72,8 +72,8 @@ def test_attacks_of_one_stream_ask_about_the_same_candidates(toy_task):
         ({"count": 0}, "count must be a whole number >= 1, got 0"),
         ({"count": 2.5}, "count must be a whole number >= 1, got 2.5"),
         ({"count": float("nan")}, "count must be a whole number >= 1, got nan"),
-        ({"client": -1}, "client must be a whole number >= 0, got -1"),
-        ({"client": True}, "client must be a whole number >= 0, got True"),
+        ({"client": -1}, 'client must be a whole number >= 0 or "all", got -1'),
+        ({"client": True}, 'client must be a whole number >= 0 or "all", got True'),
     ],
     ids=str,
 )

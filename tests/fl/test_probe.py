@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.audit.claim import Unit
-from fedassay.fl.probe import Canary, plant_candidates
+from fedassay.fl.probe import Canary, CandidateProbe, Candidates, plant_candidates
 from fedassay.fl.streams import Streams
 
 
@@ -14,10 +14,10 @@ def rng(seed=0):
 
 def test_members_are_the_clients_own_samples_and_nonmembers_are_outsiders(make_task):
     task = make_task((6, 10, 3, 5))
-    probe = plant_candidates(task, count=5, client=1, rng=rng())
+    probe = plant_candidates(task, count=5, clients=[1], rng=rng())
     assert probe.member.sum() == 5
     assert len(set(probe.sample[probe.member])) == 5
-    assert probe.shown.client == 1
+    assert probe.shown.clients == (1,)
     for image, label, sample in zip(probe.shown.images, probe.shown.labels, probe.sample, strict=True):
         outside = bool((task.outsider_images == image).flatten(1).all(1).any())
         assert outside == (sample < 0)
@@ -29,14 +29,14 @@ def test_members_are_the_clients_own_samples_and_nonmembers_are_outsiders(make_t
 
 def test_the_order_of_the_candidates_tells_nothing(make_task):
     task = make_task((6, 10, 3, 5))
-    places = np.stack([plant_candidates(task, count=2, client=0, rng=rng(seed)).member for seed in range(400)])
+    places = np.stack([plant_candidates(task, count=2, clients=[0], rng=rng(seed)).member for seed in range(400)])
     # Each place is a member's half of the time: 400 draws, four places, five standard errors.
     assert np.abs(places.mean(0) - 0.5).max() < 5 * 0.5 / 20
 
 
 def test_what_is_shown_holds_no_truth(make_task):
-    shown = plant_candidates(make_task(), count=3, client=1, rng=rng()).shown
-    assert set(vars(shown)) == {"images", "labels", "client"}
+    shown = plant_candidates(make_task(), count=3, clients=[1], rng=rng()).shown
+    assert set(vars(shown)) == {"images", "labels", "clients"}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,39 @@ def test_what_is_shown_holds_no_truth(make_task):
 )
 def test_more_candidates_than_there_are_or_no_such_client_is_refused(make_task, count, client, message):
     with pytest.raises(ValueError, match=message):
-        plant_candidates(make_task((6, 10, 3, 5)), count=count, client=client, rng=rng())
+        plant_candidates(make_task((6, 10, 3, 5)), count=count, clients=[client], rng=rng())
+
+
+def test_outsiders_are_drawn_once_for_all_clients(make_task):
+    """Drawn anew for each client they were told apart by that alone: AUC .775 became .879 in a public code."""
+    task = make_task((6, 10, 4, 5))
+    probe = plant_candidates(task, count=3, clients=[0, 1, 3], rng=rng())
+    assert probe.shown.clients == (0, 1, 3)
+    assert np.bincount(probe.holder[probe.member]).tolist() == [3, 3, 0, 3]
+    assert (~probe.member).sum() == min(9, len(task.outsider_labels))
+    for image, holder, sample in zip(probe.shown.images, probe.holder, probe.sample, strict=True):
+        home = task.outsider_images if holder < 0 else task.images[task.parts[holder][sample : sample + 1]]
+        assert (home == image).flatten(1).all(1).any()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"holder": np.array([0, 2])}, r"holder must be one of \(0, 1\) or -1, got \[2\]"),
+        ({"sample": np.zeros(3, dtype=int)}, r"sample must be \(2,\) whole numbers, got \(3,\)"),
+        ({"holder": np.zeros(2)}, r"holder must be \(2,\) whole numbers, got \(2,\) of float64"),
+    ],
+)
+def test_a_truth_that_does_not_fit_the_questions_is_refused(fields, message):
+    shown = Candidates(images=torch.zeros(2, 1, 1, 1), labels=torch.zeros(2).long(), clients=(0, 1))
+    with pytest.raises(ValueError, match=message):
+        CandidateProbe(**({"shown": shown, "holder": np.array([0, -1]), "sample": np.array([0, -1])} | fields))
+
+
+@pytest.mark.parametrize("clients", [(), (1, 1)])
+def test_clients_in_question_are_named_once(clients):
+    with pytest.raises(ValueError, match="clients must name clients, each once"):
+        Candidates(images=torch.zeros(2, 1, 1, 1), labels=torch.zeros(2).long(), clients=clients)
 
 
 def test_a_canary_is_there_in_world_1_and_gone_or_replaced_in_world_0():

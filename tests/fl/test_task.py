@@ -238,3 +238,34 @@ def test_seeds_have_label_noise_of_their_own():
 def test_label_noise_is_a_probability(build, share):
     with pytest.raises(ValueError, match="label_noise must lie in"):
         build(label_noise=share)
+
+
+@pytest.mark.parametrize("partition", [IID(), Dirichlet(alpha=0.5)])
+def test_who_is_held_out_was_dealt_samples_like_anybody(dataset, partition):
+    """Six hands dealt, two of them kept aside by a stream of its own."""
+    kept, all_in = (
+        build_task(dataset, model="logistic", partition=partition, clients=6 - out, streams=Streams(0), held_out=out)
+        for out in (2, 0)
+    )
+    assert (len(kept.parts), len(kept.held_out), len(all_in.held_out)) == (4, 2, 0)
+    hands = {tuple(part.tolist()) for part in (*kept.parts, *kept.held_out)}
+    assert hands == {tuple(part.tolist()) for part in all_in.parts}
+
+
+def test_each_client_is_held_out_as_often_as_any(dataset):
+    """400 seeds, two of five: each 160 +- 10 times; five standard deviations."""
+    counts = torch.zeros(5)
+    for seed in range(400):
+        streams, fields = Streams(seed), {"model": "logistic", "partition": IID()}
+        everybody = build_task(dataset, clients=5, streams=streams, **fields).parts
+        out = build_task(dataset, clients=3, held_out=2, streams=streams, **fields).held_out
+        counts += torch.tensor([any(torch.equal(part, one) for one in out) for part in everybody])
+    assert (counts - 160).abs().max() < 50
+
+
+def test_too_many_held_out_or_fewer_than_none_are_refused(dataset):
+    fields = {"model": "logistic", "partition": IID(), "clients": 3, "streams": Streams(0)}
+    with pytest.raises(ValueError, match=r"samples must be in 8\.\.54 \(toy, 8 clients\), got 7"):
+        build_task(dataset, samples=7, held_out=5, **fields)
+    with pytest.raises(ValueError, match="held_out must be >= 0, got -1"):
+        build_task(dataset, held_out=-1, **fields)

@@ -196,15 +196,15 @@ def test_only_the_worst_case_is_given_the_rest_and_nobody_the_answer(assay, suit
     body = """from fedassay.audit.observer import UPLOADS as observer
 
     def run(self, view, knowledge, rng):
-        given = [name for name in ("rest", "canary") if getattr(knowledge, name) is not None]
+        given = [name for name in ("worlds", "canary") if getattr(knowledge, name) is not None]
         raise RuntimeError(f"{knowledge.level} {given} {sorted(vars(knowledge.candidates))}")"""
     module = own_module(ATTACK.format(body=body) + WORST)
     tables = "".join(f'[attacks.{name}]\npart = "{module}:{name}"\n\n' for name in ("Mine", "Worst"))
     run = assay(suite_file("[attacks.loss]\n", tables + "[attacks.loss]\n", "[defenses.none]", "[defenses.dp_sgd]"))
     found = failures(run)
-    shown = "['client', 'images', 'labels']"
+    shown = "['clients', 'images', 'labels']"
     assert found[("dp_sgd", "Mine")].reason == f"RuntimeError: realistic [] {shown}"
-    assert found[("dp_sgd", "Worst")].reason == f"RuntimeError: worst_case ['rest'] {shown}"
+    assert found[("dp_sgd", "Worst")].reason == f"RuntimeError: worst_case ['worlds'] {shown}"
 
 
 WORST = """

@@ -15,7 +15,7 @@ from fedassay.fl.streams import Streams
 from fedassay.suites.resolve import plan_of, task_of
 from fedassay.suites.source import ConfigError
 from fedassay.suites.suite import FederationSpec, PlanChange
-from fedassay.suites.worst_case import known_rest
+from fedassay.suites.worst_case import known_worlds
 
 TRAINED = 'model = "logistic"'
 DP_SGD = "[defenses.dp_sgd]\nepsilon = 4.0\ndelta = 1e-5\nplan = { lot = { poisson = 0.5 } }\n\n[attacks.loss]"
@@ -71,13 +71,13 @@ def test_the_rest_of_an_upload_is_not_known_where_dropout_was_drawn():
     spec = FederationSpec(model="lenet_dropout", **fields)
     task, protection = task_of(spec, 0), DPSGDProtection(clip_norm=1.0, noise_multiplier=0.1)
     plan = plan_of(spec, PlanChange(), task)
-    probe = plant_candidates(task, count=4, client=0, rng=Streams(0).generator("candidates"))
+    probe = plant_candidates(task, count=4, clients=(0,), rng=Streams(0).generator("candidates"))
     lots, recorder = LotRecorder(client=0), ViewRecorder(observer=UPLOADS)
     final = run_federation(task, plan, protection, Streams(0), recorders=[lots, recorder])
     view = recorder.view(plan, final)
-    rest = known_rest(task, plan, protection, lots, view, probe)
-    assert rest is None
-    known = Knowledge.of(task, plan, protection, level=Level.WORST_CASE, candidates=probe.shown, rest=rest)
+    worlds = known_worlds(task, plan, protection, {0: lots}, view, probe)
+    assert worlds is None
+    known = Knowledge.of(task, plan, protection, level=Level.WORST_CASE, candidates=probe.shown, worlds=worlds)
     with pytest.raises(Undefined, match="the exact ratio is not defined"):
         LikelihoodRatio(count=4, rest="known").run(view, known, Streams(0).generator("attack"))
     assert torch.isfinite(final).all()

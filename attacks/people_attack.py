@@ -1,0 +1,70 @@
+"""People attack: did this client, or this writer, ever take part in training?"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..audit.claim import Adjacency
+from ..audit.evidence import CandidateScores, Design, Setting
+from ..audit.observer import AGGREGATE, SHUFFLED, Observer
+from ..fl.probe import People
+from ..fl.view import View
+from .alignment import RoundRows, candidate_gradients, rounds_of
+from .attack import Attack, Knowledge, Undefined
+from .fields import check_whole
+from .seat import seat
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeopleAttack(Attack):
+    """Scores people, half of whom were dealt samples like any client and never took part, by their own samples: the
+    mean, over rounds, of the cosine between what was seen and the mean gradient of those samples. Of several rows,
+    named or not, the highest counts: nobody says with which client a person would be.
+
+    Args:
+        count: people a side, or as many as there are.
+    """
+
+    observer: ClassVar[Observer] = AGGREGATE
+    seated: ClassVar[bool] = True
+    count: int = 20
+
+    def __post_init__(self) -> None:
+        check_whole("count", self.count, 2)
+
+    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> CandidateScores:
+        shown = knowledge.candidates
+        if not isinstance(shown, People):
+            raise ValueError(f"{type(self).__name__} needs people: plant them before training")
+        setting = Setting(
+            unit=shown.unit,
+            adjacency=Adjacency.ADD_REMOVE,
+            observer=view.observer,
+            rounds=view.plan.rounds,
+            design=Design.CLUSTERED,
+        )
+        return CandidateScores(self.scores(view, knowledge, shown, rng), setting)
+
+    def scores(self, view: View, knowledge: Knowledge, shown: People, rng: np.random.Generator) -> np.ndarray:
+        """(people,), higher means "took part"."""
+        if view.observer.rank == SHUFFLED.rank:
+            seated = seat(view, knowledge)
+            view, knowledge = seated.view, seated.knowledge
+        cosines = [_cosines(rows, knowledge, shown).amax(0) for rows in rounds_of(view)]
+        if not cosines:
+            raise Undefined("nobody came to any round: there is nothing to score")
+        return np.asarray(torch.stack(cosines).mean(0).numpy(), dtype=np.float64)
+
+
+def _cosines(rows: RoundRows, knowledge: Knowledge, shown: People) -> Tensor:
+    """Of every row with every person's mean gradient, ``(m, people)``, double precision; 0 where a length is 0."""
+    total = rows.model.new_zeros(shown.count, len(rows.model))
+    for which, gradients in candidate_gradients(knowledge.network, rows.model, shown):
+        total.index_add_(0, shown.person[which], gradients)
+    # A mean and a sum have one direction.
+    lengths = torch.linalg.vector_norm(rows.gradients, dim=1, keepdim=True) * torch.linalg.vector_norm(total, dim=1)
+    cosines: Tensor = (rows.gradients @ total.T) / lengths.clamp_min(1e-30)
+    return cosines.double()

@@ -1,0 +1,42 @@
+"""Source attack: which client trained on a sample. What attacks on it share."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..audit.claim import Adjacency, Unit
+from ..audit.evidence import Design, Setting, SourceScores
+from ..fl.probe import CandidateProbe, Candidates, plant_candidates
+from ..fl.task import Task
+from ..fl.view import View
+from .attack import Attack, Knowledge
+from .fields import check_whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceAttack(Attack):
+    """Asks of ``count`` samples of each client whose they are. That somebody trained on them is known."""
+
+    count: int = 10
+
+    def __post_init__(self) -> None:
+        check_whole("count", self.count, 1)
+
+    def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe:
+        return plant_candidates(task, count=self.count, clients=range(task.clients), rng=rng)
+
+    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> SourceScores:
+        if not isinstance(knowledge.candidates, Candidates):
+            raise ValueError(f"{type(self).__name__} needs candidates: plant them before training")
+        setting = Setting(
+            unit=Unit.SAMPLE,
+            adjacency=Adjacency.REPLACE_ONE,
+            observer=view.observer,
+            rounds=view.plan.rounds,
+            design=Design.CLUSTERED,
+        )
+        return SourceScores(self.scores(view, knowledge, knowledge.candidates, rng), setting)
+
+    def scores(self, view: View, knowledge: Knowledge, shown: Candidates, rng: np.random.Generator) -> np.ndarray:
+        """(n, clients), higher means "it is this one's"."""
+        raise TypeError(f"{type(self).__name__} does not define scores(view, knowledge, shown, rng)")

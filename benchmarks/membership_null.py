@@ -1,0 +1,174 @@
+"""The null test of membership attacks: where nobody is a member, 95 % intervals hold a half 95 times in a hundred.
+
+    python benchmarks/membership_null.py [--repeats 200]
+
+Each repeat trains a tiny federation under DP-SGD and asks every attack about 60 samples (or 24 clients) that nobody
+trained on, of which a coin calls half members. Prints for each attack how many of the intervals of its AUC (of its
+accuracy, for sources) contain a half (a quarter), of which at least 90 % must.
+"""
+
+import argparse
+import time
+from dataclasses import replace
+
+import numpy as np
+import torch
+from fedassay.attacks.attack import Attack, Knowledge
+from fedassay.attacks.membership.client_membership import ClientMembership
+from fedassay.attacks.membership.confidence_series import ConfidenceSeries
+from fedassay.attacks.membership.fedmia_cosine import FedMIACosine
+from fedassay.attacks.membership.fedmia_loss import FedMIALoss
+from fedassay.attacks.membership.gradient_cosine import GradientCosine
+from fedassay.attacks.membership.gradient_dot import GradientDot
+from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
+from fedassay.attacks.membership.loss import LossThreshold
+from fedassay.attacks.membership.loss_series import LossSeries
+from fedassay.attacks.membership.random_people import RandomPeople
+from fedassay.attacks.membership.random_scores import RandomScores
+from fedassay.attacks.membership.random_source import RandomSource
+from fedassay.attacks.membership.source import SourceInference
+from fedassay.attacks.membership.writer_membership import WriterMembership
+from fedassay.audit.evidence import CandidateScores, SourceScores
+from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
+from fedassay.audit.roc import area_interval
+from fedassay.defenses.dp_sgd import DPSGDProtection
+from fedassay.fl.algorithm import FedSGD
+from fedassay.fl.engine import run_federation
+from fedassay.fl.network import Network
+from fedassay.fl.plan import Plan
+from fedassay.fl.probe import CandidateProbe, Candidates, PeopleProbe, plant_clients, plant_writers
+from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import LotRecorder, ViewRecorder
+from fedassay.fl.sampling import Full
+from fedassay.fl.streams import Streams, uniform
+from fedassay.fl.task import Task
+from fedassay.suites.scoring.candidates import answers, each_once
+from fedassay.suites.scoring.source import credits, wilson
+from fedassay.suites.worst_case import known_worlds
+
+CLIENTS, OWN, ROUNDS, ASKED, PEOPLE = 4, 4, 3, 60, 24
+NOISY = DPSGDProtection(clip_norm=0.5, noise_multiplier=1.0)
+ATTACKS: dict[str, tuple[Attack, Observer]] = {
+    "random_scores": (RandomScores(), FINAL_MODEL),
+    "loss": (LossThreshold(), FINAL_MODEL),
+    "loss_series": (LossSeries(), GLOBAL_MODELS),
+    "confidence_series": (ConfidenceSeries(), GLOBAL_MODELS),
+    "gradient_dot": (GradientDot(client="all"), UPLOADS),
+    "gradient_dot, multiset": (GradientDot(), SHUFFLED),
+    "gradient_dot, sum": (GradientDot(), AGGREGATE),
+    "gradient_cosine": (GradientCosine(client="all"), UPLOADS),
+    "gradient_cosine, models": (GradientCosine(), GLOBAL_MODELS),
+    "fedmia_loss": (FedMIALoss(client="all"), UPLOADS),
+    "fedmia_cosine": (FedMIACosine(client="all"), UPLOADS),
+    "likelihood_ratio": (LikelihoodRatio(client="all"), UPLOADS),
+    "likelihood_ratio, sum": (LikelihoodRatio(), AGGREGATE),
+    "likelihood_ratio, known": (LikelihoodRatio(client="all", rest="known"), UPLOADS),
+    "likelihood_ratio, known, sum": (LikelihoodRatio(client="all", rest="known"), AGGREGATE),
+    "client_membership": (ClientMembership(), AGGREGATE),
+    "client_membership, models": (ClientMembership(), GLOBAL_MODELS),
+    "writer_membership": (WriterMembership(), UPLOADS),
+    "random_people": (RandomPeople(), FINAL_MODEL),
+    "source, loss": (SourceInference(), UPLOADS),
+    "source, cosine": (SourceInference(by="cosine"), UPLOADS),
+    "random_source": (RandomSource(), FINAL_MODEL),
+}
+
+
+def held(seed: int) -> dict[str, bool]:
+    """Whether each attack's interval of one repeat contains what chance has."""
+    streams = Streams(seed)
+    task, coin = _task(streams), streams.generator("coin")
+    plan = Plan(
+        sizes=task.sizes,
+        rounds=ROUNDS,
+        cohort=Full(),
+        lot=Full(),
+        algorithm=FedSGD(learning_rate=0.5),
+        layout=task.network.layout,
+    )
+    lots = {client: LotRecorder(client=client) for client in range(CLIENTS)}
+    recorders = {observer: ViewRecorder(observer=observer) for _, observer in ATTACKS.values()}
+    final = run_federation(task, plan, NOISY, streams, recorders=[*recorders.values(), *lots.values()])
+    samples, people = _samples(task), _people(task, coin)
+    found = {}
+    for name, (attack, observer) in ATTACKS.items():
+        # Shuffled reports have no law of their own: read them as those of an undefended run.
+        protection = Protection() if observer == SHUFFLED else NOISY
+        view = recorders[observer].view(plan, final)
+        worlds = known_worlds(task, plan, protection, lots, view, samples)
+        probe = people.get(name.split(",")[0], samples)
+        knowledge = Knowledge.of(task, plan, protection, candidates=probe.shown, worlds=worlds)
+        evidence = attack.run(view, knowledge, streams.generator(f"attack {name}"))
+        found[name] = _holds_chance(evidence, probe, coin)
+    return found
+
+
+def _task(streams: Streams) -> Task:
+    """Random images of three classes; 24 more clients that nobody asks to train."""
+    rng = streams.generator("null")
+    sizes = [OWN] * CLIENTS + [3] * PEOPLE
+    hands = torch.arange(sum(sizes)).split(sizes)
+
+    def data(n: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return uniform(rng, (n, 1, 3, 3)), torch.from_numpy(rng.integers(3, size=n))
+
+    (images, labels), (outside, outside_labels), (test, test_labels) = data(sum(sizes)), data(ASKED), data(9)
+    return Task(
+        network=Network(model="logistic", shape=(1, 3, 3), classes=3),
+        images=images,
+        labels=labels,
+        parts=hands[:CLIENTS],
+        held_out=hands[CLIENTS:],
+        owners=torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)),
+        outsider_images=outside,
+        outsider_labels=outside_labels,
+        test_images=test,
+        test_labels=test_labels,
+    )
+
+
+def _samples(task: Task) -> CandidateProbe:
+    """Every outsider, asked about at every client."""
+    shown = Candidates(images=task.outsider_images, labels=task.outsider_labels, clients=tuple(range(CLIENTS)))
+    nobody = np.full(ASKED, -1)
+    return CandidateProbe(shown=shown, holder=nobody, sample=nobody)
+
+
+def _people(task: Task, rng: np.random.Generator) -> dict[str, PeopleProbe]:
+    """All 24 who never take part: half of them stand in for those who do."""
+    half = PEOPLE // 2
+    null = replace(task, parts=task.held_out[:half], held_out=task.held_out[half:])
+    clients, writers = (plant(null, count=half, rng=rng) for plant in (plant_clients, plant_writers))
+    return {"client_membership": clients, "random_people": clients, "writer_membership": writers}
+
+
+def _holds_chance(evidence: object, probe: CandidateProbe | PeopleProbe, coin: np.random.Generator) -> bool:
+    if isinstance(evidence, SourceScores):
+        worth = credits(evidence, coin.integers(CLIENTS, size=ASKED))
+        low, high = wilson(float(worth.mean()), len(worth))
+        return low <= 1 / CLIENTS <= high
+    assert isinstance(evidence, CandidateScores)
+    if isinstance(probe, PeopleProbe):
+        found = each_once(evidence, probe.member)
+    else:
+        called = np.where(coin.permutation(ASKED) < ASKED // 2, coin.integers(CLIENTS, size=ASKED), -1)
+        found = answers(evidence, replace(probe, holder=called, sample=np.minimum(called, 0)))
+    area = area_interval(found.given_the_run)
+    # Scores that all tie have no interval, and say a half.
+    return area.value == 0.5 if area.low is None or area.high is None else area.low <= 0.5 <= area.high
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=200)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    begun = time.process_time()
+    runs = [held(seed) for seed in range(arguments.repeats)]
+    for name in ATTACKS:
+        print(f"{name:30} {sum(run[name] for run in runs)} of {len(runs)}")
+    print(f"{time.process_time() - begun:.0f} CPU s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Which of an attack's answers about candidates count, and what was right."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...audit.evidence import CandidateScores
+from ...audit.sides import Sides
+from ...fl.probe import CandidateProbe
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """The scores that count, the truth of each and the candidate that it is about: ``(m,)`` each.
+
+    Scores of one candidate stand and fall together: it is one cluster.
+    """
+
+    scores: CandidateScores
+    member: np.ndarray
+    candidate: np.ndarray
+
+    @property
+    def given_the_run(self) -> Sides:
+        """As if what the attack saw were given: then candidates are independent, and an interval over them holds for
+        this run. Other runs differ by more.
+        """
+        values, member, candidate = self.scores.values, self.member, self.candidate
+        return Sides.of(values[member], values[~member], candidate[member], candidate[~member])
+
+
+def each_once(evidence: CandidateScores, member: np.ndarray) -> Answers:
+    """One score a candidate: all count."""
+    return Answers(scores=evidence, member=member, candidate=np.arange(len(member)))
+
+
+def answers(evidence: CandidateScores, probe: CandidateProbe) -> Answers:
+    """Of one score a candidate ``(n,)`` all; of one a client and candidate ``(clients * n,)``, client by client, those
+    of a client's own samples and of outsiders at every client. Another client's sample is neither: who holds it is what
+    is asked, but the model that this client saw was trained on it.
+
+    Raises:
+        ValueError: if there are neither so many.
+    """
+    count, clients = len(probe.holder), np.array(probe.shown.clients)
+    if len(evidence.values) == count:
+        return each_once(evidence, probe.member)
+    if len(evidence.values) != count * len(clients):
+        raise ValueError(
+            f"scores must be {count}, one a candidate, or {count * len(clients)}, one a client and candidate, "
+            f"got {len(evidence.values)}"
+        )
+    own = (probe.holder == clients[:, None]).reshape(-1)
+    asked = own | np.tile(~probe.member, len(clients))
+    runs = None if evidence.runs is None else evidence.runs[asked]
+    scores = replace(evidence, values=evidence.values[asked], runs=runs)
+    return Answers(scores=scores, member=own[asked], candidate=np.tile(np.arange(count), len(clients))[asked])
