@@ -16,9 +16,9 @@ the best null attack (rejected: it is superior to a look at public data). The be
 on these targets, which favours it.
 
 The tests take targets for independent draws; they share one model. Defenses of one law, differing in who signs what,
-are run once: nbafl's upload is ldp_gaussian's; apes', unis' and pldp's are ldp_min's, at other budgets. Missing are
-laws whose density is no function of torch (most ldp_*), s_apes (its density takes d^2 steps), and secure sums, whose
-law is of reports and not of one lot.
+are run once: nbafl's and clipped plain_noise's uploads are ldp_gaussian's; apes', unis' and pldp's are ldp_min's, at
+other budgets. Missing are laws whose density is no function of torch (most ldp_*), s_apes (its density takes d^2
+steps), and secure sums, whose law is of reports and not of one lot.
 """
 
 import argparse
