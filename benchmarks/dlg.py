@@ -16,6 +16,7 @@ from fedassay.attacks.attack import Knowledge, Level
 from fedassay.attacks.gradient.dlg import DLG
 from fedassay.audit.observer import UPLOADS
 from fedassay.fl.algorithm import FedSGD
+from fedassay.fl.datasets import load_dataset
 from fedassay.fl.message import Message
 from fedassay.fl.models import build_model
 from fedassay.fl.network import Network
@@ -25,7 +26,6 @@ from fedassay.fl.streams import Streams, uniform
 from fedassay.fl.view import RoundView, View
 from fedassay.suites.scoring.images import score_images
 from fedassay.suites.scoring.regions import success_rate
-from inversion import loaded  # The benchmark beside this one.
 from torch import nn
 
 CONVERGED = 20.0
@@ -42,7 +42,7 @@ class SmoothLeNet(Network):
 
 def converged(dataset: str, runs: int, iterations: int, seed: int) -> np.ndarray:
     """PSNR ``(runs,)`` of each image."""
-    data, streams = loaded(dataset), Streams(seed)
+    data, streams = load_dataset(dataset), Streams(seed)
     network = SmoothLeNet(model="lenet", shape=data.shape, classes=data.classes)
     weights = uniform(streams.generator("init"), (network.layout.dim,)) - 0.5
     chosen = torch.from_numpy(streams.generator("data").permutation(len(data.train_labels))[:runs])

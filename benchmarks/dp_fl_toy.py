@@ -25,6 +25,7 @@ from fedassay.attacks.membership.loss import LossThreshold
 from fedassay.attacks.membership.loss_series import LossSeries
 from fedassay.attacks.membership.random_scores import RandomScores
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, UPLOADS, Observer
+from fedassay.audit.roc import area
 from fedassay.defenses.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithm import FedSGD
 from fedassay.fl.datasets import load_dataset
@@ -37,7 +38,6 @@ from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task
 from fedassay.suites.scoring.candidates import answers
-from fedassay.suites.scoring.membership import auc
 from fedassay.suites.worst_case import known_worlds
 from scipy import stats
 
@@ -82,7 +82,7 @@ def areas(seed: int, *, outsiders: int = 300, named: tuple[str, ...] = tuple(ATT
         worlds = known_worlds(task, plan, protection, lots, view, probe)
         knowledge = Knowledge.of(task, plan, protection, level=attack.level, candidates=probe.shown, worlds=worlds)
         evidence = attack.run(view, knowledge, streams.generator(f"attack {name}"))
-        found[name] = auc(answers(evidence, probe).sides)
+        found[name] = area(answers(evidence, probe).given_the_run)
     return found
 
 

@@ -9,8 +9,8 @@ from .run_folder import RunFolder
 
 LEVEL = 0.95
 """Of the intervals of all attacks on one defense and federation together."""
-Image = tuple[int | None, int | None, int | None]
-"""Seed, client and number of a record: the same image whatever looked at it."""
+Image = tuple[int | None, int | None]
+"""Seed and number of a record: the same image whoever looked at it, from whichever seat."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +18,9 @@ class Gain:
     """One attack on one defense against the null attack that scores best on that federation and defense.
 
     ``null``: its label, empty where none was run; then, and where the images allow no interval, the others are None.
-    ``psnr``: (n,) of the attack's images; ``mean``: of the n differences; ``low``, ``high``: by Student's t, shared by
-    the ``attacks`` on this defense after Bonferroni.
+    ``psnr``: (n,) of the attack's images, of so many ``uploads``; ``mean``: of the differences, upload by upload;
+    ``low``, ``high``: by Student's t over uploads, for images of one upload stand and fall together; shared by the
+    ``attacks`` on this defense after Bonferroni.
     """
 
     federation: str
@@ -30,6 +31,7 @@ class Gain:
     attacks: int
     null: str
     psnr: tuple[float, ...]
+    uploads: int
     mean: float | None = None
     low: float | None = None
     high: float | None = None
@@ -61,7 +63,7 @@ def psnr_records(folder: RunFolder, *roles: str) -> list[Record]:
 
 def by_image(records: Iterable[Record]) -> dict[Image, float]:
     """PSNR of each image."""
-    return {(r.seed, r.client, r.record): r.value for r in records if r.value is not None}
+    return {(r.seed, r.record): r.value for r in records if r.value is not None}
 
 
 def _of_target(records: Sequence[Record], order: Order) -> list[Gain]:
@@ -76,9 +78,12 @@ def _of_target(records: Sequence[Record], order: Order) -> list[Gain]:
 
 
 def _gain(group: Sequence[Record], null: str, looked_away: dict[Image, float], attacks: int) -> Gain:
-    first, ours = group[0], by_image(group)
-    shared = [image for image in ours if image in looked_away]
-    mean, low, high = _interval([ours[image] - looked_away[image] for image in shared], attacks)
+    first, differences = group[0], dict[tuple[int | None, int | None], list[float]]()
+    for record in group:
+        beaten = looked_away.get((record.seed, record.record))
+        if beaten is not None and record.value is not None:
+            differences.setdefault(_upload(record), []).append(record.value - beaten)
+    mean, low, high = _interval([sum(one) / len(one) for one in differences.values()], attacks)
     return Gain(
         federation=first.federation,
         defense=first.defense,
@@ -87,11 +92,17 @@ def _gain(group: Sequence[Record], null: str, looked_away: dict[Image, float], a
         observer=first.observer,
         attacks=attacks,
         null=null,
-        psnr=tuple(sorted(ours.values())),
+        psnr=tuple(sorted(by_image(group).values())),
+        uploads=len({_upload(record) for record in group}),
         mean=mean,
         low=low,
         high=high,
     )
+
+
+def _upload(record: Record) -> tuple[int | None, int | None]:
+    """Whose upload an image is of; an image that is of nobody stands alone."""
+    return record.seed, record.record if record.client is None else record.client
 
 
 def _interval(

@@ -17,17 +17,18 @@ SUCCESS = 20.0
 """PSNR in dB from which an image counts as reconstructed: a mean squared error of .01."""
 NOTE = (
     f"An attack beats the best null attack where the {100 * LEVEL:.0f} % interval of its mean gain in PSNR, paired "
-    "image by image and shared by all attacks on that defense (Student's t, Bonferroni), lies above zero. An image "
-    f"counts as reconstructed from a PSNR of {SUCCESS:.0f} dB; shown is the attack that reconstructs the most, with "
-    "a Clopper-Pearson interval shared likewise. The prior success is the largest upper end, of the same level, over "
-    "the null attacks of the federation: a better blind guess than these would raise it. From it follows how often the "
-    "claim lets anybody reconstruct a sample (Balle, Cherubin, Hayes 2022; Hayes, Mahloujifar, Balle 2023)."
+    "image by image, averaged by upload and shared by all attacks on that defense (Student's t over uploads, "
+    "Bonferroni), lies above zero: it speaks of other samples at these seeds' models. An image counts as reconstructed "
+    f"from a PSNR of {SUCCESS:.0f} dB; shown is the attack that reconstructs the most, with a Clopper-Pearson interval "
+    "shared likewise where each upload is of one image. The prior success is the largest upper end, of the same level, "
+    "over the null attacks of the federation: a better blind guess than these would raise it. From it follows how "
+    "often the claim lets anybody reconstruct a sample (Balle, Cherubin, Hayes 2022; Hayes, Mahloujifar, Balle 2023)."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Success:
-    """``count`` of ``n`` images that ``attack`` reconstructed, with its interval."""
+    """``count`` of ``n`` images that ``attack`` reconstructed, with its interval: [0, 1] where uploads hold several."""
 
     attack: str
     count: int
@@ -100,6 +101,8 @@ def _row(folder: RunFolder, group: Sequence[Gain], prior: float | None) -> Recon
 
 def _success(gain: Gain) -> Success:
     count, n = sum(value >= SUCCESS for value in gain.psnr), len(gain.psnr)
+    if gain.uploads < n:  # Images of one upload are no independent trials.
+        return Success(attack=gain.attack, count=count, n=n, low=0.0, high=1.0)
     alpha = (1 - LEVEL) / gain.attacks / 2
     return Success(
         attack=gain.attack,
@@ -169,7 +172,9 @@ def _name(row: ReconstructionRow, many: bool) -> str:
 
 
 def _best(success: Success) -> str:
-    words = f"{success.count} of {success.n} [{success.low:.2f}, {success.high:.2f}]"
+    words = f"{success.count} of {success.n}"
+    if (success.low, success.high) != (0.0, 1.0):
+        words += f" [{success.low:.2f}, {success.high:.2f}]"
     return f"{words} by {success.attack}" if success.count else words
 
 

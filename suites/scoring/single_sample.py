@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ...attacks.attack import Undefined
 from ...audit.evidence import Reconstructions
 from ...fl.task import Task
 from ..cells import Cell
@@ -80,12 +81,12 @@ def _aligned(evidence: Reconstructions, task: Task) -> _Aligned:
     """Each client's images in the order of its samples.
 
     Raises:
-        ValueError: where a client has another number of images than of samples.
+        Undefined: where a client has another number of images than of samples.
     """
     uploads = np.arange(len(evidence.images)) if evidence.uploads is None else evidence.uploads
     named, counts = np.unique(uploads, return_counts=True)
     if named.tolist() != list(range(task.clients)) or tuple(counts.tolist()) != task.sizes:
-        raise ValueError(
+        raise Undefined(
             "this attack is scored on uploads of as many samples as it gives images: use full cohorts and full lots, "
             f'and partition "one_sample" where it gives one; got {len(named)} uploads of {task.clients} clients '
             f"that hold {min(task.sizes)} to {max(task.sizes)} samples"

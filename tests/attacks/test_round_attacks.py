@@ -16,6 +16,7 @@ from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
 from fedassay.attacks.membership.loss_series import LossSeries
 from fedassay.attacks.one_for_all import one_for_all
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
+from fedassay.audit.roc import area
 from fedassay.defenses.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithm import FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
@@ -24,7 +25,6 @@ from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import Streams
 from fedassay.suites.scoring.candidates import answers
-from fedassay.suites.scoring.membership import auc
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -114,7 +114,7 @@ def test_who_trained_on_a_sample_scores_above_who_did_not(part, algorithm, attac
         task = toy_task((2, 2, 2, 2), outsiders=8, seed=seed, side=6)
         attack = part(count=2, client="all")
         evidence, _, probe, _ = attacked(attack, protection=Protection(), task=task, seed=seed, algorithm=algorithm)
-        values.append(auc(answers(evidence, probe).sides))
+        values.append(area(answers(evidence, probe).given_the_run))
     assert np.mean(values) > 0.7
 
 

@@ -14,7 +14,8 @@ from scipy.stats import norm, t
 SPREAD = np.tile([-1.0, 1.0], 10)
 
 
-def images(run, attack, psnr, role="attack", defense="dp_sgd", federation="main"):
+def images(run, attack, psnr, role="attack", defense="dp_sgd", federation="main", each=1):
+    """Of uploads of ``each`` images."""
     for record, value in enumerate(psnr):
         run.row(
             cell_id=f"{federation}_{attack}_{defense}",
@@ -25,7 +26,7 @@ def images(run, attack, psnr, role="attack", defense="dp_sgd", federation="main"
             observer="uploads",
             scope="record",
             metric="psnr",
-            client=record,
+            client=record // each,
             record=record,
             value=float(value),
         )
@@ -62,6 +63,29 @@ def test_images_are_paired_whatever_order_they_were_written_in(run_maker):
     (gain,) = gains(run_maker.write())
     assert gain.mean == pytest.approx(3)
     assert gain.low == pytest.approx(3 - t.ppf(0.975, 19) * SPREAD.std(ddof=1) / 20**0.5)
+
+
+def test_images_of_one_upload_count_once(run_maker):
+    """Five uploads of four images: taken for twenty trials they would seem to know twice as much."""
+    by_upload = np.repeat([1.0, 2.0, 3.0, 4.0, 5.0], 4)
+    images(run_maker, "mean_image", [10.0] * 20, role="null", each=4)
+    images(run_maker, "strong", 10 + by_upload, each=4)
+    folder = run_maker.write()
+    (gain,) = gains(folder)
+    half = t.ppf(0.975, 4) * by_upload[::4].std(ddof=1) / 5**0.5
+    assert (gain.uploads, gain.mean) == (5, pytest.approx(3))
+    assert (gain.low, gain.high) == pytest.approx((3 - half, 3 + half))
+    (row,) = reconstruction_rows(folder)
+    assert (row.best.low, row.best.high) == (0.0, 1.0)
+    assert reconstruction_table([row]).rows[0][3] == "0 of 20"
+
+
+def test_who_sees_no_senders_is_paired_image_by_image_and_has_one_trial(run_maker):
+    images(run_maker, "mean_image", np.arange(20.0), role="null", each=4)
+    images(run_maker, "sum_inversion", np.arange(20.0) + 2, each=20)
+    (gain,) = gains(run_maker.write())
+    assert (gain.uploads, gain.low, gain.high) == (1, None, None)
+    assert gain.mean == pytest.approx(2)
 
 
 def test_what_is_certain_to_the_last_digit_is_not_claimed(run_maker):

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 import torch
 from fedassay.attacks.attack import Level
+from fedassay.attacks.people_attack import PeopleAttack
+from fedassay.attacks.shadow_attack import ShadowAttack
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, Reconstructions, Setting
 from fedassay.audit.observer import UPLOADS
+from fedassay.fl.probe import PeopleProbe
 from fedassay.suites import trial as trial_module
 from fedassay.suites.catalogue import names
 from fedassay.suites.cells import Cell
@@ -202,6 +205,7 @@ seeds = 1
 [federations.main]
 model = "logistic"
 clients = 3
+held_out = 3
 samples = 60
 rounds = 2
 algorithm = { name = "fedsgd", learning_rate = 0.5 }
@@ -219,6 +223,12 @@ calibrated_on = "main"
 """
 DEFENSES = {"map_inversion": "ldp_gaussian"}
 """Whose law an attack cannot do without."""
+OBSERVING = sorted(
+    name
+    for name, part in names("attack").items()
+    # Those on shadows have their own trials, active ones train anew, and writers need data that names them.
+    if not issubclass(part, ShadowAttack) and not part.active and name != "writer_membership"
+)
 MODELS = {"imprint": "imprint"}
 """Which an attack cannot do without."""
 
@@ -227,7 +237,8 @@ def suite_with(name, tmp_path):
     """The suite above with one attack on the federation that it is for."""
     membership = "count" in names("attack")[name].__dataclass_fields__
     table = f'\n[attacks.{name}]\nfederation = "{"main" if membership else "shown"}"\n'
-    table += "count = 8\n" if membership else ""
+    people = issubclass(names("attack")[name], PeopleAttack) or name == "random_people"
+    table += f"count = {3 if people else 8}\n" if membership else ""
     table += "iterations = 5\nrestarts = 1\n" if "iterations" in names("attack")[name].__dataclass_fields__ else ""
     path = tmp_path / "suite.toml"
     text = EVERYTHING.replace("{defense}", DEFENSES.get(name, "none")).replace("logistic", MODELS.get(name, "logistic"))
@@ -249,18 +260,21 @@ def another_truth(trained):
         outsider_labels=(task.outsider_labels + 1) % 10,
         parts=tuple(part.flip(0) for part in reversed(task.parts)),
     )
-    probes = {
-        label: None if probe is None else dataclasses.replace(probe, sample=np.roll(probe.sample, 3))
-        for label, probe in trained.probes.items()
-    }
+    probes = {label: None if probe is None else other_probe(probe) for label, probe in trained.probes.items()}
     return dataclasses.replace(trained, task=turned, probes=probes)
+
+
+def other_probe(probe):
+    if isinstance(probe, PeopleProbe):
+        return dataclasses.replace(probe, member=np.roll(probe.member, 3))
+    return dataclasses.replace(probe, holder=np.roll(probe.holder, 3), sample=np.roll(probe.sample, 3))
 
 
 def numbers(evidence):
     return [value for value in vars(evidence).values() if isinstance(value, np.ndarray)]
 
 
-@pytest.mark.parametrize("name", sorted(names("attack")))
+@pytest.mark.parametrize("name", OBSERVING)
 def test_another_truth_changes_the_scores_of_an_attack_and_not_a_bit_of_what_it_says(name, tmp_path, monkeypatch):
     job = suite_with(name, tmp_path)
     (item,) = job.attacks
@@ -275,5 +289,5 @@ def test_another_truth_changes_the_scores_of_an_attack_and_not_a_bit_of_what_it_
     for one, other in zip(numbers(said[0]), numbers(said[1]), strict=True):
         assert one.tobytes() == other.tobytes()
     values = [[row.value for row in group if row.status == "ok"] for group in rows]
-    # Null guesses of labels may be right as often under both.
-    assert values[0] != values[1] or name in ("random_labels", "equal_counts")
+    # Guesses may be right as often under both.
+    assert values[0] != values[1] or names("attack")[name].null
