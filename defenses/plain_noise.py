@@ -12,6 +12,9 @@ from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
 from .defense import Defense, Prepared, check_bound, check_positive
 
+_NO_CLIP = 1e12
+"""No update that trains is so long."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlainNoiseProtection(Protection):
@@ -25,10 +28,10 @@ class PlainNoiseProtection(Protection):
         return updates.with_values(sent + self.noise_std * normal(rng, tuple(updates.values.shape)))
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """One client's report as the server sees it, where updates are clipped."""
-        if observer.rank < UPLOADS.rank or self.clip_norm is None:
+        """One client's report as the server sees it."""
+        if observer.rank < UPLOADS.rank:
             return None
-        return GaussianLaw(clip_norm=self.clip_norm, scale=1.0, noise_std=self.noise_std)
+        return GaussianLaw(clip_norm=self.clip_norm or _NO_CLIP, scale=1.0, noise_std=self.noise_std)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +42,7 @@ class PlainNoise(Defense):
 
     Args:
         noise_std: standard deviation of the noise on each number of an update (the paper tries 1e-4 to 1e-1).
-        clip_norm: L2 bound of an update; by default there is none, and no law is published.
+        clip_norm: L2 bound of an update; by default there is none.
     """
 
     noise_std: float = 0.01

@@ -61,7 +61,8 @@ def test_clipped_noise_publishes_the_law_that_it_has(reports, toy_task, toy_plan
     assert law.contribution(updates).norm(dim=-1) == pytest.approx(2.0)
     assert abs(float(noise.mean())) < 5 / noise.numel() ** 0.5
     assert float(noise.std()) == pytest.approx(1.0, abs=5 / (2 * noise.numel()) ** 0.5)
-    assert PlainNoise().prepare(plan).protection.law(UPLOADS, plan, 0) is None
+    bare = PlainNoise(noise_std=0.5).prepare(plan).protection.law(UPLOADS, plan, 0)
+    assert bare.contribution(updates).equal(updates)
     assert defense.prepare(plan).protection.law(AGGREGATE, plan, 0) is None
 
 
