@@ -11,10 +11,11 @@ from torch import Tensor
 
 from ..audit.evidence import CandidateScores, LabelCounts, Projections, Reconstructions, SourceScores
 from ..audit.observer import UPLOADS, Observer
+from ..fl.canary import Canary, CanaryCrowd, DataCanary
 from ..fl.law import Law
 from ..fl.network import Network
 from ..fl.plan import Plan
-from ..fl.probe import Canary, CanaryCrowd, CandidateProbe, Candidates, DataCanary, People, PeopleProbe
+from ..fl.probe import CandidateProbe, Candidates, People, PeopleProbe
 from ..fl.protection import Protection
 from ..fl.task import Task
 from ..fl.view import View

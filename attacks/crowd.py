@@ -9,9 +9,9 @@ from torch import Tensor
 from ..audit.claim import Adjacency, Unit
 from ..audit.evidence import Design, Projections, Setting
 from ..audit.observer import UPLOADS
+from ..fl.canary import CanaryCrowd
 from ..fl.law import Law
 from ..fl.plan import Plan
-from ..fl.probe import CanaryCrowd
 from ..fl.view import View
 from .attack import Attack, Knowledge, Level
 from .canary import releases

@@ -19,12 +19,12 @@ from fedassay.audit.observer import GLOBAL_MODELS, UPLOADS, Observer
 from fedassay.defenses.dp_fedavg import DPFedAvgProtection
 from fedassay.defenses.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithm import FedSGD
+from fedassay.fl.canary import Canary
 from fedassay.fl.datasets import load_dataset
 from fedassay.fl.engine import run_federation
 from fedassay.fl.local import Batch
 from fedassay.fl.partitions import partition_from
 from fedassay.fl.plan import Plan
-from fedassay.fl.probe import Canary
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.sampling import Full, Poisson

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ..audit.claim import Unit
 from .algorithm import LocalState
+from .canary import Canaries
 from .local import Batch, LocalTrainer
 from .message import Message
 from .plan import Plan
-from .probe import Canaries
 from .protection import Context, Protection, State, check_rows
 from .recorder import RoundEvent
 from .streams import Streams

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ..audit.claim import Unit
+from .canary import Canaries
 from .plan import Plan
-from .probe import Canaries
 from .protection import Context, Protection, State, check_rows
 from .sampling import FixedSize, lots
 from .streams import Streams

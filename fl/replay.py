@@ -16,11 +16,11 @@ from torch import Tensor
 
 from ..audit.observer import SHUFFLED, Observer
 from .algorithm import LocalState, Numbers
+from .canary import Canary
 from .engine import run_federation
 from .local import Batch
 from .network import Network
 from .plan import Plan
-from .probe import Canary
 from .protection import Protection
 from .recorder import RoundEvent
 from .sampling import Full, Sampling

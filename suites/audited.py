@@ -7,11 +7,11 @@ from ..attacks.attack import Knowledge, Level
 from ..audit.claim import Adjacency, Unit
 from ..audit.observer import FINAL_MODEL
 from ..audit.twins import Release
+from ..fl.canary import Canaries, Canary, CanaryCrowd, DataCanary
 from ..fl.engine import run_federation
 from ..fl.law import GaussianLaw, Law
 from ..fl.local import Batch
 from ..fl.plan import Plan
-from ..fl.probe import Canaries, Canary, CanaryCrowd, DataCanary
 from ..fl.recorder import ViewRecorder
 from ..fl.streams import Streams
 from ..fl.task import Task

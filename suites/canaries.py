@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from ..audit.claim import Adjacency, Claim, Unit
+from ..fl.canary import Canary, DataCanary
 from ..fl.plan import Plan
-from ..fl.probe import Canary, DataCanary
 from ..fl.streams import Streams, normal
 from ..fl.task import Task
 

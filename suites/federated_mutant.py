@@ -14,13 +14,13 @@ from ..audit.twins import Release, Twin, scores
 from ..defenses.defense import Defense
 from ..defenses.mutants.mutant import Mutant, Score
 from ..fl.algorithm import FedSGD
+from ..fl.canary import Canary
 from ..fl.datasets import load_dataset
 from ..fl.engine import run_federation
 from ..fl.law import GaussianLaw
 from ..fl.local import Batch
 from ..fl.partitions import partition_from
 from ..fl.plan import Plan
-from ..fl.probe import Canary
 from ..fl.protection import Protection
 from ..fl.recorder import ViewRecorder
 from ..fl.sampling import Full, Poisson

@@ -16,9 +16,9 @@ from ..audit.measurement import Measurement
 from ..audit.one_run import epsilon_low, guess, one_run
 from ..audit.one_run_fdp import detectable_gaussian, one_run_fdp
 from ..audit.twins import Release, Twin, scores
+from ..fl.canary import CanaryCrowd
 from ..fl.local import Batch
 from ..fl.plan import Plan
-from ..fl.probe import CanaryCrowd
 from ..fl.streams import Streams
 from .audited import audited_federation, canary_length, knowledge, observed
 from .canaries import check_covered

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ..audit.claim import Adjacency, Claim, Unit
 from ..audit.observer import SHUFFLED
+from ..fl.canary import Canary
 from ..fl.law import GaussianLaw, ReportLaw
 from ..fl.plan import Plan
-from ..fl.probe import Canary
 from ..fl.protection import Protection
 from ..fl.replay import Recording, StillFederation, replay, still_federation
 from ..fl.streams import Streams, normal

@@ -17,9 +17,9 @@ from fedassay.defenses.dp_fedavg import DPFedAvg, DPFedAvgProtection
 from fedassay.defenses.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.defenses.ldp_gaussian import LDPGaussian, LDPGaussianProtection
 from fedassay.fl.algorithm import FedAvg, FedSGD
+from fedassay.fl.canary import Canary
 from fedassay.fl.engine import run_federation
 from fedassay.fl.local import Batch
-from fedassay.fl.probe import Canary
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.sampling import Full, Poisson

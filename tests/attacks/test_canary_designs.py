@@ -10,10 +10,10 @@ from fedassay.defenses.dp_fedavg import DPFedAvgProtection
 from fedassay.defenses.dp_sgd import DPSGDProtection
 from fedassay.defenses.ldp_gaussian import LDPGaussianProtection
 from fedassay.fl.algorithm import FedAvg, FedSGD
+from fedassay.fl.canary import Canary, DataCanary
 from fedassay.fl.engine import run_federation
 from fedassay.fl.law import clip
 from fedassay.fl.local import Batch
-from fedassay.fl.probe import Canary, DataCanary
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.sampling import Poisson

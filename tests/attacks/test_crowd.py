@@ -10,9 +10,9 @@ from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFF
 from fedassay.defenses.dp_fedavg import DPFedAvgProtection
 from fedassay.defenses.dp_sgd import DPSGDProtection
 from fedassay.defenses.ldp_gaussian import LDPGaussianProtection
+from fedassay.fl.canary import CanaryCrowd
 from fedassay.fl.engine import run_federation
 from fedassay.fl.local import Batch
-from fedassay.fl.probe import CanaryCrowd
 from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import Streams

@@ -15,9 +15,10 @@ from fedassay.audit.finding import Verdict, judge
 from fedassay.audit.observer import FINAL_MODEL, UPLOADS
 from fedassay.audit.threshold import Fixed, Split
 from fedassay.defenses.dp_sgd import DPSGD, DPSGDProtection
+from fedassay.fl.canary import DataCanary
 from fedassay.fl.engine import run_federation
 from fedassay.fl.local import Batch
-from fedassay.fl.probe import CandidateProbe, Candidates, DataCanary
+from fedassay.fl.probe import CandidateProbe, Candidates
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.streams import Streams
 from fedassay.suites.worst_case import known_worlds

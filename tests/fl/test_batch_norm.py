@@ -4,10 +4,10 @@ import pytest
 import torch
 from fedassay.audit.claim import Unit
 from fedassay.fl.algorithm import FedAvg, FedSGD
+from fedassay.fl.canary import Canary, CanaryCrowd, DataCanary
 from fedassay.fl.engine import run_federation
 from fedassay.fl.local import Batch
 from fedassay.fl.network import Network
-from fedassay.fl.probe import Canary, CanaryCrowd, DataCanary
 from fedassay.fl.protection import Protection
 from fedassay.fl.sampling import Full, Poisson
 from fedassay.fl.streams import Streams, normal, uniform

@@ -11,9 +11,9 @@ from fedassay.defenses.dp_fedavg import DPFedAvgProtection
 from fedassay.defenses.dp_sgd import DPSGDProtection
 from fedassay.defenses.ldp_gaussian import LDPGaussianProtection
 from fedassay.fl.algorithm import FedAvg, FedSGD
+from fedassay.fl.canary import Canary
 from fedassay.fl.engine import run_federation
 from fedassay.fl.local import Batch
-from fedassay.fl.probe import Canary
 from fedassay.fl.protection import Protection
 from fedassay.fl.sampling import FixedSize, Full, Poisson
 from fedassay.fl.streams import Streams

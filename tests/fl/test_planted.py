@@ -6,9 +6,9 @@ from fedassay.audit.claim import Unit
 from fedassay.defenses.dp_fedavg import DPFedAvgProtection
 from fedassay.defenses.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithm import FedAvg, FedSGD
+from fedassay.fl.canary import Canary, CanaryCrowd, DataCanary
 from fedassay.fl.engine import run_federation
 from fedassay.fl.local import Batch
-from fedassay.fl.probe import Canary, CanaryCrowd, DataCanary
 from fedassay.fl.protection import Protection
 from fedassay.fl.sampling import FixedSize, Full, Poisson
 from fedassay.fl.streams import Streams

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 from fedassay.audit.claim import Unit
-from fedassay.fl.probe import Canary, CandidateProbe, Candidates, plant_candidates
+from fedassay.fl.canary import Canary
+from fedassay.fl.probe import CandidateProbe, Candidates, plant_candidates
 from fedassay.fl.streams import Streams
 
 

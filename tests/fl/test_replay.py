@@ -10,7 +10,7 @@ from fedassay.defenses.dp_fedavg import DPFedAvgProtection
 from fedassay.defenses.dp_sgd import DPSGDProtection
 from fedassay.defenses.ldp_gaussian import LDPGaussianProtection
 from fedassay.fl.algorithm import FedAvg, FedSGD
-from fedassay.fl.probe import Canary
+from fedassay.fl.canary import Canary
 from fedassay.fl.protection import Protection
 from fedassay.fl.replay import (
     STATIONS,

@@ -7,9 +7,9 @@ import torch
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import FINAL_MODEL, GLOBAL_MODELS
 from fedassay.fl.algorithm import FedSGD
+from fedassay.fl.canary import Canary
 from fedassay.fl.engine import run_federation
 from fedassay.fl.local import Batch
-from fedassay.fl.probe import Canary
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.sampling import FixedSize, Poisson

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from fedassay.audit.claim import Adjacency
-from fedassay.fl.probe import Canary, DataCanary
+from fedassay.fl.canary import Canary, DataCanary
 from fedassay.fl.streams import Streams
 from fedassay.suites.audited import audited_federation, canary_length, claimed_release
 from fedassay.suites.canaries import DESIGNS, KNOWN_CANARIES, WITNESSES
