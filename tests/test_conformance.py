@@ -29,7 +29,7 @@ HELPERS = {
         "shuffling",
     },
     ("attack", "attacks.gradient"): {"batch_statistics", "cosine", "lbfgs", "lots", "posterior", "prior", "search"},
-    ("attack", "attacks.labels"): {"gaussian_lots", "lots"},
+    ("attack", "attacks.labels"): {"gaussian_lots", "lots", "noise"},
     ("attack", "attacks.membership"): set(),
 }
 """Files of a part folder that hold no part on purpose. A folder that is missing here is one that nobody checks."""

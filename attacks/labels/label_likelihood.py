@@ -10,13 +10,18 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from ...audit.evidence import LabelCounts
-from ...fl.law import GaussianLaw
+from ...fl.law import GaussianLaw, Law
+from ...fl.layered_law import LayeredGaussianLaw, layer_slices
 from ...fl.network import Network
 from ...fl.view import View
 from ..attack import Attack, Knowledge, Undefined
 from ..uploads import check_round
 from .gaussian_lots import Cost, GaussianLots, likeliest_counts
 from .lots import FloatArray, IntArray, Lots, check_linear, class_means, counts_of_round, read_lots, whole_counts
+from .noise import noise_units
+
+Gaussian = GaussianLaw | LayeredGaussianLaw
+"""Laws with Gaussian noise around the clipped row."""
 
 _TYPICAL = 64
 """Lots that are drawn from public data to see how much a report's clip takes off."""
@@ -31,10 +36,13 @@ class LabelLikelihood(Attack):
 
     The law's clip goes over public samples' gradients at the model that was broadcast; their class means are what one
     label adds, and their scatter is a second noise beside the law's. A law of whole reports (local noise) clips the
-    lot's mean gradient: the factor is that of typical lots of public data. Where nothing is published, or no Gaussian,
-    there is no noise but the scatter, and an unknown factor is assumed where it makes the upload likelier by more than
-    a nat, the price of a parameter (Akaike 1974). Steps after the first are taken to be like it, and dropout, whose
-    draws are unknown, to be off. Under batch norm samples of larger lots add up to no gradient: it reads lots of one.
+    lot's mean gradient: the factor is that of typical lots of public data, layer by layer where the law clips so.
+    Layers of different noise weigh by their own. A law that is no Gaussian but reports each coordinate by itself is
+    taken for one with the size, in each layer, of its reports of zero; where nothing is published, or coordinates hang
+    together, there is no noise but the scatter. Without a Gaussian an unknown factor is assumed where it makes the
+    upload likelier by more than a nat, the price of a parameter (Akaike 1974). Steps after the first are taken to be
+    like it, and dropout, whose draws are unknown, to be off. Under batch norm samples of larger lots add up to no
+    gradient: it reads lots of one.
 
     Args:
         prior: "flat", or "public": labels drawn independently with the public labels' shares, which is worth a lot
@@ -67,18 +75,18 @@ class LabelLikelihood(Attack):
         rows = _sample_rows(knowledge.network, lots, images, labels)
         shares = (torch.bincount(knowledge.public_labels, minlength=classes) + 1.0).double().numpy()
         shares /= shares.sum()
-        counts, models = [], dict[object, GaussianLots]()
+        counts, models = [], dict[object, tuple[GaussianLots, Tensor]]()
         for row, size in enumerate(lots.sizes.tolist()):
             client = lots.clients[row]
             law = knowledge.law(view.observer, client)
-            gaussian = law if isinstance(law, GaussianLaw) else None
             # Building a lot's model costs most: once for all clients of one size and law.
-            alike = (size, knowledge.plan.sizes[client], gaussian)
+            alike = (size, knowledge.plan.sizes[client], law)
             if alike not in models:
-                models[alike] = _model(rows, labels, lots, row, gaussian, knowledge, rng)
+                models[alike] = _model(rows, labels, lots, row, law, knowledge, rng)
             start = whole_counts(shares[None], [size])[0]
-            release = lots.gradients[row].double()
-            counts.append(self._likeliest(models[alike], release, gaussian is not None, shares, start))
+            model, units = models[alike]
+            release, gaussian = lots.gradients[row].double() / units, isinstance(law, Gaussian)
+            counts.append(self._likeliest(model, release, gaussian, shares, start))
         return counts_of_round(np.stack(counts), view, self.round)
 
     def _likeliest(
@@ -114,16 +122,16 @@ def _model(
     labels: Tensor,
     lots: Lots,
     row: int,
-    law: GaussianLaw | None,
+    law: Law | None,
     knowledge: Knowledge,
     rng: np.random.Generator,
-) -> GaussianLots:
-    """The law of the upload in ``row``, in gradients, from public samples' ``rows (n, d)``."""
-    plan, size, noise = knowledge.plan, int(lots.sizes[row]), 0.0
+) -> tuple[GaussianLots, Tensor]:
+    """The law of the upload in ``row``, from public samples' ``rows (n, d)``, and the units of gradients in it."""
+    plan, size = knowledge.plan, int(lots.sizes[row])
     algorithm = plan.algorithm
-    if law is None:
+    if not isinstance(law, Gaussian):
         added = rows / size
-    elif law.scale < 0:
+    elif isinstance(law, GaussianLaw) and law.scale < 0:
         # A law of samples: a lot that is everything meets it once a step.
         repeats = algorithm.local_steps if plan.lot.rate(plan.sizes[lots.clients[row]]) == 1 else 1
         added = algorithm.gradient(law.contribution(rows)) * repeats
@@ -131,13 +139,17 @@ def _model(
         typical = torch.stack([rows[rng.integers(len(rows), size=size)].mean(0) for _ in range(_TYPICAL)])
         updates = (algorithm.linear_scale or 0.0) * algorithm.local_steps * typical
         added = rows / size * _left_by_clip(updates, law)
-    if law is not None:
-        noise = float(algorithm.gradient(torch.tensor(law.noise_std)).abs())
-    means = class_means(added, labels, knowledge.network.classes).double()
-    return GaussianLots(means=means, scatter=added.double() - means[labels], noise_std=noise, size=size)
+    means, (units, noise) = class_means(added, labels, knowledge.network.classes).double(), noise_units(law, plan, rng)
+    scatter = added.double() - means[labels]
+    return GaussianLots(means=means / units, scatter=scatter / units, noise_std=noise, size=size), units
 
 
-def _left_by_clip(updates: Tensor, law: GaussianLaw) -> float:
-    """The factor between a report and its update, on average over ``updates (lots, d)``."""
-    lengths = torch.linalg.vector_norm(updates, dim=1).clamp_min(1e-30)
-    return float((torch.linalg.vector_norm(law.contribution(updates), dim=1) / lengths).mean())
+def _left_by_clip(updates: Tensor, law: Gaussian) -> Tensor:
+    """The factor between a report and its update, for each coordinate alike that is clipped together, on average over
+    ``updates (lots, d)``.
+    """
+    reports, factors = law.contribution(updates), torch.empty_like(updates[0])
+    for layer in layer_slices(law.starts if isinstance(law, LayeredGaussianLaw) else (0,)):
+        lengths = torch.linalg.vector_norm(updates[:, layer], dim=1).clamp_min(1e-30)
+        factors[layer] = (torch.linalg.vector_norm(reports[:, layer], dim=1) / lengths).mean()
+    return factors
