@@ -11,6 +11,7 @@ from ..fl.network import Network
 from ..fl.probe import Candidates, People
 from ..fl.view import RoundView, View
 from .attack import Knowledge, Undefined
+from .uploads import check_unmasked
 
 CHUNK = 100
 """Candidates whose gradients are held at once: larger temporaries cost more in page faults than in arithmetic."""
@@ -75,8 +76,7 @@ def _rows(seen: RoundView, model: Tensor, view: View) -> RoundRows:
         raise ValueError(f"view of round {seen.round} must hold uploads, got none")
     if reports.senders is None:
         raise ValueError("the view does not name senders: this attack needs the server that sees every upload")
-    if reports.masked:
-        raise Undefined("uploads are masked words of a secure sum: each by itself tells nothing; look at the aggregate")
+    check_unmasked(reports)
     came = reports.present[0]
     senders = tuple(sender for sender, here in zip(reports.senders, came.tolist(), strict=True) if here)
     return _as_gradients(seen, reports.values[0, came].to(model.dtype), model, senders, view)

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from ..audit.evidence import CandidateScores, LabelCounts, Projections, Reconstructions, SourceScores
+from ..audit.claim import Adjacency, Unit
+from ..audit.evidence import CandidateScores, Design, LabelCounts, Projections, Reconstructions, Setting, SourceScores
 from ..audit.observer import UPLOADS, Observer
 from ..fl.canary import Canary, CanaryCrowd, DataCanary
 from ..fl.law import Law
@@ -95,6 +96,17 @@ class Knowledge:
             public_labels=task.test_labels,
             **more,
         )
+
+
+def one_run(view: View, unit: Unit, adjacency: Adjacency, *, rounds: int | None = None) -> Setting:
+    """Of evidence whose pieces share one run and its noise, over all its rounds unless told: no independent trials."""
+    return Setting(
+        unit=unit,
+        adjacency=adjacency,
+        observer=view.observer,
+        rounds=rounds or view.plan.rounds,
+        design=Design.CLUSTERED,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

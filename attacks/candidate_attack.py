@@ -6,12 +6,12 @@ from typing import Literal
 import numpy as np
 
 from ..audit.claim import Adjacency, Unit
-from ..audit.evidence import CandidateScores, Design, Setting
+from ..audit.evidence import CandidateScores
+from ..fl.fields import check_count
 from ..fl.probe import CandidateProbe, Candidates, plant_candidates
 from ..fl.task import Task
 from ..fl.view import View
-from .attack import Attack, Knowledge
-from .fields import check_whole
+from .attack import Attack, Knowledge, one_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +27,9 @@ class MembershipAttack(Attack):
     client: int | Literal["all"] = 0
 
     def __post_init__(self) -> None:
-        check_whole("count", self.count, 1)
+        check_count("count", self.count)
         if self.client != "all":
-            check_whole("client", self.client, 0, told=' or "all"')
+            check_count("client", self.client, least=0, told=' or "all"')
 
     def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe:
         clients = range(task.clients) if self.client == "all" else (self.client,)
@@ -46,11 +46,4 @@ class MembershipAttack(Attack):
 
         ``scores``: (n,), where nothing names a client; or (clients, n), one for each client in question.
         """
-        setting = Setting(
-            unit=Unit.SAMPLE,
-            adjacency=Adjacency.ADD_REMOVE,
-            observer=view.observer,
-            rounds=view.plan.rounds,
-            design=Design.CLUSTERED,
-        )
-        return CandidateScores(scores.reshape(-1), setting)
+        return CandidateScores(scores.reshape(-1), one_run(view, Unit.SAMPLE, Adjacency.ADD_REMOVE))

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from ..audit.claim import Adjacency
-from ..audit.evidence import CandidateScores, Design, Setting
+from ..audit.evidence import CandidateScores
 from ..audit.observer import AGGREGATE, SHUFFLED, Observer
+from ..fl.fields import check_count
 from ..fl.probe import People
 from ..fl.view import View
 from .alignment import RoundRows, candidate_gradients, rounds_of
-from .attack import Attack, Knowledge, Undefined
-from .fields import check_whole
+from .attack import Attack, Knowledge, Undefined, one_run
 from .seat import seat
 
 
@@ -33,19 +33,13 @@ class PeopleAttack(Attack):
     count: int = 20
 
     def __post_init__(self) -> None:
-        check_whole("count", self.count, 2)
+        check_count("count", self.count, least=2)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> CandidateScores:
         shown = knowledge.candidates
         if not isinstance(shown, People):
             raise ValueError(f"{type(self).__name__} needs people: plant them before training")
-        setting = Setting(
-            unit=shown.unit,
-            adjacency=Adjacency.ADD_REMOVE,
-            observer=view.observer,
-            rounds=view.plan.rounds,
-            design=Design.CLUSTERED,
-        )
+        setting = one_run(view, shown.unit, Adjacency.ADD_REMOVE)
         return CandidateScores(self.scores(view, knowledge, shown, rng), setting)
 
     def scores(self, view: View, knowledge: Knowledge, shown: People, rng: np.random.Generator) -> np.ndarray:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..audit.evidence import Reconstructions
+from ..fl.fields import check_count, check_positive
 from ..fl.view import View
 from .attack import Attack
 from .gradient.search import Lots, Objective, Search, best_restarts, upload_parts
@@ -37,11 +38,9 @@ class SearchAttack(Attack):
 
     def __post_init__(self) -> None:
         check_round(self.round)
-        for name, count in (("iterations", self.iterations), ("restarts", self.restarts)):
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise ValueError(f"{name} must be a whole number >= 1, got {count!r}")
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
-            raise ValueError(f"learning_rate must be a number > 0, got {self.learning_rate}")
+        check_count("iterations", self.iterations)
+        check_count("restarts", self.restarts)
+        check_positive("learning_rate", self.learning_rate)
 
     def search(self, objective: Objective, start: Lots, dim: int) -> Lots:
         """From ``start``, ``restarts`` candidates an upload side by side, to the best of each upload.

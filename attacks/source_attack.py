@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..audit.claim import Adjacency, Unit
-from ..audit.evidence import Design, Setting, SourceScores
+from ..audit.evidence import SourceScores
+from ..fl.fields import check_count
 from ..fl.probe import CandidateProbe, Candidates, plant_candidates
 from ..fl.task import Task
 from ..fl.view import View
-from .attack import Attack, Knowledge
-from .fields import check_whole
+from .attack import Attack, Knowledge, one_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class SourceAttack(Attack):
     count: int = 10
 
     def __post_init__(self) -> None:
-        check_whole("count", self.count, 1)
+        check_count("count", self.count)
 
     def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe:
         return plant_candidates(task, count=self.count, clients=range(task.clients), rng=rng)
@@ -28,13 +28,7 @@ class SourceAttack(Attack):
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> SourceScores:
         if not isinstance(knowledge.candidates, Candidates):
             raise ValueError(f"{type(self).__name__} needs candidates: plant them before training")
-        setting = Setting(
-            unit=Unit.SAMPLE,
-            adjacency=Adjacency.REPLACE_ONE,
-            observer=view.observer,
-            rounds=view.plan.rounds,
-            design=Design.CLUSTERED,
-        )
+        setting = one_run(view, Unit.SAMPLE, Adjacency.REPLACE_ONE)
         return SourceScores(self.scores(view, knowledge, knowledge.candidates, rng), setting)
 
     def scores(self, view: View, knowledge: Knowledge, shown: Candidates, rng: np.random.Generator) -> np.ndarray:

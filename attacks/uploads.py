@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from ..audit.claim import Adjacency, Unit
-from ..audit.evidence import Design, Setting
+from ..audit.evidence import Setting
+from ..fl.fields import check_count
 from ..fl.message import Message
 from ..fl.view import RoundView, View
-from .attack import Knowledge, Undefined
+from .attack import Knowledge, Undefined, one_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +37,7 @@ def read_uploads(view: View, knowledge: Knowledge, round: int) -> Uploads:
     reports = _reports(seen)
     if view.coordinates is not None or seen.broadcast is None:
         raise ValueError(f"view of round {round} must hold the model and every coordinate, got {view.coordinates}")
-    if reports.masked:
-        raise Undefined("uploads are masked words of a secure sum: each by itself tells nothing; look at the aggregate")
+    check_unmasked(reports)
     values = reports.values[0].to(seen.broadcast.dtype)
     _check_rows(values, reports.senders, round)
     return Uploads(
@@ -60,19 +60,18 @@ def upload_senders(view: View, round: int) -> tuple[int, ...]:
 
 def upload_setting(view: View) -> Setting:
     """Each upload is asked which sample it was computed on; the uploads of one run share their model."""
-    return Setting(
-        unit=Unit.SAMPLE,
-        adjacency=Adjacency.REPLACE_ONE,
-        observer=view.observer,
-        rounds=1,
-        design=Design.CLUSTERED,
-    )
+    return one_run(view, Unit.SAMPLE, Adjacency.REPLACE_ONE, rounds=1)
+
+
+def check_unmasked(reports: Message) -> None:
+    """Raise Undefined for masked words of a secure sum."""
+    if reports.masked:
+        raise Undefined("uploads are masked words of a secure sum: each by itself tells nothing; look at the aggregate")
 
 
 def check_round(round: int) -> None:
     """Raise ValueError unless ``round`` is a whole number >= 0."""
-    if isinstance(round, bool) or not isinstance(round, int) or round < 0:
-        raise ValueError(f"round must be a whole number >= 0, got {round!r}")
+    check_count("round", round, least=0)
 
 
 def _round(view: View, round: int) -> RoundView:

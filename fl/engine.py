@@ -63,13 +63,7 @@ def run_federation(
     shared, kept = plan.algorithm.share(model), dict[int, LocalState]()
     for number in range(rounds):
         draws = partial(streams.generator, replicate=batch.block, world=batch.world, round=number)
-        context = Context(
-            plan=plan,
-            round=number,
-            replicas=batch.replicas,
-            public_loss=partial(task.public_loss, model),
-            samples=partial(_samples, task, batch, model),
-        )
+        context = _context(task, plan, batch, model, number)
         state = protection.open_round(context, state)
         present, context = _cohort(trainer, context, state, draws)
         sent = check_rows("broadcast", protection.broadcast(model, context, state, draws("broadcast")), model)
@@ -97,6 +91,17 @@ def run_federation(
         state = protection.close_round(aggregate, context, state)
         shared = plan.algorithm.advance(shared, aggregate, plan.cohort_rate)
     return _published(model, protection, Context(plan=plan, round=rounds, replicas=batch.replicas), state, trainer)
+
+
+def _context(task: Task, plan: Plan, batch: Batch, model: Tensor, number: int) -> Context:
+    """What the stations of a round may know besides its state."""
+    return Context(
+        plan=plan,
+        round=number,
+        replicas=batch.replicas,
+        public_loss=partial(task.public_loss, model),
+        samples=partial(_samples, task, batch, model),
+    )
 
 
 def _checked(task: Task, plan: Plan, protection: Protection, canary: Canaries | None, stop_after: int | None) -> int:

@@ -10,7 +10,7 @@ def check_positive(name: str, value: float) -> None:
         raise ValueError(f"{name} must be a number > 0, got {value!r}")
 
 
-def check_count(name: str, value: int) -> None:
-    """Raise ValueError unless ``value`` is a whole number of at least one."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
+def check_count(name: str, value: object, *, least: int = 1, told: str = "") -> None:
+    """Raise ValueError unless ``value`` is a whole number of at least ``least``; ``told``: what else it may be."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be a whole number >= {least}{told}, got {value!r}")

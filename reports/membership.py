@@ -19,8 +19,7 @@ UNSIGNED = "no claim was signed here"
 @dataclass(frozen=True, kw_only=True)
 class Membership:
     """One attack on one defense: its scores of all seeds. ``alone``: the same of one run as if its noise were given, by
-    candidate. ``claims``: those that speak about it; none where ``beyond``
-    says why.
+    candidate. ``claims``: those that speak about it; none where ``beyond`` says why.
     """
 
     federation: str

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ...audit.evidence import Reconstructions
+from ...fl.fields import check_count
 from ...fl.sampling import Full
 from ...fl.view import View
 from ..attack import Knowledge, Undefined
@@ -51,8 +52,7 @@ class MapInversion(SearchAttack):
         super().__post_init__()
         if self.prior not in ("gaussian", "total_variation"):
             raise ValueError(f"prior must be 'gaussian' or 'total_variation', got {self.prior!r}")
-        if isinstance(self.rounds, bool) or not isinstance(self.rounds, int) or self.rounds < 1:
-            raise ValueError(f"rounds must be a whole number >= 1, got {self.rounds!r}")
+        check_count("rounds", self.rounds)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
         """Images and labels, upload by upload.

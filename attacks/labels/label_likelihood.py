@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from ...audit.evidence import LabelCounts
+from ...fl.fields import check_count
 from ...fl.law import GaussianLaw, Law
 from ...fl.layered_law import LayeredGaussianLaw, layer_slices
 from ...fl.network import Network
@@ -58,8 +59,7 @@ class LabelLikelihood(Attack):
         check_round(self.round)
         if self.prior not in ("flat", "public"):
             raise ValueError(f'prior must be "flat" or "public", got {self.prior!r}')
-        if isinstance(self.samples, bool) or not isinstance(self.samples, int) or self.samples < 2:
-            raise ValueError(f"samples must be a whole number >= 2, got {self.samples!r}")
+        check_count("samples", self.samples, least=2)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
         """Counts ``(n, classes)``.

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ...audit.evidence import LabelCounts
+from ...fl.fields import check_count
 from ...fl.network import Network
 from ...fl.streams import uniform
 from ...fl.view import View
@@ -53,8 +54,7 @@ class LLGStar(Attack):
 
     def __post_init__(self) -> None:
         check_round(self.round)
-        if isinstance(self.images, bool) or not isinstance(self.images, int) or self.images < 1:
-            raise ValueError(f"images must be a whole number >= 1, got {self.images!r}")
+        check_count("images", self.images)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
         """Counts ``(n, classes)``. Raises ValueError as `read_lots`, or where uploads are not linear in gradients."""

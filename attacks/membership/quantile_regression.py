@@ -69,13 +69,13 @@ def _ridge(public: Floats, values: Floats, features: Floats) -> tuple[Floats, Fl
     left, singular, right = np.linalg.svd((public - centre) / scale, full_matrices=False)
     middle = values.mean()
     spectrum = left.T @ (values - middle)
-    best: tuple[float, Floats, Floats] | None = None
-    for penalty in _PENALTIES:
+
+    def fit(penalty: float) -> tuple[float, Floats, Floats]:
+        """Leave-one-out error, coefficients, residuals."""
         shrink = singular**2 / (singular**2 + penalty)
         leverage = (left**2 @ shrink) + 1 / len(values)
         residuals = (values - middle - left @ (shrink * spectrum)) / np.maximum(1 - leverage, 1e-9)
-        error = float(np.mean(residuals**2))
-        if best is None or error < best[0]:
-            best = error, singular / (singular**2 + penalty) * spectrum, residuals
-    assert best is not None
-    return middle + ((features - centre) / scale) @ (right.T @ best[1]), best[2]
+        return float(np.mean(residuals**2)), singular / (singular**2 + penalty) * spectrum, residuals
+
+    _, coefficients, residuals = min(map(fit, _PENALTIES), key=lambda found: found[0])
+    return middle + ((features - centre) / scale) @ (right.T @ coefficients), residuals

@@ -15,6 +15,11 @@ LEVEL = 0.95
 _LOW_RATES = (0.01, 0.001)
 
 
+def estimate(rate: float) -> str:
+    """The metric of a point estimate at this false-positive rate."""
+    return f"tpr_at_fpr_{rate:g}_estimate"
+
+
 def auc(scores: MembershipScores) -> float:
     """Chance that a member scores above a non-member, ties counting half."""
     return area(Sides.of(scores.member, scores.nonmember))
@@ -106,7 +111,7 @@ def _only_estimated(sides: Sides, rate: float) -> bool:
 
 def _estimated(cell: Cell, sides: Sides, rate: float, shared: dict[str, object]) -> Record:
     return cell.record(
-        metric=f"tpr_at_fpr_{rate:g}_estimate",
+        metric=estimate(rate),
         value=tpr_at(sides.member, sides.nonmember, rate),
         reason=f"point estimate: {counted_runs(sides)} independent runs, {10 / rate:.0f} would be needed to state it",
         unit="probability, point estimate",

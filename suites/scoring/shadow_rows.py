@@ -12,7 +12,7 @@ from ...audit.low_rate import is_enough, tpr_at
 from ..cells import Cell
 from ..record import Record
 from ..store import Store
-from .membership import auc, balanced_accuracy
+from .membership import auc, balanced_accuracy, estimate
 
 Score = Callable[[MembershipScores], float]
 LEVEL = 0.95
@@ -103,21 +103,17 @@ def score_shadows(
     }
     scores: dict[str, Score] = {"auc": auc, "balanced_accuracy": balanced_accuracy}
     fewest = min(len(one.nonmember) for one in each)
-    scores |= {_estimate(rate): partial(_found, rate=rate) for rate in _RATES if is_enough(fewest, rate)}
+    scores |= {estimate(rate): partial(_found, rate=rate) for rate in _RATES if is_enough(fewest, rate)}
     rows = []
     for metric, score in scores.items():
         mean = over_targets([score(one) for one in each], [[score(one) for one in left] for left in without])
         interval = {"ci_low": mean.low, "ci_high": mean.high, "ci_level": None if mean.low is None else LEVEL}
         rows.append(cell.record(metric=metric, value=mean.value, ci_method=mean.method, **interval, **shared))
     for rate in _RATES:
-        if _estimate(rate) not in scores and is_enough(len(together.nonmember), rate):
-            estimate = _found(together, rate=rate)
-            rows.append(cell.record(metric=_estimate(rate), value=estimate, reason=_NO_RUNS, **shared))
+        if estimate(rate) not in scores and is_enough(len(together.nonmember), rate):
+            value = _found(together, rate=rate)
+            rows.append(cell.record(metric=estimate(rate), value=value, reason=_NO_RUNS, **shared))
     return [*rows, cell.record(metric="references", value=references, n=len(each), unit="models a target")]
-
-
-def _estimate(rate: float) -> str:
-    return f"tpr_at_fpr_{rate:g}_estimate"
 
 
 def _found(scores: MembershipScores, *, rate: float) -> float:
