@@ -128,14 +128,30 @@ def test_uploads_of_the_wrong_sign_turn_the_scores_round(part, attacked):
     np.testing.assert_allclose(right, -wrong)
 
 
-def test_a_gradient_of_zero_has_cosine_zero(attacked):
-    def silent(view):
+def sent(change):
+    def changed(view):
         return replace(
-            view,
-            rounds=tuple(replace(s, reports=s.reports.with_values(0 * s.reports.values)) for s in view.rounds),
+            view, rounds=tuple(replace(s, reports=s.reports.with_values(change(s.reports.values))) for s in view.rounds)
         )
 
-    assert (attacked(GradientCosine(count=COUNT), view_of=silent)[0].values == 0).all()
+    return changed
+
+
+def test_a_gradient_of_zero_has_cosine_zero(attacked):
+    assert (attacked(GradientCosine(count=COUNT), view_of=sent(torch.zeros_like))[0].values == 0).all()
+
+
+@pytest.mark.parametrize("part", [GradientDot, GradientCosine, FedMIACosine, FedMIALoss])
+def test_uploads_of_zeros_tell_nobody_from_anybody(part, attacked):
+    scores = attacked(part(count=COUNT), view_of=sent(torch.zeros_like))[0].values
+    assert len(np.unique(scores)) == 1
+
+
+@pytest.mark.parametrize("part", ROWS)
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_an_upload_that_is_no_number_is_an_error_and_no_score(part, value, attacked):
+    with pytest.raises(ValueError, match="finite"):
+        attacked(part(count=COUNT), view_of=sent(lambda values: torch.full_like(values, value)))
 
 
 @pytest.mark.parametrize("part", [GradientDot, GradientCosine])
