@@ -85,7 +85,9 @@ def test_a_writer_may_be_with_any_client(attacked):
 
 
 def test_setting_and_truth_are_of_people(attacked):
-    for attack, unit, people in ((ClientMembership(), Unit.CLIENT, 8), (WriterMembership(), Unit.USER, 16)):
+    asked = [(ClientMembership(), Unit.CLIENT, 8), (WriterMembership(), Unit.USER, 16)]
+    asked += [(RandomPeople(), Unit.CLIENT, 8), (RandomPeople(unit="user"), Unit.USER, 16)]
+    for attack, unit, people in asked:
         evidence, _, probe, _ = attacked(attack)
         assert evidence.setting.unit is unit
         assert len(evidence.values) == people == 2 * probe.member.sum()
@@ -117,3 +119,8 @@ def test_who_cannot_be_asked_about_is_refused(toy_task):
         plant_writers(replace(toy_task(), owners=None), count=2, rng=rng)
     with pytest.raises(ValueError, match="count must be a whole number >= 2, got 1"):
         ClientMembership(count=1)
+
+
+def test_only_clients_and_users_are_people():
+    with pytest.raises(ValueError, match="unit must be client or user, got 'sample'"):
+        RandomPeople(unit="sample")
