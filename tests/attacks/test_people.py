@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 from fedassay.attacks.attack import Undefined
+from fedassay.attacks.membership.client_loss import ClientLoss
 from fedassay.attacks.membership.client_membership import ClientMembership
 from fedassay.attacks.membership.random_people import RandomPeople
 from fedassay.attacks.membership.writer_membership import WriterMembership
 from fedassay.audit.claim import Unit
-from fedassay.audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
+from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from fedassay.defenses.dp_fedavg import DPFedAvgProtection
 from fedassay.fl.engine import run_federation
 from fedassay.fl.probe import plant_clients, plant_writers
@@ -51,7 +52,12 @@ def test_without_noise_who_took_part_is_told(attack, observer, attacked):
     assert mean_area(attacked, attack, observer) > 0.7
 
 
-@pytest.mark.parametrize("attack", [ClientMembership(), WriterMembership(), RandomPeople()])
+def test_who_took_part_is_fitted_better_by_the_last_model(attacked):
+    """As above, of many rounds."""
+    assert mean_area(attacked, ClientLoss(), FINAL_MODEL, rounds=40) > 0.7
+
+
+@pytest.mark.parametrize("attack", [ClientMembership(), WriterMembership(), ClientLoss(), RandomPeople()])
 def test_under_noise_or_by_chance_it_is_a_coin(attack, attacked):
     """20 areas of four and four: their mean deviates by .05 at most; four standard errors."""
     loud = DPFedAvgProtection(clip_norm=1e-3, noise_multiplier=1000.0)
@@ -69,6 +75,16 @@ def test_scores_are_cosines_with_each_ones_mean_gradient(attacked):
             (gradient,) = torch.autograd.grad(loss, point)
             expected[person] += float(torch.cosine_similarity(-seen.aggregate[0], gradient, dim=0)) / 3
     np.testing.assert_allclose(evidence.values, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_clients_loss_is_the_mean_of_its_samples_at_the_last_model(attacked):
+    evidence, view, probe, task = attacked(ClientLoss(), FINAL_MODEL)
+    for person, score in enumerate(evidence.values):
+        mine = probe.shown.person == person
+        loss = cross_entropy(
+            task.network.logits(view.final_model[0], probe.shown.images[mine]), probe.shown.labels[mine]
+        )
+        assert score == pytest.approx(-float(loss), rel=1e-5)
 
 
 def test_the_server_that_sees_names_has_nothing_to_infer_about_clients(attacked):
