@@ -61,11 +61,15 @@ class TrialJob:
 
 @dataclass(frozen=True, kw_only=True)
 class ShadowJob:
-    """``count`` federations, each on a random half of the samples, and the attacks on every one of them in turn."""
+    """``count`` federations, each on a random half of the samples, and the attacks on every one of them in turn.
+
+    ``claims``: what the defense signs of this very plan.
+    """
 
     federation: FederationSpec
     change: PlanChange
     protection: Protection
+    claims: tuple[Claim, ...]
     seed: int
     count: int
     attacks: tuple[AttackCell, ...]
@@ -135,6 +139,22 @@ class AuditCell:
     blocks: tuple[BlockJob, ...]
     alpha: float
     beyond: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackAudit:
+    """One claim held against what attacks on shadows say of one federation of ``seed``, each of whose ``candidates``
+    is in by a fair coin.
+
+    ``attacks``: all that are registered; they share ``alpha``, whether they have an answer or not.
+    """
+
+    cell: Cell
+    claim: Claim
+    attacks: tuple[AttackCell, ...]
+    candidates: int
+    seed: int
+    alpha: float
 
 
 @dataclass(frozen=True, kw_only=True)
