@@ -43,6 +43,7 @@ def probe_words(row: ClaimRow) -> str:
 
 def claim_table(rows: Sequence[ClaimRow]) -> Table:
     """Claims beside what was measured about them, each epsilon in its claim's own terms."""
+    many = len({row.federation for row in rows}) > 1
     return Table(
         title="Claims",
         headers=(
@@ -57,7 +58,7 @@ def claim_table(rows: Sequence[ClaimRow]) -> Table:
         ),
         rows=tuple(
             (
-                row.defense,
+                f"{row.federation}/{row.defense}" if many else row.defense,
                 row.says,
                 numerals.lower_bound(row.epsilon_low),
                 numerals.epsilon(row.ceiling),
