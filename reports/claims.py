@@ -120,7 +120,7 @@ def once(rows: Sequence[ClaimRow]) -> list[ClaimRow]:
     best: dict[object, ClaimRow] = {}
     for row in rows:
         key = row.signed.signer if row.signed else id(row)
-        if key not in best or (row.verdict == "REFUTED" != best[key].verdict):
+        if key not in best or (row.verdict == "REFUTED" and best[key].verdict != "REFUTED"):
             best[key] = row
     return list(best.values())
 

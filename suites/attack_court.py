@@ -15,11 +15,10 @@ import numpy as np
 from ..attacks.attack import Undefined
 from ..audit.best_of import best_of
 from ..audit.claim import Claim
-from ..audit.evidence import CandidateScores, Design, MembershipScores, Setting
+from ..audit.evidence import CandidateScores, MembershipScores
 from ..audit.finding import Finding, Verdict, judge
 from ..audit.measurement import Measurement
 from ..audit.one_run import guess
-from ..audit.scope import beyond_all
 from ..fl.streams import Streams
 from .cells import AttackAudit, AttackCell
 from .court import verdict_row
@@ -37,7 +36,7 @@ def hear_attacks(audit: AttackAudit, store: Store) -> list[str]:
     with failures_as_rows([audit.cell], store, clock) as failed:
         said = {item.entry.label: one for item in audit.attacks if (one := scores_of(item, audit, store)) is not None}
         if not said:
-            raise Undefined("no attack on final models has an answer that this claim speaks about")
+            raise Undefined("no attack on final models could be carried out")
         measured, label = measure_attacks(audit, said)
         row = verdict_row(audit.cell, _sober(judge(audit.claim, measured)), measured, said[label], store)
         store.finish(audit.cell.cell_id, [row.model_copy(update=clock.fields())])
@@ -45,7 +44,7 @@ def hear_attacks(audit: AttackAudit, store: Store) -> list[str]:
 
 
 def scores_of(item: AttackCell, audit: AttackAudit, store: Store) -> MembershipScores | None:
-    """What one attack said of the target; None where it was left out or says that its scores are about something else.
+    """What one attack said of the target; None where it could not be carried out.
 
     Raises:
         ValueError: if it failed, with its reason, or left out candidates.
@@ -56,17 +55,12 @@ def scores_of(item: AttackCell, audit: AttackAudit, store: Store) -> MembershipS
     if row.status != "ok":
         raise ValueError(f"{item.entry.label} on shadows of seed {audit.seed}: {row.reason}")
     arrays = store.load_arrays(row.artifact)
-    told = {name: str(arrays[name]) for name in ("unit", "adjacency")}
-    # Of all federations together the scores hang together; of one alone every candidate had a coin of its own.
-    rest = {"observer": row.observer, "rounds": int(arrays["rounds"]), "design": Design.ONE_RUN.value}
-    setting = Setting.from_dict(told | rest)
-    if beyond_all(audit.claim, setting):
-        return None
     member, nonmember = (arrays[side][arrays[f"{side}_run"] == TARGET] for side in ("member", "nonmember"))
     if len(member) + len(nonmember) != audit.candidates:
         counts = f"{len(member)} in and {len(nonmember)} out"
         raise ValueError(f"{item.entry.label} must score all {audit.candidates} candidates, got {counts}")
-    return MembershipScores(member, nonmember, setting)
+    # Whose coins were tossed is the suite's to say: attacks take the scores of all federations for clustered ones.
+    return MembershipScores(member, nonmember, audit.setting)
 
 
 def measure_attacks(audit: AttackAudit, said: dict[str, MembershipScores]) -> tuple[Measurement, str]:

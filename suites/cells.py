@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..audit.claim import Claim
+from ..audit.evidence import Setting
 from ..fl.protection import Protection
 from .record import Record
 from .resolve import AttackEntry
@@ -146,11 +147,13 @@ class AttackAudit:
     """One claim held against what attacks on shadows say of one federation of ``seed``, each of whose ``candidates``
     is in by a fair coin.
 
-    ``attacks``: all that are registered; they share ``alpha``, whether they have an answer or not.
+    ``attacks``: all that are registered; they share ``alpha``, whether they have an answer or not. ``setting``: what
+    their scores are evidence of.
     """
 
     cell: Cell
     claim: Claim
+    setting: Setting
     attacks: tuple[AttackCell, ...]
     candidates: int
     seed: int

@@ -16,10 +16,11 @@ from .resolve import task_of
 @dataclass(frozen=True, kw_only=True)
 class Hearing:
     """A claim that was signed, and the attacks on shadows of one seed that speak about it; ``candidates``: how many
-    samples stand in question.
+    samples stand in question; ``setting``: what scores of them are evidence of.
     """
 
     signed: SignedClaim
+    setting: Setting
     attacks: tuple[AttackCell, ...]
     candidates: int
     seed: int
@@ -55,12 +56,15 @@ def hearings(signed: Sequence[SignedClaim], jobs: Sequence[ShadowJob]) -> list[H
     """
     found = []
     for one in signed:
-        asked = [job for job in jobs if _about(job) == (one.federation, one.defense) and one.claim in job.claims]
-        asked = [job for job in asked if job.seed == asked[0].seed and not beyond_all(one.claim, evidence_setting(job))]
-        attacks = tuple(item for job in asked for item in job.attacks if not item.entry.attack.null)
+        asked = [job for job in jobs if _about(job) == (one.federation, one.defense) and _signs(job, one.claim)]
+        if not asked or beyond_all(one.claim, setting := evidence_setting(asked[0])):
+            continue
+        seed, federation = asked[0].seed, asked[0].federation
+        registered = [item for job in asked if job.seed == seed for item in job.attacks]
+        attacks = tuple(item for item in registered if not item.entry.attack.null)
         if attacks:
-            candidates = sum(task_of(asked[0].federation, asked[0].seed).sizes)
-            found.append(Hearing(signed=one, attacks=attacks, candidates=candidates, seed=asked[0].seed))
+            candidates = sum(task_of(federation, seed).sizes)
+            found.append(Hearing(signed=one, setting=setting, attacks=attacks, candidates=candidates, seed=seed))
     return found
 
 
@@ -78,3 +82,7 @@ def evidence_setting(job: ShadowJob) -> Setting:
 def _about(job: ShadowJob) -> tuple[str, str]:
     facts = job.cells[0].facts
     return facts["federation"], facts["defense"]
+
+
+def _signs(job: ShadowJob, claim: Claim) -> bool:
+    return claim.claim_id in {other.claim_id for other in job.claims}

@@ -185,6 +185,7 @@ class _Planner:
         return AttackAudit(
             cell=cell,
             claim=heard.signed.claim,
+            setting=heard.setting,
             attacks=heard.attacks,
             candidates=heard.candidates,
             seed=heard.seed,

@@ -96,19 +96,21 @@ def score_shadows(
         references: how many models each target was compared with.
     """
     together = pooled(each)
-    area = over_targets([auc(one) for one in each], [[auc(one) for one in left] for left in without])
+    scores: dict[str, Score] = {"auc": auc, "balanced_accuracy": balanced_accuracy}
+    fewest = min(len(one.nonmember) for one in each)
+    scores |= {estimate(rate): partial(_found, rate=rate) for rate in _RATES if is_enough(fewest, rate)}
+    means = {
+        metric: over_targets([score(one) for one in each], [[score(one) for one in left] for left in without])
+        for metric, score in scores.items()
+    }
     shared = {
         "n": len(each),
         "unit": "probability",
         "direction": "higher_leaks",
-        "artifact": store.save_arrays(cell.cell_id, "scores", _kept(together, each, area)),
+        "artifact": store.save_arrays(cell.cell_id, "scores", _kept(together, each, means["auc"])),
     }
-    scores: dict[str, Score] = {"auc": auc, "balanced_accuracy": balanced_accuracy}
-    fewest = min(len(one.nonmember) for one in each)
-    scores |= {estimate(rate): partial(_found, rate=rate) for rate in _RATES if is_enough(fewest, rate)}
     rows = []
-    for metric, score in scores.items():
-        mean = over_targets([score(one) for one in each], [[score(one) for one in left] for left in without])
+    for metric, mean in means.items():
         interval = {"ci_low": mean.low, "ci_high": mean.high, "ci_level": None if mean.low is None else LEVEL}
         rows.append(cell.record(metric=metric, value=mean.value, ci_method=mean.method, **interval, **shared))
     for rate in _RATES:

@@ -114,7 +114,8 @@ def test_attacks_that_show_nothing_make_no_run_inconclusive(assay, suite_file):
 
 
 def audit_of(claim, attacks=2, candidates=200, alpha=0.05):
-    return AttackAudit(cell=None, claim=claim, attacks=(None,) * attacks, candidates=candidates, seed=0, alpha=alpha)
+    rest = {"candidates": candidates, "seed": 0, "alpha": alpha}
+    return AttackAudit(cell=None, claim=claim, setting=setting(), attacks=(None,) * attacks, **rest)
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0])
@@ -192,6 +193,7 @@ def test_registered_are_all_attacks_on_shadows_but_null_ones_on_the_first_seed(p
     assert [item.entry.label for item in audit.attacks] == ["loss", "lira_online"]
     assert {item.cell.facts["seed"] for item in audit.attacks} == {audit.seed} == {0}
     assert audit.candidates == 100
+    assert audit.setting == setting()
 
 
 def test_attacks_on_more_and_on_fewer_shadows_share_one_audit(planned):

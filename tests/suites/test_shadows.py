@@ -17,6 +17,8 @@ from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
 from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams
+from fedassay.reports.membership import memberships
+from fedassay.reports.run_folder import RunFolder
 from fedassay.suites import shadows as shadows_module
 from fedassay.suites.catalogue import names
 from fedassay.suites.resolve import plan_of, task_of
@@ -110,6 +112,17 @@ def test_kept_scores_name_the_federation_that_each_is_of(assay, suite_file):
     assert len(kept["member"]) == len(kept["member_run"])
     # Twins hold complementary halves: of each pair every candidate is a member once.
     assert len(kept["member"]) == len(kept["nonmember"]) == 8 * 120 / 2
+
+
+def test_what_is_kept_gives_the_rows_own_interval_and_says_what_it_is_about(assay, suite_file):
+    run = assay(suite_file(text=SUITE))
+    found = {(one.defense, one.attack): one for one in memberships(RunFolder.read(run.folder))}
+    for defense in ("none", "dp_sgd"):
+        row, one = rows(run, "loss", defense)["auc"], found[defense, "loss"]
+        assert one.setting == SETTING
+        assert one.area == row.value
+        assert one.shadowed.interval(0.95) == pytest.approx((row.ci_low, row.ci_high))
+    assert found["none", "lonely"].shadowed is None
 
 
 def test_federations_are_trained_once_for_all_attacks_and_not_again_for_what_is_finished(
