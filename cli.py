@@ -22,7 +22,7 @@ app = typer.Typer(
 
 _USAGE, _INCOMPLETE, _INTERRUPTED = 2, 12, 130
 _MISTAKES = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-Suite = Annotated[str, typer.Argument(help="A bundled suite (quick, standard) or a suite file.")]
+Suite = Annotated[str, typer.Argument(help="A bundled suite ('fedassay list suites' names them) or a suite file.")]
 Defenses = Annotated[
     list[str] | None,
     typer.Option("-d", "--defense", help="Add a defense: a name, or your own as package.module:Class. Repeatable."),

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from ..audit.claim import Claim, Unit
 from ..audit.low_rate import counted_runs, joint_statement, lowest_rate, tpr_at
 from ..audit.observer import Observer
-from ..audit.roc import area, area_interval
+from ..audit.roc import area_interval
 from ..audit.scope import beyond_all
-from ..audit.sides import Sides
 from ..audit.wording import at_most, plain
 from . import numerals
 from .membership import Membership, memberships
@@ -19,13 +18,15 @@ from .table import Table
 from .tables import WHOLE_CELL, WORST_FIRST
 
 LEVEL = 0.95
-_ALONE = "†"
+_ALONE, _SHADOWED = "†", "‡"
 NOTE = (
     "Shown is the attack with the largest AUC on that cell, null attacks apart, scores of all seeds together; because "
     "it was chosen by looking, its intervals hold for all attacks on the cell at once (Bonferroni). AUC: DeLong over "
-    f"independent runs or, marked {_ALONE}, over the candidates of the only run, which says nothing of other runs. TPR "
-    "stands at the lowest FPR at which ten independent non-members are expected, with bounds on both rates that hold "
-    "jointly at 95 %; where the runs are too few for any it is a point estimate. OUT OF SCOPE: no claim of this row "
+    f"independent runs or, marked {_ALONE}, over the candidates of the only run, which says nothing of other runs; "
+    f"marked {_SHADOWED}, the mean over shadow federations, each a target with the others for references, with a t "
+    "interval by a jackknife of pairs, for other draws of who is in on these data. TPR stands at the lowest FPR at "
+    "which ten independent non-members are expected, with bounds on both rates that hold jointly at 95 %; where the "
+    "runs are too few for any, or references of each other, it is a point estimate. OUT OF SCOPE: no claim of this row "
     "speaks about such evidence (another observer, unit, neighbours or more rounds), so it can neither hold nor break "
     "it."
 )
@@ -110,8 +111,8 @@ def _cell(row: Row, level: Level, found: Sequence[Membership], omitted: dict[tup
         words = omitted.get((row.federation, row.defense, level), "not attacked")
         speaks = any(claim.observer.covers(level[0]) for claim in row.claims) and row.unit == level[1]
         return words if speaks or row.unit is None else f"{words}; {VERDICTS['OUT_OF_SCOPE']}"
-    best = max(attacks, key=lambda one: area(one.sides))
-    said = [_area_words(best, len(attacks)), _rate_words(best.sides, len(attacks)), best.attack]
+    best = max(attacks, key=lambda one: one.area)
+    said = [_area_words(best, len(attacks)), _rate_words(best, len(attacks)), best.attack]
     if row.unit is not None and not any(not beyond_all(claim, best.setting) for claim in row.claims):
         said.append(VERDICTS["OUT_OF_SCOPE"])
     return "; ".join(said)
@@ -119,18 +120,26 @@ def _cell(row: Row, level: Level, found: Sequence[Membership], omitted: dict[tup
 
 def _area_words(one: Membership, attacks: int) -> str:
     """``AUC 0.812 [0.771, 0.848]``."""
+    level = 1 - (1 - LEVEL) / attacks
+    if one.shadowed is not None:
+        return _interval_words(one.area, one.shadowed.interval(level), _SHADOWED)
     alone = one.sides.runs == 1
-    found = area_interval(one.alone if alone else one.sides, 1 - (1 - LEVEL) / attacks)
-    words = f"AUC {numerals.metric_value('auc', found.value)}"
-    if found.low is None or found.high is None:
-        return words
-    ends = [numerals.metric_value("auc", end) for end in (found.low, found.high)]
-    return f"{words} [{', '.join(ends)}]{_ALONE if alone else ''}"
+    found = area_interval(one.alone if alone else one.sides, level)
+    ends = None if found.low is None or found.high is None else (found.low, found.high)
+    return _interval_words(found.value, ends, _ALONE if alone and ends else "")
 
 
-def _rate_words(sides: Sides, attacks: int) -> str:
+def _interval_words(value: float, ends: tuple[float, float] | None, mark: str) -> str:
+    words = f"AUC {numerals.metric_value('auc', value)}"
+    if ends is not None:
+        words += f" [{', '.join(numerals.metric_value('auc', end) for end in ends)}]"
+    return f"{words}{mark}"
+
+
+def _rate_words(one: Membership, attacks: int) -> str:
     """``TPR 0.31 (≥ 0.18) at FPR 10 % (≤ .19)``, or a point estimate at the lowest rate that the scores allow."""
-    rate = lowest_rate(counted_runs(sides))
+    sides = one.sides
+    rate = None if one.shadowed is not None else lowest_rate(counted_runs(sides))
     if rate is not None:
         said = joint_statement(sides, rate, (1 - LEVEL) / attacks)
         found = f"{tpr_at(sides.member, sides.nonmember, rate):.3f} (≥ {_rounded_down(said.tpr_low)})"

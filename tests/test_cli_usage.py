@@ -81,6 +81,11 @@ def test_wrong_usage_is_exit_code_2(say, tmp_path, words):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_help_says_where_the_bundled_suites_are_told(say):
+    assert "'fedassay list suites' names them" in " ".join(say("run", "--help").stdout.replace("│", " ").split())
+    assert "membership_final" in say("list", "suites").stdout
+
+
 def test_a_folder_that_holds_a_run_is_not_written_to(say, finished, suite_file):
     before = sorted((finished.folder).rglob("*"))
     result = say("run", suite_file(), "-o", finished.folder)

@@ -9,6 +9,7 @@ from fedassay.audit.roc import area_interval
 from fedassay.audit.sides import Sides
 from fedassay.audit.wording import at_most
 from fedassay.reports.markdown import markdown
+from fedassay.reports.membership import memberships
 from fedassay.reports.membership_table import membership_table
 from fedassay.reports.page import html
 
@@ -62,6 +63,43 @@ def test_two_seeds_are_two_runs(run_maker, add_membership):
     low, high = words.partition("[")[2].partition("]")[0].split(", ")
     assert float(high) - float(low) > 0.3
     assert "†" not in words
+
+
+def shadows(value, error=None, freedom=7, shift=1.0, count=60):
+    run = np.repeat(np.arange(4), count // 4)
+    told = {} if error is None else {"auc_error": error, "auc_freedom": freedom}
+    return {**normal(shift, count), "member_run": run, "nonmember_run": run, "auc": value, **told}
+
+
+def test_references_of_each_other_have_the_mean_over_targets_with_its_own_interval(run_maker, add_membership):
+    """Two attacks: each interval at 97.5 %; t of 7 degrees of freedom has 2.8412 there. Rates are estimates, however
+    many federations there are.
+    """
+    add_membership(run_maker, "none", "weak", **shadows(0.61, 0.01))
+    add_membership(run_maker, "none", "strong", **shadows(0.7, 0.02))
+    add_membership(run_maker, "none", "coin", role="null", **shadows(0.9, 0.02))
+    given = normal(1.0)
+    rate = tpr_at(given["member"], given["nonmember"], 0.2)
+    ends = 0.7 - 2.8412 * 0.02, 0.7 + 2.8412 * 0.02
+    assert cells(run_maker.write())["none", "NO CLAIM", SERVER] == (
+        f"AUC 0.700 [{ends[0]:.3f}, {ends[1]:.3f}]‡; TPR {rate:.3f} at FPR 20 % (point estimate); strong"
+    )
+
+
+def test_seeds_of_shadow_federations_add_their_errors_in_squares(run_maker, add_membership):
+    add_membership(run_maker, "none", seed=0, **shadows(0.6, 0.03))
+    add_membership(run_maker, "none", seed=1, **shadows(0.8, 0.04))
+    (one,) = memberships(run_maker.write())
+    assert one.area == pytest.approx(0.7)
+    assert one.shadowed.error == pytest.approx(0.05 / 2)
+    # Satterthwaite: 25^2 / (9^2 / 7 + 16^2 / 7).
+    assert one.shadowed.freedom == pytest.approx(7 * 625 / 337)
+    assert (one.sides.runs, len(one.sides.member)) == (8, 120)
+
+
+def test_too_few_shadow_federations_have_no_interval(run_maker, add_membership):
+    add_membership(run_maker, "none", **shadows(0.6))
+    assert cells(run_maker.write())["none", "NO CLAIM", SERVER].startswith("AUC 0.600‡; TPR ")
 
 
 def test_what_no_claim_speaks_about_is_marked_and_shown(run_maker, make_claim, add_membership):
