@@ -34,8 +34,8 @@ def headline(plan: RunPlan) -> str:
 
 
 def outlook(plan: RunPlan) -> list[str]:
-    """The headline, what each federation trains, and for every claim how far its audit could see."""
-    lines = [f"plan   {headline(plan)}"]
+    """What each federation trains, and for every claim how far its audit could see."""
+    lines = []
     federations = {trial.cells[0].facts["federation"]: trial for trial in plan.trials}
     for name, trial in federations.items():
         spec, count = trial.federation, sum(t.cells[0].facts["federation"] == name for t in plan.trials)
