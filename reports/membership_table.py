@@ -14,6 +14,7 @@ from .membership import Membership, memberships
 from .order import Order
 from .printed import VERDICTS
 from .run_folder import RunFolder
+from .source_inference import Source, sources
 from .table import Table
 from .tables import WHOLE_CELL, WORST_FIRST
 
@@ -26,7 +27,8 @@ NOTE = (
     f"marked {_SHADOWED}, the mean over shadow federations, each a target with the others for references, with a t "
     "interval by a jackknife of pairs, for other draws of who is in on these data. TPR stands at the lowest FPR at "
     "which ten independent non-members are expected, with bounds on both rates that hold jointly at 95 %; where the "
-    "runs are too few for any, or references of each other, it is a point estimate. OUT OF SCOPE: no claim of this row "
+    "runs are too few for any, or references of each other, it is a point estimate. Whose sample: the share of samples "
+    "whose client was named, mean over seeds with a 95 % t interval, beside chance. OUT OF SCOPE: no claim of this row "
     "speaks about such evidence (another observer, unit, neighbours or more rounds), so it can neither hold nor break "
     "it."
 )
@@ -48,15 +50,26 @@ class Row:
 def membership_table(folder: RunFolder) -> Table:
     """Rows: defense and unit claimed; columns: observer and unit attacked. No rows where nothing left its scores."""
     found = memberships(folder)
-    levels = sorted({_level(one) for one in found}, key=lambda level: (-level[0].rank, str(level[0]), level[1]))
+    levels = sorted(
+        {_level(one) for one in found if not one.null}, key=lambda level: (-level[0].rank, str(level[0]), level[1])
+    )
     rows = _rows(folder, found)
     omitted = _omitted(folder, found)
     many = len({row.federation for row in rows}) > 1
+    named = sources(folder)
+    seats = sorted({one.observer for one in named}, key=lambda seat: (-seat.rank, str(seat)))
+    asked = [f"{observer.phrase}: one {unit}" for observer, unit in levels]
     return Table(
         title="Membership by observer",
-        headers=("defense", "claim", *(f"{observer.phrase}: one {unit}" for observer, unit in levels)),
+        headers=("defense", "claim", *asked, *(f"{seat.phrase}: whose sample" for seat in seats)),
         rows=tuple(
-            (_name(row, many), _claims(row), *(_cell(row, level, found, omitted) for level in levels)) for row in rows
+            (
+                _name(row, many),
+                _claims(row),
+                *(_cell(row, level, found, omitted) for level in levels),
+                *(_source_cell(row, seat, named, folder) for seat in seats),
+            )
+            for row in rows
         ),
         note=NOTE,
     )
@@ -116,6 +129,23 @@ def _cell(row: Row, level: Level, found: Sequence[Membership], omitted: dict[tup
     if row.unit is not None and not any(not beyond_all(claim, best.setting) for claim in row.claims):
         said.append(VERDICTS["OUT_OF_SCOPE"])
     return "; ".join(said)
+
+
+def _source_cell(row: Row, seat: Observer, named: Sequence[Source], folder: RunFolder) -> str:
+    here = [one for one in named if (one.federation, one.defense, one.observer) == (row.federation, row.defense, seat)]
+    if not here:
+        attacks = {one.attack for one in named}
+        status = [
+            record.status
+            for record in folder.rows("attack")
+            if (record.federation, record.defense, record.observer) == (row.federation, row.defense, str(seat))
+            and record.attack in attacks
+        ]
+        words = min(status, key=WORST_FIRST.index) if status else "not attacked"
+        return words if row.unit is None else f"{words}; {VERDICTS['OUT_OF_SCOPE']}"
+    best = max(here, key=lambda one: one.value)
+    beyond = row.unit is not None and not any(claim in best.claims for claim in row.claims)
+    return f"{best.words()}; {VERDICTS['OUT_OF_SCOPE']}" if beyond else best.words()
 
 
 def _area_words(one: Membership, attacks: int) -> str:

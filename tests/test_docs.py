@@ -104,7 +104,7 @@ def test_what_builds_an_environment_is_run_by_ci():
     assert installs
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert 'eval "$command"' in ci
-    assert "fedassay\" run quick" in ci
+    assert 'fedassay" run quick' in ci
 
 
 def test_the_docs_build_strictly(tmp_path):
