@@ -1,4 +1,4 @@
-"""Source inference by observer: how often a sample's client is named, beside chance, and which claims speak about it."""
+"""Source inference by observer: how often a sample's client is named, beside chance, and who claims anything of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
