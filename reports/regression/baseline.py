@@ -48,11 +48,14 @@ class Instrument(_Table):
 
 
 class Part(_Table):
-    """A defense as it was: its version, its table in the suite, what it claimed. A change is told, never a failure."""
+    """A defense as it was. Its code (``version``) and its ``table`` in the suite are what is compared; a claim
+    that is weakened, dropped or no longer audited has to be accepted.
+    """
 
     version: str
     table: dict[str, Any]
     claims: tuple[str, ...]
+    audited: tuple[str, ...]
 
 
 class StoredCell(_Table):
@@ -194,14 +197,18 @@ def _tables(suite: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:
 
 def _defenses(folder: RunFolder) -> dict[str, Part]:
     versions = {row.defense: row.defense_version for row in folder.rows("attack", "utility")}
-    claims: dict[str, list[str]] = {}
-    for signed in folder.claims:
-        claims.setdefault(signed.defense, []).append(signed.claim.describe())
+    signed = {(one.defense, one.claim.describe()) for one in folder.claims}
+    judged = {
+        (row.defense, claim.claim.describe())
+        for row in folder.rows("audit", status="ok")
+        if (claim := folder.claim_of(row)) is not None
+    }
     return {
         label: Part(
             version=versions[label],
             table=folder.defense_fields(label),
-            claims=tuple(sorted(set(claims.get(label, ())))),
+            claims=tuple(sorted(text for name, text in signed if name == label)),
+            audited=tuple(sorted(text for name, text in judged if name == label)),
         )
         for label in sorted(versions)
     }

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from .baseline import Baseline, Instrument, Part
+from .baseline import Baseline, Instrument
 from .cells import CellKey, Series
 from .margins import margins_with
 from .paired import Change, Outcome, holm, paired_change
@@ -97,31 +97,42 @@ def _alone(these: Mapping[CellKey, Series], those: Mapping[CellKey, Series]) -> 
 
 
 def _obstacles(base: Baseline, run: Baseline) -> Iterator[str]:
-    """What measures must be the same on both sides."""
-    one, two = base.instrument, run.instrument
+    """What measures must be the same on both sides, and nobody lowers a promise in passing."""
+    yield from _instrument(base.instrument, run.instrument)
+    yield from _attacks(base.series(), run.series())
+    for label in sorted(base.defenses.keys() & run.defenses.keys()):
+        then, now = base.defenses[label], run.defenses[label]
+        yield from _differences(f"defense {label} claims", then.claims, now.claims)
+        if then.claims == now.claims:
+            yield from _differences(f"defense {label} audited for", then.audited, now.audited)
+
+
+def _instrument(then: Instrument, now: Instrument) -> Iterator[str]:
     for name in Instrument.model_fields:
-        words, then, now = name.replace("_", " "), getattr(one, name), getattr(two, name)
-        if isinstance(then, dict):
-            # What only one side has shows as its cells.
-            for label in sorted(then.keys() & now.keys()):
-                yield from _differences(f"{words.rstrip('s')} {label}", then[label], now[label])
-        else:
-            yield from _differences(words, then, now)
-    before, after = base.series(), run.series()
+        words, one, two = name.replace("_", " "), getattr(then, name), getattr(now, name)
+        if not isinstance(one, dict):
+            yield from _differences(words, one, two)
+            continue
+        # What only one side has shows as its cells.
+        for label in sorted(one.keys() & two.keys()):
+            yield from _differences(f"{words.rstrip('s')} {label}", one[label], two[label])
+
+
+def _attacks(then: Mapping[CellKey, Series], now: Mapping[CellKey, Series]) -> list[str]:
     changed = {
-        f"attack {key.attack}: {words} {then} then, {now} now"
-        for key in before.keys() & after.keys()
+        f"attack {key.attack}: {words} {one} then, {two} now"
+        for key in then.keys() & now.keys()
         for words, field in (("version", "attack_version"), ("direction", "direction"))
-        if (then := getattr(before[key], field)) != (now := getattr(after[key], field))
+        if (one := getattr(then[key], field)) != (two := getattr(now[key], field))
     }
-    yield from sorted(changed)
+    return sorted(changed)
 
 
 def _notes(base: Baseline, run: Baseline) -> Iterator[str]:
     for label in sorted(base.defenses.keys() & run.defenses.keys()):
-        for field in Part.model_fields:
-            then, now = getattr(base.defenses[label], field), getattr(run.defenses[label], field)
-            yield from _differences(f"defense {label} {field}".removesuffix(" table"), then, now)
+        then, now = base.defenses[label], run.defenses[label]
+        yield from _differences(f"defense {label} version", then.version, now.version)
+        yield from _differences(f"defense {label}", then.table, now.table)
     for name in sorted(base.packages.keys() | run.packages.keys()):
         yield from _differences(f"package {name}", base.packages.get(name), run.packages.get(name))
 

@@ -21,7 +21,11 @@ _EQUAL = 1e-9
 
 
 class Outcome(StrEnum):
-    """What is said of a cell. PASS is not "as private as before": no worse than the margin, at the stated level."""
+    """What is said of a cell. PASS is not "as private as before": no worse than the margin, at the stated level.
+
+    Only the tests behind FAIL are many at once, and corrected. A run is fine if every cell passes: one that is as bad
+    as its margin slips through with 5 % at most, however many stand beside it.
+    """
 
     PASS = "PASS"
     FAIL = "FAIL"
@@ -122,7 +126,8 @@ def _equal(change: Change, tolerance: float) -> Change:
 def _correlation(one: np.ndarray, two: np.ndarray, tolerance: float) -> float | None:
     if len(one) < 3 or min(float(np.ptp(one)), float(np.ptp(two))) <= tolerance:
         return None
-    return float(np.corrcoef(one, two)[0, 1])
+    one, two = one - one.mean(), two - two.mean()
+    return float(one @ two / math.sqrt((one @ one) * (two @ two)))
 
 
 def holm(changes: Sequence[Change]) -> list[Change]:
