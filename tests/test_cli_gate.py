@@ -12,7 +12,7 @@ from fedassay.suites.gate import Gate
 
 SUITE = """\
 name = "mine"
-seeds = 6
+seeds = 5
 
 [federations.main]
 dataset = "digits"
@@ -23,11 +23,11 @@ rounds = 1
 algorithm = { name = "fedsgd", learning_rate = 0.5 }
 
 [attacks.likelihood_ratio]
-count = 40
+count = 24
 rest = "known"
 
 [attacks.random_scores]
-count = 40
+count = 24
 
 [defenses.Mine]
 part = "own_defense_to_gate:Mine"
@@ -86,7 +86,7 @@ def test_half_the_noise_fails_and_the_message_says_where_and_how_to_see_it_again
     lines = result.stdout.splitlines()
     (worse,) = [line for line in lines if line.startswith("worse")]
     assert worse.startswith("worse  main/Mine/likelihood_ratio (uploads) AUC (↑ leaks more): 0.")
-    for words in (" in the baseline, ", " now, worse by 0.", "] over 6 seeds, p ", " in its family, margin 0.05"):
+    for words in (" in the baseline, ", " now, worse by 0.", "] over 5 seeds, p ", " in its family, margin 0.05"):
         assert words in worse
     assert lines[lines.index(worse) + 1] == "again  fedassay run mine.toml"
     assert last(result) == (
@@ -152,7 +152,7 @@ def test_two_runs_side_by_side(say, runs):
     assert result.exit_code == 0
     assert "base (base) and half (new), paired by seed" in result.stdout
     (row,) = [line for line in result.stdout.splitlines() if "likelihood_ratio" in line]
-    assert row.split()[-2:] == ["6", "FAIL"]
+    assert row.split()[-2:] == ["5", "FAIL"]
     assert "pairing correlation " in result.stdout
 
 
@@ -193,7 +193,7 @@ def test_what_is_wrong_is_usage_and_one_paragraph(say, runs, tmp_path, words, sa
     (tmp_path / "newer.json").write_text('{"schema": "baseline-2"}')
     say("gate", runs["base"], "--baseline", "edited.json", "--accept")
     edited = (tmp_path / "edited.json").read_text()
-    (tmp_path / "edited.json").write_text(edited.replace('"count": 40', '"count": 41', 1))
+    (tmp_path / "edited.json").write_text(edited.replace('"count": 24', '"count": 25', 1))
     result = say(*[word.format(**runs) for word in words])
     assert result.exit_code == 2
     assert says in result.stderr

@@ -1,7 +1,7 @@
 """Judgement: claims and cells of a run in one verdict line, and the exit code that always agrees with it."""
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from ...suites.gate import (
     failing,
     fine_line,
     gate_of,
+    outcome,
     several,
 )
 from ...suites.gate import problems as problems_of
@@ -26,7 +27,10 @@ from .baseline import Baseline, baseline_file
 from .cells import family
 from .comparison import Comparison, PairedCell, compare
 from .paired import Outcome
-from .words import change_words, gap_lines, note_lines
+from .words import change_words, gap_lines, note_lines, row_line, troubled_rows
+
+_MANY = 40
+"""Lines of a kind that are printed; the test report holds them all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,19 +75,22 @@ class Judgement:
             raise RuntimeError("\n".join([self.verdict_line, *self.details()]))
 
     def details(self) -> list[str]:
-        """A line for whatever keeps the run from being fine against its baseline, the worst first, each with what it
-        was and is; then the command that runs it again, or that accepts it.
+        """A line for whatever keeps the run from being fine, the worst first, each with what it was and is; the command
+        that runs it again, the one that accepts it.
         """
-        found = self.comparison
+        found, rows = self.comparison, troubled_rows(self.folder)
+        worse = [] if found is None else [f"worse  {change_words(cell)}" for cell in found.having(Outcome.FAIL)]
+        refuted = [row_line(self.folder, row) for row in rows if outcome(row) == FAIL]
+        others = [row_line(self.folder, row) for row in rows if outcome(row) != FAIL]
+        again = [f"again  {self.again}"] if worse or refuted else []
+        lines = [*_some(worse), *_some(refuted), *again, *_some(others)]
         if found is None:
-            return []
-        worse, open_ = found.having(Outcome.FAIL), found.having(Outcome.INCONCLUSIVE)
-        lines = [f"worse  {change_words(cell)}" for cell in worse]
-        lines += [f"again  {self.again}"] if worse else []
+            return lines
         gaps = gap_lines(found)
-        lines += gaps + ([f"accept {self.accept}"] if gaps else [])
-        lines += [f"open   {change_words(cell)}: {cell.change.why(cell.margin)}" for cell in open_]
-        return lines + note_lines(found)
+        accepting = [f"accept {self.accept}"] if gaps else []
+        unclear = found.having(Outcome.INCONCLUSIVE)
+        told = [f"open   {change_words(cell)}: {cell.change.why(cell.margin)}" for cell in unclear]
+        return [*lines, *_some(gaps), *accepting, *_some(told), *note_lines(found)]
 
 
 def judge(
@@ -182,6 +189,11 @@ def _of_the_comparison(found: Comparison) -> list[Problem]:
         ),
     ]
     return [Problem(exit_code=code, text=text) for code, there, text in texts if there]
+
+
+def _some(lines: Sequence[str]) -> list[str]:
+    more = len(lines) - _MANY
+    return [*lines[:_MANY], f"       and {more} more"] if more > 0 else list(lines)
 
 
 def _named(cell: PairedCell) -> str:

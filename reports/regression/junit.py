@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from ...suites.gate import FAIL, INCOMPLETE, INCONCLUSIVE, OK, WORDS, outcome
-from ...suites.record import Record
 from ..run_folder import RunFolder
 from .comparison import PairedCell
 from .judgement import Judgement
 from .paired import Outcome
-from .words import change_words
+from .words import change_words, claim_words, row_words
 
 _CODES = {Outcome.PASS: OK, Outcome.FAIL: FAIL, Outcome.INCONCLUSIVE: INCONCLUSIVE}
 
@@ -91,23 +90,14 @@ def _verdict(judgement: Judgement) -> Case:
 
 def _claims(folder: RunFolder) -> Iterator[Case]:
     for row in folder.rows("audit"):
-        signed = folder.claim_of(row)
-        said = signed.claim.describe() if signed else "signs no claim"
         seed = "" if row.seed is None else f", seed {row.seed}"
         yield Case(
             group=row.federation,
-            name=f"{row.defense}: {said} [{row.attack}{seed}]",
+            name=f"{row.defense}: {claim_words(folder, row)} [{row.attack}{seed}]",
             exit_code=outcome(row),
-            message=_claim_message(row),
+            message=row_words(row),
             text=f"again: {folder.manifest.command}",
         )
-
-
-def _claim_message(row: Record) -> str:
-    if outcome(row) == INCOMPLETE and row.control and row.status == "ok":
-        return f"a control that must be REFUTED is {row.verdict}"
-    shown = "" if row.value is None else f": eps >= {row.value:.3g}"
-    return f"{row.verdict or row.status.upper()}{shown}" + (f": {row.reason}" if row.reason else "")
 
 
 def _cells(judgement: Judgement) -> Iterator[Case]:

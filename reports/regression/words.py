@@ -2,8 +2,11 @@
 
 from typing import Any
 
-from ..numerals import NOTHING, metric, metric_value
+from ...suites.gate import OK, PRECEDENCE, outcome
+from ...suites.record import Record
+from ..numerals import NOTHING, lower_bound, metric, metric_value
 from ..printed import metric_words
+from ..run_folder import RunFolder
 from ..table import Table
 from .comparison import Comparison, PairedCell
 from .paired import ALPHA, Change
@@ -72,6 +75,35 @@ def correlation_words(found: Comparison) -> str:
         return "pairing correlation: not to be measured, no cell varies in both runs over three seeds"
     many = sum(cell.change.correlation is not None for cell in found.cells)
     return f"pairing correlation {found.correlation:.2f} (mean of {many} cells)".replace("-", "−")
+
+
+def troubled_rows(folder: RunFolder) -> list[Record]:
+    """Rows that keep the run from being fine by themselves, in the order in which one goes before another."""
+    found = [row for row in folder.rows() if outcome(row) != OK]
+    return sorted(found, key=lambda row: PRECEDENCE.index(outcome(row)))
+
+
+def row_line(folder: RunFolder, row: Record) -> str:
+    """Such a row, with what was claimed or tried and what came out."""
+    seed = "" if row.seed is None else f" seed {row.seed}"
+    what = claim_words(folder, row) if row.role in ("audit", "probe") else f"{row.attack}{seed}"
+    kind = "failed" if row.status == "failed" else "claim"
+    return f"{kind:<6} {row.federation}/{row.defense}: {what}: {row_words(row)}"
+
+
+def row_words(row: Record) -> str:
+    """The verdict of a row, what was shown, and the reason."""
+    if row.control and row.status == "ok" and row.verdict != "REFUTED":
+        return f"a control that must be REFUTED is {row.verdict.replace('_', ' ') or 'not judged'}"
+    shown = f": eps >= {lower_bound(row.value)}" if row.role == "audit" and row.value is not None else ""
+    verdict = row.verdict.replace("_", " ") if row.status == "ok" else row.status.upper()
+    return f"{verdict or 'not judged'}{shown}" + (f": {row.reason}" if row.reason else "")
+
+
+def claim_words(folder: RunFolder, row: Record) -> str:
+    """What the audited defense promises."""
+    signed = folder.claim_of(row)
+    return signed.claim.describe() if signed else "signs no claim"
 
 
 def gap_lines(found: Comparison) -> list[str]:

@@ -121,6 +121,29 @@ def test_a_failure_names_cell_metric_baseline_value_interval_and_the_command(cra
     assert str(error.value) == "\n".join([judgement.verdict_line, worse, again])
 
 
+def test_every_row_that_keeps_a_run_from_being_fine_is_told_with_its_reason(craft):
+    run = craft("new").audit("REFUTED", defense="bold").audit("UNDERPOWERED", defense="shy")
+    run.audit("NOT_REFUTED", defense="broken", control=True).audit("NOT_REFUTED")
+    run.row(defense="bold", attack="ascent", seed=3, status="failed", metric="none", reason="ValueError: no")
+    says = "eps 4, delta 1e-5, one client (add/remove), seen by other clients (every round's model)"
+    assert judge(read(run)).details() == [
+        f"claim  main/bold: {says}: REFUTED: eps >= 0.70",
+        "again  fedassay run s.toml",
+        f"claim  main/broken: {says}: a control that must be REFUTED is NOT REFUTED",
+        "failed main/bold: ascent seed 3: FAILED: ValueError: no",
+        f"claim  main/shy: {says}: UNDERPOWERED: eps >= 0.70",
+    ]
+
+
+def test_many_lines_of_a_kind_are_cut_and_counted(craft):
+    run = craft("new")
+    for seed in range(50):
+        run.row(seed=seed, status="failed", metric="none", reason="no")
+    details = judge(read(run)).details()
+    assert (len(details), details[-1]) == (41, "       and 10 more")
+    assert judge(read(run)).verdict_line == "INCOMPLETE: 50 cells FAILED (mine)"
+
+
 def test_one_seed_is_inconclusive_with_its_reason(craft):
     base, run = craft("base", seeds=1).cell([0.5]), craft("new", seeds=1).cell([0.5])
     judgement = judge(read(run), base.write())
