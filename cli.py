@@ -1,15 +1,17 @@
-"""The command line: run, resume, plan, audit, list, report, doctor. Heavy modules load where a command needs them."""
+"""The command line: run, resume, plan, audit, list, report, doctor; compare and gate have a file of their own.
+
+Heavy modules load where a command needs them.
+"""
 
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-from . import __version__
+from . import __version__, gate_command
+from .exits import resumable, told
 
 app = typer.Typer(
     name="fedassay",
@@ -20,8 +22,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-_USAGE, _INCOMPLETE, _INTERRUPTED = 2, 12, 130
-_MISTAKES = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+app.command()(gate_command.compare)
+app.command()(gate_command.gate)
+
 Suite = Annotated[str, typer.Argument(help="A bundled suite ('fedassay list suites' names them) or a suite file.")]
 Defenses = Annotated[
     list[str] | None,
@@ -239,39 +242,6 @@ def _without_output(words: list[str]) -> list[str]:
     return kept
 
 
-@contextmanager
-def told() -> Iterator[None]:
-    """Errors that a user can mend become one paragraph and the right exit code; others stay what they are."""
-    from .suites.source import ConfigError
-
-    try:
-        yield
-    except (ConfigError, *_MISTAKES) as error:
-        _fail(str(error), _USAGE)
-    except OSError as error:
-        _fail(f"INCOMPLETE: {error}", _INCOMPLETE)
-    except KeyboardInterrupt:
-        _fail("interrupted", _INTERRUPTED)
-
-
-@contextmanager
-def resumable(folder: Path) -> Iterator[None]:
-    """What stops a run half way keeps what is finished, and says how to go on."""
-    go_on = f"Finished cells are kept; go on with: fedassay resume {shlex.quote(str(folder))}"
-    try:
-        yield
-    except KeyboardInterrupt:
-        _fail(f"interrupted. {go_on}", _INTERRUPTED)
-    except _MISTAKES:
-        raise
-    except OSError as error:
-        _fail(f"INCOMPLETE: the run stopped, {folder} cannot be written: {error}. {go_on}", _INCOMPLETE)
-    except Exception as error:
-        if type(error).__name__ != "TerminatedWorkerError":
-            raise
-        _fail(f"INCOMPLETE: a worker process died, perhaps for want of memory. {go_on}", _INCOMPLETE)
-
-
 def _calibrate(repeats: int, seed: int) -> NoReturn:
     from .audit.calibration import calibrate
     from .audit.estimators import estimators
@@ -297,11 +267,6 @@ def _close(finished: Any) -> NoReturn:
 
     for line in (*finished.lines(), "", *tables(RunFolder.read(finished.folder))):
         typer.echo(line)
-    typer.echo(f"gate   {finished.gate.verdict_line} (exit code {finished.gate.exit_code})")
+    typer.echo(f"gate   {finished.verdict.verdict_line} (exit code {finished.verdict.exit_code})")
     typer.echo(f"open   {finished.folder / 'report.html'}")
-    raise typer.Exit(finished.gate.exit_code)
-
-
-def _fail(text: str, code: int) -> NoReturn:
-    typer.echo(text, err=True)
-    raise typer.Exit(code)
+    raise typer.Exit(finished.verdict.exit_code)

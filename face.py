@@ -1,11 +1,11 @@
 """The small Python face: run a suite, read what came out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .suites.gate import Gate
+from .suites.gate import EVERYTHING, Gate
 from .suites.record import Record
 from .suites.store import Store
 
@@ -13,15 +13,38 @@ if TYPE_CHECKING:
     import pandas
 
     from .defenses.defense import Defense
+    from .reports.regression.judgement import Judgement
     from .suites.run import Progress
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A finished run: its folder, its verdict, its rows."""
+    """A finished run: its folder, its verdict without a baseline, its rows."""
 
     folder: Path
-    gate: Gate
+    verdict: Gate
+
+    def gate(
+        self,
+        baseline: str | Path | None = None,
+        *,
+        margins: Mapping[str, float] | None = None,
+        fail_on: Iterable[str] = EVERYTHING,
+    ) -> "Judgement":
+        """The run's claims, and its cells against a baseline (a file or a run's folder), as ``fedassay gate`` has it.
+
+        Args:
+            baseline: ``baselines/main`` means ``baselines/main.json``.
+            margins: by metric, what worsening you would mind, instead of the default.
+            fail_on: of ``fail``, ``incomplete`` and ``inconclusive`` those that ``raise_for_status`` raises for.
+
+        Raises:
+            ConfigError: a baseline that cannot be read, an unknown metric or word, a margin that is no number > 0.
+        """
+        from .reports.regression.judgement import judge
+        from .reports.run_folder import RunFolder
+
+        return judge(RunFolder.read(self.folder), baseline, margins=margins, fail_on=fail_on)
 
     @property
     def records(self) -> list[Record]:
@@ -132,7 +155,7 @@ def _reported(folder: Path, gate: Gate, report: bool) -> Run:
         from .reports.write import write_report
 
         write_report(folder)
-    return Run(folder=folder, gate=gate)
+    return Run(folder=folder, verdict=gate)
 
 
 def parts(kind: Any) -> dict[str, str]:

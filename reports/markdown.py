@@ -44,7 +44,7 @@ def markdown(folder: RunFolder) -> str:
         provenance=summary.provenance(folder),
         reproduce=summary.reproduce(folder),
     )
-    return _cut(text)
+    return cut(text)
 
 
 def cell(text: str) -> str:
@@ -90,15 +90,15 @@ def _target(row: OmissionRow) -> str:
     return f"{row.attack}, {metric(row.metric).name}, on {row.where}"
 
 
-def _cut(text: str) -> str:
+def cut(text: str, note: str = CUT) -> str:
     """The text, or as many whole lines of it as leave room for the note that it was cut."""
     if len(text.encode()) <= LIMIT:
         return text
-    room = LIMIT - len(CUT.encode())
+    room = LIMIT - len(note.encode())
     kept: list[str] = []
     for line in text.splitlines(keepends=True):
         room -= len(line.encode())
         if room < 0:
             break
         kept.append(line)
-    return "".join(kept) + CUT
+    return "".join(kept) + note

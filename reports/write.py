@@ -1,11 +1,10 @@
-"""Writing a report beside the records that it was made from: whole or not at all."""
+"""Writing a report beside the records that it was made from."""
 
-import os
-import tempfile
 from pathlib import Path
 
 from . import markdown, page
 from .run_folder import RunFolder
+from .whole import write_whole
 
 _DATA = ("results.jsonl", "manifest.json", "claims.json", "gate.json")
 
@@ -26,22 +25,7 @@ def write_report(folder: str | Path, *, html: Path | None = None, md: Path | Non
         raise ValueError(f"a page needs a file of its own, no folder and none of the run's data files, got {named}")
     written = []
     if html is not None:
-        written.append(_write(html, page.html(run)))
+        written.append(write_whole(html, page.html(run)))
     if md is not None:
-        written.append(_write(md, markdown.markdown(run)))
+        written.append(write_whole(md, markdown.markdown(run)))
     return written[0]
-
-
-def _write(path: Path, text: str) -> Path:
-    """Atomic: a reader sees the old page or the new one, never half of one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path

@@ -1,13 +1,22 @@
 """Gate: one verdict line and the exit code that always agrees with it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..audit.claim import AS_PUBLISHED
 from ..audit.finding import Finding, Verdict
+from ..audit.nearest import nearest
 from .record import Record
+from .source import ConfigError
 
 OK, CRASH, USAGE, FAIL, INCONCLUSIVE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 10, 11, 12, 130
+PRECEDENCE = (INCOMPLETE, FAIL, INCONCLUSIVE)
+"""Of several problems the first of these is the run's: what was not measured may hide what is worse."""
+WORDS = {OK: "OK", FAIL: "FAIL", INCONCLUSIVE: "INCONCLUSIVE", INCOMPLETE: "INCOMPLETE"}
+
+EVERYTHING = ("fail", "incomplete", "inconclusive")
+"""What a gate fails on unless told otherwise."""
+_CODES = {"fail": FAIL, "incomplete": INCOMPLETE, "inconclusive": INCONCLUSIVE}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,53 +32,105 @@ class Gate:
             raise RuntimeError(self.verdict_line)
 
 
-def judge_run(records: Sequence[Record], *, missing: int = 0) -> Gate:
-    """Every audited claim, and every cell: 12 incomplete beats 10 refuted beats 11 underpowered.
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Something that keeps a run from being fine: the exit code that it asks for, and what it is."""
+
+    exit_code: int
+    text: str
+
+
+def outcome(row: Record) -> int:
+    """What one row asks for: OK, FAIL, INCONCLUSIVE or INCOMPLETE.
 
     A control that is REFUTED is as it must be; one that is not makes the run incomplete: its audit could not see what
     it was planted to see. A paper's claim, ``as_published``, is on trial: any verdict will do. A broken probe of an
     honest claim is no verdict, for a claim may outlive its published law, but the run is not fine with it. What attacks
     on final models say of a claim (role ``evidence``) is as good a refutation as an audit's, and its absence means
-    nothing: no other verdict of theirs makes a run weak, nor does a control that they do not refute. ``missing``:
-    planned cells without a row.
+    nothing: no other verdict of theirs makes a run weak, nor does a control that they do not refute.
     """
-    failed = [row for row in records if row.status == "failed"]
-    audits = [row for row in records if row.role == "audit" and row.status == "ok"]
-    papers = [row for row in audits if row.variant == AS_PUBLISHED]
-    honest = [row for row in audits if not row.control and row not in papers]
-    refuted = [row.defense for row in honest if row.verdict == "REFUTED"]
-    weak = [row.defense for row in honest if row.verdict not in ("REFUTED", "NOT_REFUTED")]
-    blind = [row.defense for row in audits if row.control and row.verdict != "REFUTED"]
-    evidence = [row for row in records if row.role == "evidence" and row.status == "ok"]
-    attacked = [row for row in evidence if not row.control and row.variant != AS_PUBLISHED]
-    caught = [row.defense for row in attacked if row.verdict == "REFUTED"]
-    broken = [row for row in records if row.role == "probe" and row.verdict == "BROKEN"]
-    lawless = [row.defense for row in broken if not row.control and row.variant != AS_PUBLISHED]
-    controls = sum(row.control for row in audits)
-    problems = [
+    if row.status == "failed":
+        return INCOMPLETE
+    on_trial = row.variant == AS_PUBLISHED
+    if row.role == "probe" and row.verdict == "BROKEN":
+        return OK if row.control or on_trial else INCONCLUSIVE
+    if row.role == "evidence":
+        return FAIL if row.verdict == "REFUTED" and not row.control and not on_trial else OK
+    if row.role != "audit" or row.status != "ok":
+        return OK
+    if row.control:
+        return OK if row.verdict == "REFUTED" else INCOMPLETE
+    if on_trial or row.verdict == "NOT_REFUTED":
+        return OK
+    return FAIL if row.verdict == "REFUTED" else INCONCLUSIVE
+
+
+def problems(records: Sequence[Record], *, missing: int = 0) -> list[Problem]:
+    """All that keeps these rows from being fine. ``missing``: planned cells without a row."""
+    troubled = [(row, code) for row in records if (code := outcome(row)) != OK]
+    failed = [row.defense for row, _ in troubled if row.status == "failed"]
+
+    def names(role: str, code: int) -> list[str]:
+        return [row.defense for row, own in troubled if (row.role, own, row.status) == (role, code, "ok")]
+
+    found = [
         (INCOMPLETE, missing, f"{missing} cells missing"),
-        (INCOMPLETE, len(failed), f"{len(failed)} cells FAILED ({_names([row.defense for row in failed])})"),
-        (INCOMPLETE, len(blind), f"controls not refuted: {_names(blind)}"),
-        (FAIL, len(refuted), f"claims REFUTED: {_names(refuted)}"),
-        (FAIL, len(caught), f"claims REFUTED by attacks: {_names(caught)}"),
-        (INCONCLUSIVE, len(weak), f"claims that this run cannot judge: {_names(weak)}"),
-        (INCONCLUSIVE, len(lawless), f"published laws that a probe found broken: {_names(lawless)}"),
+        (INCOMPLETE, len(failed), f"{len(failed)} cells FAILED ({several(failed)})"),
+        *(
+            (code, len(named := names(role, code)), f"{words}: {several(named)}")
+            for role, code, words in (
+                ("audit", INCOMPLETE, "controls not refuted"),
+                ("audit", FAIL, "claims REFUTED"),
+                ("evidence", FAIL, "claims REFUTED by attacks"),
+                ("audit", INCONCLUSIVE, "claims that this run cannot judge"),
+                ("probe", INCONCLUSIVE, "published laws that a probe found broken"),
+            )
+        ),
     ]
-    found = [(code, text) for code, count, text in problems if count]
-    for code, word in ((INCOMPLETE, "INCOMPLETE"), (FAIL, "FAIL"), (INCONCLUSIVE, "INCONCLUSIVE")):
-        if any(code == other for other, _ in found):
-            return Gate(verdict_line=f"{word}: {'; '.join(text for _, text in found)}", exit_code=code)
-    kept = sum(row.verdict == "NOT_REFUTED" for row in honest)
-    line = (
-        f"OK: {kept} claims NOT REFUTED, {controls} controls REFUTED as they must be"
-        if audits
-        else "OK: no claim was audited"
+    return [Problem(exit_code=code, text=text) for code, count, text in found if count]
+
+
+def fine_line(records: Sequence[Record]) -> str:
+    """What is said of claims where there is no problem."""
+    audits, attacked = (
+        [row for row in records if row.role == role and row.status == "ok"] for role in ("audit", "evidence")
     )
+    papers = [row for row in audits if row.variant == AS_PUBLISHED]
+    line = "no claim was audited"
+    if audits:
+        controls = sum(row.control for row in audits)
+        line = f"{len(_honest(audits))} claims NOT REFUTED, {controls} controls REFUTED as they must be"
     if papers:
         line += f", {sum(row.verdict == 'REFUTED' for row in papers)} of {len(papers)} claims as published REFUTED"
-    if attacked:
-        line += f", attacks refuted none of {len(attacked)} claims"
-    return Gate(verdict_line=line, exit_code=OK)
+    if honest := _honest(attacked):
+        line += f", attacks refuted none of {len(honest)} claims"
+    return line
+
+
+def _honest(rows: Sequence[Record]) -> list[Record]:
+    return [row for row in rows if not row.control and row.variant != AS_PUBLISHED]
+
+
+def gate_of(found: Sequence[Problem], fine: str) -> Gate:
+    """12 incomplete beats 10 refuted beats 11 inconclusive, and nothing is left unsaid; without a problem, ``fine``."""
+    for code in PRECEDENCE:
+        if any(problem.exit_code == code for problem in found):
+            return Gate(verdict_line=f"{WORDS[code]}: {'; '.join(one.text for one in found)}", exit_code=code)
+    return Gate(verdict_line=f"{WORDS[OK]}: {fine}", exit_code=OK)
+
+
+def failing(words: Iterable[str]) -> frozenset[int]:
+    """The exit codes behind such words; ConfigError for an unknown one."""
+    asked = [word.strip().lower() for word in words]
+    for word in asked:
+        if word not in _CODES:
+            raise ConfigError(f"fail on: unknown verdict {word!r}; known: {nearest(word, _CODES)}")
+    return frozenset(_CODES[word] for word in asked)
+
+
+def judge_run(records: Sequence[Record], *, missing: int = 0) -> Gate:
+    """Every audited claim, and every cell, without a baseline. ``missing``: planned cells without a row."""
+    return gate_of(problems(records, missing=missing), fine_line(records))
 
 
 def judge_finding(name: str, finding: Finding) -> Gate:
@@ -82,6 +143,7 @@ def judge_finding(name: str, finding: Finding) -> Gate:
     return Gate(verdict_line=f"INCONCLUSIVE: {word}: {finding.reason}", exit_code=INCONCLUSIVE)
 
 
-def _names(labels: Sequence[str]) -> str:
+def several(labels: Sequence[str]) -> str:
+    """The labels, each once, the first four of many."""
     unique = list(dict.fromkeys(labels))
     return ", ".join(unique[:4]) + (f" and {len(unique) - 4} more" if len(unique) > 4 else "")

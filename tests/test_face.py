@@ -10,7 +10,7 @@ from fedassay.suites.source import ConfigError
 
 
 def test_a_run_gives_folder_gate_rows_and_lines(finished):
-    assert finished.gate.exit_code == 0
+    assert finished.verdict.exit_code == 0
     assert (finished.folder / "report.html").is_file()
     assert all(isinstance(record, Record) for record in finished.records)
     (signed,) = [line for line in finished.lines() if "ldp_gaussian" in line]
@@ -111,7 +111,7 @@ class Careless(LDPGaussian):
     with pytest.raises(
         RuntimeError, match=r"^FAIL: claims REFUTED: Careless; published laws that a probe found broken: Careless$"
     ):
-        run.gate.raise_for_status()
+        run.verdict.raise_for_status()
 
 
 def test_the_root_lists_its_names_and_refuses_others():

@@ -216,7 +216,7 @@ def test_rounds_beyond_the_claim_are_not_looked_at(scores_of):
 def test_the_court_judges_them(suite_of, assay, fields, verdict, code):
     result = assay(suite_of(fields))
     (row,) = [record for record in result.records if record.role == "audit"]
-    assert (row.verdict or None, result.gate.exit_code) == (verdict, code)
+    assert (row.verdict or None, result.verdict.exit_code) == (verdict, code)
     if verdict:
         assert "the two rows that differ most" in row.reason
     else:
@@ -239,7 +239,7 @@ def test_a_law_or_a_station_that_is_broken_lets_no_claim_pass(suite_of, assay, m
     result = assay(suite_of(f'mode = "{mode}"\nrounds = 1', trials=1000))
     words, code = BROKEN[mode]
     assert words in str([row.reason for row in result.records if row.role in ("audit", "replicas", "probe")])
-    assert result.gate.exit_code == code
+    assert result.verdict.exit_code == code
 
 
 def test_a_shuffler_that_does_not_shuffle_is_seen_by_the_senders_place(suite_of, assay):

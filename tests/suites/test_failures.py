@@ -45,8 +45,8 @@ def test_a_defense_that_fails_in_the_third_round_fails_its_own_cells_alone(
         assert (record.metric, record.value) == ("none", None)
         log = (run.folder / "cells" / record.cell_id / "log.txt").read_text()
         assert "Traceback (most recent call last)" in log
-    assert run.gate.exit_code == 12
-    assert run.gate.verdict_line == "INCOMPLETE: 3 cells FAILED (Mine)"
+    assert run.verdict.exit_code == 12
+    assert run.verdict.verdict_line == "INCOMPLETE: 3 cells FAILED (Mine)"
     others = [record for record in run.records if record.defense != "Mine"]
     alone = assay(suite_file(*changes))
     same = {"run_id": "the same"}
@@ -60,7 +60,7 @@ def test_a_failed_cell_is_finished_and_resuming_tells_the_same(assay, suite_file
     run = assay(suite_file(), defenses=[f"{module}:Mine"])
     resumed = fedassay.resume(run.folder, jobs=1, report=False)
     assert resumed.records == run.records
-    assert resumed.gate.exit_code == 12
+    assert resumed.verdict.exit_code == 12
 
 
 def test_failed_cells_are_run_again_where_asked_and_their_rows_replaced(
@@ -84,7 +84,7 @@ def test_a_learning_rate_that_lets_every_defense_diverge_fails_them_all_and_stop
     found = failures(run)
     assert found[("none", "training")].reason.startswith("FloatingPointError: training diverged")
     assert len({record.cell_id for record in run.records}) == 8
-    assert run.gate.exit_code == 12
+    assert run.verdict.exit_code == 12
 
 
 def test_a_claim_whose_replicas_failed_is_a_failed_row_with_their_reason(assay, suite_file, own_defense):
@@ -95,7 +95,7 @@ def test_a_claim_whose_replicas_failed_is_a_failed_row_with_their_reason(assay, 
     audit = found[("Signing", "likelihood_ratio")]
     assert audit.reason == "ValueError: replicas of seed 0: RuntimeError: out of budget"
     assert (audit.verdict, audit.value) == ("", None)
-    assert run.gate.exit_code == 12
+    assert run.verdict.exit_code == 12
 
 
 ATTACK = """\
@@ -165,7 +165,7 @@ def test_an_attack_that_a_defense_leaves_undefined_is_an_omission_and_no_failure
     omitted = {record.defense: record for record in run.records if record.attack == "known"}
     assert omitted["none"].status == "skipped"
     assert "no noise law and known rest" in omitted["none"].reason
-    assert run.gate.exit_code == 0
+    assert run.verdict.exit_code == 0
 
 
 def test_every_metric_of_a_run_is_in_the_list_of_metrics(finished):
@@ -188,7 +188,7 @@ def test_a_worker_that_dies_leaves_a_run_that_can_be_resumed(suite_file, tmp_pat
     assert f"fedassay resume {tmp_path / 'run'}" in out.output
     mark.unlink()
     resumed = fedassay.resume(tmp_path / "run", jobs=1, report=False)
-    assert resumed.gate.exit_code == 0
+    assert resumed.verdict.exit_code == 0
     assert len(results(resumed.folder)) == len(set(results(resumed.folder)))
 
 

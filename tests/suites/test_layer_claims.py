@@ -39,7 +39,7 @@ def test_claims_of_one_layer_are_out_of_scope_for_canaries_and_tried_where_the_l
     reasons = [row.reason for row in rows if row.verdict == "OUT_OF_SCOPE"]
     assert all("none covers layer output." in reason for reason in reasons)
     assert {row.status for row in run.records} <= {"ok", "skipped"}
-    assert run.gate.exit_code == INCONCLUSIVE
+    assert run.verdict.exit_code == INCONCLUSIVE
     assert {round(row.ci_level, 6) for row in rows if row.ci_level is not None} == {1 - 0.05 / 4}
 
 

@@ -41,7 +41,7 @@ def test_the_run_refutes_the_mutants_and_spares_their_twins(finished):
         "visible_lots": "REFUTED",
         "visible_lots (twin)": "NOT_REFUTED",
     }
-    assert finished.gate.exit_code == 0
+    assert finished.verdict.exit_code == 0
 
 
 def test_every_seed_has_a_row_and_every_federation_its_probes(finished):

@@ -80,7 +80,7 @@ def test_no_noise_at_all_is_refuted_and_the_curve_is_read_where_it_is_signed(sui
     assert rows["ldp_gaussian"].verdict == "NOT_REFUTED"
     assert rows["ldp_gaussian"].ci_method == "one_run_fdp, one-sided, bonferroni(k=2)"
     assert rows["ldp_gaussian"].detectable > 1.0
-    assert run.gate.exit_code == 10
+    assert run.verdict.exit_code == 10
 
 
 def test_an_honest_claim_at_its_boundary_is_refuted_no_oftener_than_alpha(planned, judged):

@@ -92,7 +92,7 @@ def test_a_run_killed_at_any_of_its_writes_resumes_to_the_same_rows(
         resumed = fedassay.resume(folder, jobs=1, report=False)
         assert timeless(resumed.records) == timeless(finished.records)
         assert len(results(folder)) == len(set(results(folder)))
-        assert resumed.gate == finished.gate
+        assert resumed.verdict == finished.verdict
         # Times and all: what was finished before was not run again.
         assert (
             done.items()
@@ -109,7 +109,7 @@ def test_a_finished_run_resumes_to_itself_without_running_anything(finished, tmp
     monkeypatch.setattr(run_module, "hold_court", lambda *arguments: pytest.fail("a claim was judged again"))
     resumed = fedassay.resume(folder, jobs=1, report=False)
     assert resumed.records == finished.records
-    assert resumed.gate == finished.gate
+    assert resumed.verdict == finished.verdict
     assert contents(folder) == before
 
 

@@ -25,7 +25,7 @@ def test_the_same_seed_gives_the_same_rows_and_the_same_arrays(finished, assay, 
     again = assay(suite_file())
     assert timeless(again.records) == timeless(finished.records)
     assert arrays_of(again.folder) == arrays_of(finished.folder)
-    assert again.gate == finished.gate
+    assert again.verdict == finished.verdict
 
 
 def test_another_seed_gives_other_rows(finished, assay, suite_file):
@@ -76,7 +76,7 @@ def test_every_planned_cell_has_its_rows_and_every_row_its_cell(finished):
     assert {record.run_id for record in finished.records} == {manifest["run_id"]}
     assert manifest["finished"] >= manifest["started"]
     assert manifest["data"] == {"digits": finished.records[0].dataset_sha256}
-    assert json.loads((finished.folder / "gate.json").read_text())["exit_code"] == finished.gate.exit_code == 0
+    assert json.loads((finished.folder / "gate.json").read_text())["exit_code"] == finished.verdict.exit_code == 0
 
 
 def test_the_artifact_of_every_row_is_there(finished):

@@ -1,0 +1,113 @@
+"""The commands compare and gate: two runs side by side, and whether a run may pass."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .exits import told
+
+if TYPE_CHECKING:
+    from .reports.regression.judgement import Judgement
+    from .reports.run_folder import RunFolder
+
+Margins = Annotated[
+    list[str] | None,
+    typer.Option("--margin", help="A worsening that you would mind: metric=value, in the metric's unit. Repeatable."),
+]
+
+
+def compare(
+    base: Annotated[str, typer.Argument(help="A baseline file, or a run's folder.")],
+    new: Annotated[str, typer.Argument(help="The run's folder to hold against it.")],
+    margin: Margins = None,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Put two runs side by side, paired seed by seed. Judges nothing: see gate."""
+    with told():
+        from .reports.regression.baseline import Baseline
+        from .reports.regression.comparison import compare as compared
+        from .reports.regression.margins import stated_margins
+        from .reports.regression.words import as_data, cell_table, gap_lines, note_lines
+        from .suites.source import ConfigError
+        from .terminal import print_table
+
+        try:
+            found = compared(Baseline.read(base), Baseline.read(new), margins=stated_margins(margin or ()))
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        if json:
+            import json as writer
+
+            typer.echo(writer.dumps(as_data(found), indent=1))
+            return
+        print_table(cell_table(found))
+        for line in (*gap_lines(found), *note_lines(found)):
+            typer.echo(line)
+
+
+def gate(
+    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    baseline: Annotated[
+        str | None, typer.Option(help="Also hold its cells against this one: a baseline file, or a run's folder.")
+    ] = None,
+    accept: Annotated[bool, typer.Option("--accept", help="Make this run the baseline: write that file.")] = False,
+    junit: Annotated[Path | None, typer.Option(help="Write the cases as JUnit XML here.")] = None,
+    summary: Annotated[Path | None, typer.Option(help="Write the verdict as Markdown here.")] = None,
+    fail_on: Annotated[
+        str, typer.Option(help="What ends with an exit code of its own.")
+    ] = "fail,incomplete,inconclusive",
+    margin: Margins = None,
+) -> None:
+    """Judge a run: its claims, and its cells against a baseline. One verdict line, one exit code."""
+    with told():
+        from .reports.regression.judgement import accept as accepted
+        from .reports.regression.judgement import judge
+        from .reports.regression.margins import stated_margins
+        from .suites.source import ConfigError
+
+        try:
+            folder = _read(run)
+            wished = stated_margins(margin or ())
+            if accept:
+                if baseline is None:
+                    raise ConfigError("--accept needs --baseline FILE: where to write what this run measured")
+                typer.echo(f"accept {accepted(folder, baseline)}")
+            judgement = judge(folder, baseline if not accept else None, margins=wished, fail_on=fail_on.split(","))
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        _write(judgement, junit, summary)
+        for line in _lines(judgement):
+            typer.echo(line)
+        raise typer.Exit(judgement.exit_code)
+
+
+def _read(run: Path) -> "RunFolder":
+    from .reports.run_folder import RunFolder
+
+    return RunFolder.read(run)
+
+
+def _lines(judgement: "Judgement") -> list[str]:
+    from .reports.regression.words import correlation_words
+
+    found = judgement.comparison
+    lines = [] if found is None else [correlation_words(found)]
+    return [*lines, *judgement.details(), f"gate   {judgement.verdict_line} (exit code {judgement.exit_code})"]
+
+
+def _write(judgement: "Judgement", junit: Path | None, summary: Path | None) -> None:
+    from .reports.whole import write_whole
+
+    if junit is not None:
+        from .reports.regression.junit import junit as cases
+
+        write_whole(junit, cases(judgement))
+    if summary is not None:
+        from .reports.regression.step_summary import step_summary
+
+        # GitHub's own file is added to: another command of the same step may have written there.
+        ours = os.environ.get("GITHUB_STEP_SUMMARY") == str(summary) and summary.is_file()
+        before = summary.read_text(encoding="utf-8") if ours else ""
+        write_whole(summary, before + step_summary(judgement))

@@ -1,0 +1,214 @@
+"""Baseline: what a run has to be compared with later, as a small file to commit. No raw scores.
+
+One value a cell and seed, what they were measured with, and a digest over all of it, so that a number that was changed
+by hand is told. A run's folder serves as well.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ...suites.source import ConfigError
+from ..run_folder import RunFolder
+from ..whole import write_whole
+from .cells import CellKey, Series, family
+
+SCHEMA = "baseline-1"
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Origin(_Table):
+    """The run that a baseline was made from."""
+
+    name: str
+    run_id: str
+    command: str
+    commit: str = ""
+
+
+class Instrument(_Table):
+    """What measures: anything of it that changes makes two runs incomparable. The defense is not of it: it is what is
+    measured, and is meant to change.
+    """
+
+    fedassay: str
+    suite: str
+    suite_version: str
+    device: str
+    seeds: tuple[int, ...]
+    data: dict[str, str]
+    federations: dict[str, dict[str, Any]]
+    attacks: dict[str, dict[str, Any]]
+
+
+class Part(_Table):
+    """A defense as it was. Its code (``version``) and its ``table`` in the suite are what is compared; a claim
+    that is weakened, dropped or no longer audited has to be accepted.
+    """
+
+    version: str
+    table: dict[str, Any]
+    claims: tuple[str, ...]
+    audited: tuple[str, ...]
+
+
+class StoredCell(_Table):
+    """A cell of the family; ``values`` by seed."""
+
+    federation: str
+    defense: str
+    attack: str
+    observer: str
+    metric: str
+    direction: Literal["higher_leaks", "lower_leaks", "higher_better"]
+    attack_version: str
+    values: dict[int, float] = Field(min_length=1)
+
+
+class Baseline(_Table):
+    """A run as the gate compares it."""
+
+    schema_: Literal["baseline-1"] = Field(default="baseline-1", alias="schema")
+    run: Origin
+    instrument: Instrument
+    packages: dict[str, str]
+    """For information: another torch may move a last digit, and the statistics take that for the noise that it is."""
+    defenses: dict[str, Part]
+    cells: tuple[StoredCell, ...]
+
+    @classmethod
+    def of(cls, folder: RunFolder) -> Self:
+        """What this run would leave as a baseline."""
+        manifest, suite = folder.manifest, folder.manifest.suite
+        packages = dict(manifest.versions)
+        git = manifest.git or {}
+        return cls(
+            run=Origin(
+                name=manifest.name, run_id=manifest.run_id, command=manifest.command, commit=git.get("commit") or ""
+            ),
+            instrument=Instrument(
+                fedassay=packages.pop("fedassay", ""),
+                suite=str(suite.get("name", "")),
+                suite_version=str(suite.get("version", "")),
+                device=str(suite.get("device", "cpu")),
+                seeds=tuple(manifest.seeds),
+                data=manifest.data,
+                federations=_tables(suite, "federations"),
+                attacks=_tables(suite, "attacks"),
+            ),
+            packages=packages,
+            defenses=_defenses(folder),
+            cells=tuple(StoredCell(**vars(key), **vars(series)) for key, series in family(folder.records).items()),
+        )
+
+    @classmethod
+    def read(cls, place: str | Path) -> Self:
+        """A baseline file (``.json`` may be left out) or a run's folder.
+
+        Raises:
+            FileNotFoundError: neither is there.
+            ConfigError: another schema, broken JSON, a file that was changed by hand, an unreadable run.
+        """
+        folder = Path(place)
+        if not (folder / "manifest.json").is_file():
+            if baseline_file(folder).is_file():
+                return cls._parsed(baseline_file(folder))
+            raise FileNotFoundError(f"no baseline {place}: it is neither a baseline file nor a run's folder")
+        try:
+            return cls.of(RunFolder.read(place))
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+
+    @classmethod
+    def _parsed(cls, path: Path) -> Self:
+        content = _content(path)
+        if content.get("schema") != SCHEMA:
+            raise ConfigError(f"{path}: schema {SCHEMA!r} is what this version reads, got {content.get('schema')!r}")
+        told = content.pop("sha256", None)
+        try:
+            found = cls.model_validate(content)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ConfigError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        if told != found.digest:
+            raise ConfigError(f"{path} is not as it was written (its sha256 differs): write it again with --accept")
+        return found
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over all that it holds, in canonical JSON."""
+        text = json.dumps(self.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def series(self) -> dict[CellKey, Series]:
+        """Its cells, as ``family`` gives them."""
+        return {
+            CellKey(**{name: getattr(cell, name) for name in CellKey.__dataclass_fields__}): Series(
+                **{name: getattr(cell, name) for name in Series.__dataclass_fields__}
+            )
+            for cell in self.cells
+        }
+
+    def write(self, place: str | Path) -> Path:
+        """Writes it whole or not at all, a cell a line, so that a change of it can be read in review.
+
+        Raises:
+            ConfigError: where something else stands: a folder, or a file that is no baseline of this version.
+        """
+        path = baseline_file(place)
+        if path.is_dir() or (Path(place) / "manifest.json").is_file():
+            raise ConfigError(f"{place} is a folder: name a file for the baseline, such as baselines/main.json")
+        if path.exists() and (found := _content(path).get("schema")) != SCHEMA:
+            raise ConfigError(f"{path} is no baseline of this version (schema {found!r}): it is left as it is")
+        content = self.model_dump(mode="json", by_alias=True) | {"sha256": self.digest}
+        cells = ",\n".join(f"  {json.dumps(cell)}" for cell in content.pop("cells"))
+        head = json.dumps(content, indent=1)
+        return write_whole(path, f'{head[:-2]},\n "cells": [\n{cells}\n ]\n}}\n')
+
+
+def baseline_file(place: str | Path) -> Path:
+    """``baselines/main`` means ``baselines/main.json``."""
+    path = Path(place)
+    return path if path.suffix == ".json" else path.parent / f"{path.name}.json"
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # No JSON, or no text.
+        raise ConfigError(f"{path} is no baseline: it is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} is no baseline: it must hold a JSON object, got {type(content).__name__}")
+    return content
+
+
+def _tables(suite: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:
+    found = suite.get(name)
+    return (
+        {label: table for label, table in found.items() if isinstance(table, dict)} if isinstance(found, dict) else {}
+    )
+
+
+def _defenses(folder: RunFolder) -> dict[str, Part]:
+    versions = {row.defense: row.defense_version for row in folder.rows("attack", "utility")}
+    signed = {(one.defense, one.claim.describe()) for one in folder.claims}
+    judged = {
+        (row.defense, claim.claim.describe())
+        for row in folder.rows("audit", status="ok")
+        if (claim := folder.claim_of(row)) is not None
+    }
+    return {
+        label: Part(
+            version=versions[label],
+            table=folder.defense_fields(label),
+            claims=tuple(sorted(text for name, text in signed if name == label)),
+            audited=tuple(sorted(text for name, text in judged if name == label)),
+        )
+        for label in sorted(versions)
+    }

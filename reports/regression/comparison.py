@@ -1,0 +1,152 @@
+"""Comparison: a run beside a baseline, cell by cell; what changed, what is missing, what is new."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from .baseline import Baseline, Instrument
+from .cells import CellKey, Series
+from .margins import margins_with
+from .paired import Change, Outcome, holm, paired_change
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedCell:
+    """A cell of both runs."""
+
+    key: CellKey
+    direction: str
+    margin: float
+    change: Change
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.change.outcome(self.margin)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What the gate and the table of two runs are made from.
+
+    ``obstacles``: why the two are not, or not wholly, comparable, a sentence each; ``notes``: changes that are meant to
+    be judged (a defense) or do no harm (a package); ``missing``, ``new``: cells of one run alone, with their seeds
+    where only some are.
+    """
+
+    base: Baseline
+    run: Baseline
+    cells: tuple[PairedCell, ...]
+    missing: tuple[str, ...]
+    new: tuple[str, ...]
+    obstacles: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @cached_property
+    def correlation(self) -> float | None:
+        """Of the two runs over the seeds, mean of the cells in which both vary: what pairing was worth."""
+        found = [cell.change.correlation for cell in self.cells if cell.change.correlation is not None]
+        return sum(found) / len(found) if found else None
+
+    def having(self, outcome: Outcome) -> list[PairedCell]:
+        """Cells of this outcome, the worst first by margins."""
+        found = [cell for cell in self.cells if cell.outcome is outcome]
+        return sorted(found, key=lambda cell: -cell.change.worse / cell.margin)
+
+
+def compare(base: Baseline, run: Baseline, *, margins: Mapping[str, float] | None = None) -> Comparison:
+    """Pairs the cells of two runs by federation, defense, attack, observer, metric and seed.
+
+    What is common is compared even where something else has changed: the verdict says that it is INCOMPLETE, the
+    numbers stay of use. Raises ValueError for a bad margin.
+    """
+    allowed, before, after = margins_with(margins), base.series(), run.series()
+    pairs = {key: _shared(before[key], after[key]) for key in sorted(before.keys() & after.keys())}
+    common = {key: seeds for key, seeds in pairs.items() if seeds}
+    changes = holm([_change(before[key], after[key], seeds) for key, seeds in common.items()])
+    cells = tuple(
+        PairedCell(key=key, direction=after[key].direction, margin=allowed[key.metric], change=change)
+        for key, change in zip(common, changes, strict=True)
+    )
+    return Comparison(
+        base=base,
+        run=run,
+        cells=cells,
+        missing=tuple(_alone(before, after)),
+        new=tuple(_alone(after, before)),
+        obstacles=tuple(_obstacles(base, run)),
+        notes=tuple(_notes(base, run)),
+    )
+
+
+def _shared(before: Series, after: Series) -> list[int]:
+    return sorted(before.values.keys() & after.values.keys())
+
+
+def _change(before: Series, after: Series, seeds: list[int]) -> Change:
+    one, two = ([series.values[seed] for seed in seeds] for series in (before, after))
+    return paired_change(one, two, sign=after.sign)
+
+
+def _alone(these: Mapping[CellKey, Series], those: Mapping[CellKey, Series]) -> Iterator[str]:
+    for key, series in these.items():
+        if key not in those:
+            yield str(key)
+        elif left := sorted(series.values.keys() - those[key].values.keys()):
+            yield f"{key} seed{'s' * (len(left) > 1)} {', '.join(map(str, left))}"
+
+
+def _obstacles(base: Baseline, run: Baseline) -> Iterator[str]:
+    """What measures must be the same on both sides, and nobody lowers a promise in passing."""
+    yield from _instrument(base.instrument, run.instrument)
+    yield from _attacks(base.series(), run.series())
+    for label in sorted(base.defenses.keys() & run.defenses.keys()):
+        then, now = base.defenses[label], run.defenses[label]
+        yield from _differences(f"defense {label} claims", then.claims, now.claims)
+        if then.claims == now.claims:
+            yield from _differences(f"defense {label} audited for", then.audited, now.audited)
+
+
+def _instrument(then: Instrument, now: Instrument) -> Iterator[str]:
+    for name in Instrument.model_fields:
+        words, one, two = name.replace("_", " "), getattr(then, name), getattr(now, name)
+        if not isinstance(one, dict):
+            yield from _differences(words, one, two)
+            continue
+        # What only one side has shows as its cells.
+        for label in sorted(one.keys() & two.keys()):
+            yield from _differences(f"{words.rstrip('s')} {label}", one[label], two[label])
+
+
+def _attacks(then: Mapping[CellKey, Series], now: Mapping[CellKey, Series]) -> list[str]:
+    changed = {
+        f"attack {key.attack}: {words} {one} then, {two} now"
+        for key in then.keys() & now.keys()
+        for words, field in (("version", "attack_version"), ("direction", "direction"))
+        if (one := getattr(then[key], field)) != (two := getattr(now[key], field))
+    }
+    return sorted(changed)
+
+
+def _notes(base: Baseline, run: Baseline) -> Iterator[str]:
+    for label in sorted(base.defenses.keys() & run.defenses.keys()):
+        then, now = base.defenses[label], run.defenses[label]
+        yield from _differences(f"defense {label} version", then.version, now.version)
+        yield from _differences(f"defense {label}", then.table, now.table)
+    for name in sorted(base.packages.keys() | run.packages.keys()):
+        yield from _differences(f"package {name}", base.packages.get(name), run.packages.get(name))
+
+
+def _differences(what: str, then: Any, now: Any) -> Iterator[str]:
+    """One sentence a key that differs."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in sorted(then.keys() | now.keys()):
+            yield from _differences(f"{what}: {key}", then.get(key), now.get(key))
+    elif then != now:
+        yield f"{what} {_shown(then)} then, {_shown(now)} now"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return "nothing" if value is None or value == "" else str(value)

@@ -1,0 +1,129 @@
+"""Judgements as JUnit XML: a test case for the verdict, for each audited claim and for each paired cell.
+
+Only what the schemas in use agree on (Jenkins' xUnit, JUnit 5's, Ant's): at most one of ``failure`` and
+``skipped`` a case, never ``error``, which one of them spells ``errors``. Something fails in it if and only if the exit
+code is not 0.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+from ...suites.gate import FAIL, INCOMPLETE, INCONCLUSIVE, OK, WORDS, outcome
+from ..run_folder import RunFolder
+from .comparison import PairedCell
+from .judgement import Judgement
+from .paired import Outcome
+from .words import change_words, claim_words, row_words
+
+_CODES = {Outcome.PASS: OK, Outcome.FAIL: FAIL, Outcome.INCONCLUSIVE: INCONCLUSIVE}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One test case: OK, or what it asks for and why."""
+
+    group: str
+    name: str
+    exit_code: int
+    message: str = ""
+    text: str = ""
+
+
+def junit(judgement: Judgement) -> str:
+    """The XML document; the same run and baseline give the same text."""
+    root = ElementTree.Element("testsuites")
+    suites = {
+        "gate": [_verdict(judgement)],
+        "claims": list(_claims(judgement.folder)),
+        "cells": list(_cells(judgement)),
+    }
+    for number, (name, cases) in enumerate(suites.items()):
+        _suite(root, number, name, cases, judgement)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _suite(root: ElementTree.Element, number: int, name: str, cases: list[Case], judgement: Judgement) -> None:
+    manifest = judgement.folder.manifest
+    failing = [case for case in cases if case.exit_code in judgement.fail_on]
+    told = [case for case in cases if case.exit_code != OK and case not in failing]
+    suite = ElementTree.SubElement(
+        root,
+        "testsuite",
+        name=f"fedassay.{name}",
+        package="fedassay",
+        id=str(number),
+        tests=str(len(cases)),
+        failures=str(len(failing)),
+        errors="0",
+        skipped=str(len(told)),
+        time="0",
+        timestamp=(manifest.finished or manifest.started or "1970-01-01T00:00:00Z").removesuffix("Z"),
+        hostname="localhost",
+    )
+    properties = ElementTree.SubElement(suite, "properties")
+    for key, value in (("run", manifest.name), ("command", manifest.command)):
+        ElementTree.SubElement(properties, "property", name=key, value=_clean(value))
+    for case in cases:
+        element = ElementTree.SubElement(
+            suite, "testcase", name=_clean(case.name), classname=_clean(f"fedassay.{name}.{case.group}"), time="0"
+        )
+        if case.exit_code != OK:
+            kind = "failure" if case in failing else "skipped"
+            why = ElementTree.SubElement(element, kind, message=_clean(case.message))
+            why.text = _clean(case.text)
+            if case in failing:
+                why.set("type", WORDS[case.exit_code])
+    ElementTree.SubElement(suite, "system-out")
+    ElementTree.SubElement(suite, "system-err")
+
+
+def _verdict(judgement: Judgement) -> Case:
+    code = judgement.exit_code
+    # Where nothing is failed on there may still be problems: shown, and passed over.
+    told = code or max((problem.exit_code for problem in judgement.problems), default=OK)
+    details = "\n".join(judgement.details())
+    return Case(group="run", name="verdict", exit_code=told, message=judgement.verdict_line, text=details)
+
+
+def _claims(folder: RunFolder) -> Iterator[Case]:
+    for row in folder.rows("audit", "evidence"):
+        seed = "" if row.seed is None else f", seed {row.seed}"
+        yield Case(
+            group=row.federation,
+            name=f"{row.defense}: {claim_words(folder, row)} [{row.attack}{seed}]",
+            exit_code=outcome(row),
+            message=row_words(row),
+            text=f"again: {folder.manifest.command}",
+        )
+
+
+def _cells(judgement: Judgement) -> Iterator[Case]:
+    found = judgement.comparison
+    if found is None:
+        return
+    for cell in found.cells:
+        yield Case(
+            group=cell.key.federation,
+            name=str(cell.key),
+            exit_code=_CODES[cell.outcome],
+            message=_cell_message(cell),
+            text=f"again: {judgement.again}",
+        )
+    for words, names in (("in the baseline, not in this run", found.missing), ("not in the baseline", found.new)):
+        for name in names:
+            yield Case(
+                group="unpaired", name=name, exit_code=INCOMPLETE, message=words, text=f"accept: {judgement.accept}"
+            )
+
+
+def _cell_message(cell: PairedCell) -> str:
+    why = f": {cell.change.why(cell.margin)}" if cell.outcome is Outcome.INCONCLUSIVE else ""
+    return change_words(cell) + why
+
+
+def _clean(text: str) -> str:
+    """Without the characters that XML cannot hold at all."""
+    return re.sub("[^\\t\\n\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]", "", text)

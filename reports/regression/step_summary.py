@@ -1,0 +1,51 @@
+"""Judgements in Markdown for a CI job's summary: what fails first, cut before it grows too long."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ..claims import claim_rows
+from ..markdown import cell as escaped
+from ..markdown import cut
+from ..printed import claim_table
+from ..summary import claims_note
+from ..table import Table
+from .judgement import Judgement
+from .words import cell_table
+
+_CUT = "\n*Cut here at 60 KiB: `fedassay gate` prints the whole of it.*\n"
+_WORST_FIRST = ("FAIL", "INCONCLUSIVE", "PASS")
+
+
+def step_summary(judgement: Judgement) -> str:
+    """Verdict, what keeps it from being fine, cells with the failing ones first, claims; at most 60 KiB of UTF-8."""
+    manifest = judgement.folder.manifest
+    lines = [
+        f"## fedassay gate: {escaped(str(manifest.suite.get('name', '')))}",
+        "",
+        f"**{escaped(judgement.verdict_line)}** (exit code {judgement.exit_code})",
+        "",
+        *(f"- {escaped(line)}" for line in judgement.details()),
+        "",
+    ]
+    if judgement.comparison is not None:
+        table = cell_table(judgement.comparison)
+        worst = sorted(table.rows, key=lambda row: _WORST_FIRST.index(row[-1]))
+        lines += _table(replace(table, rows=tuple(worst)))
+    claims = claim_rows(judgement.folder)
+    lines += _table(replace(claim_table(claims), note=claims_note(claims)))
+    lines += [f"Run again: `{' '.join(manifest.command.replace('`', '').split())}`", ""]
+    return cut("\n".join(lines), _CUT)
+
+
+def _table(table: Table) -> Iterator[str]:
+    if not table.rows:
+        return
+    yield from (f"### {escaped(table.title)}", "")
+    yield _row([header or "verdict" for header in table.headers])
+    yield "|" + "|".join("---:" if number in table.numeric else "---" for number in range(len(table.headers))) + "|"
+    yield from (_row(row) for row in table.rows)
+    yield from ("", escaped(table.note), "")
+
+
+def _row(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(map(escaped, texts))} |"

@@ -1,0 +1,145 @@
+"""Comparisons in words and tables: for the terminal, the step summary and the test report alike."""
+
+from typing import Any
+
+from ...suites.gate import OK, PRECEDENCE, outcome
+from ...suites.record import Record
+from ..numerals import NOTHING, lower_bound, metric, metric_value
+from ..printed import metric_words
+from ..run_folder import RunFolder
+from ..table import Table
+from .comparison import Comparison, PairedCell
+from .paired import ALPHA, Change
+
+ENDS = f"each end one-sided at {100 * (1 - ALPHA):g} %"
+
+
+def change_words(cell: PairedCell) -> str:
+    """Cell, metric, baseline, value now, interval, chance, margin: all that a failure has to say."""
+    key, change = cell.key, cell.change
+    seat = f" ({key.observer})" if key.observer else ""
+    before, after = (metric_value(key.metric, value) for value in (change.base, change.new))
+    seeds = f"{change.seeds} seed{'s' * (change.seeds > 1)}"
+    return (
+        f"{key.federation}/{key.defense}/{key.attack}{seat} {metric_words(key.metric, cell.direction)}: "
+        f"{before} in the baseline, {after} now, worse by {_worse(key.metric, change)} over {seeds}, "
+        f"p {change.p_family:.2g} in its family, margin {cell.margin:g}"
+    )
+
+
+def cell_table(found: Comparison) -> Table:
+    """Both runs side by side with the paired differences, in a fixed order."""
+    rows = tuple(
+        (
+            cell.key.federation,
+            cell.key.defense,
+            f"{cell.key.attack} ({cell.key.observer})" if cell.key.observer else cell.key.attack,
+            metric_words(cell.key.metric, cell.direction),
+            metric_value(cell.key.metric, cell.change.base),
+            metric_value(cell.key.metric, cell.change.new),
+            _worse(cell.key.metric, cell.change),
+            f"{cell.margin:g}",
+            f"{cell.change.p_family:.2g}",
+            NOTHING if cell.change.correlation is None else f"{cell.change.correlation:.2f}".replace("-", "−"),
+            str(cell.change.seeds),
+            cell.outcome.value,
+        )
+        for cell in found.cells
+    )
+    return Table(
+        title=f"{found.base.run.name} (base) and {found.run.run.name} (new), paired by seed",
+        headers=(
+            "federation",
+            "defense",
+            "attack",
+            "metric",
+            "base",
+            "new",
+            "worse by",
+            "margin",
+            "p (Holm)",
+            "r",
+            "seeds",
+            "",
+        ),
+        rows=rows,
+        numeric=frozenset(range(4, 11)),
+        note=f"{correlation_words(found)}. Means over seeds of a seed's median; worse by: positive is worse, {ENDS}; "
+        "FAIL: significant after Holm and more than half the margin; PASS: the upper end is below the margin.",
+    )
+
+
+def correlation_words(found: Comparison) -> str:
+    """What pairing was worth in these runs."""
+    if found.correlation is None:
+        return "pairing correlation: not to be measured, no cell varies in both runs over three seeds"
+    many = sum(cell.change.correlation is not None for cell in found.cells)
+    return f"pairing correlation {found.correlation:.2f} (mean of {many} cells)".replace("-", "−")
+
+
+def troubled_rows(folder: RunFolder) -> list[Record]:
+    """Rows that keep the run from being fine by themselves, in the order in which one goes before another."""
+    found = [row for row in folder.rows() if outcome(row) != OK]
+    return sorted(found, key=lambda row: PRECEDENCE.index(outcome(row)))
+
+
+def row_line(folder: RunFolder, row: Record) -> str:
+    """Such a row, with what was claimed or tried and what came out."""
+    seed = "" if row.seed is None else f" seed {row.seed}"
+    what = claim_words(folder, row) if row.role in ("audit", "evidence", "probe") else f"{row.attack}{seed}"
+    kind = "failed" if row.status == "failed" else "claim"
+    return f"{kind:<6} {row.federation}/{row.defense}: {what}: {row_words(row)}"
+
+
+def row_words(row: Record) -> str:
+    """The verdict of a row, what was shown, and the reason."""
+    if row.control and row.status == "ok" and row.verdict != "REFUTED":
+        return f"a control that must be REFUTED is {row.verdict.replace('_', ' ') or 'not judged'}"
+    shown = f": eps >= {lower_bound(row.value)}" if row.role in ("audit", "evidence") and row.value is not None else ""
+    verdict = row.verdict.replace("_", " ") if row.status == "ok" else row.status.upper()
+    return f"{verdict or 'not judged'}{shown}" + (f": {row.reason}" if row.reason else "")
+
+
+def claim_words(folder: RunFolder, row: Record) -> str:
+    """What the audited defense promises."""
+    signed = folder.claim_of(row)
+    return signed.claim.describe() if signed else "signs no claim"
+
+
+def gap_lines(found: Comparison) -> list[str]:
+    """What keeps the two from being wholly comparable, a line each."""
+    kinds = (("change", found.obstacles), ("lacks", found.missing), ("new", found.new))
+    return [f"{kind:<6} {text}" for kind, texts in kinds for text in texts]
+
+
+def note_lines(found: Comparison) -> list[str]:
+    """What changed and is no obstacle."""
+    return [f"note   {text}" for text in found.notes]
+
+
+def as_data(found: Comparison) -> dict[str, Any]:
+    """The comparison as plain data, for ``--json``."""
+    return {
+        "base": found.base.run.model_dump(),
+        "new": found.run.run.model_dump(),
+        "correlation": found.correlation,
+        "cells": [
+            vars(cell.key) | vars(cell.change) | {"margin": cell.margin, "outcome": cell.outcome.value}
+            for cell in found.cells
+        ],
+        "changed": list(found.obstacles),
+        "missing_cells": list(found.missing),
+        "new_cells": list(found.new),
+        "notes": list(found.notes),
+    }
+
+
+def _worse(key: str, change: Change) -> str:
+    """``0.090 [0.061, 0.119]``, with one more digit than the metric is printed with: a change is smaller."""
+    digits = metric(key).decimals + 1
+    numbers = [
+        f"{value:.{digits}f}".replace("-", "−")
+        for value in (change.worse, change.low, change.high)
+        if value is not None
+    ]
+    return numbers[0] + (f" [{numbers[1]}, {numbers[2]}]" if len(numbers) == 3 else "")

@@ -1,0 +1,127 @@
+"""Run folders of a suite whose every value is known, to be compared and gated."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fedassay.audit.claim import Adjacency, Claim, Unit
+from fedassay.audit.curve import GaussianCurve
+from fedassay.audit.observer import GLOBAL_MODELS
+
+DIRECTIONS = {"accuracy": "higher_better"}
+
+
+def signed(epsilon: float = 4.0) -> Claim:
+    return Claim(
+        epsilon=epsilon,
+        delta=1e-5,
+        unit=Unit.CLIENT,
+        adjacency=Adjacency.ADD_REMOVE,
+        observer=GLOBAL_MODELS,
+        rounds=20,
+        dp_model="central",
+        mechanism="gaussian",
+        parameters={"noise_multiplier": 4.8},
+        accountant="gdp 1",
+        sampling="every client, every round",
+        trust="the server is trusted",
+        source="McMahan et al. 2018, Theorem 1",
+        curve=GaussianCurve(0.925),
+    )
+
+
+@dataclass
+class Crafted:
+    """Rows and manifest of a run; ``cell`` adds one value a seed."""
+
+    path: Path
+    manifest: dict[str, Any]
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    claims: list[dict[str, Any]] = field(default_factory=list)
+
+    def row(self, **fields: Any) -> None:
+        row = {
+            "run_id": "r",
+            "suite": "s",
+            "suite_version": "1",
+            "federation": "main",
+            "dataset": "digits",
+            "dataset_sha256": "0" * 64,
+            "model": "mlp",
+            "defense": "mine",
+            "defense_version": "1",
+            "role": "attack",
+            "attack": "loss",
+            "attack_version": "1",
+            "observer": "uploads",
+            "metric": "auc",
+            "seed": 0,
+        } | fields
+        row.setdefault("direction", DIRECTIONS.get(row["metric"], "higher_leaks"))
+        row.setdefault("cell_id", f"c{len(self.lines):05d}")
+        self.lines.append({"schema": "result-1", **row})
+
+    def cell(self, values: Any, **fields: Any) -> "Crafted":
+        for seed, value in enumerate(values):
+            self.row(seed=seed, value=float(value), **fields)
+        return self
+
+    def audit(self, verdict: str, *, defense: str = "mine", epsilon: float = 4.0, control: bool = False) -> "Crafted":
+        claim = signed(epsilon)
+        entry = {"claim_id": claim.claim_id, "defense": defense, "federation": "main", "control": control}
+        self.claims.append({**entry, "claim": claim.to_dict()})
+        of = {"role": "audit", "attack": "likelihood_ratio", "observer": "global_models", "metric": "epsilon_low"}
+        self.row(**of, defense=defense, control=control, claim_id=claim.claim_id, verdict=verdict, value=0.7, seed=None)
+        return self
+
+    def write(self, planned: int | None = None) -> Path:
+        self.path.mkdir(parents=True, exist_ok=True)
+        cells = {line["cell_id"] for line in self.lines}
+        manifest = self.manifest | {"planned_cells": len(cells) if planned is None else planned}
+        (self.path / "manifest.json").write_text(json.dumps(manifest))
+        (self.path / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in self.lines))
+        (self.path / "claims.json").write_text(json.dumps({"schema": "claims-1", "claims": self.claims}))
+        return self.path
+
+
+@pytest.fixture
+def craft(tmp_path):
+    """(name) -> an empty run of that name."""
+
+    def start(name: str, seeds: int = 8) -> Crafted:
+        suite = {
+            "name": "s",
+            "version": "1",
+            "device": "cpu",
+            "federations": {"main": {"dataset": "digits", "rounds": 20}},
+            "attacks": {"loss": {"count": 8}},
+            "defenses": {"mine": {"epsilon": 4.0}},
+        }
+        manifest = {
+            "schema": "manifest-1",
+            "run_id": "r",
+            "name": name,
+            "suite": suite,
+            "seeds": list(range(seeds)),
+            "command": "fedassay run s.toml",
+            "started": "2026-01-05T09:14:02Z",
+            "finished": "2026-01-05T09:14:50Z",
+            "versions": {"fedassay": "0.1.0", "torch": "2.15.0"},
+            "data": {"digits": "0" * 64},
+        }
+        return Crafted(path=tmp_path / name, manifest=manifest)
+
+    return start
+
+
+@pytest.fixture
+def scatter():
+    """(number) -> eight values around .6 that differ from seed to seed; the same for the same number."""
+
+    def draw(number: int = 0, seeds: int = 8):
+        return 0.6 + np.random.default_rng(number).normal(0, 0.02, seeds)
+
+    return draw

@@ -1,0 +1,113 @@
+"""Baseline files: small, whole, read back as written, and refused where they are not."""
+
+import json
+
+import pytest
+from fedassay.reports.regression.baseline import Baseline
+from fedassay.reports.run_folder import RunFolder
+from fedassay.suites.source import ConfigError
+
+
+@pytest.fixture
+def baseline(craft, scatter):
+    run = craft("run").cell(scatter()).audit("NOT_REFUTED")
+    run.cell(scatter(1), role="utility", attack="training", metric="accuracy", observer="")
+    return Baseline.of(RunFolder.read(run.write()))
+
+
+def test_a_file_is_read_back_as_it_was_written_to_the_last_bit(baseline, tmp_path):
+    path = baseline.write(tmp_path / "baselines" / "main")
+    assert path == tmp_path / "baselines" / "main.json"
+    assert Baseline.read(path) == Baseline.read(tmp_path / "baselines" / "main") == baseline
+
+
+def test_a_run_folder_is_a_baseline(baseline, tmp_path):
+    assert Baseline.read(tmp_path / "run") == baseline
+
+
+def test_it_holds_a_line_a_cell_and_no_raw_scores(baseline, tmp_path):
+    text = baseline.write(tmp_path / "b.json").read_text()
+    assert sum('"attack_version"' in line for line in text.splitlines()) == len(baseline.cells) == 2
+    assert len(text) < 4000
+    assert "artifact" not in text
+    assert json.loads(text)["defenses"]["mine"]["audited"] == json.loads(text)["defenses"]["mine"]["claims"]
+
+
+def test_writing_twice_gives_the_same_bytes(baseline, tmp_path):
+    path = baseline.write(tmp_path / "b.json")
+    first = path.read_bytes()
+    assert baseline.write(path).read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('"schema": "baseline-1"', '"schema": "baseline-2"', "schema 'baseline-1' is what this version reads"),
+        ('"schema": "baseline-1"', '"schema": "manifest-1"', "schema 'baseline-1' is what this version reads"),
+        ('"rounds": 20', '"rounds": 21', "is not as it was written"),
+        ('"sha256": "', '"sha256": "0', "is not as it was written"),
+        ('"metric": "auc"', '"metric": "auc", "more": 1', "more: Extra inputs are not permitted"),
+        ('"metric": "auc", ', "", "metric: Field required"),
+        ("{\n", "", "it is not JSON"),
+        ('"direction": "higher_leaks"', '"direction": "up"', "direction: Input should be"),
+    ],
+)
+def test_a_file_that_is_not_as_it_was_written_is_refused(baseline, tmp_path, old, new, says):
+    path = baseline.write(tmp_path / "b.json")
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=says) as error:
+        Baseline.read(path)
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", '"high"', "null"])
+def test_a_value_that_is_no_number_is_refused(baseline, tmp_path, number):
+    path = baseline.write(tmp_path / "b.json")
+    value = str(baseline.cells[0].values[0])
+    path.write_text(path.read_text().replace(value, number))
+    with pytest.raises(ConfigError, match="Input should be"):
+        Baseline.read(path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "\x00", "12"])
+def test_what_is_no_baseline_is_refused_and_never_overwritten(baseline, tmp_path, text):
+    path = tmp_path / "b.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="is no baseline"):
+        Baseline.read(path)
+    with pytest.raises(ConfigError, match="is no baseline"):
+        baseline.write(path)
+    assert path.read_text() == text
+
+
+def test_neither_a_folder_nor_a_newer_file_is_overwritten(baseline, tmp_path):
+    with pytest.raises(ConfigError, match="is a folder: name a file"):
+        baseline.write(tmp_path / "run")
+    newer = tmp_path / "n.json"
+    newer.write_text('{"schema": "baseline-2"}')
+    with pytest.raises(ConfigError, match=r"no baseline of this version \(schema 'baseline-2'\)"):
+        baseline.write(newer)
+
+
+def test_a_file_changed_by_hand_may_be_written_again(baseline, tmp_path):
+    path = baseline.write(tmp_path / "b.json")
+    path.write_text(path.read_text().replace('"rounds": 20', '"rounds": 21'))
+    assert Baseline.read(baseline.write(path)) == baseline
+
+
+def test_nothing_there_is_told(tmp_path):
+    with pytest.raises(FileNotFoundError, match="neither a baseline file nor a run's folder"):
+        Baseline.read(tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="neither a baseline file nor a run's folder"):
+        Baseline.read(tmp_path / "empty")
+
+
+def test_an_unreadable_run_is_told_with_file_and_line(craft):
+    path = craft("run").cell([0.5, 0.6]).write()
+    results = path / "results.jsonl"
+    results.write_text(results.read_text().replace('"result-1"', '"result-9"', 1))
+    with pytest.raises(ConfigError, match=r"results.jsonl:1: schema 'result-1'"):
+        Baseline.read(path)

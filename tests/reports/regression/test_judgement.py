@@ -1,0 +1,319 @@
+"""One verdict line, one exit code, and a test report, that say the same in every case."""
+
+import itertools
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import xmlschema
+from fedassay.reports.regression.baseline import Baseline
+from fedassay.reports.regression.judgement import accept, judge
+from fedassay.reports.regression.junit import junit
+from fedassay.reports.regression.step_summary import step_summary
+from fedassay.reports.run_folder import RunFolder
+from fedassay.suites.gate import FAIL, INCOMPLETE, INCONCLUSIVE, OK, WORDS
+from fedassay.suites.source import ConfigError
+
+SCHEMA = xmlschema.XMLSchema(str(Path(__file__).with_name("junit.xsd")))
+CODES = {"fail": FAIL, "incomplete": INCOMPLETE, "inconclusive": INCONCLUSIVE}
+FAIL_ONS = [words for k in (1, 2, 3) for words in itertools.combinations(CODES, k)]
+
+
+def read(run, **planned):
+    return RunFolder.read(run.write(**planned))
+
+
+TROUBLES = {
+    "fine": (lambda run: run, OK),
+    "worse": (lambda run: run.cell([0.9 + 0.001 * n for n in range(8)], attack="lira"), FAIL),
+    "refuted": (lambda run: run.audit("REFUTED", defense="bold"), FAIL),
+    "underpowered": (lambda run: run.audit("UNDERPOWERED", defense="shy"), INCONCLUSIVE),
+    "uncertain": (lambda run: run.cell([0.6 + 0.2 * (-1) ** n for n in range(8)], attack="rmia"), INCONCLUSIVE),
+    "blind": (lambda run: run.audit("NOT_REFUTED", defense="control", control=True), INCOMPLETE),
+    "failed": (lambda run: run.row(attack="ascent", status="failed", metric="none", reason="<&>\x0b]]>"), INCOMPLETE),
+    "new": (lambda run: run.cell([0.5, 0.6], attack="fresh"), INCOMPLETE),
+    "instrument": (lambda run: run.manifest["suite"]["federations"]["main"].update(rounds=40), INCOMPLETE),
+}
+BASE = {"lira": [0.6 + 0.001 * n for n in range(8)], "rmia": [0.6] * 8}
+
+
+@pytest.fixture
+def pair(craft, scatter):
+    """(names of troubles) -> the run's folder and its baseline's."""
+
+    def make(*names):
+        base, run = craft("base").cell(scatter()), craft("new").cell(scatter())
+        for name in names:
+            TROUBLES[name][0](run)
+        for attack, values in BASE.items():
+            if any(line["attack"] == attack for line in run.lines):
+                base.cell(values, attack=attack)
+        return read(run), base.write()
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "names", [*itertools.combinations(TROUBLES, 1), *itertools.combinations(TROUBLES, 2), tuple(TROUBLES)]
+)
+def test_line_code_and_test_report_agree_whatever_is_failed_on(pair, names):
+    folder, base = pair(*names)
+    asked = {TROUBLES[name][1] for name in names}
+    for fail_on in FAIL_ONS:
+        judgement = judge(folder, base, fail_on=fail_on)
+        counted = asked & {CODES[word] for word in fail_on}
+        expected = next((code for code in (INCOMPLETE, FAIL, INCONCLUSIVE) if code in counted), OK)
+        assert judgement.exit_code == expected
+        assert judgement.verdict_line.startswith(f"{WORDS[expected]}: ")
+        for code in (INCOMPLETE, FAIL, INCONCLUSIVE):
+            let_be = f"{WORDS[code]}: " in judgement.verdict_line.partition("(not failed on: ")[2]
+            assert let_be == (code in asked - counted)
+        text = junit(judgement)
+        SCHEMA.validate(text)
+        cases = ElementTree.fromstring(text.encode())
+        assert bool(cases.findall(".//failure")) == (expected != OK)
+        assert sum(int(suite.get("failures")) for suite in cases) == len(cases.findall(".//failure"))
+        assert sum(int(suite.get("tests")) for suite in cases) == len(cases.findall(".//testcase"))
+        assert f"(exit code {expected})" in step_summary(judgement)
+        if expected == OK:
+            judgement.raise_for_status()
+        else:
+            with pytest.raises(RuntimeError, match=f"^{WORDS[expected]}: "):
+                judgement.raise_for_status()
+
+
+def test_the_plain_lines(pair):
+    folder, base = pair("fine")
+    assert judge(folder).verdict_line == "OK: no claim was audited"
+    assert judge(folder, base).verdict_line == (
+        "OK: no claim was audited; none of 1 cells worse than the baseline by its margin"
+    )
+    folder, base = pair("worse", "uncertain", "instrument")
+    assert judge(folder, base).verdict_line == (
+        "INCOMPLETE: not measured as the baseline was: federation main: rounds 20 then, 40 now; "
+        "1 of 3 cells worse than the baseline: main/mine/lira (uploads) auc; "
+        "1 of 3 cells that may be worse than the baseline by their margin: main/mine/rmia (uploads) auc"
+    )
+    assert judge(folder, base, fail_on=["fail"]).verdict_line == (
+        "FAIL: 1 of 3 cells worse than the baseline: main/mine/lira (uploads) auc (not failed on: "
+        "INCOMPLETE: not measured as the baseline was: federation main: rounds 20 then, 40 now; INCONCLUSIVE: "
+        "1 of 3 cells that may be worse than the baseline by their margin: main/mine/rmia (uploads) auc)"
+    )
+    folder, base = pair("uncertain")
+    assert judge(folder, base, fail_on=["fail"]).verdict_line == (
+        "OK: nothing that is failed on (not failed on: INCONCLUSIVE: "
+        "1 of 2 cells that may be worse than the baseline by their margin: main/mine/rmia (uploads) auc)"
+    )
+
+
+def test_a_failure_names_cell_metric_baseline_value_interval_and_the_command(craft):
+    base = craft("base").cell([0.50, 0.51, 0.52, 0.53, 0.54, 0.55, 0.56, 0.57])
+    run = craft("new").cell([0.60, 0.62, 0.63, 0.63, 0.64, 0.66, 0.66, 0.68])
+    judgement = judge(read(run), base.write())
+    (worse, again) = judgement.details()
+    assert worse == (
+        "worse  main/mine/loss (uploads) AUC (↑ leaks more): 0.535 in the baseline, 0.640 now, "
+        "worse by 0.1050 [0.1014, 0.1086] over 8 seeds, p 8e-11 in its family, margin 0.05"
+    )
+    assert again == "again  fedassay run s.toml"
+    with pytest.raises(RuntimeError) as error:
+        judgement.raise_for_status()
+    assert str(error.value) == "\n".join([judgement.verdict_line, worse, again])
+
+
+def test_every_row_that_keeps_a_run_from_being_fine_is_told_with_its_reason(craft):
+    run = craft("new").audit("REFUTED", defense="bold").audit("UNDERPOWERED", defense="shy")
+    run.audit("NOT_REFUTED", defense="broken", control=True).audit("NOT_REFUTED")
+    run.row(defense="bold", attack="ascent", seed=3, status="failed", metric="none", reason="ValueError: no")
+    says = "eps 4, delta 1e-5, one client (add/remove), seen by other clients (every round's model)"
+    assert judge(read(run)).details() == [
+        f"claim  main/bold: {says}: REFUTED: eps >= 0.70",
+        "again  fedassay run s.toml",
+        f"claim  main/broken: {says}: a control that must be REFUTED is NOT REFUTED",
+        "failed main/bold: ascent seed 3: FAILED: ValueError: no",
+        f"claim  main/shy: {says}: UNDERPOWERED: eps >= 0.70",
+    ]
+
+
+def test_many_lines_of_a_kind_are_cut_and_counted(craft):
+    run = craft("new")
+    for seed in range(50):
+        run.row(seed=seed, status="failed", metric="none", reason="no")
+    details = judge(read(run)).details()
+    assert (len(details), details[-1]) == (41, "       and 10 more")
+    assert judge(read(run)).verdict_line == "INCOMPLETE: 50 cells FAILED (mine)"
+
+
+def test_one_seed_is_inconclusive_with_its_reason(craft):
+    base, run = craft("base", seeds=1).cell([0.5]), craft("new", seeds=1).cell([0.5])
+    judgement = judge(read(run), base.write())
+    assert judgement.exit_code == INCONCLUSIVE
+    assert judgement.details()[0].endswith(": one seed: it has no scatter to hold a change against")
+
+
+def test_a_run_against_itself_passes_and_the_order_of_its_rows_does_not_count(craft, scatter):
+    base = craft("base").cell(scatter()).cell(scatter(1), attack="lira")
+    run = craft("new").cell(scatter()).cell(scatter(1), attack="lira")
+    run.lines.reverse()
+    judgement = judge(read(run), base.write())
+    assert (judgement.exit_code, judgement.details()) == (OK, [])
+    assert judge(read(run), run.path).exit_code == OK
+    assert judgement.comparison.correlation == pytest.approx(1)
+
+
+CHANGES = {
+    "seeds": (lambda run: run.manifest.update(seeds=[0, 1]), "seeds 0, 1, 2, 3, 4, 5, 6, 7 then, 0, 1 now"),
+    "data": (
+        lambda run: run.manifest.update(data={"digits": "1" * 64}),
+        f"data digits {'0' * 64} then, {'1' * 64} now",
+    ),
+    "federation": (lambda run: run.manifest["suite"]["federations"]["main"].update(lot=3), "lot nothing then, 3 now"),
+    "attack": (
+        lambda run: run.manifest["suite"]["attacks"]["loss"].update(count=9),
+        "attack loss: count 8 then, 9 now",
+    ),
+    "suite": (lambda run: run.manifest["suite"].update(name="t"), "suite s then, t now"),
+    "suite version": (lambda run: run.manifest["suite"].update(version="2"), "suite version 1 then, 2 now"),
+    "device": (lambda run: run.manifest["suite"].update(device="cuda"), "device cpu then, cuda now"),
+    "package": (lambda run: run.manifest["versions"].update(fedassay="0.2.0"), "fedassay 0.1.0 then, 0.2.0 now"),
+    "version": (
+        lambda run: [line.update(attack_version="2") for line in run.lines if line["attack"] == "loss"],
+        "attack loss: version 1 then, 2 now",
+    ),
+    "claim": (
+        lambda run: (run.claims.clear(), run.lines.pop(), run.audit("NOT_REFUTED", epsilon=8.0)),
+        "defense mine claims eps 4, delta 1e-5, one client (add/remove), seen by other clients (every round's model) "
+        "then, eps 8, delta 1e-5, one client (add/remove), seen by other clients (every round's model) now",
+    ),
+    "no claim": (lambda run: (run.claims.clear(), run.lines.pop()), "then, none now"),
+    "no audit": (lambda run: run.lines.pop(), "defense mine audited for eps 4"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_measures_may_not_change_nor_a_promise_be_lowered_unless_accepted(craft, scatter, name, tmp_path):
+    change, says = CHANGES[name]
+    base = craft("base").cell(scatter()).audit("NOT_REFUTED")
+    run = craft("new").cell(scatter()).audit("NOT_REFUTED")
+    change(run)
+    kept = accept(read(base), tmp_path / "main")
+    judgement = judge(read(run), kept)
+    assert judgement.exit_code == INCOMPLETE
+    assert any(line.startswith("change ") and says in line for line in judgement.details())
+    command = f"fedassay gate {tmp_path / 'new'} --baseline {kept} --accept"
+    assert f"accept {command}" in judgement.details()
+    accept(read(run), kept)
+    assert judge(read(run), kept).exit_code == OK
+
+
+def test_the_defense_itself_and_packages_may_change_and_are_told(craft, scatter):
+    base, run = craft("base").cell(scatter()), craft("new").cell(scatter())
+    for line in run.lines:
+        line["defense_version"] = "1+abc"
+    run.manifest["suite"]["defenses"]["mine"]["epsilon"] = 5.0
+    run.manifest["versions"]["torch"] = "2.16.0"
+    judgement = judge(read(run), base.write())
+    assert judgement.exit_code == OK
+    assert judgement.details() == [
+        "note   defense mine version 1 then, 1+abc now",
+        "note   defense mine: epsilon 4.0 then, 5.0 now",
+        "note   package torch 2.15.0 then, 2.16.0 now",
+    ]
+
+
+def test_missing_and_new_cells_and_seeds_are_named(craft, scatter):
+    base = craft("base").cell(scatter()).cell(scatter(1), attack="gone").cell(scatter(2)[:6], attack="grown")
+    run = craft("new").cell(scatter()[:6]).cell(scatter(1), attack="came").cell(scatter(2), attack="grown")
+    judgement = judge(read(run), base.write())
+    assert judgement.exit_code == INCOMPLETE
+    assert judgement.details()[:4] == [
+        "lacks  main/mine/gone (uploads) auc",
+        "lacks  main/mine/loss (uploads) auc seeds 6, 7",
+        "new    main/mine/came (uploads) auc",
+        "new    main/mine/grown (uploads) auc seeds 6, 7",
+    ]
+    assert {str(cell.key): cell.change.seeds for cell in judgement.comparison.cells} == {
+        "main/mine/loss (uploads) auc": 6,
+        "main/mine/grown (uploads) auc": 6,
+    }
+
+
+def test_a_baseline_of_another_suite_has_nothing_in_common(craft, scatter):
+    base, run = craft("base").cell(scatter(), federation="else"), craft("new").cell(scatter())
+    base.manifest["suite"]["name"] = "other"
+    judgement = judge(read(run), base.write())
+    assert judgement.exit_code == INCOMPLETE
+    assert "no cell in common with the baseline base" in judgement.verdict_line
+    assert "suite other then, s now" in judgement.verdict_line
+
+
+def test_no_baseline_yet_is_incomplete_and_says_what_makes_it(craft, scatter, tmp_path):
+    run = read(craft("new").cell(scatter()))
+    judgement = judge(run, tmp_path / "main")
+    assert judgement.exit_code == INCOMPLETE
+    assert f"fedassay gate {run.path} --baseline {tmp_path / 'main.json'} --accept makes it" in judgement.verdict_line
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda run: run.write(planned=9), "1 cells missing"),
+        (lambda run: (run.row(status="failed", metric="none"), run.write()), "1 rows FAILED"),
+        (lambda run: (run.lines.clear(), run.write()), "the run holds no row"),
+        (lambda run: (run.write() / "results.jsonl").open("a").write('{"torn'), "the last row was cut off"),
+    ],
+)
+def test_a_run_with_holes_is_incomplete_and_never_becomes_a_baseline(craft, scatter, tmp_path, spoil, says):
+    run = craft("new").cell(scatter())
+    spoil(run)
+    folder = RunFolder.read(run.path)
+    assert judge(folder).exit_code == INCOMPLETE
+    with pytest.raises(ConfigError, match=f"cannot be a baseline: .*{says}"):
+        accept(folder, tmp_path / "main")
+    assert not (tmp_path / "main.json").exists()
+
+
+def test_a_run_of_audits_alone_has_nothing_to_compare(craft, tmp_path):
+    with pytest.raises(ConfigError, match="no attack and no utility was measured"):
+        accept(read(craft("new").audit("NOT_REFUTED")), tmp_path / "main")
+
+
+def test_margins_decide_what_is_minded(pair):
+    folder, base = pair("worse")
+    assert judge(folder, base, margins={"auc": 0.2}).exit_code == FAIL
+    assert judge(folder, base, margins={"auc": 0.7}).exit_code == OK
+    with pytest.raises(ConfigError, match="margin: unknown metric 'auk'; known: auc"):
+        judge(folder, base, margins={"auk": 1})
+
+
+@pytest.mark.parametrize("words", ["", "fial", "fail,none"])
+def test_an_unknown_verdict_to_fail_on_is_refused(pair, words):
+    folder, base = pair("fine")
+    with pytest.raises(ConfigError, match="fail on: unknown verdict"):
+        judge(folder, base, fail_on=words.split(","))
+
+
+def test_names_of_html_and_control_characters_stay_text(craft, scatter):
+    name, base, run = "<script>|`x`\x00]]>", craft("base"), craft("new")
+    base.cell([0.6] * 7 + [0.61], attack=name)
+    run.cell([0.9] * 7 + [0.92], attack=name).audit("REFUTED", defense=name)
+    judgement = judge(read(run), base.write())
+    SCHEMA.validate(junit(judgement))
+    assert "<script>" not in step_summary(judgement)
+
+
+def test_the_summary_puts_failures_first_and_is_cut_at_sixty_kibibytes(craft):
+    base, run = craft("base"), craft("new")
+    for number in range(600):
+        base.cell([0.5 + 0.01 * n for n in range(4)], attack=f"attack_{number:03d}")
+        rise = 0.3 if number == 599 else 0.0
+        run.cell([0.5 + rise * (1 + 0.01 * n) + 0.01 * n for n in range(4)], attack=f"attack_{number:03d}")
+    judgement = judge(read(run), base.write())
+    assert judgement.exit_code == FAIL
+    text = step_summary(judgement)
+    assert len(text.encode()) <= 60 * 1024
+    assert text.endswith("prints the whole of it.*\n")
+    assert text.index("attack_599") < text.index("attack_000")
+    table = [line for line in text.splitlines() if line.startswith("| main")]
+    assert table[0].endswith("| FAIL |")
+    assert Baseline.of(judgement.folder).cells[599].attack == "attack_599"
