@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from . import __version__, gate_command
+from . import __version__, gate_command, init_command
 from .exits import resumable, told
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+app.command()(init_command.init)
 app.command()(gate_command.compare)
 app.command()(gate_command.gate)
 

@@ -1,0 +1,202 @@
+"""The pytest plugin: a suite's gate and a mechanism's audit as fixtures.
+
+Every pytest on a machine that has fedassay loads this file: what is heavy is imported where a fixture is used.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from .audit.claim import Claim
+    from .audit.finding import Finding
+    from .defenses.defense import Defense
+    from .face import Run
+
+_FIXTURES = {"fedassay_gate", "fedassay_audit"}
+_TOLD = "fedassay"
+"""Name of the property under which a test's verdicts travel to the summary, from other processes too."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("fedassay")
+    group.addoption("--fedassay-report", metavar="DIR", help="Keep every run and its report in a folder below DIR.")
+    group.addoption(
+        "--fedassay-accept",
+        action="store_true",
+        help="Make what this pytest measures the baselines, instead of holding it against them.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "fedassay(**options): runs federations or audits; options are defaults of fedassay_gate, such as seeds=2. "
+        "Tests that use a fixture of fedassay have it anyway: -m 'not fedassay' leaves them out.",
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _FIXTURES & set(getattr(item, "fixturenames", ())) and item.get_closest_marker("fedassay") is None:
+            item.add_marker("fedassay")
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    reports = [report for group in terminalreporter.stats.values() for report in group]
+    lines = [
+        f"{report.nodeid}: {words}"
+        for report in reports
+        if getattr(report, "when", "") == "call"
+        for name, words in report.user_properties
+        if name == _TOLD
+    ]
+    if lines:
+        terminalreporter.section("fedassay")
+        for line in lines:
+            terminalreporter.line(line)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateFixture:
+    """``fedassay_gate``: runs a suite and fails the test unless its gate is fine.
+
+    Paths are taken from pytest's root folder.
+    """
+
+    folder: Callable[[], Path]
+    root: Path
+    test: str
+    accept: bool
+    defaults: Mapping[str, Any]
+    tell: Callable[[str], None]
+
+    def __call__(
+        self,
+        suite: str = "quick",
+        *defenses: "str | Defense",
+        baseline: str | Path | None = None,
+        margins: Mapping[str, float] | None = None,
+        fail_on: Iterable[str] | None = None,
+        **options: Any,
+    ) -> "Run":
+        """Run ``suite`` with these defenses added, and hold it against ``baseline`` where one is named.
+
+        Args:
+            suite: a bundled suite's name or a suite file.
+            defenses: names, ``package.module:Class``, or built: ``MyDefense(clip_norm=1.0)``.
+            baseline: ``"baselines/main"``; ``pytest --fedassay-accept`` writes it.
+            margins, fail_on: see ``fedassay gate``.
+            options: ``seeds``, ``seed``, ``jobs``, ``overrides`` as for ``fedassay.run``; those that are not given are
+                the marker's.
+
+        Returns:
+            the finished run.
+        """
+        import fedassay
+
+        wished = {"jobs": 1 if "PYTEST_XDIST_WORKER" in os.environ else None, **self.defaults, **options}
+        if unknown := sorted(wished.keys() - {"seeds", "seed", "jobs", "overrides", "device"}):
+            raise TypeError(f"fedassay_gate knows seeds, seed, jobs, overrides and device, got {', '.join(unknown)}")
+        place = self.root / suite
+        run = fedassay.run(
+            str(place) if place.is_file() else suite,
+            defenses=defenses,
+            folder=self.folder(),
+            command=f"pytest {shlex.quote(self.test)}",
+            **wished,
+        )
+        self._judge(run, None if baseline is None else self.root / baseline, margins, fail_on)
+        return run
+
+    def _judge(
+        self,
+        run: "Run",
+        baseline: Path | None,
+        margins: Mapping[str, float] | None,
+        fail_on: Iterable[str] | None,
+    ) -> None:
+        from .reports.regression.judgement import accept
+        from .reports.run_folder import RunFolder
+        from .suites.gate import EVERYTHING
+
+        if baseline is not None and self.accept:
+            accept(RunFolder.read(run.folder), baseline)
+            baseline = None
+        judgement = run.gate(baseline, margins=margins, fail_on=EVERYTHING if fail_on is None else fail_on)
+        self.tell(f"{judgement.verdict_line} ({run.folder / 'report.html'})")
+        if judgement.exit_code:
+            pytest.fail("\n".join([judgement.verdict_line, *judgement.details()]), pytrace=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditFixture:
+    """``fedassay_audit``: audits a mechanism of your own and fails the test unless its claim is NOT REFUTED."""
+
+    tell: Callable[[str], None]
+
+    def __call__(self, mechanism: Callable[..., Any], claim: "Claim", **options: Any) -> "Finding":
+        """``options`` as for ``fedassay.audit_mechanism``: ``inputs``, ``trials``, ``batched``, ``seed`` and so on."""
+        import fedassay
+
+        from .suites.gate import judge_finding
+
+        finding = fedassay.audit_mechanism(mechanism, claim, **options)
+        gate = judge_finding(getattr(mechanism, "__name__", repr(mechanism)), finding)
+        self.tell(finding.line())
+        if gate.exit_code:
+            pytest.fail(f"{gate.verdict_line}\n{finding.line()}", pytrace=False)
+        return finding
+
+
+@dataclass
+class _Folders:
+    """A new folder for each run of a test."""
+
+    place: Path
+    stem: str
+    made: int = field(default=0)
+
+    def __call__(self) -> Path:
+        self.made += 1
+        name = self.stem if self.made == 1 else f"{self.stem}-{self.made}"
+        folder, again = self.place / name, 1
+        while folder.exists():  # An earlier pytest with the same DIR.
+            again += 1
+            folder = self.place / f"{name}.{again}"
+        return folder
+
+
+@pytest.fixture
+def fedassay_gate(request: pytest.FixtureRequest, tmp_path: Path) -> GateFixture:
+    """Run a suite with your defense and fail unless the gate is fine: ``fedassay_gate("quick", MyDefense())``."""
+    told = request.config.getoption("--fedassay-report")
+    marker = request.node.get_closest_marker("fedassay")
+    stem = re.sub(r"[^\w.-]+", "-", request.node.nodeid).strip("-")[-100:]
+    return GateFixture(
+        folder=_Folders(Path(told) if told else tmp_path, stem),
+        root=request.config.rootpath,
+        test=request.node.nodeid,
+        accept=request.config.getoption("--fedassay-accept"),
+        defaults=marker.kwargs if marker is not None else {},
+        tell=_teller(request),
+    )
+
+
+@pytest.fixture
+def fedassay_audit(request: pytest.FixtureRequest) -> AuditFixture:
+    """Audit a mechanism and fail unless its claim is NOT REFUTED: ``fedassay_audit(noisy, claim, inputs=(0, 1))``."""
+    return AuditFixture(tell=_teller(request))
+
+
+def _teller(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    def tell(words: str) -> None:
+        request.node.user_properties.append((_TOLD, words))
+
+    return tell
