@@ -99,7 +99,13 @@ def _lines(judgement: "Judgement") -> list[str]:
 
 def _write(judgement: "Judgement", junit: Path | None, summary: Path | None) -> None:
     from .reports.whole import write_whole
+    from .suites.source import ConfigError
 
+    places = [path.resolve() for path in (junit, summary) if path is not None]
+    run = judgement.folder.path.resolve()
+    data = {run / name for name in ("manifest.json", "results.jsonl", "claims.json", "gate.json")}
+    if len(set(places)) < len(places) or data & set(places):
+        raise ConfigError(f"--junit and --summary need a file each, none of the run's own, got {junit} and {summary}")
     if junit is not None:
         from .reports.regression.junit import junit as cases
 

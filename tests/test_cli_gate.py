@@ -186,6 +186,8 @@ def test_the_comparison_as_json_says_what_the_table_says(say, runs):
         ),
         (["gate", "{base}", "--baseline", "edited.json"], "edited.json is not as it was written"),
         (["gate", "{base}", "--junit", "{base}"], "Is a directory"),
+        (["gate", "{base}", "--junit", "{base}/results.jsonl"], "need a file each, none of the run's own"),
+        (["gate", "{base}", "--junit", "a.xml", "--summary", "a.xml"], "need a file each, none of the run's own"),
     ],
 )
 def test_what_is_wrong_is_usage_and_one_paragraph(say, runs, tmp_path, words, says):

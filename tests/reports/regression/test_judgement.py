@@ -135,6 +135,27 @@ def test_every_row_that_keeps_a_run_from_being_fine_is_told_with_its_reason(craf
     ]
 
 
+def test_a_claim_that_nothing_judged_is_skipped_not_passed(craft):
+    run = craft("new").audit("NOT_REFUTED")
+    run.claims.append(run.claims[0] | {"defense": "other"})
+    run.row(
+        defense="third", role="audit", attack="canary", metric="none", status="skipped", reason="no canary", seed=None
+    )
+    text = junit(judge(read(run)))
+    SCHEMA.validate(text)
+    cases = {
+        case.get("name"): [child.tag for child in case]
+        for case in ElementTree.fromstring(text.encode()).iter("testcase")
+    }
+    says = "eps 4, delta 1e-5, one client (add/remove), seen by other clients (every round's model)"
+    assert cases == {
+        "verdict": [],
+        f"mine: {says} [likelihood_ratio]": [],
+        "third: signs no claim [canary]": ["skipped"],
+        f"other: {says}": ["skipped"],
+    }
+
+
 def test_many_lines_of_a_kind_are_cut_and_counted(craft):
     run = craft("new")
     for seed in range(50):
