@@ -176,6 +176,8 @@ def test_the_comparison_as_json_says_what_the_table_says(say, runs):
         (["compare", "{base}", "{base}", "--margin", "auc"], "--margin takes metric=value, got 'auc'"),
         (["gate", "{base}", "--baseline", "{half}", "--margin", "auk=1"], "margin: unknown metric 'auk'; known: auc"),
         (["gate", "{base}", "--fail-on", "fial"], "fail on: unknown verdict 'fial'; known: fail"),
+        (["gate", "{base}", "--baseline", "new.json", "--accept", "--margin", "auk=1"], "unknown metric 'auk'"),
+        (["gate", "{base}", "--baseline", "new.json", "--accept", "--fail-on", "x"], "unknown verdict 'x'"),
         (["gate", "{base}", "--accept"], "--accept needs --baseline FILE"),
         (["gate", "{base}", "--baseline", "{half}", "--accept"], "is a folder: name a file for the baseline"),
         (["gate", "{base}", "--baseline", "text.json"], "text.json is no baseline: it is not JSON"),
@@ -200,6 +202,7 @@ def test_what_is_wrong_is_usage_and_one_paragraph(say, runs, tmp_path, words, sa
     assert result.exit_code == 2
     assert says in result.stderr
     assert "Traceback" not in result.output
+    assert not (tmp_path / "new.json").exists()
 
 
 def test_from_python(runs):

@@ -69,7 +69,7 @@ def family(records: Iterable[Record]) -> dict[CellKey, Series]:
     for key in sorted(measured, key=lambda key: PRIMARY.index(key.metric)):
         first.setdefault((key.federation, key.attack, key.observer), key.metric)
     return {
-        key: _series(measured[key])
+        key: _series(key, measured[key])
         for key in sorted(measured)
         if first[key.federation, key.attack, key.observer] == key.metric
     }
@@ -85,8 +85,10 @@ def _key(row: Record) -> CellKey:
     )
 
 
-def _series(by_seed: dict[int, list[Record]]) -> Series:
+def _series(key: CellKey, by_seed: dict[int, list[Record]]) -> Series:
     one = next(iter(by_seed.values()))[0]
+    if not one.direction:
+        raise ValueError(f"{key}: a row that is compared must say which direction is worse, it has no direction")
     return Series(
         attack_version=one.attack_version,
         direction=one.direction,

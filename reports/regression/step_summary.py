@@ -41,7 +41,7 @@ def _table(table: Table) -> Iterator[str]:
     if not table.rows:
         return
     yield from (f"### {escaped(table.title)}", "")
-    yield _row([header or "verdict" for header in table.headers])
+    yield _row(table.headers)
     yield "|" + "|".join("---:" if number in table.numeric else "---" for number in range(len(table.headers))) + "|"
     yield from (_row(row) for row in table.rows)
     yield from ("", escaped(table.note), "")

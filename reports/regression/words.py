@@ -60,7 +60,7 @@ def cell_table(found: Comparison) -> Table:
             "p (Holm)",
             "r",
             "seeds",
-            "",
+            "outcome",
         ),
         rows=rows,
         numeric=frozenset(range(4, 11)),
