@@ -242,6 +242,27 @@ def test_the_defense_itself_and_packages_may_change_and_are_told(craft, scatter)
     ]
 
 
+def test_only_cells_that_the_change_can_have_reached_share_alpha(craft, scatter):
+    base, run, worse = craft("base"), craft("new"), [0.04 + 0.04 * (-1) ** seed for seed in range(8)]
+    for number in range(24):
+        base.cell(scatter(number), attack=f"a{number:02d}")
+        run.cell(scatter(number) + (worse if number == 5 else 0), attack=f"a{number:02d}")
+    folder = read(run)
+    told_apart = judge(folder, base.write())
+    # Equal identities with other values tell nothing: all share alpha.
+    assert told_apart.comparison.family == 24
+    assert told_apart.exit_code == INCONCLUSIVE
+    for line in run.lines:
+        if line["attack"] == "a05":
+            line["cell_id"] += "'"
+    reached = judge(read(run), base.write())
+    assert [str(cell.key) for cell in reached.comparison.cells if cell.reached] == ["main/mine/a05 (uploads) auc"]
+    assert reached.exit_code == FAIL
+    before, after = (one.comparison.cells[5].change for one in (told_apart, reached))
+    assert (after.p_family, before.p_family) == (after.p, pytest.approx(24 * after.p))
+    assert "1 of 24 cells can have changed and share alpha" in step_summary(reached)
+
+
 def test_missing_and_new_cells_and_seeds_are_named(craft, scatter):
     base = craft("base").cell(scatter()).cell(scatter(1), attack="gone").cell(scatter(2)[:6], attack="grown")
     run = craft("new").cell(scatter()[:6]).cell(scatter(1), attack="came").cell(scatter(2), attack="grown")
