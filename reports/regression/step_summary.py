@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..claims import claim_rows
-from ..markdown import cell as escaped
-from ..markdown import cut
+from ..escaped import cell as escaped
+from ..escaped import cut
 from ..printed import claim_table
 from ..summary import claims_note
 from ..table import Table
