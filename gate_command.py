@@ -10,7 +10,6 @@ from .exits import told
 
 if TYPE_CHECKING:
     from .reports.regression.judgement import Judgement
-    from .reports.run_folder import RunFolder
 
 Margins = Annotated[
     list[str] | None,
@@ -65,28 +64,23 @@ def gate(
         from .reports.regression.judgement import accept as accepted
         from .reports.regression.judgement import judge
         from .reports.regression.margins import stated_margins
+        from .reports.run_folder import RunFolder
         from .suites.source import ConfigError
 
         try:
-            folder = _read(run)
-            wished = stated_margins(margin or ())
+            folder, wished = RunFolder.read(run), stated_margins(margin or ())
+            # What is accepted is not held against itself: what is left to judge are its claims.
+            judgement = judge(folder, None if accept else baseline, margins=wished, fail_on=fail_on.split(","))
             if accept:
                 if baseline is None:
                     raise ConfigError("--accept needs --baseline FILE: where to write what this run measured")
                 typer.echo(f"accept {accepted(folder, baseline)}")
-            judgement = judge(folder, baseline if not accept else None, margins=wished, fail_on=fail_on.split(","))
         except ValueError as error:
             raise ConfigError(str(error)) from error
         _write(judgement, junit, summary)
         for line in _lines(judgement):
             typer.echo(line)
         raise typer.Exit(judgement.exit_code)
-
-
-def _read(run: Path) -> "RunFolder":
-    from .reports.run_folder import RunFolder
-
-    return RunFolder.read(run)
 
 
 def _lines(judgement: "Judgement") -> list[str]:
@@ -99,7 +93,13 @@ def _lines(judgement: "Judgement") -> list[str]:
 
 def _write(judgement: "Judgement", junit: Path | None, summary: Path | None) -> None:
     from .reports.whole import write_whole
+    from .suites.source import ConfigError
 
+    places = [path.resolve() for path in (junit, summary) if path is not None]
+    run = judgement.folder.path.resolve()
+    data = {run / name for name in ("manifest.json", "results.jsonl", "claims.json", "gate.json")}
+    if len(set(places)) < len(places) or data & set(places):
+        raise ConfigError(f"--junit and --summary need a file each, none of the run's own, got {junit} and {summary}")
     if junit is not None:
         from .reports.regression.junit import junit as cases
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -10,7 +11,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from .reports.table import Table
-from .suites.run import Progress
+
+if TYPE_CHECKING:
+    from .suites.run import Progress
 
 
 class Bar:
@@ -61,7 +64,7 @@ class Lines:
         return
 
 
-def progress() -> Progress:
+def progress() -> "Progress":
     """What fits where the output goes."""
     return Bar() if sys.stderr.isatty() else Lines()
 

@@ -1,6 +1,5 @@
 """The report as markdown for a pull request: failures first, cut before a comment grows too long."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -8,6 +7,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from . import summary
 from .claims import ClaimRow, claim_rows
+from .escaped import cell, cut
 from .grid import attack_grids
 from .membership_table import membership_table
 from .mutants import mutant_rows, mutant_table
@@ -19,10 +19,6 @@ from .reconstruction import reconstruction_rows, reconstruction_table
 from .run_folder import RunFolder
 from .table import Table
 from .tables import OmissionRow, attack_rows, omission_rows, utility_rows
-
-LIMIT = 60 * 1024
-"""Bytes of UTF-8. GitHub refuses comments of more than 65,536 characters."""
-CUT = "\n*Cut here at 60 KiB: the whole of it is in report.html.*\n"
 
 
 def markdown(folder: RunFolder) -> str:
@@ -45,14 +41,6 @@ def markdown(folder: RunFolder) -> str:
         reproduce=summary.reproduce(folder),
     )
     return cut(text)
-
-
-def cell(text: str) -> str:
-    """Text that stays text inside a markdown table: on one line, without markup, links or HTML of its own."""
-    flat = " ".join(text.split())
-    escaped = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    quiet = re.sub(r"([\\`*|]|(?<!\w)_|_(?!\w)|(?<=\])[(\[])", r"\\\1", escaped)
-    return quiet.replace("@", "@\u200b")
 
 
 def _tables(folder: RunFolder, claims: Sequence[ClaimRow], omissions: Sequence[OmissionRow]) -> list[Table]:
@@ -88,17 +76,3 @@ def _failures(rows: Sequence[OmissionRow]) -> list[str]:
 
 def _target(row: OmissionRow) -> str:
     return f"{row.attack}, {metric(row.metric).name}, on {row.where}"
-
-
-def cut(text: str, note: str = CUT) -> str:
-    """The text, or as many whole lines of it as leave room for the note that it was cut."""
-    if len(text.encode()) <= LIMIT:
-        return text
-    room = LIMIT - len(note.encode())
-    kept: list[str] = []
-    for line in text.splitlines(keepends=True):
-        room -= len(line.encode())
-        if room < 0:
-            break
-        kept.append(line)
-    return "".join(kept) + note

@@ -75,7 +75,7 @@ def test_a_run_against_itself_passes(say, runs):
     result = say("gate", runs["same"], "--baseline", runs["base"])
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        "pairing correlation 1.00 (mean of 2 cells)",
+        "pairing correlation 1.00 (mean of 2 cells); 0 of 2 cells can have changed and share alpha",
         "gate   OK: no claim was audited; none of 2 cells worse than the baseline by its margin (exit code 0)",
     ]
 
@@ -176,6 +176,8 @@ def test_the_comparison_as_json_says_what_the_table_says(say, runs):
         (["compare", "{base}", "{base}", "--margin", "auc"], "--margin takes metric=value, got 'auc'"),
         (["gate", "{base}", "--baseline", "{half}", "--margin", "auk=1"], "margin: unknown metric 'auk'; known: auc"),
         (["gate", "{base}", "--fail-on", "fial"], "fail on: unknown verdict 'fial'; known: fail"),
+        (["gate", "{base}", "--baseline", "new.json", "--accept", "--margin", "auk=1"], "unknown metric 'auk'"),
+        (["gate", "{base}", "--baseline", "new.json", "--accept", "--fail-on", "x"], "unknown verdict 'x'"),
         (["gate", "{base}", "--accept"], "--accept needs --baseline FILE"),
         (["gate", "{base}", "--baseline", "{half}", "--accept"], "is a folder: name a file for the baseline"),
         (["gate", "{base}", "--baseline", "text.json"], "text.json is no baseline: it is not JSON"),
@@ -186,6 +188,8 @@ def test_the_comparison_as_json_says_what_the_table_says(say, runs):
         ),
         (["gate", "{base}", "--baseline", "edited.json"], "edited.json is not as it was written"),
         (["gate", "{base}", "--junit", "{base}"], "Is a directory"),
+        (["gate", "{base}", "--junit", "{base}/results.jsonl"], "need a file each, none of the run's own"),
+        (["gate", "{base}", "--junit", "a.xml", "--summary", "a.xml"], "need a file each, none of the run's own"),
     ],
 )
 def test_what_is_wrong_is_usage_and_one_paragraph(say, runs, tmp_path, words, says):
@@ -198,6 +202,7 @@ def test_what_is_wrong_is_usage_and_one_paragraph(say, runs, tmp_path, words, sa
     assert result.exit_code == 2
     assert says in result.stderr
     assert "Traceback" not in result.output
+    assert not (tmp_path / "new.json").exists()
 
 
 def test_from_python(runs):

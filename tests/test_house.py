@@ -96,6 +96,13 @@ def test_the_press_reads_a_run_without_torch(finished):
     assert python(told) == ["False"]
 
 
+def test_runs_are_compared_and_gated_without_torch(finished):
+    words = [["compare", str(finished.folder), str(finished.folder)], ["gate", str(finished.folder)]]
+    told = "import sys\nfrom typer.testing import CliRunner\nfrom fedassay.cli import app\n"
+    told += f"for words in {words}:\n    assert CliRunner().invoke(app, words).exit_code == 0, words\n"
+    assert python(told + "print('torch' in sys.modules)") == ["False"]
+
+
 def test_every_module_says_what_it_is():
     assert [str(path) for path, tree in modules().items() if not ast.get_docstring(tree)] == []
 

@@ -68,6 +68,7 @@ class StoredCell(_Table):
     metric: str
     direction: Literal["higher_leaks", "lower_leaks", "higher_better"]
     attack_version: str
+    identity: str
     values: dict[int, float] = Field(min_length=1)
 
 

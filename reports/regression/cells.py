@@ -1,5 +1,6 @@
 """Cells of the family: what of a run is compared with another, one value a seed."""
 
+import hashlib
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -38,10 +39,14 @@ class CellKey:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """A cell's values by seed, and the attack and the reading that they were made with."""
+    """A cell's values by seed, and the attack and the reading that they were made with.
+
+    ``identity``: digest of the records' ``cell_id``s, so of all that the run says determines the values.
+    """
 
     attack_version: str
     direction: str
+    identity: str
     values: dict[int, float]
 
     @property
@@ -69,7 +74,7 @@ def family(records: Iterable[Record]) -> dict[CellKey, Series]:
     for key in sorted(measured, key=lambda key: PRIMARY.index(key.metric)):
         first.setdefault((key.federation, key.attack, key.observer), key.metric)
     return {
-        key: _series(measured[key])
+        key: _series(key, measured[key])
         for key in sorted(measured)
         if first[key.federation, key.attack, key.observer] == key.metric
     }
@@ -85,11 +90,15 @@ def _key(row: Record) -> CellKey:
     )
 
 
-def _series(by_seed: dict[int, list[Record]]) -> Series:
+def _series(key: CellKey, by_seed: dict[int, list[Record]]) -> Series:
     one = next(iter(by_seed.values()))[0]
+    if not one.direction:
+        raise ValueError(f"{key}: a row that is compared must say which direction is worse, it has no direction")
+    ids = {row.cell_id for rows in by_seed.values() for row in rows}
     return Series(
         attack_version=one.attack_version,
         direction=one.direction,
+        identity=hashlib.sha256(" ".join(sorted(ids)).encode()).hexdigest()[:16],
         values={
             seed: float(statistics.median(row.value for row in by_seed[seed] if row.value is not None))
             for seed in sorted(by_seed)

@@ -13,9 +13,10 @@ from .paired import Change, Outcome, holm, paired_change
 
 @dataclass(frozen=True, kw_only=True)
 class PairedCell:
-    """A cell of both runs."""
+    """A cell of both runs. ``reached``: whether it is of the family, see ``compare``."""
 
     key: CellKey
+    reached: bool
     direction: str
     margin: float
     change: Change
@@ -48,6 +49,11 @@ class Comparison:
         found = [cell.change.correlation for cell in self.cells if cell.change.correlation is not None]
         return sum(found) / len(found) if found else None
 
+    @property
+    def family(self) -> int:
+        """How many cells share alpha."""
+        return sum(cell.reached for cell in self.cells)
+
     def having(self, outcome: Outcome) -> list[PairedCell]:
         """Cells of this outcome, the worst first by margins."""
         found = [cell for cell in self.cells if cell.outcome is outcome]
@@ -59,14 +65,28 @@ def compare(base: Baseline, run: Baseline, *, margins: Mapping[str, float] | Non
 
     What is common is compared even where something else has changed: the verdict says that it is INCOMPLETE, the
     numbers stay of use. Raises ValueError for a bad margin.
+
+    The family, which shares alpha, are the cells that the change can have reached: those whose identity differs. A cell
+    of equal identity was computed from the same configuration and code, and no test is made of it. Which ones they are
+    is known before any value is seen (leaving out whatever came out equal would choose by the outcome, and inflate
+    alpha for metrics in coarse steps). Where one of equal identity has other values after all, code has changed behind
+    its back: identities then tell nothing, and every cell is in the family.
     """
     allowed, before, after = margins_with(margins), base.series(), run.series()
     pairs = {key: _shared(before[key], after[key]) for key in sorted(before.keys() & after.keys())}
     common = {key: seeds for key, seeds in pairs.items() if seeds}
-    changes = holm([_change(before[key], after[key], seeds) for key, seeds in common.items()])
+    reached = _reached({key: (before[key], after[key]) for key in common})
+    changes = {key: _change(before[key], after[key], seeds) for key, seeds in common.items()}
+    changes |= dict(zip(reached, holm([changes[key] for key in reached]), strict=True))
     cells = tuple(
-        PairedCell(key=key, direction=after[key].direction, margin=allowed[key.metric], change=change)
-        for key, change in zip(common, changes, strict=True)
+        PairedCell(
+            key=key,
+            reached=key in reached,
+            direction=after[key].direction,
+            margin=allowed[key.metric],
+            change=change,
+        )
+        for key, change in changes.items()
     )
     return Comparison(
         base=base,
@@ -77,6 +97,13 @@ def compare(base: Baseline, run: Baseline, *, margins: Mapping[str, float] | Non
         obstacles=tuple(_obstacles(base, run)),
         notes=tuple(_notes(base, run)),
     )
+
+
+def _reached(pairs: Mapping[CellKey, tuple[Series, Series]]) -> list[CellKey]:
+    same = {key for key, (then, now) in pairs.items() if then.identity == now.identity}
+    if any(pairs[key][0].values != pairs[key][1].values for key in same):
+        return list(pairs)
+    return [key for key in pairs if key not in same]
 
 
 def _shared(before: Series, after: Series) -> list[int]:

@@ -26,6 +26,7 @@ from ..run_folder import RunFolder
 from .baseline import Baseline, baseline_file
 from .cells import family
 from .comparison import Comparison, PairedCell, compare
+from .margins import margins_with
 from .paired import Outcome
 from .words import change_words, gap_lines, note_lines, row_line, troubled_rows
 
@@ -107,11 +108,14 @@ def judge(
     Raises:
         ConfigError: a baseline that cannot be read, a bad margin, an unknown word in ``fail_on``.
     """
-    codes = failing(fail_on)
-    comparison, problems = None, _of_the_run(folder)
+    codes, comparison, problems = failing(fail_on), None, _of_the_run(folder)
+    try:
+        wished = margins_with(margins)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     if baseline is not None:
         try:
-            comparison = compare(Baseline.read(baseline), Baseline.of(folder), margins=margins)
+            comparison = compare(Baseline.read(baseline), Baseline.of(folder), margins=wished)
         except FileNotFoundError as error:
             problems.append(Problem(exit_code=INCOMPLETE, text=f"{error}; {accept_command(folder, baseline)} makes it"))
         except ValueError as error:

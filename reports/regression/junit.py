@@ -22,13 +22,14 @@ _CODES = {Outcome.PASS: OK, Outcome.FAIL: FAIL, Outcome.INCONCLUSIVE: INCONCLUSI
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One test case: OK, or what it asks for and why."""
+    """One test case: OK, or what it asks for and why. ``skipped``: nothing was measured, which is not "passed"."""
 
     group: str
     name: str
     exit_code: int
     message: str = ""
     text: str = ""
+    skipped: bool = False
 
 
 def junit(judgement: Judgement) -> str:
@@ -48,7 +49,7 @@ def junit(judgement: Judgement) -> str:
 def _suite(root: ElementTree.Element, number: int, name: str, cases: list[Case], judgement: Judgement) -> None:
     manifest = judgement.folder.manifest
     failing = [case for case in cases if case.exit_code in judgement.fail_on]
-    told = [case for case in cases if case.exit_code != OK and case not in failing]
+    told = [case for case in cases if case not in failing and (case.skipped or case.exit_code != OK)]
     suite = ElementTree.SubElement(
         root,
         "testsuite",
@@ -70,7 +71,7 @@ def _suite(root: ElementTree.Element, number: int, name: str, cases: list[Case],
         element = ElementTree.SubElement(
             suite, "testcase", name=_clean(case.name), classname=_clean(f"fedassay.{name}.{case.group}"), time="0"
         )
-        if case.exit_code != OK:
+        if case in failing or case in told:
             kind = "failure" if case in failing else "skipped"
             why = ElementTree.SubElement(element, kind, message=_clean(case.message))
             why.text = _clean(case.text)
@@ -97,7 +98,13 @@ def _claims(folder: RunFolder) -> Iterator[Case]:
             exit_code=outcome(row),
             message=row_words(row),
             text=f"again: {folder.manifest.command}",
+            skipped=row.status in ("skipped", "unavailable"),
         )
+    judged = {(row.federation, row.defense, row.claim_id) for row in folder.rows("audit")}
+    for signed in folder.claims:
+        if signed.signer not in judged:
+            name = f"{signed.defense}: {signed.claim.describe()}"
+            yield Case(group=signed.federation, name=name, exit_code=OK, message="NOT AUDITED", skipped=True)
 
 
 def _cells(judgement: Judgement) -> Iterator[Case]:

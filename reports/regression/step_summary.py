@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..claims import claim_rows
-from ..markdown import cell as escaped
-from ..markdown import cut
+from ..escaped import cell as escaped
+from ..escaped import cut
 from ..printed import claim_table
 from ..summary import claims_note
 from ..table import Table
@@ -41,7 +41,7 @@ def _table(table: Table) -> Iterator[str]:
     if not table.rows:
         return
     yield from (f"### {escaped(table.title)}", "")
-    yield _row([header or "verdict" for header in table.headers])
+    yield _row(table.headers)
     yield "|" + "|".join("---:" if number in table.numeric else "---" for number in range(len(table.headers))) + "|"
     yield from (_row(row) for row in table.rows)
     yield from ("", escaped(table.note), "")

@@ -39,7 +39,7 @@ def cell_table(found: Comparison) -> Table:
             metric_value(cell.key.metric, cell.change.new),
             _worse(cell.key.metric, cell.change),
             f"{cell.margin:g}",
-            f"{cell.change.p_family:.2g}",
+            f"{cell.change.p_family:.2g}" if cell.reached else NOTHING,
             NOTHING if cell.change.correlation is None else f"{cell.change.correlation:.2f}".replace("-", "−"),
             str(cell.change.seeds),
             cell.outcome.value,
@@ -60,7 +60,7 @@ def cell_table(found: Comparison) -> Table:
             "p (Holm)",
             "r",
             "seeds",
-            "",
+            "outcome",
         ),
         rows=rows,
         numeric=frozenset(range(4, 11)),
@@ -70,11 +70,12 @@ def cell_table(found: Comparison) -> Table:
 
 
 def correlation_words(found: Comparison) -> str:
-    """What pairing was worth in these runs."""
-    if found.correlation is None:
-        return "pairing correlation: not to be measured, no cell varies in both runs over three seeds"
+    """What pairing was worth in these runs, and how many cells are tested."""
     many = sum(cell.change.correlation is not None for cell in found.cells)
-    return f"pairing correlation {found.correlation:.2f} (mean of {many} cells)".replace("-", "−")
+    said = "pairing correlation: not to be measured, no cell varies in both runs over three seeds"
+    if found.correlation is not None:
+        said = f"pairing correlation {found.correlation:.2f} (mean of {many} cells)".replace("-", "−")
+    return f"{said}; {found.family} of {len(found.cells)} cells can have changed and share alpha"
 
 
 def troubled_rows(folder: RunFolder) -> list[Record]:
@@ -124,7 +125,9 @@ def as_data(found: Comparison) -> dict[str, Any]:
         "new": found.run.run.model_dump(),
         "correlation": found.correlation,
         "cells": [
-            vars(cell.key) | vars(cell.change) | {"margin": cell.margin, "outcome": cell.outcome.value}
+            vars(cell.key)
+            | vars(cell.change)
+            | {"margin": cell.margin, "reached": cell.reached, "outcome": cell.outcome.value}
             for cell in found.cells
         ],
         "changed": list(found.obstacles),

@@ -1,6 +1,7 @@
 from itertools import pairwise
 
-from fedassay.reports.markdown import CUT, LIMIT, cell, markdown
+from fedassay.reports.escaped import CUT, LIMIT, cell
+from fedassay.reports.markdown import markdown
 
 
 def test_failures_come_first(quick_folder):

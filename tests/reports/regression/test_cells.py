@@ -65,6 +65,11 @@ def test_lower_accuracy_is_worse(craft):
     assert str(key) == "main/mine/training accuracy"
 
 
+def test_a_row_that_does_not_say_what_is_worse_is_refused(craft):
+    with pytest.raises(ValueError, match=r"main/mine/loss \(uploads\) auc: a row that is compared must say"):
+        cells(craft("run").cell([0.5], direction=""))
+
+
 def test_every_primary_metric_has_a_margin_and_a_name():
     assert set(DEFAULT_MARGINS) == set(PRIMARY) <= set(METRICS)
 

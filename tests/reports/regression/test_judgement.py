@@ -135,6 +135,27 @@ def test_every_row_that_keeps_a_run_from_being_fine_is_told_with_its_reason(craf
     ]
 
 
+def test_a_claim_that_nothing_judged_is_skipped_not_passed(craft):
+    run = craft("new").audit("NOT_REFUTED")
+    run.claims.append(run.claims[0] | {"defense": "other"})
+    run.row(
+        defense="third", role="audit", attack="canary", metric="none", status="skipped", reason="no canary", seed=None
+    )
+    text = junit(judge(read(run)))
+    SCHEMA.validate(text)
+    cases = {
+        case.get("name"): [child.tag for child in case]
+        for case in ElementTree.fromstring(text.encode()).iter("testcase")
+    }
+    says = "eps 4, delta 1e-5, one client (add/remove), seen by other clients (every round's model)"
+    assert cases == {
+        "verdict": [],
+        f"mine: {says} [likelihood_ratio]": [],
+        "third: signs no claim [canary]": ["skipped"],
+        f"other: {says}": ["skipped"],
+    }
+
+
 def test_many_lines_of_a_kind_are_cut_and_counted(craft):
     run = craft("new")
     for seed in range(50):
@@ -219,6 +240,27 @@ def test_the_defense_itself_and_packages_may_change_and_are_told(craft, scatter)
         "note   defense mine: epsilon 4.0 then, 5.0 now",
         "note   package torch 2.15.0 then, 2.16.0 now",
     ]
+
+
+def test_only_cells_that_the_change_can_have_reached_share_alpha(craft, scatter):
+    base, run, worse = craft("base"), craft("new"), [0.04 + 0.04 * (-1) ** seed for seed in range(8)]
+    for number in range(24):
+        base.cell(scatter(number), attack=f"a{number:02d}")
+        run.cell(scatter(number) + (worse if number == 5 else 0), attack=f"a{number:02d}")
+    folder = read(run)
+    told_apart = judge(folder, base.write())
+    # Equal identities with other values tell nothing: all share alpha.
+    assert told_apart.comparison.family == 24
+    assert told_apart.exit_code == INCONCLUSIVE
+    for line in run.lines:
+        if line["attack"] == "a05":
+            line["cell_id"] += "'"
+    reached = judge(read(run), base.write())
+    assert [str(cell.key) for cell in reached.comparison.cells if cell.reached] == ["main/mine/a05 (uploads) auc"]
+    assert reached.exit_code == FAIL
+    before, after = (one.comparison.cells[5].change for one in (told_apart, reached))
+    assert (after.p_family, before.p_family) == (after.p, pytest.approx(24 * after.p))
+    assert "1 of 24 cells can have changed and share alpha" in step_summary(reached)
 
 
 def test_missing_and_new_cells_and_seeds_are_named(craft, scatter):
