@@ -99,13 +99,13 @@ class GateFixture:
         Returns:
             the finished run.
         """
-        import fedassay
+        from .face import run as run_suite
 
         wished = {"jobs": 1 if "PYTEST_XDIST_WORKER" in os.environ else None, **self.defaults, **options}
         if unknown := sorted(wished.keys() - {"seeds", "seed", "jobs", "overrides", "device"}):
             raise TypeError(f"fedassay_gate knows seeds, seed, jobs, overrides and device, got {', '.join(unknown)}")
         place = self.root / suite
-        run = fedassay.run(
+        run = run_suite(
             str(place) if place.is_file() else suite,
             defenses=defenses,
             folder=self.folder(),
@@ -143,11 +143,10 @@ class AuditFixture:
 
     def __call__(self, mechanism: Callable[..., Any], claim: "Claim", **options: Any) -> "Finding":
         """``options`` as for ``fedassay.audit_mechanism``: ``inputs``, ``trials``, ``batched``, ``seed`` and so on."""
-        import fedassay
-
+        from .audit.mechanism import audit_mechanism
         from .suites.gate import judge_finding
 
-        finding = fedassay.audit_mechanism(mechanism, claim, **options)
+        finding = audit_mechanism(mechanism, claim, **options)
         gate = judge_finding(getattr(mechanism, "__name__", repr(mechanism)), finding)
         self.tell(finding.line())
         if gate.exit_code:
