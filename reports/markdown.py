@@ -19,6 +19,7 @@ from .reconstruction import reconstruction_rows, reconstruction_table
 from .run_folder import RunFolder
 from .table import Table
 from .tables import OmissionRow, attack_rows, omission_rows, utility_rows
+from .unread import unread_lines
 
 LIMIT = 60 * 1024
 """Bytes of UTF-8. GitHub refuses comments of more than 65,536 characters."""
@@ -39,7 +40,7 @@ def markdown(folder: RunFolder) -> str:
     text = environment.get_template("report.md.j2").render(
         suite=str(folder.manifest.suite.get("name", "")),
         verdict_line=summary.verdict_line(folder),
-        alarms=[*_claim_alarms(claims), *_failures(omissions)],
+        alarms=[*_claim_alarms(claims), *_failures(omissions), *_unread(folder)],
         tables=_tables(folder, claims, omissions),
         provenance=summary.provenance(folder),
         reproduce=summary.reproduce(folder),
@@ -84,6 +85,10 @@ def _reason(row: ClaimRow) -> str:
 
 def _failures(rows: Sequence[OmissionRow]) -> list[str]:
     return [f"**failed** {cell(_target(row))}: {cell(row.reason)}" for row in rows if row.status == "failed"]
+
+
+def _unread(folder: RunFolder) -> list[str]:
+    return [f"**cannot be read** {cell(line)}" for line in unread_lines(folder.skipped)]
 
 
 def _target(row: OmissionRow) -> str:

@@ -26,6 +26,7 @@ from .printed import ROUTES, VERDICTS, observer_words, omission_table, probe_wor
 from .reconstruction import reconstruction_rows, reconstruction_table
 from .run_folder import RunFolder
 from .tables import attack_rows, omission_rows, utility_rows
+from .unread import unread_table
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -53,6 +54,7 @@ def html(folder: RunFolder) -> str:
             papers=paper_table(claims),
             mutants=mutant_table(mutant_rows(folder)),
             omissions=omission_table(omission_rows(folder)),
+            unread=unread_table(folder.skipped),
             many=lambda rows: len({row.federation for row in rows}) > 1,
             provenance=summary.provenance(folder),
             suite_json=json.dumps(folder.manifest.suite, indent=2, ensure_ascii=False),

@@ -25,7 +25,8 @@ def verdict_line(folder: RunFolder) -> str:
     """The gate's line; for a run that has none yet, how far it came."""
     if folder.gate is not None:
         return folder.gate.verdict_line
-    return f"UNFINISHED: {_cells(folder)}; the gate has not judged this run"
+    unread = f"; {len(folder.skipped)} rows that cannot be read" if folder.skipped else ""
+    return f"UNFINISHED: {_cells(folder)}; the gate has not judged this run{unread}"
 
 
 def exit_words(folder: RunFolder) -> str:
@@ -64,8 +65,6 @@ def provenance(folder: RunFolder) -> list[tuple[str, str]]:
         ("packages", ", ".join(f"{name} {version}" for name, version in sorted(manifest.versions.items()))),
         ("data (SHA-256)", ", ".join(f"{name} {digest}" for name, digest in sorted(manifest.data.items()))),
     ]
-    if folder.torn_lines:
-        rows.append(("torn rows", "the last row was cut off while it was written, and is left out"))
     return [(name, text) for name, text in rows if text]
 
 

@@ -23,13 +23,13 @@ class Gate:
             raise RuntimeError(self.verdict_line)
 
 
-def judge_run(records: Sequence[Record], *, missing: int = 0) -> Gate:
+def judge_run(records: Sequence[Record], *, missing: int = 0, unread: int = 0) -> Gate:
     """Every audited claim, and every cell: 12 incomplete beats 10 refuted beats 11 underpowered.
 
     A control that is REFUTED is as it must be; one that is not makes the run incomplete: its audit could not see what
     it was planted to see. A paper's claim, ``as_published``, is on trial: any verdict will do. A broken probe of an
     honest claim is no verdict, for a claim may outlive its published law, but the run is not fine with it. ``missing``:
-    planned cells without a row.
+    planned cells without a row; ``unread``: rows that could not be read.
     """
     failed = [row for row in records if row.status == "failed"]
     audits = [row for row in records if row.role == "audit" and row.status == "ok"]
@@ -43,6 +43,7 @@ def judge_run(records: Sequence[Record], *, missing: int = 0) -> Gate:
     controls = sum(row.control for row in audits)
     problems = [
         (INCOMPLETE, missing, f"{missing} cells missing"),
+        (INCOMPLETE, unread, f"{unread} rows that cannot be read"),
         (INCOMPLETE, len(failed), f"{len(failed)} cells FAILED ({_names([row.defense for row in failed])})"),
         (INCOMPLETE, len(blind), f"controls not refuted: {_names(blind)}"),
         (FAIL, len(refuted), f"claims REFUTED: {_names(refuted)}"),
