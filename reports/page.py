@@ -25,6 +25,7 @@ from .papers import paper_table
 from .printed import ROUTES, VERDICTS, observer_words, omission_table, probe_words
 from .reconstruction import reconstruction_rows, reconstruction_table
 from .run_folder import RunFolder
+from .run_tables import labels, overview, tables_of
 from .tables import attack_rows, omission_rows, utility_rows
 from .unread import unread_table
 
@@ -66,6 +67,22 @@ def html(folder: RunFolder) -> str:
             breakable=breakable,
             routes=ROUTES,
             verdicts=VERDICTS,
+        )
+    )
+
+
+def several(folders: Sequence[RunFolder]) -> str:
+    """One page of several runs: their verdicts, their tables side by side, where each comes from."""
+    return (
+        _environment()
+        .get_template("several.html.j2")
+        .render(
+            overview=overview(folders),
+            tables=tables_of(folders),
+            sources=[
+                (name, summary.provenance(folder), summary.reproduce(folder))
+                for name, folder in zip(labels(folders), folders, strict=True)
+            ],
         )
     )
 

@@ -26,7 +26,7 @@ def verdict_line(folder: RunFolder) -> str:
     if folder.gate is not None:
         return folder.gate.verdict_line
     unread = f"; {len(folder.skipped)} rows that cannot be read" if folder.skipped else ""
-    return f"UNFINISHED: {_cells(folder)}; the gate has not judged this run{unread}"
+    return f"UNFINISHED: {cells(folder)}; the gate has not judged this run{unread}"
 
 
 def exit_words(folder: RunFolder) -> str:
@@ -57,7 +57,7 @@ def provenance(folder: RunFolder) -> list[tuple[str, str]]:
         ("federations", "; ".join(f"{name}: {dataset}, {model}" for name, dataset, model in sorted(federations))),
         ("seeds", ", ".join(str(seed) for seed in manifest.seeds)),
         ("alpha", _alpha(folder)),
-        ("cells", _cells(folder)),
+        ("cells", cells(folder)),
         ("started, finished", f"{manifest.started or numerals.NOTHING}, {manifest.finished or 'not finished'}"),
         ("git", _git(folder)),
         ("machine", ", ".join(_hardware_words(name, value) for name, value in hardware.items())),
@@ -75,7 +75,8 @@ def reproduce(folder: RunFolder) -> str:
     return checkout + folder.manifest.command
 
 
-def _cells(folder: RunFolder) -> str:
+def cells(folder: RunFolder) -> str:
+    """How far the run came."""
     done = len({record.cell_id for record in folder.records})
     return f"{numerals.count(done)} of {numerals.count(folder.manifest.planned_cells)} planned cells on record"
 
