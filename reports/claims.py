@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ..audit.claim import AS_PUBLISHED
 from ..suites.record import Record
 from .order import Order
-from .run_folder import RunFolder, SignedClaim
+from .run_folder import RunFolder, SignedClaim, once_a_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +78,7 @@ class ClaimRow:
         return tuple(probe for probe in self.probes if probe.verdict == "BROKEN")
 
 
+@once_a_run
 def claim_rows(folder: RunFolder) -> list[ClaimRow]:
     """One row per claim and audit of it, in the suite's order; claims that nothing judged included."""
     order = Order.of(folder)

@@ -14,7 +14,7 @@ from . import numerals
 from .membership import Membership, memberships
 from .order import Order
 from .printed import VERDICTS
-from .run_folder import RunFolder
+from .run_folder import RunFolder, once_a_run
 from .table import Table
 from .tables import WHOLE_CELL, WORST_FIRST
 
@@ -44,6 +44,7 @@ class Row:
     claims: tuple[Claim, ...]
 
 
+@once_a_run
 def membership_table(folder: RunFolder) -> Table:
     """Rows: defense and unit claimed; columns: observer and unit attacked. No rows where nothing left its scores."""
     found = memberships(folder)

@@ -1,11 +1,11 @@
 """A run's folder as the press reads it: manifest, records, claims and gate. It reads data only and writes nothing."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from zipfile import BadZipFile
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
+T = TypeVar("T")
 MANIFEST_SCHEMA = "manifest-1"
 
 
@@ -117,6 +118,11 @@ class RunFolder:
         return self._claims_by_signer.get((record.federation, record.defense, record.claim_id))
 
     @cached_property
+    def _known(self) -> dict[object, Any]:
+        """What ``once_a_run`` keeps."""
+        return {}
+
+    @cached_property
     def _claims_by_signer(self) -> dict[tuple[str, str, str], SignedClaim]:
         return {signed.signer: signed for signed in self.claims}
 
@@ -139,8 +145,9 @@ class RunFolder:
         fields = _table(self.manifest.suite, "defenses").get(defense)
         return fields if isinstance(fields, dict) else {}
 
-    def arrays(self, record: Record) -> dict[str, "np.ndarray"] | None:
-        """The arrays of a record's npz artifact, or None where it has none (a copied report may come without them).
+    def arrays(self, record: Record, only: Collection[str] | None = None) -> dict[str, "np.ndarray"] | None:
+        """The arrays of a record's npz artifact, or those of them that are named; None where it has no artifact (a
+        copied report may come without them).
 
         Raises ValueError for a path that leaves the run's folder or an array that would need pickle.
         """
@@ -151,7 +158,7 @@ class RunFolder:
             return None
         try:
             with np.load(path, allow_pickle=False) as stored:
-                return {name: stored[name] for name in stored.files}
+                return {name: stored[name] for name in stored.files if only is None or name in only}
         except (BadZipFile, EOFError) as error:
             raise ValueError(f"{path} cannot be read: {error}") from error
 
@@ -163,6 +170,19 @@ class RunFolder:
         if not path.is_relative_to(self.path.resolve()):
             raise ValueError(f"artifact {record.artifact!r} of cell {record.cell_id} lies outside {self.path}")
         return path if path.is_file() else None
+
+
+def once_a_run(compute: Callable[[RunFolder], T]) -> Callable[[RunFolder], T]:
+    """Computed once for a run as it was read, for all who ask: nobody may change what comes back."""
+
+    @wraps(compute)
+    def remembered(folder: RunFolder) -> T:
+        if compute not in folder._known:
+            folder._known[compute] = compute(folder)
+        known: T = folder._known[compute]
+        return known
+
+    return remembered
 
 
 def _table(suite: dict[str, Any], name: str) -> dict[str, Any]:
