@@ -50,6 +50,7 @@ _COMMANDS = {
     "\u00a0": "~",
     "\u202f": r"\,",
 }
+_BLANKS = re.compile("[\x00-\x20\x7f\x85\u2028\u2029]+")
 
 
 def latex(folders: Sequence[RunFolder]) -> str:
@@ -65,13 +66,13 @@ def latex(folders: Sequence[RunFolder]) -> str:
 def escaped(text: str) -> str:
     """Text that LaTeX sets as it stands, on one line; a character that its fonts may lack is named by its number."""
     # Two of these in a row are one other sign to LaTeX.
-    apart = re.sub(r"(?<=([-',]))(?=\1)", "\0", " ".join(re.sub(r"[\x00-\x1f\x7f]", " ", text).split()))
+    apart = re.sub(r"(?<=([-',]))(?=\1)", "\0", _BLANKS.sub(" ", text).strip())
     return "".join(_COMMANDS.get(character) or _set(character) for character in apart)
 
 
 def _set(character: str) -> str:
-    if character.isascii():
-        return character
+    if character.isascii() or character.isspace():
+        return character if character.isascii() else " "
     # Of Latin with accents every engine has the letters.
     latin = "\u00c0" <= character <= "\u017f" and character.isalpha()
     return character if latin else f"{{[}}U+{ord(character):04X}]"

@@ -59,6 +59,7 @@ def membership_table(folder: RunFolder) -> Table:
             (_name(row, many), _claims(row), *(_cell(row, level, found, omitted) for level in levels)) for row in rows
         ),
         note=NOTE,
+        about=2,
     )
 
 

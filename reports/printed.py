@@ -69,6 +69,7 @@ def claim_table(rows: Sequence[ClaimRow]) -> Table:
             for row in rows
         ),
         numeric=frozenset({2, 3, 4, 5}),
+        about=2,
     )
 
 
@@ -93,6 +94,7 @@ def attack_table(grid: AttackGrid, lines: Sequence[GridLine], intervals: bool = 
             for line in lines
         ),
         numeric=frozenset(range(2, len(grid.defenses) + 3)),
+        about=2,
     )
 
 
@@ -113,6 +115,7 @@ def utility_table(rows: Sequence[UtilityRow], intervals: bool = True) -> Table:
             for row in rows
         ),
         numeric=frozenset({2, 3, 4}),
+        about=2,
     )
 
 
@@ -133,6 +136,7 @@ def omission_table(rows: Sequence[OmissionRow]) -> Table:
             for row in rows
         ),
         numeric=frozenset({4}),
+        about=4,
     )
 
 

@@ -83,10 +83,9 @@ Column = tuple[str, int]
 def side_by_side(tables: Sequence[tuple[str, Table]]) -> Table:
     """(run, table) of one title as one table: rows about the same thing stand together, one a run.
 
-    What a row is about are its first columns of text. Columns that a run's table lacks are empty in its rows.
+    Columns that a run's table lacks are empty in its rows.
     """
-    first = tables[0][1]
-    about = next((i for i in range(len(first.headers)) if i in first.numeric), 1)
+    first, about = tables[0][1], tables[0][1].about
     columns = list(dict.fromkeys(column for _, table in tables for column in _columns(table)))
     # The last column (how many values, why) stays the last, whichever run has columns that others have not.
     columns.sort(key=lambda column: column[1] < 0)

@@ -14,7 +14,9 @@ from fedassay.reports.write import read_runs, write_files
 
 
 def table(*rows, headers=("attack", "metric", "none", "n"), note=""):
-    return Table(title="Attacks", headers=headers, rows=rows, numeric=frozenset(range(2, len(headers))), note=note)
+    return Table(
+        title="Attacks", headers=headers, rows=rows, numeric=frozenset(range(2, len(headers))), note=note, about=2
+    )
 
 
 @pytest.fixture
