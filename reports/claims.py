@@ -106,7 +106,7 @@ def _claim_row(folder: RunFolder, signed: SignedClaim | None, record: Record | N
         raise ValueError("a row of the claim table needs a claim or a record, got neither")
     arrays = (folder.arrays(record) if record else None) or {}
     bounds = {name: float(arrays[name]) for name in ("fpr_high", "fnr_high") if name in arrays}
-    probes = tuple(row for row in folder.rows("probe") if record is not None and row.cell_id == record.cell_id)
+    probes = _probes(folder).get(record.cell_id, ()) if record is not None else ()
     return ClaimRow(
         defense=source.defense,
         federation=source.federation,
@@ -116,3 +116,12 @@ def _claim_row(folder: RunFolder, signed: SignedClaim | None, record: Record | N
         rounds_run=folder.rounds_of(source.federation),
         **bounds,
     )
+
+
+@once_a_run
+def _probes(folder: RunFolder) -> dict[str, tuple[Record, ...]]:
+    """Rows of probes by their cell."""
+    found: dict[str, tuple[Record, ...]] = {}
+    for row in folder.rows("probe"):
+        found[row.cell_id] = (*found.get(row.cell_id, ()), row)
+    return found

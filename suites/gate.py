@@ -34,7 +34,7 @@ def judge_run(records: Sequence[Record], *, missing: int = 0, unread: int = 0) -
     failed = [row for row in records if row.status == "failed"]
     audits = [row for row in records if row.role == "audit" and row.status == "ok"]
     papers = [row for row in audits if row.variant == AS_PUBLISHED]
-    honest = [row for row in audits if not row.control and row not in papers]
+    honest = [row for row in audits if not row.control and row.variant != AS_PUBLISHED]
     refuted = [row.defense for row in honest if row.verdict == "REFUTED"]
     weak = [row.defense for row in honest if row.verdict not in ("REFUTED", "NOT_REFUTED")]
     blind = [row.defense for row in audits if row.control and row.verdict != "REFUTED"]

@@ -37,7 +37,7 @@ def test_the_page_says_what_it_leaves_out_and_shows_all_else(damaged):
 
 
 def test_a_run_of_whole_rows_says_nothing_of_it(quick_page):
-    assert "cannot be read" not in quick_page
+    assert "Rows that cannot be read" not in quick_page
 
 
 def test_the_markdown_puts_them_first(damaged):
