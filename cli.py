@@ -22,7 +22,7 @@ app = typer.Typer(
 
 _USAGE, _INCOMPLETE, _INTERRUPTED = 2, 12, 130
 _MISTAKES = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-Suite = Annotated[str, typer.Argument(help="A bundled suite (quick, standard) or a suite file.")]
+Suite = Annotated[str, typer.Argument(help="A bundled suite ('fedassay list suites' names them) or a suite file.")]
 Defenses = Annotated[
     list[str] | None,
     typer.Option("-d", "--defense", help="Add a defense: a name, or your own as package.module:Class. Repeatable."),
@@ -51,6 +51,7 @@ def run(
     """Run a suite and write its report."""
     with told():
         from .face import _reported
+        from .suites.estimate import estimate, learnt
         from .suites.outlook import headline
         from .suites.run import carry_out, launch
         from .suites.suite_file import load_suite, named_changes
@@ -58,8 +59,10 @@ def run(
 
         spec, source = load_suite(suite, overrides=(*(set_ or ()), *named_changes(seeds=seeds, device=device)))
         words = ["fedassay", *_without_output(sys.argv[1:])]
+        times = learnt()
         begun = launch(spec, source, seed=seed, extra=tuple(defense or ()), folder=output, command=shlex.join(words))
         typer.echo(f"plan   {headline(begun.plan)}")
+        typer.echo(f"time   {estimate(begun.plan, times)}")
         with resumable(begun.store.folder):
             gate = carry_out(begun, progress(), jobs=jobs)
             _close(_reported(begun.store.folder, gate, True))
@@ -90,13 +93,15 @@ def plan(
 ) -> None:
     """Say what a suite would run, and how far each audit could see."""
     with told():
-        from .suites.outlook import outlook
+        from .suites.estimate import estimate, learnt
+        from .suites.outlook import headline, outlook
         from .suites.resolve import resolve
         from .suites.run_plan import plan_run
         from .suites.suite_file import load_suite, named_changes
 
         spec, source = load_suite(suite, overrides=(*(set_ or ()), *named_changes(seeds=seeds, device=device)))
-        for line in outlook(plan_run(resolve(spec, source, seed=seed, extra=tuple(defense or ())))):
+        planned = plan_run(resolve(spec, source, seed=seed, extra=tuple(defense or ())))
+        for line in (f"plan   {headline(planned)}", f"time   {estimate(planned, learnt())}", *outlook(planned)):
             typer.echo(line)
 
 
@@ -199,8 +204,11 @@ def doctor(
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of the calibration, by default 0.")] = None,
+    digests: Annotated[bool, typer.Option("--digests", help="Read every data set that is here: its SHA-256.")] = False,
 ) -> None:
-    """Say what this machine has: versions, data sets, LPIPS weights; or whether the estimators hold their alpha."""
+    """Say what this machine has: threads, GPU, versions, data sets, LPIPS weights; or whether the estimators hold their
+    alpha.
+    """
     with told():
         if calibrate:
             from .printing import print_calibration
@@ -210,7 +218,7 @@ def doctor(
             raise typer.BadParameter("--repeats and --seed belong to --calibrate")
         from .listing import diagnosis
 
-        for line in diagnosis():
+        for line in diagnosis(digests=digests):
             typer.echo(line)
 
 

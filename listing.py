@@ -66,17 +66,21 @@ def errata_of(kind: str) -> dict[str, str]:
     return {name: lines for name, lines in found.items() if lines}
 
 
-def diagnosis() -> list[str]:
-    """What ``fedassay doctor`` prints."""
-    from .suites.environment import hardware, versions
+def diagnosis(*, digests: bool = False) -> list[str]:
+    """What ``fedassay doctor`` prints; ``digests``: data sets that are here are read, and their SHA-256 stands beside
+    them.
+    """
+    from .suites.environment import accelerator, hardware, threads, versions
     from .suites.scoring.images import Unavailable, lpips_scorer
 
     machine = hardware()
     lpips = lpips_scorer()
     return [
         f"cores     {machine['cores']}, {machine['memory_gb']} GB",
+        f"threads   {threads()}",
+        f"gpu       {accelerator()}",
         *(f"version   {name} {number}" for name, number in versions().items()),
-        *(f"data set  {name}: {where}" for name, where in _datasets().items()),
+        *(f"data set  {name}: {where}{_digest(name, where) if digests else ''}" for name, where in _datasets().items()),
         f"lpips     {'unavailable: ' + lpips.reason if isinstance(lpips, Unavailable) else 'ready'}",
     ]
 
@@ -124,3 +128,10 @@ def _datasets() -> dict[str, str]:
     from .fl.datasets import KNOWN_DATASETS, available
 
     return {name: available(name) for name in KNOWN_DATASETS}
+
+
+def _digest(name: str, where: str) -> str:
+    from .fl.datasets import load_dataset
+
+    here = where == "bundled" or where.startswith(("found", "in the cache"))
+    return f", SHA-256 {load_dataset(name).digest}" if here else ""

@@ -19,6 +19,7 @@ import typer
 from numpy.typing import NDArray
 
 from .audit.claim import Claim
+from .audit.evidence import Design
 from .audit.finding import Finding
 from .audit.mechanism import TRIALS, audit_mechanism
 from .audit.nearest import nearest
@@ -189,10 +190,16 @@ def _read_npz(path: Path) -> _Scores:
             raise ConfigError(f"{path} must hold the arrays member and nonmember; it holds: {_listed(names)}")
         with np.load(path, allow_pickle=False) as arrays:
             found = {side: arrays[side] for side in _SIDES}
+            # What a run's own attacks leave says how its scores hang together.
+            design = str(arrays["design"]) if "design" in names else Design.INDEPENDENT.value
     except ConfigError:
         raise
     except (zipfile.BadZipFile, ValueError, EOFError) as error:
         raise ConfigError(f"{path} cannot be read as .npz without unpickling: {error}") from None
+    if design != Design.INDEPENDENT.value:
+        raise ConfigError(
+            f"{path} holds {design} scores: bring one score of each of many runs, with the unit and without"
+        )
     for side, array in found.items():
         if array.dtype.kind not in "biuf":
             raise ConfigError(f"{path}: {side} must be numbers, got {array.dtype}")

@@ -99,7 +99,11 @@ class Knowledge:
 
 
 def one_run(view: View, unit: Unit, adjacency: Adjacency, *, rounds: int | None = None) -> Setting:
-    """Of evidence whose pieces share one run and its noise, over all its rounds unless told: no independent trials."""
+    """Of evidence whose pieces share one run and its noise, over all its rounds unless told: no independent trials.
+
+    Nor is it a crowd's one run: planted candidates are members and outsiders by a fixed split, not by a coin each, so
+    that such scores judge no claim. Where coins were tossed it is for whoever tossed them to say so.
+    """
     return Setting(
         unit=unit,
         adjacency=adjacency,

@@ -42,7 +42,8 @@ class MembershipAttack(Attack):
         return knowledge.candidates
 
     def evidence(self, scores: np.ndarray, view: View) -> CandidateScores:
-        """Scores of one run: its candidates share every noise draw, so they are no independent trials.
+        """Scores of one run: its candidates share every noise draw, so they are no independent trials, and where they
+        were planted they are in by a fixed split, by no coin each: such evidence is clustered and judges no claim.
 
         ``scores``: (n,), where nothing names a client; or (clients, n), one for each client in question.
         """

@@ -128,5 +128,6 @@ def check_trials(setting: Setting, estimator: str, delta: float, alpha: float) -
         raise ValueError(f"delta must lie in [0, 1), got {delta}")
     if setting.design is not Design.INDEPENDENT:
         raise ValueError(
-            f"{estimator} needs independent trials: its theorem counts binomial errors; got {setting.design.value}"
+            f"{estimator} needs independent trials: its theorem counts binomial errors; got {setting.design.value}: "
+            "bring one score of each of many runs, with the candidate and without it (audit.one_a_run)"
         )

@@ -1,5 +1,8 @@
-"""Claims as a report tabulates them: what was signed beside what one audit found about it, in the suite's order."""
+"""Claims as a report tabulates them: what was signed beside what one audit found about it, in the suite's order; an
+audit by canaries, or by what attacks said.
+"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..audit.claim import AS_PUBLISHED
@@ -27,6 +30,16 @@ class ClaimRow:
     @property
     def control(self) -> bool:
         return self.signed.control if self.signed else bool(self.record and self.record.control)
+
+    @property
+    def by_attacks(self) -> bool:
+        """Whether attacks on final models were the audit: none was planted to see anything."""
+        return self.record is not None and self.record.role == "evidence"
+
+    @property
+    def must_fall(self) -> bool:
+        """A control's own audit."""
+        return self.control and not self.by_attacks
 
     @property
     def published(self) -> bool:
@@ -65,10 +78,10 @@ class ClaimRow:
     @property
     def alarming(self) -> bool:
         """What a reader has to see first: an honest claim refuted, or a probe of it broken; a control not refuted; an
-        audit that failed. A paper's claim may come out either way.
+        audit that failed. A paper's claim may come out either way, and so may a control that attacks looked at.
         """
         refuted = self.verdict == "REFUTED"
-        if self.published:
+        if self.published or (self.by_attacks and self.control):
             return self.verdict == "FAILED"
         return self.verdict == "FAILED" or refuted != self.control or bool(self.broken and not self.control)
 
@@ -80,24 +93,37 @@ class ClaimRow:
 
 @once_a_run
 def claim_rows(folder: RunFolder) -> list[ClaimRow]:
-    """One row per claim and audit of it, in the suite's order; claims that nothing judged included."""
+    """One row per claim and audit of it, in the suite's order, attacks last; claims that nothing judged included."""
     order = Order.of(folder)
     audits = [record for record in folder.rows("audit") if record.verdict or record.status != "ok"]
+    # Attacks that have no answer are omissions, no audit that failed.
+    audits += [record for record in folder.rows("evidence") if record.verdict or record.status == "failed"]
     rows = [_claim_row(folder, folder.claim_of(record), record) for record in audits]
     judged = {(record.federation, record.defense, record.claim_id) for record in audits}
     rows += [_claim_row(folder, signed, None) for signed in folder.claims if signed.signer not in judged]
     places = {signed.signer: place for place, signed in enumerate(folder.claims)}
 
-    def place(row: ClaimRow) -> tuple[int, int, int, str]:
+    def place(row: ClaimRow) -> tuple[int, int, int, bool, str]:
         claimed = places[row.signed.signer] if row.signed else len(places)
         return (
             order.federation(row.federation),
             order.defense(row.defense),
             claimed,
+            row.by_attacks,
             row.record.attack if row.record else "",
         )
 
     return sorted(rows, key=place)
+
+
+def once(rows: Sequence[ClaimRow]) -> list[ClaimRow]:
+    """One row a claim: where several audited it the one that refuted it, else the first."""
+    best: dict[object, ClaimRow] = {}
+    for row in rows:
+        key = row.signed.signer if row.signed else id(row)
+        if key not in best or (row.verdict == "REFUTED" and best[key].verdict != "REFUTED"):
+            best[key] = row
+    return list(best.values())
 
 
 def _claim_row(folder: RunFolder, signed: SignedClaim | None, record: Record | None) -> ClaimRow:

@@ -77,7 +77,7 @@ def cell(text: str) -> str:
 def _claim_alarms(rows: Sequence[ClaimRow]) -> list[str]:
     return [
         f"**{VERDICTS.get(row.verdict, row.verdict)}** {cell(row.defense)}"
-        f"{' (a control: it must be REFUTED)' if row.control else ''}: {cell(row.says)}{_reason(row)}"
+        f"{' (a control: it must be REFUTED)' if row.must_fall else ''}: {cell(row.says)}{_reason(row)}"
         for row in rows
         if row.alarming
     ]

@@ -4,23 +4,46 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import stdtrit
 
 from ..audit.claim import Claim
 from ..audit.evidence import Design, Setting
+from ..audit.roc import area
 from ..audit.scope import beyond_all
 from ..audit.sides import Sides
 from ..suites.record import Record
 from .order import Order
 from .run_folder import RunFolder, once_a_run
 
-_POOLED = ("member", "nonmember", "member_runs", "nonmember_runs")
+_WORDS = ("unit", "adjacency", "rounds", "design", "observer")
 UNSIGNED = "no claim was signed here"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shadowed:
+    """AUC of federations of which each is a target and a reference of the others: mean over targets and seeds.
+
+    ``error``: its standard error by a jackknife, with ``freedom`` degrees of freedom (Satterthwaite over the seeds);
+    None where some seed has none. It is about other draws of who is in, and of the training, on these data.
+    """
+
+    value: float
+    error: float | None
+    freedom: float
+
+    def interval(self, level: float) -> tuple[float, float] | None:
+        """Two-sided, by Student's t; None without an error."""
+        if self.error is None:
+            return None
+        half = float(stdtrit(self.freedom, 0.5 + level / 2)) * self.error
+        return self.value - half, self.value + half
 
 
 @dataclass(frozen=True, kw_only=True)
 class Membership:
     """One attack on one defense: its scores of all seeds. ``alone``: the same of one run as if its noise were given, by
-    candidate. ``claims``: those that speak about it; none where ``beyond`` says why.
+    candidate. ``claims``: those that speak about it; none where ``beyond`` says why. ``shadowed``: where the runs of
+    ``sides`` are references of each other, hence not independent; else None.
     """
 
     federation: str
@@ -33,6 +56,12 @@ class Membership:
     alone: Sides
     claims: tuple[Claim, ...]
     beyond: str
+    shadowed: Shadowed | None = None
+
+    @property
+    def area(self) -> float:
+        """The AUC: of all scores together, or the mean over targets."""
+        return area(self.sides) if self.shadowed is None else self.shadowed.value
 
     @property
     def about(self) -> tuple[int, str, str, str, int]:
@@ -74,8 +103,8 @@ def setting_of(arrays: dict[str, np.ndarray], observer: str) -> Setting | None:
 
 def _membership(folder: RunFolder, group: Sequence[Record]) -> Membership | None:
     first = group[0]
-    # Of all but one seed the scores alone: to open the words of a setting too takes three times as long.
-    stored = [(record, folder.arrays(record, _POOLED)) for record in sorted(group, key=lambda record: record.seed or 0)]
+    # Of all but one seed the numbers alone: to open the words of a setting too takes twice as long.
+    stored = [(record, folder.arrays(record, _WORDS)) for record in sorted(group, key=lambda record: record.seed or 0)]
     kept = [(record, one) for record, one in stored if one is not None and {"member", "nonmember"} <= one.keys()]
     whole = folder.arrays(kept[0][0]) if kept else None
     setting = setting_of(whole, first.observer) if whole else None
@@ -94,7 +123,21 @@ def _membership(folder: RunFolder, group: Sequence[Record]) -> Membership | None
         alone=_alone(whole, sides),
         claims=claims,
         beyond=beyond,
+        shadowed=_shadowed(arrays),
     )
+
+
+def _shadowed(arrays: Sequence[dict[str, np.ndarray]]) -> Shadowed | None:
+    """Seeds share no federation and no coin: the squares of their errors add up."""
+    if not all("auc" in one for one in arrays):
+        return None
+    value = float(np.mean([float(one["auc"]) for one in arrays]))
+    if not all("auc_error" in one for one in arrays):
+        return Shadowed(value=value, error=None, freedom=0.0)
+    squares = np.array([float(one["auc_error"]) for one in arrays]) ** 2
+    freedoms = np.array([float(one["auc_freedom"]) for one in arrays])
+    freedom = float(squares.sum() ** 2 / (squares**2 / freedoms).sum())
+    return Shadowed(value=value, error=float(np.sqrt(squares.sum())) / len(arrays), freedom=freedom)
 
 
 def _pooled(arrays: Sequence[dict[str, np.ndarray]], design: Design) -> Sides:
@@ -105,12 +148,17 @@ def _pooled(arrays: Sequence[dict[str, np.ndarray]], design: Design) -> Sides:
     runs: list[tuple[np.ndarray, np.ndarray]] = []
     begun = 0
     for one in arrays:
-        inside = one.get("member_runs", np.zeros(len(one["member"]), dtype=np.int64))
-        outside = one.get("nonmember_runs", np.zeros(len(one["nonmember"]), dtype=np.int64))
+        inside, outside = _runs(one, "member"), _runs(one, "nonmember")
         named, place = np.unique(np.concatenate([inside, outside]), return_inverse=True)
         runs.append((begun + place[: len(inside)], begun + place[len(inside) :]))
         begun += len(named)
     return Sides.of(member, nonmember, *(np.concatenate(side) for side in zip(*runs, strict=True)))
+
+
+def _runs(one: dict[str, np.ndarray], side: str) -> np.ndarray:
+    """Which run each score is of: independent ones, shadow federations, or the only one."""
+    told = one.get(f"{side}_runs", one.get(f"{side}_run"))
+    return np.zeros(len(one[side]), dtype=np.int64) if told is None else told
 
 
 def _alone(one: dict[str, np.ndarray], sides: Sides) -> Sides:

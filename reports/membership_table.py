@@ -6,26 +6,29 @@ from dataclasses import dataclass
 from ..audit.claim import Claim, Unit
 from ..audit.low_rate import counted_runs, joint_statement, lowest_rate, tpr_at
 from ..audit.observer import Observer
-from ..audit.roc import area, area_interval
+from ..audit.roc import area_interval
 from ..audit.scope import beyond_all
-from ..audit.sides import Sides
 from ..audit.wording import at_most, plain
 from . import numerals
 from .membership import Membership, memberships
 from .order import Order
 from .printed import VERDICTS
 from .run_folder import RunFolder, once_a_run
+from .source_inference import Source, sources
 from .table import Table
 from .tables import WHOLE_CELL, WORST_FIRST
 
 LEVEL = 0.95
-_ALONE = "†"
+_ALONE, _SHADOWED = "†", "‡"
 NOTE = (
     "Shown is the attack with the largest AUC on that cell, null attacks apart, scores of all seeds together; because "
     "it was chosen by looking, its intervals hold for all attacks on the cell at once (Bonferroni). AUC: DeLong over "
-    f"independent runs or, marked {_ALONE}, over the candidates of the only run, which says nothing of other runs. TPR "
-    "stands at the lowest FPR at which ten independent non-members are expected, with bounds on both rates that hold "
-    "jointly at 95 %; where the runs are too few for any it is a point estimate. OUT OF SCOPE: no claim of this row "
+    f"independent runs or, marked {_ALONE}, over the candidates of the only run, which says nothing of other runs; "
+    f"marked {_SHADOWED}, the mean over shadow federations, each a target with the others for references, with a t "
+    "interval by a jackknife of pairs, for other draws of who is in on these data. TPR stands at the lowest FPR at "
+    "which ten independent non-members are expected, with bounds on both rates that hold jointly at 95 %; where the "
+    "runs are too few for any, or references of each other, it is a point estimate. Whose sample: the share of samples "
+    "whose client was named, mean over seeds with a 95 % t interval, beside chance. OUT OF SCOPE: no claim of this row "
     "speaks about such evidence (another observer, unit, neighbours or more rounds), so it can neither hold nor break "
     "it."
 )
@@ -48,15 +51,26 @@ class Row:
 def membership_table(folder: RunFolder) -> Table:
     """Rows: defense and unit claimed; columns: observer and unit attacked. No rows where nothing left its scores."""
     found = memberships(folder)
-    levels = sorted({_level(one) for one in found}, key=lambda level: (-level[0].rank, str(level[0]), level[1]))
+    levels = sorted(
+        {_level(one) for one in found if not one.null}, key=lambda level: (-level[0].rank, str(level[0]), level[1])
+    )
     rows = _rows(folder, found)
     omitted = _omitted(folder, found)
     many = len({row.federation for row in rows}) > 1
+    named = sources(folder)
+    seats = sorted({one.observer for one in named}, key=lambda seat: (-seat.rank, str(seat)))
+    asked = [f"{observer.phrase}: one {unit}" for observer, unit in levels]
     return Table(
         title="Membership by observer",
-        headers=("defense", "claim", *(f"{observer.phrase}: one {unit}" for observer, unit in levels)),
+        headers=("defense", "claim", *asked, *(f"{seat.phrase}: whose sample" for seat in seats)),
         rows=tuple(
-            (_name(row, many), _claims(row), *(_cell(row, level, found, omitted) for level in levels)) for row in rows
+            (
+                _name(row, many),
+                _claims(row),
+                *(_cell(row, level, found, omitted) for level in levels),
+                *(_source_cell(row, seat, named, folder) for seat in seats),
+            )
+            for row in rows
         ),
         note=NOTE,
         about=2,
@@ -112,27 +126,52 @@ def _cell(row: Row, level: Level, found: Sequence[Membership], omitted: dict[tup
         words = omitted.get((row.federation, row.defense, level), "not attacked")
         speaks = any(claim.observer.covers(level[0]) for claim in row.claims) and row.unit == level[1]
         return words if speaks or row.unit is None else f"{words}; {VERDICTS['OUT_OF_SCOPE']}"
-    best = max(attacks, key=lambda one: area(one.sides))
-    said = [_area_words(best, len(attacks)), _rate_words(best.sides, len(attacks)), best.attack]
+    best = max(attacks, key=lambda one: one.area)
+    said = [_area_words(best, len(attacks)), _rate_words(best, len(attacks)), best.attack]
     if row.unit is not None and not any(not beyond_all(claim, best.setting) for claim in row.claims):
         said.append(VERDICTS["OUT_OF_SCOPE"])
     return "; ".join(said)
 
 
+def _source_cell(row: Row, seat: Observer, named: Sequence[Source], folder: RunFolder) -> str:
+    here = [one for one in named if (one.federation, one.defense, one.observer) == (row.federation, row.defense, seat)]
+    if not here:
+        attacks = {one.attack for one in named}
+        status = [
+            record.status
+            for record in folder.rows("attack")
+            if (record.federation, record.defense, record.observer) == (row.federation, row.defense, str(seat))
+            and record.attack in attacks
+        ]
+        words = min(status, key=WORST_FIRST.index) if status else "not attacked"
+        return words if row.unit is None else f"{words}; {VERDICTS['OUT_OF_SCOPE']}"
+    best = max(here, key=lambda one: one.value)
+    beyond = row.unit is not None and not any(claim in best.claims for claim in row.claims)
+    return f"{best.words()}; {VERDICTS['OUT_OF_SCOPE']}" if beyond else best.words()
+
+
 def _area_words(one: Membership, attacks: int) -> str:
     """``AUC 0.812 [0.771, 0.848]``."""
+    level = 1 - (1 - LEVEL) / attacks
+    if one.shadowed is not None:
+        return _interval_words(one.area, one.shadowed.interval(level), _SHADOWED)
     alone = one.sides.runs == 1
-    found = area_interval(one.alone if alone else one.sides, 1 - (1 - LEVEL) / attacks)
-    words = f"AUC {numerals.metric_value('auc', found.value)}"
-    if found.low is None or found.high is None:
-        return words
-    ends = [numerals.metric_value("auc", end) for end in (found.low, found.high)]
-    return f"{words} [{', '.join(ends)}]{_ALONE if alone else ''}"
+    found = area_interval(one.alone if alone else one.sides, level)
+    ends = None if found.low is None or found.high is None else (found.low, found.high)
+    return _interval_words(found.value, ends, _ALONE if alone and ends else "")
 
 
-def _rate_words(sides: Sides, attacks: int) -> str:
+def _interval_words(value: float, ends: tuple[float, float] | None, mark: str) -> str:
+    words = f"AUC {numerals.metric_value('auc', value)}"
+    if ends is not None:
+        words += f" [{', '.join(numerals.metric_value('auc', end) for end in ends)}]"
+    return f"{words}{mark}"
+
+
+def _rate_words(one: Membership, attacks: int) -> str:
     """``TPR 0.31 (≥ 0.18) at FPR 10 % (≤ .19)``, or a point estimate at the lowest rate that the scores allow."""
-    rate = lowest_rate(counted_runs(sides))
+    sides = one.sides
+    rate = None if one.shadowed is not None else lowest_rate(counted_runs(sides))
     if rate is not None:
         said = joint_statement(sides, rate, (1 - LEVEL) / attacks)
         found = f"{tpr_at(sides.member, sides.nonmember, rate):.3f} (≥ {_rounded_down(said.tpr_low)})"

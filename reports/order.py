@@ -18,12 +18,16 @@ class Order:
     @classmethod
     def of(cls, folder: RunFolder) -> "Order":
         """Labels in the order of the resolved suite, then those that it does not name, in the order of the alphabet."""
-        named = list(_texts(folder.manifest.suite))
-        records = folder.rows()
+        suite, records = folder.manifest.suite, folder.rows()
+        # A suite, or a federation, may have the name of a defense: each kind is looked for in its own table first.
+        texts = list(_texts(suite))
+        federations, defenses, attacks = (
+            [*_labels(suite.get(kind)), *texts] for kind in ("federations", "defenses", "attacks")
+        )
         return cls(
-            federations=_ranked(named, (r.federation for r in records), (c.federation for c in folder.claims)),
-            defenses=_ranked(named, (r.defense for r in records), (c.defense for c in folder.claims)),
-            attacks=_ranked(named, (r.attack for r in records)),
+            federations=_ranked(federations, (r.federation for r in records), (c.federation for c in folder.claims)),
+            defenses=_ranked(defenses, (r.defense for r in records), (c.defense for c in folder.claims)),
+            attacks=_ranked(attacks, (r.attack for r in records)),
         )
 
     def federation(self, label: str) -> int:
@@ -34,6 +38,10 @@ class Order:
 
     def attack(self, label: str) -> int:
         return self.attacks.index(label)
+
+
+def _labels(table: Any) -> list[str]:
+    return list(table) if isinstance(table, dict) else []
 
 
 def _texts(node: Any) -> Iterator[str]:

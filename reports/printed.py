@@ -29,7 +29,7 @@ def verdict_words(row: ClaimRow) -> str:
     words = VERDICTS.get(row.verdict, row.verdict)
     if row.published:
         return f"{words} (as published)"
-    return f"{words} (control: it must be REFUTED)" if row.control else words
+    return f"{words} (control: it must be REFUTED)" if row.must_fall else words
 
 
 def probe_words(row: ClaimRow) -> str:
@@ -43,6 +43,7 @@ def probe_words(row: ClaimRow) -> str:
 
 def claim_table(rows: Sequence[ClaimRow]) -> Table:
     """Claims beside what was measured about them, each epsilon in its claim's own terms."""
+    many = len({row.federation for row in rows}) > 1
     return Table(
         title="Claims",
         headers=(
@@ -57,7 +58,7 @@ def claim_table(rows: Sequence[ClaimRow]) -> Table:
         ),
         rows=tuple(
             (
-                row.defense,
+                f"{row.federation}/{row.defense}" if many else row.defense,
                 row.says,
                 numerals.lower_bound(row.epsilon_low),
                 numerals.epsilon(row.ceiling),
@@ -74,8 +75,10 @@ def claim_table(rows: Sequence[ClaimRow]) -> Table:
 
 
 def _trials(record: Record | None) -> str:
-    """Replicas a world; canaries, where all stood in one run."""
+    """Replicas a world; canaries, or samples that attacks guessed, where all stood in one run."""
     count = numerals.count(record.n if record else None)
+    if record and record.role == "evidence" and record.n is not None:
+        return f"{count} samples, one run, by attacks"
     return f"{count} canaries, one run" if record and record.attack == "one_run" else count
 
 

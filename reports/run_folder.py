@@ -145,9 +145,9 @@ class RunFolder:
         fields = _table(self.manifest.suite, "defenses").get(defense)
         return fields if isinstance(fields, dict) else {}
 
-    def arrays(self, record: Record, only: Collection[str] | None = None) -> dict[str, "np.ndarray"] | None:
-        """The arrays of a record's npz artifact, or those of them that are named; None where it has no artifact (a
-        copied report may come without them).
+    def arrays(self, record: Record, without: Collection[str] = ()) -> dict[str, "np.ndarray"] | None:
+        """The arrays of a record's npz artifact, but for those that are named; None where it has no artifact (a copied
+        report may come without them).
 
         Raises ValueError for a path that leaves the run's folder or an array that would need pickle.
         """
@@ -158,7 +158,7 @@ class RunFolder:
             return None
         try:
             with np.load(path, allow_pickle=False) as stored:
-                return {name: stored[name] for name in stored.files if only is None or name in only}
+                return {name: stored[name] for name in stored.files if name not in without}
         except (BadZipFile, EOFError) as error:
             raise ValueError(f"{path} cannot be read: {error}") from error
 

@@ -13,6 +13,11 @@ POOLING_NOTE = (
     "measured with, if any; seeds that agree to the last digit give none. Null attacks never see what they attack: "
     "what scores no better has learnt nothing."
 )
+_BY_ATTACKS = (
+    " By attacks: what all attacks on final models said of one federation, each of whose samples was in or out by a "
+    "fair coin, read as guesses of one run (Steinke, Nasr, Jagielski 2023) that share alpha. They are made to find "
+    "members, not to refute: that they do not refute a claim says little, and what they could detect is not known."
+)
 EXIT_WORDS = {
     0: "exit code 0: no honest claim was refuted and every control was",
     10: "exit code 10: an honest claim was refuted, or a defense got worse than its baseline",
@@ -43,6 +48,7 @@ def claims_note(rows: Sequence[ClaimRow]) -> str:
     return (
         f"{level}Each ε is in the terms of its claim: the unit, the neighbours, the observer and the δ beside it. A "
         "control breaks its claim on purpose: an audit that cannot refute it could not have refuted anybody."
+        + (_BY_ATTACKS if any(row.by_attacks for row in rows) else "")
     )
 
 

@@ -63,6 +63,7 @@ def _shown(row: ClaimRow) -> str:
     if row.verdict != "REFUTED":
         parts += [f"detectable {plain(round(row.detectable, 2))}"] if row.detectable is not None else []
     parts += [_route(row)] if record.route else []
+    parts += ["by attacks on final models"] if row.by_attacks else []
     parts += [probe_words(row)] if row.probes else []
     return f"{', '.join(parts)}: " if parts else ""
 
@@ -84,6 +85,6 @@ def _verdict(row: ClaimRow) -> str:
     words = VERDICTS.get(row.verdict, row.verdict)
     if row.published:
         words += " (as published)"
-    if row.control:
+    if row.must_fall:
         words += " (a control: it must be)" if row.verdict == "REFUTED" else " (a control: it must be REFUTED)"
     return words

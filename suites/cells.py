@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..audit.claim import Claim
+from ..audit.evidence import Setting
 from ..fl.protection import Protection
 from .record import Record
 from .resolve import AttackEntry
@@ -61,11 +62,15 @@ class TrialJob:
 
 @dataclass(frozen=True, kw_only=True)
 class ShadowJob:
-    """``count`` federations, each on a random half of the samples, and the attacks on every one of them in turn."""
+    """``count`` federations, each on a random half of the samples, and the attacks on every one of them in turn.
+
+    ``claims``: what the defense signs of this very plan.
+    """
 
     federation: FederationSpec
     change: PlanChange
     protection: Protection
+    claims: tuple[Claim, ...]
     seed: int
     count: int
     attacks: tuple[AttackCell, ...]
@@ -135,6 +140,24 @@ class AuditCell:
     blocks: tuple[BlockJob, ...]
     alpha: float
     beyond: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackAudit:
+    """One claim held against what attacks on shadows say of one federation of ``seed``, each of whose ``candidates``
+    is in by a fair coin.
+
+    ``attacks``: all that are registered; they share ``alpha``, whether they have an answer or not. ``setting``: what
+    their scores are evidence of.
+    """
+
+    cell: Cell
+    claim: Claim
+    setting: Setting
+    attacks: tuple[AttackCell, ...]
+    candidates: int
+    seed: int
+    alpha: float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from ..audit.threshold import Split
 from ..audit.twins import Release, TwinTest, audit_twins, scores
 from .audited import claimed_release
 from .canaries import WITNESSES
-from .cells import AuditCell
+from .cells import AuditCell, Cell
 from .crafted import report_law
 from .crafted import witness as crafted_witness
 from .crafted_probes import FITS, crafted_exposures
@@ -43,7 +43,7 @@ def hold_court(audit: AuditCell, store: Store) -> list[str]:
         measured, shown = _measured(audit, release, store)
         exposures = _shown_by_replicas(audit, release, store)
         finding = _arrived(_sober(judge(audit.claim, measured), audit, release), exposures)
-        record = _record(audit, finding, measured, shown, store)
+        record = verdict_row(audit.cell, finding, measured, shown, store)
         rows = probed_rows(audit, record, exposures)
         store.finish(audit.cell.cell_id, [row.model_copy(update=clock.fields()) for row in rows])
     return failed
@@ -208,13 +208,14 @@ def _scores_read(
     return MembershipScores(within, out, member.setting)
 
 
-def _record(audit: AuditCell, finding: Finding, measured: Measurement, shown: MembershipScores, store: Store) -> Record:
+def verdict_row(cell: Cell, finding: Finding, measured: Measurement, shown: MembershipScores, store: Store) -> Record:
+    """The row of a finding; beside it the scores that it was read off."""
     counted = ("threshold", "fpr_high", "fnr_high", "alpha", "made", "right")
     known = {name: getattr(measured, name) for name in counted}
     arrays = {"member": shown.member, "nonmember": shown.nonmember}
     arrays |= {name: np.array(value) for name, value in known.items() if value is not None}
     tested_curve = finding.verdict is not Verdict.REFUTED and measured.below_curve is not None
-    return audit.cell.record(
+    return cell.record(
         metric="epsilon_low",
         value=measured.epsilon_low,
         ci_low=measured.epsilon_low,
@@ -228,5 +229,5 @@ def _record(audit: AuditCell, finding: Finding, measured: Measurement, shown: Me
         n=measured.canaries or min(measured.n0, measured.n1),
         unit="epsilon",
         direction="higher_leaks",
-        artifact=store.save_arrays(audit.cell.cell_id, "scores", arrays),
+        artifact=store.save_arrays(cell.cell_id, "scores", arrays),
     )

@@ -35,6 +35,24 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def threads() -> str:
+    """How many threads a process computes with here, and what it takes for one."""
+    told = os.environ.get("OMP_NUM_THREADS")
+    if told == "1":
+        return "OMP_NUM_THREADS=1: one a process, as it should be"
+    words = "OMP_NUM_THREADS is not set" if told is None else f"OMP_NUM_THREADS={told}"
+    return f"{words}: a run's processes compute with one torch thread each; set it to 1 for numpy's sake too"
+
+
+def accelerator() -> str:
+    """The GPU that ``--device cuda`` would search on."""
+    import torch  # Lazy: the manifest does without.
+
+    if torch.cuda.is_available():
+        return f"{torch.cuda.get_device_name(0)}, for --device cuda"
+    return f"none that PyTorch {torch.__version__} sees; attacks search on the CPU"
+
+
 def git() -> dict[str, Any] | None:
     """Commit and dirtiness of the working folder, or None outside a repository."""
     commit = _ask("git", "rev-parse", "HEAD")

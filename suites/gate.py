@@ -28,7 +28,9 @@ def judge_run(records: Sequence[Record], *, missing: int = 0, unread: int = 0) -
 
     A control that is REFUTED is as it must be; one that is not makes the run incomplete: its audit could not see what
     it was planted to see. A paper's claim, ``as_published``, is on trial: any verdict will do. A broken probe of an
-    honest claim is no verdict, for a claim may outlive its published law, but the run is not fine with it. ``missing``:
+    honest claim is no verdict, for a claim may outlive its published law, but the run is not fine with it. What attacks
+    on final models say of a claim (role ``evidence``) is as good a refutation as an audit's, and its absence means
+    nothing: no other verdict of theirs makes a run weak, nor does a control that they do not refute. ``missing``:
     planned cells without a row; ``unread``: rows that could not be read.
     """
     failed = [row for row in records if row.status == "failed"]
@@ -38,6 +40,9 @@ def judge_run(records: Sequence[Record], *, missing: int = 0, unread: int = 0) -
     refuted = [row.defense for row in honest if row.verdict == "REFUTED"]
     weak = [row.defense for row in honest if row.verdict not in ("REFUTED", "NOT_REFUTED")]
     blind = [row.defense for row in audits if row.control and row.verdict != "REFUTED"]
+    evidence = [row for row in records if row.role == "evidence" and row.status == "ok"]
+    attacked = [row for row in evidence if not row.control and row.variant != AS_PUBLISHED]
+    caught = [row.defense for row in attacked if row.verdict == "REFUTED"]
     broken = [row for row in records if row.role == "probe" and row.verdict == "BROKEN"]
     lawless = [row.defense for row in broken if not row.control and row.variant != AS_PUBLISHED]
     controls = sum(row.control for row in audits)
@@ -47,6 +52,7 @@ def judge_run(records: Sequence[Record], *, missing: int = 0, unread: int = 0) -
         (INCOMPLETE, len(failed), f"{len(failed)} cells FAILED ({_names([row.defense for row in failed])})"),
         (INCOMPLETE, len(blind), f"controls not refuted: {_names(blind)}"),
         (FAIL, len(refuted), f"claims REFUTED: {_names(refuted)}"),
+        (FAIL, len(caught), f"claims REFUTED by attacks: {_names(caught)}"),
         (INCONCLUSIVE, len(weak), f"claims that this run cannot judge: {_names(weak)}"),
         (INCONCLUSIVE, len(lawless), f"published laws that a probe found broken: {_names(lawless)}"),
     ]
@@ -62,6 +68,8 @@ def judge_run(records: Sequence[Record], *, missing: int = 0, unread: int = 0) -
     )
     if papers:
         line += f", {sum(row.verdict == 'REFUTED' for row in papers)} of {len(papers)} claims as published REFUTED"
+    if attacked:
+        line += f", attacks refuted none of {len(attacked)} claims"
     return Gate(verdict_line=line, exit_code=OK)
 
 

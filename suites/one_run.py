@@ -8,7 +8,7 @@ import torch
 
 from ..attacks.crowd import CrowdProjections
 from ..audit.best_of import best_of
-from ..audit.claim import Adjacency, Unit
+from ..audit.claim import Adjacency, Claim, Unit
 from ..audit.curve import GaussianCurve
 from ..audit.evidence import CandidateScores, Design, Guesses, MembershipScores, Projections, Setting
 from ..audit.guess_plan import planned_guesses
@@ -96,7 +96,7 @@ def measure_crowd(audit: AuditCell, release: Release | None, store: Store, *, wi
     for estimator, made in guesses_planned(audit).items():
         rng = Streams(block.seed).generator("guess ties")
         guesses[estimator] = guess(candidates, arrays["member"], highest=made - made // 2, lowest=made // 2, rng=rng)
-    measured = _read(audit, guesses, witness=witness)
+    measured = read_guesses(audit.claim, guesses, alpha=audit.alpha, witness=witness)
     return CrowdReading(measurement=measured, scores=candidates.against(arrays["member"]))
 
 
@@ -112,23 +112,30 @@ def best_case(audit: AuditCell) -> Measurement:
     )
     count = block.audit.canaries or 0
     right = {name: Guesses(made, made, count, setting) for name, made in guesses_planned(audit).items()}
-    return _read(audit, right, witness="")
+    return read_guesses(claim, right, alpha=audit.alpha, witness="")
 
 
 def guesses_planned(audit: AuditCell) -> dict[str, int]:
     """The registered estimators and how many guesses each will make: known from the claim and the suite alone."""
-    claim, canaries = audit.claim, audit.blocks[0].audit.canaries
+    canaries = audit.blocks[0].audit.canaries
     if canaries is None:
         raise ValueError("a one-run audit needs a number of canaries")
+    return guesses_on(audit.claim, canaries, alpha=audit.alpha)
+
+
+def guesses_on(claim: Claim, canaries: int, *, alpha: float) -> dict[str, int]:
+    """The estimators that this claim allows, together at ``alpha``, and how many guesses on so many canaries each
+    makes.
+    """
     gaussian = isinstance(claim.curve, GaussianCurve) and claim.delta > 0
     estimators = ("one_run_fdp", "one_run") if gaussian else ("one_run",)
-    levels = {"epsilon": claim.epsilon, "delta": claim.delta, "alpha": audit.alpha / len(estimators)}
+    levels = {"epsilon": claim.epsilon, "delta": claim.delta, "alpha": alpha / len(estimators)}
     return {name: planned_guesses(canaries, gaussian=name == "one_run_fdp", **levels) for name in estimators}
 
 
-def _read(audit: AuditCell, guesses: dict[str, Guesses], *, witness: str) -> Measurement:
-    claim, alpha = audit.claim, audit.alpha / len(guesses)
-    levels = {"delta": claim.delta, "alpha": alpha, "epsilon": claim.epsilon}
+def read_guesses(claim: Claim, guesses: dict[str, Guesses], *, alpha: float, witness: str) -> Measurement:
+    """The best of the registered estimators, together at ``alpha``; ``guesses``: what each of them guessed."""
+    levels = {"delta": claim.delta, "alpha": alpha / len(guesses), "epsilon": claim.epsilon}
     return best_of(
         [
             one_run_fdp(made, witness=witness, **levels) if name == "one_run_fdp" else _one_run(made, witness, **levels)

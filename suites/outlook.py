@@ -2,9 +2,9 @@
 
 from ..audit.clopper_pearson import ceiling
 from .audited import claimed_release
-from .cells import AuditCell, ShadowJob, TrialJob
+from .cells import AttackAudit, AuditCell, ShadowJob, TrialJob
 from .crafted import report_law, witness
-from .one_run import best_case, guesses_planned
+from .one_run import best_case, guesses_on, guesses_planned
 from .power import designed_tests, detectable_epsilon, replicas_needed
 from .queries import WITNESS as QUERIED
 from .queries import audited_law
@@ -28,13 +28,14 @@ def headline(plan: RunPlan) -> str:
     return (
         f"{defenses} defenses x {len(attacks)} attacks, {seeds} seeds: {len(plan.trials)} federations"
         f"{f', {shadows:,} shadows' if shadows else ''}; "
-        f"{len(plan.audits)} audits on {replicas:,} replicas; {len(plan.cells)} cells"
+        f"{len(plan.audits)} audits on {replicas:,} replicas"
+        f"{f', {len(plan.by_attacks)} by attacks' if plan.by_attacks else ''}; {len(plan.cells)} cells"
     )
 
 
 def outlook(plan: RunPlan) -> list[str]:
-    """The headline, what each federation trains, and for every claim how far its audit could see."""
-    lines = [f"plan   {headline(plan)}"]
+    """What each federation trains, and for every claim how far its audit could see."""
+    lines = []
     federations = {trial.cells[0].facts["federation"]: trial for trial in plan.trials}
     for name, trial in federations.items():
         spec, count = trial.federation, sum(t.cells[0].facts["federation"] == name for t in plan.trials)
@@ -43,7 +44,8 @@ def outlook(plan: RunPlan) -> list[str]:
             f"{spec.rounds} round{'s' * (spec.rounds > 1)}, {count} federations"
         )
     lines += [f"mutant {job.name}: {job.broken.facts['federation']}" for job in plan.mutants]
-    return [*lines, *(line for audit in plan.audits for line in _reach(audit))]
+    lines += [line for audit in plan.audits for line in _reach(audit)]
+    return [*lines, *(_reach_of_attacks(audit) for audit in plan.by_attacks)]
 
 
 def _reach(audit: AuditCell) -> list[str]:
@@ -80,8 +82,21 @@ def _reach(audit: AuditCell) -> list[str]:
     return [told, f"       half the noise would be refuted with power .9 from so many replicas a world: {costs}"]
 
 
+def _reach_of_attacks(audit: AttackAudit) -> str:
+    """How many guesses each attack makes; what they could detect is not known."""
+    share = audit.alpha / len(audit.attacks)
+    planned = _guesses(guesses_on(audit.claim, audit.candidates, alpha=share))
+    attacks = ", ".join(item.entry.label for item in audit.attacks)
+    who = f"audit  {audit.cell.facts['defense']}: {audit.claim.describe()}"
+    return f"{who}: {audit.candidates} samples in one run, by attacks ({attacks}), {planned}"
+
+
+def _guesses(planned: dict[str, int]) -> str:
+    return " or ".join(f"{made} guesses ({estimator})" for estimator, made in planned.items())
+
+
 def _reach_of_crowd(audit: AuditCell) -> str:
-    planned = " or ".join(f"{made} guesses ({estimator})" for estimator, made in guesses_planned(audit).items())
+    planned = _guesses(guesses_planned(audit))
     best = best_case(audit)
     reach = "UNDERPOWERED" if best.detectable is None else f"detectable {best.detectable:.2f}"
     return f"{planned}, ceiling {best.ceiling:.2f}, {reach} (power .9 at alpha {audit.alpha:.2g})"

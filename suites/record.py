@@ -35,7 +35,8 @@ class Record(BaseModel):
     variant: str = ""
     control: bool = False
     """True for a broken twin: a REFUTED claim is what must come out."""
-    role: Literal["utility", "attack", "null", "audit", "probe", "replicas"]
+    role: Literal["utility", "attack", "null", "audit", "evidence", "probe", "replicas"]
+    """``evidence``: what attacks on final models say of a claim; it judges like an audit and need not be able to."""
     attack: str
     """Attack or estimator; ``training`` for utility rows."""
     attack_version: str

@@ -5,15 +5,16 @@ import platform
 import secrets
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from ..defenses.defense import Defense
-from .cells import BlockJob, Job, MutantJob, ShadowJob, TrialJob
+from .attack_court import hear_attacks
+from .cells import BlockJob, Cell, Job, MutantJob, ShadowJob, TrialJob
 from .court import hold_court
 from .device import check_device
 from .environment import PACKAGES, cores, git, hardware, versions
@@ -146,10 +147,13 @@ def _carried_out(begun: Launch, progress: Progress, processes: int) -> Gate:
     try:
         for work, failed in _worked(plan, store, frozenset(recorded), processes):
             _append(store, [cell for cell in work.cells if cell.cell_id not in recorded], failed, progress)
-        for audit in plan.audits:
-            if audit.cell.cell_id not in recorded:
-                failed = hold_court(audit, store)
-                _append(store, [audit.cell], failed, progress)
+        sessions: list[tuple[Cell, Callable[[], list[str]]]] = [
+            *((audit.cell, partial(hold_court, audit, store)) for audit in plan.audits),
+            *((audit.cell, partial(hear_attacks, audit, store)) for audit in plan.by_attacks),
+        ]
+        for cell, judged in sessions:
+            if cell.cell_id not in recorded:
+                _append(store, [cell], judged(), progress)
     finally:
         progress.close()
     return close(begun)

@@ -1,17 +1,18 @@
 """Run plan: a resolved suite laid out in cells, every defense calibrated on the way; nothing has run yet."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from ..audit.claim import Claim
+from ..audit.observer import FINAL_MODEL
 from ..defenses.defense import Prepared, variant_of
 from .audited import inseparable
 from .canaries import uncovered
-from .cells import AttackCell, AuditCell, BlockJob, Cell, Job, MutantJob, ShadowJob, SignedClaim, TrialJob
+from .cells import AttackAudit, AttackCell, AuditCell, BlockJob, Cell, Job, MutantJob, ShadowJob, SignedClaim, TrialJob
 from .crafted import report_law, spent_on, untried
-from .identity import identity, plain
+from .identity import identity
+from .plan_cells import CellMaker, part_facts
 from .plan_mutants import mutant_versions, plan_mutants
-from .plan_shadows import own_part, shadow_jobs
+from .plan_shadows import Hearing, hearings, own_part, shadow_jobs
 from .queries import audited_law
 from .resolve import AttackEntry, DefenseEntry, ResolvedSuite, audited, prepare, task_of
 from .source import ConfigError
@@ -28,6 +29,7 @@ class RunPlan:
     blocks: tuple[BlockJob, ...]
     mutants: tuple[MutantJob, ...]
     audits: tuple[AuditCell, ...]
+    by_attacks: tuple[AttackAudit, ...]
     claims: tuple[SignedClaim, ...]
 
     @property
@@ -39,7 +41,7 @@ class RunPlan:
     def cells(self) -> tuple[Cell, ...]:
         """Every cell of the run."""
         worked = [cell for job in self.jobs for cell in job.cells]
-        return (*worked, *(audit.cell for audit in self.audits))
+        return (*worked, *(audit.cell for audit in self.audits), *(audit.cell for audit in self.by_attacks))
 
 
 class _Planner:
@@ -51,28 +53,34 @@ class _Planner:
         self.run_id = identity(
             suite=suite.spec.model_dump(mode="json"),
             seeds=list(suite.seeds),
-            defenses=[(entry.label, *self._part_facts(entry)) for entry in suite.defenses],
+            defenses=[(entry.label, *part_facts(entry)) for entry in suite.defenses],
             attacks=[(entry.label, entry.part.path, entry.part.version) for entry in suite.attacks],
             data=suite.digests,
             mutants=sorted(mutant_versions(suite.spec)),
         )
+        self._cell = CellMaker(suite=suite, run_id=self.run_id).cell
 
     def plan(self) -> RunPlan:
         self._check_federations()
-        trials = tuple(
-            self._trial(entry, name, seed)
+        asked = [
+            (entry, name, seed)
             for name in self.suite.spec.federations
             for entry in self._on(name)
             for seed in self.suite.seeds
+        ]
+        trials = tuple(self._trial(*one) for one in asked)
+        shadows = tuple(
+            job for trial, one in zip(trials, asked, strict=True) for job in shadow_jobs(trial, self._signed(*one))
         )
-        audits, mutants = self._audits(), plan_mutants(self.suite, self.run_id)
+        (audits, by_attacks), mutants = self._audits(shadows), plan_mutants(self.suite, self.run_id)
         return RunPlan(
             run_id=self.run_id,
             trials=tuple(own for trial in trials if (own := own_part(trial)).cells),
-            shadows=tuple(job for trial in trials for job in shadow_jobs(trial)),
+            shadows=shadows,
             blocks=tuple(block for audit in audits for block in audit.blocks),
             mutants=tuple(job for job, _ in mutants),
             audits=audits,
+            by_attacks=by_attacks,
             claims=(*self._claims(), *(signed for _, both in mutants for signed in both)),
         )
 
@@ -131,12 +139,10 @@ class _Planner:
 
     def _claims(self) -> list[SignedClaim]:
         claims: dict[tuple[str, str, str], SignedClaim] = {}
-        for name, spec in self.suite.spec.federations.items():
-            if spec.calibrated_on is not None:
-                continue
+        for name in self.suite.spec.federations:
             for entry in self._on(name):
                 for seed in self.suite.seeds:
-                    for claim in self._prepare(entry, name, seed).claims:
+                    for claim in self._signed(entry, name, seed):
                         signed = SignedClaim(
                             defense=entry.label,
                             federation=name,
@@ -147,17 +153,44 @@ class _Planner:
                         claims.setdefault((entry.label, name, claim.claim_id), signed)
         return list(claims.values())
 
-    def _audits(self) -> tuple[AuditCell, ...]:
-        audit = self.suite.spec.audit
-        if audit is None:
-            return ()
+    def _signed(self, entry: DefenseEntry, federation: str, seed: int) -> tuple[Claim, ...]:
+        """What is claimed of this federation's own plan."""
+        borrowed = self.suite.spec.federations[federation].calibrated_on is not None
+        return () if borrowed else tuple(self._prepare(entry, federation, seed).claims)
+
+    def _audits(self, shadows: tuple[ShadowJob, ...]) -> tuple[tuple[AuditCell, ...], tuple[AttackAudit, ...]]:
+        """By canaries and by attacks: each is a test of its own, also where both are of one claim."""
+        audit, claims = self.suite.spec.audit, self._claims()
         entries = {entry.label: entry for entry in self.suite.defenses}
-        specs = {label: _audit_of(entry, audit) for label, entry in entries.items()}
-        signed = [item for item in self._claims() if item.federation == specs[item.defense].federation]
+        specs = {} if audit is None else {label: _audit_of(entry, audit) for label, entry in entries.items()}
+        signed = [item for item in claims if specs and item.federation == specs[item.defense].federation]
         asked = [(entries[item.defense], item.claim, spent_on(item.claim, specs[item.defense])) for item in signed]
-        beyond = [self._beyond(entry, claim, spec) for entry, claim, spec in asked]
-        alpha = self.suite.spec.alpha / max(1, beyond.count(""))
-        return tuple(self._audit(*one, alpha, why) for one, why in zip(asked, beyond, strict=True))
+        beyond, heard = [self._beyond(*one) for one in asked], hearings(claims, shadows)
+        alpha = self.suite.spec.alpha / max(1, beyond.count("") + len(heard))
+        by_canaries = tuple(self._audit(*one, alpha, why) for one, why in zip(asked, beyond, strict=True))
+        return by_canaries, tuple(self._by_attacks(entries[one.signed.defense], one, alpha) for one in heard)
+
+    def _by_attacks(self, entry: DefenseEntry, heard: Hearing, alpha: float) -> AttackAudit:
+        cell = self._cell(
+            entry,
+            heard.signed.federation,
+            heard.seed,
+            role="evidence",
+            attack="membership",
+            attack_version="1",
+            observer=str(FINAL_MODEL),
+            claim_id=heard.signed.claim.claim_id,
+            configuration=[alpha, [item.cell.cell_id for item in heard.attacks]],
+        )
+        return AttackAudit(
+            cell=cell,
+            claim=heard.signed.claim,
+            setting=heard.setting,
+            attacks=heard.attacks,
+            candidates=heard.candidates,
+            seed=heard.seed,
+            alpha=alpha,
+        )
 
     def _beyond(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec) -> str:
         """Why nothing in the suite judges this claim: no canary covers it, and no report of its own law is crafted."""
@@ -195,7 +228,7 @@ class _Planner:
             audit.federation,
             None,
             role="audit",
-            attack="crafted_reports" if crafted else "queried_lots" if queried else _estimator(audit),
+            attack="crafted_reports" if crafted else "queried_lots" if queried else audit.estimator,
             attack_version="1",
             observer=str(claim.observer),
             claim_id=claim.claim_id,
@@ -233,65 +266,11 @@ class _Planner:
         """What the defense changes of the plan; nothing where this federation only shows one upload."""
         return entry.change if spec.calibrated_on is None else PlanChange()
 
-    def _cell(
-        self,
-        entry: DefenseEntry,
-        federation: str,
-        seed: int | None,
-        *,
-        configuration: Any = None,
-        measured_on: FederationSpec | None = None,
-        **facts: Any,
-    ) -> Cell:
-        """``measured_on``: where that is not the federation itself, the data and model that were used."""
-        spec = self.suite.spec.federations[federation]
-        basis = self.suite.spec.federations[spec.calibrated_on] if spec.calibrated_on else None
-        used = measured_on or spec
-        cell_id = identity(
-            # Names too: two labels for one configuration are two cells of a run, each with rows of its own.
-            names=[federation, entry.label],
-            federation=spec.model_dump(mode="json"),
-            basis=basis.model_dump(mode="json") if basis else None,
-            data=[self.suite.digests[one.dataset] for one in (used, spec, basis) if one is not None],
-            defense=self._part_facts(entry),
-            seed=seed,
-            configuration=configuration,
-            executor="sequential",
-            device=self.suite.spec.device,
-            **facts,
-        )
-        shared = {
-            "run_id": self.run_id,
-            "suite": self.suite.spec.name,
-            "suite_version": self.suite.spec.version,
-            "federation": federation,
-            "dataset": used.dataset,
-            "dataset_sha256": self.suite.digests[used.dataset],
-            "model": used.model,
-            "defense": entry.label,
-            "defense_version": entry.part.version,
-            "control": entry.defense.control,
-            "variant": variant_of(entry.defense),
-            "seed": seed,
-        }
-        return Cell(cell_id=cell_id, facts=shared | facts)
-
-    def _part_facts(self, entry: DefenseEntry) -> list[Any]:
-        change = entry.change.model_dump(mode="json")
-        return [entry.part.path, entry.part.version, plain(entry.defense.fields()), change]
-
 
 def _audit_of(entry: DefenseEntry, audit: AuditSpec) -> AuditSpec:
     """The suite's audit, where and as often as the defense asks for it."""
     wished = {"federation": entry.federation, "replicas": entry.replicas}
     return audit.model_copy(update={name: value for name, value in wished.items() if value is not None})
-
-
-def _estimator(audit: AuditSpec) -> str:
-    """What scores the canaries: along an unused weight the law, along any other direction a plain projection."""
-    if audit.design == "one_run":
-        return "one_run"
-    return "likelihood_ratio" if audit.canary == "dirac" else "projection"
 
 
 def plan_run(suite: ResolvedSuite) -> RunPlan:

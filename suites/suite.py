@@ -152,6 +152,13 @@ class AuditSpec(_Table):
     """Raw norm of the canary in clip norms; a canary of norm 1 could never show a missing clip. A canary of data has
     the norm that its gradient has."""
 
+    @property
+    def estimator(self) -> str:
+        """What scores the canaries: along an unused weight the law, along any other direction a plain projection."""
+        if self.design == "one_run":
+            return "one_run"
+        return "likelihood_ratio" if self.canary == "dirac" else "projection"
+
     @model_validator(mode="after")
     def _one_run(self) -> "AuditSpec":
         if self.design == "one_run" and self.canary != "dirac":
@@ -186,7 +193,7 @@ class SuiteSpec(_Table):
     version: str = "1"
     description: str = ""
     alpha: float = Field(default=0.01, ge=1e-9, lt=1)
-    """Chance that any honest claim of the run is refuted; shared equally by its claims."""
+    """Chance that any honest claim of the run is refuted; shared equally by its audits, those by attacks included."""
     seeds: Whole = Field(default=3, ge=1, le=10_000)
     device: DeviceName = "cpu"
     """Where attacks search for images; all else runs on the CPU."""

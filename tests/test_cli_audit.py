@@ -278,3 +278,15 @@ def test_an_audit_waits_for_no_torch(tmp_path):
     code += "print(code, [name for name in ('torch', 'pandas', 'sklearn', 'matplotlib') if name in sys.modules])\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
     assert done.stdout == "0 []\n"
+
+
+def test_scores_that_a_run_s_attack_left_are_no_independent_trials(say, tmp_path):
+    sides = {"member": np.arange(50.0) + 100, "nonmember": np.arange(50.0)}
+    for design, code in (("independent", 10), ("clustered", 2)):
+        np.savez(tmp_path / "left.npz", **sides, design=np.array(design))
+        result = say("audit", "left.npz", "--epsilon", 1, "--threshold", 75)
+        assert result.exit_code == code
+    assert (
+        result.stderr
+        == "left.npz holds clustered scores: bring one score of each of many runs, with the unit and without\n"
+    )

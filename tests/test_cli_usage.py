@@ -7,9 +7,10 @@ import pytest
 from fedassay import __version__
 from fedassay.cli import app
 from fedassay.fl.dataset import DatasetMissing
-from fedassay.fl.datasets import KNOWN_DATASETS
+from fedassay.fl.datasets import KNOWN_DATASETS, load_dataset
 from fedassay.suites import resolve as resolve_module
 from fedassay.suites import run as run_module
+from fedassay.suites.environment import threads
 from typer.testing import CliRunner
 
 
@@ -81,6 +82,11 @@ def test_wrong_usage_is_exit_code_2(say, tmp_path, words):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_help_says_where_the_bundled_suites_are_told(say):
+    assert "'fedassay list suites' names them" in " ".join(say("run", "--help").stdout.replace("│", " ").split())
+    assert "membership_final" in say("list", "suites").stdout
+
+
 def test_a_folder_that_holds_a_run_is_not_written_to(say, finished, suite_file):
     before = sorted((finished.folder).rglob("*"))
     result = say("run", suite_file(), "-o", finished.folder)
@@ -114,13 +120,15 @@ def test_a_crash_is_no_usage_error(suite_file, tmp_path, monkeypatch):
     assert isinstance(result.exception, ZeroDivisionError)
 
 
-def test_a_plan_says_what_would_run_and_writes_nothing(say, suite_file, tmp_path):
+def test_a_plan_says_what_would_run_and_writes_nothing(say, suite_file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     path = suite_file()
     before = set(tmp_path.iterdir())
     result = say("plan", path, "--seeds", 2, "-d", "none")
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[:2] == [
+    assert result.stdout.splitlines()[:3] == [
         "plan   3 defenses x 2 attacks, 2 seeds: 6 federations; 1 audits on 80 replicas; 21 cells",
+        "time   not known yet: learnt from what runs took on this machine, and none in runs/ was like this",
         "train  main: digits, logistic, 2 clients, 2 rounds, 6 federations",
     ]
     assert len(lines(result, "audit  ldp_gaussian")) == 1
@@ -177,6 +185,23 @@ def test_the_doctor_says_what_the_machine_has(say):
     assert "data set  digits: bundled" in said
     assert len([line for line in said if line.startswith("data set  ")]) == len(KNOWN_DATASETS)
     assert said[-1].startswith("lpips     ")
+    assert [line.split()[0] for line in said[:3]] == ["cores", "threads", "gpu"]
+
+
+def test_the_doctor_reads_data_sets_for_their_digests_where_asked(say, monkeypatch, tmp_path):
+    monkeypatch.setenv("FEDASSAY_CACHE", str(tmp_path))
+    monkeypatch.delenv("FEDASSAY_DATA", raising=False)
+    said = say("doctor", "--digests").stdout.splitlines()
+    assert f"data set  digits: bundled, SHA-256 {load_dataset('digits').digest}" in said
+    assert "data set  mnist: would be downloaded" in said
+
+
+@pytest.mark.parametrize(("told", "words"), [("1", "as it should be"), ("4", "set it to 1"), (None, "is not set")])
+def test_the_doctor_says_with_how_many_threads_a_process_computes(told, words, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if told is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", told)
+    assert words in threads()
 
 
 def test_options_of_the_calibration_alone_are_refused_without_it(say):

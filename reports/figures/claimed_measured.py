@@ -118,7 +118,8 @@ def _words(sheet: Sheet, top: float, row: ClaimRow) -> None:
     sheet.text(0, top + 28, f"seen by {_observer(row)}", size=9.5, color=MUTED)
     left = _LEFT + _PLOT + 26
     words = VERDICTS.get(row.verdict, row.verdict)
-    below = "a control: it must be REFUTED" if row.control else f"detectable from {numerals.epsilon(row.detectable)}"
+    below = "a control: it must be REFUTED" if row.must_fall else f"detectable from {numerals.epsilon(row.detectable)}"
+    below = "by attacks on final models" if row.by_attacks else below
     sheet.text(left, top + 10, words, size=11, weight="bold", color=_COLOURS.get(row.verdict, INK))
     sheet.text(left, top + 28, below, size=9.5, color=MUTED)
 

@@ -25,7 +25,8 @@ DESCRIPTION = (
     "attacks are grey. Hatched: where no attack may come on average if a claim of the defense holds that is made for "
     "this very observer, unit, neighbours and number of rounds; dashed: the curve that it signs. Where no claim speaks "
     "about a panel nothing is hatched, and the words above it say why. A line refutes nothing: its best point is "
-    "chosen by looking, and scores of one run share their noise."
+    "chosen by looking, and scores of one run share their noise. Shadow federations, each a target in turn and a "
+    "reference of the others, give one line of all their scores."
 )
 _WIDTH, _COLUMNS, _PANEL, _HEIGHT, _LEFT, _GAP = 940.0, 3, 254.0, 370.0, 60.0, 54.0
 _LEGEND_COLUMNS, _LEGEND_LINE, _LETTERS, _LINES = 4, 18.0, 48, 3
@@ -108,7 +109,7 @@ def _table(title: str, group: Panel) -> Table:
                 f"{one.attack} (null attack)" if one.null else one.attack,
                 numerals.count(len(one.sides.member)),
                 numerals.count(len(one.sides.nonmember)),
-                numerals.count(one.sides.runs),
+                numerals.count(one.sides.runs) if one.shadowed is None else f"{numerals.count(one.sides.runs)} shadows",
                 numerals.metric_value("auc", area(one.sides)),
                 claim_words(one),
             )

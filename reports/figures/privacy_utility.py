@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from .. import numerals
-from ..claims import ClaimRow, claim_rows
+from ..claims import ClaimRow, claim_rows, once
 from ..printed import pooled_words, terms_words
 from ..run_folder import RunFolder
 from ..table import Table
@@ -35,7 +35,7 @@ def privacy_utility(folder: RunFolder) -> Figure | None:
     utility = {(row.federation, row.defense): row for row in rows}
     points = [
         (row, utility[row.federation, row.defense])
-        for row in claim_rows(folder)
+        for row in once(claim_rows(folder))
         if row.signed and (row.federation, row.defense) in utility
     ]
     if not points:

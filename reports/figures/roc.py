@@ -32,7 +32,7 @@ _WIDTH, _COLUMNS, _PANEL, _HEIGHT, _LEFT, _GAP, _TOP = 940.0, 3, 254.0, 346.0, 6
 
 def roc(folder: RunFolder) -> Figure | None:
     """None where no audit of a claim left its scores."""
-    audits = [(row, _scores(folder, row)) for row in claim_rows(folder) if row.signed]
+    audits = [(row, _scores(folder, row)) for row in claim_rows(folder) if row.signed and not row.by_attacks]
     drawn = [(row, scores) for row, scores in audits if scores]
     if not drawn:
         return None

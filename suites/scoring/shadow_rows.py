@@ -29,12 +29,17 @@ _EQUAL = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class OverTargets:
-    """Mean over all targets with its interval, None where there is none; ``method`` says why."""
+    """Mean over all targets with its interval, None where there is none; ``method`` says why.
+
+    ``error``: the standard error behind it, with ``freedom`` degrees of freedom: an interval at any other level.
+    """
 
     value: float
     low: float | None
     high: float | None
     method: str
+    error: float | None = None
+    freedom: int = 0
 
 
 def groups(targets: int) -> list[list[int]]:
@@ -64,7 +69,7 @@ def over_targets(values: Sequence[float], without: Sequence[Sequence[float]]) ->
     error = float(((count - 1) * np.mean((left - left.mean()) ** 2)) ** 0.5)
     half = float(stdtrit(count - 1, 0.5 + LEVEL / 2)) * error
     method = f"{words}, 95 % t interval by a jackknife of {count} groups"
-    return OverTargets(value=mean, low=mean - half, high=mean + half, method=method)
+    return OverTargets(value=mean, low=mean - half, high=mean + half, method=method, error=error, freedom=count - 1)
 
 
 def pooled(each: Sequence[MembershipScores]) -> MembershipScores:
@@ -91,22 +96,21 @@ def score_shadows(
         references: how many models each target was compared with.
     """
     together = pooled(each)
-    arrays = {"member": together.member, "nonmember": together.nonmember}
-    # Scores of one target share its training: whoever counts trials counts these numbers.
-    for side in ("member", "nonmember"):
-        arrays[f"{side}_run"] = np.repeat(np.arange(len(each)), [len(getattr(one, side)) for one in each])
+    scores: dict[str, Score] = {"auc": auc, "balanced_accuracy": balanced_accuracy}
+    fewest = min(len(one.nonmember) for one in each)
+    scores |= {estimate(rate): partial(_found, rate=rate) for rate in _RATES if is_enough(fewest, rate)}
+    means = {
+        metric: over_targets([score(one) for one in each], [[score(one) for one in left] for left in without])
+        for metric, score in scores.items()
+    }
     shared = {
         "n": len(each),
         "unit": "probability",
         "direction": "higher_leaks",
-        "artifact": store.save_arrays(cell.cell_id, "scores", arrays),
+        "artifact": store.save_arrays(cell.cell_id, "scores", _kept(together, each, means["auc"])),
     }
-    scores: dict[str, Score] = {"auc": auc, "balanced_accuracy": balanced_accuracy}
-    fewest = min(len(one.nonmember) for one in each)
-    scores |= {estimate(rate): partial(_found, rate=rate) for rate in _RATES if is_enough(fewest, rate)}
     rows = []
-    for metric, score in scores.items():
-        mean = over_targets([score(one) for one in each], [[score(one) for one in left] for left in without])
+    for metric, mean in means.items():
         interval = {"ci_low": mean.low, "ci_high": mean.high, "ci_level": None if mean.low is None else LEVEL}
         rows.append(cell.record(metric=metric, value=mean.value, ci_method=mean.method, **interval, **shared))
     for rate in _RATES:
@@ -114,6 +118,17 @@ def score_shadows(
             value = _found(together, rate=rate)
             rows.append(cell.record(metric=estimate(rate), value=value, reason=_NO_RUNS, **shared))
     return [*rows, cell.record(metric="references", value=references, n=len(each), unit="models a target")]
+
+
+def _kept(together: MembershipScores, each: Sequence[MembershipScores], area: OverTargets) -> dict[str, np.ndarray]:
+    """All scores, the federation that each is of, what they are about, and what an interval of the AUC needs."""
+    setting = {name: np.array(value) for name, value in together.setting.to_dict().items() if name != "observer"}
+    arrays = {"member": together.member, "nonmember": together.nonmember, **setting}
+    # Scores of one target share its training: whoever counts trials counts these numbers.
+    for side in ("member", "nonmember"):
+        arrays[f"{side}_run"] = np.repeat(np.arange(len(each)), [len(getattr(one, side)) for one in each])
+    error = {} if area.error is None else {"auc_error": np.array(area.error), "auc_freedom": np.array(area.freedom)}
+    return {**arrays, "auc": np.array(area.value), **error}
 
 
 def _found(scores: MembershipScores, *, rate: float) -> float:

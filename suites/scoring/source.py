@@ -44,7 +44,9 @@ def score_source(cell: Cell, evidence: SourceScores, probe: CandidateProbe, stor
     held = probe.member
     own = SourceScores(evidence.values[held], evidence.setting)
     worth, chance = credits(own, probe.holder[held]), 1 / wanted[1]
-    artifact = store.save_arrays(cell.cell_id, "scores", {"values": own.values, "holder": probe.holder[held]})
+    setting = {name: np.array(value) for name, value in evidence.setting.to_dict().items() if name != "observer"}
+    arrays = {"values": own.values, "holder": probe.holder[held], **setting}
+    artifact = store.save_arrays(cell.cell_id, "scores", arrays)
     mean = float(worth.mean())
     bounds = (mean, *wilson(mean, len(worth)))
     rows: dict[str, tuple[float, ...]] = {"source_accuracy": bounds}

@@ -5,14 +5,17 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
 from fedassay.attacks.attack import Level
 from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
+from fedassay.attacks.membership.loss import LossThreshold
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators import estimators
-from fedassay.audit.evidence import Design, MembershipScores, Setting
+from fedassay.audit.evidence import CandidateScores, Design, MembershipScores, Setting
 from fedassay.audit.finding import Verdict, judge
 from fedassay.audit.observer import FINAL_MODEL, UPLOADS
+from fedassay.audit.one_a_run import one_a_run
 from fedassay.audit.threshold import Fixed, Split
 from fedassay.defenses.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.fl.canary import DataCanary
@@ -21,6 +24,7 @@ from fedassay.fl.local import Batch
 from fedassay.fl.probe import CandidateProbe, Candidates
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.streams import Streams
+from fedassay.fl.view import RoundView, View
 from fedassay.suites.worst_case import known_worlds
 
 TRIALS, ROUNDS, ALPHA = 100, 2, 0.01
@@ -134,3 +138,47 @@ def test_scores_of_one_noise_draw_are_refused_by_every_estimator_of_independent_
     for one in refusing.values():
         with pytest.raises(ValueError, match=r"independent trials.*got clustered"):
             one.measure(clustered, **{name: asked[name] for name in one.required})
+
+
+@pytest.fixture(scope="module")
+def final_models(toy_task, toy_plan, knowledge_of):
+    """(honest or not) -> dp_sgd's claim, and what the loss attack says of one sample in runs with it and without."""
+
+    @cache
+    def gather(honest, runs=60):
+        task = toy_task((4, 3))
+        plan = toy_plan(task, rounds=6)
+        prepared = DPSGD(epsilon=1.0, delta=1e-5, clip_norm=0.1).prepare(plan)
+        running = prepared.protection if honest else NoClip(clip_norm=0.1, noise_multiplier=0.01)
+        candidate, attack = int(task.parts[0][0]), LossThreshold(count=1)
+        shown = Candidates(
+            images=task.images[candidate : candidate + 1], labels=task.labels[candidate : candidate + 1], clients=(0,)
+        )
+        known = knowledge_of(task, plan, prepared.protection, candidates=shown)
+        said = []
+        for world in (0, 1):
+            included = torch.ones(runs, len(task.labels), dtype=torch.bool)
+            included[:, candidate] = world == 1
+            batch = Batch(replicas=runs, block=world, included=included)
+            models = run_federation(task, plan, running, Streams(0), batch=batch)
+            rounds = tuple(RoundView(round=number) for number in range(plan.rounds))
+            views = [View(observer=FINAL_MODEL, plan=plan, rounds=rounds, final_model=model[None]) for model in models]
+            said.append([attack.run(view, known, np.random.default_rng(0)) for view in views])
+        nonmember, member = said
+        return prepared.claims[0], member, nonmember
+
+    return gather
+
+
+@pytest.mark.parametrize(("honest", "expected"), [(True, Verdict.NOT_REFUTED), (False, Verdict.REFUTED)])
+def test_an_attack_on_final_models_judges_a_claim_by_one_score_of_each_run(final_models, honest, expected):
+    """Honest: refuted falsely with probability .01 at most; seeded. Threshold chosen on half of the runs."""
+    claim, member, nonmember = final_models(honest)
+    assert verdict(claim, one_a_run(member, nonmember), Split(0.5, curve=claim.curve)).verdict is expected
+
+
+def test_what_an_attack_says_of_one_model_is_clustered_and_refused_with_what_to_do(final_models):
+    claim, member, nonmember = final_models(True)
+    one = CandidateScores(np.concatenate([member[0].values, nonmember[0].values]), member[0].setting)
+    with pytest.raises(ValueError, match=r"got clustered: bring one score of each of many runs.*one_a_run"):
+        verdict(claim, one.against(np.array([True, False])))

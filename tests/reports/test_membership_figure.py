@@ -115,6 +115,14 @@ def test_scores_that_do_not_tell_their_setting_are_not_drawn(run_maker):
     assert membership(run_maker.write()) == ()
 
 
+def test_shadow_federations_give_one_line_and_are_told_from_independent_runs(run_maker, add_membership):
+    of = {"member_run": [0, 1], "nonmember_run": [0, 1], "auc": 0.8, "auc_error": 0.1, "auc_freedom": 3}
+    add_membership(run_maker, "none", **of)
+    (figure,) = membership(run_maker.write())
+    assert figure.table.rows[0][4:8] == ("2", "2", "2 shadows", "0.875")
+    assert "Shadow federations" in figure.description
+
+
 def test_one_score_a_side_and_ties_are_drawn(run_maker, add_membership):
     add_membership(run_maker, "none", member=[1.0], nonmember=[1.0])
     (figure,) = membership(run_maker.write())

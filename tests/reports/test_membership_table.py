@@ -9,6 +9,7 @@ from fedassay.audit.roc import area_interval
 from fedassay.audit.sides import Sides
 from fedassay.audit.wording import at_most
 from fedassay.reports.markdown import markdown
+from fedassay.reports.membership import memberships
 from fedassay.reports.membership_table import membership_table
 from fedassay.reports.page import html
 
@@ -62,6 +63,43 @@ def test_two_seeds_are_two_runs(run_maker, add_membership):
     low, high = words.partition("[")[2].partition("]")[0].split(", ")
     assert float(high) - float(low) > 0.3
     assert "†" not in words
+
+
+def shadows(value, error=None, freedom=7, shift=1.0, count=60):
+    run = np.repeat(np.arange(4), count // 4)
+    told = {} if error is None else {"auc_error": error, "auc_freedom": freedom}
+    return {**normal(shift, count), "member_run": run, "nonmember_run": run, "auc": value, **told}
+
+
+def test_references_of_each_other_have_the_mean_over_targets_with_its_own_interval(run_maker, add_membership):
+    """Two attacks: each interval at 97.5 %; t of 7 degrees of freedom has 2.8412 there. Rates are estimates, however
+    many federations there are.
+    """
+    add_membership(run_maker, "none", "weak", **shadows(0.61, 0.01))
+    add_membership(run_maker, "none", "strong", **shadows(0.7, 0.02))
+    add_membership(run_maker, "none", "coin", role="null", **shadows(0.9, 0.02))
+    given = normal(1.0)
+    rate = tpr_at(given["member"], given["nonmember"], 0.2)
+    ends = 0.7 - 2.8412 * 0.02, 0.7 + 2.8412 * 0.02
+    assert cells(run_maker.write())["none", "NO CLAIM", SERVER] == (
+        f"AUC 0.700 [{ends[0]:.3f}, {ends[1]:.3f}]‡; TPR {rate:.3f} at FPR 20 % (point estimate); strong"
+    )
+
+
+def test_seeds_of_shadow_federations_add_their_errors_in_squares(run_maker, add_membership):
+    add_membership(run_maker, "none", seed=0, **shadows(0.6, 0.03))
+    add_membership(run_maker, "none", seed=1, **shadows(0.8, 0.04))
+    (one,) = memberships(run_maker.write())
+    assert one.area == pytest.approx(0.7)
+    assert one.shadowed.error == pytest.approx(0.05 / 2)
+    # Satterthwaite: 25^2 / (9^2 / 7 + 16^2 / 7).
+    assert one.shadowed.freedom == pytest.approx(7 * 625 / 337)
+    assert (one.sides.runs, len(one.sides.member)) == (8, 120)
+
+
+def test_too_few_shadow_federations_have_no_interval(run_maker, add_membership):
+    add_membership(run_maker, "none", **shadows(0.6))
+    assert cells(run_maker.write())["none", "NO CLAIM", SERVER].startswith("AUC 0.600‡; TPR ")
 
 
 def test_what_no_claim_speaks_about_is_marked_and_shown(run_maker, make_claim, add_membership):
@@ -131,3 +169,67 @@ def test_the_table_stands_on_both_pages(run_maker, add_membership):
     folder = run_maker.write()
     assert "<h3>Membership by observer</h3>" in html(folder)
     assert "## Membership by observer" in markdown(folder)
+
+
+WHOSE = "the server that sees every upload: whose sample"
+
+
+def source_row(run, defense, value, *, seed=0, attack="source", role="attack", adjacency="replace_one"):
+    told = {"unit": "sample", "adjacency": adjacency, "rounds": 20, "design": "clustered"}
+    cell_id = f"{attack}_{defense}_{seed}"
+    run.row(
+        cell_id=cell_id,
+        defense=defense,
+        attack=attack,
+        role=role,
+        seed=seed,
+        observer="uploads",
+        metric="source_accuracy",
+        value=value,
+        ci_low=value - 0.1,
+        ci_high=value + 0.1,
+        unit="share of samples, chance 0.25",
+        artifact=run.arrays(cell_id, "scores", **{name: np.asarray(word) for name, word in told.items()}),
+    )
+
+
+def test_whose_a_sample_is_stands_beside_chance_with_an_interval_over_seeds(run_maker, add_membership):
+    """Means of .4, .5, .6: t of two degrees of freedom has 4.303 at 97.5 %."""
+    add_membership(run_maker, "none", **normal(1.0))
+    for seed, value in enumerate([0.4, 0.5, 0.6]):
+        source_row(run_maker, "none", value, seed=seed)
+        source_row(run_maker, "none", 0.9, seed=seed, attack="coin", role="null")
+    half = 4.303 * 0.1 / 3**0.5
+    words = cells(run_maker.write())["none", "NO CLAIM", WHOSE]
+    assert words == f"right 0.500 [{0.5 - half:.3f}, {0.5 + half:.3f}], chance 0.25; source"
+
+
+def test_of_one_seed_the_interval_is_its_runs_and_marked(run_maker, add_membership):
+    add_membership(run_maker, "none", **normal(1.0))
+    source_row(run_maker, "none", 0.5)
+    assert cells(run_maker.write())["none", "NO CLAIM", WHOSE].startswith("right 0.500 [0.400, 0.600]†, ")
+
+
+@pytest.mark.parametrize(("adjacency", "beyond"), [("add_remove", False), ("replace_one", True)])
+def test_a_claim_of_other_neighbours_says_nothing_of_whose_a_sample_is(
+    adjacency, beyond, run_maker, add_membership, make_claim
+):
+    run_maker.sign("dp_sgd", make_claim(unit=Unit.SAMPLE, observer=UPLOADS))
+    add_membership(run_maker, "dp_sgd", **normal(1.0))
+    source_row(run_maker, "dp_sgd", 0.5, adjacency=adjacency)
+    (words,) = [text for (_, _, header), text in cells(run_maker.write()).items() if header == WHOSE]
+    assert words.endswith("OUT OF SCOPE") is beyond
+
+
+def test_an_attack_on_sources_that_was_left_out_says_so(run_maker, add_membership):
+    for defense in ("none", "dp_sgd"):
+        add_membership(run_maker, defense, **normal(1.0))
+    source_row(run_maker, "none", 0.5)
+    run_maker.row(defense="dp_sgd", attack="source", observer="uploads", metric="", status="skipped", reason="masked")
+    assert cells(run_maker.write())["dp_sgd", "NO CLAIM", WHOSE] == "skipped"
+
+
+def test_a_null_attack_alone_makes_no_column(run_maker, add_membership):
+    add_membership(run_maker, "none", **normal(1.0))
+    add_membership(run_maker, "none", "coin", role="null", observer="final_model", **normal(1.0))
+    assert membership_table(run_maker.write()).headers == ("defense", "claim", SERVER)

@@ -227,15 +227,15 @@ def best_bound(n, alpha):
 
 def test_the_outlook_says_for_every_claim_how_far_its_audit_sees(planned):
     lines = outlook(planned("replicas = 40", "replicas = 2000"))
-    assert lines[1] == "train  main: digits, logistic, 2 clients, 2 rounds, 2 federations"
-    assert lines[2].startswith("audit  ldp_gaussian: eps 4, delta 1e-5, one report (replace-one), seen by")
+    assert lines[0] == "train  main: digits, logistic, 2 clients, 2 rounds, 2 federations"
+    assert lines[1].startswith("audit  ldp_gaussian: eps 4, delta 1e-5, one report (replace-one), seen by")
     # Two tests share alpha: one for half the noise, one for a missing clip.
-    assert f": 2000 replicas a world, ceiling {best_bound(2000, 0.05 / 2):.2f}, detectable " in lines[2]
-    assert lines[2].endswith(" (power .9 at alpha 0.05)")
+    assert f": 2000 replicas a world, ceiling {best_bound(2000, 0.05 / 2):.2f}, detectable " in lines[1]
+    assert lines[1].endswith(" (power .9 at alpha 0.05)")
 
 
 def test_the_outlook_says_what_each_estimator_would_need_to_see_half_the_noise(planned):
-    line = outlook(planned("replicas = 40", "replicas = 5"))[3]
+    line = outlook(planned("replicas = 40", "replicas = 5"))[2]
     costs = dict(part.rsplit(" ", 1) for part in line.partition("a world: ")[2].split(", "))
     assert list(costs) == ["signed curve", "epsilon alone", "effect size", "e-process"]
     counts = {route: int(count.replace(",", "")) for route, count in costs.items()}
@@ -243,7 +243,7 @@ def test_the_outlook_says_what_each_estimator_would_need_to_see_half_the_noise(p
 
 
 def test_the_outlook_of_too_few_replicas_says_so(planned):
-    line = outlook(planned("replicas = 40", "replicas = 5"))[2]
+    line = outlook(planned("replicas = 40", "replicas = 5"))[1]
     assert f": 5 replicas a world, ceiling {max(0, best_bound(5, 0.025)):.2f}, UNDERPOWERED: no missing noise" in line
 
 

@@ -34,6 +34,10 @@ def audit(verdict, **changes):
     return row(**({"role": "audit", "verdict": verdict, "metric": "epsilon_low"} | changes))
 
 
+def by_attacks(verdict, **changes):
+    return audit(verdict, **({"role": "evidence", "attack": "membership"} | changes))
+
+
 def failed(**changes):
     return row(**({"status": "failed", "value": None, "metric": "none", "reason": "x"} | changes))
 
@@ -99,6 +103,33 @@ def test_incomplete_beats_refuted_beats_inconclusive_and_nothing_is_left_unsaid(
     said["weak"] = "cannot judge: w"
     for name in set(names) - {"fine"}:
         assert said[name] in gate.verdict_line
+
+
+@pytest.mark.parametrize("verdict", ["NOT_REFUTED", "UNDERPOWERED", "OUT_OF_SCOPE"])
+@pytest.mark.parametrize("audits", [[], [audit("NOT_REFUTED"), audit("REFUTED", control=True)]])
+def test_attacks_that_refute_nothing_change_no_verdict(verdict, audits):
+    gate = judge_run([*audits, by_attacks(verdict), by_attacks(verdict, control=True, defense="c")])
+    told = judge_run(audits)
+    assert gate == Gate(verdict_line=f"{told.verdict_line}, attacks refuted none of 1 claims", exit_code=OK)
+
+
+def test_attacks_that_refute_an_honest_claim_fail_the_run():
+    gate = judge_run([audit("NOT_REFUTED"), by_attacks("REFUTED", defense="mine")])
+    assert (gate.exit_code, gate.verdict_line) == (FAIL, "FAIL: claims REFUTED by attacks: mine")
+
+
+@pytest.mark.parametrize("changes", [{"control": True}, {"variant": "as_published"}])
+def test_attacks_may_refute_what_is_on_trial_or_broken_on_purpose(changes):
+    assert judge_run([audit("NOT_REFUTED"), by_attacks("REFUTED", **changes)]).exit_code == OK
+
+
+def test_a_control_that_only_attacks_refute_was_not_refuted_by_its_audit():
+    records = [audit("NOT_REFUTED", control=True, defense="c"), by_attacks("REFUTED", control=True, defense="c")]
+    assert judge_run(records).verdict_line == "INCOMPLETE: controls not refuted: c"
+
+
+def test_attacks_that_failed_leave_the_run_incomplete():
+    assert judge_run([failed(role="evidence")]).exit_code == INCOMPLETE
 
 
 def test_the_order_of_the_rows_does_not_count():

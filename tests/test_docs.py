@@ -1,0 +1,129 @@
+"""The documents do what they say: every block of docs/ and of the README is run, and the docs build without a warning.
+
+A block with a title is a file. A `console` block holds commands after `$ `; the exit code is 0 unless a comment names
+another. The lines of a `text` block after it must be printed. Each page has a folder of its own.
+"""
+
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import fedassay
+import pytest
+
+ROOT = Path(fedassay.__file__).resolve().parent
+DOCS = ROOT / "docs"
+BLOCK = re.compile(r'^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"  # exit code (\d+)$")
+INSTALLS = "python3 -m venv"
+"""Such a line builds an environment of gigabytes: .ci/run runs it."""
+
+pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="an installed wheel has no docs")
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    title: str
+    text: str
+
+
+def blocks(page):
+    return [Block(*found) for found in BLOCK.findall(page.read_text(encoding="utf-8"))]
+
+
+def pages():
+    return sorted(DOCS.glob("*.md")) if DOCS.is_dir() else []
+
+
+class Reader:
+    """Follows a page line by line, in a folder of its own."""
+
+    def __init__(self, folder):
+        self.folder, self.printed, self.ran = folder, "", 0
+
+    def read(self, block):
+        match block.language:
+            case _ if block.title:
+                place = self.folder / block.title
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text(block.text, encoding="utf-8")
+            case "python":
+                self.printed = self._run([sys.executable, "-c", block.text], 0, block.text)
+            case "console":
+                self.printed = "".join(self._command(line) for line in block.text.splitlines())
+            case "text":
+                for line in block.text.splitlines():
+                    assert line in self.printed, f"{line!r} is not among what was printed:\n{self.printed}"
+            case other:
+                raise AssertionError(f"nobody runs a block of {other!r}")
+
+    def _command(self, line):
+        assert line.startswith("$ "), line
+        code = CODE.search(line)
+        words = CODE.sub("", line).removeprefix("$ ")
+        if words.startswith(INSTALLS):
+            return ""
+        program, *rest = shlex.split(words)
+        told = {"fedassay": [sys.executable, "-m", "fedassay"], "pytest": [sys.executable, "-m", "pytest"]}
+        return self._run([*told[program], *rest], int(code[1]) if code else 0, words)
+
+    def _run(self, words, code, told):
+        done = subprocess.run(words, cwd=self.folder, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == code, f"{told}\n{done.stdout}{done.stderr}"
+        self.ran += 1
+        return done.stdout
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
+def test_every_block_does_what_the_page_says(page, tmp_path):
+    reader = Reader(tmp_path)
+    for block in blocks(page):
+        reader.read(block)
+    assert reader.ran or not blocks(page)
+
+
+def test_a_page_that_promises_too_much_is_caught(tmp_path):
+    reader = Reader(tmp_path)
+    reader.read(Block("python", "", "print('a')"))
+    with pytest.raises(AssertionError, match="is not among what was printed"):
+        reader.read(Block("text", "", "b"))
+    with pytest.raises(AssertionError, match="nobody runs a block of 'fortran'"):
+        reader.read(Block("fortran", "", "b"))
+    with pytest.raises(AssertionError):
+        reader.read(Block("console", "", "$ fedassay list nothing"))
+
+
+def test_what_builds_an_environment_is_run_by_ci():
+    installs = [line for page in pages() for line in page.read_text().splitlines() if INSTALLS in line]
+    assert installs
+    ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert 'eval "$command"' in ci
+    assert 'fedassay" run quick' in ci
+
+
+def test_the_docs_build_strictly(tmp_path):
+    if importlib.util.find_spec("mkdocs") is None:
+        pytest.skip("mkdocs-material is not installed: pip install -e '.[dev]'")
+    site = tmp_path / "site"
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", ROOT / "mkdocs.yml", "-d", site]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(list(site.rglob("index.html"))) == len(pages())
+
+
+def test_every_page_is_in_the_table_of_contents():
+    told = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert [page.name for page in pages() if f": {page.name}\n" not in told] == []
+
+
+def test_suite_files_in_the_docs_are_toml():
+    suites = [block.text for page in pages() for block in blocks(page) if block.title.endswith(".toml")]
+    assert suites
+    for text in suites:
+        tomllib.loads(text)
