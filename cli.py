@@ -1,4 +1,4 @@
-"""The command line: run, resume, plan, audit, list, report, doctor; compare and gate have a file of their own.
+"""The command line: run, resume, plan, audit, list, report, schema, doctor; others have a file of their own.
 
 Heavy modules load where a command needs them.
 """
@@ -169,21 +169,30 @@ def list_(
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(help="A run's folder.")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs; several stand side by side.")],
     html: Annotated[Path | None, typer.Option(help="Write the page here instead of into the run's folder.")] = None,
-    md: Annotated[Path | None, typer.Option(help="Write the Markdown here instead.")] = None,
+    md: Annotated[Path | None, typer.Option(help="Write Markdown here.")] = None,
+    latex: Annotated[Path | None, typer.Option(help="Write the tables here, for LaTeX with booktabs.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write all records here.")] = None,
+    claims: Annotated[
+        Path | None, typer.Option(help="Write the claims in a deployment registry's fields here.")
+    ] = None,
 ) -> None:
-    """Write a run's report again, from its records alone."""
+    """Write the report of a run again, or of several, from records alone."""
     with told():
-        from .reports.run_folder import RunFolder
-        from .reports.write import write_report
-        from .suites.source import ConfigError
+        from .printing import print_report
 
-        try:
-            RunFolder.read(folder)
-            typer.echo(f"open   {write_report(folder, html=html, md=md)}")
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
+        wanted = {"html": html, "md": md, "latex": latex, "csv": csv, "claims": claims}
+        typer.echo("\n".join(print_report(runs, wanted)))
+
+
+@app.command()
+def schema(kind: Annotated[str, typer.Argument(help="result, claim or suite.")]) -> None:
+    """Print the JSON Schema of records, claims or suite files."""
+    with told():
+        from .printing import print_schema
+
+        typer.echo(print_schema(kind))
 
 
 @app.command()
@@ -206,7 +215,9 @@ def doctor(
     """
     with told():
         if calibrate:
-            _calibrate(2000 if repeats is None else repeats, seed or 0)
+            from .printing import print_calibration
+
+            raise typer.Exit(print_calibration(2000 if repeats is None else repeats, seed or 0))
         if (repeats, seed) != (None, None):
             raise typer.BadParameter("--repeats and --seed belong to --calibrate")
         from .listing import diagnosis
@@ -241,25 +252,6 @@ def _without_output(words: list[str]) -> list[str]:
             kept.append(word)
         skip = not skip and word in ("-o", "--output")
     return kept
-
-
-def _calibrate(repeats: int, seed: int) -> NoReturn:
-    from .audit.calibration import calibrate
-    from .audit.estimators import estimators
-    from .reports.calibration import degenerate_table, error_table, verdict
-    from .terminal import print_table, progress
-
-    watching, found = progress(), estimators().values()
-    watching.start(len(found), 0)
-    try:
-        rows = list(calibrate(repeats=repeats, seed=seed, only=found, done=lambda name: watching.advance([name], [])))
-    finally:
-        watching.close()
-    for table in (error_table(rows), degenerate_table(rows)):
-        print_table(table)
-    gate = verdict(rows)
-    typer.echo(f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
-    raise typer.Exit(gate.exit_code)
 
 
 def _close(finished: Any) -> NoReturn:

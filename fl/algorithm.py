@@ -184,25 +184,27 @@ class FedAvg:
         return -update / (self.learning_rate * self.local_steps)
 
 
+KNOWN_ALGORITHMS: Mapping[str, type[FedSGD] | type[FedAvg] | type[FedProx] | type[Scaffold]] = {
+    "fedsgd": FedSGD,
+    "fedavg": FedAvg,
+    "fedprox": FedProx,
+    "bounded_update": BoundedUpdate,
+    "scaffold": Scaffold,
+}
+
+
 def algorithm_from(spec: dict[str, Any]) -> Algorithm:
     """The algorithm that a suite file names: ``{ name = "fedavg", learning_rate = 0.1, local_steps = 5 }``.
 
     Raises:
         ValueError: unknown name, unknown or bad field.
     """
-    known: dict[str, type[FedSGD] | type[FedAvg] | type[FedProx] | type[Scaffold]] = {
-        "fedsgd": FedSGD,
-        "fedavg": FedAvg,
-        "fedprox": FedProx,
-        "bounded_update": BoundedUpdate,
-        "scaffold": Scaffold,
-    }
     fields = dict(spec)
     name = fields.pop("name", None)
-    if not isinstance(name, str) or name not in known:
-        raise ValueError(f"algorithm must be {nearest(str(name), known)}, got {name!r}")
+    if not isinstance(name, str) or name not in KNOWN_ALGORITHMS:
+        raise ValueError(f"algorithm must be {nearest(str(name), KNOWN_ALGORITHMS)}, got {name!r}")
     try:
-        algorithm: Algorithm = known[name](**fields)
+        algorithm: Algorithm = KNOWN_ALGORITHMS[name](**fields)
     except TypeError as error:
         raise ValueError(f"algorithm {name}: {error}") from None
     return algorithm

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..audit.claim import AS_PUBLISHED
 from ..suites.record import Record
 from .order import Order
-from .run_folder import RunFolder, SignedClaim
+from .run_folder import RunFolder, SignedClaim, once_a_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +91,7 @@ class ClaimRow:
         return tuple(probe for probe in self.probes if probe.verdict == "BROKEN")
 
 
+@once_a_run
 def claim_rows(folder: RunFolder) -> list[ClaimRow]:
     """One row per claim and audit of it, in the suite's order, attacks last; claims that nothing judged included."""
     order = Order.of(folder)
@@ -131,7 +132,7 @@ def _claim_row(folder: RunFolder, signed: SignedClaim | None, record: Record | N
         raise ValueError("a row of the claim table needs a claim or a record, got neither")
     arrays = (folder.arrays(record) if record else None) or {}
     bounds = {name: float(arrays[name]) for name in ("fpr_high", "fnr_high") if name in arrays}
-    probes = tuple(row for row in folder.rows("probe") if record is not None and row.cell_id == record.cell_id)
+    probes = _probes(folder).get(record.cell_id, ()) if record is not None else ()
     return ClaimRow(
         defense=source.defense,
         federation=source.federation,
@@ -141,3 +142,12 @@ def _claim_row(folder: RunFolder, signed: SignedClaim | None, record: Record | N
         rounds_run=folder.rounds_of(source.federation),
         **bounds,
     )
+
+
+@once_a_run
+def _probes(folder: RunFolder) -> dict[str, tuple[Record, ...]]:
+    """Rows of probes by their cell."""
+    found: dict[str, tuple[Record, ...]] = {}
+    for row in folder.rows("probe"):
+        found[row.cell_id] = (*found.get(row.cell_id, ()), row)
+    return found

@@ -1,29 +1,52 @@
 """The report as markdown for a pull request: failures first, cut before a comment grows too long."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from . import summary
 from .claims import ClaimRow, claim_rows
 from .escaped import cell, cut
-from .grid import attack_grids
-from .membership_table import membership_table
-from .mutants import mutant_rows, mutant_table
 from .numerals import metric
 from .page import TEMPLATES
-from .papers import paper_table
-from .printed import VERDICTS, attack_table, claim_table, omission_table, utility_table
-from .reconstruction import reconstruction_rows, reconstruction_table
+from .printed import VERDICTS
 from .run_folder import RunFolder
-from .table import Table
-from .tables import OmissionRow, attack_rows, omission_rows, utility_rows
+from .run_tables import labels, overview, run_tables, tables_of
+from .tables import OmissionRow, omission_rows
+from .unread import unread_lines
 
 
 def markdown(folder: RunFolder) -> str:
     """At most ``LIMIT`` bytes: verdict, what needs a look, claims, attacks, utility, omissions, provenance."""
-    claims, omissions = claim_rows(folder), omission_rows(folder)
+    return _rendered(
+        title=str(folder.manifest.suite.get("name", "")),
+        verdict_line=summary.verdict_line(folder),
+        alarms=_alarms(folder),
+        tables=run_tables(folder),
+        sources=[("Provenance", summary.provenance(folder), summary.reproduce(folder))],
+    )
+
+
+def several(folders: Sequence[RunFolder]) -> str:
+    """The same of several runs side by side."""
+    names = labels(folders)
+    table = overview(folders)
+    return _rendered(
+        title=f"{len(folders)} runs",
+        verdict_line="Every run has a verdict of its own.",
+        alarms=[
+            f"{cell(name)}: {alarm}" for name, folder in zip(names, folders, strict=True) for alarm in _alarms(folder)
+        ],
+        tables=[table, *tables_of(folders)],
+        sources=[
+            (f"Provenance of {name}", summary.provenance(folder), summary.reproduce(folder))
+            for name, folder in zip(names, folders, strict=True)
+        ],
+    )
+
+
+def _rendered(**parts: Any) -> str:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
@@ -32,29 +55,11 @@ def markdown(folder: RunFolder) -> str:
         keep_trailing_newline=True,
     )
     environment.filters["cell"] = cell
-    text = environment.get_template("report.md.j2").render(
-        suite=str(folder.manifest.suite.get("name", "")),
-        verdict_line=summary.verdict_line(folder),
-        alarms=[*_claim_alarms(claims), *_failures(omissions)],
-        tables=_tables(folder, claims, omissions),
-        provenance=summary.provenance(folder),
-        reproduce=summary.reproduce(folder),
-    )
-    return cut(text)
+    return cut(environment.get_template("report.md.j2").render(**parts))
 
 
-def _tables(folder: RunFolder, claims: Sequence[ClaimRow], omissions: Sequence[OmissionRow]) -> list[Table]:
-    attacks = [attack_table(grid, grid.lines) for grid in attack_grids(attack_rows(folder))]
-    return [
-        replace(claim_table(claims), note=summary.claims_note(claims)),
-        paper_table(claims),
-        mutant_table(mutant_rows(folder)),
-        reconstruction_table(reconstruction_rows(folder)),
-        membership_table(folder),
-        *(replace(table, note=summary.POOLING_NOTE) for table in attacks),
-        utility_table(utility_rows(folder)),
-        omission_table(omissions),
-    ]
+def _alarms(folder: RunFolder) -> list[str]:
+    return [*_claim_alarms(claim_rows(folder)), *_failures(omission_rows(folder)), *_unread(folder)]
 
 
 def _claim_alarms(rows: Sequence[ClaimRow]) -> list[str]:
@@ -72,6 +77,10 @@ def _reason(row: ClaimRow) -> str:
 
 def _failures(rows: Sequence[OmissionRow]) -> list[str]:
     return [f"**failed** {cell(_target(row))}: {cell(row.reason)}" for row in rows if row.status == "failed"]
+
+
+def _unread(folder: RunFolder) -> list[str]:
+    return [f"**cannot be read** {cell(line)}" for line in unread_lines(folder.skipped)]
 
 
 def _target(row: OmissionRow) -> str:

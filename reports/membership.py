@@ -13,8 +13,9 @@ from ..audit.scope import beyond_all
 from ..audit.sides import Sides
 from ..suites.record import Record
 from .order import Order
-from .run_folder import RunFolder
+from .run_folder import RunFolder, once_a_run
 
+_WORDS = ("unit", "adjacency", "rounds", "design", "observer")
 UNSIGNED = "no claim was signed here"
 
 
@@ -69,6 +70,7 @@ class Membership:
         return -seen.observer.rank, str(seen.observer), str(seen.unit), str(seen.adjacency), seen.rounds
 
 
+@once_a_run
 def memberships(folder: RunFolder) -> list[Membership]:
     """One a federation, defense, observer and attack that left scores and their setting, in the suite's
     order; of one defense the observers who see most first.
@@ -101,11 +103,14 @@ def setting_of(arrays: dict[str, np.ndarray], observer: str) -> Setting | None:
 
 def _membership(folder: RunFolder, group: Sequence[Record]) -> Membership | None:
     first = group[0]
-    stored = [folder.arrays(record) for record in sorted(group, key=lambda record: record.seed or 0)]
-    arrays = [one for one in stored if one is not None and {"member", "nonmember"} <= one.keys()]
-    setting = setting_of(arrays[0], first.observer) if arrays else None
-    if setting is None:
+    # Of all but one seed the numbers alone: to open the words of a setting too takes twice as long.
+    stored = [(record, folder.arrays(record, _WORDS)) for record in sorted(group, key=lambda record: record.seed or 0)]
+    kept = [(record, one) for record, one in stored if one is not None and {"member", "nonmember"} <= one.keys()]
+    whole = folder.arrays(kept[0][0]) if kept else None
+    setting = setting_of(whole, first.observer) if whole else None
+    if whole is None or setting is None:
         return None
+    arrays = [one for _, one in kept]
     claims, beyond = speaking(folder, first.federation, first.defense, setting)
     return Membership(
         federation=first.federation,
@@ -115,7 +120,7 @@ def _membership(folder: RunFolder, group: Sequence[Record]) -> Membership | None
         null=first.role == "null",
         setting=setting,
         sides=(sides := _pooled(arrays, setting.design)),
-        alone=_alone(arrays[0], sides),
+        alone=_alone(whole, sides),
         claims=claims,
         beyond=beyond,
         shadowed=_shadowed(arrays),

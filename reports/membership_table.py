@@ -13,7 +13,7 @@ from . import numerals
 from .membership import Membership, memberships
 from .order import Order
 from .printed import VERDICTS
-from .run_folder import RunFolder
+from .run_folder import RunFolder, once_a_run
 from .source_inference import Source, sources
 from .table import Table
 from .tables import WHOLE_CELL, WORST_FIRST
@@ -47,6 +47,7 @@ class Row:
     claims: tuple[Claim, ...]
 
 
+@once_a_run
 def membership_table(folder: RunFolder) -> Table:
     """Rows: defense and unit claimed; columns: observer and unit attacked. No rows where nothing left its scores."""
     found = memberships(folder)
@@ -72,6 +73,7 @@ def membership_table(folder: RunFolder) -> Table:
             for row in rows
         ),
         note=NOTE,
+        about=2,
     )
 
 

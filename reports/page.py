@@ -25,7 +25,9 @@ from .papers import paper_table
 from .printed import ROUTES, VERDICTS, observer_words, omission_table, probe_words
 from .reconstruction import reconstruction_rows, reconstruction_table
 from .run_folder import RunFolder
+from .run_tables import labels, overview, tables_of
 from .tables import attack_rows, omission_rows, utility_rows
+from .unread import unread_table
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -53,6 +55,7 @@ def html(folder: RunFolder) -> str:
             papers=paper_table(claims),
             mutants=mutant_table(mutant_rows(folder)),
             omissions=omission_table(omission_rows(folder)),
+            unread=unread_table(folder.skipped),
             many=lambda rows: len({row.federation for row in rows}) > 1,
             provenance=summary.provenance(folder),
             suite_json=json.dumps(folder.manifest.suite, indent=2, ensure_ascii=False),
@@ -64,6 +67,22 @@ def html(folder: RunFolder) -> str:
             breakable=breakable,
             routes=ROUTES,
             verdicts=VERDICTS,
+        )
+    )
+
+
+def several(folders: Sequence[RunFolder]) -> str:
+    """One page of several runs: their verdicts, their tables side by side, where each comes from."""
+    return (
+        _environment()
+        .get_template("several.html.j2")
+        .render(
+            overview=overview(folders),
+            tables=tables_of(folders),
+            sources=[
+                (name, summary.provenance(folder), summary.reproduce(folder))
+                for name, folder in zip(labels(folders), folders, strict=True)
+            ],
         )
     )
 

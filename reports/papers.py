@@ -29,6 +29,7 @@ def paper_table(rows: Sequence[ClaimRow]) -> Table:
             for row in published
         ),
         numeric=frozenset({2, 3, 4}),
+        about=2,
         note="The provable ε is that of the mechanism as it was published, at the same δ, by the theorem that its "
         "erratum names, or none where no theorem holds; a measured one above the published one refutes the claim.",
     )

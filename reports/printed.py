@@ -70,6 +70,7 @@ def claim_table(rows: Sequence[ClaimRow]) -> Table:
             for row in rows
         ),
         numeric=frozenset({2, 3, 4, 5}),
+        about=2,
     )
 
 
@@ -96,6 +97,7 @@ def attack_table(grid: AttackGrid, lines: Sequence[GridLine], intervals: bool = 
             for line in lines
         ),
         numeric=frozenset(range(2, len(grid.defenses) + 3)),
+        about=2,
     )
 
 
@@ -116,6 +118,7 @@ def utility_table(rows: Sequence[UtilityRow], intervals: bool = True) -> Table:
             for row in rows
         ),
         numeric=frozenset({2, 3, 4}),
+        about=2,
     )
 
 
@@ -136,6 +139,7 @@ def omission_table(rows: Sequence[OmissionRow]) -> Table:
             for row in rows
         ),
         numeric=frozenset({4}),
+        about=4,
     )
 
 

@@ -10,7 +10,7 @@ from ..audit.observer import Observer
 from ..audit.reconstruction import beyond_reconstruction, success_bound
 from . import numerals
 from .gains import LEVEL, Gain, Image, by_image, gains, psnr_records
-from .run_folder import RunFolder
+from .run_folder import RunFolder, once_a_run
 from .table import Table
 
 SUCCESS = 20.0
@@ -60,6 +60,7 @@ class ReconstructionRow:
         return self.allowed is not None and self.best.low > self.allowed
 
 
+@once_a_run
 def reconstruction_rows(folder: RunFolder) -> list[ReconstructionRow]:
     """One a federation and defense on which an inversion left images, in the suite's order."""
     groups: dict[tuple[str, str], list[Gain]] = {}

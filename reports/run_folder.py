@@ -1,26 +1,28 @@
 """A run's folder as the press reads it: manifest, records, claims and gate. It reads data only and writes nothing."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from zipfile import BadZipFile
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..audit.claim import Claim
+from ..suites.claims_file import SCHEMA as CLAIMS_SCHEMA
+from ..suites.claims_file import ClaimsFile
 from ..suites.gate import judge_run
-from ..suites.record import SCHEMA as RECORD_SCHEMA
 from ..suites.record import Record
+from ..suites.rows import Rows, SkippedRow, first_mistake, read_rows
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
+T = TypeVar("T")
 MANIFEST_SCHEMA = "manifest-1"
-CLAIMS_SCHEMA = "claims-1"
 
 
 class Manifest(BaseModel):
@@ -74,34 +76,34 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFolder:
-    """Everything that a report is built from. ``torn_lines``: 1 where the run was cut off while writing a row."""
+    """Everything that a report is built from. ``skipped``: rows that cannot be read, and why; the rest is all there."""
 
     path: Path
     manifest: Manifest
     records: tuple[Record, ...]
     claims: tuple[SignedClaim, ...]
     gate: Gate | None
-    torn_lines: int
+    skipped: tuple[SkippedRow, ...]
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Reads the folder of a finished or unfinished run.
 
-        Raises FileNotFoundError where ``path`` is no run's folder, and ValueError with file and line where a file in it
-        cannot be read: another schema version, broken JSON, a row that is no record.
+        Raises FileNotFoundError where ``path`` is no run's folder, and ValueError where its manifest, claims or gate
+        cannot be read: without them no number says what it is about. Rows that cannot be read are skipped and told.
         """
         folder = Path(path)
         if not (folder / "manifest.json").is_file():
             raise FileNotFoundError(f"{folder} is not a run's folder: it has no manifest.json")
-        records, torn_lines = _read_records(folder / "results.jsonl")
+        rows = read_rows(folder / "results.jsonl")
         manifest = _read_manifest(folder / "manifest.json")
         return cls(
             path=folder,
             manifest=manifest,
-            records=records,
+            records=rows.records,
             claims=_read_claims(folder / "claims.json"),
-            gate=_current(_read_gate(folder / "gate.json"), records, manifest.planned_cells),
-            torn_lines=torn_lines,
+            gate=_current(_read_gate(folder / "gate.json"), rows, manifest.planned_cells),
+            skipped=rows.skipped,
         )
 
     @cached_property
@@ -114,6 +116,11 @@ class RunFolder:
     def claim_of(self, record: Record) -> SignedClaim | None:
         """The claim that this record judges, or None where it judges none."""
         return self._claims_by_signer.get((record.federation, record.defense, record.claim_id))
+
+    @cached_property
+    def _known(self) -> dict[object, Any]:
+        """What ``once_a_run`` keeps."""
+        return {}
 
     @cached_property
     def _claims_by_signer(self) -> dict[tuple[str, str, str], SignedClaim]:
@@ -138,8 +145,9 @@ class RunFolder:
         fields = _table(self.manifest.suite, "defenses").get(defense)
         return fields if isinstance(fields, dict) else {}
 
-    def arrays(self, record: Record) -> dict[str, "np.ndarray"] | None:
-        """The arrays of a record's npz artifact, or None where it has none (a copied report may come without them).
+    def arrays(self, record: Record, without: Collection[str] = ()) -> dict[str, "np.ndarray"] | None:
+        """The arrays of a record's npz artifact, but for those that are named; None where it has no artifact (a copied
+        report may come without them).
 
         Raises ValueError for a path that leaves the run's folder or an array that would need pickle.
         """
@@ -150,7 +158,7 @@ class RunFolder:
             return None
         try:
             with np.load(path, allow_pickle=False) as stored:
-                return {name: stored[name] for name in stored.files}
+                return {name: stored[name] for name in stored.files if name not in without}
         except (BadZipFile, EOFError) as error:
             raise ValueError(f"{path} cannot be read: {error}") from error
 
@@ -162,6 +170,19 @@ class RunFolder:
         if not path.is_relative_to(self.path.resolve()):
             raise ValueError(f"artifact {record.artifact!r} of cell {record.cell_id} lies outside {self.path}")
         return path if path.is_file() else None
+
+
+def once_a_run(compute: Callable[[RunFolder], T]) -> Callable[[RunFolder], T]:
+    """Computed once for a run as it was read, for all who ask: nobody may change what comes back."""
+
+    @wraps(compute)
+    def remembered(folder: RunFolder) -> T:
+        if compute not in folder._known:
+            folder._known[compute] = compute(folder)
+        known: T = folder._known[compute]
+        return known
+
+    return remembered
 
 
 def _table(suite: dict[str, Any], name: str) -> dict[str, Any]:
@@ -177,7 +198,7 @@ def _record_columns() -> list[str]:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+    except ValueError as error:  # No JSON, or no text.
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(content).__name__}")
@@ -190,48 +211,13 @@ def _check_schema(content: Mapping[str, Any], expected: str, where: str) -> None
         raise ValueError(f"{where}: schema {expected!r} is what this version of fedassay reads, got {found!r}")
 
 
-def _first(error: ValidationError) -> str:
-    """The first thing that is wrong, and how many more there are."""
-    found = error.errors()
-    place, more = ".".join(str(part) for part in found[0]["loc"]), len(found) - 1
-    return f"{place}: {found[0]['msg']}" + (f", and {more} more" if more else "")
-
-
 def _read_manifest(path: Path) -> Manifest:
     content = _read_json(path)
     _check_schema(content, MANIFEST_SCHEMA, str(path))
     try:
         return Manifest.model_validate(content)
     except ValidationError as error:
-        raise ValueError(f"{path} is not a manifest: {_first(error)}") from error
-
-
-def _read_records(path: Path) -> tuple[tuple[Record, ...], int]:
-    if not path.is_file():
-        return (), 0
-    lines = path.read_bytes().split(b"\n")
-    records: list[Record] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            content = json.loads(line)
-        except ValueError as error:
-            if number == len(lines):  # No newline after it: the run was cut off while writing this row.
-                return tuple(records), 1
-            raise ValueError(f"{path}:{number} is not JSON: {error}") from error
-        records.append(_record(content, f"{path}:{number}"))
-    return tuple(records), 0
-
-
-def _record(content: Any, where: str) -> Record:
-    if not isinstance(content, dict):
-        raise ValueError(f"{where} must hold a JSON object, got {type(content).__name__}")
-    _check_schema(content, RECORD_SCHEMA, where)
-    try:
-        return Record.model_validate(content)
-    except ValidationError as error:
-        raise ValueError(f"{where} is not a record: {_first(error)}") from error
+        raise ValueError(f"{path} is not a manifest: {first_mistake(error)}") from error
 
 
 def _read_claims(path: Path) -> tuple[SignedClaim, ...]:
@@ -239,25 +225,25 @@ def _read_claims(path: Path) -> tuple[SignedClaim, ...]:
         return ()
     content = _read_json(path)
     _check_schema(content, CLAIMS_SCHEMA, str(path))
-    return tuple(
-        SignedClaim(
-            claim_id=str(entry["claim_id"]),
-            defense=str(entry["defense"]),
-            federation=str(entry["federation"]),
-            control=bool(entry["control"]),
-            claim=Claim.from_dict(entry["claim"]),
-            variant=str(entry.get("variant", "")),
+    try:
+        return tuple(
+            SignedClaim(**(dict(entry) | {"claim": Claim.from_dict(entry.claim.model_dump())}))
+            for entry in ClaimsFile.model_validate_json(path.read_bytes(), strict=True).claims
         )
-        for entry in content["claims"]
-    )
+    except ValidationError as error:
+        raise ValueError(f"{path} holds no claims: {first_mistake(error)}") from error
+    except ValueError as error:  # Of one field with another, such as a curve that is none.
+        raise ValueError(f"{path} holds no claims: {error}") from error
 
 
-def _current(gate: Gate | None, records: tuple[Record, ...], planned: int) -> Gate | None:
+def _current(gate: Gate | None, rows: Rows, planned: int) -> Gate | None:
     """The run's own gate while all its cells are on record; else what is left of them says."""
-    missing = planned - len({record.cell_id for record in records})
-    if gate is None or missing <= 0:
+    missing = max(0, planned - len({record.cell_id for record in rows.records}))
+    if gate is None or not (missing or rows.skipped):
         return gate
-    judged = judge_run(records, missing=missing)
+    judged = judge_run(rows.records, missing=missing, unread=len(rows.skipped))
+    if judged.verdict_line == gate.verdict_line:
+        return gate
     line = f"{judged.verdict_line} (when it was finished the run said: {gate.verdict_line})"
     return Gate(verdict_line=line, exit_code=judged.exit_code)
 
@@ -266,4 +252,7 @@ def _read_gate(path: Path) -> Gate | None:
     if not path.is_file():
         return None
     content = _read_json(path)
-    return Gate(verdict_line=str(content["verdict_line"]), exit_code=int(content["exit_code"]))
+    line, code = content.get("verdict_line"), content.get("exit_code")
+    if not isinstance(line, str) or not isinstance(code, int):
+        raise ValueError(f"{path} must hold a verdict_line and an exit_code, got {line!r} and {code!r}")
+    return Gate(verdict_line=line, exit_code=code)

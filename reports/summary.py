@@ -22,7 +22,7 @@ EXIT_WORDS = {
     0: "exit code 0: no honest claim was refuted and every control was",
     10: "exit code 10: an honest claim was refuted, or a defense got worse than its baseline",
     11: "exit code 11: inconclusive, the data allow neither answer, or a probe found a published law broken",
-    12: "exit code 12: incomplete, a cell is missing or failed, or a control was not refuted",
+    12: "exit code 12: incomplete, a cell is missing or failed, a row cannot be read, or a control was not refuted",
 }
 
 
@@ -30,7 +30,8 @@ def verdict_line(folder: RunFolder) -> str:
     """The gate's line; for a run that has none yet, how far it came."""
     if folder.gate is not None:
         return folder.gate.verdict_line
-    return f"UNFINISHED: {_cells(folder)}; the gate has not judged this run"
+    unread = f"; {len(folder.skipped)} rows that cannot be read" if folder.skipped else ""
+    return f"UNFINISHED: {cells(folder)}; the gate has not judged this run{unread}"
 
 
 def exit_words(folder: RunFolder) -> str:
@@ -62,7 +63,7 @@ def provenance(folder: RunFolder) -> list[tuple[str, str]]:
         ("federations", "; ".join(f"{name}: {dataset}, {model}" for name, dataset, model in sorted(federations))),
         ("seeds", ", ".join(str(seed) for seed in manifest.seeds)),
         ("alpha", _alpha(folder)),
-        ("cells", _cells(folder)),
+        ("cells", cells(folder)),
         ("started, finished", f"{manifest.started or numerals.NOTHING}, {manifest.finished or 'not finished'}"),
         ("git", _git(folder)),
         ("machine", ", ".join(_hardware_words(name, value) for name, value in hardware.items())),
@@ -70,8 +71,6 @@ def provenance(folder: RunFolder) -> list[tuple[str, str]]:
         ("packages", ", ".join(f"{name} {version}" for name, version in sorted(manifest.versions.items()))),
         ("data (SHA-256)", ", ".join(f"{name} {digest}" for name, digest in sorted(manifest.data.items()))),
     ]
-    if folder.torn_lines:
-        rows.append(("torn rows", "the last row was cut off while it was written, and is left out"))
     return [(name, text) for name, text in rows if text]
 
 
@@ -82,7 +81,8 @@ def reproduce(folder: RunFolder) -> str:
     return checkout + folder.manifest.command
 
 
-def _cells(folder: RunFolder) -> str:
+def cells(folder: RunFolder) -> str:
+    """How far the run came."""
     done = len({record.cell_id for record in folder.records})
     return f"{numerals.count(done)} of {numerals.count(folder.manifest.planned_cells)} planned cells on record"
 

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """``rows``: one tuple of texts a row, as long as ``headers``; ``numeric``: columns that align on the right."""
+    """``rows``: one tuple of texts a row, as long as ``headers``; ``numeric``: columns that align on the right;
+    ``about``: how many columns on the left say what a row is about.
+    """
 
     title: str
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     numeric: frozenset[int] = frozenset()
     note: str = ""
+    about: int = 1
 
     def __post_init__(self) -> None:
         for row in self.rows:

@@ -7,7 +7,7 @@ from ..suites.record import Record
 from .numerals import metric_place
 from .order import Order
 from .pooling import Pooled, mean_over_seeds, median_over_images
-from .run_folder import RunFolder
+from .run_folder import RunFolder, once_a_run
 
 UNDEFENDED = ("undefended", "none", "no_defense", "no_protection")
 """Labels under which a suite runs the federation without a defense; the first that is present is the baseline."""
@@ -70,6 +70,7 @@ class OmissionRow:
         return "every defense" if self.everywhere else ", ".join(self.defenses)
 
 
+@once_a_run
 def attack_rows(folder: RunFolder) -> list[AttackRow]:
     """One row per federation, attack, metric and defense, pooled over seeds (and images); null attacks included."""
     order = Order.of(folder)
@@ -116,6 +117,7 @@ def _attack_row(group: list[Record], order: Order, omitted_cells: list[Record]) 
     )
 
 
+@once_a_run
 def utility_rows(folder: RunFolder) -> list[UtilityRow]:
     """One row per federation, metric and defense, pooled over seeds, beside the paired change to the undefended run."""
     order = Order.of(folder)

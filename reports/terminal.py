@@ -9,6 +9,7 @@ from .papers import paper_table
 from .printed import VERDICTS, attack_table, probe_words, utility_table
 from .run_folder import RunFolder
 from .tables import attack_rows, omission_rows, utility_rows
+from .unread import unread_lines
 
 
 def claim_lines(folder: RunFolder) -> list[str]:
@@ -37,7 +38,12 @@ def tables(folder: RunFolder) -> list[str]:
     for row in omission_rows(folder):
         what = f"{row.attack}, {metric(row.metric).name}, on {row.where}"
         lines.append(f"{row.status}  {what}: {count(row.rows)} row{'s' * (row.rows > 1)}: {row.reason}")
-    return lines
+    return lines + unread_words(folder)
+
+
+def unread_words(folder: RunFolder) -> list[str]:
+    """What of the run's rows cannot be read, a line a reason."""
+    return [f"unread  {line}" for line in unread_lines(folder.skipped)]
 
 
 def _line(row: ClaimRow) -> str:

@@ -1,8 +1,8 @@
-"""Writing a report beside the records that it was made from."""
+"""Writing reports of runs, from their records alone: each file whole or not at all."""
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from . import markdown, page
 from .run_folder import RunFolder
 from .whole import write_whole
 
@@ -18,14 +18,61 @@ def write_report(folder: str | Path, *, html: Path | None = None, md: Path | Non
     run = RunFolder.read(folder)
     if html is None and md is None:
         html, md = run.path / "report.html", run.path / "report.md"
-    targets = [path.resolve() for path in (html, md) if path is not None]
-    own = {(run.path / name).resolve() for name in _DATA}
+    wanted = {"html": html, "md": md}
+    return write_files([run], {name: path for name, path in wanted.items() if path is not None})[0]
+
+
+def read_runs(folders: Sequence[str | Path]) -> list[RunFolder]:
+    """The runs in these folders. Raises what ``RunFolder.read`` raises, and ValueError for the same run twice."""
+    runs = [RunFolder.read(folder) for folder in folders]
+    seen: dict[object, Path] = {}
+    for run in runs:
+        manifest = run.manifest
+        # A run's folder may have been copied; two runs of one suite and seed differ in when they started.
+        for mark in (run.path.resolve(), (manifest.run_id, manifest.name, manifest.started)):
+            if mark in seen:
+                raise ValueError(f"{seen[mark]} and {run.path} are the same run: name it once")
+        seen |= {run.path.resolve(): run.path, (manifest.run_id, manifest.name, manifest.started): run.path}
+    return runs
+
+
+def write_files(runs: Sequence[RunFolder], wanted: Mapping[str, Path]) -> list[Path]:
+    """Writes the report of one run, or of several side by side, in each format that is wanted: ``html``, ``md``,
+    ``latex``, ``csv``, ``claims``. Returns the paths.
+
+    Raises ValueError for a path that is a folder, is named twice or belongs to a run's data.
+    """
+    targets = [path.resolve() for path in wanted.values()]
+    own = {(run.path / name).resolve() for run in runs for name in _DATA}
     if len(set(targets)) < len(targets) or own & set(targets) or any(path.is_dir() for path in targets):
-        named = " and ".join(str(path) for path in targets)
+        named = " and ".join(str(path) for path in wanted.values())
         raise ValueError(f"a page needs a file of its own, no folder and none of the run's data files, got {named}")
-    written = []
-    if html is not None:
-        written.append(write_whole(html, page.html(run)))
-    if md is not None:
-        written.append(write_whole(md, markdown.markdown(run)))
-    return written[0]
+    # All are made before the first is written: what cannot be made leaves every old file alone.
+    texts = {path: _maker(format_)(runs) for format_, path in wanted.items()}
+    return [write_whole(path, text) for path, text in texts.items()]
+
+
+def _maker(format_: str) -> Callable[[Sequence[RunFolder]], str]:
+    # Lazy: the page draws with matplotlib, which a CSV does not wait for.
+    match format_:
+        case "html":
+            from . import page
+
+            return lambda runs: page.html(runs[0]) if len(runs) == 1 else page.several(runs)
+        case "md":
+            from . import markdown
+
+            return lambda runs: markdown.markdown(runs[0]) if len(runs) == 1 else markdown.several(runs)
+        case "latex":
+            from .latex import latex
+
+            return latex
+        case "csv":
+            from .spreadsheet import spreadsheet
+
+            return spreadsheet
+        case "claims":
+            from .deployment import deployments
+
+            return deployments
+    raise ValueError(f"a report is html, md, latex, csv or claims, got {format_!r}")

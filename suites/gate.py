@@ -65,8 +65,10 @@ def outcome(row: Record) -> int:
     return FAIL if row.verdict == "REFUTED" else INCONCLUSIVE
 
 
-def problems(records: Sequence[Record], *, missing: int = 0) -> list[Problem]:
-    """All that keeps these rows from being fine. ``missing``: planned cells without a row."""
+def problems(records: Sequence[Record], *, missing: int = 0, unread: int = 0) -> list[Problem]:
+    """All that keeps these rows from being fine. ``missing``: planned cells without a row; ``unread``: rows that could
+    not be read.
+    """
     troubled = [(row, code) for row in records if (code := outcome(row)) != OK]
     failed = [row.defense for row, _ in troubled if row.status == "failed"]
 
@@ -75,6 +77,7 @@ def problems(records: Sequence[Record], *, missing: int = 0) -> list[Problem]:
 
     found = [
         (INCOMPLETE, missing, f"{missing} cells missing"),
+        (INCOMPLETE, unread, f"{unread} rows that cannot be read"),
         (INCOMPLETE, len(failed), f"{len(failed)} cells FAILED ({several(failed)})"),
         *(
             (code, len(named := names(role, code)), f"{words}: {several(named)}")
@@ -128,9 +131,11 @@ def failing(words: Iterable[str]) -> frozenset[int]:
     return frozenset(_CODES[word] for word in asked)
 
 
-def judge_run(records: Sequence[Record], *, missing: int = 0) -> Gate:
-    """Every audited claim, and every cell, without a baseline. ``missing``: planned cells without a row."""
-    return gate_of(problems(records, missing=missing), fine_line(records))
+def judge_run(records: Sequence[Record], *, missing: int = 0, unread: int = 0) -> Gate:
+    """Every audited claim, and every cell, without a baseline. ``missing``: planned cells without a row; ``unread``:
+    rows that could not be read.
+    """
+    return gate_of(problems(records, missing=missing, unread=unread), fine_line(records))
 
 
 def judge_finding(name: str, finding: Finding) -> Gate:

@@ -17,7 +17,7 @@ class Record(BaseModel):
     """
 
     # Cannot measure is not a number: NaN and infinity are refused where the row is made (JSON would make them null).
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     schema_: Literal["result-1"] = Field(default="result-1", alias="schema")
     run_id: str
@@ -41,7 +41,9 @@ class Record(BaseModel):
     """Attack or estimator; ``training`` for utility rows."""
     attack_version: str
     claim_id: str = ""
+    """The claim that the row judges, by its hash, or empty."""
     observer: str = ""
+    """From whose seat it was measured, as in the claims file, or empty."""
     scope: Scope = "run"
     round: int | None = None
     client: int | None = None
@@ -50,6 +52,7 @@ class Record(BaseModel):
     """None for rows pooled over seeds."""
     metric: str
     value: float | None = None
+    """None where nothing was measured: ``status`` and ``reason`` say why. Never a zero in its place."""
     ci_low: float | None = None
     ci_high: float | None = None
     ci_level: float | None = None
@@ -63,9 +66,11 @@ class Record(BaseModel):
     route: str = ""
     """What decided the verdict: ``curve``, ``eps_low``, or ``probe`` for a mutant that only a probe could refute."""
     n: int | None = None
+    """How many trials, candidates or samples the value rests on."""
     unit: str = ""
     direction: Literal["", "higher_leaks", "lower_leaks", "higher_better"] = ""
     status: Status = "ok"
+    """``failed``: an error; ``unavailable``: wants what the machine has not; ``skipped``: not defined here."""
     reason: str = ""
     wall_s: float = 0.0
     cpu_s: float = 0.0

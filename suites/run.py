@@ -162,9 +162,10 @@ def _carried_out(begun: Launch, progress: Progress, processes: int) -> Gate:
 def close(begun: Launch) -> Gate:
     """Judge what is recorded and write it down."""
     store = begun.store
-    records = store.records()
+    rows = store.rows()
     planned = {cell.cell_id for cell in begun.plan.cells}
-    gate = judge_run(records, missing=len(planned - {record.cell_id for record in records}))
+    missing = planned - {record.cell_id for record in rows.records}
+    gate = judge_run(rows.records, missing=len(missing), unread=len(rows.skipped))
     store.write_json(GATE, {"verdict_line": gate.verdict_line, "exit_code": gate.exit_code})
     manifest = store.manifest() | {"finished": _now(datetime.now(UTC))}
     store.write_json(MANIFEST, manifest)

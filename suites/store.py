@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .record import Record
+from .rows import Rows, read_rows
 from .source import ConfigError
 
 RESULTS, MANIFEST, CLAIMS, GATE = "results.jsonl", "manifest.json", "claims.json", "gate.json"
@@ -40,20 +41,26 @@ class Store:
 
         Raises:
             FileExistsError: if the folder holds a run, or what is left of one.
+            ConfigError: if another process is writing there.
         """
         standing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
         if not standing.is_dir():
             raise FileExistsError(f"{standing} is a file: name a folder for the run")
-        if (folder / MANIFEST).exists():
-            raise FileExistsError(f"{folder} already holds a run; resume it, or name another folder")
-        # Old cells would be taken for finished ones of this run.
-        if left := [name for name in (RESULTS, "cells") if (folder / name).exists()]:
-            raise FileExistsError(f"{folder} holds the rest of a run ({', '.join(left)}); name another folder")
         folder.mkdir(parents=True, exist_ok=True)
         store = cls(folder)
-        store.write_json(CLAIMS, {"schema": "claims-1", "claims": claims})
-        store.write_json(MANIFEST, manifest)
+        # Looked at and begun in one breath: of two runs that start here at once, the second must see the first.
+        with store.locked():
+            store._refuse_another()
+            store.write_json(CLAIMS, {"schema": "claims-1", "claims": claims})
+            store.write_json(MANIFEST, manifest)
         return store
+
+    def _refuse_another(self) -> None:
+        if (self.folder / MANIFEST).exists():
+            raise FileExistsError(f"{self.folder} already holds a run; resume it, or name another folder")
+        # Old cells would be taken for finished ones of this run.
+        if left := [name for name in (RESULTS, "cells") if (self.folder / name).exists()]:
+            raise FileExistsError(f"{self.folder} holds the rest of a run ({', '.join(left)}); name another folder")
 
     @classmethod
     def open(cls, folder: Path) -> "Store":
@@ -140,8 +147,10 @@ class Store:
         return {path.parent.name for path in (self.folder / "cells").glob(f"*/{_RECORDS}")}
 
     def forget_failed(self) -> int:
-        """Take back every cell that failed, so that it is run again; its old rows stay beside it. Returns how many."""
-        failed = [cell for cell in self.finished() if any(row.status == "failed" for row in self.cell_records(cell))]
+        """Take back every cell that failed or has a row that cannot be read, so that it is run again; its old rows stay
+        beside it. Returns how many.
+        """
+        failed = [cell for cell in self.finished() if _failed(self._cell_rows(cell))]
         with _disk():
             for cell_id in failed:
                 place = self.cell_folder(cell_id)
@@ -149,8 +158,14 @@ class Store:
         return len(failed)
 
     def cell_records(self, cell_id: str) -> list[Record]:
-        """The rows of one finished cell."""
-        return _read(self.cell_folder(cell_id) / _RECORDS)
+        """The rows of one finished cell. Raises ValueError where one of them cannot be read."""
+        rows = self._cell_rows(cell_id)
+        for skipped in rows.skipped:
+            raise ValueError(f"cells/{cell_id}/{_RECORDS}:{skipped.line}: {skipped.reason}")
+        return list(rows.records)
+
+    def _cell_rows(self, cell_id: str) -> Rows:
+        return read_rows(self.cell_folder(cell_id) / _RECORDS)
 
     def collect(self) -> set[str]:
         """Append every finished cell that results.jsonl lacks; a torn tail is cut off first. Returns the cells it now
@@ -171,23 +186,27 @@ class Store:
             os.fsync(results.fileno())
 
     def records(self) -> list[Record]:
-        """All rows in results.jsonl; none before the first cell is finished."""
-        path = self.folder / RESULTS
-        return _read(path) if path.exists() else []
+        """All rows in results.jsonl that can be read; none before the first cell is finished."""
+        return list(self.rows().records)
+
+    def rows(self) -> Rows:
+        """What results.jsonl holds, and the lines in it that cannot be read."""
+        return read_rows(self.folder / RESULTS)
 
     def _mend(self) -> set[str]:
-        """Rewrite results.jsonl if it ends in a torn or incomplete cell; returns the cells that stand in it whole."""
+        """Rewrite results.jsonl unless every row in it is one of a whole finished cell, as the cell's own file has it;
+        returns those cells.
+        """
         path = self.folder / RESULTS
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-        counts: dict[str, int] = {}
+        found: dict[str, list[bytes]] = {}
         for line in lines:
             if (cell_id := _cell_of(line)) is not None:
-                counts[cell_id] = counts.get(cell_id, 0) + 1
-        on_disk = self.finished()
+                found.setdefault(cell_id, []).append(line)
         whole = {
             cell_id
-            for cell_id, count in counts.items()
-            if cell_id in on_disk and count == len(self.cell_records(cell_id))
+            for cell_id in found.keys() & self.finished()
+            if b"".join(found[cell_id]) == (self.cell_folder(cell_id) / _RECORDS).read_bytes()
         }
         kept = b"".join(line for line in lines if _cell_of(line) in whole)
         if kept != b"".join(lines):
@@ -196,9 +215,8 @@ class Store:
         return whole
 
 
-def _read(path: Path) -> list[Record]:
-    # Bytes: a line of text may also end in the middle of a reason, at U+2028.
-    return [Record.model_validate_json(line) for line in path.read_bytes().splitlines()]
+def _failed(rows: Rows) -> bool:
+    return bool(rows.skipped) or any(row.status == "failed" for row in rows.records)
 
 
 @contextmanager

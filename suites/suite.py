@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from ..audit.nearest import nearest
@@ -12,6 +12,7 @@ from ..fl.datasets import KNOWN_DATASETS
 from ..fl.models import KNOWN_MODELS
 from ..fl.partitions import partition_from
 from ..fl.sampling import sampling_from
+from . import shapes
 from .canaries import KNOWN_CANARIES
 from .device import KNOWN_DEVICES
 
@@ -40,19 +41,20 @@ def _one_of(what: str, known: tuple[str, ...]) -> AfterValidator:
     return AfterValidator(check)
 
 
+DESIGNS = ("independent", "one_run")
 Whole = Annotated[int, Field(strict=True)]
-Sampling = Annotated[Any, _parsed_by(sampling_from)]
-Partition = Annotated[Any, _parsed_by(partition_from)]
-Algorithm = Annotated[dict[str, Any], _parsed_by(algorithm_from)]
-DatasetName = Annotated[str, _one_of("data set", KNOWN_DATASETS)]
-ModelName = Annotated[str, _one_of("model", KNOWN_MODELS)]
-CanaryName = Annotated[str, _one_of("canary", KNOWN_CANARIES)]
-DeviceName = Annotated[str, _one_of("device", KNOWN_DEVICES)]
-DesignName = Annotated[str, _one_of("design", ("independent", "one_run"))]
+Sampling = Annotated[Any, _parsed_by(sampling_from), WithJsonSchema(shapes.SAMPLING)]
+Partition = Annotated[Any, _parsed_by(partition_from), WithJsonSchema(shapes.PARTITION)]
+Algorithm = Annotated[dict[str, Any], _parsed_by(algorithm_from), WithJsonSchema(shapes.ALGORITHM)]
+DatasetName = Annotated[str, _one_of("data set", KNOWN_DATASETS), WithJsonSchema(shapes.one_of(KNOWN_DATASETS))]
+ModelName = Annotated[str, _one_of("model", KNOWN_MODELS), WithJsonSchema(shapes.one_of(KNOWN_MODELS))]
+CanaryName = Annotated[str, _one_of("canary", KNOWN_CANARIES), WithJsonSchema(shapes.one_of(KNOWN_CANARIES))]
+DeviceName = Annotated[str, _one_of("device", KNOWN_DEVICES), WithJsonSchema(shapes.one_of(KNOWN_DEVICES))]
+DesignName = Annotated[str, _one_of("design", DESIGNS), WithJsonSchema(shapes.one_of(DESIGNS))]
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class PlanChange(_Table):
@@ -90,7 +92,7 @@ class DefenseSpec(BaseModel):
     fields.
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
     part: str | None = None
     plan: PlanChange | None = None
     federation: str | None = None
@@ -107,7 +109,7 @@ class AttackSpec(BaseModel):
     about candidates round by round), on how many shadows; all other keys are the part's fields.
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
     part: str | None = None
     federation: str | Annotated[tuple[str, ...], Field(min_length=1)] = "main"
     observer: Literal["uploads", "shuffled", "aggregate", "global_models"] | None = None

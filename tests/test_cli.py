@@ -175,7 +175,7 @@ def test_a_report_is_written_again_from_the_records_alone(say, finished, tmp_pat
     ("spoil", "says"),
     [
         (lambda folder: (folder / "manifest.json").unlink(), "has no manifest.json"),
-        (lambda folder: (folder / "results.jsonl").write_text("{}\n"), "results.jsonl:1"),
+        (lambda folder: (folder / "claims.json").write_text("[]"), "claims.json must hold a JSON object, got list"),
         (lambda folder: (folder / "manifest.json").write_text("{"), "is not JSON"),
     ],
 )

@@ -59,6 +59,7 @@ _LOOK: dict[str, Any] = {
     "figure.facecolor": "none",
     "svg.hashsalt": "fedassay",
 }
+_SEGMENT = re.compile(r"([MLQCz])([^MLQCz]*)")
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
@@ -133,14 +134,31 @@ def _tidied(svg: str, width: float, height: float) -> str:
 
 
 def _tidied_tag(found: re.Match[str]) -> str:
-    tag = re.sub(r"(\.\d\d)\d{3,}", r"\1", found[0])
+    tag = re.sub(r"(?<=\.\d\d)\d{3,}", "", found[0])
     tag = re.sub(r' transform="rotate\(-0 [^"]*"', "", tag)
     # Measured with a font that matplotlib brings along, shown in the reader's own.
     tag = re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui,sans-serif", tag)
     if tag.startswith("<image"):
         tag = re.sub(r' id="[^"]*"', "", tag).replace("\n", "")
         return re.sub(r'(?<=base64,)[^"]+', lambda png: _lighter(png[0]), tag)
-    return re.sub(r"\s*\n\s*", " ", tag)
+    tag = re.sub(r"\s*\n\s*", " ", tag)
+    return re.sub(r'(?<= d=")[^"]+', lambda path: shorter(path[0]), tag) if tag.startswith("<path") else tag
+
+
+def shorter(path: str) -> str:
+    """The same path in fewer letters: lines along an axis, of which steps are made, name one number instead of two."""
+    words: list[str] = []
+    x = y = ""
+    for command, numbers in _SEGMENT.findall(path):
+        values = numbers.split()
+        if command == "L" and len(values) == 2 and x == values[0]:
+            words.append(f"V{values[1]}")
+        elif command == "L" and len(values) == 2 and y == values[1]:
+            words.append(f"H{values[0]}")
+        else:
+            words.append(command + " ".join(values))
+        x, y = values[-2:] if len(values) > 1 else ("", "")
+    return "".join(words)
 
 
 def _lighter(png: str) -> str:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...suites.source import ConfigError
 from ..run_folder import RunFolder
+from ..unread import unread_lines
 from ..whole import write_whole
 from .cells import CellKey, Series, family
 
@@ -122,9 +123,13 @@ class Baseline(_Table):
                 return cls._parsed(baseline_file(folder))
             raise FileNotFoundError(f"no baseline {place}: it is neither a baseline file nor a run's folder")
         try:
-            return cls.of(RunFolder.read(place))
+            run = RunFolder.read(place)
         except ValueError as error:
             raise ConfigError(str(error)) from error
+        if run.skipped:
+            # What they held is not known: nothing may be held against the rest as if it were all.
+            raise ConfigError(f"{place}: {'; '.join(unread_lines(run.skipped))}")
+        return cls.of(run)
 
     @classmethod
     def _parsed(cls, path: Path) -> Self:

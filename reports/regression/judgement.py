@@ -168,7 +168,7 @@ def _holes(folder: RunFolder) -> list[Problem]:
     texts = [
         (not folder.records, "the run holds no row"),
         (missing > 0, f"{missing} cells missing"),
-        (folder.torn_lines > 0, "the last row was cut off, fedassay resume writes it again"),
+        (bool(folder.skipped), f"{len(folder.skipped)} rows that cannot be read"),
     ]
     return [Problem(exit_code=INCOMPLETE, text=text) for found, text in texts if found]
 

@@ -299,6 +299,12 @@ def run_maker(tmp_path: Path) -> RunMaker:
     return maker(tmp_path / "run")
 
 
+@pytest.fixture
+def make_run(tmp_path: Path) -> Callable[[str], RunMaker]:
+    """(name) -> the maker of a run of that name, in a folder of its own."""
+    return lambda name: maker(tmp_path / name)
+
+
 @pytest.fixture(scope="session")
 def quick_folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return quick_run(tmp_path_factory.mktemp("runs") / "2026-01-05T09-14-02Z_quick_3f9a").write()

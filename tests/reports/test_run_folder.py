@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fedassay.audit.curve import ProfileCurve
 from fedassay.reports.run_folder import RunFolder
 
 
@@ -11,7 +12,7 @@ def test_records_come_in_the_order_of_the_file(run_maker):
     run_maker.row(metric="balanced_accuracy", value=0.6)
     folder = run_maker.write()
     assert [(record.metric, record.value) for record in folder.records] == [("auc", 0.5), ("balanced_accuracy", 0.6)]
-    assert folder.torn_lines == 0
+    assert folder.skipped == ()
 
 
 def test_the_frame_has_a_row_a_record_and_the_names_of_the_file(run_maker):
@@ -28,32 +29,6 @@ def test_the_frame_of_a_run_without_rows_still_has_its_columns(run_maker):
     assert {"schema", "defense", "value"} <= set(frame.columns)
 
 
-def test_a_torn_last_line_is_left_out_and_counted(run_maker):
-    run_maker.row(value=0.5)
-    run_maker.write()
-    with (run_maker.path / "results.jsonl").open("a") as results:
-        results.write('{"schema": "result-1", "metr')
-    folder = RunFolder.read(run_maker.path)
-    assert len(folder.records) == 1
-    assert folder.torn_lines == 1
-
-
-def test_a_broken_line_in_the_middle_is_an_error_with_file_and_line(run_maker):
-    run_maker.row(value=0.5)
-    run_maker.write()
-    results = run_maker.path / "results.jsonl"
-    results.write_text("{torn\n" + results.read_text())
-    with pytest.raises(ValueError, match=r"results\.jsonl:1 is not JSON"):
-        RunFolder.read(run_maker.path)
-
-
-def test_a_row_with_an_unknown_field_is_an_error_with_file_and_line(run_maker):
-    run_maker.row(value=0.5)
-    run_maker.row(value=0.5, epsilon=3.0)
-    with pytest.raises(ValueError, match=r"results\.jsonl:2 is not a record: (?s:.*)epsilon"):
-        run_maker.write()
-
-
 @pytest.mark.parametrize("name", ["manifest.json", "claims.json"])
 def test_an_unknown_schema_names_what_was_expected_and_found(run_maker, name):
     run_maker.write()
@@ -63,10 +38,42 @@ def test_an_unknown_schema_names_what_was_expected_and_found(run_maker, name):
         RunFolder.read(run_maker.path)
 
 
-def test_a_row_of_a_later_schema_is_refused(run_maker):
-    run_maker.row(value=0.5, schema="result-2")
-    with pytest.raises(ValueError, match=r"results\.jsonl:1: schema 'result-1' .*'result-2'"):
+@pytest.mark.parametrize("name", ["manifest.json", "claims.json", "gate.json"])
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"[]", b"{}", b'{"schema": "claims-1"}'])
+def test_a_file_beside_the_rows_that_cannot_be_read_is_an_error_that_names_it(run_maker, name, content):
+    run_maker.row(value=0.5)
+    run_maker.write()
+    (run_maker.path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=name):
+        RunFolder.read(run_maker.path)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"epsilon": "4"}, "claims.0.claim.epsilon: Input should be a valid number"),
+        ({"epsilon": -1}, "claims.0.claim.epsilon: Input should be greater than 0"),
+        ({"unit": "person"}, "claims.0.claim.unit"),
+        ({"observer": "somebody"}, "observer must be .*'somebody'"),
+        ({"tuned": True}, "claims.0.claim.tuned: Extra inputs are not permitted"),
+        ({"curve": {"family": "gaussian"}}, "claims.0.claim.curve.gaussian.mu: Field required"),
+        ({"curve": {"family": "profile", "epsilons": [1], "delta_add": [], "delta_remove": []}}, ".* equally long"),
+    ],
+)
+def test_a_claim_that_was_changed_to_none_is_an_error_with_its_place(run_maker, make_claim, change, says):
+    run_maker.sign("dp_fedavg", make_claim())
+    run_maker.claims[0]["claim"] |= change
+    with pytest.raises(ValueError, match=rf"claims\.json holds no claims: {says}"):
         run_maker.write()
+
+
+def test_a_claim_comes_back_as_it_was_signed(run_maker, make_claim):
+    curve = ProfileCurve((0.5, 1.0), (0.1, 0.01), (0.1, 0.02))
+    parameters = {"whole": 1, "part": 1.0, "yes": True, "name": "x"}
+    for signed in (make_claim(), make_claim(mu=0.5), make_claim(curve=curve, parameters=parameters, subjects="some")):
+        run_maker.sign("dp_fedavg", signed)
+    for entry in run_maker.write().claims:
+        assert entry.claim.claim_id == entry.claim_id
 
 
 def test_a_folder_that_is_no_run_says_so(tmp_path):
@@ -129,3 +136,16 @@ def test_a_gate_that_the_records_no_longer_bear_is_not_repeated(run_maker):
     gate = run_maker.write().gate
     assert gate.exit_code == 12
     assert gate.verdict_line == "INCOMPLETE: 2 cells missing (when it was finished the run said: OK: all is well)"
+
+
+def test_a_gate_that_did_not_see_a_row_that_cannot_be_read_is_not_repeated(run_maker):
+    run_maker.row(value=0.5)
+    run_maker.gate = {"verdict_line": "OK: no claim was audited", "exit_code": 0}
+    run_maker.manifest["planned_cells"] = 1
+    assert run_maker.write().gate.exit_code == 0
+    run_maker.row(value=0.5, schema="result-2")
+    gate = run_maker.write().gate
+    assert gate.exit_code == 12
+    assert gate.verdict_line.startswith(
+        "INCOMPLETE: 1 rows that cannot be read (when it was finished the run said: OK:"
+    )

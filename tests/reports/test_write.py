@@ -30,8 +30,8 @@ def test_a_report_that_cannot_be_made_leaves_the_old_page_alone(run_maker):
     run_maker.row(value=0.6)
     run_maker.write()
     (run_maker.path / "report.html").write_text("old")
-    (run_maker.path / "results.jsonl").write_text("{broken\n{}\n")
-    with pytest.raises(ValueError, match=r"results\.jsonl:1"):
+    (run_maker.path / "claims.json").write_text("{broken\n{}\n")
+    with pytest.raises(ValueError, match=r"claims\.json is not JSON"):
         write_report(run_maker.path)
     assert (run_maker.path / "report.html").read_text() == "old"
 

@@ -159,3 +159,9 @@ def test_a_broken_probe_of_an_honest_claim_is_inconclusive_and_of_a_control_is_n
     )
     refuted = audit("REFUTED", defense="c", control=True)
     assert judge_run([kept, refuted, refuted.model_copy(update=probe)]).exit_code == OK
+
+
+def test_a_row_that_cannot_be_read_leaves_the_run_incomplete_whatever_the_others_say():
+    gate = judge_run([audit("NOT_REFUTED")], unread=2)
+    assert gate == Gate(verdict_line="INCOMPLETE: 2 rows that cannot be read", exit_code=INCOMPLETE)
+    assert judge_run([audit("REFUTED")], unread=1).exit_code == INCOMPLETE

@@ -3,6 +3,8 @@
 import errno
 import json
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -121,6 +123,38 @@ def test_a_cell_that_stands_twice_is_left_once(store):
     store.append("a")
     assert store.collect() == {"a"}
     assert found(store) == [("a", 0), ("a", 1)]
+
+
+@pytest.mark.parametrize("change", [(b"0.5", b"0.9"), (b'"value":0.5', b'"value":"x"'), (b"result-1", b"result-2")])
+def test_a_row_that_a_hand_changed_is_put_back_as_it_was_measured(store, change):
+    for cell_id in "ab":
+        store.finish(cell_id, rows(cell_id, 2))
+        store.append(cell_id)
+    results = store.folder / RESULTS
+    results.write_bytes(results.read_bytes().replace(*change, 1))
+    assert store.collect() == {"a", "b"}
+    assert sorted(found(store)) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+    assert {record.value for record in store.records()} == {0.5}
+
+
+def test_a_row_that_cannot_be_read_is_left_out_of_the_records_and_told(store):
+    store.finish("a", rows("a", 2))
+    store.append("a")
+    with (store.folder / RESULTS).open("ab") as results:
+        results.write(row("b").to_line().replace("result-1", "result-2").encode())
+    assert found(store) == [("a", 0), ("a", 1)]
+    assert [(skipped.line, skipped.cell_id) for skipped in store.rows().skipped] == [(3, "b")]
+
+
+def test_a_cell_whose_own_file_is_damaged_is_no_evidence_and_is_run_again_on_request(store):
+    for cell_id in "ab":
+        store.finish(cell_id, rows(cell_id, 1))
+    damaged = store.cell_folder("a") / "records.jsonl"
+    damaged.write_bytes(damaged.read_bytes()[:50])
+    with pytest.raises(ValueError, match=r"cells/a/records\.jsonl:1: cut off while it was written"):
+        store.cell_records("a")
+    assert store.forget_failed() == 1
+    assert store.finished() == {"b"}
 
 
 def test_whole_results_are_not_rewritten(store):
@@ -299,3 +333,35 @@ def test_a_second_writer_of_one_run_is_refused(tmp_path):
         pass
     with store.locked():
         pass
+
+
+def test_of_two_runs_that_start_in_one_folder_at_once_one_is_refused(tmp_path, monkeypatch):
+    real, refused = store_module._write_whole, []
+
+    def write(path, content):
+        # The second comes while the first has looked and not yet written.
+        if not refused:
+            with pytest.raises((ConfigError, FileExistsError)) as error:
+                Store.create(tmp_path / "run", {"second": True}, [])
+            refused.append(error)
+        real(path, content)
+
+    monkeypatch.setattr(store_module, "_write_whole", write)
+    store = Store.create(tmp_path / "run", {"first": True}, [])
+    assert refused
+    assert store.manifest() == {"first": True}
+
+
+def test_however_many_start_in_one_folder_at_once_one_of_them_has_it(tmp_path):
+    def start(name):
+        gate.wait()
+        try:
+            Store.create(tmp_path / "run", {"name": name}, [])
+        except (ConfigError, FileExistsError):
+            return None
+        return name
+
+    gate = threading.Barrier(8)
+    with ThreadPoolExecutor(8) as pool:
+        begun = [name for name in pool.map(start, range(8)) if name is not None]
+    assert begun == [Store.open(tmp_path / "run").manifest()["name"]]

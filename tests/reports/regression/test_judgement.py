@@ -302,7 +302,7 @@ def test_no_baseline_yet_is_incomplete_and_says_what_makes_it(craft, scatter, tm
         (lambda run: run.write(planned=9), "1 cells missing"),
         (lambda run: (run.row(status="failed", metric="none"), run.write()), "1 rows FAILED"),
         (lambda run: (run.lines.clear(), run.write()), "the run holds no row"),
-        (lambda run: (run.write() / "results.jsonl").open("a").write('{"torn'), "the last row was cut off"),
+        (lambda run: (run.write() / "results.jsonl").open("a").write('{"torn'), "1 rows that cannot be read"),
     ],
 )
 def test_a_run_with_holes_is_incomplete_and_never_becomes_a_baseline(craft, scatter, tmp_path, spoil, says):

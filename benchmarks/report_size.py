@@ -1,0 +1,204 @@
+"""Time and peak memory of a large run's report: 10,000 rows of 24 defenses, with scores, images and curves beside them.
+
+    python benchmarks/report_size.py [--defenses 24] [--seeds 8] [--folder DIR] [--profile]
+
+Makes the run's folder, then reports it in a process of its own for each format. Time counts from the start of Python;
+where others share the machine, seconds of the processor say more; the peak is the process's resident set.
+``--profile`` says where the page's time goes.
+"""
+
+import argparse
+import cProfile
+import json
+import os
+import pstats
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fedassay.audit.claim import Adjacency, Claim, Unit
+from fedassay.audit.curve import GaussianCurve
+from fedassay.audit.observer import UPLOADS
+from fedassay.suites.record import Record
+
+TRIALS, CANDIDATES, IMAGES, SIDE, ROUNDS, PROBES = 1000, 200, 8, 28, 50, 6
+MEMBERSHIP, GRADIENT = 12, 3
+FORMATS = ("html", "md", "latex", "csv", "claims")
+
+
+class LargeRun:
+    """Collects the rows of a made-up run and writes its folder."""
+
+    def __init__(self, folder: Path, defenses: int, seeds: int) -> None:
+        self.folder, self.seeds, self.rows, self.rng = folder, seeds, [], np.random.default_rng(0)
+        self.defenses = ["none", *(f"defense_{number}" for number in range(1, defenses))]
+        self.claims: list[dict[str, Any]] = []
+
+    def write(self) -> int:
+        """Writes everything; returns the number of rows."""
+        for number, defense in enumerate(self.defenses):
+            self._audit(defense, number)
+            for seed in range(self.seeds):
+                self._training(defense, seed)
+                for attack in range(MEMBERSHIP):
+                    self._membership(defense, f"membership_{attack}", seed)
+                for attack in range(GRADIENT if seed < 4 else 0):
+                    self._images(defense, f"inversion_{attack}", seed)
+            for seed in range(self.seeds):
+                self._row(defense, f"failing_{seed}", status="failed", metric="none", reason=f"ValueError: {defense}")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lines = [Record.model_validate(row).to_line() for row in self.rows]
+        (self.folder / "results.jsonl").write_text("".join(lines), encoding="utf-8")
+        self._json("claims.json", {"schema": "claims-1", "claims": self.claims})
+        self._json("gate.json", {"verdict_line": "INCOMPLETE: made up", "exit_code": 12})
+        self._json("manifest.json", self._manifest())
+        return len(self.rows)
+
+    def _json(self, name: str, content: dict[str, Any]) -> None:
+        (self.folder / name).write_text(json.dumps(content), encoding="utf-8")
+
+    def _manifest(self) -> dict[str, Any]:
+        return {
+            "schema": "manifest-1",
+            "run_id": "r",
+            "name": "large",
+            "suite": {
+                "name": "large",
+                "version": "1",
+                "alpha": 0.01,
+                "federations": {"main": {"rounds": ROUNDS}},
+                "defenses": {defense: {} for defense in self.defenses},
+            },
+            "seeds": list(range(self.seeds)),
+            "command": "fedassay run large",
+            "planned_cells": len({row["cell_id"] for row in self.rows}),
+        }
+
+    def _row(self, defense: str, cell: str, role: str = "attack", **fields: Any) -> None:
+        row = {
+            "schema": "result-1",
+            "run_id": "r",
+            "cell_id": f"{cell}_{defense}_{fields.get('seed')}",
+            "suite": "large",
+            "suite_version": "1",
+            "federation": "main",
+            "dataset": "digits",
+            "dataset_sha256": "0" * 64,
+            "model": "lenet",
+            "defense": defense,
+            "defense_version": "1",
+            "role": role,
+            "attack": cell,
+            "attack_version": "1",
+            "observer": "uploads",
+        }
+        self.rows.append(row | fields)
+
+    def _arrays(self, cell: str, **arrays: Any) -> str:
+        place = self.folder / "cells" / cell
+        place.mkdir(parents=True, exist_ok=True)
+        np.savez(place / "arrays.npz", **arrays)
+        return f"cells/{cell}/arrays.npz"
+
+    def _audit(self, defense: str, number: int) -> None:
+        if defense == "none":
+            return
+        claim = Claim(
+            epsilon=8.0,
+            delta=1e-5,
+            unit=Unit.SAMPLE,
+            adjacency=Adjacency.ADD_REMOVE,
+            observer=UPLOADS,
+            rounds=ROUNDS,
+            dp_model="local",
+            mechanism="gaussian",
+            parameters={"noise_multiplier": 1.0 + number},
+            accountant="gdp 1",
+            sampling="none assumed",
+            trust="nobody",
+            source="made up",
+            curve=GaussianCurve(1.6),
+        )
+        entry = {"claim_id": claim.claim_id, "defense": defense, "federation": "main", "control": False, "variant": ""}
+        self.claims.append({**entry, "claim": claim.to_dict()})
+        nonmember, member = self.rng.normal(0, 1, TRIALS), self.rng.normal(1, 1, TRIALS)
+        scores = {"member": member, "nonmember": nonmember, "threshold": 0.5, "fpr_high": 0.35, "fnr_high": 0.35}
+        artifact = self._arrays(f"audit_{defense}", **scores, alpha=0.01)
+        judged = {"claim_id": claim.claim_id, "seed": None}
+        bound = {"metric": "epsilon_low", "value": 0.6, "ceiling": 4.5, "detectable": 9.0, "n": TRIALS}
+        verdict = {"verdict": "NOT_REFUTED", "route": "curve", "ci_level": 0.99, "artifact": artifact}
+        self._row(defense, "audit", "audit", **judged, **bound, **verdict)
+        for probe in range(PROBES):
+            self._row(defense, "audit", "probe", **judged, metric=f"probe_{probe}", verdict="KEPT")
+
+    def _training(self, defense: str, seed: int) -> None:
+        accuracy = 0.9 - 0.3 * np.exp(-np.arange(ROUNDS) / 9) + self.rng.normal(0, 0.01, ROUNDS)
+        cell = f"training_{defense}_{seed}"
+        (self.folder / "cells" / cell).mkdir(parents=True, exist_ok=True)
+        curve = "".join(f"{number},{value:.4f}\n" for number, value in enumerate(accuracy, start=1))
+        (self.folder / "cells" / cell / "rounds.csv").write_text("round,accuracy\n" + curve)
+        known = {"metric": "accuracy", "value": float(accuracy[-1]), "direction": "higher_better"}
+        self._row(defense, "training", "utility", seed=seed, artifact=f"cells/{cell}/rounds.csv", **known)
+
+    def _membership(self, defense: str, attack: str, seed: int) -> None:
+        scores = {"member": self.rng.normal(0.5, 1, CANDIDATES), "nonmember": self.rng.normal(0, 1, CANDIDATES)}
+        told = {"observer": "uploads", "unit": "sample", "adjacency": "add_remove", "rounds": ROUNDS}
+        artifact = self._arrays(f"{attack}_{defense}_{seed}", **scores, **told, design="clustered")
+        for metric in ("auc", "balanced_accuracy"):
+            value = float(self.rng.uniform(0.5, 0.9))
+            self._row(
+                defense, attack, seed=seed, metric=metric, value=value, direction="higher_leaks", artifact=artifact
+            )
+
+    def _images(self, defense: str, attack: str, seed: int) -> None:
+        originals = self.rng.random((IMAGES, 1, SIDE, SIDE))
+        psnr = self.rng.normal(12, 2, IMAGES)
+        noise = self.rng.normal(0, 0.3, originals.shape)
+        images = {"originals": originals, "reconstructions": np.clip(originals + noise, 0, 1), "psnr": psnr}
+        artifact = self._arrays(f"{attack}_{defense}_{seed}", **images)
+        place = {"seed": seed, "scope": "record", "artifact": artifact, "direction": "higher_leaks"}
+        for record in range(IMAGES):
+            for metric, value in (("psnr", psnr[record]), ("ssim", psnr[record] / 30)):
+                self._row(defense, attack, **place, record=record, metric=metric, value=float(value))
+
+
+def measure(words: list[str]) -> str:
+    """Seconds, seconds of the processor and GiB of a process of its own."""
+    start = time.perf_counter()
+    child = subprocess.Popen([sys.executable, "-m", "fedassay", *words], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    if status:
+        raise RuntimeError(f"fedassay {' '.join(words)} ended with {os.waitstatus_to_exitcode(status)}")
+    busy = usage.ru_utime + usage.ru_stime
+    return f"{time.perf_counter() - start:6.2f} s  {busy:6.2f} s CPU  {usage.ru_maxrss / 2**20:5.2f} GiB"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--defenses", type=int, default=24)
+    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--profile", action="store_true")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        folder = asked.folder or Path(place) / "large"
+        print(f"{LargeRun(folder, asked.defenses, asked.seeds).write()} rows of {asked.defenses} defenses")
+        if asked.profile:
+            from fedassay.reports.write import write_report
+
+            profiler = cProfile.Profile()
+            profiler.runcall(write_report, folder)
+            pstats.Stats(profiler).sort_stats("cumulative").print_stats(45)
+            return
+        both = ["report", str(folder)]
+        for name, words in [("html and md", both), *((f, [*both, f"--{f}", str(Path(place) / f)]) for f in FORMATS)]:
+            print(f"{name:12} {measure(words)}")
+        print(f"page {(folder / 'report.html').stat().st_size / 2**20:.2f} MiB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""The report's tables as LaTeX: booktabs, values with their intervals, the runs they come from in comments."""
+
+import re
+from collections.abc import Sequence
+
+from .run_folder import RunFolder
+from .run_tables import labels, tables_of
+from .table import Table
+
+_COMMANDS = {
+    "\0": "{}",
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
+    "`": r"\textasciigrave{}",
+    # After the end of a row these two would be its arguments.
+    "[": "{[}",
+    "*": "{*}",
+    "ε": r"$\varepsilon$",
+    "δ": r"$\delta$",
+    "μ": r"$\mu$",
+    "σ": r"$\sigma$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "→": r"$\rightarrow$",
+    "×": r"$\times$",
+    "±": r"$\pm$",
+    "∞": r"$\infty$",
+    "−": "$-$",
+    "–": "--",
+    "—": "---",
+    "‘": "`",
+    "’": "'",
+    "“": "``",
+    "”": "''",
+    "…": r"\ldots{}",
+    "\u00a0": "~",
+    "\u202f": r"\,",
+}
+_BLANKS = re.compile("[\x00-\x20\x7f\x85\u2028\u2029]+")
+
+
+def latex(folders: Sequence[RunFolder]) -> str:
+    """One float a table, to be ``\\input`` by a document that loads booktabs; several runs side by side."""
+    lines = ["% Made by fedassay; the document needs \\usepackage{booktabs}."]
+    for label, folder in zip(labels(folders), folders, strict=True):
+        manifest = folder.manifest
+        suite = f"{manifest.suite.get('name', '')}, version {manifest.suite.get('version', '')}"
+        lines.append(_comment(f"run {label}, id {manifest.run_id}, suite {suite}: {manifest.command}"))
+    return "\n".join([*lines, *(_float(table) for table in tables_of(folders)), ""])
+
+
+def escaped(text: str) -> str:
+    """Text that LaTeX sets as it stands, on one line; a character that its fonts may lack is named by its number."""
+    # Two of these in a row are one other sign to LaTeX.
+    apart = re.sub(r"(?<=([-',]))(?=\1)", "\0", _BLANKS.sub(" ", text).strip())
+    return "".join(_COMMANDS.get(character) or _set(character) for character in apart)
+
+
+def _set(character: str) -> str:
+    if character.isascii() or character.isspace():
+        return character if character.isascii() else " "
+    # Of Latin with accents every engine has the letters.
+    latin = "\u00c0" <= character <= "\u017f" and character.isalpha()
+    return character if latin else f"{{[}}U+{ord(character):04X}]"
+
+
+def _comment(text: str) -> str:
+    """One line, whatever it holds: what follows a line's end would be typeset."""
+    return "% " + " ".join(re.sub(r"[^\x20-\x7e]", " ", text).split())
+
+
+def _float(table: Table) -> str:
+    align = "".join("r" if i in table.numeric else "l" for i in range(len(table.headers)))
+    note = [r"\par\smallskip{\footnotesize " + escaped(table.note) + r"\par}"] if table.note else []
+    return "\n".join(
+        [
+            "",
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{escaped(table.title)}}}",
+            rf"\begin{{tabular}}{{{align}}}",
+            r"\toprule",
+            _row(table.headers),
+            r"\midrule",
+            *(_row(row) for row in table.rows),
+            r"\bottomrule",
+            r"\end{tabular}",
+            *note,
+            r"\end{table}",
+        ]
+    )
+
+
+def _row(cells: Sequence[str]) -> str:
+    return " & ".join(escaped(cell) for cell in cells) + r" \\"

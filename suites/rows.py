@@ -1,0 +1,139 @@
+"""Rows: a file of records read back line by line. What cannot be read is told and left out; nothing else is lost."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from .record import SCHEMA, Record
+
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+UPGRADES: dict[str, Upgrade] = {}
+"""An older schema -> what makes one of its rows a row of the next. A new schema adds one function here:
+``UPGRADES["result-1"] = ...`` gives a row whose ``schema`` is ``result-2``, and all older rows are read by it too.
+"""
+_START = re.compile(rb'(?=\{"schema":)')
+TORN = "cut off while it was written"
+REPEATED = "the same as an earlier row"
+CONTRADICTED = "another row for what an earlier row has measured; the earlier one is kept"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkippedRow:
+    """A line that was left out. ``line``: its number in the file, from 1; ``cell_id``: empty where it does not tell."""
+
+    line: int
+    cell_id: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """What a file holds: its records in the order of their lines, and the lines that are none."""
+
+    records: tuple[Record, ...]
+    skipped: tuple[SkippedRow, ...]
+
+
+def read_rows(path: Path, *, upgrades: Mapping[str, Upgrade] = UPGRADES) -> Rows:
+    """Every row of the file that can be read; no file holds no rows. A measurement counts once, its first row."""
+    reader = _Reader(upgrades)
+    # Bytes: a line of text may also end in the middle of a reason, at U+2028.
+    for number, line in enumerate(path.read_bytes().split(b"\n") if path.is_file() else (), start=1):
+        for part in _parts(line):
+            reader.read(number, part)
+    return Rows(records=tuple(reader.records.values()), skipped=tuple(reader.skipped))
+
+
+def _parts(line: bytes) -> list[bytes]:
+    """The line; or each of its rows, where one was written on behind a torn one: quotes inside a row are escaped, so
+    that no row of plain fields holds the beginning of another.
+    """
+    try:
+        json.loads(line)
+        return [line]
+    except (ValueError, RecursionError):
+        return [part for part in _START.split(line) if part.strip()]
+
+
+class _Reader:
+    def __init__(self, upgrades: Mapping[str, Upgrade]) -> None:
+        self.upgrades = upgrades
+        self.records: dict[tuple[object, ...], Record] = {}
+        self.skipped: list[SkippedRow] = []
+
+    def read(self, number: int, text: bytes) -> None:
+        content: Any = None
+        try:
+            content = _parsed(text)
+            self._keep(read_record(content, upgrades=self.upgrades))
+        except ValueError as error:
+            found = content.get("cell_id") if isinstance(content, dict) else None
+            cell_id = found if isinstance(found, str) else ""
+            self.skipped.append(SkippedRow(line=number, cell_id=cell_id, reason=str(error)))
+
+    def _keep(self, record: Record) -> None:
+        earlier = self.records.setdefault(_measurement(record), record)
+        if earlier is not record:
+            raise ValueError(REPEATED if earlier == record else CONTRADICTED)
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("not JSON: nested too deep") from None
+    except ValueError as error:
+        torn = text.lstrip().startswith(b"{") and not text.rstrip().endswith(b"}")
+        raise ValueError(TORN if torn else f"not JSON: {error}") from None
+
+
+def read_record(content: Any, *, upgrades: Mapping[str, Upgrade] = UPGRADES) -> Record:
+    """One parsed row as a record, of this schema or of an older one. Raises ValueError with what is wrong."""
+    if not isinstance(content, dict):
+        raise ValueError(f"a row must be a JSON object, got {type(content).__name__}")
+    row = _upgraded(content, upgrades)
+    try:
+        # Strict: what was written is never text where a number should stand; a hand that edits a row may do that.
+        return Record.model_validate(row, strict=True)
+    except ValidationError as error:
+        raise ValueError(f"not a record: {first_mistake(error)}") from None
+
+
+def _upgraded(row: dict[str, Any], upgrades: Mapping[str, Upgrade]) -> dict[str, Any]:
+    passed: list[object] = []
+    while (schema := row.get("schema")) != SCHEMA:
+        if not isinstance(schema, str) or schema not in upgrades or schema in passed:
+            raise ValueError(f"schema {SCHEMA!r} is what this version of fedassay reads, got {schema!r}")
+        passed.append(schema)
+        try:
+            row = upgrades[schema](dict(row))
+        except (KeyError, TypeError, AttributeError) as error:  # A hand-edited row of an older schema.
+            raise ValueError(f"not a row of schema {schema!r}: {type(error).__name__}: {error}") from None
+    return row
+
+
+def first_mistake(error: ValidationError) -> str:
+    """The first thing that is wrong, and how many more there are."""
+    found = error.errors()
+    place, more = ".".join(str(part) for part in found[0]["loc"]), len(found) - 1
+    return f"{place}: {found[0]['msg']}" + (f", and {more} more" if more else "")
+
+
+def _measurement(record: Record) -> tuple[object, ...]:
+    """What a row is about: no finished cell has two rows that agree in all of this."""
+    return (
+        record.cell_id,
+        record.role,
+        record.attack,
+        record.metric,
+        record.scope,
+        record.round,
+        record.client,
+        record.record,
+        record.seed,
+    )

@@ -1,0 +1,83 @@
+"""The tables as LaTeX. A reader of our own undoes the escapes: what it gives back must be the table's text."""
+
+import re
+
+import pytest
+from fedassay.reports.latex import _COMMANDS, escaped, latex
+from fedassay.reports.run_tables import run_tables
+from hypothesis import given
+from hypothesis import strategies as st
+
+SPECIAL = set("\\{}$&#%_^~")
+
+
+def typeset(text):
+    """What is printed: our commands undone, the longest first."""
+    undo = {command: sign for sign, command in _COMMANDS.items() if command not in ("''", "'", "`", "~")}
+    undo |= {"{}": "", r"\_": "_"}
+    pattern = "|".join(re.escape(command) for command in sorted(undo, key=len, reverse=True))
+    return re.sub(pattern, lambda found: undo[found.group()].replace("\0", ""), text)
+
+
+def rows_of(text, title):
+    """Cells of the table of this caption, still escaped."""
+    body = text[text.index(rf"\caption{{{title}}}") :].split(r"\midrule")[1].split(r"\bottomrule")[0]
+    return [line.removesuffix(r" \\").split(" & ") for line in body.strip().splitlines()]
+
+
+def test_each_table_has_its_rules_its_columns_and_its_rows(quick_folder):
+    text, tables = latex([quick_folder]), run_tables(quick_folder)
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == len(tables)
+    for rule in ("toprule", "midrule", "bottomrule"):
+        assert text.count(f"\\{rule}\n") == len(tables)
+    for table in tables:
+        found = rows_of(text, escaped(table.title))
+        assert [len(row) for row in found] == [len(table.headers)] * len(table.rows)
+        assert [[typeset(cell) for cell in row] for row in found] == [list(row) for row in table.rows]
+
+
+def test_values_stand_with_their_intervals(run_maker):
+    for seed, value in enumerate((0.5, 0.6, 0.7)):
+        run_maker.row(value=value, seed=seed)
+    assert "0.600 {[}0.352, 0.848]" in latex([run_maker.write()])
+
+
+def test_the_run_stands_in_a_comment_on_one_line(run_maker):
+    run_maker.manifest["command"] = "fedassay run x\n\\input{secret}\r\u2028\\end"
+    run_maker.row(value=0.5)
+    text = latex([run_maker.write()])
+    assert re.search(
+        r"^% run run, id r{12}, suite quick, version 1: fedassay run x \\input\{secret\} \\end$", text, re.M
+    )
+    assert all(line.startswith("%") for line in text.splitlines() if "input" in line or "usepackage" in line)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a_b & 5 % of {x}", r"a\_b \& 5 \% of \{x\}"),
+        ("\\input{x}", r"\textbackslash{}input\{x\}"),
+        ("$a^b~c#d", r"\$a\textasciicircum{}b\textasciitilde{}c\#d"),
+        ("<script>", r"\textless{}script\textgreater{}"),
+        ("\"&'", r"''\&'"),
+        ("--x ''y'' a---b", r"-{}-x '{}'y'{}' a-{}-{}-b"),
+        ("[1]*", "{[}1]{*}"),
+        ("ε ≥ 4, δ ↑ −1", r"$\varepsilon$ $\geq$ 4, $\delta$ $\uparrow$ $-$1"),
+        ("1\u202f000\u2003x\u2028y", r"1\,000 x y"),
+        ("é 漢", "é {[}U+6F22]"),
+        ("a\nb\x00c\x1b", "a b c"),
+    ],
+)
+def test_what_latex_would_read_is_escaped(text, expected):
+    assert escaped(text) == expected
+
+
+@given(st.text())
+def test_no_text_leaves_its_cell(text):
+    bare = escaped(text)
+    for command in sorted(filter(None, _COMMANDS.values()), key=len, reverse=True):
+        bare = bare.replace(command, "") if len(command) > 1 else bare
+    assert not SPECIAL - {"~"} & set(bare)
+    assert "\n" not in bare
+    groups = re.sub(r"\\[{}]", "", escaped(text))
+    assert groups.count("{") == groups.count("}")
