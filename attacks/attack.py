@@ -41,12 +41,15 @@ class Level(StrEnum):
 class Worlds:
     """Two worlds for each of m candidates: what else is in a release is known, whether the candidate is too is not.
 
+    Only how the release that was seen lies to them is told: who could ask about another one, or about other gradients
+    than the candidates', would read the one bit off the rest.
+
     Args:
-        log_ratio: release ``(d,)`` -> log density with the candidate drawn, minus that without it, ``(m,)``, doubles.
+        log_ratio: (m,), log density of the release with the candidate drawn, minus that without it, doubles.
         rate: chance that the candidate is drawn where it is among the samples.
     """
 
-    log_ratio: Callable[[Tensor], Tensor]
+    log_ratio: Tensor
     rate: float
 
 
@@ -63,8 +66,8 @@ class Knowledge:
         candidates: samples or people whose membership is asked, without the answer.
         canary: what is planted; which world it is, or which of a crowd are in, is not known.
         initial: (d,), the model that training starts from: public.
-        worlds: (round, client, which candidates, their gradients ``(m, d)``) -> the release of that round, with and
-            without the candidate in that client's lot; worst case only.
+        worlds: (round, client, which candidates) -> what was seen of that round, with and without each candidate in
+            that client's lot; worst case only.
         shadows: what models that the attacker trained by the same plan say of the candidates.
     """
 
@@ -77,7 +80,7 @@ class Knowledge:
     candidates: Candidates | People | None = None
     canary: Canary | DataCanary | CanaryCrowd | None = None
     initial: Tensor | None = None
-    worlds: Callable[[int, int, slice, Tensor], Worlds] | None = None
+    worlds: Callable[[int, int, slice], Worlds] | None = None
     shadows: ShadowBank | None = None
 
     @classmethod

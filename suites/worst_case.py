@@ -3,10 +3,12 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from ..attacks.alignment import RoundRows, rounds_of
 from ..attacks.attack import Worlds
 from ..audit.observer import AGGREGATE, GLOBAL_MODELS, UPLOADS
 from ..fl.law import GaussianLaw, Law, Mixing, ReportLaw
@@ -21,7 +23,7 @@ from ..fl.view import View
 _NO_NOISE = 1e-12
 """Deviation of a release that has no noise: it tells all."""
 
-Ask = Callable[[int, int, slice, Tensor], Worlds]
+Ask = Callable[[int, int, slice], Worlds]
 
 
 def known_worlds(
@@ -32,7 +34,7 @@ def known_worlds(
     view: View,
     probe: CandidateProbe,
 ) -> Ask | None:
-    """(round, client, which candidates, their gradients ``(m, d)``) -> the release of that round in both worlds.
+    """(round, client, which candidates) -> how what was seen of that round lies to both worlds.
 
     Known are every lot that was drawn and what else is in it. ``lots``: of the clients in question, of all where only
     their sum is seen. None where the release is no noise around something that is known: no law, several local steps
@@ -53,7 +55,7 @@ def known_worlds(
     known = {client: ask for client, ask in zip(probe.shown.clients, asks, strict=True) if ask is not None}
     if len(known) < len(asks):
         return None
-    return lambda number, client, which, gradients: known[client](number, client, which, gradients)
+    return lambda number, client, which: known[client](number, client, which)
 
 
 def _fixed(plan: Plan) -> bool:
@@ -88,6 +90,12 @@ class _Room:
     probe: CandidateProbe
     _totals: dict[tuple[int, int], tuple[Tensor, _Lot]] = field(default_factory=dict)
     _shares: dict[tuple[int, int, GaussianLaw], _Share] = field(default_factory=dict)
+    _asked: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+
+    @cached_property
+    def _seen(self) -> dict[int, RoundRows]:
+        """What was seen, by round."""
+        return {rows.round: rows for rows in rounds_of(self.view)}
 
     def ask_uploads(self, client: int) -> Ask | None:
         """One client's own release: noise on the sum of its clipped samples, or on its whole report."""
@@ -114,9 +122,9 @@ class _Room:
         return self._by_sums(laws, client) if known else None
 
     def _by_samples(self, law: GaussianLaw) -> Ask:
-        def ask(number: int, client: int, which: slice, gradients: Tensor) -> Worlds:
+        def ask(number: int, client: int, which: slice) -> Worlds:
             total, lot = self._total(number, client, law)
-            return self._added(total, lot.inside[which], number, which, gradients, law)
+            return self._added(self._released(number, client) - total, lot.inside[which], number, which, law)
 
         return ask
 
@@ -126,30 +134,28 @@ class _Room:
         noise = math.hypot(*(weight * law.noise_std for weight, law in zip(weights, laws, strict=True)))
         pooled = replace(own, scale=weights[client] * own.scale, noise_std=noise)
 
-        def ask(number: int, client: int, which: slice, gradients: Tensor) -> Worlds:
+        def ask(number: int, client: int, which: slice) -> Worlds:
             totals = [weight * self._total(number, k, laws[k])[0] for k, weight in enumerate(weights)]
             inside = self._total(number, client, own)[1].inside[which]
-            return self._added(torch.stack(totals).sum(0), inside, number, which, gradients, pooled)
+            noise = self._released(number, client) - torch.stack(totals).sum(0)
+            return self._added(noise, inside, number, which, pooled)
 
         return ask
 
-    def _added(
-        self, total: Tensor, inside: Tensor, number: int, which: slice, gradients: Tensor, law: GaussianLaw
-    ) -> Worlds:
-        """Noise on the sum ``total (d,)``, in which the candidates that are ``inside (m,)`` stand already."""
-        share = self._share(number, which, gradients, law)
-
-        def log_ratio(released: Tensor) -> Tensor:
-            # <released - rest, share> - |share|^2 / 2, where the rest is the total less the share of who is inside.
-            along = (share.rows @ (released - total)).double() + (inside.double() - 0.5) * share.squares
-            return along / max(law.noise_std, _NO_NOISE) ** 2
-
-        return Worlds(log_ratio=log_ratio, rate=law.rate)
+    def _added(self, noise: Tensor, inside: Tensor, number: int, which: slice, law: GaussianLaw) -> Worlds:
+        """``noise (d,)`` is what a release holds beside a sum in which the candidates that are ``inside (m,)`` stand
+        already.
+        """
+        share = self._share(number, which, law)
+        # <released - rest, share> - |share|^2 / 2, where the rest is the total less the share of who is inside.
+        along = (share.rows @ noise).double() + (inside.double() - 0.5) * share.squares
+        return Worlds(log_ratio=along / max(law.noise_std, _NO_NOISE) ** 2, rate=law.rate)
 
     def _by_reports(self, law: Law, clients: range | tuple[int, ...]) -> Ask:
         """Noise on whole reports: a candidate moves the mean of its client's lot."""
 
-        def ask(number: int, client: int, which: slice, gradients: Tensor) -> Worlds:
+        def ask(number: int, client: int, which: slice) -> Worlds:
+            gradients = self._gradients(number, which)
             others = [self._report(number, k, law) for k in clients if k != client]
             lot, model = self._lot(number, client), self._model(number)
             inside, total = lot.inside[which].unsqueeze(1).to(gradients), lot.rows.sum(0)
@@ -158,7 +164,7 @@ class _Room:
             absent, present = (law.contribution(self._update(model, mean)) for mean in (without, having))
             rest = torch.stack([torch.zeros_like(model), *others]).sum(0)
             return Worlds(
-                log_ratio=lambda released: _log_ratio(law, released - rest, absent, present),
+                log_ratio=_log_ratio(law, self._released(number, client) - rest, absent, present),
                 rate=self.plan.lot.rate(self.plan.sizes[client]),
             )
 
@@ -183,14 +189,29 @@ class _Room:
             self._totals[number, client] = (law.contribution(lot.rows).sum(0), lot)
         return self._totals[number, client]
 
-    def _share(self, number: int, which: slice, gradients: Tensor, law: GaussianLaw) -> _Share:
+    def _share(self, number: int, which: slice, law: GaussianLaw) -> _Share:
         """What the candidates add; kept for the next client with the same law."""
         key = (number, which.start, law)
         if key not in self._shares:
-            rows = law.contribution(gradients)
+            rows = law.contribution(self._gradients(number, which))
             self._shares.clear()
             self._shares[key] = _Share(rows=rows, squares=rows.square().sum(1).double())
         return self._shares[key]
+
+    def _released(self, number: int, client: int) -> Tensor:
+        """(d,), what was seen of the client, or of the sum of all."""
+        rows = self._seen[number]
+        return rows.values[rows.senders.index(client) if self.view.observer.rank >= UPLOADS.rank else 0]
+
+    def _gradients(self, number: int, which: slice) -> Tensor:
+        """(m, d), the candidates' own; kept for the next client."""
+        key = (number, which.start)
+        if key not in self._asked:
+            shown, model = self.probe.shown, self._model(number)
+            images, labels = shown.images[which].unsqueeze(0), shown.labels[which].unsqueeze(0)
+            self._asked.clear()
+            self._asked[key] = self.task.network.sample_gradients(model.unsqueeze(0), images, labels)[0]
+        return self._asked[key]
 
     def _lot(self, number: int, client: int) -> _Lot:
         masks, model = self.lots[client].lots[number], self._model(number)

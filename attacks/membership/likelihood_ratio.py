@@ -20,7 +20,7 @@ from ...fl.algorithm import Algorithm
 from ...fl.law import GaussianLaw
 from ...fl.probe import Candidates
 from ...fl.view import View
-from ..alignment import RoundRows, candidate_gradients
+from ..alignment import CHUNK, RoundRows, candidate_gradients
 from ..attack import Knowledge, Level, Undefined
 from ..round_attack import RoundAttack
 
@@ -62,11 +62,11 @@ class LikelihoodRatio(RoundAttack):
         named = view.observer.rank >= UPLOADS.rank
         came = [client for client in shown.clients if not named or client in rows.senders]
         found = np.empty((len(came), len(shown.labels)))
-        for which, gradients in candidate_gradients(knowledge.network, rows.model, shown):
+        for start in range(0, len(shown.labels), CHUNK):
+            which = slice(start, start + CHUNK)
             for number, client in enumerate(came):
-                released = rows.values[rows.senders.index(client) if named else 0]
-                worlds = knowledge.worlds(rows.round, client, which, gradients)
-                found[number, which] = _mixed(worlds.log_ratio(released), worlds.rate)
+                worlds = knowledge.worlds(rows.round, client, which)
+                found[number, which] = _mixed(worlds.log_ratio, worlds.rate)
         return found
 
     def table(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:

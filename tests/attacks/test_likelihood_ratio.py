@@ -1,5 +1,6 @@
 """Likelihood ratio: its naive twins, its exact distribution, what it refuses."""
 
+import inspect
 import math
 from dataclasses import replace
 
@@ -162,14 +163,29 @@ def test_known_scores_have_the_exact_distribution_whatever_the_data(member, toy_
 def test_an_upload_of_the_wrong_sign_clears_every_member(attacked):
     """FedSGD uploads minus the gradient. The noise is so small that the right sign leaves no doubt."""
     quiet = DPSGDProtection(clip_norm=0.5, noise_multiplier=0.05)
-    view, knowledge, probe, *_ = attacked(quiet)
+    view, knowledge, probe, lots, task = attacked(quiet)
     attack = LikelihoodRatio(count=4, rest="known")
     right = attack.run(view, knowledge, np.random.default_rng(0)).against(probe.member)
     assert right.member.min() > 10
     assert right.nonmember.max() < -10
     flipped = [replace(seen, reports=seen.reports.with_values(-seen.reports.values)) for seen in view.rounds]
-    wrong = attack.run(replace(view, rounds=tuple(flipped)), knowledge, np.random.default_rng(0)).against(probe.member)
+    seen = replace(view, rounds=tuple(flipped))
+    told = replace(knowledge, worlds=known_worlds(task, view.plan, quiet, {0: lots}, seen, probe))
+    wrong = attack.run(seen, told, np.random.default_rng(0)).against(probe.member)
     assert wrong.member.max() < -10
+
+
+def test_the_worst_case_is_told_how_the_release_lies_and_nothing_that_could_be_asked_otherwise(attacked):
+    """A candidate that is drawn in no round leaves no trace but its absence: with noise this large nothing is told of
+    it, and there is no release, no gradient and no model that an attack could put in the place of what was seen.
+    """
+    loud = DPSGDProtection(clip_norm=0.5, noise_multiplier=1e6)
+    _, knowledge, probe, *_ = attacked(loud)
+    parameters = list(inspect.signature(knowledge.worlds).parameters)
+    assert len(parameters) == 3
+    found = torch.stack([knowledge.worlds(number, 0, slice(0, 8)).log_ratio for number in range(3)])
+    assert found.abs().max() < 1e-4
+    assert len(probe.member) == 8
 
 
 @pytest.mark.parametrize("rest", ["known", "estimated"])
