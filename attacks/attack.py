@@ -137,6 +137,11 @@ class Attack:
         """The knowledge that it needs."""
         return Level.REALISTIC
 
+    @property
+    def adversary(self) -> str:
+        """Whom it stands for: ``realistic`` or ``worst_case`` by its level, or ``active`` where the server deviates."""
+        return "active" if self.active else self.level.value
+
     def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe | PeopleProbe | None:
         """Choose candidates before training starts; None where the attack needs none."""
         return None

@@ -42,8 +42,9 @@ class Shadowed:
 @dataclass(frozen=True, kw_only=True)
 class Membership:
     """One attack on one defense: its scores of all seeds. ``alone``: the same of one run as if its noise were given, by
-    candidate. ``claims``: those that speak about it; none where ``beyond`` says why. ``shadowed``: where the runs of
-    ``sides`` are references of each other, hence not independent; else None.
+    candidate. ``claims``: those that speak about it; none where ``beyond`` says why. ``candidates``: different
+    non-members of all seeds. ``adversary``: what it is given, ``realistic``, ``worst_case`` or ``active``.
+    ``shadowed``: where the runs of ``sides`` are references of each other, hence not independent; else None.
     """
 
     federation: str
@@ -56,6 +57,8 @@ class Membership:
     alone: Sides
     claims: tuple[Claim, ...]
     beyond: str
+    candidates: int
+    adversary: str = "realistic"
     shadowed: Shadowed | None = None
 
     @property
@@ -123,6 +126,8 @@ def _membership(folder: RunFolder, group: Sequence[Record]) -> Membership | None
         alone=_alone(whole, sides),
         claims=claims,
         beyond=beyond,
+        candidates=sum(map(_candidates, arrays)),
+        adversary=str(arrays[0].get("adversary", "realistic")),
         shadowed=_shadowed(arrays),
     )
 
@@ -153,6 +158,15 @@ def _pooled(arrays: Sequence[dict[str, np.ndarray]], design: Design) -> Sides:
         runs.append((begun + place[: len(inside)], begun + place[len(inside) :]))
         begun += len(named)
     return Sides.of(member, nonmember, *(np.concatenate(side) for side in zip(*runs, strict=True)))
+
+
+def _candidates(one: dict[str, np.ndarray]) -> int:
+    """Different non-members: one that is asked about at ten clients, or at ten shadow federations, is one."""
+    if "nonmember_candidates" in one:
+        return len(np.unique(one["nonmember_candidates"]))
+    if "nonmember_run" in one:
+        return int(np.bincount(one["nonmember_run"]).max())
+    return len(one["nonmember"])
 
 
 def _runs(one: dict[str, np.ndarray], side: str) -> np.ndarray:

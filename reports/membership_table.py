@@ -20,17 +20,21 @@ from .tables import WHOLE_CELL, WORST_FIRST
 
 LEVEL = 0.95
 _ALONE, _SHADOWED = "†", "‡"
+ADVERSARIES = {"realistic": "", "worst_case": "ALL BUT ONE BIT KNOWN: ", "active": "ACTIVE SERVER: "}
 NOTE = (
-    "Shown is the attack with the largest AUC on that cell, null attacks apart, scores of all seeds together; because "
-    "it was chosen by looking, its intervals hold for all attacks on the cell at once (Bonferroni). AUC: DeLong over "
-    f"independent runs or, marked {_ALONE}, over the candidates of the only run, which says nothing of other runs; "
-    f"marked {_SHADOWED}, the mean over shadow federations, each a target with the others for references, with a t "
-    "interval by a jackknife of pairs, for other draws of who is in on these data. TPR stands at the lowest FPR at "
-    "which ten independent non-members are expected, with bounds on both rates that hold jointly at 95 %; where the "
-    "runs are too few for any, or references of each other, it is a point estimate. Whose sample: the share of samples "
-    "whose client was named, mean over seeds with a 95 % t interval, beside chance. OUT OF SCOPE: no claim of this row "
-    "speaks about such evidence (another observer, unit, neighbours or more rounds), so it can neither hold nor break "
-    "it."
+    "Shown is the attack with the largest AUC on that cell, null attacks apart, scores of all seeds together; and "
+    "by itself the best of those that are given all but the one bit that is asked, which is what differential "
+    "privacy assumes (and where a release without noise tells everything), and of servers that send other models "
+    "than they should. Because each was chosen by looking, its intervals hold for all attacks on the cell at once "
+    f"(Bonferroni). AUC: DeLong over independent runs or, marked {_ALONE}, over the candidates of the only run and "
+    f"none other; marked {_SHADOWED}, the mean over shadow federations, each a target with the others for "
+    "references, with a t interval by a jackknife of groups of pairs, for other draws of who is in on these data. "
+    "TPR stands at the lowest FPR at which ten independent non-members are expected, with bounds on both rates "
+    "that hold jointly at 95 % (a run gives members or non-members: it takes 20 / FPR runs); where the runs are "
+    "too few for any, or references of each other, it is a point estimate at the lowest FPR that the different "
+    "non-members allow. Whose sample: the share of samples whose client was named, mean over seeds with a 95 % t "
+    "interval, beside chance. OUT OF SCOPE: no claim of this row speaks about such evidence (another observer, "
+    "unit, neighbours or more rounds), so it can neither hold nor break it."
 )
 Level = tuple[Observer, Unit]
 """Who looks, at what: a column."""
@@ -126,11 +130,20 @@ def _cell(row: Row, level: Level, found: Sequence[Membership], omitted: dict[tup
         words = omitted.get((row.federation, row.defense, level), "not attacked")
         speaks = any(claim.observer.covers(level[0]) for claim in row.claims) and row.unit == level[1]
         return words if speaks or row.unit is None else f"{words}; {VERDICTS['OUT_OF_SCOPE']}"
-    best = max(attacks, key=lambda one: one.area)
-    said = [_area_words(best, len(attacks)), _rate_words(best, len(attacks)), best.attack]
-    if row.unit is not None and not any(not beyond_all(claim, best.setting) for claim in row.claims):
+    said = [
+        f"{words}{_best_words([one for one in attacks if one.adversary == kind], len(attacks))}"
+        for kind, words in ADVERSARIES.items()
+        if any(one.adversary == kind for one in attacks)
+    ]
+    if row.unit is not None and not any(not beyond_all(claim, one.setting) for claim in row.claims for one in attacks):
         said.append(VERDICTS["OUT_OF_SCOPE"])
     return "; ".join(said)
+
+
+def _best_words(attacks: Sequence[Membership], of: int) -> str:
+    """The attack with the largest AUC; its intervals hold for all ``of`` attacks on the cell at once."""
+    best = max(attacks, key=lambda one: one.area)
+    return f"{_area_words(best, of)}; {_rate_words(best, of)}; {best.attack}"
 
 
 def _source_cell(row: Row, seat: Observer, named: Sequence[Source], folder: RunFolder) -> str:
@@ -176,7 +189,7 @@ def _rate_words(one: Membership, attacks: int) -> str:
         said = joint_statement(sides, rate, (1 - LEVEL) / attacks)
         found = f"{tpr_at(sides.member, sides.nonmember, rate):.3f} (≥ {_rounded_down(said.tpr_low)})"
         return f"TPR {found} at FPR {plain(100 * rate)} % (≤ {at_most(said.fpr_high)})"
-    rate = lowest_rate(len(sides.nonmember))
+    rate = lowest_rate(one.candidates)
     if rate is None:
         return "too few non-members for a TPR"
     return f"TPR {tpr_at(sides.member, sides.nonmember, rate):.3f} at FPR {plain(100 * rate)} % (point estimate)"

@@ -107,6 +107,8 @@ def fine_line(records: Sequence[Record]) -> str:
         line += f", {sum(row.verdict == 'REFUTED' for row in papers)} of {len(papers)} claims as published REFUTED"
     if honest := _honest(attacked):
         line += f", attacks refuted none of {len(honest)} claims"
+        if weak := sum(row.verdict != "NOT_REFUTED" for row in honest):
+            line += f" ({weak} of which they could not have)"
     return line
 
 

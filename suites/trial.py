@@ -212,7 +212,7 @@ def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store
         seated = seat(view, knowledge)
         view, knowledge = seated.view, seated.knowledge
     evidence = attacked(attack, view, knowledge, trained.streams.generator(f"attack {label}"), device=job.device)
-    return score(item.cell, evidence, trained, probe, store)
+    return score(item.cell, evidence, trained, probe, store, adversary=item.entry.attack.adversary)
 
 
 def _tampered(item: AttackCell, job: TrialJob, trained: TrainedTrial, knowledge: Knowledge) -> View:
@@ -223,14 +223,16 @@ def _tampered(item: AttackCell, job: TrialJob, trained: TrainedTrial, knowledge:
     return recorder.view(plan, final)
 
 
-def score(cell: Cell, evidence: object, trained: TrainedTrial, probe: Probe | None, store: Store) -> list[Record]:
+def score(
+    cell: Cell, evidence: object, trained: TrainedTrial, probe: Probe | None, store: Store, *, adversary: str
+) -> list[Record]:
     """Truth meets evidence: the rows of one attack."""
     if isinstance(evidence, CandidateScores):
         if probe is None:
             raise TypeError("the attack brought candidate scores but planted no candidates")
         if isinstance(probe, PeopleProbe):
-            return score_membership(cell, each_once(evidence, probe.member), store)
-        return score_membership(cell, answers(evidence, probe), store)
+            return score_membership(cell, each_once(evidence, probe.member), store, adversary=adversary)
+        return score_membership(cell, answers(evidence, probe), store, adversary=adversary)
     if isinstance(evidence, SourceScores):
         if not isinstance(probe, CandidateProbe):
             raise TypeError("the attack brought source scores but planted no candidates")

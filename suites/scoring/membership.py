@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ...attacks.attack import Level
 from ...audit.evidence import Design, MembershipScores
 from ...audit.low_rate import counted_runs, is_enough, joint_statement, lowest_rate, tpr_at
 from ...audit.roc import area, area_interval
@@ -36,8 +37,10 @@ def balanced_accuracy(scores: MembershipScores) -> float:
     return float((above + below) / 2)
 
 
-def score_membership(cell: Cell, found: Answers, store: Store) -> list[Record]:
-    """Rows of one cell: AUC, balanced accuracy, and TPR at low FPR.
+def score_membership(
+    cell: Cell, found: Answers, store: Store, *, adversary: str = Level.REALISTIC.value
+) -> list[Record]:
+    """Rows of one cell: AUC, balanced accuracy, and TPR at low FPR. ``adversary``: see ``Attack``; kept with them.
 
     Scores of one run share its noise: its AUC has an interval over candidates that holds for this run alone, and its
     TPR is a point estimate, marked as such in metric and reason. Several runs are counted as such: the interval is over
@@ -47,6 +50,7 @@ def score_membership(cell: Cell, found: Answers, store: Store) -> list[Record]:
     sides = Sides.of_evidence(scores)
     setting = {name: np.array(value) for name, value in scores.setting.to_dict().items() if name != "observer"}
     arrays: dict[str, np.ndarray] = {"member": scores.member, "nonmember": scores.nonmember, **setting}
+    arrays |= {"adversary": np.array(adversary)}
     if scores.setting.design is Design.INDEPENDENT or found.scores.runs is not None:
         arrays |= {"member_runs": sides.member_runs, "nonmember_runs": sides.nonmember_runs}
     else:
@@ -61,7 +65,7 @@ def score_membership(cell: Cell, found: Answers, store: Store) -> list[Record]:
         _area_row(cell, sides if sides.runs > 1 else found.given_the_run, sides.runs > 1, shared),
         cell.record(metric="balanced_accuracy", value=balanced_accuracy(scores), unit="probability", **shared),
         *_stated(cell, sides, shared),
-        *(_estimated(cell, sides, rate, shared) for rate in _LOW_RATES if _only_estimated(sides, rate)),
+        *(_estimated(cell, sides, rate, shared) for rate in _LOW_RATES if _only_estimated(found, sides, rate)),
     ]
 
 
@@ -105,8 +109,10 @@ def _statement(cell: Cell, sides: Sides, rate: float, shared: dict[str, object])
     )
 
 
-def _only_estimated(sides: Sides, rate: float) -> bool:
-    return is_enough(len(sides.nonmember), rate) and not is_enough(counted_runs(sides), rate)
+def _only_estimated(found: Answers, sides: Sides, rate: float) -> bool:
+    """Where different non-members are enough, and runs are not: one that is asked about at ten clients is one."""
+    candidates = len(np.unique(found.given_the_run.nonmember_runs))
+    return is_enough(candidates, rate) and not is_enough(counted_runs(sides), rate)
 
 
 def _estimated(cell: Cell, sides: Sides, rate: float, shared: dict[str, object]) -> Record:

@@ -73,12 +73,12 @@ def shadows(value, error=None, freedom=7, shift=1.0, count=60):
 
 def test_references_of_each_other_have_the_mean_over_targets_with_its_own_interval(run_maker, add_membership):
     """Two attacks: each interval at 97.5 %; t of 7 degrees of freedom has 2.8412 there. Rates are estimates, however
-    many federations there are.
+    many federations there are, and of the 60 non-members that each has.
     """
-    add_membership(run_maker, "none", "weak", **shadows(0.61, 0.01))
-    add_membership(run_maker, "none", "strong", **shadows(0.7, 0.02))
-    add_membership(run_maker, "none", "coin", role="null", **shadows(0.9, 0.02))
-    given = normal(1.0)
+    add_membership(run_maker, "none", "weak", **shadows(0.61, 0.01, count=240))
+    add_membership(run_maker, "none", "strong", **shadows(0.7, 0.02, count=240))
+    add_membership(run_maker, "none", "coin", role="null", **shadows(0.9, 0.02, count=240))
+    given = normal(1.0, 240)
     rate = tpr_at(given["member"], given["nonmember"], 0.2)
     ends = 0.7 - 2.8412 * 0.02, 0.7 + 2.8412 * 0.02
     assert cells(run_maker.write())["none", "NO CLAIM", SERVER] == (
@@ -99,7 +99,7 @@ def test_seeds_of_shadow_federations_add_their_errors_in_squares(run_maker, add_
 
 def test_too_few_shadow_federations_have_no_interval(run_maker, add_membership):
     add_membership(run_maker, "none", **shadows(0.6))
-    assert cells(run_maker.write())["none", "NO CLAIM", SERVER].startswith("AUC 0.600‡; TPR ")
+    assert cells(run_maker.write())["none", "NO CLAIM", SERVER].startswith("AUC 0.600‡; too few ")
 
 
 def test_what_no_claim_speaks_about_is_marked_and_shown(run_maker, make_claim, add_membership):
@@ -233,3 +233,27 @@ def test_a_null_attack_alone_makes_no_column(run_maker, add_membership):
     add_membership(run_maker, "none", **normal(1.0))
     add_membership(run_maker, "none", "coin", role="null", observer="final_model", **normal(1.0))
     assert membership_table(run_maker.write()).headers == ("defense", "claim", SERVER)
+
+
+def test_adversaries_who_are_given_more_stand_by_themselves(run_maker, add_membership):
+    add_membership(run_maker, "dp_sgd", "cosine", **normal(0.5))
+    add_membership(run_maker, "dp_sgd", "ratio", adversary="worst_case", **normal(3.0))
+    add_membership(run_maker, "dp_sgd", "ascent", adversary="active", **normal(1.5))
+    words = cells(run_maker.write())["dp_sgd", "NO CLAIM", SERVER]
+    assert [
+        part.rpartition("; ")[2] for part in words.replace("; ALL", "|ALL").replace("; ACT", "|ACT").split("|")
+    ] == [
+        "cosine",
+        "ratio",
+        "ascent",
+    ]
+    assert words.startswith("AUC 0.")
+    assert "; ALL BUT ONE BIT KNOWN: AUC 0.9" in words
+    assert "; ACTIVE SERVER: AUC 0." in words
+
+
+def test_a_non_member_who_is_asked_about_at_ten_clients_counts_once(run_maker, add_membership):
+    """20 of them allow FPR 50 %, and no 200 scores FPR 5 %."""
+    who = np.repeat(np.arange(20), 10)
+    add_membership(run_maker, "none", **normal(1.0, 200), member_candidates=who, nonmember_candidates=100 + who)
+    assert "at FPR 50 % (point estimate)" in cells(run_maker.write())["none", "NO CLAIM", SERVER]

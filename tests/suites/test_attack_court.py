@@ -96,8 +96,8 @@ def test_a_claim_without_its_noise_is_refuted_and_its_honest_twin_is_not(assay, 
     assert (found["silent"].n, found["silent"].observer, found["silent"].detectable) == (100, "final_model", None)
     assert "on shadow federation 0 of seed 0, each of 100 samples in by a fair coin: " in found["silent"].reason
     assert found["dp_sgd"].verdict != "REFUTED"
-    assert run.gate.exit_code == 10
-    assert run.gate.verdict_line == "FAIL: claims REFUTED by attacks: silent"
+    assert run.verdict.exit_code == 10
+    assert run.verdict.verdict_line == "FAIL: claims REFUTED by attacks: silent"
 
 
 def test_attacks_that_show_nothing_make_no_run_inconclusive(assay, suite_file):
@@ -107,9 +107,9 @@ def test_attacks_that_show_nothing_make_no_run_inconclusive(assay, suite_file):
     assert row.reason.startswith("no attack showed anything: ")
     # Two attacks, each read by one estimator: the curve that is signed is no Gaussian's.
     assert (row.ci_level, row.ci_method) == (0.95, "one_run, one-sided, bonferroni(k=2)")
-    assert (run.gate.exit_code, run.gate.verdict_line) == (
+    assert (run.verdict.exit_code, run.verdict.verdict_line) == (
         0,
-        "OK: no claim was audited, attacks refuted none of 1 claims",
+        "OK: no claim was audited, attacks refuted none of 1 claims (1 of which they could not have)",
     )
 
 
@@ -221,7 +221,7 @@ def test_an_attack_that_failed_fails_the_audit_with_its_reason(assay, suite_file
     (row,) = evidence(run).values()
     assert (row.status, row.verdict) == ("failed", "")
     assert row.reason.startswith("ValueError: lira_online on shadows of seed 0: ValueError: fewer shadow models")
-    assert run.gate.exit_code == 12
+    assert run.verdict.exit_code == 12
 
 
 def test_what_is_guessed_are_the_coins_of_the_first_federation(assay, suite_file, planned):

@@ -110,7 +110,8 @@ def test_incomplete_beats_refuted_beats_inconclusive_and_nothing_is_left_unsaid(
 def test_attacks_that_refute_nothing_change_no_verdict(verdict, audits):
     gate = judge_run([*audits, by_attacks(verdict), by_attacks(verdict, control=True, defense="c")])
     told = judge_run(audits)
-    assert gate == Gate(verdict_line=f"{told.verdict_line}, attacks refuted none of 1 claims", exit_code=OK)
+    could = "" if verdict == "NOT_REFUTED" else " (1 of which they could not have)"
+    assert gate == Gate(verdict_line=f"{told.verdict_line}, attacks refuted none of 1 claims{could}", exit_code=OK)
 
 
 def test_attacks_that_refute_an_honest_claim_fail_the_run():

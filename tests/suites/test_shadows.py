@@ -8,7 +8,7 @@ import torch
 from fedassay.attacks.membership.calibrated_loss import CalibratedLoss
 from fedassay.attacks.shadow_attack import ShadowAttack
 from fedassay.audit.claim import Adjacency, Unit
-from fedassay.audit.evidence import Design, MembershipScores, Setting
+from fedassay.audit.evidence import CandidateScores, Design, MembershipScores, Setting
 from fedassay.audit.observer import FINAL_MODEL
 from fedassay.fl.algorithm import FedAvg
 from fedassay.fl.engine import run_federation
@@ -244,6 +244,23 @@ class Noise(Protection):
 
     def aggregate(self, received, context, state, rng):
         return torch.from_numpy(rng.standard_normal(received.values[:, 0].shape)).float()
+
+
+def test_a_group_that_is_left_out_is_no_reference_either():
+    """Each target of the others is scored as by a bank in which the group never was, whatever the group says."""
+    whole, attack, group = small(count=16).bank, CalibratedLoss(), [2, 3, 8, 9]
+    said = [
+        CandidateScores(attack.scores(whole.references(t), whole.outputs(t)), SETTING).against(whole.included[t])
+        for t in range(16)
+    ]
+    left = shadows_module._without(group, attack, whole, said)
+    alone = whole.without(group)
+    assert len(left) == alone.models == 12
+    for target, scores in enumerate(left):
+        expected = attack.scores(alone.references(target), alone.outputs(target))
+        np.testing.assert_array_equal(scores.member, expected[alone.included[target]])
+    kept = [t for t in range(16) if t not in group]
+    assert not np.allclose(left[0].member, said[kept[0]].member)
 
 
 def test_no_two_federations_share_noise_whatever_batches_they_run_in(monkeypatch):
