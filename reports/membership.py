@@ -8,7 +8,7 @@ from scipy.special import stdtrit
 
 from ..audit.claim import Claim
 from ..audit.evidence import Design, Setting
-from ..audit.roc import area
+from ..audit.roc import area, area_interval
 from ..audit.scope import beyond_all
 from ..audit.sides import Sides
 from ..suites.record import Record
@@ -65,6 +65,13 @@ class Membership:
     def area(self) -> float:
         """The AUC: of all scores together, or the mean over targets."""
         return area(self.sides) if self.shadowed is None else self.shadowed.value
+
+    def interval(self, level: float) -> tuple[float, float] | None:
+        """Of the AUC, over runs; of one run alone over its candidates; None where there is none."""
+        if self.shadowed is not None:
+            return self.shadowed.interval(level)
+        found = area_interval(self.alone if self.sides.runs == 1 else self.sides, level)
+        return None if found.low is None or found.high is None else (found.low, found.high)
 
     @property
     def about(self) -> tuple[int, str, str, str, int]:

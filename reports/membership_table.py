@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from ..audit.claim import Claim, Unit
 from ..audit.low_rate import counted_runs, joint_statement, lowest_rate, tpr_at
 from ..audit.observer import Observer
-from ..audit.roc import area_interval
 from ..audit.scope import beyond_all
 from ..audit.wording import at_most, plain
 from . import numerals
@@ -165,13 +164,10 @@ def _source_cell(row: Row, seat: Observer, named: Sequence[Source], folder: RunF
 
 def _area_words(one: Membership, attacks: int) -> str:
     """``AUC 0.812 [0.771, 0.848]``."""
-    level = 1 - (1 - LEVEL) / attacks
+    ends = one.interval(1 - (1 - LEVEL) / attacks)
     if one.shadowed is not None:
-        return _interval_words(one.area, one.shadowed.interval(level), _SHADOWED)
-    alone = one.sides.runs == 1
-    found = area_interval(one.alone if alone else one.sides, level)
-    ends = None if found.low is None or found.high is None else (found.low, found.high)
-    return _interval_words(found.value, ends, _ALONE if alone and ends else "")
+        return _interval_words(one.area, ends, _SHADOWED)
+    return _interval_words(one.area, ends, _ALONE if one.sides.runs == 1 and ends else "")
 
 
 def _interval_words(value: float, ends: tuple[float, float] | None, mark: str) -> str:

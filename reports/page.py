@@ -15,6 +15,7 @@ from .figures.gain_by_noise import gain_by_noise
 from .figures.heatmap import heatmap
 from .figures.learning import learning
 from .figures.membership import membership
+from .figures.observers import observers
 from .figures.privacy_utility import privacy_utility
 from .figures.reconstructions import reconstructions
 from .figures.roc import roc
@@ -93,6 +94,7 @@ def figures(folder: RunFolder) -> Sequence[Figure]:
         claimed_measured(folder),
         privacy_utility(folder),
         roc(folder),
+        *observers(folder),
         *membership(folder),
         *heatmap(folder),
         *gain_by_noise(folder),

@@ -1,0 +1,142 @@
+"""What each observer can tell under each defense: the best attack's AUC, a panel for each observer and question."""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from ...audit.claim import Unit
+from ...audit.observer import Observer
+from ...audit.wording import plain
+from .. import numerals
+from ..membership import Membership, memberships
+from ..run_folder import RunFolder
+from ..table import Table
+from .figure import Figure
+from .sheet import AMBER, BLUE, FAINT, MUTED, PAPER, RED, Sheet
+
+TITLE = "What each observer can tell"
+DESCRIPTION = (
+    "The AUC of the best attack for each defense, observer and question; .5 is a coin. Round: what is seen and public "
+    "data; square: all but the one bit that is asked is known, which is what differential privacy assumes; triangle: a "
+    "server that sends other models than it should. Filled where a claim of the defense speaks about it, hollow where "
+    "none does. Bars: intervals at 95 % for all attacks on a place together, over runs, or of one run over its "
+    "candidates. The same budget protects another thing in each trust model: compare along a row before down a column."
+)
+LEVEL = 0.95
+_MARKS = {"realistic": ("o", BLUE), "worst_case": ("s", RED), "active": ("^", AMBER)}
+_WORDS = {"realistic": "realistic", "worst_case": "all but one bit known", "active": "active server"}
+_WIDTH, _LEFT, _PANEL, _GAP, _COLUMNS, _ROW, _HEAD, _FOOT = 940.0, 190.0, 220.0, 24.0, 3, 26.0, 62.0, 44.0
+Level = tuple[Observer, Unit]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """The best attack of one kind of adversary at one place; ``ends``: its interval, for all attacks there at once."""
+
+    one: Membership
+    ends: tuple[float, float] | None
+
+    @property
+    def level(self) -> Level:
+        """A panel."""
+        return self.one.setting.observer, self.one.setting.unit
+
+
+def observers(folder: RunFolder) -> tuple[Figure, ...]:
+    """One figure per federation in which attacks on several defenses left their scores."""
+    found = [one for one in memberships(folder) if not one.null]
+    federations = list(dict.fromkeys(one.federation for one in found))
+    many = len(federations) > 1
+    groups = {name: best_of([one for one in found if one.federation == name]) for name in federations}
+    return tuple(
+        _figure(name, group, many=many)
+        for name, group in groups.items()
+        if len({best.one.defense for best in group}) > 1
+    )
+
+
+def best_of(found: Sequence[Membership]) -> list[Best]:
+    """The largest AUC of each defense, place and kind of adversary, in the order in which they are found."""
+    places: dict[tuple[str, Level], list[Membership]] = {}
+    for one in found:
+        places.setdefault((one.defense, (one.setting.observer, one.setting.unit)), []).append(one)
+    chosen = []
+    for here in places.values():
+        for kind in _MARKS:
+            if alike := [one for one in here if one.adversary == kind]:
+                best = max(alike, key=lambda one: one.area)
+                chosen.append(Best(one=best, ends=best.interval(1 - (1 - LEVEL) / len(here))))
+    return chosen
+
+
+def _figure(federation: str, group: Sequence[Best], many: bool) -> Figure:
+    key, title = f"observers-{federation}", f"{TITLE} ({federation})" if many else TITLE
+    defenses = list(dict.fromkeys(best.one.defense for best in group))
+    levels = sorted({best.level for best in group}, key=lambda level: (-level[0].rank, str(level[0]), level[1]))
+    height = _HEAD + _ROW * len(defenses) + _FOOT
+    with Sheet(key, _WIDTH, 24 + height * -(-len(levels) // _COLUMNS)) as sheet:
+        kinds = [kind for kind in _MARKS if any(best.one.adversary == kind for best in group)]
+        sheet.legend([_handle(kind) for kind in kinds], columns=3)
+        for place, level in enumerate(levels):
+            row, column = divmod(place, _COLUMNS)
+            left, top = _LEFT + column * (_PANEL + _GAP), 24 + row * height
+            _heading(sheet, left, top, level)
+            ax = sheet.axes(left, top + _HEAD, _PANEL, _ROW * len(defenses))
+            _draw(ax, [best for best in group if best.level == level], defenses)
+            if column:
+                ax.set_yticklabels([""] * len(defenses))
+            ax.set_xlim(min(0.35, *(best.one.area for best in group)) - 0.05, 1.02)
+        svg = sheet.svg()
+    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=_table(title, group))
+
+
+def _handle(kind: str) -> Line2D:
+    marker, colour = _MARKS[kind]
+    return Line2D([], [], linestyle="none", marker=marker, color=colour, label=_WORDS[kind])
+
+
+def _heading(sheet: Sheet, left: float, top: float, level: Level) -> None:
+    sheet.text(left, top + 8, f"one {level[1]}", size=12, weight="bold")
+    for number, line in enumerate(textwrap.wrap(f"seen by {level[0].phrase}", 40, max_lines=2, placeholder=" …")):
+        sheet.text(left, top + 26 + 14 * number, line, size=9.5, color=MUTED)
+
+
+def _draw(ax: Axes, group: Sequence[Best], defenses: Sequence[str]) -> None:
+    ax.axvline(0.5, color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)))
+    ax.grid(axis="x")
+    for best in group:
+        marker, colour = _MARKS[best.one.adversary]
+        place = defenses.index(best.one.defense)
+        if best.ends is not None:
+            ax.plot([max(0.0, best.ends[0]), min(1.0, best.ends[1])], [place, place], color=colour, linewidth=1.4)
+        face = colour if best.one.claims else PAPER
+        ax.plot(best.one.area, place, marker=marker, color=colour, markerfacecolor=face, markersize=6.5)
+    ax.set(ylim=(len(defenses) - 0.5, -0.5), xlabel="AUC", xticks=[0.2, 0.4, 0.6, 0.8, 1.0])
+    ax.set_yticks(range(len(defenses)), defenses)
+    ax.tick_params(axis="y", length=0)
+
+
+def _table(title: str, group: Sequence[Best]) -> Table:
+    return Table(
+        title=title,
+        headers=("defense", "observer", "unit", "adversary", "attack", "AUC", "from", "to", "claim"),
+        rows=tuple(
+            (
+                best.one.defense,
+                best.one.setting.observer.phrase,
+                str(best.one.setting.unit),
+                _WORDS[best.one.adversary],
+                best.one.attack,
+                *(
+                    numerals.NOTHING if value is None else numerals.metric_value("auc", value)
+                    for value in (best.one.area, *(best.ends or (None, None)))
+                ),
+                " and ".join(f"ε {plain(claim.epsilon)}" for claim in best.one.claims) or "none speaks",
+            )
+            for best in group
+        ),
+        numeric=frozenset({5, 6, 7}),
+    )
