@@ -11,12 +11,12 @@ from ..fl.fields import check_count
 from ..fl.probe import CandidateProbe, Candidates, plant_candidates
 from ..fl.task import Task
 from ..fl.view import View
-from .attack import Attack, Knowledge, one_run
+from .attack import Attack, Knowledge, Undefined, one_run
 
 
 @dataclass(frozen=True, kw_only=True)
 class MembershipAttack(Attack):
-    """Scores candidates: samples of the clients in question, and as many that nobody trained on.
+    """Scores candidates: samples of the clients in question, and others that nobody trained on and that are like them.
 
     Args:
         count: candidates a side, of each client.
@@ -32,6 +32,8 @@ class MembershipAttack(Attack):
             check_count("client", self.client, least=0, told=' or "all"')
 
     def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe:
+        if task.exchangeable == "nobody":
+            raise Undefined("no outsider is like a client's own samples under by_owner; ask about writers")
         clients = range(task.clients) if self.client == "all" else (self.client,)
         return plant_candidates(task, count=self.count, clients=clients, rng=rng)
 

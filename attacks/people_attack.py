@@ -20,9 +20,9 @@ from .seat import seat
 
 @dataclass(frozen=True, kw_only=True)
 class PeopleAttack(Attack):
-    """Scores people, half of whom were dealt samples like any client and never took part, by their own samples: the
-    mean, over rounds, of the cosine between what was seen and the mean gradient of those samples. Of several rows,
-    named or not, the highest counts: nobody says with which client a person would be.
+    """Scores people, half of whom were dealt samples like any client and never took part, by samples of their own,
+    equally many of each: the mean, over rounds, of the cosine between what was seen and the mean gradient of those
+    samples. Of several rows, named or not, the highest counts: nobody says with which client a person would be.
 
     Args:
         count: people a side, or as many as there are.

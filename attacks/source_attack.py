@@ -1,6 +1,6 @@
 """Source attack: which client trained on a sample. What attacks on it share."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,11 @@ from .attack import Attack, Knowledge, one_run
 
 @dataclass(frozen=True, kw_only=True)
 class SourceAttack(Attack):
-    """Asks of ``count`` samples of each client whose they are. That somebody trained on them is known."""
+    """Asks of ``count`` samples of each client whose they are. That somebody trained on them is known.
+
+    Under label skew the label alone tells much of the source: a guess by who has most of that label is right more often
+    than the chance, 1 / clients, that scores are set against, without any sample being told from another of its label.
+    """
 
     count: int = 10
 
@@ -23,7 +27,9 @@ class SourceAttack(Attack):
         check_count("count", self.count)
 
     def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe:
-        return plant_candidates(task, count=self.count, clients=range(task.clients), rng=rng)
+        # Outsiders are no part of the question and do not count: they need be like nobody's samples.
+        anybody = replace(task, exchangeable="all")
+        return plant_candidates(anybody, count=self.count, clients=range(task.clients), rng=rng)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> SourceScores:
         if not isinstance(knowledge.candidates, Candidates):

@@ -4,15 +4,22 @@ one each, or by the owners that they have.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
 from ..audit.nearest import nearest
 
+Exchangeable = Literal["all", "label", "nobody"]
+"""Which samples that were not dealt are like a client's own but for the deal, given the clients' numbers of samples:
+``all``: any; ``label``: those of the same label, given how often each client has each label; ``nobody``: none.
+"""
+
 
 class Partition(Protocol):
     """A rule that deals samples to clients."""
+
+    exchangeable: ClassVar[Exchangeable]
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         """Return one ascending array of sample indices for each client; the arrays are disjoint and none is empty.
@@ -27,6 +34,8 @@ class Partition(Protocol):
 class IID:
     """Shuffle, then deal evenly: the sizes differ by one sample at most (McMahan et al. 2017, section 3)."""
 
+    exchangeable: ClassVar[Exchangeable] = "all"
+
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         """See `Partition.split`."""
         _check(labels, clients, pieces=clients, what="clients")
@@ -40,9 +49,11 @@ class Dirichlet:
     0 < alpha <= 1e9: near 0 each label lies with one client, at infinity all clients look alike. The sizes vary as
     well. Hsu et al. 2019 use another scheme (each client draws its mix of labels), whose alpha is not comparable. A
     client whom the draw leaves without a sample gets one, at random, from the client that has most: drawing again until
-    all have some, as is often done, need not end when alpha is small.
+    all have some, as is often done, need not end when alpha is small. Samples of one label are dealt at random: given
+    how many of them a client gets, it has any of them with equal probability.
     """
 
+    exchangeable: ClassVar[Exchangeable] = "label"
     alpha: float
 
     def __post_init__(self) -> None:
@@ -66,9 +77,12 @@ class Shards:
     """Sort by label, cut into `clients * per_client` equal fragments, deal `per_client` of them to each client.
 
     McMahan et al. 2017, section 3, deal 2 to each of 100 clients; Adap DP-FL deals 40 of 400 fragments to each of 10.
-    per_client: fragments for each client, >= 1. Samples of one label keep their order before the cut.
+    per_client: fragments for each client, >= 1. Samples of one label are shuffled before the cut, for data sets are
+    stored by writer or source: a client has as many of a label as its fragments say, and any of them with equal
+    probability.
     """
 
+    exchangeable: ClassVar[Exchangeable] = "label"
     per_client: int
 
     def __post_init__(self) -> None:
@@ -79,14 +93,17 @@ class Shards:
         """See `Partition.split`."""
         pieces = clients * self.per_client
         _check(labels, clients, pieces=pieces, what=f"fragments ({clients} clients * {self.per_client} per_client)")
-        fragments = np.array_split(np.argsort(labels, kind="stable"), pieces)
         hands = rng.permutation(pieces).reshape(clients, self.per_client)
+        shuffled = rng.permutation(len(labels))
+        fragments = np.array_split(shuffled[np.argsort(labels[shuffled], kind="stable")], pieces)
         return _sorted([np.concatenate([fragments[piece] for piece in hand]) for hand in hands])
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneSample:
     """Each client holds exactly one sample, drawn without replacement; the other samples are left out."""
+
+    exchangeable: ClassVar[Exchangeable] = "all"
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         """See `Partition.split`; here the arrays cover `clients` samples only."""
@@ -96,7 +113,12 @@ class OneSample:
 
 @dataclass(frozen=True, kw_only=True)
 class ByOwner:
-    """Deal whole owners, evenly by their number: all samples of one writer or receipt lie with one client."""
+    """Deal whole owners, evenly by their number: all samples of one writer or receipt lie with one client.
+
+    Samples of one owner hang together: no sample of an owner whom the client does not have is like its own.
+    """
+
+    exchangeable: ClassVar[Exchangeable] = "nobody"
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         """See `Partition.split`; `labels` are the samples' owners here."""

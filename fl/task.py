@@ -9,7 +9,7 @@ from torch import Tensor
 from .dataset import Dataset, check_masks
 from .imprint import thresholds
 from .network import Network
-from .partitions import ByOwner, Partition
+from .partitions import ByOwner, Exchangeable, Partition
 from .streams import Streams
 
 
@@ -31,12 +31,13 @@ class Task:
         network: model and loss.
         images, labels: the pool that clients hold, ``(n, c, h, w)`` in [0, 1] and ``(n,)``.
         parts: for each client the indices of its samples in the pool.
-        outsider_images, outsider_labels: same distribution, never trained on: the non-members of membership attacks.
+        outsider_images, outsider_labels: drawn as the pool was, never trained on: membership's non-members.
         test_images, test_labels: measure accuracy; they also serve attackers as public data.
         masks: which pixels of the pool's images are privacy-sensitive, ``(n, h, w)`` booleans; None: nothing says so.
         held_out: for each client that was dealt samples like any other and never takes part their indices in the pool:
             the non-members of attacks on clients.
         owners: (n,), from whom each of the pool's images is; None: nobody knows.
+        exchangeable: which outsiders are like a client's own samples but for the deal, as its partition says.
     """
 
     network: Network
@@ -50,6 +51,7 @@ class Task:
     masks: Tensor | None = None
     held_out: tuple[Tensor, ...] = ()
     owners: Tensor | None = None
+    exchangeable: Exchangeable = "all"
 
     def __post_init__(self) -> None:
         for name in ("", "outsider_", "test_"):
@@ -164,6 +166,7 @@ def build_task(
         masks=None if dataset.train_masks is None else dataset.train_masks[inside],
         held_out=tuple(hand for client, hand in enumerate(hands) if client in absent),
         owners=None if dataset.train_owners is None else dataset.train_owners[inside],
+        exchangeable=partition.exchangeable,
     )
 
 

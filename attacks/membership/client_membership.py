@@ -14,7 +14,7 @@ from ..people_attack import PeopleAttack
 
 @dataclass(frozen=True, kw_only=True)
 class ClientMembership(PeopleAttack):
-    """Asks about clients by all of their samples. It needs a federation that holds some out (``held_out``)."""
+    """Asks about clients by equally many samples of each. It needs a federation that holds some out (``held_out``)."""
 
     def plant(self, task: Task, rng: np.random.Generator) -> PeopleProbe:
         return plant_clients(task, count=self.count, rng=rng)

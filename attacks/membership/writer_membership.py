@@ -12,7 +12,7 @@ from ..people_attack import PeopleAttack
 
 @dataclass(frozen=True, kw_only=True)
 class WriterMembership(PeopleAttack):
-    """Asks about the owners of samples, by all that they own: QMNIST's writers, say.
+    """Asks about the owners of samples, by equally many of each: QMNIST's writers, say.
 
     It needs a federation that holds some clients out (``held_out``) and whole writers with them: partition
     ``by_owner``.

@@ -36,8 +36,8 @@ def each_once(evidence: CandidateScores, member: np.ndarray) -> Answers:
 
 def answers(evidence: CandidateScores, probe: CandidateProbe) -> Answers:
     """Of one score a candidate ``(n,)`` all; of one a client and candidate ``(clients * n,)``, client by client, those
-    of a client's own samples and of outsiders at every client. Another client's sample is neither: who holds it is what
-    is asked, but the model that this client saw was trained on it.
+    of a client's own samples and of the outsiders that stand for it, which may be all of them. Another client's sample
+    is neither: who holds it is what is asked, but the model that this client saw was trained on it.
 
     Raises:
         ValueError: if there are neither so many.
@@ -51,7 +51,11 @@ def answers(evidence: CandidateScores, probe: CandidateProbe) -> Answers:
             f"got {len(evidence.values)}"
         )
     own = (probe.holder == clients[:, None]).reshape(-1)
-    asked = own | np.tile(~probe.member, len(clients))
+    if probe.stands_for is None:
+        outside = np.tile(~probe.member, len(clients))
+    else:
+        outside = (probe.stands_for == clients[:, None]).reshape(-1)
+    asked = own | outside
     runs = None if evidence.runs is None else evidence.runs[asked]
     scores = replace(evidence, values=evidence.values[asked], runs=runs)
     return Answers(scores=scores, member=own[asked], candidate=np.tile(np.arange(count), len(clients))[asked])

@@ -109,8 +109,43 @@ def test_setting_and_truth_are_of_people(attacked):
         assert len(evidence.values) == people == 2 * probe.member.sum()
 
 
-def test_clients_are_asked_about_by_all_of_their_samples_and_in_no_order(toy_task):
+def counts(probe):
+    return torch.bincount(probe.shown.person).tolist()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_how_many_samples_somebody_has_does_not_show(seed, toy_task):
+    """The plan tells sizes: who has another number was known to be no member, at AUC .9 under label skew."""
     task = toy_task((3, 4, 5, 6, 7), held_out=2)
+    probe = plant_clients(task, count=9, rng=np.random.default_rng(seed))
+    # All who are held out, and two of three that take part: the least is theirs who are asked about.
+    assert counts(probe) in ([3] * 4, [4] * 4)
+    sides = {True: task.parts, False: task.held_out}
+    for person, member in enumerate(probe.member):
+        images = probe.shown.images[probe.shown.person == person]
+        homes = [
+            [bool((task.images[part] == image).flatten(1).all(1).any()) for image in images]
+            for part in sides[bool(member)]
+        ]
+        assert sum(all(home) for home in homes) == 1
+        assert len(torch.unique(images, dim=0)) == len(images)
+    owned = replace(task, owners=torch.tensor([0] * 3 + [1] * 9 + [2] * 6 + [3] * 7))
+    assert counts(plant_writers(owned, count=2, rng=np.random.default_rng(seed))) == [3] * 4
+
+
+def test_samples_that_are_shown_of_a_client_are_drawn_at_random(toy_task):
+    task = toy_task((3, 3, 6, 3), held_out=2)
+    seen = np.zeros(6)
+    for seed in range(400):
+        probe = plant_clients(task, count=2, rng=np.random.default_rng(seed))
+        for image in probe.shown.images[torch.from_numpy(~probe.member)[probe.shown.person]]:
+            seen += (task.images[task.held_out[0]] == image).flatten(1).all(1).numpy()
+    # Each of six is shown half of the time; five standard errors.
+    assert np.abs(seen / 400 - 0.5).max() < 5 * 0.5 / 20
+
+
+def test_clients_of_equal_sizes_are_asked_about_by_all_of_their_samples_and_in_no_order(toy_task):
+    task = toy_task((4, 4, 4, 4, 4), held_out=2)
     probe = plant_clients(task, count=9, rng=np.random.default_rng(1))
     assert probe.member.tolist() != sorted(probe.member.tolist())
     sides = {True: task.parts, False: task.held_out}

@@ -1,5 +1,7 @@
 """Source inference: whose sample is it, with ties, chance and interval."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -50,6 +52,14 @@ def right(attacked, attack, **changes):
         held = probe.member
         values.append(credits(SourceScores(evidence.values[held], SETTING), probe.holder[held]).mean())
     return np.mean(values)
+
+
+@pytest.mark.parametrize("within", ["label", "nobody"])
+def test_outsiders_are_no_part_of_the_question_and_need_be_like_nobody(within, toy_task):
+    task = replace(toy_task((2, 2, 2, 2), outsiders=8), exchangeable=within)
+    task = replace(task, outsider_labels=torch.full((8,), 2), labels=torch.zeros_like(task.labels))
+    probe = SourceInference(count=2).plant(task, np.random.default_rng(0))
+    assert np.bincount(probe.holder[probe.member]).tolist() == [2, 2, 2, 2]
 
 
 @pytest.mark.parametrize("by", ["loss", "cosine"])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fedassay.fl.partitions import IID, ByOwner, Dirichlet, OneSample, Shards, partition_from
+from fedassay.fl.partitions import IID, KNOWN_PARTITIONS, ByOwner, Dirichlet, OneSample, Shards, partition_from
 from fedassay.fl.streams import Streams
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -135,6 +135,34 @@ def test_the_first_sample_goes_to_either_of_two_clients_equally_often(partition)
     with_first_client = [0 in partition.split(labels, 2, _rng(replicate))[0] for replicate in range(400)]
     # Four standard deviations: one choice of streams in 16,000 would fail.
     assert np.mean(with_first_client) == pytest.approx(0.5, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("partition", "samples", "together"),
+    [
+        (Shards(per_client=1), 100, 49 / 99),
+        (Dirichlet(alpha=1e9), 100, 49 / 99),
+        # One client gets all six, the other one is fed one of them.
+        (Dirichlet(alpha=1e-6), 6, 4 / 6),
+    ],
+)
+def test_neighbours_of_one_label_are_together_no_more_often_than_any_two(partition, samples, together):
+    """What makes outsiders of a label stand in for members of it: fragments in stored order hold whole writers."""
+    labels = np.zeros(samples, dtype=np.int64)
+    hands = [partition.split(labels, 2, _rng(replicate))[0] for replicate in range(400)]
+    # Four standard deviations: one choice of streams in 16,000 would fail.
+    assert np.mean([(0 in hand) == (1 in hand) for hand in hands]) == pytest.approx(together, abs=0.1)
+
+
+def test_each_partition_says_what_its_hands_are_exchangeable_within():
+    kinds = {kind: partition.exchangeable for kind, partition in KNOWN_PARTITIONS.items()}
+    assert kinds == {
+        "iid": "all",
+        "one_sample": "all",
+        "dirichlet": "label",
+        "shards": "label",
+        "by_owner": "nobody",
+    }
 
 
 def test_specifications_of_suite_files_give_the_partitions():

@@ -1,5 +1,7 @@
 """Probe: candidates whose truth is kept apart, canaries that can be planted."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -35,8 +37,10 @@ def test_the_order_of_the_candidates_tells_nothing(make_task):
     assert np.abs(places.mean(0) - 0.5).max() < 5 * 0.5 / 20
 
 
-def test_what_is_shown_holds_no_truth(make_task):
-    shown = plant_candidates(make_task(), count=3, clients=[1], rng=rng()).shown
+@pytest.mark.parametrize("within", ["all", "label"])
+def test_what_is_shown_holds_no_truth(make_task, within):
+    task = replace(make_task(), exchangeable=within)
+    shown = plant_candidates(task, count=2, clients=[1], rng=rng()).shown
     assert set(vars(shown)) == {"images", "labels", "clients"}
 
 
@@ -67,9 +71,68 @@ def test_outsiders_are_drawn_once_for_all_clients(make_task):
         assert (home == image).flatten(1).all(1).any()
 
 
+def skewed(make_task, sizes=(6, 10, 3, 5)):
+    return replace(make_task(sizes), exchangeable="label")
+
+
+def test_under_label_skew_each_outsider_stands_in_for_a_member_of_its_label(make_task):
+    task = skewed(make_task)
+    probe = plant_candidates(task, count=2, clients=[0, 1], rng=rng())
+    labels, member = probe.shown.labels.numpy(), probe.member
+    assert probe.stands_for[member].tolist() == [-1] * 4
+    for client in (0, 1):
+        ours, theirs = labels[probe.holder == client], labels[probe.stands_for == client]
+        assert sorted(ours.tolist()) == sorted(theirs.tolist())
+        assert len(ours) == 2
+    places = [int((task.outsider_images == image).flatten(1).all(1).nonzero()) for image in probe.shown.images[~member]]
+    assert len(set(places)) == 4
+    assert (task.outsider_labels[places].numpy() == labels[~member]).all()
+
+
+def test_any_outsider_of_the_label_stands_in_equally_often(make_task):
+    task = skewed(make_task)
+    label = int(task.labels[task.parts[0]][0])
+    there = np.flatnonzero(task.outsider_labels.numpy() == label)
+    assert len(there) > 1
+    drawn = np.zeros(len(task.outsider_labels))
+    for seed in range(600):
+        shown = plant_candidates(task, count=1, clients=[0], rng=rng(seed))
+        image = shown.shown.images[~shown.member]
+        drawn[(task.outsider_images == image).flatten(1).all(1).numpy()] += 1
+    # Of about 200 draws and more each; five standard errors of a share.
+    shares = drawn[there] / drawn[there].sum()
+    assert np.abs(shares - 1 / len(there)).max() < 5 * 0.5 / drawn[there].sum() ** 0.5
+
+
+def test_too_few_outsiders_of_a_label_are_refused(make_task):
+    task = skewed(make_task)
+    task = replace(task, labels=torch.zeros_like(task.labels), outsider_labels=torch.tensor([0, 0, 0, 1, 1, 1, 2]))
+    message = "outsiders of label 0 must be at least 4, one for each candidate with it, got 3: lower count"
+    with pytest.raises(ValueError, match=message):
+        plant_candidates(task, count=2, clients=[0, 1], rng=rng())
+    assert plant_candidates(task, count=3, clients=[0], rng=rng()).member.sum() == 3
+
+
+def test_where_nobody_is_like_a_clients_own_samples_there_is_nothing_to_plant(make_task):
+    with pytest.raises(ValueError, match="outsiders that are like a client's own samples, got exchangeable nobody"):
+        plant_candidates(replace(make_task(), exchangeable="nobody"), count=2, clients=[0], rng=rng())
+
+
+def test_without_skew_outsiders_are_what_they_were(make_task):
+    """Known draws: who is asked about must not move with what other partitions need."""
+    probe = plant_candidates(make_task((6, 10, 3, 5)), count=2, clients=[0, 1], rng=rng())
+    assert probe.stands_for is None
+    assert probe.holder.tolist() == [-1, -1, -1, 1, -1, 1, 0, 0]
+    assert probe.sample.tolist() == [-1, -1, -1, 3, -1, 8, 4, 5]
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        ({"stands_for": np.array([-1, 2])}, r"stands_for must be one of \(0, 1\) for outsiders, got \[2\]"),
+        ({"stands_for": np.array([-1, -1])}, r"stands_for must be one of \(0, 1\) for outsiders, got \[-1\]"),
+        ({"stands_for": np.array([1, 1])}, "stands_for must be -1 for members"),
+        ({"stands_for": np.array([-1])}, r"stands_for must be \(2,\) whole numbers, got \(1,\)"),
         ({"holder": np.array([0, 2])}, r"holder must be one of \(0, 1\) or -1, got \[2\]"),
         ({"sample": np.zeros(3, dtype=int)}, r"sample must be \(2,\) whole numbers, got \(3,\)"),
         ({"holder": np.zeros(2)}, r"holder must be \(2,\) whole numbers, got \(2,\) of float64"),

@@ -100,6 +100,11 @@ def test_owners_keep_their_images_together(dataset):
         build_task(dataset, model="logistic", partition=ByOwner(), clients=3, streams=Streams(0))
 
 
+@pytest.mark.parametrize(("partition", "within"), [(IID(), "all"), (Dirichlet(alpha=0.5), "label")])
+def test_a_task_carries_what_its_partition_is_exchangeable_within(build, partition, within):
+    assert build(partition=partition).exchangeable == within
+
+
 def test_samples_limit_the_pool_to_a_random_part_and_leave_the_outsiders_alone(build):
     whole, part = build(), build(samples=20)
     assert len(part.labels) == 20

@@ -1,6 +1,8 @@
 """Attacks on rounds in a suite: every seat, every kind of row, and a reason where there is nothing to see."""
 
 import pytest
+import torch
+from fedassay.fl.dataset import Dataset
 
 SUITE = """\
 name = "rounds"
@@ -114,6 +116,27 @@ def test_digits_have_no_writers_and_that_is_a_row(rows):
     reasons = [row.reason for row in rows if row.attack == "writer_membership"]
     assert len(reasons) == 5
     assert all("nobody knows whose the images" in reason for reason in reasons)
+
+
+def test_of_whole_writers_samples_are_an_omission_and_writers_and_sources_are_measured(tmp_path, monkeypatch):
+    import fedassay
+    from fedassay.suites import resolve
+
+    digits = resolve.load_dataset("digits")
+    kept = ("train_images", "train_labels", "test_images", "test_labels", "classes")
+    owned = Dataset(
+        name="digits", **{name: getattr(digits, name) for name in kept}, train_owners=torch.arange(1347) // 10
+    )
+    monkeypatch.setattr(resolve, "load_dataset", lambda name: owned)
+    asked = ["gradient_dot", "random_scores", "writer_membership", "client_membership", "source"]
+    head = SUITE.partition("[defenses.dp_sgd]")[0].replace("samples = 140", 'partition = "by_owner"')
+    (tmp_path / "owners.toml").write_text(head + "".join(f"[attacks.{name}]\ncount = 3\n" for name in asked))
+    rows = fedassay.run(str(tmp_path / "owners.toml"), jobs=1, report=False, folder=tmp_path / "run").records
+    assert not [(row.attack, row.reason) for row in rows if row.status == "failed"]
+    skipped = {row.attack: row.reason for row in rows if row.status == "skipped"}
+    reason = "no outsider is like a client's own samples under by_owner; ask about writers"
+    assert skipped == dict.fromkeys(["gradient_dot", "random_scores"], reason)
+    assert {row.attack for row in rows if row.metric in ("auc", "source_accuracy")} == set(asked) - set(skipped)
 
 
 def test_the_exact_ratio_of_local_noise_is_measured_where_it_was_undefined(rows):
