@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-IDENTITY = "identity-1"
+IDENTITY = "identity-2"
 """Changes whenever the same configuration would give other numbers (streams, engine, scoring)."""
 
 
