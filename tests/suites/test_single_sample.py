@@ -282,7 +282,9 @@ def test_another_truth_changes_the_scores_of_an_attack_and_not_a_bit_of_what_it_
     trained, said = trial_module._train(job), []
     real = trial_module.score
     monkeypatch.setattr(
-        trial_module, "score", lambda cell, evidence, *rest: said.append(evidence) or real(cell, evidence, *rest)
+        trial_module,
+        "score",
+        lambda cell, evidence, *rest, **told: said.append(evidence) or real(cell, evidence, *rest, **told),
     )
     rows = [trial_module._attack(item, job, truth, Store(tmp_path)) for truth in (trained, another_truth(trained))]
     assert numbers(said[0])
