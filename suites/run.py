@@ -3,6 +3,7 @@
 import os
 import platform
 import secrets
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -212,7 +213,12 @@ def _numbered(index: int, job: Job, folder: Path, finished: frozenset[str]) -> t
 
 @cache
 def _end_with_parent() -> None:
-    """Watch, once a process, for the run's death: a worker that outlives it would compute beside the resumed run."""
+    """Watch, once a process, for the run's death: a worker that outlives it would compute beside the resumed run.
+
+    A terminal sends Ctrl-C to the run and to its workers. The run alone answers and ends them: a worker that did so
+    itself would report a failure and take the next job.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = os.getppid()
 
     def watch() -> None:
