@@ -113,7 +113,7 @@ def _rows(one: _Met, slope: Tensor) -> list[tuple[str, Tensor]]:
 def _places(layer: nn.Conv2d, inputs: Tensor) -> Tensor:
     """What the kernel meets at each of its places, ``(n, channels * kernel, places)``: ``unfold``, in strides."""
     (height, width), (down, right) = layer.kernel_size, layer.stride
-    top, left = layer.padding  # type: ignore[misc]  # Padding by name is not known here.
+    top, left = (int(side) for side in layer.padding)
     padded = pad(inputs, (left, left, top, top))
     windows = padded.unfold(2, height, down).unfold(3, width, right)
     return windows.permute(0, 1, 4, 5, 2, 3).reshape(
