@@ -273,8 +273,8 @@ class SuiteSpec(_Table):
     @model_validator(mode="after")
     def _published(self) -> "SuiteSpec":
         for number, row in enumerate(self.published):
-            labels = {"federation": self.federations, "defense": self.defenses, "attack": self.attacks}
-            for field, known in ((field, tuple(labels[field])) for field in labels):
+            for field in ("federation", "defense", "attack"):
+                known: dict[str, Any] = getattr(self, f"{field}s")
                 label = getattr(row, field)
                 if label is not None and label not in known:
                     text = f"row {number + 1}: no {field} {label!r}; known: {nearest(label, known)}"
