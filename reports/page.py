@@ -19,6 +19,7 @@ from .figures.observers import observers
 from .figures.privacy_utility import privacy_utility
 from .figures.reconstructions import reconstructions
 from .figures.roc import roc
+from .figures.spending import spending
 from .grid import attack_grids
 from .membership_table import membership_table
 from .mutants import mutant_rows, mutant_table
@@ -102,6 +103,7 @@ def figures(folder: RunFolder) -> Sequence[Figure]:
         *gain_by_noise(folder),
         *reconstructions(folder),
         *learning(folder),
+        *spending(folder),
     ]
     return [figure for figure in drawn if figure is not None]
 
