@@ -28,7 +28,9 @@ from .published import comparisons, published_table
 from .reconstruction import reconstruction_rows, reconstruction_table
 from .run_folder import RunFolder
 from .run_tables import labels, overview, tables_of
+from .same_epsilon import same_epsilon_table
 from .tables import attack_rows, omission_rows, utility_rows
+from .trust import trust_table
 from .unread import unread_table
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -48,6 +50,8 @@ def html(folder: RunFolder) -> str:
             exit_words=summary.exit_words(folder),
             claims=claims,
             claims_note=summary.claims_note(claims),
+            trust=trust_table(folder),
+            same_epsilon=same_epsilon_table(folder),
             figures=figures(folder),
             grids=attack_grids(attack_rows(folder)),
             membership=membership_table(folder),

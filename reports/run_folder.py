@@ -140,6 +140,11 @@ class RunFolder:
         spec = _table(self.manifest.suite, "federations").get(federation)
         return spec.get("rounds") if isinstance(spec, dict) else None
 
+    def clients_of(self, federation: str) -> int | None:
+        """Clients that take part in the federation, where the suite tells."""
+        spec = _table(self.manifest.suite, "federations").get(federation)
+        return spec.get("clients") if isinstance(spec, dict) else None
+
     def defense_fields(self, defense: str) -> dict[str, Any]:
         """What the suite says of the defense under this label; empty where it says nothing."""
         fields = _table(self.manifest.suite, "defenses").get(defense)
