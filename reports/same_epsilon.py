@@ -24,8 +24,8 @@ LABELS = "label_accuracy"
 NOTE = (
     "Of each family and observer the realistic attack that got most, those that know all but one bit and servers that "
     "attack apart; its interval holds at 95 % for all attacks on that cell at once. Samples and clients: AUC, .5 is a "
-    "coin. Whose sample, labels: share named rightly, beside guessing. Images: PSNR over the best look at public data, in "
-    f"dB. {_BEYOND}: OUT OF SCOPE, no claim of the row speaks of this unit before this observer: the number can "
+    "coin. Whose sample, labels: share named rightly, beside guessing. Images: PSNR over the best look at public data, "
+    f"in dB. {_BEYOND}: OUT OF SCOPE, no claim of the row speaks of this unit before this observer: the number can "
     "neither hold nor break it. Measured: what audits prove at least, of at most what they could (ceiling)."
 )
 
