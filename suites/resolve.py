@@ -34,7 +34,7 @@ _CURVE_SLACK = 1e-3
 @dataclass(frozen=True, kw_only=True)
 class DefenseEntry:
     """A defense of the suite: its label, the part, what it changes of the plan; ``federation``: the only one that it
-    runs on; ``replicas``: a world, in its audit.
+    runs on; ``replicas``: a world, in its audit; ``seeds``: how many of the suite's it runs on, None for all.
     """
 
     label: str
@@ -42,6 +42,7 @@ class DefenseEntry:
     change: PlanChange
     federation: str | None = None
     replicas: int | None = None
+    seeds: int | None = None
 
     @property
     def defense(self) -> Defense:
@@ -238,6 +239,7 @@ def _defense(label: str, spec: SuiteSpec, source: Source) -> DefenseEntry:
         change=chosen.plan or PlanChange(),
         federation=chosen.federation,
         replicas=chosen.replicas,
+        seeds=chosen.seeds,
     )
 
 

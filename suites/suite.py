@@ -102,6 +102,8 @@ class DefenseSpec(BaseModel):
     """
     replicas: Whole | None = Field(default=None, ge=2)
     """Replicas a world in its audit; by default the audit's."""
+    seeds: Whole | None = Field(default=None, ge=1)
+    """It runs on so many of the suite's seeds only, the first ones: one that takes hours. By default on all."""
 
 
 class AttackSpec(BaseModel):
