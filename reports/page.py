@@ -9,6 +9,8 @@ from markupsafe import Markup
 
 from . import numerals, summary
 from .claims import claim_rows
+from .figures.accuracy_spent import accuracy_spent
+from .figures.by_round import leakage_by_round
 from .figures.claimed_measured import claimed_measured
 from .figures.figure import Figure
 from .figures.gain_by_noise import gain_by_noise
@@ -99,6 +101,8 @@ def figures(folder: RunFolder) -> Sequence[Figure]:
         *heatmap(folder),
         *gain_by_noise(folder),
         *reconstructions(folder),
+        *leakage_by_round(folder),
+        accuracy_spent(folder),
         *learning(folder),
     ]
     return [figure for figure in drawn if figure is not None]

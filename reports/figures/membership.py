@@ -16,7 +16,7 @@ from ..run_folder import RunFolder
 from ..table import Table
 from .figure import Figure
 from .log_log import drawable, legend_handles, open_panel
-from .sheet import DASHES, FAINT, MUTED, SERIES, Sheet
+from .sheet import MUTED, Sheet, attack_styles
 
 TITLE = "What membership attacks reached"
 DESCRIPTION = (
@@ -41,7 +41,7 @@ def membership(folder: RunFolder) -> tuple[Figure, ...]:
 
 def _figure(federation: str, group: Panel, many: bool) -> Figure:
     key, title = f"membership-{federation}", f"{TITLE} ({federation})" if many else TITLE
-    styles = _styles(group)
+    styles = attack_styles((one.attack, one.null) for one in group)
     panels = [list(one) for _, one in groupby(group, key=lambda one: (one.defense, one.about))]
     top = 14 + _LEGEND_LINE * -(-(len(styles) + 3) // _LEGEND_COLUMNS)
     with Sheet(key, _WIDTH, top + _HEIGHT * -(-len(panels) // _COLUMNS)) as sheet:
@@ -56,18 +56,6 @@ def _figure(federation: str, group: Panel, many: bool) -> Figure:
             ax.set(xlabel="FPR", ylabel="TPR" if column == 0 else "")
         svg = sheet.svg()
     return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=_table(title, group))
-
-
-def _styles(group: Panel) -> dict[str, dict[str, Any]]:
-    """Colour and dash of each attack, the same in every panel; null attacks are grey."""
-    styles: dict[str, dict[str, Any]] = {}
-    for one in sorted(group, key=lambda one: one.null):
-        place = len(styles)
-        # One dash further at every turn of the colours: the ninth line is no copy of the first.
-        dash = DASHES[(place + place // len(SERIES)) % len(DASHES)]
-        colour = FAINT if one.null else SERIES[place % len(SERIES)]
-        styles.setdefault(one.attack, {"color": colour, "linestyle": dash, "linewidth": 1.5})
-    return styles
 
 
 def _heading(sheet: Sheet, left: float, top: float, one: Membership) -> None:
