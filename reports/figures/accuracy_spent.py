@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 from matplotlib.axes import Axes
 
 from .. import numerals
 from ..order import Order
-from ..printed import pooled_words
+from ..printed import neighbours_of, pooled_words
 from ..rounds import Curve, accuracy, spent, thinned
 from ..run_folder import RunFolder, SignedClaim
 from ..table import Table
@@ -48,34 +47,29 @@ class _Line:
 def accuracy_spent(folder: RunFolder) -> Figure | None:
     """None where no claim of a trained federation says what its first rounds spend."""
     order = Order.of(folder)
-    panels: dict[tuple[str, str], list[_Line]] = {}
+    panels: dict[tuple[str, str, str], list[_Line]] = {}
     for federation in order.federations:
         for defense in order.defenses:
             curve = accuracy(folder, federation, defense)
             for signed in spent(folder, federation, defense):
                 line = _Line(signed=signed, curve=curve)
                 if len(line.spent) > 1:
-                    panels.setdefault((federation, _terms(signed)), []).append(line)
+                    about = (federation, neighbours_of(signed.claim), signed.claim.observer.phrase)
+                    panels.setdefault(about, []).append(line)
     if not panels:
         return None
     bare = undefended(order.defenses)
     with Sheet(KEY, _WIDTH, _TOP + _HEIGHT * -(-len(panels) // _COLUMNS)) as sheet:
-        for place, ((federation, terms), lines) in enumerate(panels.items()):
+        for place, ((federation, neighbours, observer), lines) in enumerate(panels.items()):
             row, column = divmod(place, _COLUMNS)
             left, top = _LEFT + column * (_PANEL + _GAP), _TOP + row * _HEIGHT
-            heading, _, observer = terms.partition(", seen by ")
-            sheet.text(left, top + 4, heading, size=11, weight="bold")
+            sheet.text(left, top + 4, neighbours, size=11, weight="bold")
             sheet.text(left, top + 21, f"seen by {observer}", size=9.5, color=MUTED)
             ax = sheet.axes(left, top + 44, _PANEL, _HEIGHT - 96)
             _panel(ax, lines, accuracy(folder, federation, bare) if bare else {})
-            ax.set(xlabel="ε so far", ylabel="" if column else "accuracy")
+            ax.set(xlabel="ε so far", ylabel="" if column else "accuracy", ylim=(0, 1))
         svg = sheet.svg()
     return Figure(key=KEY, title=TITLE, description=DESCRIPTION, svg=svg, table=_table(panels))
-
-
-def _terms(signed: SignedClaim) -> str:
-    _, _, terms = signed.claim.describe().partition(", ")
-    return terms
 
 
 def _panel(ax: Axes, lines: list[_Line], bare: Curve) -> None:
@@ -90,14 +84,14 @@ def _panel(ax: Axes, lines: list[_Line], bare: Curve) -> None:
     room = min(0.6, (6.3 * max(len(line.label) for line in lines) + 14) / _PANEL)
     ax.set_xlim(0, max(max(line.spent.values()) for line in lines) / (1 - room))
     ends = [line.curve[max(line.spent)].value for line in lines]
-    heights = spread(ends, gap=0.055 * float(np.ptp(ax.get_ylim())))
+    heights = spread(ends, gap=0.055)
     for place, (line, height) in enumerate(zip(lines, heights, strict=True)):
         ax.annotate(line.label, (max(line.spent.values()), height), xytext=(7, 0), textcoords="offset points", size=10,
                     color=SERIES[place % len(SERIES)], ha="left", va="center")  # fmt: skip
 
 
-def _table(panels: Mapping[tuple[str, str], list[_Line]]) -> Table:
-    many = len({federation for federation, _ in panels}) > 1
+def _table(panels: Mapping[tuple[str, str, str], list[_Line]]) -> Table:
+    many = len({federation for federation, *_ in panels}) > 1
     rows = [
         (
             f"{federation}/{line.label}" if many else line.label,
@@ -106,7 +100,7 @@ def _table(panels: Mapping[tuple[str, str], list[_Line]]) -> Table:
             numerals.epsilon(line.spent[rounds]),
             pooled_words("accuracy", line.curve[rounds], intervals=True),
         )
-        for (federation, _), lines in panels.items()
+        for (federation, *_), lines in panels.items()
         for line in lines
         for rounds in thinned(line.spent, _TABLED)
     ]

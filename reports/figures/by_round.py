@@ -7,9 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ...audit.wording import plain
 from .. import numerals
-from ..printed import pooled_words
+from ..printed import neighbours_of, pooled_words
 from ..rounds import Leakage, leakages, spent, thinned
 from ..run_folder import RunFolder, SignedClaim
 from ..table import Table
@@ -21,9 +20,9 @@ TITLE = "Leakage round by round"
 DESCRIPTION = (
     "Above: the AUC of each attack that scores candidates round by round, by its scores as they stood after so many "
     "rounds, mean over seeds; 0.5 is chance, null attacks are grey. Below, on the same rounds: the ε that the claim's "
-    "own accountant gives for the rounds so far at the noise of the whole claim. Both grow while one trains on, and "
-    "neither bounds the other: the claim is about one unit that the worst attack looks for, the lines are about the "
-    "mean over candidates. Where the defense does not say what its first rounds spend, nothing is drawn below."
+    "own accountant gives for the rounds so far at the noise of the whole claim. It grows with every round; a line "
+    "need not, and refutes nothing: the claim is about any one unit and the worst attack, a line about the mean of "
+    "its candidates. Where a defense does not say what its first rounds spend, nothing is drawn below."
 )
 _WIDTH, _COLUMNS, _PANEL, _HEIGHT, _LEFT, _GAP = 940.0, 3, 254.0, 350.0, 60.0, 54.0
 _LEGEND_COLUMNS, _LEGEND_LINE, _LEAK, _SPENT = 4, 18.0, 150.0, 72.0
@@ -42,12 +41,14 @@ def _figure(folder: RunFolder, federation: str, group: Sequence[Leakage], many: 
     panels = {name: list(one) for name, one in groupby(group, key=lambda one: one.defense)}
     claims = {name: spent(folder, federation, name) for name in panels}
     drawn = chosen(panels, [_most(panel) for panel in panels.values()])
+    values = [point.value for name in drawn for one in panels[name] for point in one.curve.values()]
+    limits = min(0.45, *values) - 0.02, max(0.55, *values) + 0.02
     styles = attack_styles((one.attack, one.null) for name in drawn for one in panels[name])
-    top = 14 + _LEGEND_LINE * -(-(len(styles) + 2) // _LEGEND_COLUMNS)
+    top = 14 + _LEGEND_LINE * -(-(len(styles) + 1) // _LEGEND_COLUMNS)
     with Sheet(key, _WIDTH, top + _HEIGHT * -(-len(drawn) // _COLUMNS)) as sheet:
         lines = [Line2D([], [], label=name, **style) for name, style in styles.items()]
         chance = Line2D([], [], label="chance", color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
-        sheet.legend([*lines, chance, Line2D([], [], label="ε so far", color=INK, linewidth=1.5)], _LEGEND_COLUMNS)
+        sheet.legend([*lines, chance], _LEGEND_COLUMNS)
         for place, name in enumerate(drawn):
             row, column = divmod(place, _COLUMNS)
             left, above = _LEFT + column * (_PANEL + _GAP), top + row * _HEIGHT
@@ -55,7 +56,7 @@ def _figure(folder: RunFolder, federation: str, group: Sequence[Leakage], many: 
             last = max(max(one.curve) for one in panels[name])
             ax = sheet.axes(left, above + 52, _PANEL, _LEAK)
             _leak(ax, panels[name], styles)
-            ax.set(xlim=(0, last), ylabel="AUC" if column == 0 else "")
+            ax.set(xlim=(0, last), ylim=limits, ylabel="AUC" if column == 0 else "")
             below = sheet.axes(left, above + 52 + _LEAK + 20, _PANEL, _SPENT)
             _spend(below, claims[name])
             below.set(xlim=(0, last), xlabel="round", ylabel="ε so far" if column == 0 else "")
@@ -75,8 +76,7 @@ def _heading(sheet: Sheet, left: float, top: float, one: Leakage, claims: Sequen
 
 
 def _about(signed: SignedClaim) -> str:
-    claim = signed.claim
-    return f"ε of one {claim.unit} ({claim.adjacency.phrase}), δ {plain(claim.delta)}"
+    return f"ε of {neighbours_of(signed.claim)}"
 
 
 def _leak(ax: Axes, panel: Sequence[Leakage], styles: Mapping[str, dict[str, object]]) -> None:
@@ -84,8 +84,6 @@ def _leak(ax: Axes, panel: Sequence[Leakage], styles: Mapping[str, dict[str, obj
         rounds, values = list(one.curve), [point.value for point in one.curve.values()]
         ax.plot(rounds, values, **styles[one.attack])  # type: ignore[arg-type]
     ax.axhline(0.5, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
-    low, high = ax.get_ylim()
-    ax.set_ylim(min(low, 0.4), min(1.02, max(high, 0.6)))
     ax.grid(axis="y")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
     ax.tick_params(labelbottom=False)
