@@ -56,7 +56,7 @@ class _Size:
 
 def _size(table: Table, column: int) -> _Size:
     texts = [table.headers[column], *(row[column] for row in table.rows)]
-    natural, word = max(map(len, texts)), max(len(word) for text in texts for word in words(text))
+    natural, word = max(map(_letters, texts)), max(_letters(word) for text in texts for word in words(text))
     most = _ABOUT if column < table.about else _NUMBER if column in table.numeric else _TEXT
     least = min(natural, max(word, _LEAST))
     return _Size(letters=max(least, min(natural, most)), natural=natural, least=least)
@@ -75,6 +75,11 @@ def _fitted(sizes: list[_Size], about: int) -> list[_Size]:
     return [
         replace(size, letters=size.letters - math.ceil(share * more)) for size, more in zip(sizes, slack, strict=True)
     ]
+
+
+def _letters(text: str) -> int:
+    """Capitals are wider than digits, which are counted."""
+    return math.ceil(len(text) + 0.4 * sum(letter.isupper() for letter in text))
 
 
 def words(text: str) -> list[str]:
