@@ -28,7 +28,7 @@ from .cells import AttackCell, Cell, TrialJob
 from .checkpoint import Checkpoint
 from .device import attacked
 from .pooled import is_pooled, pooled_evidence, pooled_truth
-from .record import Record
+from .record import ROUNDS, Record
 from .resolve import plan_of, task_of
 from .scoring.candidates import answers, each_once
 from .scoring.label_rows import score_label_counts
@@ -147,7 +147,7 @@ def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> Traine
     if None in probes.values() or any(_knows_sums(item) for item in job.attacks):
         asked |= set(range(task.clients))
     lots = {client: LotRecorder(client=client) for client in sorted(asked)}
-    accuracy = AccuracyRecorder(task=task, every=max(1, plan.rounds // 20))
+    accuracy = AccuracyRecorder(task=task, every=plan.marks[0])
     numbers = NumbersRecorder(protection=job.protection, plan=plan, every=max(1, plan.rounds // 200))
     watching: list[Recorder] = [*recorders.values(), *lots.values(), accuracy, numbers]
     final = run_federation(
@@ -217,8 +217,10 @@ def _cells(job: TrialJob, trained: TrainedTrial, store: Store) -> list[tuple[Cel
 
 
 def _utility(cell: Cell, trained: TrainedTrial, store: Store) -> list[Record]:
-    lines = ["round,accuracy", *(f"{number},{value!r}" for number, value in trained.accuracy.curve)]
-    artifact = store.save_text(cell.cell_id, "rounds.csv", "\n".join(lines) + "\n")
+    accuracy = trained.task.accuracy(trained.final[0])
+    curve = dict(trained.accuracy.curve) | {trained.plan.rounds: accuracy}
+    lines = ["round,accuracy", *(f"{number},{value!r}" for number, value in curve.items())]
+    artifact = store.save_text(cell.cell_id, ROUNDS, "\n".join(lines) + "\n")
     if trained.numbers.rows[0][1]:
         rows = [",".join(map(repr, (number, *values.values()))) for number, values in trained.numbers.rows]
         names = ["round", *trained.numbers.rows[0][1]]
@@ -226,7 +228,7 @@ def _utility(cell: Cell, trained: TrainedTrial, store: Store) -> list[Record]:
     return [
         cell.record(
             metric="accuracy",
-            value=trained.task.accuracy(trained.final[0]),
+            value=accuracy,
             n=len(trained.task.test_labels),
             unit="share of test images",
             direction="higher_better",
