@@ -176,17 +176,20 @@ def _cells(job: TrialJob, trained: TrainedTrial, store: Store) -> list[tuple[Cel
 
 
 def _utility(cell: Cell, trained: TrainedTrial, store: Store) -> list[Record]:
-    lines = ["round,accuracy", *(f"{number},{value!r}" for number, value in trained.accuracy.curve)]
+    lines = [f"round,{trained.accuracy.metric}", *(f"{number},{value!r}" for number, value in trained.accuracy.curve)]
     artifact = store.save_text(cell.cell_id, "rounds.csv", "\n".join(lines) + "\n")
     return [
         cell.record(
-            metric="accuracy",
-            value=trained.task.accuracy(trained.final[0]),
-            n=len(trained.task.test_labels),
-            unit="share of test images",
+            metric=found.metric,
+            value=found.value,
+            n=found.n,
+            unit=found.unit,
             direction="higher_better",
             artifact=artifact,
+            status="ok" if found.value is not None else "skipped",
+            reason=found.reason,
         )
+        for found in trained.task.utility(trained.final[0])
     ]
 
 

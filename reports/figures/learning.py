@@ -1,4 +1,4 @@
-"""Accuracy round by round, for each defense: what the budget buys while it is spent."""
+"""Accuracy, or a segmentation's IoU, round by round, for each defense: what the budget buys while it is spent."""
 
 import csv
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ from .sheet import DASHES, SERIES, Sheet
 
 TITLE = "Accuracy round by round"
 DESCRIPTION = (
-    "Test accuracy of the global model after each round, mean over seeds. The last round is what the utility table and "
-    "the frontier show."
+    "Accuracy on test data, of a segmentation IoU, of the global model after each round, mean over seeds. The last "
+    "round is what the utility table and the frontier show."
 )
 Curve = NDArray[np.float64]
 _WIDTH, _HEIGHT, _LEFT, _PLOT = 940.0, 300.0, 52.0, 700.0
@@ -28,18 +28,26 @@ _WIDTH, _HEIGHT, _LEFT, _PLOT = 940.0, 300.0, 52.0, 700.0
 def learning(folder: RunFolder) -> tuple[Figure, ...]:
     """One figure per federation whose training left its rounds."""
     order = Order.of(folder)
-    curves: dict[str, dict[str, Curve]] = {}
+    curves: dict[tuple[str, str], dict[str, Curve]] = {}
+    metrics = {row.federation: row.metric for row in folder.rows("utility") if row.metric in numerals.HEADLINES}
     for federation in order.federations:
         for defense in order.defenses:
             curve = _mean_curve(folder, federation, defense)
             if curve is not None and len(curve) > 1:
-                curves.setdefault(federation, {})[defense] = curve
-    return tuple(_figure(federation, by_defense, many=len(curves) > 1) for federation, by_defense in curves.items())
+                curves.setdefault((federation, metrics[federation]), {})[defense] = curve
+    return tuple(
+        _figure(federation, metric, by_defense, many=len(curves) > 1)
+        for (federation, metric), by_defense in curves.items()
+    )
 
 
 def _mean_curve(folder: RunFolder, federation: str, defense: str) -> Curve | None:
-    """Mean over seeds of the rounds that every seed reached: (rounds, 2), round and accuracy."""
-    records = [r for r in folder.rows("utility", status="ok") if (r.federation, r.defense) == (federation, defense)]
+    """Mean over seeds of the rounds that every seed reached: (rounds, 2), round and value."""
+    records = [
+        r
+        for r in folder.rows("utility", status="ok")
+        if (r.federation, r.defense) == (federation, defense) and r.metric in numerals.HEADLINES
+    ]
     paths = [folder.artifact(record) for record in sorted(records, key=lambda record: record.seed or 0)]
     curves = [_read(path.read_text(encoding="utf-8")) for path in paths if path and path.suffix == ".csv"]
     if not curves:
@@ -49,11 +57,11 @@ def _mean_curve(folder: RunFolder, federation: str, defense: str) -> Curve | Non
 
 
 def _read(text: str) -> Curve:
-    rows = csv.DictReader(text.splitlines())
-    return np.array([(float(row["round"]), float(row["accuracy"])) for row in rows]).reshape(-1, 2)
+    rows = list(csv.reader(text.splitlines()))[1:]
+    return np.array([(float(number), float(value)) for number, value in rows]).reshape(-1, 2)
 
 
-def _figure(federation: str, curves: Mapping[str, Curve], many: bool) -> Figure:
+def _figure(federation: str, metric: str, curves: Mapping[str, Curve], many: bool) -> Figure:
     key = f"learning-{federation}"
     with Sheet(key, _WIDTH, _HEIGHT) as sheet:
         ax = sheet.axes(_LEFT, 20, _PLOT, _HEIGHT - 66)
@@ -61,13 +69,17 @@ def _figure(federation: str, curves: Mapping[str, Curve], many: bool) -> Figure:
         for place, curve in enumerate(curves.values()):
             style: dict[str, Any] = {"color": SERIES[place % len(SERIES)], "linestyle": DASHES[place % len(DASHES)]}
             ax.plot(curve[:, 0], curve[:, 1], linewidth=1.6, **style)
-        ax.set(xlabel="round", ylabel="accuracy", xlim=(0, max(curve[-1, 0] for curve in curves.values())))
+        ax.set(
+            xlabel="round",
+            ylabel=numerals.metric(metric).name,
+            xlim=(0, max(curve[-1, 0] for curve in curves.values())),
+        )
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ends = [float(curve[-1, 1]) for curve in curves.values()]
         heights = spread(ends, gap=0.062 * float(np.ptp(ax.get_ylim())))
         for place, (defense, height) in enumerate(zip(curves, heights, strict=True)):
             ax.annotate(
-                f"{defense}  {numerals.metric_value('accuracy', ends[place])}",
+                f"{defense}  {numerals.metric_value(metric, ends[place])}",
                 (1.0, height),
                 xycoords=("axes fraction", "data"),
                 xytext=(10, 0),
@@ -78,18 +90,18 @@ def _figure(federation: str, curves: Mapping[str, Curve], many: bool) -> Figure:
             )
         svg = sheet.svg()
     title = f"{TITLE} ({federation})" if many else TITLE
-    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=_table(title, curves))
+    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=_table(title, metric, curves))
 
 
-def _table(title: str, curves: Mapping[str, Curve]) -> Table:
+def _table(title: str, metric: str, curves: Mapping[str, Curve]) -> Table:
     longest = max(curves.values(), key=len)
     rows = [
-        (f"{number:.0f}", *(_cell(curve, place) for curve in curves.values()))
+        (f"{number:.0f}", *(_cell(metric, curve, place) for curve in curves.values()))
         for place, number in enumerate(longest[:, 0])
     ]
     numeric = frozenset(range(len(curves) + 1))
     return Table(title=title, headers=("round", *curves), rows=tuple(rows), numeric=numeric)
 
 
-def _cell(curve: Curve, place: int) -> str:
-    return numerals.metric_value("accuracy", float(curve[place, 1]) if place < len(curve) else None)
+def _cell(metric: str, curve: Curve, place: int) -> str:
+    return numerals.metric_value(metric, float(curve[place, 1]) if place < len(curve) else None)

@@ -1,0 +1,58 @@
+"""U-Net: one logit for every pixel, whether it belongs to what is to be found (after Ronneberger et al. 2015)."""
+
+import torch
+from torch import Tensor, nn
+
+_WIDTHS = (8, 16, 24, 32)
+"""Channels at each depth, from the image's own resolution down; each depth halves height and width."""
+_STEP = 2 ** (len(_WIDTHS) - 1)
+
+
+class UNet(nn.Module):
+    """Images ``(n, c, h, w)`` -> logits ``(n, h, w)``.
+
+    On the way down each depth has a 3x3 convolution, after one of stride 2 where it is not the first; on the way up the
+    deeper features are enlarged by repeating pixels, set beside what the way down left at this depth, and convolved.
+    No norm and no buffer: samples have gradients of their own, and the parameters are all that there is.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        wide = channels
+        for depth, width in enumerate(_WIDTHS):
+            self.add_module(f"down{depth}", nn.Conv2d(wide, width, 3, stride=1 if depth == 0 else 2, padding=1))
+            wide = width
+        for depth in reversed(range(len(_WIDTHS) - 1)):
+            self.add_module(f"up{depth}", nn.Conv2d(wide + _WIDTHS[depth], _WIDTHS[depth], 3, padding=1))
+            wide = _WIDTHS[depth]
+        self.output = nn.Conv2d(wide, 1, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features, left = images, list[Tensor]()
+        for depth in range(len(_WIDTHS)):
+            features = _bent(self.get_submodule(f"down{depth}")(features))
+            left.append(features)
+        for depth in reversed(range(len(_WIDTHS) - 1)):
+            features = _bent(self.get_submodule(f"up{depth}")(torch.cat([doubled(features), left[depth]], dim=1)))
+        logits: Tensor = self.output(features)
+        return logits.squeeze(1)
+
+
+def check_unet(shape: tuple[int, int, int], classes: int) -> None:
+    """Raise ValueError for images that cannot be halved often enough, or more than two classes of pixels."""
+    _, height, width = shape
+    if height % _STEP or width % _STEP:
+        raise ValueError(f"unet needs images whose height and width are multiples of {_STEP}, got shape {shape}")
+    if classes != 2:
+        raise ValueError(f"unet tells two classes of pixels, got {classes}")
+
+
+def _bent(features: Tensor) -> Tensor:
+    return nn.functional.leaky_relu(features)
+
+
+def doubled(features: Tensor) -> Tensor:
+    """Each pixel four times. By views: an interpolation has no forward-mode derivative that vmap batches."""
+    n, channels, height, width = features.shape
+    wide = features[:, :, :, None, :, None].expand(n, channels, height, 2, width, 2)
+    return wide.reshape(n, channels, 2 * height, 2 * width)
