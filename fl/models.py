@@ -63,7 +63,7 @@ def build_model(
     - convnet: eight 3x3 convolutions of 64 to 256 channels, as Geiping et al. 2020 attack at width 64, less the batch
       norm that they leave at its initial statistics: 2.9 million parameters on 3x32x32.
     - imprint: the mlp behind a malicious server's imprint layer (see ``imprint``).
-    - unet: a segmenter, 31,313 parameters on one channel (see ``unet``).
+    - unet: a segmenter, 66,116 parameters on one channel (see ``unet``).
     """
     if name not in KNOWN_MODELS:
         raise ValueError(f"model must be {nearest(name, KNOWN_MODELS)}, got {name!r}")

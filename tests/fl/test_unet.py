@@ -10,18 +10,18 @@ from fedassay.fl.network import Network
 from fedassay.fl.partitions import IID
 from fedassay.fl.streams import Streams, normal, uniform
 from fedassay.fl.task import build_task
-from fedassay.fl.unet import doubled
+from fedassay.fl.unet import _spread, doubled
 from fedassay.fl.utility import of_pixels
 from torch.func import functional_call, grad, jacfwd, jacrev
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-SHAPE = (1, 8, 16)
+SHAPE = (1, 16, 16)
 
 
 def case(replicas=1, dtype=torch.float64):
     network = Network(model="unet", shape=SHAPE, classes=2, inert=3)
     rng = Streams(4).generator("case")
-    params = 0.2 * normal(rng, (replicas, network.layout.dim), dtype=dtype)
+    params = 0.05 * normal(rng, (replicas, network.layout.dim), dtype=dtype)
     images = uniform(rng, (replicas, 4, *SHAPE), dtype=dtype)
     targets = uniform(rng, (replicas, 4, *SHAPE[1:])) < 0.3
     return network, params, images, targets
@@ -48,10 +48,12 @@ def task(given=None, **changes):
 
 
 def test_the_unet_has_its_parameters_and_a_logit_for_each_pixel():
-    """Convolutions 1 -> 8 -> 16 -> 24 -> 32, then 32 + 24 -> 24, 24 + 16 -> 16, 16 + 8 -> 8, and 8 -> 1 of 1x1."""
-    pairs = [(1, 8), (8, 16), (16, 24), (24, 32), (56, 24), (40, 16), (24, 8)]
+    """4x4: 1 -> 16; 3x3: 16 -> 24 -> 32 -> 48, then 48 + 32 -> 32, 32 + 24 -> 24, 24 + 16 -> 16, and 16 -> 4."""
+    pairs = [(16, 24), (24, 32), (32, 48), (80, 32), (56, 24), (40, 16), (16, 4)]
     model = build_model("unet", shape=(1, 64, 128), classes=2)
-    assert sum(p.numel() for p in model.parameters()) == sum((9 * a + 1) * b for a, b in pairs) + 8 + 1 == 31_313
+    assert (
+        sum(p.numel() for p in model.parameters()) == (16 + 1) * 16 + sum((9 * a + 1) * b for a, b in pairs) == 66_116
+    )
     assert model(torch.zeros(3, 1, 64, 128)).shape == (3, 64, 128)
     assert [name for name, _ in model.named_parameters()][-2:] == ["output.weight", "output.bias"]
 
@@ -59,6 +61,11 @@ def test_the_unet_has_its_parameters_and_a_logit_for_each_pixel():
 def test_enlarging_repeats_each_pixel_twice_down_and_twice_across():
     features = uniform(Streams(0).generator("features"), (2, 3, 2, 5))
     assert torch.equal(doubled(features), features.repeat_interleave(2, 2).repeat_interleave(2, 3))
+
+
+def test_the_four_logits_of_a_place_stand_at_its_four_pixels():
+    features = torch.arange(24.0).view(1, 4, 2, 3)
+    assert torch.equal(_spread(features), torch.nn.functional.pixel_shuffle(features, 2)[:, 0])
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -113,7 +120,7 @@ def test_gradients_differentiate_by_the_image_forward_and_backward_alike():
 
 
 @pytest.mark.parametrize(
-    ("shape", "classes", "words"), [((1, 8, 12), 2, "multiples of 8"), ((1, 8, 8), 3, "two classes")]
+    ("shape", "classes", "words"), [((1, 16, 24), 2, "multiples of 16"), ((1, 16, 16), 3, "two classes")]
 )
 def test_images_that_cannot_be_halved_and_more_classes_are_refused(shape, classes, words):
     with pytest.raises(ValueError, match=words):

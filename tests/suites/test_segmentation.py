@@ -18,7 +18,7 @@ model = "unet"
 clients = 2
 samples = 4
 rounds = 2
-algorithm = { name = "fedsgd", learning_rate = 0.1 }
+algorithm = { name = "fedsgd", learning_rate = 2.0 }
 
 [defenses.none]
 """
@@ -33,7 +33,7 @@ def seen(suite_file):
 
 
 def test_utility_is_of_pixels_and_what_is_undefined_is_a_row_without_a_value(suite_file, assay):
-    """After two small steps a model marks nothing: no precision, and the three others are 0."""
+    """After two steps a model marks nothing: no precision, and the three others are 0."""
     run = assay(suite_file(text=SEGMENTATION + "[attacks.random_image]\n[attacks.mean_image]\n"))
     rows = {row.metric: row for row in run.records if row.role == "utility"}
     assert {name: row.value for name, row in rows.items()} == {"iou": 0, "precision": None, "recall": 0, "f_score": 0}
