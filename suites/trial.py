@@ -28,13 +28,14 @@ from .cells import AttackCell, Cell, TrialJob
 from .checkpoint import Checkpoint
 from .device import attacked
 from .pooled import is_pooled, pooled_evidence, pooled_truth
-from .record import ROUNDS, Record
+from .record import Record
 from .resolve import plan_of, task_of
 from .scoring.candidates import answers, each_once
 from .scoring.label_rows import score_label_counts
 from .scoring.membership import score_membership
 from .scoring.single_sample import score_reconstructions
 from .scoring.source import score_source
+from .scoring.utility import utility_rows
 from .store import DiskRefuses, Store
 from .worst_case import known_worlds
 
@@ -212,29 +213,11 @@ def _cells(job: TrialJob, trained: TrainedTrial, store: Store) -> list[tuple[Cel
     """Each cell of the trial with the work that gives its rows."""
     works: list[tuple[Cell, Callable[[], list[Record]]]] = []
     if job.training is not None:
-        works.append((job.training, partial(_utility, job.training, trained, store)))
-    return [*works, *((item.cell, partial(_attack, item, job, trained, store)) for item in job.attacks)]
-
-
-def _utility(cell: Cell, trained: TrainedTrial, store: Store) -> list[Record]:
-    accuracy = trained.task.accuracy(trained.final[0])
-    curve = dict(trained.accuracy.curve) | {trained.plan.rounds: accuracy}
-    lines = ["round,accuracy", *(f"{number},{value!r}" for number, value in curve.items())]
-    artifact = store.save_text(cell.cell_id, ROUNDS, "\n".join(lines) + "\n")
-    if trained.numbers.rows[0][1]:
-        rows = [",".join(map(repr, (number, *values.values()))) for number, values in trained.numbers.rows]
-        names = ["round", *trained.numbers.rows[0][1]]
-        store.save_text(cell.cell_id, "numbers.csv", "\n".join([",".join(names), *rows]) + "\n")
-    return [
-        cell.record(
-            metric="accuracy",
-            value=accuracy,
-            n=len(trained.task.test_labels),
-            unit="share of test images",
-            direction="higher_better",
-            artifact=artifact,
+        recorded = trained.accuracy, trained.numbers
+        works.append(
+            (job.training, partial(utility_rows, job.training, trained.task, trained.final[0], *recorded, store))
         )
-    ]
+    return [*works, *((item.cell, partial(_attack, item, job, trained, store)) for item in job.attacks)]
 
 
 def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store) -> list[Record]:
