@@ -109,6 +109,7 @@ def side_by_side(tables: Sequence[tuple[str, Table]]) -> Table:
         rows=tuple(row for rows in order.values() for row in rows),
         numeric=frozenset(i + (i >= about) for i, column in enumerate(columns) if column in numeric),
         note=" ".join(dict.fromkeys(table.note for _, table in tables if table.note)),
+        about=about + 1,
     )
 
 
