@@ -101,13 +101,14 @@ class ViewRecorder:
 
 @dataclass(kw_only=True)
 class AccuracyRecorder:
-    """Utility over the rounds: ``curve`` holds (rounds so far, accuracy of the first replica's server model) pairs, one
-    for each ``every`` rounds.
+    """Utility over the rounds: ``curve`` holds (rounds so far, ``metric`` of the first replica's server model) pairs,
+    one for each ``every`` rounds. The metric is accuracy, of a segmentation IoU.
     """
 
     task: Task
     every: int = 1
     curve: list[tuple[int, float]] = field(default_factory=list)
+    metric: str = field(default="accuracy", init=False)
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -116,7 +117,10 @@ class AccuracyRecorder:
     def watch(self, event: RoundEvent) -> None:
         """Called by the engine at the end of every round."""
         if (event.round + 1) % self.every == 0:
-            self.curve.append((event.round + 1, self.task.accuracy(event.model[0])))
+            first = self.task.utility(event.model[0])[0]
+            self.metric = first.metric
+            if first.value is not None:
+                self.curve.append((event.round + 1, first.value))
 
 
 @dataclass(kw_only=True)
