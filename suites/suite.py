@@ -232,9 +232,7 @@ class SuiteSpec(_Table):
     published: tuple[Published, ...] = ()
     """What a paper reports of the same settings."""
     presets: dict[Label, dict[str, Any]] = Field(default_factory=dict)
-    """Other runs of the suite by name: dotted keys with the values that take the place of the file's, and ``drop``,
-    tables that are left out.
-    """
+    """Other runs by name: dotted keys with the values that take the file's place, and ``drop``, tables left out."""
 
     @field_validator("presets")
     @classmethod

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
+from ...suites.record import NUMBERS
 from .. import numerals
 from ..order import Order
 from ..run_folder import RunFolder
@@ -79,7 +80,7 @@ def _first(folder: RunFolder, federation: str, defense: str) -> _Spent | None:
     if not records:
         return None
     path = folder.artifact(min(records, key=lambda record: record.seed or 0))
-    beside = None if path is None else path.with_name("numbers.csv")
+    beside = None if path is None else path.with_name(NUMBERS)
     if path is None or beside is None or not beside.is_file():
         return None
     numbers, curve = _columns(beside), _columns(path)
@@ -164,5 +165,7 @@ def _panel(ax: Axes, name: str, one: _Spent) -> None:
     for place, line in enumerate(one.norms.values()):
         ax.plot(one.rounds, line, **(_style(place) | {"linewidth": 1.0}))
     ax.set(yscale="log", xlabel="round", ylabel="clip norm")
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ax.minorticks_off()
     ax.set_title(name, loc="left", fontsize=10.5)
     ax.grid(axis="y")
