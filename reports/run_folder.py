@@ -143,6 +143,11 @@ class RunFolder:
         spec = _table(self.manifest.suite, "federations").get(federation)
         return spec.get("rounds") if isinstance(spec, dict) else None
 
+    @property
+    def margins(self) -> dict[str, float]:
+        """What its suite says of the gate's margins; empty where it says nothing."""
+        return _margins(self.manifest)
+
     def defense_fields(self, defense: str) -> dict[str, Any]:
         """What the suite says of the defense under this label; empty where it says nothing."""
         fields = _table(self.manifest.suite, "defenses").get(defense)
@@ -206,6 +211,16 @@ def once_a_run(compute: Callable[[RunFolder], T]) -> Callable[[RunFolder], T]:
     return remembered
 
 
+def margins_of(place: str | Path) -> dict[str, float]:
+    """The gate's margins by the suite of the run in that folder; none of a baseline file, which knows no margins."""
+    path = Path(place) / "manifest.json"
+    return _margins(_read_manifest(path)) if path.is_file() else {}
+
+
+def _margins(manifest: Manifest) -> dict[str, float]:
+    return dict(_table(_table(manifest.suite, "gate"), "margins"))
+
+
 def _table(suite: dict[str, Any], name: str) -> dict[str, Any]:
     """A table of the resolved suite; an empty one where it has none of that name."""
     found = suite.get(name)
@@ -216,7 +231,8 @@ def _record_columns() -> list[str]:
     return [field.alias or name for name, field in Record.model_fields.items()]
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """A file of one JSON object. Raises ValueError that names it."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # No JSON, or no text.
@@ -233,7 +249,7 @@ def _check_schema(content: Mapping[str, Any], expected: str, where: str) -> None
 
 
 def _read_manifest(path: Path) -> Manifest:
-    content = _read_json(path)
+    content = read_json(path)
     _check_schema(content, MANIFEST_SCHEMA, str(path))
     try:
         return Manifest.model_validate(content)
@@ -244,7 +260,7 @@ def _read_manifest(path: Path) -> Manifest:
 def _read_claims(path: Path) -> tuple[SignedClaim, ...]:
     if not path.is_file():
         return ()
-    content = _read_json(path)
+    content = read_json(path)
     _check_schema(content, CLAIMS_SCHEMA, str(path))
     try:
         return tuple(
@@ -274,7 +290,7 @@ def _current(gate: Gate | None, rows: Rows, planned: int) -> Gate | None:
 def _read_gate(path: Path) -> Gate | None:
     if not path.is_file():
         return None
-    content = _read_json(path)
+    content = read_json(path)
     line, code = content.get("verdict_line"), content.get("exit_code")
     if not isinstance(line, str) or not isinstance(code, int):
         raise ValueError(f"{path} must hold a verdict_line and an exit_code, got {line!r} and {code!r}")

@@ -15,6 +15,7 @@ from ..fl.sampling import sampling_from
 from . import shapes
 from .canaries import KNOWN_CANARIES
 from .device import KNOWN_DEVICES
+from .margins import margins_with
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9_\-]{1,40}$")]
 
@@ -186,6 +187,18 @@ class MutantsSpec(_Table):
     """Trials a world beyond which a bug is out of reach."""
 
 
+def _checked(margins: dict[str, float]) -> dict[str, float]:
+    margins_with(margins)
+    return margins
+
+
+class GateSpec(_Table):
+    """How the gate holds a run against its baseline. It changes nothing of the run."""
+
+    margins: Annotated[dict[str, float], AfterValidator(_checked)] = Field(default_factory=dict)
+    """By metric, such as ``auc``, the worsening that you would mind, in the metric's own unit."""
+
+
 class SuiteSpec(_Table):
     """A whole suite file."""
 
@@ -202,6 +215,7 @@ class SuiteSpec(_Table):
     attacks: dict[Label, AttackSpec] = Field(default_factory=dict)
     audit: AuditSpec | None = None
     mutants: MutantsSpec | None = None
+    gate: GateSpec = GateSpec()
 
     @model_validator(mode="after")
     def _something_to_do(self) -> "SuiteSpec":

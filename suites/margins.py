@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 
-from ...audit.nearest import nearest
+from ..audit.nearest import nearest
 
 DEFAULT_MARGINS = {
     "auc": 0.05,
@@ -14,7 +14,8 @@ DEFAULT_MARGINS = {
     "label_exact_rate": 0.1,
     "accuracy": 0.02,
 }
-"""A change of less than half of it never fails; one that may exceed it never passes. Ours; ``--margin`` sets others."""
+"""A change of less than half of it never fails; one that may exceed it never passes. Ours; a suite's
+``[gate.margins]`` sets others, and ``--margin`` others again."""
 
 
 def margins_with(wished: Mapping[str, float] | None = None) -> dict[str, float]:
