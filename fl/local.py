@@ -1,6 +1,6 @@
 """Local training: what one client does in a round, for all replicas at once."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -10,11 +10,14 @@ from torch import Tensor
 
 from ..audit.claim import Unit
 from .canary import Canaries
+from .crowd import crowd_gradients, is_crowd
 from .plan import Plan
 from .protection import Context, Protection, State, check_rows
 from .sampling import FixedSize, lots
 from .streams import Streams
 from .task import Task
+
+LocalNumbers = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -104,6 +107,24 @@ class LocalTrainer:
             return ()
         return tuple(self.task.clients + number for number in self.canary.there(self.batch.world))
 
+    def train_all(
+        self, model: Tensor, context: Context, state: State, shared: LocalNumbers, kept: Mapping[int, LocalNumbers]
+    ) -> Iterator[LocalResult]:
+        """The results of ``context.senders``, in their order; ``kept``: by client."""
+        if self.canary is None and self._is_plain() and is_crowd(self.task, context.plan, self.batch.replicas):
+            everything = [torch.ones(1, size, dtype=torch.bool) for size in context.plan.sizes]
+            algorithm, gradients = context.plan.algorithm, crowd_gradients(self.task, model, context.senders)
+            for client, gradient in zip(context.senders, gradients, strict=True):
+                local, _ = algorithm.step(model, gradient, algorithm.start(model))
+                yield LocalResult(update=algorithm.update(model, local), lots=[everything[client]])
+            return
+        for client in context.senders:
+            yield self.train(model, client, context, state, shared=shared, kept=kept.get(client, {}))
+
+    def _is_plain(self) -> bool:
+        """Whether all samples are there, and nobody asks for their own gradients."""
+        return self.batch.included is None and not self.protection.per_sample
+
     def train(
         self,
         model: Tensor,
@@ -111,8 +132,8 @@ class LocalTrainer:
         context: Context,
         state: State,
         *,
-        shared: Mapping[str, Tensor] | None = None,
-        kept: Mapping[str, Tensor] | None = None,
+        shared: LocalNumbers | None = None,
+        kept: LocalNumbers | None = None,
     ) -> LocalResult:
         """``model (R, d)``, what is shared beside it, what the client has kept -> its result; a canary that is a row
         has its update ready.

@@ -26,10 +26,13 @@ from .membership_table import membership_table
 from .mutants import mutant_rows, mutant_table
 from .papers import paper_table
 from .printed import ROUTES, VERDICTS, observer_words, omission_table, probe_words
+from .published import comparisons, published_table
 from .reconstruction import reconstruction_rows, reconstruction_table
 from .run_folder import RunFolder
 from .run_tables import labels, overview, tables_of
+from .same_epsilon import same_epsilon_table
 from .tables import attack_rows, omission_rows, utility_rows
+from .trust import trust_table
 from .unread import unread_table
 
 _ROOM = 500_000
@@ -51,6 +54,8 @@ def html(folder: RunFolder) -> str:
             exit_words=summary.exit_words(folder),
             claims=claims,
             claims_note=summary.claims_note(claims),
+            trust=trust_table(folder),
+            same_epsilon=same_epsilon_table(folder),
             figures=figures(folder),
             grids=attack_grids(attack_rows(folder)),
             membership=membership_table(folder),
@@ -58,6 +63,7 @@ def html(folder: RunFolder) -> str:
             pooling_note=summary.POOLING_NOTE,
             utility=utility_rows(folder),
             papers=paper_table(claims),
+            published=published_table(comparisons(folder)),
             mutants=mutant_table(mutant_rows(folder)),
             omissions=omission_table(omission_rows(folder)),
             unread=unread_table(folder.skipped),

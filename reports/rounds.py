@@ -55,14 +55,14 @@ def leakages(folder: RunFolder) -> list[Leakage]:
     )
 
 
-def accuracy(folder: RunFolder, federation: str, defense: str) -> Curve:
-    """Test accuracy after so many rounds; empty where training left none."""
+def accuracy(folder: RunFolder, federation: str, defense: str, metric: str = "accuracy") -> Curve:
+    """Test accuracy, or another metric of utility, after so many rounds; empty where training left none."""
     rows = [
         row
         for row in folder.rows("utility", status="ok")
-        if (row.federation, row.defense, row.metric) == (federation, defense, "accuracy")
+        if (row.federation, row.defense, row.metric) == (federation, defense, metric)
     ]
-    return _curve(folder, rows, "accuracy")
+    return _curve(folder, rows, metric)
 
 
 def spent(folder: RunFolder, federation: str, defense: str) -> list[SignedClaim]:

@@ -1,7 +1,6 @@
 """A run's folder as the press reads it: manifest, records, claims and gate. It reads data only and writes nothing."""
 
 import csv
-import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -17,6 +16,7 @@ from ..suites.claims_file import ClaimsFile
 from ..suites.gate import judge_run
 from ..suites.record import ROUNDS, Record
 from ..suites.rows import Rows, SkippedRow, first_mistake, read_rows
+from .json_file import read_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -148,6 +148,11 @@ class RunFolder:
         """What its suite says of the gate's margins; empty where it says nothing."""
         return _margins(self.manifest)
 
+    def clients_of(self, federation: str) -> int | None:
+        """Clients that take part in the federation, where the suite tells."""
+        spec = _table(self.manifest.suite, "federations").get(federation)
+        return spec.get("clients") if isinstance(spec, dict) else None
+
     def defense_fields(self, defense: str) -> dict[str, Any]:
         """What the suite says of the defense under this label; empty where it says nothing."""
         fields = _table(self.manifest.suite, "defenses").get(defense)
@@ -229,17 +234,6 @@ def _table(suite: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _record_columns() -> list[str]:
     return [field.alias or name for name, field in Record.model_fields.items()]
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A file of one JSON object. Raises ValueError that names it."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # No JSON, or no text.
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {type(content).__name__}")
-    return content
 
 
 def _check_schema(content: Mapping[str, Any], expected: str, where: str) -> None:

@@ -11,10 +11,13 @@ from .membership_table import membership_table
 from .mutants import mutant_rows, mutant_table
 from .papers import paper_table
 from .printed import attack_table, claim_table, omission_table, utility_table
+from .published import comparisons, published_table
 from .reconstruction import reconstruction_rows, reconstruction_table
 from .run_folder import RunFolder
+from .same_epsilon import same_epsilon_table
 from .table import Table
 from .tables import attack_rows, omission_rows, utility_rows
+from .trust import trust_table
 from .unread import unread_table
 
 
@@ -24,7 +27,10 @@ def run_tables(folder: RunFolder) -> list[Table]:
     attacks = [attack_table(grid, grid.lines) for grid in attack_grids(attack_rows(folder))]
     tables = [
         replace(claim_table(claims), note=summary.claims_note(claims)),
+        trust_table(folder),
+        same_epsilon_table(folder),
         paper_table(claims),
+        published_table(comparisons(folder)),
         mutant_table(mutant_rows(folder)),
         reconstruction_table(reconstruction_rows(folder)),
         membership_table(folder),

@@ -1,4 +1,4 @@
-"""Accuracy round by round, for each defense: what the budget buys while it is spent."""
+"""Accuracy, or a segmentation's IoU, round by round, for each defense: what the budget buys while it is spent."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,8 +17,8 @@ from .sheet import DASHES, SERIES, Sheet
 
 TITLE = "Accuracy round by round"
 DESCRIPTION = (
-    "Test accuracy of the global model after each round, mean over seeds. The last round is what the utility table and "
-    "the frontier show."
+    "Accuracy on test data, of a segmentation IoU, of the global model after each round, mean over seeds. The last "
+    "round is what the utility table and the frontier show."
 )
 _WIDTH, _HEIGHT, _LEFT, _PLOT = 940.0, 300.0, 52.0, 700.0
 
@@ -26,16 +26,21 @@ _WIDTH, _HEIGHT, _LEFT, _PLOT = 940.0, 300.0, 52.0, 700.0
 def learning(folder: RunFolder) -> tuple[Figure, ...]:
     """One figure per federation whose training left its rounds."""
     order = Order.of(folder)
-    curves: dict[str, dict[str, Curve]] = {}
+    curves: dict[tuple[str, str], dict[str, Curve]] = {}
+    metrics = {row.federation: row.metric for row in folder.rows("utility") if row.metric in numerals.HEADLINES}
     for federation in order.federations:
         for defense in order.defenses:
-            curve = accuracy(folder, federation, defense)
+            metric = metrics.get(federation, "accuracy")
+            curve = accuracy(folder, federation, defense, metric)
             if len(curve) > 1:
-                curves.setdefault(federation, {})[defense] = curve
-    return tuple(_figure(federation, by_defense, many=len(curves) > 1) for federation, by_defense in curves.items())
+                curves.setdefault((federation, metric), {})[defense] = curve
+    return tuple(
+        _figure(federation, metric, by_defense, many=len(curves) > 1)
+        for (federation, metric), by_defense in curves.items()
+    )
 
 
-def _figure(federation: str, curves: Mapping[str, Curve], many: bool) -> Figure:
+def _figure(federation: str, metric: str, curves: Mapping[str, Curve], many: bool) -> Figure:
     key = f"learning-{federation}"
     with Sheet(key, _WIDTH, _HEIGHT) as sheet:
         ax = sheet.axes(_LEFT, 20, _PLOT, _HEIGHT - 66)
@@ -43,13 +48,14 @@ def _figure(federation: str, curves: Mapping[str, Curve], many: bool) -> Figure:
         for place, curve in enumerate(curves.values()):
             style: dict[str, Any] = {"color": SERIES[place % len(SERIES)], "linestyle": DASHES[place % len(DASHES)]}
             ax.plot(list(curve), [point.value for point in curve.values()], linewidth=1.6, **style)
-        ax.set(xlabel="round", ylabel="accuracy", xlim=(0, max(max(curve) for curve in curves.values())))
+        longest = max(max(curve) for curve in curves.values())
+        ax.set(xlabel="round", ylabel=numerals.metric(metric).name, xlim=(0, longest))
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ends = [curve[max(curve)].value for curve in curves.values()]
         heights = spread(ends, gap=0.062 * float(np.ptp(ax.get_ylim())))
         for place, (defense, height) in enumerate(zip(curves, heights, strict=True)):
             ax.annotate(
-                f"{defense}  {numerals.metric_value('accuracy', ends[place])}",
+                f"{defense}  {numerals.metric_value(metric, ends[place])}",
                 (1.0, height),
                 xycoords=("axes fraction", "data"),
                 xytext=(10, 0),
@@ -60,15 +66,15 @@ def _figure(federation: str, curves: Mapping[str, Curve], many: bool) -> Figure:
             )
         svg = sheet.svg()
     title = f"{TITLE} ({federation})" if many else TITLE
-    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=_table(title, curves))
+    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=_table(title, metric, curves))
 
 
-def _table(title: str, curves: Mapping[str, Curve]) -> Table:
+def _table(title: str, metric: str, curves: Mapping[str, Curve]) -> Table:
     rounds = sorted(set().union(*curves.values()))
-    rows = [(f"{number}", *(_cell(curve, number) for curve in curves.values())) for number in rounds]
+    rows = [(f"{number}", *(_cell(metric, curve, number) for curve in curves.values())) for number in rounds]
     numeric = frozenset(range(len(curves) + 1))
     return Table(title=title, headers=("round", *curves), rows=tuple(rows), numeric=numeric)
 
 
-def _cell(curve: Curve, number: int) -> str:
-    return numerals.metric_value("accuracy", curve[number].value if number in curve else None)
+def _cell(metric: str, curve: Curve, number: int) -> str:
+    return numerals.metric_value(metric, curve[number].value if number in curve else None)

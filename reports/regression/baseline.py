@@ -12,7 +12,8 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...suites.source import ConfigError
-from ..run_folder import RunFolder, read_json
+from ..json_file import read_json
+from ..run_folder import RunFolder
 from ..unread import unread_lines
 from ..whole import write_whole
 from .cells import CellKey, Series, family
