@@ -129,6 +129,9 @@ class Attack:
     seated: ClassVar[bool] = False
     """Whether it reads by itself what one sees who sees less than the uploads: multisets, sums, global models."""
 
+    pixelwise: ClassVar[bool] = False
+    """Whether it can do without labels of images, of which a segmentation has none: its labels are pixels'."""
+
     active: ClassVar[bool] = False
     """Whether the server sends what ``tamper`` makes of its models: such an attack has a federation of its own."""
 

@@ -12,6 +12,7 @@ from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
 from .accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
+from .accounting.spending import sampled_spending
 from .clipped.claims import BY_PLD, sampled_gaussian_claim
 from .clipped.defense import ClippedDefense
 from .defense import Prepared
@@ -82,4 +83,4 @@ class DPSGD(ClippedDefense):
             source=f"Abadi et al. 2016, Algorithm 1; {BY_PLD}",
             curve=mechanism.curve(self.epsilon),
         )
-        return Prepared(protection=protection, claims=(claim,))
+        return Prepared(protection=protection, claims=(claim,), spending=sampled_spending(claim, mechanism))

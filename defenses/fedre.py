@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
 from .accounting.layers import Layer, LayeredGaussian, published_noise
 from .defense import Defense, Prepared, check_budget, check_share, check_variant, provable
-from .layers.aggregation import pda_pam
+from .layers.aggregation import pda_pam, preferred
 from .layers.budget import (
     JointBudget,
     check_numbers,
@@ -36,10 +37,11 @@ _LEAST_SCORE = 1e-12
 class FedREProtection(Protection):
     """report = update clipped layer by layer + noise that is stronger where the score is higher; PDA-PAM aggregates.
 
-    The state is public: ``scores (R, layers)``, of public samples at the model that is about to be broadcast; equal
-    ones where there are no samples to ask.
+    The state is public: ``scores (R, p, layers)``, by each of p preferences, of public samples at the model that is
+    about to be broadcast; equal ones where there are no samples to ask.
 
     Args:
+        gauges: one for each preference; clients have them in turn.
         scores: fixed ones; (): measured as each round opens.
         even: part of a round's budget that is split evenly.
     """
@@ -47,17 +49,18 @@ class FedREProtection(Protection):
     budget: JointBudget
     clip_norms: tuple[float, ...]
     even: float
-    gauge: Gauge
+    gauges: tuple[Gauge, ...]
     scores: tuple[float, ...] = ()
 
     def initial_state(self, plan: Plan) -> State:
-        return {"scores": torch.tensor([self.scores or (1.0,) * len(self.clip_norms)])}
+        return {"scores": torch.tensor([[self.scores or (1.0,) * len(self.clip_norms)]])}
 
     def open_round(self, context: Context, state: State) -> State:
         """Scores of the model that this round starts from."""
         if self.scores or context.samples is None:
             return state
-        return {**state, "scores": self.gauge.scores(context.samples(None))}
+        samples = context.samples(None)
+        return {**state, "scores": torch.stack([gauge.scores(samples) for gauge in self.gauges], dim=1)}
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         starts, shape = layer_starts(context.plan.layout), tuple(updates.values.shape)
@@ -66,12 +69,13 @@ class FedREProtection(Protection):
         return updates.with_values(clip_layers(updates.values, starts, self.clip_norms) + noise)
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
-        return pda_pam(received, context, self.gauge)
+        return pda_pam(received, context, self.gauges)
 
     def row_scores(self, updates: Message, context: Context, state: State) -> Tensor:
         """Scores by which each row is noised, ``(R or 1, rows or 1, layers)``."""
         scores: Tensor = state["scores"]
-        return scores.unsqueeze(1)
+        preferences = scores.shape[1]
+        return scores[:, [sender % preferences for sender in updates.senders or (0,)]]
 
     def noise(self, scores: Tensor) -> Tensor:
         """Noise std of each layer ``(..., layers)`` at these scores."""
@@ -100,9 +104,11 @@ class PublishedFedREProtection(FedREProtection):
         if self.scores or context.samples is None:
             return super().row_scores(updates, context, state)
         clients = context.plan.clients
-        asked = [context.samples(one if one < clients else None) for one in updates.senders or ()]
-        rows = [self.gauge.scores(samples) for samples in asked]
-        return torch.stack(rows, dim=1) if rows else state["scores"].unsqueeze(1)
+        rows = [
+            preferred(self.gauges, one).scores(context.samples(one if one < clients else None))
+            for one in updates.senders or ()
+        ]
+        return torch.stack(rows, dim=1) if rows else super().row_scores(updates, context, state)
 
     def noise(self, scores: Tensor) -> Tensor:
         whole = published_noise(epsilon=self.budget.epsilon, delta=self.layer_delta, rounds=self.budget.rounds)
@@ -110,7 +116,7 @@ class PublishedFedREProtection(FedREProtection):
         return torch.tensor(self.clip_norms, dtype=torch.float64) * whole / published_split(scores)
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
-        return pda_pam(received, context, self.gauge, published=True)
+        return pda_pam(received, context, self.gauges, published=True)
 
     def fixed_release(self, plan: Plan) -> LayeredGaussian | None:
         """What all rounds release of one report, any two of which are 2C apart; None where the noise is private too."""
@@ -124,6 +130,11 @@ class PublishedFedREProtection(FedREProtection):
     def layer_delta(self) -> float:
         """Each layer's part of delta, all alike."""
         return self.budget.delta / len(self.clip_norms)
+
+
+def _plain(region: Any) -> Any:
+    """Lists, as a suite file has them, as tuples."""
+    return tuple(_plain(part) for part in region) if isinstance(region, list | tuple) else region
 
 
 def published_split(scores: Tensor) -> Tensor:
@@ -142,8 +153,8 @@ class FedRE(Defense):
     can take of every round, or its own where scores are fixed. The layers' claims are audited only where scores are
     fixed: with measured ones, the default, the noise moves with the state, no law of it is published, and these claims
     come out of scope; the joint one is judged in either case. Scores and budgets are public: they come from the task's
-    public images, so all clients split alike. A layer is a named tensor of the model; biases, whose gradients have few
-    numbers to answer with, score lowest and are given the most.
+    public images; clients of one preference split alike. A layer is a named tensor of the model; biases, whose
+    gradients have few numbers to answer with, score lowest and are given the most.
 
     Args:
         epsilon, delta: the joint budget of all layers and rounds, by the analytic Gaussian.
@@ -152,7 +163,9 @@ class FedRE(Defense):
         even: part of a round's budget that is split evenly, whatever the scores; it bounds a layer's noise from above
             and its share from below.
         images: public images that a score is averaged over (the paper: ten).
-        region: the sensitive pixels (top, left, height, width), the same for all clients; () is the whole image.
+        pixels: of the sensitive region, how many are asked (see ``Gauge``); None: all, as in the paper.
+        region: the sensitive pixels (top, left, height, width), the same for all clients; () is the whole image. A list
+            of several: clients' own preferences, which are public, dealt in turn.
         variant: "corrected", or "as_published": the paper's noise, weights and claims. As published
             training may diverge, with private scores above all: the printed weights have no bound. A cell whose model
             is no number any more FAILS, which says nothing of the claim.
@@ -182,7 +195,8 @@ class FedRE(Defense):
     scores: tuple[float, ...] = ()
     even: float = 0.5
     images: int = 2
-    region: tuple[int, ...] = ()
+    pixels: int | None = 32
+    region: tuple[int, ...] | tuple[tuple[int, ...], ...] = ()
     variant: str = "corrected"
 
     def __post_init__(self) -> None:
@@ -190,9 +204,15 @@ class FedRE(Defense):
         for name in ("clip_norms", "scores"):
             object.__setattr__(self, name, check_numbers(name, getattr(self, name)))
         check_share("even", self.even)
-        object.__setattr__(self, "region", tuple(self.region) if isinstance(self.region, list) else self.region)
-        Gauge(count=self.images, region=self.region)
+        object.__setattr__(self, "region", _plain(self.region))
+        self.gauges()
         check_variant(self.variant)
+
+    def gauges(self) -> tuple[Gauge, ...]:
+        """One for each preference."""
+        several = isinstance(self.region, tuple) and self.region and isinstance(self.region[0], tuple)
+        regions: Any = self.region if several else (self.region,)
+        return tuple(Gauge(count=self.images, region=region, pixels=self.pixels) for region in regions)
 
     def prepare(self, plan: Plan) -> Prepared:
         published = self.variant == "as_published"
@@ -200,7 +220,7 @@ class FedRE(Defense):
             budget=JointBudget(epsilon=self.epsilon, delta=self.delta, rounds=plan.rounds),
             clip_norms=layer_norms(self.clip_norms, plan),
             even=self.even,
-            gauge=Gauge(count=self.images, region=self.region),
+            gauges=self.gauges(),
             scores=layer_scores(self.scores, plan) if self.scores else (),
         )
         if isinstance(protection, PublishedFedREProtection):

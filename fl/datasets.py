@@ -1,5 +1,5 @@
-"""The data sets by name: digits from scikit-learn; MNIST and Fashion-MNIST from a folder, the cache or the
-network; others from a folder only.
+"""The data sets by name: digits from scikit-learn; receipts that are drawn; MNIST and Fashion-MNIST from a folder, the
+cache or the network; others from a folder only.
 """
 
 import functools
@@ -27,7 +27,10 @@ KNOWN_DATASETS = (
     "sroie_tampered",
     "adult",
     "location30",
+    "synthetic_receipts",
+    "synthetic_receipts_tampered",
 )
+_DRAWN = {"synthetic_receipts": sroie.drawn, "synthetic_receipts_tampered": sroie.drawn_tampered}
 # The folder's name is the name of torchvision's class.
 _FOLDERS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
 _IDX_FILES = (
@@ -63,6 +66,7 @@ def load_dataset(name: str) -> Dataset:
     - sroie: grey crops 1x64x128 around phone numbers, dates and totals of scanned receipts, labelled by the three;
       their boxes are the sensitive regions, receipts the owners. From `$FEDASSAY_DATA/sroie`. sroie_tampered: the same
       crops, half of them tampered with, labelled by that; the targets of a segmentation say where.
+    - synthetic_receipts, synthetic_receipts_tampered: the same of 150 receipts that are drawn here from a fixed seed.
     - adult: 32,561 and 16,281 rows of a census as images 1x1x108, labelled by income, from `$FEDASSAY_DATA/adult`.
     - location30: 4,008 and 1,002 rows of 446 check-ins as images 1x1x446, of 30 groups, from
       `$FEDASSAY_DATA/location30`; a fixed shuffle of our own makes the test set. Rows of either are no images: models
@@ -76,14 +80,16 @@ def load_dataset(name: str) -> Dataset:
 
 
 def available(name: str) -> str:
-    """Say where a data set would come from: bundled, found in FEDASSAY_DATA, in the cache, would be downloaded, or not
-    here.
+    """Say where a data set would come from: bundled, drawn here, found in FEDASSAY_DATA, in the cache, would be
+    downloaded, or not here.
 
     Only looks whether the files are there; raises ValueError for an unknown name.
     """
     _check_name(name)
     if name == "digits":
         return "bundled"
+    if name in _DRAWN:
+        return "drawn here"
     if name in _FOLDER_ONLY:
         return _FOUND if DataFolder.told().has(_FOLDER_ONLY[name]) else "not here: FEDASSAY_DATA must name its folder"
     if _found_gz(name):
@@ -95,6 +101,8 @@ def available(name: str) -> str:
 def _load(name: str) -> Dataset:
     if name == "digits":
         return _load_digits()
+    if name in _DRAWN:
+        return _DRAWN[name]()
     if name == "qmnist":
         return qmnist.qmnist(_load("mnist"), DataFolder.told())
     loaders = {

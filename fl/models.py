@@ -1,7 +1,7 @@
 """The small image models, and their initial parameters drawn from a named stream.
 
-All are chains of layers that work under `torch.func.functional_call`, `vmap` and double backward: no buffers, nothing
-in place, no draws of their own. The classifier's last layer is called `output` in each of them.
+All work under `torch.func.functional_call`, `vmap` and double backward: no buffers, nothing
+in place, no draws of their own. The last layer is called `output` in each of them; classifiers are chains of layers.
 
 Batch norm has no running statistics: it takes those of the lot at hand, in training and at evaluation alike. Running
 ones would be buffers that leave the client beside its upload, and that no defense here protects.
@@ -18,8 +18,12 @@ from ..audit.nearest import nearest
 from .dropout import Chain, Dropout
 from .imprint import BINS, Imprint
 from .streams import uniform
+from .unet import UNet, check_unet
 
-KNOWN_MODELS = ("logistic", "mlp", "lenet", "lenet_bn", "lenet_dropout", "cnn26k", "convnet", "imprint")
+CLASSIFIERS = ("logistic", "mlp", "lenet", "lenet_bn", "lenet_dropout", "cnn26k", "convnet", "imprint")
+SEGMENTERS = ("unet",)
+"""They say of each pixel whether it belongs to what the data set's targets mark."""
+KNOWN_MODELS = (*CLASSIFIERS, *SEGMENTERS)
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "leaky_relu": nn.LeakyReLU,
     "relu": nn.ReLU,
@@ -39,7 +43,8 @@ def build_model(
     activation: str | None = None,
     bins: int | None = None,
 ) -> nn.Module:
-    """Build a classifier of images (batch, *shape) with logits (batch, classes); its parameters are zero.
+    """Build a classifier of images (batch, *shape) with logits (batch, classes), or a segmenter with a logit a pixel,
+    (batch, height, width); its parameters are zero.
 
     shape: (channel, height, width). hidden: width of the mlp's hidden layer, 256 unless told; mlp only. activation:
     leaky_relu unless told, or relu, sigmoid, tanh; lenet only, where it decides how well gradients invert. bins: rows
@@ -58,6 +63,7 @@ def build_model(
     - convnet: eight 3x3 convolutions of 64 to 256 channels, as Geiping et al. 2020 attack at width 64, less the batch
       norm that they leave at its initial statistics: 2.9 million parameters on 3x32x32.
     - imprint: the mlp behind a malicious server's imprint layer (see ``imprint``).
+    - unet: a segmenter, 66,116 parameters on one channel (see ``unet``).
     """
     if name not in KNOWN_MODELS:
         raise ValueError(f"model must be {nearest(name, KNOWN_MODELS)}, got {name!r}")
@@ -65,8 +71,12 @@ def build_model(
     _check_bins(name, bins)
     # On the meta device nothing is drawn: PyTorch's own initialisation would move the global generator.
     with torch.device("meta"):
-        layers = _layers(name, shape, classes, hidden or 256, activation or "leaky_relu", bins or BINS)
-        model = Chain(OrderedDict(layers))
+        model: nn.Module
+        if name in SEGMENTERS:
+            model = UNet(shape[0])
+        else:
+            layers = _layers(name, shape, classes, hidden or 256, activation or "leaky_relu", bins or BINS)
+            model = Chain(OrderedDict(layers))
     model.to_empty(device="cpu")
     with torch.no_grad():
         for parameter in model.parameters():
@@ -131,6 +141,8 @@ def _check_options(
         raise ValueError(f"hidden must be >= 1, got {hidden}")
     if activation is not None and name != "lenet":
         raise ValueError(f"activation is an option of lenet, got {activation!r} for {name}")
+    if name in SEGMENTERS:
+        check_unet(shape, classes)
     if activation is not None and activation not in _ACTIVATIONS:
         raise ValueError(f"activation must be {nearest(activation, _ACTIVATIONS)}, got {activation!r}")
 

@@ -4,6 +4,9 @@ it.
 Where a model has batch norm, images that are handed in together are one lot and share its statistics, in training and
 at evaluation. Where it has dropout, ``dropout`` holds the factors of each sample's features (see ``draw_dropout``);
 without them, as at evaluation, nothing is dropped.
+
+A segmenter's labels are not one an image but one a pixel: wherever ``labels (n,)`` stands, its are ``(n, h, w)``, true
+where there is something to find, and class probabilities ``(n, k, classes)`` are chances ``(n, k, h, w)``.
 """
 
 from collections.abc import Mapping
@@ -15,17 +18,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.nn.functional import cross_entropy, one_hot
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, one_hot
 
 from .dropout import dropout_of
 from .imprint import planted
 from .layout import Layout
-from .models import build_model, initial_parameters, is_batch_norm
+from .models import SEGMENTERS, build_model, initial_parameters, is_batch_norm
+from .sample_gradients import is_known, sample_gradients
+from .sample_gradients import logits as known_logits
+
+_MANY = 2**16
+"""Numbers in a replica's sample gradients from which on replicas one by one, by layers, are faster than all together,
+mapped.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """A public architecture with mean cross-entropy as its loss.
+    """A public architecture with mean cross-entropy as its loss; of a segmenter over the pixels of an image as well.
 
     Args:
         model: name of the architecture, see ``models.KNOWN_MODELS``.
@@ -49,6 +59,11 @@ class Network:
     def module(self) -> nn.Module:
         """The architecture; its own weights are never used."""
         return build_model(self.model, shape=self.shape, classes=self.classes, bins=len(self.bins) or None)
+
+    @property
+    def segments(self) -> bool:
+        """Whether it says something of each pixel, not of the image."""
+        return self.model in SEGMENTERS
 
     @cached_property
     def mixes(self) -> bool:
@@ -90,14 +105,26 @@ class Network:
         return None if layer is None else layer.draw(rng, shape)
 
     def logits(self, params: Tensor, images: Tensor, dropout: Tensor | None = None) -> Tensor:
-        """``params (d,)``, ``images (n, c, h, w)`` -> ``(n, classes)``; differentiable in both."""
+        """``params (d,)``, ``images (n, c, h, w)`` -> ``(n, classes)``, of a segmenter ``(n, h, w)``; differentiable in
+        both.
+        """
         given = (images,) if dropout is None else (images, dropout)
         logits: Tensor = functional_call(self.module, self.layout.unflatten(params), given)
         return logits
 
+    def evaluated(self, params: Tensor, images: Tensor) -> Tensor:
+        """``logits``, not differentiable, by the fastest way."""
+        if is_known(self.module):
+            return known_logits(self.module, self.layout, params, images)
+        with torch.no_grad():
+            return self.logits(params, images)
+
     def losses(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
-        """Cross-entropy of each image, ``(n,)``."""
-        return cross_entropy(self.logits(params, images, dropout), labels, reduction="none")
+        """Cross-entropy of each image, ``(n,)``; of a segmenter the mean over its pixels."""
+        logits = self.logits(params, images, dropout)
+        if self.segments:
+            return binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none").mean((-2, -1))
+        return cross_entropy(logits, labels, reduction="none")
 
     def lot_gradients(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
         """Gradient of the mean loss of each of n lots, ``(n, d)``; differentiable in all.
@@ -126,12 +153,22 @@ class Network:
             return self._linear_gradients(params, images, labels)
         self.check_separate("this")
         cases = (images, labels) if dropout is None else (images, labels, dropout)
+        many = len(params) == 1 or images.shape[1] * self.layout.dim >= _MANY
+        if many and is_known(self.module):
+            return self._layered(params, *cases)
         per_sample = vmap(grad(self._loss_of_one), in_dims=(None, *[0] * len(cases)))
         if len(params) == 1:
             rows: Tensor = per_sample(params[0], *(case[0] for case in cases)).unsqueeze(0)
             return rows
         batched: Tensor = vmap(per_sample)(params, *cases)
         return batched
+
+    def _layered(self, params: Tensor, *cases: Tensor) -> Tensor:
+        """One replica after the other: nothing but the result is held for all of them."""
+        rows = params.new_empty(*cases[0].shape[:2], self.layout.dim)
+        for row, point, *case in zip(rows, params, *cases, strict=True):
+            sample_gradients(self.module, self.layout, point, *case, out=row)
+        return rows
 
     def gradient(
         self, params: Tensor, images: Tensor, labels: Tensor, weights: Tensor, dropout: Tensor | None = None
@@ -178,6 +215,8 @@ class Network:
 
     def _soft_loss(self, layers: Mapping[str, Tensor], images: Tensor, labels: Tensor, *dropout: Tensor) -> Tensor:
         logits: Tensor = functional_call(self.module, dict(layers), (images, *dropout))
+        if self.segments:
+            return binary_cross_entropy_with_logits(logits, labels)
         return -(labels * logits.log_softmax(-1)).sum(-1).mean()
 
     def _loss_of_one(self, params: Tensor, *case: Tensor) -> Tensor:

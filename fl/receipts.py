@@ -3,7 +3,7 @@
 import gzip
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,7 @@ def read_receipts(folder: DataFolder) -> list[Receipt]:
         size = _size(entry, where)
         lines = tuple(_line(box, size, f"{where}: boxes[{place}]") for place, box in enumerate(entry["boxes"]))
         receipts.append(
-            Receipt(name=entry["id"], pixels=_pixels(scan, size), lines=lines, fields=_fields(lines, entry["key"]))
+            Receipt(name=entry["id"], pixels=_pixels(scan, size), lines=lines, fields=fields_of(lines, entry["key"]))
         )
     return receipts
 
@@ -127,7 +127,8 @@ def _pixels(scan: Path, size: tuple[int, int]) -> NDArray[np.uint8]:
     return pixels
 
 
-def _fields(lines: tuple[Line, ...], key: Mapping[str, Any]) -> dict[str, tuple[Line, ...]]:
+def fields_of(lines: Sequence[Line], key: Mapping[str, Any]) -> dict[str, tuple[Line, ...]]:
+    """Which lines show a phone number, the date and the total that ``key`` names; see `read_receipts`."""
     date, amount = _bare(str(key.get("date", ""))), re.search(r"\d[\d,]*(\.\d+)?", str(key.get("total", "")))
     # Not within a longer number: 9.00 is not in 19.00, nor in 9.001.
     total = amount and re.compile(rf"(?<![\d.,]){re.escape(amount.group())}(?![\d]|[.,]\d)")

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from .message import Message
 from .plan import Plan
-from .protection import State
+from .protection import Protection, State
 from .task import Task
 from .view import RoundView, View
 
@@ -101,13 +101,14 @@ class ViewRecorder:
 
 @dataclass(kw_only=True)
 class AccuracyRecorder:
-    """Utility over the rounds: ``curve`` holds (rounds so far, accuracy of the first replica's server model) pairs, one
-    for each ``every`` rounds.
+    """Utility over the rounds: ``curve`` holds (rounds so far, ``metric`` of the first replica's server model) pairs,
+    one for each ``every`` rounds. The metric is accuracy, of a segmentation IoU.
     """
 
     task: Task
     every: int = 1
     curve: list[tuple[int, float]] = field(default_factory=list)
+    metric: str = field(default="accuracy", init=False)
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -116,7 +117,27 @@ class AccuracyRecorder:
     def watch(self, event: RoundEvent) -> None:
         """Called by the engine at the end of every round."""
         if (event.round + 1) % self.every == 0:
-            self.curve.append((event.round + 1, self.task.accuracy(event.model[0])))
+            first = self.task.utility(event.model[0])[0]
+            self.metric = first.metric
+            if first.value is not None:
+                self.curve.append((event.round + 1, first.value))
+
+
+@dataclass(kw_only=True)
+class NumbersRecorder:
+    """The protection's public ``numbers`` over the rounds: ``rows`` of (rounds so far, numbers by name), one for each
+    ``every`` rounds from the first on: with what each of them was run.
+    """
+
+    protection: Protection
+    plan: Plan
+    every: int = 1
+    rows: list[tuple[int, dict[str, float]]] = field(default_factory=list)
+
+    def watch(self, event: RoundEvent) -> None:
+        """Called by the engine at the end of every round."""
+        if event.round % self.every == 0:
+            self.rows.append((event.round, dict(self.protection.numbers(self.plan, event.state))))
 
 
 @dataclass(kw_only=True)

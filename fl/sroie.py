@@ -1,4 +1,4 @@
-"""SROIE's data sets: crops of receipts by the field that they show, and the same crops tampered with or not."""
+"""Receipts' data sets, SROIE's and drawn ones: crops by the field that they show, and the same tampered with or not."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from .data_folder import DataFolder
 from .dataset import Dataset, fixed_order
 from .receipts import ANNOTATIONS, FIELDS, Receipt, read_receipts
 from .streams import Streams
+from .synthetic_receipts import synthetic_receipts
 from .tampering import Tampered, tamper
 
 _TEST_SHARE = 5
@@ -34,7 +35,7 @@ def sroie(folder: DataFolder) -> Dataset:
 
     Masks are the boxes of all sensitive lines in the crop; owners are receipts. Raises what `read_receipts` raises.
     """
-    return _dataset("sroie", folder, _by_field, classes=len(FIELDS))
+    return _dataset("sroie", _read(folder), _by_field, classes=len(FIELDS))
 
 
 def sroie_tampered(folder: DataFolder) -> Dataset:
@@ -43,7 +44,18 @@ def sroie_tampered(folder: DataFolder) -> Dataset:
     Masks are those of the crop before. A splice takes its piece from a receipt of the same part, training or test,
     which may be another owner's: a few pixels of it then stand in two owners' crops.
     """
-    return _dataset("sroie_tampered", folder, _by_tampering, classes=2)
+    return _dataset("sroie_tampered", _read(folder), _by_tampering, classes=2)
+
+
+def drawn() -> Dataset:
+    """As `sroie`, of receipts that are drawn from a fixed seed (see ``synthetic_receipts``)."""
+    return _dataset("synthetic_receipts", _parts(synthetic_receipts(), "the drawn receipts"), _by_field, classes=3)
+
+
+def drawn_tampered() -> Dataset:
+    """As `sroie_tampered`, of drawn receipts."""
+    parts = _parts(synthetic_receipts(), "the drawn receipts")
+    return _dataset("synthetic_receipts_tampered", parts, _by_tampering, classes=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +67,12 @@ class _Labelled:
     targets: NDArray[np.bool_] | None = None
 
 
-def _dataset(name: str, folder: DataFolder, label: Callable[[_Part], _Labelled], *, classes: int) -> Dataset:
-    train, test = _parts(read_receipts(folder), folder)
+def _read(folder: DataFolder) -> tuple[_Part, _Part]:
+    return _parts(read_receipts(folder), f"{folder.root}/{ANNOTATIONS}")
+
+
+def _dataset(name: str, parts: tuple[_Part, _Part], label: Callable[[_Part], _Labelled], *, classes: int) -> Dataset:
+    train, test = parts
     ours, theirs = label(train), label(test)
     return Dataset(
         name=name,
@@ -73,8 +89,8 @@ def _dataset(name: str, folder: DataFolder, label: Callable[[_Part], _Labelled],
     )
 
 
-def _parts(receipts: Sequence[Receipt], folder: DataFolder) -> tuple[_Part, _Part]:
-    """Training and test: no receipt is in both.
+def _parts(receipts: Sequence[Receipt], source: str) -> tuple[_Part, _Part]:
+    """Training and test: no receipt is in both. ``source``: where they are from.
 
     Raises:
         ValueError: if one of them has no crop.
@@ -86,7 +102,7 @@ def _parts(receipts: Sequence[Receipt], folder: DataFolder) -> tuple[_Part, _Par
         found = [(number, crop) for number in chosen for crop in crops_of(receipts[number])]
         if not found:
             raise ValueError(
-                f"{folder.root}/{ANNOTATIONS} must name receipts with a phone number, date or total enough to train "
+                f"{source} must name receipts with a phone number, date or total enough to train "
                 f"and to test, got {len(receipts)} receipts and no {name} crop"
             )
         owners, crops = zip(*found, strict=True)

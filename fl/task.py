@@ -5,17 +5,27 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from .dataset import Dataset, check_masks
 from .imprint import thresholds
 from .network import Network
 from .partitions import ByOwner, Exchangeable, Partition
 from .streams import Streams
+from .utility import Utility, of_labels, of_pixels
+
+_AT_ONCE = 256
+"""Images that a segmenter, which keeps features of every pixel, looks at together."""
+
+PUBLIC_IMAGES = 1000
+"""The test images, the data set's first, on whose loss a protection may decide."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """Labelled images ``(n, c, h, w)`` and ``(n,)``, and the models ``(R, d)`` of ``network`` that look at them."""
+    """Images ``(n, c, h, w)``, their labels ``(n,)`` or, of a segmenter, ``(n, h, w)``, and the models ``(R, d)`` of
+    ``network`` that look at them.
+    """
 
     network: Network
     models: Tensor
@@ -29,10 +39,11 @@ class Task:
 
     Args:
         network: model and loss.
-        images, labels: the pool that clients hold, ``(n, c, h, w)`` in [0, 1] and ``(n,)``.
+        images, labels: the pool that clients hold, ``(n, c, h, w)`` in [0, 1] and ``(n,)``; of a segmenter the labels,
+            here and below, are booleans ``(n, h, w)``.
         parts: for each client the indices of its samples in the pool.
         outsider_images, outsider_labels: drawn as the pool was, never trained on: membership's non-members.
-        test_images, test_labels: measure accuracy; they also serve attackers as public data.
+        test_images, test_labels: measure utility; they also serve attackers as public data.
         masks: which pixels of the pool's images are privacy-sensitive, ``(n, h, w)`` booleans; None: nothing says so.
         held_out: for each client that was dealt samples like any other and never takes part their indices in the pool:
             the non-members of attacks on clients.
@@ -59,7 +70,9 @@ class Task:
             if images.shape[1:] != self.network.shape or images.dtype != torch.float32:
                 wanted = f"(n, {', '.join(map(str, self.network.shape))}) float32"
                 raise ValueError(f"{name}images must be {wanted}, got {tuple(images.shape)} of {images.dtype}")
-            if labels.shape != images.shape[:1] or labels.dtype != torch.int64:
+            if self.network.segments:
+                check_masks(f"{name}labels", labels, images)
+            elif labels.shape != images.shape[:1] or labels.dtype != torch.int64:
                 raise ValueError(
                     f"{name}labels must be ({len(images)},) int64, got {tuple(labels.shape)} of {labels.dtype}"
                 )
@@ -80,15 +93,28 @@ class Task:
 
     def accuracy(self, model: Tensor) -> float:
         """Share of test images that ``model (d,)`` labels right."""
-        with torch.no_grad():
-            right = self.network.logits(model, self.test_images).argmax(-1) == self.test_labels
+        right = self.network.evaluated(model, self.test_images).argmax(-1) == self.test_labels
         return float(right.double().mean())
 
-    def public_loss(self, models: Tensor) -> Tensor:
-        """Mean loss ``(R,)`` of ``models (R, d)`` on the test images, which are public."""
+    def utility(self, model: Tensor) -> tuple[Utility, ...]:
+        """What ``model (d,)`` is worth on the test images: accuracy, or IoU, precision, recall and F of pixels."""
+        if not self.network.segments:
+            return of_labels(self.accuracy(model), len(self.test_labels))
         with torch.no_grad():
-            losses = [self.network.losses(model, self.test_images, self.test_labels).mean() for model in models]
-        return torch.stack(losses)
+            parts = [self.test_images[first : first + _AT_ONCE] for first in range(0, len(self.test_images), _AT_ONCE)]
+            found = [self.network.logits(model, images) > 0 for images in parts]
+        return of_pixels(torch.cat(found), self.test_labels)
+
+    def public_loss(self, models: Tensor) -> Tensor:
+        """Mean loss ``(R,)`` of ``models (R, d)`` on the first thousand test images, which are public.
+
+        Asked in every round: all ten thousand would cost more than the training.
+        """
+        images, labels = self.test_images[:PUBLIC_IMAGES], self.test_labels[:PUBLIC_IMAGES]
+        if self.network.segments:
+            with torch.no_grad():
+                return torch.stack([self.network.losses(model, images, labels).mean() for model in models])
+        return torch.stack([cross_entropy(self.network.evaluated(model, images), labels) for model in models])
 
     def samples(self, models: Tensor, client: int | None) -> Samples:
         """A client's own samples, or (None) the public ones, beside ``models (R, d)``."""
@@ -128,41 +154,44 @@ def build_task(
     A tenth of the training images (chosen by the ``outsiders`` stream) stays outside every federation; the partition
     deals the rest, or ``samples`` of it, to ``clients`` and to ``held_out`` more who never take part (chosen among all
     by the ``held out`` stream). Each training label is redrawn with probability ``label_noise``, uniformly over all
-    classes (see ``redrawn``), the outsiders' too: else the labels would tell who took part.
+    classes (see ``redrawn``), the outsiders' too: else the labels would tell who took part. A segmenter's labels are
+    the data set's targets; the partition goes by the images' labels all the same.
 
     Raises:
         ValueError: if ``samples``, ``clients`` or ``held_out`` ask for more than there is, the partition for owners
-            that nobody knows, or ``label_noise`` is no probability.
+            that nobody knows, ``label_noise`` is no probability, or a segmenter has no targets, or is to have noisy
+            labels.
     """
     if held_out < 0:
         raise ValueError(f"held_out must be >= 0, got {held_out}")
+    network = Network(
+        model=model,
+        shape=dataset.shape,
+        classes=dataset.classes,
+        # Of the public images: before the first round a server has no others.
+        bins=thresholds(dataset.test_images) if model == "imprint" else (),
+    )
     given = redrawn(dataset.train_labels, dataset.classes, label_noise, streams)
+    found, tested = _targets(dataset, label_noise) if network.segments else (given, dataset.test_labels)
     order = streams.generator("outsiders").permutation(len(dataset.train_labels))
     outside, inside = order[: len(order) // 10], order[len(order) // 10 :]
     dealt = clients + held_out
     if samples is not None and not dealt <= samples <= len(inside):
         raise ValueError(f"samples must be in {dealt}..{len(inside)} ({dataset.name}, {dealt} clients), got {samples}")
     inside = np.sort(inside[:samples])
-    labels = given[inside]
-    keys = _owners(dataset)[inside] if isinstance(partition, ByOwner) else labels
+    keys = (_owners(dataset) if isinstance(partition, ByOwner) else given)[inside]
     split = partition.split(keys.numpy(), dealt, streams.generator("partition"))
     hands = [torch.from_numpy(np.asarray(part, dtype=np.int64)) for part in split]
     absent = set(streams.generator("held out").permutation(dealt)[:held_out].tolist())
     return Task(
-        network=Network(
-            model=model,
-            shape=dataset.shape,
-            classes=dataset.classes,
-            # Of the public images: before the first round a server has no others.
-            bins=thresholds(dataset.test_images) if model == "imprint" else (),
-        ),
+        network=network,
         images=dataset.train_images[inside],
-        labels=labels,
+        labels=found[inside],
         parts=tuple(hand for client, hand in enumerate(hands) if client not in absent),
         outsider_images=dataset.train_images[outside],
-        outsider_labels=given[outside],
+        outsider_labels=found[outside],
         test_images=dataset.test_images,
-        test_labels=dataset.test_labels,
+        test_labels=tested,
         masks=None if dataset.train_masks is None else dataset.train_masks[inside],
         held_out=tuple(hand for client, hand in enumerate(hands) if client in absent),
         owners=None if dataset.train_owners is None else dataset.train_owners[inside],
@@ -182,6 +211,15 @@ def redrawn(labels: Tensor, classes: int, share: float, streams: Streams) -> Ten
     rng = streams.generator("label noise")
     coins, drawn = rng.random(len(labels)), rng.integers(classes, size=len(labels))
     return torch.where(torch.from_numpy(coins < share), torch.from_numpy(drawn), labels)
+
+
+def _targets(dataset: Dataset, label_noise: float) -> tuple[Tensor, Tensor]:
+    """What a segmenter has to find in the training and in the test images."""
+    if dataset.train_targets is None or dataset.test_targets is None:
+        raise ValueError(f"a segmenter needs a data set with targets, a mark for each pixel, got {dataset.name}")
+    if label_noise:
+        raise ValueError(f"label_noise must be 0 for a segmenter, whose labels are pixels', got {label_noise}")
+    return dataset.train_targets, dataset.test_targets
 
 
 def _owners(dataset: Dataset) -> Tensor:

@@ -54,8 +54,12 @@ METRICS = {
     "label_class_existence": Metric(name="class-existence accuracy"),
     "label_count_accuracy": Metric(name="label-count accuracy"),
     "accuracy": Metric(name="accuracy"),
+    "iou": Metric(name="IoU"),
+    "f_score": Metric(name="F score"),
     "none": Metric(name="every metric"),
 }
+HEADLINES = ("accuracy", "iou")
+"""The metrics that stand for utility where there is room for one: of a classifier, and of a segmentation."""
 PRIMARY = ("psnr", "auc", "source_advantage", "label_over_chance", "label_accuracy")
 """The metric that stands for an attack where there is room for one."""
 

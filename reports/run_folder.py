@@ -1,5 +1,6 @@
 """A run's folder as the press reads it: manifest, records, claims and gate. It reads data only and writes nothing."""
 
+import csv
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from ..audit.claim import Claim
 from ..suites.claims_file import SCHEMA as CLAIMS_SCHEMA
 from ..suites.claims_file import ClaimsFile
 from ..suites.gate import judge_run
-from ..suites.record import Record
+from ..suites.record import ROUNDS, Record
 from ..suites.rows import Rows, SkippedRow, first_mistake, read_rows
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class SignedClaim:
     control: bool
     claim: Claim
     variant: str = ""
+    spent: tuple[tuple[int, float], ...] = ()
+    """Rounds so far and the epsilon that the claim's accountant gives for them, where the defense says."""
 
     @property
     def signer(self) -> tuple[str, str, str]:
@@ -140,6 +143,11 @@ class RunFolder:
         spec = _table(self.manifest.suite, "federations").get(federation)
         return spec.get("rounds") if isinstance(spec, dict) else None
 
+    def clients_of(self, federation: str) -> int | None:
+        """Clients that take part in the federation, where the suite tells."""
+        spec = _table(self.manifest.suite, "federations").get(federation)
+        return spec.get("clients") if isinstance(spec, dict) else None
+
     def defense_fields(self, defense: str) -> dict[str, Any]:
         """What the suite says of the defense under this label; empty where it says nothing."""
         fields = _table(self.manifest.suite, "defenses").get(defense)
@@ -166,9 +174,27 @@ class RunFolder:
         """Path of the record's data file if it exists. Raises ValueError if it lies outside the run's folder."""
         if not record.artifact:
             return None
-        path = (self.path / record.artifact).resolve()
+        return self._below(record.artifact, record)
+
+    def rounds(self, record: Record) -> list[dict[str, float]]:
+        """What its cell measured round by round, a row a round and a name a column; empty where it left nothing.
+
+        Raises ValueError for a path that leaves the run's folder or a file that is no such table.
+        """
+        named = record.artifact.endswith(f"/{ROUNDS}")
+        path = self._below(record.artifact if named else f"cells/{record.cell_id}/{ROUNDS}", record)
+        if path is None:
+            return []
+        rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+        try:
+            return [{name: float(text) for name, text in row.items() if text} for row in rows]
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path} must be a table of numbers: {error}") from error
+
+    def _below(self, place: str, record: Record) -> Path | None:
+        path = (self.path / place).resolve()
         if not path.is_relative_to(self.path.resolve()):
-            raise ValueError(f"artifact {record.artifact!r} of cell {record.cell_id} lies outside {self.path}")
+            raise ValueError(f"artifact {place!r} of cell {record.cell_id} lies outside {self.path}")
         return path if path.is_file() else None
 
 
@@ -227,7 +253,9 @@ def _read_claims(path: Path) -> tuple[SignedClaim, ...]:
     _check_schema(content, CLAIMS_SCHEMA, str(path))
     try:
         return tuple(
-            SignedClaim(**(dict(entry) | {"claim": Claim.from_dict(entry.claim.model_dump())}))
+            SignedClaim(
+                **(dict(entry) | {"claim": Claim.from_dict(entry.claim.model_dump()), "spent": tuple(entry.spent)})
+            )
             for entry in ClaimsFile.model_validate_json(path.read_bytes(), strict=True).claims
         )
     except ValidationError as error:

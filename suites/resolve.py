@@ -21,7 +21,7 @@ from ..fl.streams import Streams
 from ..fl.task import Task, build_task
 from .catalogue import Part, adopt, build, find
 from .identity import plain
-from .scoring.images import LEAST_SIDE
+from .needs import check_federations
 from .source import ConfigError, Source
 from .suite import AuditSpec, DefenseSpec, FederationSpec, PlanChange, SuiteSpec
 
@@ -34,7 +34,7 @@ _CURVE_SLACK = 1e-3
 @dataclass(frozen=True, kw_only=True)
 class DefenseEntry:
     """A defense of the suite: its label, the part, what it changes of the plan; ``federation``: the only one that it
-    runs on; ``replicas``: a world, in its audit.
+    runs on; ``replicas``: a world, in its audit; ``seeds``: how many of the suite's it runs on, None for all.
     """
 
     label: str
@@ -42,6 +42,7 @@ class DefenseEntry:
     change: PlanChange
     federation: str | None = None
     replicas: int | None = None
+    seeds: int | None = None
 
     @property
     def defense(self) -> Defense:
@@ -115,7 +116,10 @@ def resolve(spec: SuiteSpec, source: Source, *, seed: int, extra: tuple[str | De
     attacks = tuple(_attack(label, spec, source) for label in spec.attacks)
     names = sorted({federation.dataset for federation in spec.federations.values()} | _audited(spec))
     digests = {name: _digest(name) for name in names}
-    _check_images(spec, attacks, source)
+    for entry in attacks:
+        check_federations(
+            entry.attack, entry.part.path, entry.federations, spec, source.where(("attacks", entry.label))
+        )
     return ResolvedSuite(
         spec=spec,
         seeds=tuple(range(seed * spec.seeds, (seed + 1) * spec.seeds)),
@@ -123,20 +127,6 @@ def resolve(spec: SuiteSpec, source: Source, *, seed: int, extra: tuple[str | De
         attacks=attacks,
         digests=digests,
     )
-
-
-def _check_images(spec: SuiteSpec, attacks: tuple[AttackEntry, ...], source: Source) -> None:
-    """ConfigError for an attack that reconstructs images where there are none: no image score reads a table's rows."""
-    for entry in attacks:
-        for name in entry.federations if entry.attack.reconstructs else ():
-            dataset = spec.federations[name].dataset
-            _, height, width = load_dataset(dataset).shape
-            if min(height, width) < LEAST_SIDE:
-                raise ConfigError(
-                    f"{source.where(('attacks', entry.label))}: {entry.part.path} reconstructs images of at least "
-                    f"{LEAST_SIDE}x{LEAST_SIDE} pixels; {dataset}, of federation {name}, has {height}x{width}: name "
-                    "federations of images, or leave the attack out"
-                )
 
 
 def _digest(name: str) -> str:
@@ -238,6 +228,7 @@ def _defense(label: str, spec: SuiteSpec, source: Source) -> DefenseEntry:
         change=chosen.plan or PlanChange(),
         federation=chosen.federation,
         replicas=chosen.replicas,
+        seeds=chosen.seeds,
     )
 
 

@@ -10,7 +10,7 @@ from ..audit.claim import Unit
 from ..audit.nearest import nearest
 from ..fl.algorithm import algorithm_from
 from ..fl.datasets import KNOWN_DATASETS
-from ..fl.models import KNOWN_MODELS
+from ..fl.models import KNOWN_MODELS, SEGMENTERS
 from ..fl.partitions import partition_from
 from ..fl.sampling import sampling_from
 from . import shapes
@@ -102,6 +102,8 @@ class DefenseSpec(BaseModel):
     """
     replicas: Whole | None = Field(default=None, ge=2)
     """Replicas a world in its audit; by default the audit's."""
+    seeds: Whole | None = Field(default=None, ge=1)
+    """It runs on so many of the suite's seeds only, the first ones: one that takes hours. By default on all."""
 
 
 class AttackSpec(BaseModel):
@@ -166,6 +168,10 @@ class AuditSpec(_Table):
             raise _misplaced("audit.canary", f'design "one_run" plants Dirac canaries, got {self.canary!r}')
         if self.design == "one_run" and self.canaries is None:
             raise _misplaced("audit.design", 'design "one_run" needs canaries = M, how many stand in the run')
+        if self.model in SEGMENTERS and self.canary in ("mislabelled", "crafted"):
+            raise _misplaced(
+                "audit.model", f"canary {self.canary!r} has a label an image: {self.model} has one a pixel"
+            )
         if self.design != "one_run" and self.canaries is not None:
             raise _misplaced("audit.canaries", 'only design = "one_run" plants several canaries in one federation')
         return self

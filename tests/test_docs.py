@@ -38,7 +38,7 @@ def blocks(page):
 
 
 def pages():
-    return sorted(DOCS.glob("*.md")) if DOCS.is_dir() else []
+    return sorted(DOCS.rglob("*.md")) if DOCS.is_dir() else []
 
 
 class Reader:

@@ -17,6 +17,7 @@ class MeanImage(Attack):
     """The same image for each sample behind the uploads of ``round``: the constant guess of least expected MSE."""
 
     null: ClassVar[bool] = True
+    pixelwise: ClassVar[bool] = True
     round: int = 0
 
     def __post_init__(self) -> None:

@@ -18,6 +18,7 @@ class NoiseImage(Attack):
     """Pixels drawn uniformly in [0, 1], an image for each sample behind the uploads of ``round``."""
 
     null: ClassVar[bool] = True
+    pixelwise: ClassVar[bool] = True
     round: int = 0
 
     def __post_init__(self) -> None:

@@ -18,15 +18,17 @@ class RandomImage(Attack):
     """One uniform draw from the public images, with its own label, for each sample behind the uploads of ``round``."""
 
     null: ClassVar[bool] = True
+    pixelwise: ClassVar[bool] = True
     round: int = 0
 
     def __post_init__(self) -> None:
         check_round(self.round)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
-        """Images ``(n, c, h, w)`` and labels ``(n,)``."""
+        """Images ``(n, c, h, w)`` and labels ``(n,)``, of a segmenter none."""
         uploads = upload_of_each_image(view, knowledge, self.round)
         drawn = rng.integers(len(knowledge.public_images), size=len(uploads))
         chosen = torch.from_numpy(drawn)
         images, labels = knowledge.public_images[chosen], knowledge.public_labels[chosen]
-        return Reconstructions(images.numpy(), labels.numpy(), upload_setting(view), uploads)
+        named = None if knowledge.network.segments else labels.numpy()
+        return Reconstructions(images.numpy(), named, upload_setting(view), uploads)

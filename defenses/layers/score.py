@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 
 import torch
 from torch import Tensor
 from torch.func import grad, jacfwd, vmap
-from torch.nn.functional import pad
 
 from ...fl.fields import check_count
 from ...fl.layered_law import layer_slices, layer_starts
@@ -14,7 +14,10 @@ from ...fl.network import Network
 from ...fl.task import Samples
 
 _NUMBERS = 2**24
-"""Of Jacobians held at once, at most."""
+"""Held at once, at most, of Jacobians and of what they are computed from."""
+_KEPT = 64
+_ROBERTS = (0.7548776662466927, 0.5698402909980532)
+"""1 / g and 1 / g^2 of the plastic number g: multiples of these, less their whole parts, fill the square evenly."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,66 +27,82 @@ class Gauge:
     Args:
         count: images over which a score is averaged, the first ones (the paper samples ten of a format).
         region: the sensitive pixels as (top, left, height, width); () for the whole image.
+        pixels: of the region's pixels, how many are asked, spread evenly; None: all. Each costs a forward-mode
+            derivative of the gradient, three times a training step: the score is a mean over pixels, and few of them
+            tell it well.
     """
 
     count: int
     region: tuple[int, ...] = ()
+    pixels: int | None = None
 
     def __post_init__(self) -> None:
         check_count("images", self.count)
-        if self.region != () and not _is_region(self.region):
+        if self.pixels is not None:
+            check_count("pixels", self.pixels)
+        if self.region != () and not is_region(self.region):
             raise ValueError(
                 f"region must list four whole numbers, (top, left, height, width) of at least one pixel, "
                 f"got {self.region!r}"
             )
 
     def scores(self, samples: Samples) -> Tensor:
-        """``(R, layers)``, >= 0, higher means more sensitive: over the images and the region's pixels the mean norm of
+        """``(R, layers)``, >= 0, higher means more sensitive: over the images and the pixels asked the mean norm of
         the derivative, by that pixel, of the layer's gradient (Frobenius, over its parameters and the channels).
 
         Raises:
             ValueError: if the region does not lie inside the image.
         """
-        network, region = samples.network, self._inside(samples.network)
+        network, places = samples.network, self.places(samples.network)
         images, labels = samples.images[: self.count], samples.labels[: self.count]
         replicas, count = len(samples.models), len(images)
-        measure = partial(_pixel_norms, network, region)
-        numbers = network.layout.dim * network.shape[0] * region[2] * region[3]
-        norms = vmap(measure, chunk_size=max(1, _NUMBERS // numbers))(
+        measure = partial(_pixel_norms, network, places)
+        # What a backward pass keeps of an image is guessed as so many numbers a pixel.
+        held = len(places) * network.shape[0] * (network.layout.dim + _KEPT * prod(network.shape[1:]))
+        norms = vmap(measure, chunk_size=max(1, _NUMBERS // held))(
             samples.models.repeat_interleave(count, dim=0),
             images.repeat(replicas, 1, 1, 1),
-            labels.repeat(replicas),
+            labels.repeat(replicas, *[1] * (labels.ndim - 1)),
         )
-        mean: Tensor = norms.view(replicas, count, *norms.shape[1:]).mean((1, 3, 4))
+        mean: Tensor = norms.view(replicas, count, *norms.shape[1:]).mean((1, 3))
         return mean
 
-    def _inside(self, network: Network) -> tuple[int, int, int, int]:
+    def places(self, network: Network) -> Tensor:
+        """The pixels asked, ``(m,)``, counted row by row through the image.
+
+        Raises:
+            ValueError: if the region does not lie inside the image.
+        """
         _, height, width = network.shape
-        if not self.region:
-            return 0, 0, height, width
-        top, left, rows, columns = self.region
+        top, left, rows, columns = self.region or (0, 0, height, width)
         if top + rows > height or left + columns > width:
             raise ValueError(f"region must lie inside images of {height} x {width} pixels, got {self.region}")
-        return top, left, rows, columns
+        if self.pixels is None or self.pixels >= rows * columns:
+            down, across = torch.arange(rows).repeat_interleave(columns), torch.arange(columns).repeat(rows)
+        else:
+            # No lattice, which would ask the same columns in each row: Roberts's sequence in the plane.
+            steps = 0.5 + torch.outer(
+                torch.arange(self.pixels, dtype=torch.float64), torch.tensor(_ROBERTS, dtype=torch.float64)
+            )
+            down, across = (steps % 1 * torch.tensor([rows, columns])).long().unbind(1)
+        return (top + down) * width + left + across
 
 
-def _is_region(region: object) -> bool:
+def is_region(region: object) -> bool:
+    """Whether these are four whole numbers, (top, left, height, width), of at least one pixel."""
     if not isinstance(region, tuple) or len(region) != 4:
         return False
     whole = all(isinstance(number, int) and not isinstance(number, bool) for number in region)
     return whole and min(region[:2]) >= 0 and min(region[2:]) >= 1
 
 
-def _pixel_norms(
-    network: Network, region: tuple[int, int, int, int], params: Tensor, image: Tensor, label: Tensor
-) -> Tensor:
-    """``(layers, rows, columns)``: equation 4 for every layer at once; only the region's pixels are differentiated."""
-    (top, left, rows, columns), (channels, height, width) = region, network.shape
-    around = (left, width - left - columns, top, height - top - rows)
+def _pixel_norms(network: Network, places: Tensor, params: Tensor, image: Tensor, label: Tensor) -> Tensor:
+    """``(layers, m)``: equation 4 for every layer at once; only the pixels at ``places (m,)`` are differentiated."""
 
-    def loss(point: Tensor, patch: Tensor) -> Tensor:
-        return network.losses(point, (image + pad(patch, around)).unsqueeze(0), label.unsqueeze(0))[0]
+    def loss(point: Tensor, moves: Tensor) -> Tensor:
+        moved = image.flatten(1).index_add(1, places, moves).view_as(image)
+        return network.losses(point, moved.unsqueeze(0), label.unsqueeze(0))[0]
 
-    jacobian = jacfwd(grad(loss), argnums=1)(params, image.new_zeros(channels, rows, columns))
+    jacobian = jacfwd(grad(loss), argnums=1)(params, image.new_zeros(len(image), len(places)))
     layers = layer_slices(layer_starts(network.layout))
     return torch.stack([jacobian[layer].square().sum((0, 1)).sqrt() for layer in layers])

@@ -1,15 +1,14 @@
-"""Accuracy round by round, for each defense: what the budget buys while it is spent."""
+"""Accuracy, or a segmentation's IoU, round by round, for each defense: what the budget buys while it is spent."""
 
-import csv
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
 from .. import numerals
 from ..order import Order
+from ..rounds import Curve, accuracy
 from ..run_folder import RunFolder
 from ..table import Table
 from .figure import Figure
@@ -18,56 +17,45 @@ from .sheet import DASHES, SERIES, Sheet
 
 TITLE = "Accuracy round by round"
 DESCRIPTION = (
-    "Test accuracy of the global model after each round, mean over seeds. The last round is what the utility table and "
-    "the frontier show."
+    "Accuracy on test data, of a segmentation IoU, of the global model after each round, mean over seeds. The last "
+    "round is what the utility table and the frontier show."
 )
-Curve = NDArray[np.float64]
 _WIDTH, _HEIGHT, _LEFT, _PLOT = 940.0, 300.0, 52.0, 700.0
 
 
 def learning(folder: RunFolder) -> tuple[Figure, ...]:
     """One figure per federation whose training left its rounds."""
     order = Order.of(folder)
-    curves: dict[str, dict[str, Curve]] = {}
+    curves: dict[tuple[str, str], dict[str, Curve]] = {}
+    metrics = {row.federation: row.metric for row in folder.rows("utility") if row.metric in numerals.HEADLINES}
     for federation in order.federations:
         for defense in order.defenses:
-            curve = _mean_curve(folder, federation, defense)
-            if curve is not None and len(curve) > 1:
-                curves.setdefault(federation, {})[defense] = curve
-    return tuple(_figure(federation, by_defense, many=len(curves) > 1) for federation, by_defense in curves.items())
+            metric = metrics.get(federation, "accuracy")
+            curve = accuracy(folder, federation, defense, metric)
+            if len(curve) > 1:
+                curves.setdefault((federation, metric), {})[defense] = curve
+    return tuple(
+        _figure(federation, metric, by_defense, many=len(curves) > 1)
+        for (federation, metric), by_defense in curves.items()
+    )
 
 
-def _mean_curve(folder: RunFolder, federation: str, defense: str) -> Curve | None:
-    """Mean over seeds of the rounds that every seed reached: (rounds, 2), round and accuracy."""
-    records = [r for r in folder.rows("utility", status="ok") if (r.federation, r.defense) == (federation, defense)]
-    paths = [folder.artifact(record) for record in sorted(records, key=lambda record: record.seed or 0)]
-    curves = [_read(path.read_text(encoding="utf-8")) for path in paths if path and path.suffix == ".csv"]
-    if not curves:
-        return None
-    rounds = min(len(curve) for curve in curves)
-    return np.asarray(np.mean([curve[:rounds] for curve in curves], axis=0))
-
-
-def _read(text: str) -> Curve:
-    rows = csv.DictReader(text.splitlines())
-    return np.array([(float(row["round"]), float(row["accuracy"])) for row in rows]).reshape(-1, 2)
-
-
-def _figure(federation: str, curves: Mapping[str, Curve], many: bool) -> Figure:
+def _figure(federation: str, metric: str, curves: Mapping[str, Curve], many: bool) -> Figure:
     key = f"learning-{federation}"
     with Sheet(key, _WIDTH, _HEIGHT) as sheet:
         ax = sheet.axes(_LEFT, 20, _PLOT, _HEIGHT - 66)
         ax.grid(axis="y")
         for place, curve in enumerate(curves.values()):
             style: dict[str, Any] = {"color": SERIES[place % len(SERIES)], "linestyle": DASHES[place % len(DASHES)]}
-            ax.plot(curve[:, 0], curve[:, 1], linewidth=1.6, **style)
-        ax.set(xlabel="round", ylabel="accuracy", xlim=(0, max(curve[-1, 0] for curve in curves.values())))
+            ax.plot(list(curve), [point.value for point in curve.values()], linewidth=1.6, **style)
+        longest = max(max(curve) for curve in curves.values())
+        ax.set(xlabel="round", ylabel=numerals.metric(metric).name, xlim=(0, longest))
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ends = [float(curve[-1, 1]) for curve in curves.values()]
+        ends = [curve[max(curve)].value for curve in curves.values()]
         heights = spread(ends, gap=0.062 * float(np.ptp(ax.get_ylim())))
         for place, (defense, height) in enumerate(zip(curves, heights, strict=True)):
             ax.annotate(
-                f"{defense}  {numerals.metric_value('accuracy', ends[place])}",
+                f"{defense}  {numerals.metric_value(metric, ends[place])}",
                 (1.0, height),
                 xycoords=("axes fraction", "data"),
                 xytext=(10, 0),
@@ -78,18 +66,15 @@ def _figure(federation: str, curves: Mapping[str, Curve], many: bool) -> Figure:
             )
         svg = sheet.svg()
     title = f"{TITLE} ({federation})" if many else TITLE
-    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=_table(title, curves))
+    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=_table(title, metric, curves))
 
 
-def _table(title: str, curves: Mapping[str, Curve]) -> Table:
-    longest = max(curves.values(), key=len)
-    rows = [
-        (f"{number:.0f}", *(_cell(curve, place) for curve in curves.values()))
-        for place, number in enumerate(longest[:, 0])
-    ]
+def _table(title: str, metric: str, curves: Mapping[str, Curve]) -> Table:
+    rounds = sorted(set().union(*curves.values()))
+    rows = [(f"{number}", *(_cell(metric, curve, number) for curve in curves.values())) for number in rounds]
     numeric = frozenset(range(len(curves) + 1))
     return Table(title=title, headers=("round", *curves), rows=tuple(rows), numeric=numeric)
 
 
-def _cell(curve: Curve, place: int) -> str:
-    return numerals.metric_value("accuracy", float(curve[place, 1]) if place < len(curve) else None)
+def _cell(metric: str, curve: Curve, number: int) -> str:
+    return numerals.metric_value(metric, curve[number].value if number in curve else None)

@@ -1,6 +1,6 @@
 """The frontier of privacy and utility: accuracy against claimed and measured epsilon, one panel per unit and delta."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,18 +20,18 @@ from .sheet import INK, MARKERS, MUTED, PAPER, RED, SERIES, Sheet
 KEY = "privacy-utility"
 TITLE = "Privacy and utility"
 DESCRIPTION = (
-    "Accuracy (mean over seeds, 95 % t interval) against ε. A full marker stands at the ε that a defense claims, a "
-    "hollow one at the ε that the audit showed; the line between them is the gap that the audit left open. The dashed "
-    "line is the federation without a defense. Up and to the left is better, but only full markers are promises, and "
-    "only within one panel. Controls, which break their claim on purpose, stand in red."
+    "Accuracy, of a segmentation IoU (mean over seeds, 95 % t interval), against ε. A full marker stands at the ε "
+    "that a defense claims, a hollow one at the ε that the audit showed; the line between them is the gap that the "
+    "audit left open. The dashed line is the federation without a defense. Up and to the left is better, but only full "
+    "markers are promises, and only within one panel. Controls, which break their claim on purpose, stand in red."
 )
 _WIDTH, _COLUMNS, _PANEL, _HEIGHT, _LEFT, _GAP, _TOP = 940.0, 3, 268.0, 320.0, 52.0, 36.0, 26.0
 Point = tuple[ClaimRow, UtilityRow]
 
 
 def privacy_utility(folder: RunFolder) -> Figure | None:
-    """None where no defense has both a claim and an accuracy."""
-    rows = [row for row in utility_rows(folder) if row.metric == "accuracy" and row.pooled]
+    """None where no defense has both a claim and an accuracy, or the IoU of a segmentation."""
+    rows = [row for row in utility_rows(folder) if row.metric in numerals.HEADLINES and row.pooled]
     utility = {(row.federation, row.defense): row for row in rows}
     points = [
         (row, utility[row.federation, row.defense])
@@ -54,11 +54,17 @@ def privacy_utility(folder: RunFolder) -> Figure | None:
             sheet.text(left, top + 8, heading, size=11, weight="bold")
             sheet.text(left, top + 25, f"seen by {observer}", size=9.5, color=MUTED)
             ax = sheet.axes(left, top + 48, _PANEL, _HEIGHT - 100)
-            ax.set(ylim=limits, xlabel="ε", ylabel="" if column else "accuracy")
+            ax.set(ylim=limits, xlabel="ε", ylabel="" if column else _words(rows))
             ax.tick_params(labelleft=not column)
             _panel(ax, panel, utility.get((federation, baseline)))
         svg = sheet.svg()
     return Figure(key=KEY, title=TITLE, description=DESCRIPTION, svg=svg, table=_table(points))
+
+
+def _words(rows: Iterable[UtilityRow]) -> str:
+    """The metrics that there are."""
+    there = {row.metric for row in rows}
+    return " or ".join(numerals.metric(key).name for key in numerals.HEADLINES if key in there)
 
 
 def _accuracy_range(rows: Sequence[UtilityRow]) -> tuple[float, float]:
@@ -116,13 +122,13 @@ def _legend(sheet: Sheet) -> None:
 def _table(points: Sequence[Point]) -> Table:
     return Table(
         title=TITLE,
-        headers=("defense", "claim", "measured ε ≥", "accuracy"),
+        headers=("defense", "claim", "measured ε ≥", _words([accuracy for _, accuracy in points])),
         rows=tuple(
             (
                 f"{row.defense} (control)" if row.control else row.defense,
                 row.says,
                 numerals.lower_bound(row.epsilon_low),
-                pooled_words("accuracy", accuracy.pooled, intervals=True),
+                pooled_words(accuracy.metric, accuracy.pooled, intervals=True),
             )
             for row, accuracy in points
         ),

@@ -15,10 +15,12 @@ PRIMARY = (
     "label_accuracy",
     "label_exact_rate",
     "accuracy",
+    "iou",
 )
 """The metric that stands for an attack is the first of these that it measures: membership by AUC, reconstruction by
 PSNR, source by the advantage over chance, labels by the accuracy over chance where lots allow it, else by the accuracy,
-training by the accuracy. Chosen by what was measured, never by how it came out: the best of several would cost alpha.
+training by the accuracy, of pixels by the IoU. Chosen by what was measured, never by how it came out: the best of
+several would cost alpha.
 """
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.models import KNOWN_MODELS, build_model, initial_parameters
+from fedassay.fl.models import CLASSIFIERS, build_model, initial_parameters
 from fedassay.fl.streams import Streams
 from torch import nn
 from torch.func import functional_call, grad, vmap
@@ -55,7 +55,7 @@ def test_hidden_sets_the_width_of_the_mlp():
 
 
 def test_the_last_layer_is_called_output_in_every_model():
-    for name in KNOWN_MODELS:
+    for name in CLASSIFIERS:
         names = [parameter for parameter, _ in build_model(name, shape=MNIST, classes=7).named_parameters()]
         assert names[-2:] == ["output.weight", "output.bias"]
 
@@ -70,19 +70,19 @@ def test_lenet_takes_the_activation_that_it_is_told(activation, expected):
 
 
 def test_a_built_model_is_zero_until_it_is_given_values():
-    for name in KNOWN_MODELS:
+    for name in CLASSIFIERS:
         assert all(not parameter.any() for parameter in build_model(name, shape=MNIST, classes=10).parameters())
 
 
 def test_neither_building_nor_drawing_moves_a_global_generator():
     numpy_before, torch_before = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
-    for name in KNOWN_MODELS:
+    for name in CLASSIFIERS:
         initial_parameters(build_model(name, shape=MNIST, classes=10), _rng())
     np.testing.assert_array_equal(np.random.get_state()[1], numpy_before)  # noqa: NPY002
     assert torch.equal(torch.get_rng_state(), torch_before)
 
 
-@pytest.mark.parametrize("name", KNOWN_MODELS)
+@pytest.mark.parametrize("name", CLASSIFIERS)
 def test_initial_values_follow_the_law_of_pytorch_defaults(name):
     model = build_model(name, shape=CIFAR, classes=10)
     drawn = initial_parameters(model, _rng())

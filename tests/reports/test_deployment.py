@@ -5,8 +5,9 @@ import json
 import pytest
 from fedassay.audit.claim import Claim
 from fedassay.audit.observer import AGGREGATE, UPLOADS
-from fedassay.reports.deployment import NOT_STATED, deployments, left_unprotected
+from fedassay.reports.deployment import NOT_STATED, deployments
 from fedassay.reports.run_folder import RunFolder
+from fedassay.reports.unprotected import left_unprotected
 
 PLAN = {
     "rounds": 30,

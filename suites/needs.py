@@ -1,0 +1,33 @@
+"""Needs: what an attack asks of the federations that it looks at, checked before anything runs."""
+
+from collections.abc import Iterable
+
+from ..attacks.attack import Attack
+from ..fl.datasets import load_dataset
+from ..fl.models import SEGMENTERS
+from .scoring.images import LEAST_SIDE
+from .source import ConfigError
+from .suite import SuiteSpec
+
+
+def check_federations(attack: Attack, path: str, federations: Iterable[str], spec: SuiteSpec, where: str) -> None:
+    """Whether ``attack``, the part at ``path``, can look at these federations of ``spec``.
+
+    Raises:
+        ConfigError: for an attack that reconstructs images where there are none (no image score reads a table's rows),
+            or one that needs a label an image where a segmenter has one a pixel; it begins with ``where``.
+    """
+    for name in federations:
+        federation = spec.federations[name]
+        _, height, width = load_dataset(federation.dataset).shape
+        if attack.reconstructs and min(height, width) < LEAST_SIDE:
+            raise ConfigError(
+                f"{where}: {path} reconstructs images of at least {LEAST_SIDE}x{LEAST_SIDE} pixels; "
+                f"{federation.dataset}, of federation {name}, has {height}x{width}: name federations of images, or "
+                "leave the attack out"
+            )
+        if federation.model in SEGMENTERS and not attack.pixelwise:
+            raise ConfigError(
+                f"{where}: {path} needs a label an image; federation {name} trains {federation.model}, whose labels "
+                "are one a pixel: name federations of classifiers, or leave the attack out"
+            )
