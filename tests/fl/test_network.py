@@ -120,3 +120,11 @@ def test_initial_weights_come_from_the_stream_alone_and_inert_ones_start_at_zero
     assert torch.equal(first[:-2], plain.initial(Streams(1).generator("init")))
     assert first[-2:].tolist() == [0, 0]
     assert not torch.equal(first, audited.initial(Streams(2).generator("init")))
+
+
+@pytest.mark.parametrize("model", SHAPES)
+def test_what_is_evaluated_fast_are_the_logits(model):
+    network, params, images, _ = case(model)
+    fast = network.evaluated(params[0].requires_grad_(True), images[0])
+    torch.testing.assert_close(fast, network.logits(params[0], images[0]).detach(), rtol=1e-12, atol=1e-14)
+    assert not fast.requires_grad

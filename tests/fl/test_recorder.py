@@ -9,7 +9,7 @@ from fedassay.fl.engine import run_federation
 from fedassay.fl.local import Batch
 from fedassay.fl.message import Message
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import AccuracyRecorder, LotRecorder, RoundEvent, ViewRecorder
+from fedassay.fl.recorder import AccuracyRecorder, LotRecorder, NumbersRecorder, RoundEvent, ViewRecorder
 from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import Streams, normal
 
@@ -244,3 +244,21 @@ def test_masked_words_are_seen_by_who_is_told_them_and_where_somebody_masks(told
     assert torch.equal(view.masked_words.values, happened.reports.values[..., 1:3])
     assert view.masked_words.senders == (0, 2, 5)
     assert view.masked_words.values.data_ptr() != happened.reports.values.data_ptr()
+
+
+def test_public_numbers_are_those_with_which_a_round_was_run(make_task, make_plan):
+    class Counting(Protection):
+        def initial_state(self, plan):
+            return {"count": 0}
+
+        def numbers(self, plan, state):
+            return {"count": float(state["count"])}
+
+        def close_round(self, aggregate, context, state):
+            return {"count": state["count"] + 1}
+
+    task, protection = make_task(), Counting()
+    plan = make_plan(task, rounds=5)
+    told = NumbersRecorder(protection=protection, plan=plan, every=2)
+    run_federation(task, plan, protection, Streams(0), recorders=[told])
+    assert told.rows == [(0, {"count": 0.0}), (2, {"count": 2.0}), (4, {"count": 4.0})]

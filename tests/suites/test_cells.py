@@ -33,6 +33,17 @@ def planned(suite_file):
     return build
 
 
+def test_a_defense_that_asks_for_few_seeds_runs_on_the_first_of_them(planned):
+    plan = planned("[defenses.none]", "[defenses.none]\nseeds = 2", overrides=("seeds=4",))
+    ran = {(job.training.facts["defense"], job.seed) for job in plan.trials}
+    assert ran == {("none", 0), ("none", 1), *(("ldp_gaussian", seed) for seed in range(4))}
+    few = planned("delta = 1e-5", "delta = 1e-5\nseeds = 3", overrides=("seeds=4",))
+    assert [block.seed for block in few.audits[0].blocks] == [0, 1, 2]
+    assert sum(block.replicas for block in few.audits[0].blocks) == 40
+    whole = ids(planned(overrides=("seeds=4",)), attack="training")
+    assert ids(plan, attack="training").items() <= whole.items(), "a seed's trial is the same with fewer beside it"
+
+
 def ids(plan, **facts):
     """(defense, attack, seed) -> id, of the cells with these facts."""
     chosen = [cell for cell in plan.cells if all(cell.facts[name] == value for name, value in facts.items())]
