@@ -102,6 +102,13 @@ def planned_filter(*, epsilon: float, delta: float, release: DpEvent, adjacency:
     return RenyiFilter(epsilon=epsilon, delta=delta, order=order, adjacency=adjacency)
 
 
+def least_epsilon(release: DpEvent, *, delta: float, adjacency: Adjacency) -> float:
+    """Epsilon at ``delta`` of a release that is fixed beforehand, at the best order that a filter may have."""
+    check_delta(delta)
+    costs = ((order, renyi_divergence(release, order=order, adjacency=adjacency)) for order in _ORDERS)
+    return max(0.0, min(cost - _renyi_budget(0.0, delta, order) for order, cost in costs))
+
+
 @dataclass(frozen=True, kw_only=True)
 class RenyiOdometer:
     """A running bound without a budget: but for a chance of ``delta``, the privacy loss never exceeds ``epsilon``.

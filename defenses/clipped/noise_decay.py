@@ -16,8 +16,8 @@ from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
-from ..accounting.accountant import Method, epsilon_of, gaussian_steps
-from ..accounting.filter import RenyiFilter
+from ..accounting.accountant import gaussian_steps
+from ..accounting.filter import RenyiFilter, least_epsilon
 from ..accounting.layers import joint_noise
 
 
@@ -195,8 +195,7 @@ class AdaptiveClipProtection(NoiseDecayProtection):
         if self.decay == 1:
             rounds = min(plan.rounds, int(budget / cost(0, 1.0)))
             release = gaussian_steps(sigma=both * self.noise_multiplier, rate=self.rate, steps=steps * rounds)
-            kept = self.filter
-            return epsilon_of(release, delta=kept.delta, adjacency=kept.adjacency, method=Method.RDP)
+            return least_epsilon(release, delta=self.filter.delta, adjacency=self.filter.adjacency)
         paid: list[float] = []
         for level in range(max(1, plan.rounds - 2)):
             charge, price = cost(level, 1.0), cost(level, both)

@@ -180,7 +180,7 @@ def test_as_published_with_constant_noise_the_claim_says_what_the_best_order_pro
     plan = toy_plan(toy_task((4, 6)), lot=Poisson(0.013), rounds=2000)
     defense = AdapDPFL(variant="as_published", epsilon=2.0, noise_multiplier=1.1, decay=1.0)
     (claim,) = defense.prepare(plan).claims
-    assert claim.parameters["provable_epsilon"] == pytest.approx(renyi_epsilon(1.1 / math.sqrt(2), 774), rel=1e-9)
+    assert claim.parameters["provable_epsilon"] == pytest.approx(renyi_epsilon(1.1 / math.sqrt(2), 774), rel=1e-3)
 
 
 def test_as_published_who_comes_to_every_round_pays_for_the_levels_before(toy_task, toy_plan):
