@@ -70,7 +70,7 @@ class AdapDPFL(ClippedDefense):
         super().__post_init__()
         for name in ("clip_factor", "floor", "noise_multiplier"):
             check_positive(name, getattr(self, name))
-        if self.decay != 1:
+        if isinstance(self.decay, bool) or self.decay != 1:
             check_share("decay", self.decay)
         check_share("query_share", self.query_share)
         if not isinstance(self.adapt_clip, bool):
