@@ -27,7 +27,7 @@ class PersonalBudgets(Defense):
     budget learns no more. A subclass says which noise, what hides a client, and what the paper says of it.
 
     Args:
-        epsilon, delta: what the client with the largest budget spends on everything; all budgets are scaled to that.
+        epsilon, delta: what the client who spends most spends on everything; all budgets are scaled to that.
         coordinate_delta: delta of the claims about one coordinate.
         budgets: one of Table 2's distributions: ``shuffling.budgets.deal`` says who gets which.
         budget_scale: factor of Table 2's budgets; where it is given nothing is calibrated.
@@ -67,6 +67,10 @@ class PersonalBudgets(Defense):
     def _hidden(self, client: int, budgets: tuple[float, ...], others: int) -> Profile:
         """One coordinate of ``client`` among so many ``others``, shuffled."""
 
+    def _dearest(self, budgets: tuple[float, ...]) -> tuple[int, ...]:
+        """Clients of whom one spends more than anybody else."""
+        return spokesmen(budgets)[-1:]
+
     @abstractmethod
     def _averaged(self, budgets: tuple[float, ...]) -> Callable[[float], float]:
         """The paper's epsilon of one coordinate, for all alike, at a delta."""
@@ -78,8 +82,14 @@ class PersonalBudgets(Defense):
 
         def cost(scale: float) -> float:
             budgets = deal(self.budgets, plan.clients, scale)
-            release = self._hidden(spokesmen(budgets)[-1], budgets, all_rounds.others)
-            return many_epsilon(release, releases=terms.releases, delta=self.delta - all_rounds.failure)
+            return max(
+                many_epsilon(
+                    self._hidden(client, budgets, all_rounds.others),
+                    releases=terms.releases,
+                    delta=self.delta - all_rounds.failure,
+                )
+                for client in self._dearest(budgets)
+            )
 
         scale = self.budget_scale or largest_scale(cost, self.epsilon)
         budgets, claims = deal(self.budgets, plan.clients, scale), list[Claim]()

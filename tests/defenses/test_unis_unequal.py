@@ -7,8 +7,10 @@ from fedassay.audit.claim import Unit
 from fedassay.audit.observer import SHUFFLED
 from fedassay.defenses.accounting.clones import ClonePair
 from fedassay.defenses.accounting.counts import poisson_binomial
+from fedassay.defenses.accounting.dots import many_epsilon
 from fedassay.defenses.ldp_min import LDPMin
 from fedassay.defenses.pldp import PLDP
+from fedassay.defenses.shuffling.amplification import among_unequal_laplace
 from fedassay.defenses.shuffling.laplace import LaplaceLaw
 from fedassay.defenses.unis_unequal import UniSUnequal
 from fedassay.fl.algorithm import FedSGD
@@ -53,6 +55,17 @@ def test_as_published_it_claims_table_threes_figures_for_all_alike():
     assert joint.epsilon == pytest.approx(76.9, rel=0.01)
     provable = [claim.parameters["provable_epsilon"] for claim in (joint, coordinate)]
     assert provable == pytest.approx([6.897, 0.0799], rel=1e-3)
+
+
+def test_budgets_are_scaled_until_the_dearer_of_both_ends_spends_the_target_and_nobody_between_spends_more():
+    prepared = UniSUnequal(epsilon=2.0).prepare(plan(1000, 650))
+    joint = [claim.epsilon for claim in prepared.claims if claim.unit is Unit.CLIENT]
+    assert 1.995 < max(joint) <= 2.0
+    assert joint[0] == max(joint)
+    budgets = prepared.protection.budgets
+    for client in np.argsort(budgets)[[1, 2, 20, 300, 900]]:
+        own = among_unequal_laplace(client=int(client), budgets=budgets, others=999)
+        assert many_epsilon(own, releases=650, delta=1e-5) < max(joint)
 
 
 def test_without_a_shuffler_classic_laplace_composes_to_less_than_the_papers_sum():
