@@ -21,6 +21,7 @@ from .figures.observers import observers
 from .figures.privacy_utility import privacy_utility
 from .figures.reconstructions import reconstructions
 from .figures.roc import roc
+from .figures.spending import spending
 from .grid import attack_grids
 from .membership_table import membership_table
 from .mutants import mutant_rows, mutant_table
@@ -140,6 +141,7 @@ def figures(folder: RunFolder) -> Sequence[Figure]:
         *leakage_by_round(folder),
         accuracy_spent(folder),
         *learning(folder),
+        *spending(folder),
     ]
     return [figure for figure in drawn if figure is not None]
 

@@ -1,7 +1,6 @@
 """A run's folder as the press reads it: manifest, records, claims and gate. It reads data only and writes nothing."""
 
 import csv
-import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -17,6 +16,7 @@ from ..suites.claims_file import ClaimsFile
 from ..suites.gate import judge_run
 from ..suites.record import ROUNDS, Record
 from ..suites.rows import Rows, SkippedRow, first_mistake, read_rows
+from .json_file import read_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -143,6 +143,11 @@ class RunFolder:
         spec = _table(self.manifest.suite, "federations").get(federation)
         return spec.get("rounds") if isinstance(spec, dict) else None
 
+    @property
+    def margins(self) -> dict[str, float]:
+        """What its suite says of the gate's margins; empty where it says nothing."""
+        return _margins(self.manifest)
+
     def clients_of(self, federation: str) -> int | None:
         """Clients that take part in the federation, where the suite tells."""
         spec = _table(self.manifest.suite, "federations").get(federation)
@@ -211,6 +216,16 @@ def once_a_run(compute: Callable[[RunFolder], T]) -> Callable[[RunFolder], T]:
     return remembered
 
 
+def margins_of(place: str | Path) -> dict[str, float]:
+    """The gate's margins by the suite of the run in that folder; none of a baseline file, which knows no margins."""
+    path = Path(place) / "manifest.json"
+    return _margins(_read_manifest(path)) if path.is_file() else {}
+
+
+def _margins(manifest: Manifest) -> dict[str, float]:
+    return dict(_table(_table(manifest.suite, "gate"), "margins"))
+
+
 def _table(suite: dict[str, Any], name: str) -> dict[str, Any]:
     """A table of the resolved suite; an empty one where it has none of that name."""
     found = suite.get(name)
@@ -221,16 +236,6 @@ def _record_columns() -> list[str]:
     return [field.alias or name for name, field in Record.model_fields.items()]
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # No JSON, or no text.
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {type(content).__name__}")
-    return content
-
-
 def _check_schema(content: Mapping[str, Any], expected: str, where: str) -> None:
     found = content.get("schema")
     if found != expected:
@@ -238,7 +243,7 @@ def _check_schema(content: Mapping[str, Any], expected: str, where: str) -> None
 
 
 def _read_manifest(path: Path) -> Manifest:
-    content = _read_json(path)
+    content = read_json(path)
     _check_schema(content, MANIFEST_SCHEMA, str(path))
     try:
         return Manifest.model_validate(content)
@@ -249,7 +254,7 @@ def _read_manifest(path: Path) -> Manifest:
 def _read_claims(path: Path) -> tuple[SignedClaim, ...]:
     if not path.is_file():
         return ()
-    content = _read_json(path)
+    content = read_json(path)
     _check_schema(content, CLAIMS_SCHEMA, str(path))
     try:
         return tuple(
@@ -279,7 +284,7 @@ def _current(gate: Gate | None, rows: Rows, planned: int) -> Gate | None:
 def _read_gate(path: Path) -> Gate | None:
     if not path.is_file():
         return None
-    content = _read_json(path)
+    content = read_json(path)
     line, code = content.get("verdict_line"), content.get("exit_code")
     if not isinstance(line, str) or not isinstance(code, int):
         raise ValueError(f"{path} must hold a verdict_line and an exit_code, got {line!r} and {code!r}")

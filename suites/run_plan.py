@@ -52,7 +52,8 @@ class _Planner:
         self.suite = suite
         self.prepared: dict[tuple[str, str, int], Prepared] = {}
         self.run_id = identity(
-            suite=suite.spec.model_dump(mode="json"),
+            # By what margins a run is judged later is no part of it.
+            suite=suite.spec.model_dump(mode="json", exclude={"gate"}),
             seeds=list(suite.seeds),
             defenses=[(entry.label, *part_facts(entry)) for entry in suite.defenses],
             attacks=[(entry.label, entry.part.path, entry.part.version) for entry in suite.attacks],
