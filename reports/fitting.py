@@ -70,7 +70,9 @@ def _fitted(sizes: list[_Size], about: int) -> list[_Size]:
         return sizes
     slack = [size.letters - size.least for size in sizes]
     if excess > sum(slack):
-        return [replace(size, letters=size.least) if i < about else size for i, size in enumerate(sizes)]
+        head = [replace(size, letters=size.least) for size in sizes[:about]]
+        left = math.floor(LETTERS - sum(size.letters + _GAP for size in head) - _GAP)
+        return [*head, *(replace(size, letters=max(size.least, min(size.letters, left))) for size in sizes[about:])]
     share = excess / sum(slack)
     return [
         replace(size, letters=size.letters - math.ceil(share * more)) for size, more in zip(sizes, slack, strict=True)
