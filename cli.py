@@ -37,6 +37,7 @@ Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Processes
 Changes = Annotated[
     list[str] | None, typer.Option("--set", help="Change the suite: key.sub=value, a TOML value. Repeatable.")
 ]
+Preset = Annotated[str | None, typer.Option(help="A preset that the suite's file names, such as smoke.")]
 Device = Annotated[str | None, typer.Option(help="Where attacks search for images: cpu, the default, or cuda.")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="The run's folder, by default below runs/.")]
 
@@ -49,6 +50,7 @@ def run(
     seeds: Seeds = None,
     jobs: Jobs = None,
     device: Device = None,
+    preset: Preset = None,
     set_: Changes = None,
     output: Output = None,
 ) -> None:
@@ -61,7 +63,9 @@ def run(
         from .suites.suite_file import load_suite, named_changes
         from .terminal import progress
 
-        spec, source = load_suite(suite, overrides=(*(set_ or ()), *named_changes(seeds=seeds, device=device)))
+        spec, source = load_suite(
+            suite, preset=preset, overrides=(*(set_ or ()), *named_changes(seeds=seeds, device=device))
+        )
         words = ["fedassay", *_without_output(sys.argv[1:])]
         times = learnt()
         begun = launch(spec, source, seed=seed, extra=tuple(defense or ()), folder=output, command=shlex.join(words))
@@ -93,6 +97,7 @@ def plan(
     seed: Seed = 0,
     seeds: Seeds = None,
     device: Device = None,
+    preset: Preset = None,
     set_: Changes = None,
 ) -> None:
     """Say what a suite would run, and how far each audit could see."""
@@ -103,7 +108,9 @@ def plan(
         from .suites.run_plan import plan_run
         from .suites.suite_file import load_suite, named_changes
 
-        spec, source = load_suite(suite, overrides=(*(set_ or ()), *named_changes(seeds=seeds, device=device)))
+        spec, source = load_suite(
+            suite, preset=preset, overrides=(*(set_ or ()), *named_changes(seeds=seeds, device=device))
+        )
         planned = plan_run(resolve(spec, source, seed=seed, extra=tuple(defense or ())))
         for line in (f"plan   {headline(planned)}", f"time   {estimate(planned, learnt())}", *outlook(planned)):
             typer.echo(line)

@@ -73,6 +73,7 @@ def run(
     seeds: int | None = None,
     jobs: int | None = None,
     device: str | None = None,
+    preset: str | None = None,
     overrides: Iterable[str] = (),
     folder: str | Path | None = None,
     report: bool = True,
@@ -88,6 +89,7 @@ def run(
         seeds: how many seeds, instead of the suite's number.
         jobs: processes; by default one a core.
         device: where attacks search for images, ``cpu`` or ``cuda``, instead of the suite's.
+        preset: a preset that the suite's file names, such as ``smoke``.
         overrides: ``key.sub=value`` changes of the suite file.
         folder: where to write; by default a new folder below ``runs/``.
         report: whether to write report.html and report.md.
@@ -101,14 +103,14 @@ def run(
 
     changes = (*overrides, *named_changes(seeds=seeds, device=device))
     added = tuple(defenses)
-    spec, source = load_suite(suite, overrides=changes)
+    spec, source = load_suite(suite, preset=preset, overrides=changes)
     begun = launch(
         spec,
         source,
         seed=seed,
         extra=added,
         folder=Path(folder) if folder is not None else None,
-        command=command or _call(suite, defenses=list(added), seed=seed, overrides=list(changes)),
+        command=command or _call(suite, defenses=list(added), seed=seed, preset=preset, overrides=list(changes)),
     )
     gate = carry_out(begun, progress or Silent(), jobs=jobs)
     return _reported(begun.store.folder, gate, report)

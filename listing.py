@@ -1,6 +1,7 @@
 """What there is: parts, suites, data sets, metrics, and what this machine has."""
 
 from collections.abc import Callable
+from typing import Any
 
 from .audit.nearest import nearest
 from .suites.source import ConfigError
@@ -121,7 +122,12 @@ def _suites() -> dict[str, str]:
     from .suites.suite_file import bundled_suites
 
     parsed = {name: Source(name, text).parse() for name, text in bundled_suites().items()}
-    return {name: str(tree.get("description", "")) for name, tree in parsed.items()}
+    return {name: _described(tree) for name, tree in parsed.items()}
+
+
+def _described(tree: dict[str, Any]) -> str:
+    presets = ", ".join(tree.get("presets", {}))
+    return str(tree.get("description", "")) + (f" Presets: {presets}." if presets else "")
 
 
 def _datasets() -> dict[str, str]:

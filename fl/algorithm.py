@@ -127,12 +127,15 @@ class FedSGD:
 class FedAvg:
     """Several local steps with SGD or Adam; uploads the difference of weights (McMahan et al. 2017, Algorithm 1).
 
-    Adam (Kingma and Ba 2015) starts afresh in every round: no optimiser state leaves or outlives a client's turn.
+    Adam (Kingma and Ba 2015) starts afresh in every round, unless ``keep_moments``: then each client goes on with its
+    own where its last round left them, and nobody else sees them. With one local step a round a fresh Adam moves every
+    weight by the learning rate, whatever the gradient's size.
     """
 
     learning_rate: float
     local_steps: int
     optimizer: Literal["sgd", "adam"] = "sgd"
+    keep_moments: bool = False
     server_learning_rate: float = 1.0
 
     def __post_init__(self) -> None:
@@ -141,6 +144,10 @@ class FedAvg:
         check_count("local_steps", self.local_steps)
         if self.optimizer not in ("sgd", "adam"):
             raise ValueError(f'optimizer must be "sgd" or "adam", got {self.optimizer!r}')
+        if not isinstance(self.keep_moments, bool):
+            raise ValueError(f"keep_moments must be true or false, got {self.keep_moments!r}")
+        if self.keep_moments and self.optimizer != "adam":
+            raise ValueError(f'keep_moments needs optimizer "adam", got {self.optimizer!r}')
 
     @property
     def linear_scale(self) -> float | None:
@@ -152,8 +159,10 @@ class FedAvg:
     def start(self, model: Tensor, shared: Numbers | None = None, kept: Numbers | None = None) -> LocalState:
         if self.optimizer == "sgd":
             return {}
-        # The count in double precision: 1 - 0.999**count loses four digits in single.
-        count = torch.zeros((), dtype=torch.float64)
+        if kept:
+            return dict(kept)
+        # The count in double precision: 1 - 0.999**count loses four digits in single. By replica: they take part apart.
+        count = torch.zeros(len(model), 1, dtype=torch.float64)
         return {"mean": torch.zeros_like(model), "square": torch.zeros_like(model), "count": count}
 
     def step(self, local: Tensor, direction: Tensor, state: LocalState) -> tuple[Tensor, LocalState]:
@@ -162,14 +171,15 @@ class FedAvg:
         count = state["count"] + 1
         mean = 0.9 * state["mean"] + 0.1 * direction
         square = 0.999 * state["square"] + 0.001 * direction.square()
-        stride = (mean / (1 - 0.9**count)) / ((square / (1 - 0.999**count)).sqrt() + 1e-8)
+        whole, whole_square = (1 - 0.9**count).to(mean), (1 - 0.999**count).to(square)
+        stride = (mean / whole) / ((square / whole_square).sqrt() + 1e-8)
         return local - self.learning_rate * stride, {"mean": mean, "square": square, "count": count}
 
     def update(self, model: Tensor, local: Tensor) -> Tensor:
         return local - model
 
     def keep(self, model: Tensor, local: Tensor, state: LocalState) -> LocalState:
-        return {}
+        return state if self.keep_moments else {}
 
     def combine(self, model: Tensor, aggregate: Tensor) -> Tensor:
         return model + self.server_learning_rate * aggregate

@@ -1,6 +1,6 @@
 """The round loop: state in, state out; recorders watch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from ..audit.claim import Unit
-from .algorithm import LocalState
+from .algorithm import Numbers
 from .canary import Canaries
 from .local import Batch, LocalTrainer
 from .message import Message
 from .plan import Plan
 from .protection import Context, Protection, State, check_rows
 from .recorder import RoundEvent
+from .standing import Standing
 from .streams import Streams
 from .task import Samples, Task
 
@@ -43,25 +44,32 @@ def run_federation(
     recorders: Sequence[Recorder] = (),
     stop_after: int | None = None,
     tamper: Tamper | None = None,
+    standing: Standing | None = None,
+    keep: Callable[[Standing], None] | None = None,
 ) -> Tensor:
     """Train, for a batch of replicas at once, and return the final models ``(R, d)`` as they are published: what would
     be broadcast next.
 
     Replicas share data (each what ``batch.included`` leaves it), partition and initial model; each has its own cohorts,
     lots and noise. ``stop_after``: rounds to run of the plan's, all by default. ``tamper``: what a malicious server
-    sends in place of the broadcast ``(R, d)``; it goes on from its own model.
+    sends in place of the broadcast ``(R, d)``; it goes on from its own model. ``standing``: where an earlier call with
+    the same arguments stood: the rounds after it are run, and end as if nothing had come between. ``keep``: is handed
+    every round's standing, to remember it.
 
     Raises:
-        ValueError: if the plan is not this task's, the canary does not fit it, a station returns a wrong shape, or the
-            protection or the canary needs samples' own gradients, and the model mixes them.
+        ValueError: if the plan is not this task's, the canary does not fit it, a station returns a wrong shape, the
+            protection or the canary needs samples' own gradients, and the model mixes them, or ``standing`` is of
+            another federation.
     """
     rounds, batch = _checked(task, plan, protection, canary, stop_after), batch or Batch()
     batch.check(plan, len(task.labels))
     trainer = LocalTrainer(task=task, protection=protection, streams=streams, batch=batch, canary=canary)
-    model = task.network.initial(streams.generator("init")).expand(batch.replicas, -1).clone()
-    state = protection.initial_state(plan)
-    shared, kept = plan.algorithm.share(model), dict[int, LocalState]()
-    for number in range(rounds):
+    begun = _begun(task, plan, protection, streams, batch)
+    if standing is not None:
+        standing.check(rounds, begun.model)
+        begun = standing
+    model, state, shared, kept = begun.model, begun.state, begun.shared, begun.kept
+    for number in range(begun.round, rounds):
         draws = partial(streams.generator, replicate=batch.block, world=batch.world, round=number)
         context = _context(task, plan, batch, model, number)
         state = protection.open_round(context, state)
@@ -90,7 +98,16 @@ def run_federation(
         state = protection.query(received, context, state, draws("query"))
         state = protection.close_round(aggregate, context, state)
         shared = plan.algorithm.advance(shared, aggregate, plan.cohort_rate)
+        if keep is not None:
+            keep(Standing(round=number + 1, model=model, state=state, shared=shared, kept=kept))
     return _published(model, protection, Context(plan=plan, round=rounds, replicas=batch.replicas), state, trainer)
+
+
+def _begun(task: Task, plan: Plan, protection: Protection, streams: Streams, batch: Batch) -> Standing:
+    """Before the first round."""
+    model = task.network.initial(streams.generator("init")).expand(batch.replicas, -1).clone()
+    state, shared = protection.initial_state(plan), plan.algorithm.share(model)
+    return Standing(round=0, model=model, state=state, shared=shared, kept={})
 
 
 def _context(task: Task, plan: Plan, batch: Batch, model: Tensor, number: int) -> Context:
@@ -158,9 +175,9 @@ def _updates(
     present: Tensor,
     context: Context,
     state: State,
-    shared: LocalState,
-    kept: dict[int, LocalState],
-) -> tuple[Message, dict[int, list[Tensor]], dict[int, LocalState]]:
+    shared: Numbers,
+    kept: Mapping[int, Numbers],
+) -> tuple[Message, dict[int, list[Tensor]], dict[int, Numbers]]:
     """Every row's update, zero where the row is absent, the lots behind them, and what clients keep."""
     values = model.new_zeros(len(model), len(context.senders), model.shape[1])
     lots: dict[int, list[Tensor]] = {}
@@ -187,7 +204,7 @@ def _side(released: list[Tensor | None], present: Tensor) -> dict[str, Tensor]:
     return {"query": stacked.masked_fill(~present[..., None, None], 0)}
 
 
-def _kept_where(present: Tensor, after: LocalState, before: LocalState) -> LocalState:
+def _kept_where(present: Tensor, after: Numbers, before: Numbers) -> Numbers:
     """A client keeps nothing of a round in replicas where it did not take part."""
     return {
         name: torch.where(present.view(-1, *[1] * (value.ndim - 1)), value, before.get(name, torch.zeros_like(value)))

@@ -24,6 +24,13 @@ from .dropout import dropout_of
 from .imprint import planted
 from .layout import Layout
 from .models import SEGMENTERS, build_model, initial_parameters, is_batch_norm
+from .sample_gradients import is_known, sample_gradients
+from .sample_gradients import logits as known_logits
+
+_MANY = 2**16
+"""Numbers in a replica's sample gradients from which on replicas one by one, by layers, are faster than all together,
+mapped.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +112,13 @@ class Network:
         logits: Tensor = functional_call(self.module, self.layout.unflatten(params), given)
         return logits
 
+    def evaluated(self, params: Tensor, images: Tensor) -> Tensor:
+        """``logits``, not differentiable, by the fastest way."""
+        if is_known(self.module):
+            return known_logits(self.module, self.layout, params, images)
+        with torch.no_grad():
+            return self.logits(params, images)
+
     def losses(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
         """Cross-entropy of each image, ``(n,)``; of a segmenter the mean over its pixels."""
         logits = self.logits(params, images, dropout)
@@ -139,12 +153,22 @@ class Network:
             return self._linear_gradients(params, images, labels)
         self.check_separate("this")
         cases = (images, labels) if dropout is None else (images, labels, dropout)
+        many = len(params) == 1 or images.shape[1] * self.layout.dim >= _MANY
+        if many and is_known(self.module):
+            return self._layered(params, *cases)
         per_sample = vmap(grad(self._loss_of_one), in_dims=(None, *[0] * len(cases)))
         if len(params) == 1:
             rows: Tensor = per_sample(params[0], *(case[0] for case in cases)).unsqueeze(0)
             return rows
         batched: Tensor = vmap(per_sample)(params, *cases)
         return batched
+
+    def _layered(self, params: Tensor, *cases: Tensor) -> Tensor:
+        """One replica after the other: nothing but the result is held for all of them."""
+        rows = params.new_empty(*cases[0].shape[:2], self.layout.dim)
+        for row, point, *case in zip(rows, params, *cases, strict=True):
+            sample_gradients(self.module, self.layout, point, *case, out=row)
+        return rows
 
     def gradient(
         self, params: Tensor, images: Tensor, labels: Tensor, weights: Tensor, dropout: Tensor | None = None

@@ -108,6 +108,12 @@ class Protection:
         """State after a round; it may use nothing but what was released."""
         return state
 
+    def numbers(self, plan: Plan, state: State) -> Mapping[str, float]:
+        """Public numbers of the first replica's round, by name, that a report may draw over the rounds: the same names
+        in each.
+        """
+        return {}
+
     def law(self, observer: Observer, plan: Plan, client: int) -> Law | None:
         """The law of what this observer sees of one client's (or its samples') contribution in one round; None: no
         noise law.

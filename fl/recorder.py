@@ -9,7 +9,7 @@ from torch import Tensor
 from ..audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from .message import Message
 from .plan import Plan
-from .protection import State
+from .protection import Protection, State
 from .task import Task
 from .view import RoundView, View
 
@@ -121,6 +121,23 @@ class AccuracyRecorder:
             self.metric = first.metric
             if first.value is not None:
                 self.curve.append((event.round + 1, first.value))
+
+
+@dataclass(kw_only=True)
+class NumbersRecorder:
+    """The protection's public ``numbers`` over the rounds: ``rows`` of (rounds so far, numbers by name), one for each
+    ``every`` rounds from the first on: with what each of them was run.
+    """
+
+    protection: Protection
+    plan: Plan
+    every: int = 1
+    rows: list[tuple[int, dict[str, float]]] = field(default_factory=list)
+
+    def watch(self, event: RoundEvent) -> None:
+        """Called by the engine at the end of every round."""
+        if event.round % self.every == 0:
+            self.rows.append((event.round, dict(self.protection.numbers(self.plan, event.state))))
 
 
 @dataclass(kw_only=True)

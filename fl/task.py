@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from .dataset import Dataset, check_masks
 from .imprint import thresholds
@@ -15,6 +16,9 @@ from .utility import Utility, of_labels, of_pixels
 
 _AT_ONCE = 256
 """Images that a segmenter, which keeps features of every pixel, looks at together."""
+
+PUBLIC_IMAGES = 1000
+"""The test images, the data set's first, on whose loss a protection may decide."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,24 +93,27 @@ class Task:
 
     def accuracy(self, model: Tensor) -> float:
         """Share of test images that ``model (d,)`` labels right."""
-        with torch.no_grad():
-            right = self.network.logits(model, self.test_images).argmax(-1) == self.test_labels
+        right = self.network.evaluated(model, self.test_images).argmax(-1) == self.test_labels
         return float(right.double().mean())
 
     def utility(self, model: Tensor) -> tuple[Utility, ...]:
         """What ``model (d,)`` is worth on the test images: accuracy, or IoU, precision, recall and F of pixels."""
         if not self.network.segments:
             return of_labels(self.accuracy(model), len(self.test_labels))
-        with torch.no_grad():
-            parts = [self.test_images[first : first + _AT_ONCE] for first in range(0, len(self.test_images), _AT_ONCE)]
-            found = [self.network.logits(model, images) > 0 for images in parts]
+        parts = [self.test_images[first : first + _AT_ONCE] for first in range(0, len(self.test_images), _AT_ONCE)]
+        found = [self.network.evaluated(model, images) > 0 for images in parts]
         return of_pixels(torch.cat(found), self.test_labels)
 
     def public_loss(self, models: Tensor) -> Tensor:
-        """Mean loss ``(R,)`` of ``models (R, d)`` on the test images, which are public."""
+        """Mean loss ``(R,)`` of ``models (R, d)`` on the first thousand test images, which are public.
+
+        Asked in every round: all ten thousand would cost more than the training.
+        """
+        images, labels = self.test_images[:PUBLIC_IMAGES], self.test_labels[:PUBLIC_IMAGES]
+        if not self.network.segments:
+            return torch.stack([cross_entropy(self.network.evaluated(model, images), labels) for model in models])
         with torch.no_grad():
-            losses = [self.network.losses(model, self.test_images, self.test_labels).mean() for model in models]
-        return torch.stack(losses)
+            return torch.stack([self.network.losses(model, images, labels).mean() for model in models])
 
     def samples(self, models: Tensor, client: int | None) -> Samples:
         """A client's own samples, or (None) the public ones, beside ``models (R, d)``."""

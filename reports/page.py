@@ -24,6 +24,7 @@ from .membership_table import membership_table
 from .mutants import mutant_rows, mutant_table
 from .papers import paper_table
 from .printed import ROUTES, VERDICTS, observer_words, omission_table, probe_words
+from .published import comparisons, published_table
 from .reconstruction import reconstruction_rows, reconstruction_table
 from .run_folder import RunFolder
 from .run_tables import labels, overview, tables_of
@@ -54,6 +55,7 @@ def html(folder: RunFolder) -> str:
             pooling_note=summary.POOLING_NOTE,
             utility=utility_rows(folder),
             papers=paper_table(claims),
+            published=published_table(comparisons(folder)),
             mutants=mutant_table(mutant_rows(folder)),
             omissions=omission_table(omission_rows(folder)),
             unread=unread_table(folder.skipped),

@@ -11,6 +11,7 @@ from .membership_table import membership_table
 from .mutants import mutant_rows, mutant_table
 from .papers import paper_table
 from .printed import attack_table, claim_table, omission_table, utility_table
+from .published import comparisons, published_table
 from .reconstruction import reconstruction_rows, reconstruction_table
 from .run_folder import RunFolder
 from .table import Table
@@ -25,6 +26,7 @@ def run_tables(folder: RunFolder) -> list[Table]:
     tables = [
         replace(claim_table(claims), note=summary.claims_note(claims)),
         paper_table(claims),
+        published_table(comparisons(folder)),
         mutant_table(mutant_rows(folder)),
         reconstruction_table(reconstruction_rows(folder)),
         membership_table(folder),

@@ -7,6 +7,7 @@ from .mutants import mutant_rows, mutant_table
 from .numerals import count, metric
 from .papers import paper_table
 from .printed import VERDICTS, attack_table, probe_words, utility_table
+from .published import comparisons, published_table
 from .run_folder import RunFolder
 from .tables import attack_rows, omission_rows, utility_rows
 from .unread import unread_lines
@@ -28,8 +29,8 @@ def tables(folder: RunFolder) -> list[str]:
     """Attacks and utility as aligned plain text, one primary metric an attack, and a count of what was not measured."""
     mutants = mutant_table(mutant_rows(folder))
     lines = [mutants.title, *mutants.lines(), mutants.note, ""] if mutants.rows else []
-    papers = paper_table(claim_rows(folder))
-    lines += [papers.title, *papers.lines(), papers.note, ""] if papers.rows else []
+    for table in (paper_table(claim_rows(folder)), published_table(comparisons(folder))):
+        lines += [table.title, *table.lines(), table.note, ""] if table.rows else []
     for grid in attack_grids(attack_rows(folder)):
         table = attack_table(grid, grid.primary, intervals=False)
         lines += [table.title, *table.lines(), ""]

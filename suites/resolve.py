@@ -21,7 +21,7 @@ from ..fl.streams import Streams
 from ..fl.task import Task, build_task
 from .catalogue import Part, adopt, build, find
 from .identity import plain
-from .needs import check_federations
+from .needs import check_audit, check_federations
 from .source import ConfigError, Source
 from .suite import AuditSpec, DefenseSpec, FederationSpec, PlanChange, SuiteSpec
 
@@ -34,7 +34,7 @@ _CURVE_SLACK = 1e-3
 @dataclass(frozen=True, kw_only=True)
 class DefenseEntry:
     """A defense of the suite: its label, the part, what it changes of the plan; ``federation``: the only one that it
-    runs on; ``replicas``: a world, in its audit.
+    runs on; ``replicas``: a world, in its audit; ``seeds``: how many of the suite's it runs on, None for all.
     """
 
     label: str
@@ -42,6 +42,7 @@ class DefenseEntry:
     change: PlanChange
     federation: str | None = None
     replicas: int | None = None
+    seeds: int | None = None
 
     @property
     def defense(self) -> Defense:
@@ -119,6 +120,7 @@ def resolve(spec: SuiteSpec, source: Source, *, seed: int, extra: tuple[str | De
         check_federations(
             entry.attack, entry.part.path, entry.federations, spec, source.where(("attacks", entry.label))
         )
+    check_audit(spec, source.where(("audit", "model")))
     return ResolvedSuite(
         spec=spec,
         seeds=tuple(range(seed * spec.seeds, (seed + 1) * spec.seeds)),
@@ -227,6 +229,7 @@ def _defense(label: str, spec: SuiteSpec, source: Source) -> DefenseEntry:
         change=chosen.plan or PlanChange(),
         federation=chosen.federation,
         replicas=chosen.replicas,
+        seeds=chosen.seeds,
     )
 
 

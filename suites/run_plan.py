@@ -66,7 +66,7 @@ class _Planner:
             (entry, name, seed)
             for name in self.suite.spec.federations
             for entry in self._on(name)
-            for seed in self.suite.seeds
+            for seed in self._seeds(entry)
         ]
         trials = tuple(self._trial(*one) for one in asked)
         shadows = tuple(
@@ -99,6 +99,10 @@ class _Planner:
         own = self.suite.spec.federations[federation].calibrated_on or federation
         chosen = [entry for entry in self.suite.defenses if entry.federation == own]
         return chosen or [entry for entry in self.suite.defenses if entry.federation is None]
+
+    def _seeds(self, entry: DefenseEntry) -> tuple[int, ...]:
+        """Those that it runs on."""
+        return self.suite.seeds[: entry.seeds]
 
     def _prepare(self, entry: DefenseEntry, federation: str, seed: int) -> Prepared:
         key = (entry.label, federation, seed)
@@ -141,7 +145,7 @@ class _Planner:
         claims: dict[tuple[str, str, str], SignedClaim] = {}
         for name in self.suite.spec.federations:
             for entry in self._on(name):
-                for seed in self.suite.seeds:
+                for seed in self._seeds(entry):
                     for claim in self._signed(entry, name, seed):
                         signed = SignedClaim(
                             defense=entry.label,
@@ -209,7 +213,7 @@ class _Planner:
         """Seeds on whose federation the defense signs this claim."""
         return [
             seed
-            for seed in self.suite.seeds
+            for seed in self._seeds(entry)
             if claim.claim_id in {other.claim_id for other in self._prepare(entry, audit.federation, seed).claims}
         ]
 

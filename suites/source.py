@@ -20,6 +20,7 @@ class Source:
     name: str
     text: str = ""
     overrides: tuple[str, ...] = field(default=())
+    preset: str = ""
 
     def parse(self) -> dict[str, Any]:
         """The file as a dictionary.
@@ -43,8 +44,13 @@ class Source:
             shared = min(len(wished), len(path))
             if path and wished[:shared] == path[:shared]:
                 return f"--set {key}"
-        leading = [(len(key), -number) for number, key in self._keys() if path[: len(key)] == key]
-        return f"{self.name}, line {-max(leading)[1]}" if leading else self.name
+        ours = ("presets", self.preset)
+        found = [(key[:2] == ours, key, number) for number, key in self._keys()]
+        # Of a key that stands in both, the preset's is what was read; of several lines the first.
+        named = [
+            (len(key) - 2 * preset, preset, -line) for preset, key, line in found if _leads(key[2 * preset :], path)
+        ]
+        return f"{self.name}, line {-max(named)[2]}" if named else self.name
 
     def _keys(self) -> list[tuple[int, tuple[str, ...]]]:
         table: tuple[str, ...] = ()
@@ -72,14 +78,27 @@ def apply_override(tree: dict[str, Any], assignment: str) -> str:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
+    set_key(tree, path, value, told=f"--set {assignment}")
+    return ".".join(path)
+
+
+def set_key(tree: dict[str, Any], path: list[str], value: Any, *, told: str) -> None:
+    """Set a key of a parsed suite, through tables that are made where they are missing.
+
+    Raises:
+        ConfigError: where it leads through something that is no table; ``told`` says which change that was.
+    """
     place: Any = tree
     for part in path[:-1]:
         place = place.setdefault(part, {}) if isinstance(place, dict) else None
     if not isinstance(place, dict):
-        raise ConfigError(f"--set {assignment}: {'.'.join(path[:-1])} is no table")
+        raise ConfigError(f"{told}: {'.'.join(path[:-1])} is no table")
     place[path[-1]] = value
-    return ".".join(path)
 
 
 def _dotted(text: str) -> tuple[str, ...]:
     return tuple(part.strip().strip("\"'") for part in text.split("."))
+
+
+def _leads(key: tuple[str, ...], path: tuple[str, ...]) -> bool:
+    return bool(key) and path[: len(key)] == key

@@ -133,6 +133,11 @@ class Store:
             _write_whole(place / name, content)
         return f"cells/{cell_id}/{name}"
 
+    def discard(self, cell_id: str, name: str) -> None:
+        """Take a file away that a finished cell needs no more, if it is there."""
+        with _disk():
+            (self.cell_folder(cell_id) / name).unlink(missing_ok=True)
+
     def load_arrays(self, path: str) -> dict[str, np.ndarray]:
         """Arrays that ``save_arrays`` saved."""
         with np.load(self.folder / path, allow_pickle=False) as stored:

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from ..audit.claim import Unit
 from ..audit.nearest import nearest
 from ..fl.algorithm import algorithm_from
 from ..fl.datasets import KNOWN_DATASETS
-from ..fl.models import KNOWN_MODELS, SEGMENTERS
+from ..fl.models import KNOWN_MODELS
 from ..fl.partitions import partition_from
 from ..fl.sampling import sampling_from
 from . import shapes
@@ -101,6 +102,8 @@ class DefenseSpec(BaseModel):
     """
     replicas: Whole | None = Field(default=None, ge=2)
     """Replicas a world in its audit; by default the audit's."""
+    seeds: Whole | None = Field(default=None, ge=1)
+    """It runs on so many of the suite's seeds only, the first ones: one that takes hours. By default on all."""
 
 
 class AttackSpec(BaseModel):
@@ -165,10 +168,6 @@ class AuditSpec(_Table):
             raise _misplaced("audit.canary", f'design "one_run" plants Dirac canaries, got {self.canary!r}')
         if self.design == "one_run" and self.canaries is None:
             raise _misplaced("audit.design", 'design "one_run" needs canaries = M, how many stand in the run')
-        if self.model in SEGMENTERS and self.canary in ("mislabelled", "crafted"):
-            raise _misplaced(
-                "audit.model", f"canary {self.canary!r} has a label an image: {self.model} has one a pixel"
-            )
         if self.design != "one_run" and self.canaries is not None:
             raise _misplaced("audit.canaries", 'only design = "one_run" plants several canaries in one federation')
         return self
@@ -190,6 +189,26 @@ class MutantsSpec(_Table):
     """Trials a world beyond which a bug is out of reach."""
 
 
+class Published(_Table):
+    """A figure that a paper prints, to stand beside the run's own."""
+
+    federation: str
+    defense: str
+    metric: str = Field(min_length=1)
+    """Of the utility, or of the attack that is named; ``epsilon``: of the claim about ``unit`` that is signed."""
+    attack: str | None = None
+    unit: Unit | None = None
+    value: float = Field(strict=True)
+    source: str = Field(min_length=1)
+    """Where it stands in the paper."""
+
+    @model_validator(mode="after")
+    def _unit_of_epsilon(self) -> "Published":
+        if (self.metric == "epsilon") != (self.unit is not None):
+            raise ValueError('metric "epsilon" goes with the unit of the claim that it is of, and no other metric does')
+        return self
+
+
 class SuiteSpec(_Table):
     """A whole suite file."""
 
@@ -206,6 +225,21 @@ class SuiteSpec(_Table):
     attacks: dict[Label, AttackSpec] = Field(default_factory=dict)
     audit: AuditSpec | None = None
     mutants: MutantsSpec | None = None
+    published: tuple[Published, ...] = ()
+    """What a paper reports of the same settings."""
+    presets: dict[Label, dict[str, Any]] = Field(default_factory=dict)
+    """Other runs of the suite by name: dotted keys with the values that take the place of the file's, and ``drop``,
+    tables that are left out.
+    """
+
+    @field_validator("presets")
+    @classmethod
+    def _dropped_tables(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for name, changes in value.items():
+            dropped = changes.get("drop", [])
+            if not isinstance(dropped, list) or not all(isinstance(key, str) for key in dropped):
+                raise _misplaced(f"presets.{name}.drop", f"must be a list of tables' names, got {dropped!r}")
+        return value
 
     @model_validator(mode="after")
     def _something_to_do(self) -> "SuiteSpec":
@@ -236,6 +270,17 @@ class SuiteSpec(_Table):
                 raise _misplaced(place, f"no federation {name!r}; known: {nearest(name, self.federations)}")
             if place in whole and self.federations[name].calibrated_on is not None:
                 raise _misplaced(place, f"federation {name!r} borrows its calibration: name one that has its own")
+        return self
+
+    @model_validator(mode="after")
+    def _published(self) -> "SuiteSpec":
+        for number, row in enumerate(self.published):
+            for field in ("federation", "defense", "attack"):
+                known: dict[str, Any] = getattr(self, f"{field}s")
+                label = getattr(row, field)
+                if label is not None and label not in known:
+                    text = f"row {number + 1}: no {field} {label!r}; known: {nearest(label, known)}"
+                    raise _misplaced(f"published.{field}", text)
         return self
 
     @model_validator(mode="after")

@@ -9,19 +9,25 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ..audit.nearest import nearest
+from .presets import apply_preset
 from .source import ConfigError, Source, apply_override
-from .suite import AttackSpec, AuditSpec, FederationSpec, MutantsSpec, PlanChange, SuiteSpec
+from .suite import AttackSpec, AuditSpec, FederationSpec, MutantsSpec, PlanChange, Published, SuiteSpec
 
 
 def bundled_suites() -> dict[str, str]:
-    """Names of the suites that come with the package, with their texts."""
+    """Names of the suites that come with the package, with their texts; those that repeat papers: ``papers/NAME``."""
     folder = resources.files(__package__)
-    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".toml")), key=lambda entry: entry.name)
-    return {entry.name.removesuffix(".toml"): entry.read_text(encoding="utf-8") for entry in files}
+    places = {"": folder, "papers/": folder / "papers"}
+    files = [(prefix + entry.name, entry) for prefix, place in places.items() for entry in place.iterdir()]
+    return {
+        name.removesuffix(".toml"): entry.read_text(encoding="utf-8")
+        for name, entry in sorted(files, key=lambda file: ("/" in file[0], file[0]))
+        if name.endswith(".toml")
+    }
 
 
-def load_suite(name: str, *, overrides: tuple[str, ...] = ()) -> tuple[SuiteSpec, Source]:
-    """A bundled suite by name, or a suite file by path, with ``key=value`` overrides.
+def load_suite(name: str, *, preset: str | None = None, overrides: tuple[str, ...] = ()) -> tuple[SuiteSpec, Source]:
+    """A bundled suite by name, or a suite file by path, as one of its presets changes it, with ``key=value`` overrides.
 
     Raises:
         ConfigError: no such suite, not TOML, unknown keys, bad values; the message gives file, line and the nearest
@@ -38,12 +44,16 @@ def load_suite(name: str, *, overrides: tuple[str, ...] = ()) -> tuple[SuiteSpec
     else:
         raise ConfigError(f"no suite {name!r}: it is neither a file nor a bundled suite ({nearest(name, bundled)})")
     tree = source.parse()
+    if preset is not None:
+        check_suite(source.parse(), source)  # Of the file as it stands: then its presets are tables.
+        apply_preset(tree, preset, source)
     keys = tuple(apply_override(tree, assignment) for assignment in overrides)
     led_in = [key for key in keys if key.startswith("mutants.")]
     if led_in and "mutants" not in source.parse():
         raise ConfigError(f"--set {led_in[0]}: the suite has no [mutants] table, and one would add every mutant to it")
-    source = Source(source.name, source.text, keys)
-    return check_suite(tree, source), source
+    source = Source(source.name, source.text, keys, preset or "")
+    spec = check_suite(tree, source)
+    return spec.model_copy(update={"presets": {}}), source
 
 
 def named_changes(**wished: int | str | None) -> tuple[str, ...]:
@@ -97,6 +107,7 @@ def _fields_at(path: tuple[str, ...]) -> list[str]:
         "attacks": AttackSpec,
         "audit": AuditSpec,
         "mutants": MutantsSpec,
+        "published": Published,
     }
     table = tables.get(path[0], SuiteSpec) if path else SuiteSpec
     return list(table.model_fields)

@@ -19,11 +19,13 @@ from ..audit.observer import UPLOADS
 from ..fl.engine import Recorder, run_federation
 from ..fl.plan import Plan
 from ..fl.probe import CandidateProbe, PeopleProbe
-from ..fl.recorder import AccuracyRecorder, LotRecorder, ViewRecorder
+from ..fl.recorder import AccuracyRecorder, LotRecorder, NumbersRecorder, ViewRecorder
+from ..fl.standing import Standing
 from ..fl.streams import Streams
 from ..fl.task import Task
 from ..fl.view import View
 from .cells import AttackCell, Cell, TrialJob
+from .checkpoint import Checkpoint
 from .device import attacked
 from .pooled import is_pooled, pooled_evidence, pooled_truth
 from .record import Record
@@ -73,6 +75,7 @@ class TrainedTrial:
     probes: dict[str, Probe | Exception | None]
     lots: dict[int, LotRecorder]
     accuracy: AccuracyRecorder
+    numbers: NumbersRecorder
 
 
 def run_trial(job: TrialJob, store: Store, finished: frozenset[str]) -> list[str]:
@@ -88,8 +91,9 @@ def run_trial(job: TrialJob, store: Store, finished: frozenset[str]) -> list[str
     torch.set_num_threads(1)
     clock = Clock()
     trained: TrainedTrial | None = None
+    checkpoint = _checkpoint(job, store)
     with failures_as_rows(wanted, store, clock) as failed:
-        trained = _train(job)
+        trained = _train(job, clock, checkpoint)
     if trained is None:
         return failed
     for cell, work in _cells(job, trained, store):
@@ -100,7 +104,14 @@ def run_trial(job: TrialJob, store: Store, finished: frozenset[str]) -> list[str
                 times = clock.fields()
                 store.finish(cell.cell_id, [record.model_copy(update=times) for record in records])
             failed += more
+    if checkpoint is not None:
+        checkpoint.discard()
     return failed
+
+
+def _checkpoint(job: TrialJob, store: Store) -> Checkpoint | None:
+    """Where a training that nothing watches but utility is kept; what attacks have seen by then is not."""
+    return None if job.training is None or job.attacks else Checkpoint(store=store, cell_id=job.training.cell_id)
 
 
 @contextmanager
@@ -124,7 +135,7 @@ def failures_as_rows(cells: list[Cell], store: Store, clock: Clock) -> Iterator[
             failed.append(f"{cell.title}: {reason}")
 
 
-def _train(job: TrialJob) -> TrainedTrial:
+def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> TrainedTrial:
     task, streams = task_of(job.federation, job.seed), Streams(job.seed)
     plan = plan_of(job.federation, job.change, task)
     probes = {item.entry.label: _planted(item, task, streams) for item in job.attacks}
@@ -137,8 +148,17 @@ def _train(job: TrialJob) -> TrainedTrial:
         asked |= set(range(task.clients))
     lots = {client: LotRecorder(client=client) for client in sorted(asked)}
     accuracy = AccuracyRecorder(task=task, every=max(1, plan.rounds // 20))
-    watching: list[Recorder] = [*recorders.values(), *lots.values(), accuracy]
-    final = run_federation(task, plan, job.protection, streams, recorders=watching)
+    numbers = NumbersRecorder(protection=job.protection, plan=plan, every=max(1, plan.rounds // 200))
+    watching: list[Recorder] = [*recorders.values(), *lots.values(), accuracy, numbers]
+    final = run_federation(
+        task,
+        plan,
+        job.protection,
+        streams,
+        recorders=watching,
+        standing=None if checkpoint is None else _resumed(checkpoint, plan, clock, accuracy, numbers),
+        keep=None if checkpoint is None else partial(_keep, checkpoint, clock, accuracy, numbers),
+    )
     if not bool(torch.isfinite(final).all()):
         raise FloatingPointError("training diverged: the final model holds NaN or infinity")
     views = {name: recorder.view(plan, final) for name, recorder in recorders.items()}
@@ -151,7 +171,28 @@ def _train(job: TrialJob) -> TrainedTrial:
         probes=probes,
         lots=lots,
         accuracy=accuracy,
+        numbers=numbers,
     )
+
+
+def _resumed(
+    checkpoint: Checkpoint, plan: Plan, clock: Clock, accuracy: AccuracyRecorder, numbers: NumbersRecorder
+) -> Standing | None:
+    """Where an earlier session stood; its recorders' content and its seconds are taken over."""
+    found = checkpoint.found(plan)
+    if found is None:
+        return None
+    accuracy.curve, numbers.rows = found.recorded
+    clock.cpu, clock.wall = clock.cpu - found.cpu_s, clock.wall - found.wall_s
+    return found.standing
+
+
+def _keep(
+    checkpoint: Checkpoint, clock: Clock, accuracy: AccuracyRecorder, numbers: NumbersRecorder, standing: Standing
+) -> None:
+    times = clock.fields()
+    recorded = [accuracy.curve, numbers.rows]
+    checkpoint.offer(standing, recorded=recorded, cpu_s=times["cpu_s"], wall_s=times["wall_s"])
 
 
 def _knows_sums(item: AttackCell) -> bool:
@@ -178,6 +219,10 @@ def _cells(job: TrialJob, trained: TrainedTrial, store: Store) -> list[tuple[Cel
 def _utility(cell: Cell, trained: TrainedTrial, store: Store) -> list[Record]:
     lines = [f"round,{trained.accuracy.metric}", *(f"{number},{value!r}" for number, value in trained.accuracy.curve)]
     artifact = store.save_text(cell.cell_id, "rounds.csv", "\n".join(lines) + "\n")
+    if trained.numbers.rows[0][1]:
+        rows = [",".join(map(repr, (number, *values.values()))) for number, values in trained.numbers.rows]
+        names = ["round", *trained.numbers.rows[0][1]]
+        store.save_text(cell.cell_id, "numbers.csv", "\n".join([",".join(names), *rows]) + "\n")
     return [
         cell.record(
             metric=found.metric,

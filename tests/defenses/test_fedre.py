@@ -243,6 +243,15 @@ def test_pda_pam_asks_each_clients_own_model_layer_by_layer(task, plan, rng):
 
 
 @pytest.mark.parametrize("variant", ["corrected", "as_published"])
+def test_without_pda_pam_clients_weigh_by_their_sizes(variant, task, plan, rng):
+    protection = FedRE(aggregation="mean", variant=variant).prepare(plan).protection
+    model, rows = task.network.initial(rng).unsqueeze(0), normal(rng, (1, 3, 30))
+    context = Context(plan=plan, round=0, replicas=1, senders=(0, 1, 2), samples=lambda c: task.samples(model, c))
+    aggregate = protection.aggregate(message(rows), context, protection.initial_state(plan), np.random.default_rng(0))
+    torch.testing.assert_close(aggregate[0], (4 * rows[0, 0] + 6 * rows[0, 1] + 5 * rows[0, 2]) / 15)
+
+
+@pytest.mark.parametrize("variant", ["corrected", "as_published"])
 def test_fixed_scores_publish_the_law_of_the_station(variant, plan):
     protection = FedRE(scores=(1.0, 4.0), variant=variant).prepare(plan).protection
     law, rows = protection.law(UPLOADS, plan, 0), normal(np.random.default_rng(3), (50, 2, 30))
@@ -336,6 +345,7 @@ def test_more_layers_than_budgets_and_other_numbers_are_refused(fields, message,
     [
         ({"scores": (1.0, 0.0)}, "each of scores must be a number > 0, got 0.0"),
         ({"even": 1.0}, r"even must be in \(0, 1\)"),
+        ({"aggregation": "median"}, "aggregation must be 'pda_pam' or 'mean', got 'median'"),
         ({"pixels": 0}, "pixels must be a whole number >= 1, got 0"),
         ({"images": 0}, "images must be a whole number >= 1, got 0"),
         ({"variant": "broken"}, "variant must be"),

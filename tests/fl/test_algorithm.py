@@ -124,6 +124,38 @@ def test_adam_steps_are_those_of_torch_and_start_afresh_each_round():
         torch.testing.assert_close(update, twin.detach() - MODEL, rtol=1e-5, atol=1e-6)
 
 
+def test_kept_moments_go_on_where_the_clients_last_round_left_them():
+    """Two rounds of two steps are four steps of torch's Adam, each round on the server's own model."""
+    algorithm = FedAvg(learning_rate=0.05, local_steps=2, optimizer="adam", keep_moments=True)
+    directions = normal(Streams(1).generator("directions"), (4, 2, 2)) * torch.tensor([1e-3, 10.0])
+    twin = MODEL.clone().requires_grad_(True)
+    optimizer = torch.optim.Adam([twin], lr=0.05)
+    kept: dict[str, torch.Tensor] = {}
+    for pair in (directions[:2], directions[2:]):
+        local, state = MODEL, algorithm.start(MODEL, {}, kept)
+        with torch.no_grad():
+            twin.copy_(MODEL)
+        for direction in pair:
+            local, state = algorithm.step(local, direction, state)
+            twin.grad = direction.clone()
+            optimizer.step()
+        kept = algorithm.keep(MODEL, local, state)
+        torch.testing.assert_close(local, twin.detach(), rtol=1e-5, atol=1e-6)
+    fresh = FedAvg(learning_rate=0.05, local_steps=2, optimizer="adam")
+    assert fresh.keep(MODEL, MODEL, state) == {}
+
+
+def test_a_fresh_adams_single_step_is_a_sign_and_a_kept_ones_second_is_not():
+    for keep, whole in ((False, True), (True, False)):
+        algorithm = FedAvg(learning_rate=0.05, local_steps=1, optimizer="adam", keep_moments=keep)
+        kept: dict[str, torch.Tensor] = {}
+        for direction in (DIRECTION, -0.1 * DIRECTION):
+            local, state = algorithm.step(MODEL, direction, algorithm.start(MODEL, {}, kept))
+            kept = algorithm.keep(MODEL, local, state)
+        stride = (local - MODEL)[DIRECTION != 0].abs()
+        assert bool((stride > 0.0499).all()) is whole
+
+
 def test_adam_promises_no_linear_scale_and_its_gradient_points_the_right_way():
     algorithm = FedAvg(learning_rate=0.05, local_steps=3, optimizer="adam")
     assert algorithm.linear_scale is None
@@ -158,6 +190,10 @@ def test_a_suite_file_names_algorithms():
     spec = {"name": "fedavg", "learning_rate": 1, "local_steps": 5, "optimizer": "adam"}
     assert algorithm_from(spec) == FedAvg(learning_rate=1, local_steps=5, optimizer="adam")
     assert spec["name"] == "fedavg"
+    assert algorithm_from(spec | {"keep_moments": True}).keep_moments
+    for wrong in ({"keep_moments": 1}, {"keep_moments": True, "optimizer": "sgd"}):
+        with pytest.raises(ValueError, match="keep_moments"):
+            algorithm_from(spec | wrong)
     prox = {"name": "fedprox", "learning_rate": 0.5, "local_steps": 2, "mu": 0.1}
     assert algorithm_from(prox) == FedProx(learning_rate=0.5, local_steps=2, mu=0.1)
     bounded = BoundedUpdate(learning_rate=0.5, local_steps=2, mu=0.1, radius=3.0)

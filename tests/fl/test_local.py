@@ -3,6 +3,7 @@
 import pytest
 import torch
 from fedassay.fl.algorithm import FedAvg, FedSGD
+from fedassay.fl.engine import run_federation
 from fedassay.fl.local import Batch, LocalTrainer
 from fedassay.fl.models import build_model
 from fedassay.fl.protection import Context, Protection
@@ -136,3 +137,29 @@ def test_a_local_step_that_mixes_replicas_up_is_refused(make_task, make_plan):
 def test_a_batch_of_nothing_or_of_a_third_world_is_refused(fields):
     with pytest.raises(ValueError, match="replicas must be >= 1, block >= 0 and world 0 or 1"):
         Batch(**fields)
+
+
+def test_adams_moments_stay_with_each_client_and_replica_that_took_part(make_task, make_plan, make_tape):
+    """Against torch's own optimisers, one a client and replica, each used in that one's rounds only."""
+    task, tape = make_task((5, 5, 5)), make_tape()
+    algorithm = FedAvg(learning_rate=0.05, local_steps=2, optimizer="adam", keep_moments=True)
+    plan = make_plan(task, algorithm=algorithm, rounds=4, cohort=FixedSize(2))
+    final = run_federation(task, plan, Protection(), Streams(3), batch=Batch(replicas=2), recorders=[tape])
+    for replica in range(2):
+        model = task.network.initial(Streams(3).generator("init"))
+        points = [model.clone().requires_grad_(True) for _ in task.parts]
+        optimisers = [torch.optim.Adam([point], lr=0.05) for point in points]
+        for event in tape.events:
+            locals_ = []
+            there = zip(event.reports.senders, event.reports.present[replica], strict=True)
+            for client in [sender for sender, came in there if came]:
+                part, point = task.parts[client], points[client]
+                point.data = model.clone()
+                for _ in range(2):
+                    lot = task.images[part][None], task.labels[part][None]
+                    rows = task.network.sample_gradients(point.detach()[None], *lot)
+                    point.grad = rows[0].mean(0)
+                    optimisers[client].step()
+                locals_.append(point.detach().clone())
+            model = torch.stack(locals_).mean(0)
+        torch.testing.assert_close(final[replica], model, rtol=1e-4, atol=1e-5)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 FACTS = {"seed": 3, "epsilon": 4.0, "name": "ü", "list": [1, None, True], "table": {"b": 1, "a": 0.1}}
-PINNED = "f1f4b79ee02db059"
+PINNED = "489891c8d854f432"
 """The SHA-256 of FACTS in canonical JSON, as sha256sum gives it. If it changes, resumed runs no longer know their
 cells: change IDENTITY with it, knowingly."""
 
@@ -23,7 +23,7 @@ plain_values = st.recursive(
 
 
 def test_the_pinned_value_stands():
-    assert IDENTITY == "identity-2"
+    assert IDENTITY == "identity-3"
     assert identity(**FACTS) == PINNED
 
 

@@ -1,0 +1,205 @@
+"""Noise decay: DP-SGD at each client under a filter, with noise that shrinks by a public loss, and a clip norm that may
+follow the gradients (Fu et al. 2022, Algorithm 1).
+"""
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import truediv
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...fl.law import clip
+from ...fl.message import Message
+from ...fl.plan import Plan
+from ...fl.protection import Context, Protection, State
+from ...fl.streams import normal
+from ..accounting.accountant import gaussian_steps
+from ..accounting.filter import RenyiFilter
+from ..accounting.layers import joint_noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """What the two queries on a lot take of the charged noise, and how norms are answered.
+
+    Args:
+        direction: noise on the gradients' sum, in clip norms, at a charged noise of 1.
+        query: the same on the sum of clipped norms.
+        centre: what every norm is counted from, in clip norms.
+        floor: the least clip norm.
+    """
+
+    direction: float
+    query: float
+    centre: float
+    floor: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseDecayProtection(Protection):
+    """DP-SGD at the state's noise and clip norms, while a client's budget lasts.
+
+    The state, all of it broadcast: ``clip_norm`` and ``spent`` (Renyi) by client, ``(R,)`` each; ``level (R,)``, how
+    often the noise has shrunk; ``losses (R, 0..4)``, the last public losses.
+
+    Args:
+        noise_multiplier: noise over the sensitivity that the filter charges for, before it shrinks.
+        decay: factor on it after three falls of the public loss in a row; at 1 nobody asks for that loss.
+    """
+
+    clip_norm: float
+    noise_multiplier: float
+    decay: float
+    split: Split
+    filter: RenyiFilter
+    rate: float
+    per_sample: bool = True
+
+    def initial_state(self, plan: Plan) -> State:
+        return {
+            "clip_norm": {client: torch.tensor([self.clip_norm]) for client in range(plan.clients)},
+            "spent": {client: torch.zeros(1, dtype=torch.float64) for client in range(plan.clients)},
+            "level": torch.zeros(1, dtype=torch.int64),
+            "losses": torch.zeros(1, 0),
+        }
+
+    def open_round(self, context: Context, state: State) -> State:
+        """The noise shrinks where the public loss of the global model has fallen three times in a row (eq. 9)."""
+        if self.decay == 1 or context.public_loss is None or self._over(context, state):
+            return state
+        past = state["losses"].expand(context.replicas, -1)
+        losses = torch.cat([past, context.public_loss().unsqueeze(-1)], dim=1)[:, -4:]
+        fell = (losses.diff(dim=1) < 0).all(1) if losses.shape[1] == 4 else torch.zeros(context.replicas).bool()
+        return {**state, "losses": losses, "level": state["level"] + fell}
+
+    def participates(self, context: Context, state: State, rng: np.random.Generator) -> Tensor:
+        """Each client for itself stops before the round that its budget does not pay for."""
+        cost = self._cost(context, state)
+        there = [self._of(state["spent"], client) + cost <= self.filter.budget for client in context.senders]
+        return torch.stack([row.expand(context.replicas) for row in there], dim=1)
+
+    def local_step(
+        self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
+    ) -> Tensor:
+        bound = self._bound(state, client)
+        total = clip(gradients, bound.unsqueeze(-1)).masked_fill(~present.unsqueeze(-1), 0).sum(1)
+        noise = self.split.direction * self._sigma(state) * bound * normal(rng, tuple(total.shape))
+        return (total + noise) / context.plan.expected_lot(client)
+
+    def log_ratio(
+        self, direction: Tensor, answer: Tensor | None, client: int, context: Context, state: State
+    ) -> Tensor:
+        """Log-likelihood ratio ``(R,)`` of a step's release and, where it is read, of the query's answer: of a client
+        that holds nothing against one that holds a sample far beyond the bound along the last coordinate.
+
+        Exact given the public state: two Gaussian views of whether that sample was drawn.
+        """
+        bound, sigma = (column.double().squeeze(-1) for column in (self._bound(state, client), self._sigma(state)))
+        unit = context.plan.expected_lot(client) / bound
+        views = [(direction[..., -1].double() * unit, 1.0, self.split.direction * sigma)]
+        if answer is not None:
+            centre = self.split.centre
+            counted = (answer[..., 0].double() - centre * bound) * unit
+            views.append((counted, 1 - centre, self.split.query * sigma))
+        drawn: Tensor = sum((moved * (seen - moved / 2) / std**2 for seen, moved, std in views), torch.zeros(()))
+        return torch.logaddexp(torch.tensor(1 - self.rate).log(), math.log(self.rate) + drawn)
+
+    def query(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> State:
+        """What its round has cost each client that came."""
+        spent, cost = dict(state["spent"]), self._cost(context, state)
+        for row, client in enumerate(received.senders or ()):
+            spent[client] = self._of(spent, client) + received.present[:, row] * cost
+        return {**state, "spent": spent}
+
+    def numbers(self, plan: Plan, state: State) -> dict[str, float]:
+        """Noise, the dearest client's epsilon so far at the filter's order, and each client's clip norm."""
+        spent = max(float(self._of(state["spent"], client)[0]) for client in range(plan.clients))
+        bounds = {f"clip_norm_{client}": float(state["clip_norm"][client][0]) for client in range(plan.clients)}
+        epsilon = self.filter.converted(spent) if spent else 0.0
+        return {"noise_multiplier": float(self._sigma(state)[0]), "epsilon": epsilon, **bounds}
+
+    def _of(self, held: Mapping[int, Tensor], client: int, default: float = 0.0) -> Tensor:
+        """A client's number; a canary client begins like any."""
+        return held.get(client, torch.tensor([default]))
+
+    def _bound(self, state: State, client: int) -> Tensor:
+        return self._of(state["clip_norm"], client, self.clip_norm).unsqueeze(-1)
+
+    def _sigma(self, state: State) -> Tensor:
+        """The charged noise ``(R, 1)``."""
+        level: Tensor = state["level"]
+        return (self.noise_multiplier * self.decay ** level.double()).float().unsqueeze(-1)
+
+    def _over(self, context: Context, state: State) -> bool:
+        """Whether nobody can pay for another round in any replica, nor ever will: the noise only shrinks."""
+        cost = self._cost(context, state)
+        return all(bool((spent + cost > self.filter.budget).all()) for spent in state["spent"].values())
+
+    def _cost(self, context: Context, state: State) -> Tensor:
+        """What a round costs a client that takes part, ``(R,)``."""
+        steps = context.plan.algorithm.local_steps
+        costs = [
+            steps * _step_cost(self.filter, self.noise_multiplier * self.decay**level, self.rate)
+            for level in state["level"].tolist()
+        ]
+        return torch.tensor(costs, dtype=torch.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveClipProtection(NoiseDecayProtection):
+    """The same; each client's clip norm follows the mean norm that it releases of its lots."""
+
+    clip_factor: float
+
+    def local_query(
+        self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
+    ) -> Tensor:
+        """The lot's noised mean of clipped norms ``(R, 1)`` (eq. 6 to 8)."""
+        bound = self._bound(state, client)
+        known = torch.nan_to_num(gradients, nan=0.0)  # As ``clip`` counts them.
+        norms = torch.minimum(torch.linalg.vector_norm(known, dim=-1), bound)
+        centre = self.split.centre * bound
+        total = (norms - centre).masked_fill(~present, 0).sum(1, keepdim=True)
+        noise = self.split.query * self._sigma(state) * bound * normal(rng, tuple(total.shape))
+        return centre + (total + noise) / context.plan.expected_lot(client)
+
+    def query(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> State:
+        """Each client's next clip norm, from what it released."""
+        charged = super().query(received, context, state, rng)
+        bounds = dict(state["clip_norm"])
+        for row, client in enumerate(received.senders or ()):
+            came, answers = received.present[:, row], received.side["query"][:, row]
+            wished = (self.clip_factor * answers.mean((1, 2)).abs()).clamp_min(self.split.floor)
+            bounds[client] = torch.where(came, wished, self._of(bounds, client, self.clip_norm))
+        return {**charged, "clip_norm": bounds}
+
+    def paid_epsilon(self, plan: Plan) -> float:
+        """What both queries of all rounds cost as published, a norm counted from 0, at the filter's order, however the
+        noise shrinks: at most what its fastest fall costs, and at most what the filter lets pass, whose charge leaves
+        out a share.
+
+        The first fall needs four losses, so that it is the fourth round's.
+        """
+        steps, budget = plan.algorithm.local_steps, self.filter.budget
+
+        def cost(level: int, factor: float) -> float:
+            return steps * _step_cost(self.filter, factor * self.noise_multiplier * self.decay**level, self.rate)
+
+        # A round for which the noise has shrunk too far is never run; a slower fall may run it at less cost.
+        falls = range(max(1, plan.rounds - 2))
+        charged = list(itertools.takewhile(lambda part: part <= budget, (cost(level, 1.0) for level in falls)))
+        both = joint_noise(self.split.direction, self.split.query)
+        paid = [cost(level, both) for level in range(len(charged))]
+        fastest = sum(paid[min(max(0, number - 2), len(paid) - 1)] for number in range(plan.rounds))
+        return self.filter.converted(min(fastest, budget * max(map(truediv, paid, charged))))
+
+
+@lru_cache(maxsize=4096)
+def _step_cost(budget: RenyiFilter, sigma: float, rate: float) -> float:
+    """Of one noised lot; replicas and rounds ask for the same few again and again."""
+    return budget.cost(gaussian_steps(sigma=sigma, rate=rate, steps=1))

@@ -1,0 +1,106 @@
+"""Presets of a suite file: what they change, what they leave out, and how a wrong one is told."""
+
+import fedassay
+import pytest
+from fedassay.suites.run import relaunch
+from fedassay.suites.source import ConfigError
+from fedassay.suites.suite_file import load_suite
+
+PRESET = """
+[[published]]
+federation = "main"
+defense = "ldp_gaussian"
+metric = "accuracy"
+value = 0.9
+source = "Table 1"
+
+[presets.smoke]
+seeds = 2
+"federations.main.rounds" = 1
+"defenses.ldp_gaussian.epsilon" = 2.0
+"federations.main.lot" = { poisson = 0.5 }
+drop = ["attacks.loss"]
+"""
+
+
+@pytest.fixture
+def with_preset(suite_file, tiny):
+    return lambda *changes, text=PRESET: str(suite_file(*changes, text=tiny + text))
+
+
+@pytest.fixture
+def refusal(with_preset):
+    def read(*changes, preset="smoke", **options):
+        path = with_preset(*changes)
+        with pytest.raises(ConfigError) as refused:
+            load_suite(path, preset=preset, **options)
+        return str(refused.value).replace(path, "suite.toml")
+
+    return read
+
+
+def test_a_preset_changes_what_it_names_and_nothing_else(with_preset):
+    whole, small = load_suite(with_preset())[0], load_suite(with_preset(), preset="smoke")[0]
+    assert (whole.seeds, small.seeds) == (1, 2)
+    assert (whole.federations["main"].rounds, small.federations["main"].rounds) == (2, 1)
+    assert small.federations["main"].lot == {"poisson": 0.5}
+    assert small.defenses["ldp_gaussian"].model_extra == {"delta": 1e-5, "epsilon": 2.0}
+    assert list(small.attacks) == ["random_scores"]
+    assert list(whole.attacks) == ["loss", "random_scores"]
+    assert small.audit == whole.audit
+    assert small.presets == whole.presets == {}
+
+
+def test_the_command_line_goes_before_the_preset(with_preset):
+    assert load_suite(with_preset(), preset="smoke", overrides=("seeds=3",))[0].seeds == 3
+
+
+def test_what_was_published_for_a_dropped_defense_goes_with_it(with_preset):
+    path = with_preset('"attacks.loss"', '"defenses.ldp_gaussian"', '"defenses.ldp_gaussian.epsilon" = 2.0\n', "")
+    spec, _ = load_suite(path, preset="smoke")
+    assert list(spec.defenses) == ["none"]
+    assert spec.published == ()
+
+
+def test_a_run_of_a_preset_can_be_resumed_without_naming_it_again(with_preset, tmp_path):
+    run = fedassay.run(with_preset(), preset="smoke", jobs=1, folder=tmp_path / "run", report=False)
+    assert len({record.seed for record in run.records if record.role == "utility"}) == 2
+    assert relaunch(run.folder).plan.run_id == run.records[0].run_id
+    assert "preset='smoke'" in (run.folder / "manifest.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("seeds = 2", '"federations.main.rouns" = 1', "unknown key 'federations.main.rouns'; known here: rounds"),
+        ("seeds = 2", "seeds = 0", "seeds: Input should be greater than or equal to 1"),
+        ('"attacks.loss"', '"attacks.los"', "no table 'attacks.los'; known: attacks.loss"),
+        ('"attacks.loss"', '"audit"', "no table 'audit'"),
+        ('["attacks.loss"]', '"attacks.loss"', "must be a list of tables' names, got 'attacks.loss'"),
+        ("seeds = 2", '"seeds.x" = 2', "seeds is no table"),
+        ("seeds = 2", "federations.main.rounds = 1", 'write the whole key in quotes, such as "federations.NAME.FIELD"'),
+        ("[presets.smoke]", "[presets.tiny]", "--preset smoke: no such preset of suite.toml; known: tiny"),
+    ],
+)
+def test_a_preset_that_is_wrong_is_told_with_its_line(refusal, old, new, said):
+    assert said in refusal(old, new)
+
+
+def test_a_suite_without_presets_says_so(suite_file):
+    with pytest.raises(ConfigError, match="the suite has none"):
+        load_suite(str(suite_file()), preset="smoke")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"ldp_gaussian"\nmetric', '"ldp_gausian"\nmetric', "no defense 'ldp_gausian'; known: ldp_gaussian"),
+        ('metric = "accuracy"', 'metric = "epsilon"', "goes with the unit of the claim"),
+        ("value = 0.9", 'value = "0.9"', "published.0.value"),
+        ("source =", "soruce =", "known here: source"),
+    ],
+)
+def test_a_published_figure_that_belongs_to_nothing_is_refused(with_preset, old, new, said):
+    with pytest.raises(ConfigError) as refused:
+        load_suite(with_preset(old, new))
+    assert said in str(refused.value)
