@@ -132,6 +132,14 @@ def test_whatever_the_scores_a_round_spends_the_same(scores, even, rounds):
     assert float(shares.min()) >= even / len(scores) * (1 - 1e-9)
 
 
+def test_a_large_budget_of_many_rounds_is_one_and_of_a_single_round_is_refused():
+    """Epsilon 50 needs .15 sensitivities of noise once, which says nothing, and .47 in each of ten rounds."""
+    mu = JointBudget(epsilon=50.0, delta=DELTA, rounds=10).mu
+    assert dp_accounting.get_epsilon_gaussian(1 / mu, DELTA) == pytest.approx(50.0, rel=1e-6)
+    with pytest.raises(ValueError, match=r"at least 0.3 sensitivities, got 50.0, which needs 0.15"):
+        _ = JointBudget(epsilon=50.0, delta=DELTA, rounds=1).mu
+
+
 def test_shares_by_hand():
     """Scores 1 and 2: mu 1 to 1/2, mu^2 .8 to .2; half of it even."""
     torch.testing.assert_close(score_shares(torch.tensor([1.0, 2.0]), 0.5), torch.tensor([0.65, 0.35]).double())
