@@ -179,7 +179,9 @@ def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs; several stand side by side.")],
     html: Annotated[Path | None, typer.Option(help="Write the page here instead of into the run's folder.")] = None,
     md: Annotated[Path | None, typer.Option(help="Write Markdown here.")] = None,
-    latex: Annotated[Path | None, typer.Option(help="Write the tables here, for LaTeX with booktabs.")] = None,
+    latex: Annotated[
+        Path | None, typer.Option(help="Write the tables here, for LaTeX with booktabs and array.")
+    ] = None,
     csv: Annotated[Path | None, typer.Option(help="Write all records here.")] = None,
     claims: Annotated[
         Path | None, typer.Option(help="Write the claims in a deployment registry's fields here.")

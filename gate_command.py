@@ -27,13 +27,15 @@ def compare(
     with told():
         from .reports.regression.baseline import Baseline
         from .reports.regression.comparison import compare as compared
-        from .reports.regression.margins import stated_margins
         from .reports.regression.words import as_data, cell_table, gap_lines, note_lines
+        from .reports.run_folder import margins_of
+        from .suites.margins import stated_margins
         from .suites.source import ConfigError
         from .terminal import print_table
 
         try:
-            found = compared(Baseline.read(base), Baseline.read(new), margins=stated_margins(margin or ()))
+            wished = margins_of(new) | stated_margins(margin or ())
+            found = compared(Baseline.read(base), Baseline.read(new), margins=wished)
         except ValueError as error:
             raise ConfigError(str(error)) from error
         if json:
@@ -63,8 +65,8 @@ def gate(
     with told():
         from .reports.regression.judgement import accept as accepted
         from .reports.regression.judgement import judge
-        from .reports.regression.margins import stated_margins
         from .reports.run_folder import RunFolder
+        from .suites.margins import stated_margins
         from .suites.source import ConfigError
 
         try:

@@ -1,5 +1,6 @@
 """What membership attacks on candidates share: whom they ask about, and what setting their evidence has."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,10 +44,15 @@ class MembershipAttack(Attack):
             raise ValueError(f"{type(self).__name__} needs candidates: plant them before training")
         return knowledge.candidates
 
-    def evidence(self, scores: np.ndarray, view: View) -> CandidateScores:
+    def evidence(
+        self, scores: np.ndarray, view: View, history: Sequence[tuple[int, np.ndarray]] = ()
+    ) -> CandidateScores:
         """Scores of one run: its candidates share every noise draw, so they are no independent trials, and where they
         were planted they are in by a fixed split, by no coin each: such evidence is clustered and judges no claim.
 
-        ``scores``: (n,), where nothing names a client; or (clients, n), one for each client in question.
+        ``scores``: (n,), where nothing names a client; or (clients, n), one for each client in question; ``history``:
+        the same as they stood after so many rounds.
         """
-        return CandidateScores(scores.reshape(-1), one_run(view, Unit.SAMPLE, Adjacency.ADD_REMOVE))
+        stood = tuple((rounds, values.reshape(-1)) for rounds, values in history)
+        setting = one_run(view, Unit.SAMPLE, Adjacency.ADD_REMOVE)
+        return CandidateScores(scores.reshape(-1), setting, history=stood)

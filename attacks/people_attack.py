@@ -40,17 +40,23 @@ class PeopleAttack(Attack):
         if not isinstance(shown, People):
             raise ValueError(f"{type(self).__name__} needs people: plant them before training")
         setting = one_run(view, shown.unit, Adjacency.ADD_REMOVE)
-        return CandidateScores(self.scores(view, knowledge, shown, rng), setting)
+        stood = self.scores(view, knowledge, shown, rng)
+        marked = tuple((rounds, scores) for rounds, scores in stood.items() if rounds in view.plan.marks)
+        return CandidateScores(stood[max(stood)], setting, history=marked if len(stood) > 1 else ())
 
-    def scores(self, view: View, knowledge: Knowledge, shown: People, rng: np.random.Generator) -> np.ndarray:
-        """(people,), higher means "took part"."""
+    def scores(
+        self, view: View, knowledge: Knowledge, shown: People, rng: np.random.Generator
+    ) -> dict[int, np.ndarray]:
+        """(people,), higher means "took part", by the rounds seen so far; the attack's own are those of most rounds."""
         if view.observer.rank == SHUFFLED.rank:
             seated = seat(view, knowledge)
             view, knowledge = seated.view, seated.knowledge
-        cosines = [_cosines(rows, knowledge, shown).amax(0) for rows in rounds_of(view)]
-        if not cosines:
+        seen = [(rows.round + 1, _cosines(rows, knowledge, shown).amax(0)) for rows in rounds_of(view)]
+        if not seen:
             raise Undefined("nobody came to any round: there is nothing to score")
-        return np.asarray(torch.stack(cosines).mean(0).numpy(), dtype=np.float64)
+        cosines = torch.stack([found for _, found in seen])
+        means = [np.asarray(cosines[:number].mean(0).numpy(), dtype=np.float64) for number in range(1, len(seen) + 1)]
+        return {rounds: mean for (rounds, _), mean in zip(seen, means, strict=True)}
 
 
 def _cosines(rows: RoundRows, knowledge: Knowledge, shown: People) -> Tensor:

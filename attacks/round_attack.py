@@ -33,6 +33,7 @@ class RoundAttack(MembershipAttack):
         named = view.observer.rank >= UPLOADS.rank
         sums = np.zeros((len(shown.clients) if self.by_client(view) else 1, len(shown.labels)))
         rounds = np.zeros(len(sums))
+        history: list[tuple[int, np.ndarray]] = []
         for rows in rounds_of(view):
             if len(rows.senders) < self.least(view):
                 continue
@@ -40,10 +41,12 @@ class RoundAttack(MembershipAttack):
             if came.any():
                 sums[came] += self.scores_of(rows, view, knowledge, shown)
                 rounds += came
+            if rows.round + 1 in view.plan.marks and rounds.all():
+                history.append((rows.round + 1, self.total(sums.copy(), rounds.copy())))
         if not rounds.all():
             others = f" and {self.least(view) - 1} others" if self.least(view) > 1 else ""
             raise Undefined(f"in no round the audited client{others} took part: there is nothing to score")
-        return self.evidence(self.total(sums, rounds), view)
+        return self.evidence(self.total(sums, rounds), view, history)
 
     def least(self, view: View) -> int:
         """Rows that a round must have."""

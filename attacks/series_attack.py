@@ -29,7 +29,8 @@ class SeriesAttack(MembershipAttack):
             raise ValueError("the view must hold every round's model")
         models = [seen.broadcast[0] for seen in view.rounds[1:] if seen.broadcast is not None] + [view.final_model[0]]
         values = [self.statistic(model, knowledge, shown) for model in models]
-        return self.evidence(np.mean(values, axis=0), view)
+        history = [(rounds, np.mean(values[:rounds], axis=0)) for rounds in view.plan.marks]
+        return self.evidence(np.mean(values, axis=0), view, history)
 
     def statistic(self, model: Tensor, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
         """(n,), of one model ``(d,)``; higher means "took part"."""

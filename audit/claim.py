@@ -86,6 +86,8 @@ class Parameters(Mapping[str, Value]):
 class Claim:
     """(epsilon, delta)-DP of one ``unit`` under one ``adjacency``, against one ``observer``, over ``rounds`` rounds.
 
+    Of one run: what it costs to choose the configuration by looking at the data is not in epsilon.
+
     ``epsilon`` > 0 finite, ``delta`` in [0, 1), ``rounds`` >= 1 (those covered), ``dp_model`` one of "central",
     "local", "shuffle", "distributed"; ``parameters`` finite numbers, strings, booleans; ``accountant`` its name and
     version; ``sampling`` and ``trust`` what the theorem in ``source`` assumes; ``subjects`` all, or the users of one

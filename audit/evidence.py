@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -118,15 +119,32 @@ class CandidateScores:
     """``values``: (n,) one score a candidate, higher means "took part". Which did, the attack does not know.
 
     ``runs``: (n,), the number of the run, one noise draw, that each score is of; None: all of one run.
+    ``history``: (rounds, scores (n,)) as they stood after so many rounds, where the attack scores round by round; it
+    is shown and judges nothing.
     """
 
     values: FloatArray
     setting: Setting
     runs: NDArray[np.int64] | None = None
+    history: tuple[tuple[int, FloatArray], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", checked_scores("values", self.values))
         object.__setattr__(self, "runs", _runs("runs", self.runs, self.values))
+        object.__setattr__(self, "history", tuple(self._stood(*point) for point in self.history))
+        if any(after <= before for (before, _), (after, _) in pairwise(self.history)):
+            raise ValueError(
+                f"history must be in the order of its rounds, got {[rounds for rounds, _ in self.history]}"
+            )
+
+    def _stood(self, rounds: int, values: FloatArray) -> tuple[int, FloatArray]:
+        scores = checked_scores(f"history after {rounds} rounds", values)
+        if scores.shape != self.values.shape or not 1 <= rounds <= self.setting.rounds:
+            raise ValueError(
+                f"history must hold {self.values.shape} scores after 1 to {self.setting.rounds} rounds, "
+                f"got {scores.shape} after {rounds}"
+            )
+        return int(rounds), scores
 
     def against(self, member: ArrayLike) -> MembershipScores:
         """``member``: (n,) booleans, the truth. The scores of each side; ValueError when a side is empty."""

@@ -5,8 +5,9 @@
     python benchmarks/shuffle.py truth                # shuffled binary randomised response, 4e6 trials a world
 
 Reads the data from FEDASSAY_DATA. ``resident`` is the largest resident set of the process (getrusage). Measured on one
-core of a busy two-core machine: ``clients`` calibrates in 2 s, trains in 8 to 18 s (S-APES 30, FLAME 17) in 2.1 GiB
-(2.4, 3.3); ``training``: 340 s beside seven busy processes, 1.7 GiB, finite, accuracy .20; ``truth``: .187 of .272.
+core of a busy two-core machine: ``clients`` calibrates in 2 s, trains in 5 CPU seconds in 2.2 GiB (S-APES 9.5 in 2.3;
+FLAME, before clients went in blocks, 17 in 3.3); ``training``: 340 s beside seven busy processes, 1.7 GiB, finite,
+accuracy .20; ``truth``: .187 of .272.
 """
 
 import argparse

@@ -124,7 +124,12 @@ class AdaptiveDuchi(NumberDefense):
         return (plan.layout.dim, self.epsilon) if self.variant == "as_published" else super().spent(plan)
 
     def prepare(self, plan: Plan) -> Prepared:
-        return Prepared(protection=AdaptiveDuchiProtection(release=self.release(plan)), claims=(self._signed(plan),))
+        claim = self._signed(plan)
+        return Prepared(
+            protection=AdaptiveDuchiProtection(release=self.release(plan)),
+            claims=(claim,),
+            spending=self.spending(plan, claim),
+        )
 
     def published(self, plan: Plan) -> dict[str, Value]:
         return super().published(plan) | {"ranges": "radius sqrt(d / (layers size)) in a layer"}

@@ -2,8 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import ClassVar
 
@@ -17,10 +17,15 @@ _BOUNDS = (1e-12, 1e12)
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A calibrated protection and the claims that its defense signs for it; none where it claims nothing."""
+    """A calibrated protection and the claims that its defense signs for it; none where it claims nothing.
+
+    ``spending``: by ``claim_id``, what the claim's accountant gives for the first so many rounds at the same noise
+    (``accounting.spending``). A claim may be without: where rounds cost what the data decide, or by its own formula.
+    """
 
     protection: Protection
     claims: tuple[Claim, ...]
+    spending: Mapping[str, Callable[[int], float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +53,17 @@ class Defense:
 
 def broken(honest: Prepared, kind: Callable[..., Protection], **more: object) -> Prepared:
     """What a control prepares: the claims of its twin, and a protection made of the twin's own fields and ``more``."""
-    return Prepared(protection=kind(**vars(honest.protection), **more), claims=honest.claims)
+    return Prepared(protection=kind(**vars(honest.protection), **more), claims=honest.claims, spending=honest.spending)
+
+
+def restated(prepared: Prepared, **words: str) -> Prepared:
+    """The same noise and the same budget, claimed in other ``words``: fields of a claim."""
+    claims = {old.claim_id: dataclasses.replace(old, **words) for old in prepared.claims}  # type: ignore[arg-type]
+    return Prepared(
+        protection=prepared.protection,
+        claims=tuple(claims.values()),
+        spending={claims[old].claim_id: spent for old, spent in prepared.spending.items()},
+    )
 
 
 def check_budget(epsilon: float, delta: float) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from ..fl.plan import Plan
 from .accounting.accountant import ANALYTIC_GAUSSIAN
 from .accounting.gaussian import gaussian_curve, gaussian_noise
+from .accounting.spending import gaussian_spending
 from .defense import Prepared
 from .secure.samplers import Integers, rounded_gaussian
 from .secure.secure_sum import SecureSumDefense, SecureSumProtection
@@ -54,7 +55,11 @@ class DistributedGaussian(SecureSumDefense):
             source="Balle and Wang 2018, Theorem 8; composition: Dong et al. 2022, Corollary 3.3",
             curve=gaussian_curve(noise=sized.sigma / sized.norm_bound, releases=plan.rounds),
         )
-        return Prepared(protection=self.protected(DistributedGaussianProtection, sized), claims=(claim,))
+        return Prepared(
+            protection=self.protected(DistributedGaussianProtection, sized),
+            claims=(claim,),
+            spending=gaussian_spending(claim),
+        )
 
     def sigma_of(self, norm: float, plan: Plan) -> float:
         return norm * gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=plan.rounds)

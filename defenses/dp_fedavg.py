@@ -13,6 +13,7 @@ from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
 from .accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
+from .accounting.spending import sampled_spending
 from .clipped.claims import BY_PLD, sampled_gaussian_claim
 from .clipped.defense import ClippedDefense
 from .defense import Prepared
@@ -74,4 +75,4 @@ class DPFedAvg(ClippedDefense):
             source=f"McMahan et al. 2018, Algorithm 1; {BY_PLD}",
             curve=mechanism.curve(self.epsilon),
         )
-        return Prepared(protection=protection, claims=(claim,))
+        return Prepared(protection=protection, claims=(claim,), spending=sampled_spending(claim, mechanism))

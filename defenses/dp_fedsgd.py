@@ -1,11 +1,11 @@
 """DP-FedSGD: clip each client's gradient, add Gaussian noise to the cohort's sum (McMahan et al. 2018, Algorithm 1)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..fl.algorithm import FedSGD
 from ..fl.plan import Plan
 from .clipped.defense import ClippedDefense
-from .defense import Prepared
+from .defense import Prepared, restated
 from .dp_fedavg import DPFedAvg
 
 
@@ -32,7 +32,4 @@ class DPFedSGD(ClippedDefense):
             raise ValueError(f"algorithm must be fedsgd, one gradient a client and round, got {plan.algorithm}")
         prepared = DPFedAvg(epsilon=self.epsilon, delta=self.delta, clip_norm=self.clip_norm).prepare(plan)
         source = "McMahan et al. 2018, Algorithm 1 with UserUpdateFedSGD; composition by privacy-loss distributions"
-        return Prepared(
-            protection=prepared.protection,
-            claims=tuple(replace(claim, source=source) for claim in prepared.claims),
-        )
+        return restated(prepared, source=source)

@@ -1,11 +1,11 @@
 """DP-SCAFFOLD: DP-SGD steps corrected by control variates made of the same noised gradients (Noble et al. 2022)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..fl.plan import Plan
 from ..fl.scaffold import Scaffold
 from .clipped.defense import ClippedDefense
-from .defense import Prepared
+from .defense import Prepared, restated
 from .dp_sgd import DPSGD
 
 
@@ -35,7 +35,4 @@ class DPScaffold(ClippedDefense):
         prepared = DPSGD(epsilon=self.epsilon, delta=self.delta, clip_norm=self.clip_norm).prepare(plan)
         source = "Noble et al. 2022, Algorithm 1 (DP-SCAFFOLD); composition by privacy-loss distributions"
         mechanism = "Poisson-subsampled Gaussian; the control variate is post-processing"
-        return Prepared(
-            protection=prepared.protection,
-            claims=tuple(replace(claim, source=source, mechanism=mechanism) for claim in prepared.claims),
-        )
+        return restated(prepared, source=source, mechanism=mechanism)

@@ -7,11 +7,12 @@ from torch import Tensor
 
 from ..audit.claim import Unit
 from ..audit.observer import UPLOADS, Observer
-from ..fl.law import GaussianLaw, clip
+from ..fl.law import GaussianLaw, clip, lot_sum
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
 from .accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
+from .accounting.spending import sampled_spending
 from .clipped.claims import BY_PLD, sampled_gaussian_claim
 from .clipped.defense import ClippedDefense
 from .defense import Prepared
@@ -28,8 +29,7 @@ class DPSGDProtection(Protection):
     def local_step(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
     ) -> Tensor:
-        # Filled, not multiplied: an undrawn sample whose gradient overflows must not turn the sum into NaN.
-        total = self.clipped(gradients).masked_fill(~present.unsqueeze(-1), 0).sum(1)
+        total = lot_sum(self.clipped(gradients), present)
         noise = self.noise_multiplier * self.clip_norm * normal(rng, tuple(total.shape))
         # The expected lot is public; the actual one would tell who was drawn.
         return (total + noise) / context.plan.expected_lot(client)
@@ -82,4 +82,4 @@ class DPSGD(ClippedDefense):
             source=f"Abadi et al. 2016, Algorithm 1; {BY_PLD}",
             curve=mechanism.curve(self.epsilon),
         )
-        return Prepared(protection=protection, claims=(claim,))
+        return Prepared(protection=protection, claims=(claim,), spending=sampled_spending(claim, mechanism))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..audit.binomial import FloatArray
 from ..fl.plan import Plan
+from .accounting.spending import pure_spending
 from .defense import Prepared, check_share
 from .fedsel import top_count
 from .local.defense import LocalDefense
@@ -86,4 +87,5 @@ class EMMDS(LocalDefense):
         )
         choice = release.randomiser(dim)
         claim = self.claim(plan, {"top": choice.top, "chosen": self.chosen, "least": choice.least})
-        return Prepared(protection=LocalProtection(release=release), claims=(claim,))
+        spending = pure_spending(claim, each=release.epsilon, releases=1)
+        return Prepared(protection=LocalProtection(release=release), claims=(claim,), spending=spending)

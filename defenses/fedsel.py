@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from ..audit.binomial import FloatArray
 from ..fl.plan import Plan
+from .accounting.spending import pure_spending
 from .defense import Prepared, check_share
 from .local.defense import LocalDefense
 from .local.number import Numeric, sendable, unrounded
@@ -95,7 +96,8 @@ class FedSel(LocalDefense):
         )
         choice = release.randomiser(plan.layout.dim)
         claim = self.claim(plan, {"top": choice.top, "share": self.share, "rule": self.rule})
-        return Prepared(protection=LocalProtection(release=release), claims=(claim,))
+        spending = pure_spending(claim, each=release.epsilon, releases=1)
+        return Prepared(protection=LocalProtection(release=release), claims=(claim,), spending=spending)
 
 
 def top_count(share: float, dim: int) -> int:

@@ -13,6 +13,7 @@ from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
 from .accounting.accountant import ANALYTIC_GAUSSIAN
 from .accounting.gaussian import gaussian_curve, gaussian_noise
+from .accounting.spending import gaussian_spending
 from .clipped.defense import ClippedDefense
 from .defense import Prepared
 
@@ -66,4 +67,4 @@ class LDPGaussian(ClippedDefense):
             source="Balle and Wang 2018, Theorem 8; composition: Dong et al. 2022, Corollary 3.3",
             curve=gaussian_curve(noise=noise, releases=plan.rounds),
         )
-        return Prepared(protection=protection, claims=(claim,))
+        return Prepared(protection=protection, claims=(claim,), spending=gaussian_spending(claim))

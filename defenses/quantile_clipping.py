@@ -14,6 +14,7 @@ from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
 from .accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
+from .accounting.spending import sampled_spending
 from .clipped.claims import BY_PLD, sampled_gaussian_claim
 from .clipped.defense import ClippedDefense
 from .defense import Prepared, check_positive, check_share
@@ -119,4 +120,4 @@ class QuantileClipping(ClippedDefense):
             more={"sum_noise": protection.sum_noise, "count_noise": protection.count_noise},
             curve=mechanism.curve(self.epsilon),
         )
-        return Prepared(protection=protection, claims=(claim,))
+        return Prepared(protection=protection, claims=(claim,), spending=sampled_spending(claim, mechanism))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from ..fl.plan import Plan
+from .accounting.spending import gaussian_spending
 from .defense import Defense, Prepared, check_budget
 from .layers.budget import JointBudget, check_numbers, layer_norms, layered_claims
 from .layers.protection import LayeredProtection
@@ -50,7 +51,9 @@ def even_layers(
     """The protection and the claims of a joint budget that every layer shares alike."""
     shares = [1 / len(clip_norms)] * len(clip_norms)
     noise_stds = tuple(budget.noise(torch.tensor(shares, dtype=torch.float64), clip_norms).tolist())
+    claims = layered_claims(budget, shares, clip_norms, plan, source=source, noise_stds=noise_stds)
     return Prepared(
         protection=LayeredProtection(clip_norms=clip_norms, noise_stds=noise_stds, dropped=dropped),
-        claims=layered_claims(budget, shares, clip_norms, plan, source=source, noise_stds=noise_stds),
+        claims=claims,
+        spending=gaussian_spending(claims[0]),
     )

@@ -36,7 +36,7 @@ class UniS(Defense):
         - Paper, Table 3: eps_uc 76.9 by advanced composition over 7850 coordinates. Right: 5.81 at delta 3.6e-5, by
           privacy-loss distributions.
         - Paper, Baselines: UniS runs the classic Laplace mechanism at unequal budgets, whose clones it cannot count
-          (footnote 1). Right: one budget for all; the randomiser is clip-Laplace throughout the family.
+          (footnote 1). Right: one budget for all, clip-Laplace; ``unis_unequal`` runs what the paper runs.
     """
 
     epsilon: float = 4.0

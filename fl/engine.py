@@ -182,11 +182,10 @@ def _updates(
     values = model.new_zeros(len(model), len(context.senders), model.shape[1])
     lots: dict[int, list[Tensor]] = {}
     keeping, released = dict(kept), list[Tensor | None]()
-    for row, sender in enumerate(context.senders):
-        before = kept.get(sender, {})
-        result = trainer.train(model, sender, context, state, shared=shared, kept=before)
+    results = trainer.train_all(model, context, state, shared, kept)
+    for row, (sender, result) in enumerate(zip(context.senders, results, strict=True)):
         values[:, row] = result.update
-        keeping[sender] = _kept_where(present[:, row], result.kept, before)
+        keeping[sender] = _kept_where(present[:, row], result.kept, kept.get(sender, {}))
         if sender < context.plan.clients:
             lots[sender] = [mask & present[:, row : row + 1] for mask in result.lots]
         released.append(result.released)

@@ -81,6 +81,13 @@ def clip(rows: Tensor, norm: float | Tensor) -> Tensor:
     return torch.where(lengths.isfinite(), rows * factor, _clip_any(rows, norm))
 
 
+def lot_sum(rows: Tensor, present: Tensor) -> Tensor:
+    """Sum ``(R, d)`` of a lot's rows ``(R, n, d)`` that are ``present (R, n)``; one that is not may hold anything."""
+    # Filled, not multiplied: an undrawn sample whose gradient overflows must not turn the sum into NaN.
+    everybody = not present.is_meta and bool(present.all())
+    return (rows if everybody else rows.masked_fill(~present.unsqueeze(-1), 0)).sum(1)
+
+
 def clip_entries(rows: Tensor, radius: float) -> Tensor:
     """Rows ``(..., d)`` bounded entry by entry to [-radius, radius]; an entry that is no number counts as zero."""
     return torch.nan_to_num(rows, nan=0.0).clamp(-radius, radius)

@@ -1,6 +1,6 @@
 """Local training: what one client does in a round, for all replicas at once."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -10,11 +10,14 @@ from torch import Tensor
 
 from ..audit.claim import Unit
 from .canary import Canaries
+from .crowd import crowd_gradients, is_crowd
 from .plan import Plan
 from .protection import Context, Protection, State, check_rows
 from .sampling import FixedSize, lots
 from .streams import Streams
 from .task import Task
+
+LocalNumbers = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,6 +82,20 @@ class LocalResult:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Held:
+    """A client's samples: ``places (n,)`` in images and labels that hold others' too, which nobody copies for a lot."""
+
+    images: Tensor
+    labels: Tensor
+    places: Tensor
+
+    def lot(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """Images ``(R, L, c, h, w)`` and labels ``(R, L)`` of the client's ``chosen (R, L)``."""
+        places = self.places[chosen]
+        return self.images[places], self.labels[places]
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Step:
     """One local step: direction ``(R, d)``, who was drawn ``(R, n)``, the answer ``(R, k)`` to a query of the lot."""
 
@@ -104,6 +121,24 @@ class LocalTrainer:
             return ()
         return tuple(self.task.clients + number for number in self.canary.there(self.batch.world))
 
+    def train_all(
+        self, model: Tensor, context: Context, state: State, shared: LocalNumbers, kept: Mapping[int, LocalNumbers]
+    ) -> Iterator[LocalResult]:
+        """The results of ``context.senders``, in their order; ``kept``: by client."""
+        if self.canary is None and self._is_plain() and is_crowd(self.task, context.plan, self.batch.replicas):
+            everything = [torch.ones(1, size, dtype=torch.bool) for size in context.plan.sizes]
+            algorithm, gradients = context.plan.algorithm, crowd_gradients(self.task, model, context.senders)
+            for client, gradient in zip(context.senders, gradients, strict=True):
+                local, _ = algorithm.step(model, gradient, algorithm.start(model))
+                yield LocalResult(update=algorithm.update(model, local), lots=[everything[client]])
+            return
+        for client in context.senders:
+            yield self.train(model, client, context, state, shared=shared, kept=kept.get(client, {}))
+
+    def _is_plain(self) -> bool:
+        """Whether all samples are there, and nobody asks for their own gradients."""
+        return self.batch.included is None and not self.protection.per_sample
+
     def train(
         self,
         model: Tensor,
@@ -111,8 +146,8 @@ class LocalTrainer:
         context: Context,
         state: State,
         *,
-        shared: Mapping[str, Tensor] | None = None,
-        kept: Mapping[str, Tensor] | None = None,
+        shared: LocalNumbers | None = None,
+        kept: LocalNumbers | None = None,
     ) -> LocalResult:
         """``model (R, d)``, what is shared beside it, what the client has kept -> its result; a canary that is a row
         has its update ready.
@@ -123,11 +158,11 @@ class LocalTrainer:
             return LocalResult(update=row.to(model).expand_as(model), lots=[])
         algorithm = context.plan.algorithm
         local, local_state = model, algorithm.start(model, shared, kept)
-        images, labels = self._held(client)
+        held = self._held(client)
         own = context.plan.sizes[client] if client < self.task.clients else 0
         taken: list[_Step] = []
         for number in range(algorithm.local_steps):
-            step = self._step(local, images, labels, client, context, state, number)
+            step = self._step(local, held, client, context, state, number)
             local, local_state = algorithm.step(local, step.direction, local_state)
             taken.append(step)
         answers = [step.answer for step in taken if step.answer is not None]
@@ -138,26 +173,25 @@ class LocalTrainer:
             released=torch.stack(answers, dim=1) if answers else None,
         )
 
-    def _step(
-        self, local: Tensor, images: Tensor, labels: Tensor, client: int, context: Context, state: State, step: int
-    ) -> _Step:
+    def _step(self, local: Tensor, held: _Held, client: int, context: Context, state: State, step: int) -> _Step:
         """Draw a lot and ask the protection: what canaries bring stands last, drawn like any sample."""
         planted = self._planted_rows(client)
-        size = len(labels) + (0 if planted is None else len(planted))
+        size = len(held.places) + (0 if planted is None else len(planted))
         mask = context.plan.lot.draw(self._generator("lot", client, context, step), self.batch.replicas, size)
         if self.batch.included is not None and client < self.task.clients:
             part = self.task.parts[client]
             mask[:, : len(part)] &= self.batch.included[:, part]
-        chosen, real = lots(mask[:, : len(labels)])
+        chosen, real = lots(mask[:, : len(held.places)])
+        images, labels = held.lot(chosen)
         dropout = self._dropout(chosen, client, context, step)
         if not self.protection.per_sample and planted is None:
             weights = real / real.sum(1, keepdim=True).clamp_min(1)
-            gradient = self.task.network.gradient(local, images[chosen], labels[chosen], weights, dropout)
+            gradient = self.task.network.gradient(local, images, labels, weights, dropout)
             return _Step(direction=gradient, drawn=mask)
-        rows = self.task.network.sample_gradients(local, images[chosen], labels[chosen], dropout)
+        rows = self.task.network.sample_gradients(local, images, labels, dropout)
         if planted is not None:
             rows = torch.cat([rows, planted.to(rows).expand(len(rows), -1, -1)], dim=1)
-            real = torch.cat([real, mask[:, len(labels) :]], dim=1)
+            real = torch.cat([real, mask[:, len(held.places) :]], dim=1)
         rng = self._generator("local noise", client, context, step)
         direction = check_rows("local_step", self.protection.local_step(rows, real, client, context, state, rng), local)
         answer = None
@@ -180,14 +214,15 @@ class LocalTrainer:
     def _rows(self) -> Tensor | None:
         return None if self.canary is None else self.canary.rows(self.batch.world)
 
-    def _held(self, client: int) -> tuple[Tensor, Tensor]:
-        """Images ``(n, c, h, w)`` and labels ``(n,)`` that this client trains on in this world."""
-        part = self.task.parts[client] if client < self.task.clients else torch.zeros(0, dtype=torch.int64)
-        images, labels = self.task.images[part], self.task.labels[part]
+    def _held(self, client: int) -> _Held:
+        """What this client trains on in this world."""
+        task = self.task
+        part = task.parts[client] if client < task.clients else torch.zeros(0, dtype=torch.int64)
         brought = self.canary.samples(self.batch.world) if self.canary is not None and self._plants(client) else None
         if brought is None:
-            return images, labels
-        return torch.cat([images, brought[0]]), torch.cat([labels, brought[1]])
+            return _Held(images=task.images, labels=task.labels, places=part)
+        labels = torch.cat([task.labels[part], brought[1]])
+        return _Held(images=torch.cat([task.images[part], brought[0]]), labels=labels, places=torch.arange(len(labels)))
 
     def _plants(self, client: int) -> bool:
         """Whether a canary stands with this client: it holds it, or is it."""

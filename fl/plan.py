@@ -53,6 +53,11 @@ class Plan:
         """Local steps of one client that takes part in every round."""
         return self.rounds * self.algorithm.local_steps
 
+    @property
+    def marks(self) -> tuple[int, ...]:
+        """See ``marks``."""
+        return marks(self.rounds)
+
     def expected_lot(self, client: int) -> float:
         """Samples in a lot of this client, in expectation; a canary client counts as the mean one."""
         sizes = self.sizes[client : client + 1] or self.sizes
@@ -66,3 +71,9 @@ class Plan:
     def resized(self, sizes: tuple[int, ...]) -> "Plan":
         """The same rules for other clients. Under add/remove a smaller federation is a data set like any other."""
         return replace(self, sizes=sizes)
+
+
+def marks(rounds: int) -> tuple[int, ...]:
+    """Numbers of rounds after which a curve over the rounds has a point: about twenty, the last one among them."""
+    every = max(1, rounds // 20)
+    return tuple(sorted({*range(every, rounds + 1, every), rounds}))

@@ -100,8 +100,9 @@ class Task:
         """What ``model (d,)`` is worth on the test images: accuracy, or IoU, precision, recall and F of pixels."""
         if not self.network.segments:
             return of_labels(self.accuracy(model), len(self.test_labels))
-        parts = [self.test_images[first : first + _AT_ONCE] for first in range(0, len(self.test_images), _AT_ONCE)]
-        found = [self.network.evaluated(model, images) > 0 for images in parts]
+        with torch.no_grad():
+            parts = [self.test_images[first : first + _AT_ONCE] for first in range(0, len(self.test_images), _AT_ONCE)]
+            found = [self.network.logits(model, images) > 0 for images in parts]
         return of_pixels(torch.cat(found), self.test_labels)
 
     def public_loss(self, models: Tensor) -> Tensor:
@@ -110,10 +111,10 @@ class Task:
         Asked in every round: all ten thousand would cost more than the training.
         """
         images, labels = self.test_images[:PUBLIC_IMAGES], self.test_labels[:PUBLIC_IMAGES]
-        if not self.network.segments:
-            return torch.stack([cross_entropy(self.network.evaluated(model, images), labels) for model in models])
-        with torch.no_grad():
-            return torch.stack([self.network.losses(model, images, labels).mean() for model in models])
+        if self.network.segments:
+            with torch.no_grad():
+                return torch.stack([self.network.losses(model, images, labels).mean() for model in models])
+        return torch.stack([cross_entropy(self.network.evaluated(model, images), labels) for model in models])
 
     def samples(self, models: Tensor, client: int | None) -> Samples:
         """A client's own samples, or (None) the public ones, beside ``models (R, d)``."""

@@ -8,14 +8,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..audit.claim import Claim
-from ..audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
+from ..audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from .claims import ClaimRow, claim_rows
 from .run_folder import RunFolder, SignedClaim
 from .run_tables import labels
+from .unprotected import left_unprotected
 
 SCHEMA = "deployment-1"
 NOT_STATED = "not stated"
-_LADDER = (FINAL_MODEL, GLOBAL_MODELS, AGGREGATE, SHUFFLED, UPLOADS)
+_SERVERS = (
+    (UPLOADS, "not trusted: the claim is against one that sees every report"),
+    (SHUFFLED, "not trusted with shuffled reports; nothing is claimed against one that sees them named"),
+    (AGGREGATE, "not trusted with the sum; nothing is claimed against one that sees single reports"),
+)
 
 
 def deployments(folders: Sequence[RunFolder]) -> str:
@@ -46,26 +51,40 @@ def _entry(folder: RunFolder, rows: Sequence[ClaimRow]) -> dict[str, Any]:
             "rounds_claimed": claim.rounds,
             "rounds_run": plan.get("rounds", NOT_STATED),
             "local_steps": _local_steps(plan),
-            "hyper_parameter_tuning_included": NOT_STATED,
+            # By what a claim is: the mechanism of one run, with the parameters that it names.
+            "hyper_parameter_tuning_included": "no",
         },
         "sampling": {
             "clients": _drawn(plan.get("cohort")),
             "records": _drawn(plan.get("lot")),
             "accountant_assumes": claim.sampling,
         },
-        "trust": {
-            "as_signed": claim.trust,
-            "server": NOT_STATED,
-            "clients": NOT_STATED,
-            "channel": NOT_STATED,
-            "collusion_threshold": NOT_STATED,
-        },
+        "trust": {"as_signed": claim.trust, **_trust(claim.observer), "collusion_threshold": NOT_STATED},
         # The laboratory deals samples with all their features: whatever it runs is horizontal.
         "setting": {"data": "horizontal" if plan else NOT_STATED, "participants": NOT_STATED},
         "protected_object": _protected(claim),
         "release": claim.observer.phrase,
         "left_unprotected": left_unprotected(claim, plan.get("rounds")),
         "audits": [_audit(row) for row in rows if row.record],
+    }
+
+
+def _trust(observer: Observer) -> dict[str, str]:
+    """Whom the claim needs not trust: whoever sees no more than its observer. All others it has to."""
+    server = next(
+        (words for seen, words in _SERVERS if observer.rank >= seen.rank),
+        "trusted: nothing is claimed against one that sees sums or reports",
+    )
+    reports = observer.rank >= UPLOADS.rank
+    masked = " but with masked words" if observer.sees_masked_words else ""
+    return {
+        "server": server,
+        "clients": "not trusted: the claim is against whoever sees every round's model"
+        if observer.rank >= GLOBAL_MODELS.rank
+        else "trusted: nothing is claimed against whoever sees a round's model",
+        "channel": "not trusted: the claim is against whoever sees every report"
+        if reports
+        else f"trusted{masked}: nothing is claimed against whoever sees a report on its way",
     }
 
 
@@ -108,20 +127,6 @@ def _protected(claim: Claim) -> str:
     who = "" if claim.subjects == "all" else f", for {claim.subjects}"
     what = "" if claim.part == "joint" else f", {claim.part} alone"
     return f"one {claim.unit} ({claim.adjacency.phrase}){who}{what}"
-
-
-def left_unprotected(claim: Claim, rounds_run: object = None) -> list[str]:
-    """What the claim, by its own terms, says nothing about; there may be more that it does not know of."""
-    silent = [f"against {observer.phrase}" for observer in _LADDER if not claim.observer.covers(observer)]
-    if not claim.observer.sees_participation:
-        silent.append("against whoever is told who takes part in a round")
-    if claim.observer.name == AGGREGATE.name and not claim.observer.sees_masked_words:
-        silent.append("against whoever is told the masked words")
-    silent.append(f"several {claim.unit}s at once")
-    if isinstance(rounds_run, int) and rounds_run > claim.rounds:
-        silent.append(f"more than {claim.rounds} of the {rounds_run} rounds")
-    silent += [] if claim.part == "joint" else [f"anything but {claim.part}"]
-    return silent + ([] if claim.subjects == "all" else [f"anybody but {claim.subjects}"])
 
 
 def _audit(row: ClaimRow) -> dict[str, Any]:

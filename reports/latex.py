@@ -3,9 +3,9 @@
 import re
 from collections.abc import Sequence
 
+from .fitting import Part, parts
 from .run_folder import RunFolder
 from .run_tables import labels, tables_of
-from .table import Table
 
 _COMMANDS = {
     "\0": "{}",
@@ -54,13 +54,15 @@ _BLANKS = re.compile("[\x00-\x20\x7f\x85\u2028\u2029]+")
 
 
 def latex(folders: Sequence[RunFolder]) -> str:
-    """One float a table, to be ``\\input`` by a document that loads booktabs; several runs side by side."""
-    lines = ["% Made by fedassay; the document needs \\usepackage{booktabs}."]
+    """A float a table, several where it is wider or longer than a page, to be ``\\input`` by a document that loads
+    booktabs and array; several runs side by side.
+    """
+    lines = ["% Made by fedassay; the document needs \\usepackage{booktabs,array}."]
     for label, folder in zip(labels(folders), folders, strict=True):
         manifest = folder.manifest
         suite = f"{manifest.suite.get('name', '')}, version {manifest.suite.get('version', '')}"
         lines.append(_comment(f"run {label}, id {manifest.run_id}, suite {suite}: {manifest.command}"))
-    return "\n".join([*lines, *(_float(table) for table in tables_of(folders)), ""])
+    return "\n".join([*lines, *(_float(part) for table in tables_of(folders) for part in parts(table)), ""])
 
 
 def escaped(text: str) -> str:
@@ -83,8 +85,10 @@ def _comment(text: str) -> str:
     return "% " + " ".join(re.sub(r"[^\x20-\x7e]", " ", text).split())
 
 
-def _float(table: Table) -> str:
-    align = "".join("r" if i in table.numeric else "l" for i in range(len(table.headers)))
+def _float(part: Part) -> str:
+    table = part.table
+    numeric = [column in table.numeric for column in range(len(table.headers))]
+    align = "".join(_column(width, kind) for width, kind in zip(part.widths, numeric, strict=True))
     note = [r"\par\smallskip{\footnotesize " + escaped(table.note) + r"\par}"] if table.note else []
     return "\n".join(
         [
@@ -92,11 +96,12 @@ def _float(table: Table) -> str:
             r"\begin{table}",
             r"\centering",
             rf"\caption{{{escaped(table.title)}}}",
+            r"\scriptsize\setlength{\tabcolsep}{3pt}%",
             rf"\begin{{tabular}}{{{align}}}",
             r"\toprule",
-            _row(table.headers),
+            _row(table.headers, part.widths),
             r"\midrule",
-            *(_row(row) for row in table.rows),
+            *(_row(row, part.widths) for row in table.rows),
             r"\bottomrule",
             r"\end{tabular}",
             *note,
@@ -105,5 +110,22 @@ def _float(table: Table) -> str:
     )
 
 
-def _row(cells: Sequence[str]) -> str:
-    return " & ".join(escaped(cell) for cell in cells) + r" \\"
+def _column(letters: int | None, numeric: bool) -> str:
+    """Half an em is a digit's width, whatever the document's font."""
+    if letters is None:
+        return "r" if numeric else "l"
+    ragged = r"\raggedleft" if numeric else r"\raggedright"
+    return rf">{{{ragged}\arraybackslash}}p{{{letters / 2:g}em}}"
+
+
+def _row(cells: Sequence[str], widths: Sequence[int | None]) -> str:
+    return (
+        " & ".join(escaped(cell) if width is None else _broken(cell) for cell, width in zip(cells, widths, strict=True))
+        + r" \\"
+    )
+
+
+def _broken(cell: str) -> str:
+    """A cell of several lines: an interval stays whole, a label may break after an underscore."""
+    whole = re.sub(r"\[[^\]]*\]", lambda found: found[0].replace(" ", "\u00a0"), cell)
+    return escaped(whole).replace(r"\_", r"\_\allowbreak{}")

@@ -9,6 +9,8 @@ from markupsafe import Markup
 
 from . import numerals, summary
 from .claims import claim_rows
+from .figures.accuracy_spent import accuracy_spent
+from .figures.by_round import leakage_by_round
 from .figures.claimed_measured import claimed_measured
 from .figures.figure import Figure
 from .figures.gain_by_noise import gain_by_noise
@@ -19,6 +21,7 @@ from .figures.observers import observers
 from .figures.privacy_utility import privacy_utility
 from .figures.reconstructions import reconstructions
 from .figures.roc import roc
+from .figures.spending import spending
 from .grid import attack_grids
 from .membership_table import membership_table
 from .mutants import mutant_rows, mutant_table
@@ -28,9 +31,13 @@ from .published import comparisons, published_table
 from .reconstruction import reconstruction_rows, reconstruction_table
 from .run_folder import RunFolder
 from .run_tables import labels, overview, tables_of
+from .same_epsilon import same_epsilon_table
 from .tables import attack_rows, omission_rows, utility_rows
+from .trust import trust_table
 from .unread import unread_table
 
+_ROOM = 500_000
+"""Bytes of drawings on a page of several runs."""
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -48,6 +55,8 @@ def html(folder: RunFolder) -> str:
             exit_words=summary.exit_words(folder),
             claims=claims,
             claims_note=summary.claims_note(claims),
+            trust=trust_table(folder),
+            same_epsilon=same_epsilon_table(folder),
             figures=figures(folder),
             grids=attack_grids(attack_rows(folder)),
             membership=membership_table(folder),
@@ -75,18 +84,46 @@ def html(folder: RunFolder) -> str:
 
 
 def several(folders: Sequence[RunFolder]) -> str:
-    """One page of several runs: their verdicts, their tables side by side, where each comes from."""
+    """One page of several runs: their verdicts, what compares at a glance, their tables side by side, where each comes
+    from.
+    """
+    drawn, note = _of_each_run(folders)
     return (
         _environment()
         .get_template("several.html.j2")
         .render(
             overview=overview(folders),
+            figures=drawn,
+            figures_note=note,
             tables=tables_of(folders),
             sources=[
                 (name, summary.provenance(folder), summary.reproduce(folder))
                 for name, folder in zip(labels(folders), folders, strict=True)
             ],
         )
+    )
+
+
+def _of_each_run(folders: Sequence[RunFolder]) -> tuple[list[Figure], str]:
+    """Claims, frontier and heatmap of each run, one kind after the other, for as many runs as the page has room; and in
+    words what is left out.
+    """
+    kept: list[list[tuple[int, Figure]]] = []
+    room = _ROOM
+    for number, (label, folder) in enumerate(zip(labels(folders), folders, strict=True), start=1):
+        kinds = ([claimed_measured(folder)], [privacy_utility(folder)], heatmap(folder))
+        every = [(kind, figure) for kind, group in enumerate(kinds) for figure in group if figure is not None]
+        own = [(kind, figure.of_run(number, label)) for kind, figure in every]
+        room -= sum(len(figure.svg) for _, figure in own)
+        if room < 0:
+            break
+        kept.append(own)
+    drawn = [figure for _, figure in sorted(((one for own in kept for one in own)), key=lambda one: one[0])]
+    left = len(folders) - len(kept)
+    words = "The other figures of each run, and its cells one by one, are in its own report."
+    return (
+        drawn,
+        f"{words} So that the page stays small, figures of the last {left} runs are left out." if left else words,
     )
 
 
@@ -101,7 +138,10 @@ def figures(folder: RunFolder) -> Sequence[Figure]:
         *heatmap(folder),
         *gain_by_noise(folder),
         *reconstructions(folder),
+        *leakage_by_round(folder),
+        accuracy_spent(folder),
         *learning(folder),
+        *spending(folder),
     ]
     return [figure for figure in drawn if figure is not None]
 

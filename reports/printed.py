@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ..audit.claim import Claim
 from ..audit.observer import Observer
 from ..audit.wording import plain
 from ..suites.record import Record
@@ -161,7 +162,11 @@ def neighbours_words(row: ClaimRow) -> str:
     """What an epsilon of this row is about: unit, adjacency and delta. Only rows that share it may share an axis."""
     if row.signed is None:
         raise ValueError(f"the row of {row.defense} has no claim, so its epsilon has no unit")
-    claim = row.signed.claim
+    return neighbours_of(row.signed.claim)
+
+
+def neighbours_of(claim: Claim) -> str:
+    """``one client (add/remove), δ = 1e-5``."""
     return f"one {claim.unit} ({claim.adjacency.phrase}), δ = {plain(claim.delta)}"
 
 

@@ -1,6 +1,6 @@
 """A run's folder as the press reads it: manifest, records, claims and gate. It reads data only and writes nothing."""
 
-import json
+import csv
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -14,8 +14,9 @@ from ..audit.claim import Claim
 from ..suites.claims_file import SCHEMA as CLAIMS_SCHEMA
 from ..suites.claims_file import ClaimsFile
 from ..suites.gate import judge_run
-from ..suites.record import Record
+from ..suites.record import ROUNDS, Record
 from ..suites.rows import Rows, SkippedRow, first_mistake, read_rows
+from .json_file import read_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,6 +60,8 @@ class SignedClaim:
     control: bool
     claim: Claim
     variant: str = ""
+    spent: tuple[tuple[int, float], ...] = ()
+    """Rounds so far and the epsilon that the claim's accountant gives for them, where the defense says."""
 
     @property
     def signer(self) -> tuple[str, str, str]:
@@ -140,6 +143,16 @@ class RunFolder:
         spec = _table(self.manifest.suite, "federations").get(federation)
         return spec.get("rounds") if isinstance(spec, dict) else None
 
+    @property
+    def margins(self) -> dict[str, float]:
+        """What its suite says of the gate's margins; empty where it says nothing."""
+        return _margins(self.manifest)
+
+    def clients_of(self, federation: str) -> int | None:
+        """Clients that take part in the federation, where the suite tells."""
+        spec = _table(self.manifest.suite, "federations").get(federation)
+        return spec.get("clients") if isinstance(spec, dict) else None
+
     def defense_fields(self, defense: str) -> dict[str, Any]:
         """What the suite says of the defense under this label; empty where it says nothing."""
         fields = _table(self.manifest.suite, "defenses").get(defense)
@@ -166,9 +179,27 @@ class RunFolder:
         """Path of the record's data file if it exists. Raises ValueError if it lies outside the run's folder."""
         if not record.artifact:
             return None
-        path = (self.path / record.artifact).resolve()
+        return self._below(record.artifact, record)
+
+    def rounds(self, record: Record) -> list[dict[str, float]]:
+        """What its cell measured round by round, a row a round and a name a column; empty where it left nothing.
+
+        Raises ValueError for a path that leaves the run's folder or a file that is no such table.
+        """
+        named = record.artifact.endswith(f"/{ROUNDS}")
+        path = self._below(record.artifact if named else f"cells/{record.cell_id}/{ROUNDS}", record)
+        if path is None:
+            return []
+        rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+        try:
+            return [{name: float(text) for name, text in row.items() if text} for row in rows]
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path} must be a table of numbers: {error}") from error
+
+    def _below(self, place: str, record: Record) -> Path | None:
+        path = (self.path / place).resolve()
         if not path.is_relative_to(self.path.resolve()):
-            raise ValueError(f"artifact {record.artifact!r} of cell {record.cell_id} lies outside {self.path}")
+            raise ValueError(f"artifact {place!r} of cell {record.cell_id} lies outside {self.path}")
         return path if path.is_file() else None
 
 
@@ -185,6 +216,16 @@ def once_a_run(compute: Callable[[RunFolder], T]) -> Callable[[RunFolder], T]:
     return remembered
 
 
+def margins_of(place: str | Path) -> dict[str, float]:
+    """The gate's margins by the suite of the run in that folder; none of a baseline file, which knows no margins."""
+    path = Path(place) / "manifest.json"
+    return _margins(_read_manifest(path)) if path.is_file() else {}
+
+
+def _margins(manifest: Manifest) -> dict[str, float]:
+    return dict(_table(_table(manifest.suite, "gate"), "margins"))
+
+
 def _table(suite: dict[str, Any], name: str) -> dict[str, Any]:
     """A table of the resolved suite; an empty one where it has none of that name."""
     found = suite.get(name)
@@ -195,16 +236,6 @@ def _record_columns() -> list[str]:
     return [field.alias or name for name, field in Record.model_fields.items()]
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # No JSON, or no text.
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {type(content).__name__}")
-    return content
-
-
 def _check_schema(content: Mapping[str, Any], expected: str, where: str) -> None:
     found = content.get("schema")
     if found != expected:
@@ -212,7 +243,7 @@ def _check_schema(content: Mapping[str, Any], expected: str, where: str) -> None
 
 
 def _read_manifest(path: Path) -> Manifest:
-    content = _read_json(path)
+    content = read_json(path)
     _check_schema(content, MANIFEST_SCHEMA, str(path))
     try:
         return Manifest.model_validate(content)
@@ -223,11 +254,13 @@ def _read_manifest(path: Path) -> Manifest:
 def _read_claims(path: Path) -> tuple[SignedClaim, ...]:
     if not path.is_file():
         return ()
-    content = _read_json(path)
+    content = read_json(path)
     _check_schema(content, CLAIMS_SCHEMA, str(path))
     try:
         return tuple(
-            SignedClaim(**(dict(entry) | {"claim": Claim.from_dict(entry.claim.model_dump())}))
+            SignedClaim(
+                **(dict(entry) | {"claim": Claim.from_dict(entry.claim.model_dump()), "spent": tuple(entry.spent)})
+            )
             for entry in ClaimsFile.model_validate_json(path.read_bytes(), strict=True).claims
         )
     except ValidationError as error:
@@ -251,7 +284,7 @@ def _current(gate: Gate | None, rows: Rows, planned: int) -> Gate | None:
 def _read_gate(path: Path) -> Gate | None:
     if not path.is_file():
         return None
-    content = _read_json(path)
+    content = read_json(path)
     line, code = content.get("verdict_line"), content.get("exit_code")
     if not isinstance(line, str) or not isinstance(code, int):
         raise ValueError(f"{path} must hold a verdict_line and an exit_code, got {line!r} and {code!r}")

@@ -14,8 +14,10 @@ from .printed import attack_table, claim_table, omission_table, utility_table
 from .published import comparisons, published_table
 from .reconstruction import reconstruction_rows, reconstruction_table
 from .run_folder import RunFolder
+from .same_epsilon import same_epsilon_table
 from .table import Table
 from .tables import attack_rows, omission_rows, utility_rows
+from .trust import trust_table
 from .unread import unread_table
 
 
@@ -25,6 +27,8 @@ def run_tables(folder: RunFolder) -> list[Table]:
     attacks = [attack_table(grid, grid.lines) for grid in attack_grids(attack_rows(folder))]
     tables = [
         replace(claim_table(claims), note=summary.claims_note(claims)),
+        trust_table(folder),
+        same_epsilon_table(folder),
         paper_table(claims),
         published_table(comparisons(folder)),
         mutant_table(mutant_rows(folder)),
@@ -105,6 +109,7 @@ def side_by_side(tables: Sequence[tuple[str, Table]]) -> Table:
         rows=tuple(row for rows in order.values() for row in rows),
         numeric=frozenset(i + (i >= about) for i, column in enumerate(columns) if column in numeric),
         note=" ".join(dict.fromkeys(table.note for _, table in tables if table.note)),
+        about=about + 1,
     )
 
 

@@ -3,6 +3,7 @@
 A trial is one federation with all that observes it; a block is a share of an audit's replicas.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,14 +171,21 @@ class SignedClaim:
     claim: Claim
     variant: str = ""
     """``as_published``: the paper's claim, which is on trial; else empty."""
+    marks: tuple[int, ...] = ()
+    """Numbers of rounds after which curves over the rounds have a point."""
+    spending: Callable[[int], float] | None = None
+    """What the claim's accountant gives for its first so many rounds, where its defense says."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The row of claims.json."""
+        """The row of claims.json. Asks the accountant about every mark."""
+        marks = [rounds for rounds in self.marks if rounds <= self.claim.rounds]
+        spent = [] if self.spending is None else [[rounds, self.spending(rounds)] for rounds in marks]
         return {
             "claim_id": self.claim.claim_id,
             "defense": self.defense,
             "federation": self.federation,
             "control": self.control,
             "variant": self.variant,
+            "spent": spent,
             "claim": self.claim.to_dict(),
         }

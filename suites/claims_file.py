@@ -82,6 +82,10 @@ class SignedFields(_Part):
     """True for a broken twin, whose claim has to be refuted."""
     variant: str = ""
     """``as_published``: the paper's claim, which is on trial; else empty."""
+    spent: list[tuple[Annotated[int, Field(ge=1)], Annotated[float, Field(ge=0)]]] = []
+    """Rounds so far, and the epsilon that the claim's accountant gives for them at its delta and noise; of a defense
+    that does not say, none.
+    """
     claim: ClaimFields
 
 

@@ -5,6 +5,10 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA = "result-1"
+ROUNDS = "rounds.csv"
+"""Beside a cell's records: what it measured round by round, a column a name."""
+NUMBERS = "numbers.csv"
+"""The same of what a protection made public, such as its clip norms."""
 Status = Literal["ok", "failed", "unavailable", "skipped"]
 Scope = Literal["run", "round", "client", "record"]
 

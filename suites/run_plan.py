@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from ..audit.claim import Claim
 from ..audit.observer import FINAL_MODEL
 from ..defenses.defense import Prepared, variant_of
+from ..fl.plan import marks
 from .audited import inseparable
 from .canaries import uncovered
 from .cells import AttackAudit, AttackCell, AuditCell, BlockJob, Cell, Job, MutantJob, ShadowJob, SignedClaim, TrialJob
@@ -51,7 +52,8 @@ class _Planner:
         self.suite = suite
         self.prepared: dict[tuple[str, str, int], Prepared] = {}
         self.run_id = identity(
-            suite=suite.spec.model_dump(mode="json"),
+            # By what margins a run is judged later is no part of it.
+            suite=suite.spec.model_dump(mode="json", exclude={"gate"}),
             seeds=list(suite.seeds),
             defenses=[(entry.label, *part_facts(entry)) for entry in suite.defenses],
             attacks=[(entry.label, entry.part.path, entry.part.version) for entry in suite.attacks],
@@ -146,6 +148,7 @@ class _Planner:
         for name in self.suite.spec.federations:
             for entry in self._on(name):
                 for seed in self._seeds(entry):
+                    spending = self._prepare(entry, name, seed).spending
                     for claim in self._signed(entry, name, seed):
                         signed = SignedClaim(
                             defense=entry.label,
@@ -153,6 +156,8 @@ class _Planner:
                             control=entry.defense.control,
                             claim=claim,
                             variant=variant_of(entry.defense),
+                            marks=marks(self.suite.spec.federations[name].rounds),
+                            spending=spending.get(claim.claim_id),
                         )
                         claims.setdefault((entry.label, name, claim.claim_id), signed)
         return list(claims.values())

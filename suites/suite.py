@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from ..audit.claim import Unit
 from ..audit.nearest import nearest
 from ..fl.algorithm import algorithm_from
 from ..fl.datasets import KNOWN_DATASETS
@@ -16,6 +15,8 @@ from ..fl.sampling import sampling_from
 from . import shapes
 from .canaries import KNOWN_CANARIES
 from .device import KNOWN_DEVICES
+from .margins import GateSpec
+from .published import Published
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9_\-]{1,40}$")]
 
@@ -189,26 +190,6 @@ class MutantsSpec(_Table):
     """Trials a world beyond which a bug is out of reach."""
 
 
-class Published(_Table):
-    """A figure that a paper prints, to stand beside the run's own."""
-
-    federation: str
-    defense: str
-    metric: str = Field(min_length=1)
-    """Of the utility, or of the attack that is named; ``epsilon``: of the claim about ``unit`` that is signed."""
-    attack: str | None = None
-    unit: Unit | None = None
-    value: float = Field(strict=True)
-    source: str = Field(min_length=1)
-    """Where it stands in the paper."""
-
-    @model_validator(mode="after")
-    def _unit_of_epsilon(self) -> "Published":
-        if (self.metric == "epsilon") != (self.unit is not None):
-            raise ValueError('metric "epsilon" goes with the unit of the claim that it is of, and no other metric does')
-        return self
-
-
 class SuiteSpec(_Table):
     """A whole suite file."""
 
@@ -225,6 +206,7 @@ class SuiteSpec(_Table):
     attacks: dict[Label, AttackSpec] = Field(default_factory=dict)
     audit: AuditSpec | None = None
     mutants: MutantsSpec | None = None
+    gate: GateSpec = GateSpec()
     published: tuple[Published, ...] = ()
     """What a paper reports of the same settings."""
     presets: dict[Label, dict[str, Any]] = Field(default_factory=dict)

@@ -10,8 +10,9 @@ from pydantic import BaseModel, ValidationError
 
 from ..audit.nearest import nearest
 from .presets import apply_preset
+from .published import Published
 from .source import ConfigError, Source, apply_override
-from .suite import AttackSpec, AuditSpec, FederationSpec, MutantsSpec, PlanChange, Published, SuiteSpec
+from .suite import AttackSpec, AuditSpec, FederationSpec, MutantsSpec, PlanChange, SuiteSpec
 
 
 def bundled_suites() -> dict[str, str]:

@@ -35,6 +35,7 @@ from .scoring.label_rows import score_label_counts
 from .scoring.membership import score_membership
 from .scoring.single_sample import score_reconstructions
 from .scoring.source import score_source
+from .scoring.utility import utility_rows
 from .store import DiskRefuses, Store
 from .worst_case import known_worlds
 
@@ -147,7 +148,7 @@ def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> Traine
     if None in probes.values() or any(_knows_sums(item) for item in job.attacks):
         asked |= set(range(task.clients))
     lots = {client: LotRecorder(client=client) for client in sorted(asked)}
-    accuracy = AccuracyRecorder(task=task, every=max(1, plan.rounds // 20))
+    accuracy = AccuracyRecorder(task=task, every=plan.marks[0])
     numbers = NumbersRecorder(protection=job.protection, plan=plan, every=max(1, plan.rounds // 200))
     watching: list[Recorder] = [*recorders.values(), *lots.values(), accuracy, numbers]
     final = run_federation(
@@ -212,30 +213,11 @@ def _cells(job: TrialJob, trained: TrainedTrial, store: Store) -> list[tuple[Cel
     """Each cell of the trial with the work that gives its rows."""
     works: list[tuple[Cell, Callable[[], list[Record]]]] = []
     if job.training is not None:
-        works.append((job.training, partial(_utility, job.training, trained, store)))
-    return [*works, *((item.cell, partial(_attack, item, job, trained, store)) for item in job.attacks)]
-
-
-def _utility(cell: Cell, trained: TrainedTrial, store: Store) -> list[Record]:
-    lines = [f"round,{trained.accuracy.metric}", *(f"{number},{value!r}" for number, value in trained.accuracy.curve)]
-    artifact = store.save_text(cell.cell_id, "rounds.csv", "\n".join(lines) + "\n")
-    if trained.numbers.rows[0][1]:
-        rows = [",".join(map(repr, (number, *values.values()))) for number, values in trained.numbers.rows]
-        names = ["round", *trained.numbers.rows[0][1]]
-        store.save_text(cell.cell_id, "numbers.csv", "\n".join([",".join(names), *rows]) + "\n")
-    return [
-        cell.record(
-            metric=found.metric,
-            value=found.value,
-            n=found.n,
-            unit=found.unit,
-            direction="higher_better",
-            artifact=artifact,
-            status="ok" if found.value is not None else "skipped",
-            reason=found.reason,
+        recorded = trained.accuracy, trained.numbers
+        works.append(
+            (job.training, partial(utility_rows, job.training, trained.task, trained.final[0], *recorded, store))
         )
-        for found in trained.task.utility(trained.final[0])
-    ]
+    return [*works, *((item.cell, partial(_attack, item, job, trained, store)) for item in job.attacks)]
 
 
 def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store) -> list[Record]:

@@ -180,8 +180,8 @@ def test_the_comparison_as_json_says_what_the_table_says(say, runs):
         (["gate", "{base}", "--baseline", "new.json", "--accept", "--fail-on", "x"], "unknown verdict 'x'"),
         (["gate", "{base}", "--accept"], "--accept needs --baseline FILE"),
         (["gate", "{base}", "--baseline", "{half}", "--accept"], "is a folder: name a file for the baseline"),
-        (["gate", "{base}", "--baseline", "text.json"], "text.json is no baseline: it is not JSON"),
-        (["gate", "{base}", "--baseline", "text.json", "--accept"], "text.json is no baseline: it is not JSON"),
+        (["gate", "{base}", "--baseline", "text.json"], "text.json is no baseline: text.json is not JSON"),
+        (["gate", "{base}", "--baseline", "text.json", "--accept"], "text.json is no baseline: text.json is not JSON"),
         (
             ["gate", "{base}", "--baseline", "newer.json"],
             "schema 'baseline-1' is what this version reads, got 'baseline-2'",

@@ -26,8 +26,11 @@ class ClientLoss(PeopleAttack):
     def plant(self, task: Task, rng: np.random.Generator) -> PeopleProbe:
         return plant_clients(task, count=self.count, rng=rng)
 
-    def scores(self, view: View, knowledge: Knowledge, shown: People, rng: np.random.Generator) -> np.ndarray:
+    def scores(
+        self, view: View, knowledge: Knowledge, shown: People, rng: np.random.Generator
+    ) -> dict[int, np.ndarray]:
         with torch.no_grad():
             losses = knowledge.network.losses(view.final_model[0], shown.images, shown.labels).double()
         each = torch.bincount(shown.person, minlength=shown.count)
-        return np.asarray(-(torch.bincount(shown.person, weights=losses) / each).numpy(), dtype=np.float64)
+        means = torch.bincount(shown.person, weights=losses) / each
+        return {view.plan.rounds: np.asarray(-means.numpy(), dtype=np.float64)}

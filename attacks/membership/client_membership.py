@@ -19,7 +19,9 @@ class ClientMembership(PeopleAttack):
     def plant(self, task: Task, rng: np.random.Generator) -> PeopleProbe:
         return plant_clients(task, count=self.count, rng=rng)
 
-    def scores(self, view: View, knowledge: Knowledge, shown: People, rng: np.random.Generator) -> np.ndarray:
+    def scores(
+        self, view: View, knowledge: Knowledge, shown: People, rng: np.random.Generator
+    ) -> dict[int, np.ndarray]:
         if view.observer.rank >= UPLOADS.rank or view.observer.sees_participation:
             raise Undefined(f"{view.observer.phrase} is told who takes part: there is nothing to infer")
         return super().scores(view, knowledge, shown, rng)

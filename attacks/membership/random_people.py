@@ -35,5 +35,7 @@ class RandomPeople(PeopleAttack):
         plant = plant_writers if self.unit == Unit.USER else plant_clients
         return plant(task, count=self.count, rng=rng)
 
-    def scores(self, view: View, knowledge: Knowledge, shown: People, rng: np.random.Generator) -> np.ndarray:
-        return rng.standard_normal(shown.count)
+    def scores(
+        self, view: View, knowledge: Knowledge, shown: People, rng: np.random.Generator
+    ) -> dict[int, np.ndarray]:
+        return {view.plan.rounds: rng.standard_normal(shown.count)}

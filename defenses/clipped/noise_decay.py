@@ -2,23 +2,21 @@
 follow the gradients (Fu et al. 2022, Algorithm 1).
 """
 
-import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import truediv
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...fl.law import clip
+from ...fl.law import clip, lot_sum
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
-from ..accounting.accountant import gaussian_steps
+from ..accounting.accountant import Method, epsilon_of, gaussian_steps
 from ..accounting.filter import RenyiFilter
 from ..accounting.layers import joint_noise
 
@@ -87,7 +85,7 @@ class NoiseDecayProtection(Protection):
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
     ) -> Tensor:
         bound = self._bound(state, client)
-        total = clip(gradients, bound.unsqueeze(-1)).masked_fill(~present.unsqueeze(-1), 0).sum(1)
+        total = lot_sum(clip(gradients, bound.unsqueeze(-1)), present)
         noise = self.split.direction * self._sigma(state) * bound * normal(rng, tuple(total.shape))
         return (total + noise) / context.plan.expected_lot(client)
 
@@ -161,8 +159,10 @@ class AdaptiveClipProtection(NoiseDecayProtection):
     ) -> Tensor:
         """The lot's noised mean of clipped norms ``(R, 1)`` (eq. 6 to 8)."""
         bound = self._bound(state, client)
-        known = torch.nan_to_num(gradients, nan=0.0)  # As ``clip`` counts them.
-        norms = torch.minimum(torch.linalg.vector_norm(known, dim=-1), bound)
+        norms = torch.linalg.vector_norm(gradients, dim=-1)
+        if not norms.isfinite().all():
+            norms = torch.linalg.vector_norm(torch.nan_to_num(gradients, nan=0.0), dim=-1)  # As ``clip`` counts them.
+        norms = torch.minimum(norms, bound)
         centre = self.split.centre * bound
         total = (norms - centre).masked_fill(~present, 0).sum(1, keepdim=True)
         noise = self.split.query * self._sigma(state) * bound * normal(rng, tuple(total.shape))
@@ -183,20 +183,33 @@ class AdaptiveClipProtection(NoiseDecayProtection):
         noise shrinks: at most what its fastest fall costs, and at most what the filter lets pass, whose charge leaves
         out a share.
 
-        The first fall needs four losses, so that it is the fourth round's.
+        The first fall needs four losses, so that it is the fourth round's. Noise that stays needs no filter: then the
+        best order counts.
         """
         steps, budget = plan.algorithm.local_steps, self.filter.budget
 
         def cost(level: int, factor: float) -> float:
             return steps * _step_cost(self.filter, factor * self.noise_multiplier * self.decay**level, self.rate)
 
-        # A round for which the noise has shrunk too far is never run; a slower fall may run it at less cost.
-        falls = range(max(1, plan.rounds - 2))
-        charged = list(itertools.takewhile(lambda part: part <= budget, (cost(level, 1.0) for level in falls)))
-        both = joint_noise(self.split.direction, self.split.query)
-        paid = [cost(level, both) for level in range(len(charged))]
+        both, most, before = joint_noise(self.split.direction, self.split.query), 0.0, (0.0, 0.0)
+        if self.decay == 1:
+            rounds = min(plan.rounds, int(budget / cost(0, 1.0)))
+            release = gaussian_steps(sigma=both * self.noise_multiplier, rate=self.rate, steps=steps * rounds)
+            kept = self.filter
+            return epsilon_of(release, delta=kept.delta, adjacency=kept.adjacency, method=Method.RDP)
+        paid: list[float] = []
+        for level in range(max(1, plan.rounds - 2)):
+            charge, price = cost(level, 1.0), cost(level, both)
+            # A round for which the noise has shrunk too far is never run; a slower fall may run it at less cost.
+            if before[0] + charge > budget:
+                break
+            paid.append(price)
+            # Cheapest per charge come first: what is left of the budget buys at this level's rate.
+            most = max(most, before[1] + (budget - before[0]) * price / charge)
+            # Who comes to every round has paid for each level before the next fall; others for none perhaps.
+            before = (before[0] + charge, before[1] + price) if plan.cohort_rate == 1 else before
         fastest = sum(paid[min(max(0, number - 2), len(paid) - 1)] for number in range(plan.rounds))
-        return self.filter.converted(min(fastest, budget * max(map(truediv, paid, charged))))
+        return self.filter.converted(min(fastest, most))
 
 
 @lru_cache(maxsize=4096)

@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...audit.claim import Adjacency, Claim, Unit, Value
+from ...audit.claim import AS_PUBLISHED, Adjacency, Claim, Unit, Value
 from ...audit.observer import UPLOADS
 from ...fl.plan import Plan
 from ..accounting.pure import BASIC, EXACT, each_of
-from ..defense import Defense, Prepared, check_bound, check_delta, check_epsilon
+from ..accounting.spending import Spending, pure_spending
+from ..defense import Defense, Prepared, check_bound, check_delta, check_epsilon, variant_of
 from ..randomisers.randomiser import check_count
 from .number import NumberReport
 from .protection import LocalProtection
@@ -79,7 +80,15 @@ class NumberDefense(LocalDefense):
 
     def prepare(self, plan: Plan) -> Prepared:
         protection = LocalProtection(release=self.release(plan))
-        return Prepared(protection=protection, claims=(self.claim(plan, self.published(plan)),))
+        claim = self.claim(plan, self.published(plan))
+        return Prepared(protection=protection, claims=(claim,), spending=self.spending(plan, claim))
+
+    def spending(self, plan: Plan, claim: Claim) -> dict[str, Spending]:
+        """By basic or exact composition, as the claim; none of a paper's own claim, which may not compose."""
+        if variant_of(self) == AS_PUBLISHED:
+            return {}
+        count, epsilon = self.spent(plan)
+        return pure_spending(claim, each=epsilon, releases=count)
 
     def release(self, plan: Plan) -> SampledLaw:
         """The law of one client's report, calibrated."""

@@ -20,7 +20,9 @@ from ..accounting.dots import Profile
 from ..accounting.gaussian import poisson_rate
 from ..accounting.heterogeneous import clone_probability
 from ..defense import check_positive
+from .budgeted import Noise
 from .budgets import MOST_LOCAL
+from .laplace import LaplacePair, laplace_clones
 
 _FAILS = 1e-3
 _LEAST_LOCAL = 1e-6
@@ -44,6 +46,11 @@ class LocalPair:
     def delta(self, epsilon: float) -> float:
         short = math.expm1((min(epsilon, self.epsilon) - self.epsilon) / 2)
         return short**2 / -math.expm1(-self.epsilon)
+
+
+def local_pair(noise: str, epsilon: float) -> Profile:
+    """One coordinate at ``epsilon`` by this noise, seen with its sender."""
+    return LaplacePair(epsilon) if noise == Noise.LAPLACE else LocalPair(epsilon)
 
 
 @dataclass(frozen=True)
@@ -109,6 +116,17 @@ def among_unequals(*, client: int, budgets: tuple[float, ...], others: int) -> P
     rest = np.sort(np.delete(np.asarray(budgets, dtype=np.float64), client))[len(budgets) - 1 - others :]
     clones = poisson_binomial(clone_probability(rest, budgets[client]))
     return tighter(LocalPair(budgets[client]), ClonePair(epsilon0=budgets[client], clones=clones))
+
+
+def among_unequal_laplace(*, client: int, budgets: tuple[float, ...], others: int) -> Profile:
+    """The same where clients run the classic Laplace mechanism: those with less noise than ``client`` hide nothing
+    (see ``laplace.laplace_clones``).
+
+    Where not all come, those who come are taken to be the ones who are clones least often.
+    """
+    own = budgets[client]
+    chances = np.sort(laplace_clones(np.delete(np.asarray(budgets, dtype=np.float64), client), own))[:others]
+    return tighter(LaplacePair(own), ClonePair(epsilon0=own, clones=poisson_binomial(chances)))
 
 
 def tighter(one: Profile, other: Profile) -> Profile:

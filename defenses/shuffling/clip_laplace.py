@@ -4,6 +4,7 @@ The law of ``randomisers.ClippedLaplace`` with inputs and outputs in [-radius, r
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor
 from ...audit.binomial import FloatArray
 from ...fl.law import Mixing, clip_entries
 
-_CHUNK = 1 << 18
+_CHUNK = 1 << 15
 _GRID = 2**22
 _EDGE = 1 + 1e-6  # A report at the end may be a rounding beyond it in single precision.
 
@@ -24,26 +25,52 @@ def randomised_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.rand
     One uniform a number, in the order of the numbers, whatever the blocks. Drawn in double precision and rounded to a
     grid of 2^22 steps a radius: all values reach the same reports, so that no low bit tells a value.
     """
+    reports = torch.empty_like(values)
+    for raw, rows, scales in row_blocks(values, reports, 2 * radius / budgets.double().numpy()):
+        centres = clip_entries(raw.double(), radius).numpy()
+        rows.copy_(torch.from_numpy(draw(centres, scales, radius, rng)))
+    return reports
+
+
+def row_blocks(values: Tensor, reports: Tensor, scales: FloatArray) -> Iterator[tuple[Tensor, Tensor, FloatArray]]:
+    """Rows of ``values (..., d)``, where their reports go, and their scales ``(rows, 1)``, a few rows at a time: what
+    is worked on stays in the cache.
+    """
     dim = max(1, values.shape[-1])
-    raw, reports = values.reshape(-1, dim), torch.empty_like(values)
-    rows, scales = reports.view(-1, dim), 2 * radius / budgets.reshape(-1, 1).double().numpy()
+    raw, rows, each = values.reshape(-1, dim), reports.view(-1, dim), scales.reshape(-1, 1)
     step = max(1, _CHUNK // dim)
     for start in range(0, len(raw), step):
         block = slice(start, start + step)
-        centres = clip_entries(raw[block].double(), radius).numpy()
-        drawn = draw(centres, scales[block], radius, rng)
-        rows[block] = torch.from_numpy(drawn).to(values.dtype)
-    return reports
+        yield raw[block], rows[block], each[block]
 
 
 def draw(centres: FloatArray, scales: FloatArray, radius: float, rng: np.random.Generator) -> FloatArray:
     """One report of each centre in [-radius, radius], by the inverse of its distribution function."""
-    below, above = np.exp(-(radius + centres) / scales) / 2, np.exp(-(radius - centres) / scales) / 2
-    share = below + rng.random(centres.shape) * (1 - above - below)
+    return draw_at(centres, scales, radius, rng.random(centres.shape))
+
+
+def draw_at(centres: FloatArray, scales: FloatArray, radius: float, levels: FloatArray) -> FloatArray:
+    """The report at each level in [0, 1) of its distribution function; centres may be one a row."""
+    lean, edge = np.exp(centres / scales), np.exp(-radius / scales) / 2
+    below, above = edge / lean, edge * lean
+    share = levels * (1 - above - below)
+    share += below
     tail = np.minimum(share, 1 - share)
-    reports = centres - scales * np.log(2 * tail) * np.sign(share - 0.5)
-    grid = _GRID / radius
-    return np.asarray(np.clip(np.rint(reports * grid) / grid, -radius, radius), dtype=np.float64)
+    tail *= 2
+    reports = np.log(tail, out=tail)
+    # Above the middle the logarithm, which is not above 0, is subtracted, below it added.
+    np.copysign(reports, np.subtract(share, 0.5, out=share), out=reports)
+    reports *= scales
+    reports += centres
+    return np.clip(on_grid(reports, radius), -radius, radius, out=reports)
+
+
+def on_grid(reports: FloatArray, radius: float) -> FloatArray:
+    """The nearest multiples of radius / 2^22, in place."""
+    reports *= _GRID / radius
+    np.rint(reports, out=reports)
+    reports /= _GRID / radius
+    return reports
 
 
 def log_clip_laplace(reports: Tensor, centres: Tensor, scale: float, radius: float) -> Tensor:

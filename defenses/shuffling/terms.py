@@ -11,6 +11,7 @@ from ...fl.sampling import Full
 from ..accounting.accountant import ACCOUNTANT
 from ..accounting.counts import least_epsilon
 from ..accounting.dots import Profile, many_curve, many_epsilon
+from .budgeted import Noise
 
 ACCOUNTED = f"{ACCOUNTANT}, by connected dots"
 ACCOUNTED_AS_PUBLISHED = "numerical clones, advanced composition"
@@ -129,13 +130,14 @@ class Terms:
         )
 
 
-def local_terms(plan: Plan, radius: float) -> Terms:
+def local_terms(plan: Plan, radius: float, *, noise: str = Noise.CLIP_LAPLACE) -> Terms:
     """Of claims without a shuffler."""
+    classic = noise == Noise.LAPLACE
     return Terms(
         plan=plan,
         observer=UPLOADS,
-        mechanism="clip-Laplace on each coordinate",
+        mechanism="Laplace noise on each coordinate" if classic else "clip-Laplace on each coordinate",
         radius=radius,
         trust="nobody",
-        source="Liu et al. 2023, Theorem 1; Zhu, Dong, Wang 2022, Theorem 10",
+        source=f"{'Dwork et al. 2006' if classic else 'Liu et al. 2023'}, Theorem 1; Zhu, Dong, Wang 2022, Theorem 10",
     )

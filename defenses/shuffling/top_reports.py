@@ -9,32 +9,45 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from ...audit.binomial import FloatArray
 from ...fl.law import Mixing, clip_entries
-from .clip_laplace import draw, log_clip_laplace, randomised_rows
-
-_CHUNK = 1 << 21
+from .clip_laplace import draw_at, log_clip_laplace, row_blocks
 
 
 def top_rows(values: Tensor, budgets: Tensor, radius: float, kept: int, rng: np.random.Generator) -> Tensor:
     """``values (..., d)``, budgets ``(...,)``: noised rows whose ``kept`` largest numbers stay, the others replaced by
     reports of 0.
     """
-    reports = randomised_rows(values, budgets, radius, rng)
-    dummies = randomised_rows(torch.zeros_like(values), budgets, radius, rng)
-    dim = values.shape[-1]
-    rows, padded = reports.view(-1, dim), dummies.view(-1, dim)
-    step = max(1, _CHUNK // max(1, dim))
-    for start in range(0, len(rows), step):
-        _pad(rows[start : start + step], padded[start : start + step], kept)
-    return dummies
+    reports = torch.empty_like(values)
+    for raw, rows, scales in row_blocks(values, reports, 2 * radius / budgets.double().numpy()):
+        centres = clip_entries(raw.double(), radius).numpy()
+        rows.copy_(torch.from_numpy(_padded(centres, scales, radius, kept, rng)))
+    return reports
 
 
-def _pad(rows: Tensor, dummies: Tensor, kept: int) -> None:
-    """Put the ``kept`` largest of each row into its dummies."""
-    largest = rows.abs().topk(kept, dim=-1).indices
-    dummies.scatter_(-1, largest, rows.gather(-1, largest))
+def _padded(centres: FloatArray, scales: FloatArray, radius: float, kept: int, rng: np.random.Generator) -> FloatArray:
+    """``(..., d)``: the ``kept`` largest of each noised row, dummies elsewhere; two uniforms a number, row by row."""
+    levels = rng.random((*centres.shape[:-1], 2, centres.shape[-1]))
+    noised = draw_at(centres, scales, radius, levels[..., 0, :])
+    dummies = draw_at(np.zeros_like(scales), scales, radius, levels[..., 1, :])
+    # Single precision tells all points of the grid apart, and is partitioned in half the time.
+    return np.where(_largest(np.abs(noised).astype(np.float32), kept), noised, dummies)
+
+
+def _largest(sizes: NDArray[np.float32], kept: int) -> NDArray[np.bool_]:
+    """Which ``kept`` of each row are the largest; of equal ones the first."""
+    dim = sizes.shape[-1]
+    least = np.partition(sizes, dim - kept, axis=-1)[..., dim - kept, np.newaxis]
+    chosen = sizes >= least
+    if int(chosen.sum()) > kept * (chosen.size // dim):  # Reports lie on a grid: the smallest kept has an equal.
+        surplus = chosen.sum(-1, keepdims=True) - kept
+        equal = sizes == least
+        last = np.cumsum(equal[..., ::-1], axis=-1)[..., ::-1] <= surplus
+        chosen &= ~(equal & last)
+    return chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +74,8 @@ class TopReportsLaw:
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
         centres, scale = contribution.double().numpy(), np.asarray(self.scale)
-        dim = contribution.shape[-1]
-        reports = torch.from_numpy(draw(centres, scale, self.radius, rng))
-        dummies = torch.from_numpy(draw(np.zeros_like(centres), scale, self.radius, rng))
-        _pad(reports.view(-1, dim), dummies.view(-1, dim), min(self.kept, dim))
-        return dummies.to(contribution.dtype)
+        drawn = _padded(centres, scale, self.radius, self._kept(contribution.shape[-1]), rng)
+        return torch.from_numpy(drawn).to(contribution.dtype)
 
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
         raise ValueError("the coordinates of a report hang together: which ones stay depends on all of them")

@@ -1,6 +1,7 @@
 """A figure of a report: the drawing, what it is called, what it says, and the table behind it."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 from ..table import Table
 
@@ -14,3 +15,9 @@ class Figure:
     description: str
     svg: str
     table: Table
+
+    def of_run(self, number: int, label: str) -> "Figure":
+        """The same on a page of several runs: titled by its run, all its identifiers apart from other runs'."""
+        mark = f"run-{number}-"
+        svg = re.sub(r'(?<= id=")|(?<=url\(#)|(?<=href="#)', mark, self.svg)
+        return replace(self, key=mark + self.key, title=f"{self.title}: {label}", svg=svg)

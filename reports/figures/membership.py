@@ -16,7 +16,8 @@ from ..run_folder import RunFolder
 from ..table import Table
 from .figure import Figure
 from .log_log import drawable, legend_handles, open_panel
-from .sheet import DASHES, FAINT, MUTED, SERIES, Sheet
+from .panels import chosen, told
+from .sheet import MUTED, Sheet, attack_styles
 
 TITLE = "What membership attacks reached"
 DESCRIPTION = (
@@ -41,8 +42,9 @@ def membership(folder: RunFolder) -> tuple[Figure, ...]:
 
 def _figure(federation: str, group: Panel, many: bool) -> Figure:
     key, title = f"membership-{federation}", f"{TITLE} ({federation})" if many else TITLE
-    styles = _styles(group)
-    panels = [list(one) for _, one in groupby(group, key=lambda one: (one.defense, one.about))]
+    every = [list(one) for _, one in groupby(group, key=lambda one: (one.defense, one.about))]
+    panels = chosen(every, _weights(every))
+    styles = attack_styles((one.attack, one.null) for panel in panels for one in panel)
     top = 14 + _LEGEND_LINE * -(-(len(styles) + 3) // _LEGEND_COLUMNS)
     with Sheet(key, _WIDTH, top + _HEIGHT * -(-len(panels) // _COLUMNS)) as sheet:
         lines = [Line2D([], [], label=name, **style) for name, style in styles.items()]
@@ -55,19 +57,20 @@ def _figure(federation: str, group: Panel, many: bool) -> Figure:
             _draw(ax, panel, styles)
             ax.set(xlabel="FPR", ylabel="TPR" if column == 0 else "")
         svg = sheet.svg()
-    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=_table(title, group))
+    which = "whose attacks reached most, by AUC: of each defense its first, then the others"
+    words = DESCRIPTION + told(len(panels), len(every), which)
+    return Figure(key=key, title=title, description=words, svg=svg, table=_table(title, group))
 
 
-def _styles(group: Panel) -> dict[str, dict[str, Any]]:
-    """Colour and dash of each attack, the same in every panel; null attacks are grey."""
-    styles: dict[str, dict[str, Any]] = {}
-    for one in sorted(group, key=lambda one: one.null):
-        place = len(styles)
-        # One dash further at every turn of the colours: the ninth line is no copy of the first.
-        dash = DASHES[(place + place // len(SERIES)) % len(DASHES)]
-        colour = FAINT if one.null else SERIES[place % len(SERIES)]
-        styles.setdefault(one.attack, {"color": colour, "linestyle": dash, "linewidth": 1.5})
-    return styles
+def _weights(panels: Sequence[Panel]) -> list[float]:
+    """The highest AUC of an attack that looks; one more for the panel that has the highest of its defense."""
+    highest = [max((one.area for one in panel if not one.null), default=0.0) for panel in panels]
+    first: dict[str, int] = {}
+    for place, panel in enumerate(panels):
+        best = first.setdefault(panel[0].defense, place)
+        if highest[place] > highest[best]:
+            first[panel[0].defense] = place
+    return [most + (place in first.values()) for place, most in enumerate(highest)]
 
 
 def _heading(sheet: Sheet, left: float, top: float, one: Membership) -> None:

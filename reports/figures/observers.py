@@ -2,16 +2,14 @@
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from ...audit.claim import Unit
-from ...audit.observer import Observer
 from ...audit.wording import plain
 from .. import numerals
-from ..membership import Membership, memberships
+from ..best_attack import Best, Level, best_of, in_order
+from ..membership import memberships
 from ..run_folder import RunFolder
 from ..table import Table
 from .figure import Figure
@@ -25,24 +23,9 @@ DESCRIPTION = (
     "none does. Bars: intervals at 95 % for all attacks on a place together, over runs, or of one run over its "
     "candidates. The same budget protects another thing in each trust model: compare along a row before down a column."
 )
-LEVEL = 0.95
 _MARKS = {"realistic": ("o", BLUE), "worst_case": ("s", RED), "active": ("^", AMBER)}
 _WORDS = {"realistic": "realistic", "worst_case": "all but one bit known", "active": "active server"}
 _WIDTH, _LEFT, _PANEL, _GAP, _COLUMNS, _ROW, _HEAD, _FOOT = 940.0, 190.0, 220.0, 24.0, 3, 26.0, 62.0, 44.0
-Level = tuple[Observer, Unit]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Best:
-    """The best attack of one kind of adversary at one place; ``ends``: its interval, for all attacks there at once."""
-
-    one: Membership
-    ends: tuple[float, float] | None
-
-    @property
-    def level(self) -> Level:
-        """A panel."""
-        return self.one.setting.observer, self.one.setting.unit
 
 
 def observers(folder: RunFolder) -> tuple[Figure, ...]:
@@ -58,24 +41,10 @@ def observers(folder: RunFolder) -> tuple[Figure, ...]:
     )
 
 
-def best_of(found: Sequence[Membership]) -> list[Best]:
-    """The largest AUC of each defense, place and kind of adversary, in the order in which they are found."""
-    places: dict[tuple[str, Level], list[Membership]] = {}
-    for one in found:
-        places.setdefault((one.defense, (one.setting.observer, one.setting.unit)), []).append(one)
-    chosen = []
-    for here in places.values():
-        for kind in _MARKS:
-            if alike := [one for one in here if one.adversary == kind]:
-                best = max(alike, key=lambda one: one.area)
-                chosen.append(Best(one=best, ends=best.interval(1 - (1 - LEVEL) / len(here))))
-    return chosen
-
-
 def _figure(federation: str, group: Sequence[Best], many: bool) -> Figure:
     key, title = f"observers-{federation}", f"{TITLE} ({federation})" if many else TITLE
     defenses = list(dict.fromkeys(best.one.defense for best in group))
-    levels = sorted({best.level for best in group}, key=lambda level: (-level[0].rank, str(level[0]), level[1]))
+    levels = in_order([best.level for best in group])
     height = _HEAD + _ROW * len(defenses) + _FOOT
     with Sheet(key, _WIDTH, 24 + height * -(-len(levels) // _COLUMNS)) as sheet:
         kinds = [kind for kind in _MARKS if any(best.one.adversary == kind for best in group)]

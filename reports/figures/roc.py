@@ -1,5 +1,6 @@
 """Log-log ROC of every audit: what the scores reached, what the claim forbids, and the curve that it signs."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..run_folder import RunFolder
 from ..table import Table
 from .figure import Figure
 from .log_log import Rates, drawable, legend_handles, open_panel
+from .panels import chosen, told
 from .sheet import BLUE, INK, MUTED, RED, Sheet
 
 KEY = "roc"
@@ -33,9 +35,10 @@ _WIDTH, _COLUMNS, _PANEL, _HEIGHT, _LEFT, _GAP, _TOP = 940.0, 3, 254.0, 346.0, 6
 def roc(folder: RunFolder) -> Figure | None:
     """None where no audit of a claim left its scores."""
     audits = [(row, _scores(folder, row)) for row in claim_rows(folder) if row.signed and not row.by_attacks]
-    drawn = [(row, scores) for row, scores in audits if scores]
-    if not drawn:
+    every = [(row, scores) for row, scores in audits if scores]
+    if not every:
         return None
+    drawn = chosen(every, [_weight(row) for row, _ in every])
     with Sheet(KEY, _WIDTH, _TOP + _HEIGHT * -(-len(drawn) // _COLUMNS)) as sheet:
         _legend(sheet)
         for place, (row, scores) in enumerate(drawn):
@@ -46,7 +49,15 @@ def roc(folder: RunFolder) -> Figure | None:
             _panel(ax, row, scores)
             ax.set(xlabel="FPR", ylabel="TPR" if column == 0 else "")
         svg = sheet.svg()
-    return Figure(key=KEY, title=TITLE, description=DESCRIPTION, svg=svg, table=_table(drawn))
+    which = "that have to be seen first, then those whose bound is the largest share of the claimed ε"
+    words = DESCRIPTION + told(len(drawn), len(every), which)
+    return Figure(key=KEY, title=TITLE, description=words, svg=svg, table=_table(every))
+
+
+def _weight(row: ClaimRow) -> float:
+    """Alarming ones above all."""
+    share = (row.epsilon_low or 0.0) / row.signed.claim.epsilon if row.signed else 0.0
+    return math.inf if row.alarming else share
 
 
 def _scores(folder: RunFolder, row: ClaimRow) -> dict[str, Rates]:

@@ -3,7 +3,7 @@
 import base64
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import matplotlib
@@ -28,6 +28,19 @@ DASHES = (
     (0, (4, 3)),
 )
 """Colour, marker and dash belong together, one triple a series: a reader can do without any one of them."""
+
+
+def attack_styles(attacks: Iterable[tuple[str, bool]]) -> dict[str, dict[str, Any]]:
+    """Colour and dash of each attack (label, whether it is a null attack), the same in every panel; nulls are grey."""
+    styles: dict[str, dict[str, Any]] = {}
+    for label, null in sorted(attacks, key=lambda one: one[1]):
+        place = len(styles)
+        # One dash further at every turn of the colours: the ninth line is no copy of the first.
+        dash = DASHES[(place + place // len(SERIES)) % len(DASHES)]
+        colour = FAINT if null else SERIES[place % len(SERIES)]
+        styles.setdefault(label, {"color": colour, "linestyle": dash, "linewidth": 1.5})
+    return styles
+
 
 _LOOK: dict[str, Any] = {
     "svg.fonttype": "none",

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...suites.source import ConfigError
+from ..json_file import read_json
 from ..run_folder import RunFolder
 from ..unread import unread_lines
 from ..whole import write_whole
@@ -186,12 +187,9 @@ def baseline_file(place: str | Path) -> Path:
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # No JSON, or no text.
-        raise ConfigError(f"{path} is no baseline: it is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path} is no baseline: it must hold a JSON object, got {type(content).__name__}")
-    return content
+        return read_json(path)
+    except ValueError as error:
+        raise ConfigError(f"{path} is no baseline: {error}") from error
 
 
 def _tables(suite: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ...suites.margins import margins_with
 from .baseline import Baseline, Instrument
 from .cells import CellKey, Series
-from .margins import margins_with
 from .paired import Change, Outcome, holm, paired_change
 
 

@@ -21,12 +21,12 @@ from ...suites.gate import (
     several,
 )
 from ...suites.gate import problems as problems_of
+from ...suites.margins import margins_with
 from ...suites.source import ConfigError
 from ..run_folder import RunFolder
 from .baseline import Baseline, baseline_file
 from .cells import family
 from .comparison import Comparison, PairedCell, compare
-from .margins import margins_with
 from .paired import Outcome
 from .words import change_words, gap_lines, note_lines, row_line, troubled_rows
 
@@ -110,7 +110,7 @@ def judge(
     """
     codes, comparison, problems = failing(fail_on), None, _of_the_run(folder)
     try:
-        wished = margins_with(margins)
+        wished = margins_with({**folder.margins, **(margins or {})})
     except ValueError as error:
         raise ConfigError(str(error)) from error
     if baseline is not None:

@@ -25,7 +25,15 @@ class Answers:
         """As if what the attack saw were given: then candidates are independent, and an interval over them holds for
         this run. Other runs differ by more.
         """
-        values, member, candidate = self.scores.values, self.member, self.candidate
+        return self._sides(self.scores.values)
+
+    @property
+    def round_by_round(self) -> list[tuple[int, Sides]]:
+        """The same after so many rounds, where the attack says how its scores stood."""
+        return [(rounds, self._sides(values)) for rounds, values in self.scores.history]
+
+    def _sides(self, values: np.ndarray) -> Sides:
+        member, candidate = self.member, self.candidate
         return Sides.of(values[member], values[~member], candidate[member], candidate[~member])
 
 
@@ -57,5 +65,6 @@ def answers(evidence: CandidateScores, probe: CandidateProbe) -> Answers:
         outside = (probe.stands_for == clients[:, None]).reshape(-1)
     asked = own | outside
     runs = None if evidence.runs is None else evidence.runs[asked]
-    scores = replace(evidence, values=evidence.values[asked], runs=runs)
+    history = tuple((rounds, values[asked]) for rounds, values in evidence.history)
+    scores = replace(evidence, values=evidence.values[asked], runs=runs, history=history)
     return Answers(scores=scores, member=own[asked], candidate=np.tile(np.arange(count), len(clients))[asked])

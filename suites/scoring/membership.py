@@ -8,7 +8,7 @@ from ...audit.low_rate import counted_runs, is_enough, joint_statement, lowest_r
 from ...audit.roc import area, area_interval
 from ...audit.sides import Sides
 from ..cells import Cell
-from ..record import Record
+from ..record import ROUNDS, Record
 from ..store import Store
 from .candidates import Answers
 
@@ -56,6 +56,8 @@ def score_membership(
     else:
         alone = found.given_the_run
         arrays |= {"member_candidates": alone.member_runs, "nonmember_candidates": alone.nonmember_runs}
+    if found.scores.history:
+        store.save_text(cell.cell_id, ROUNDS, _by_round(found))
     shared = {
         "n": len(found.member),
         "direction": "higher_leaks",
@@ -67,6 +69,16 @@ def score_membership(
         *_stated(cell, sides, shared),
         *(_estimated(cell, sides, rate, shared) for rate in _LOW_RATES if _only_estimated(found, sides, rate)),
     ]
+
+
+def _by_round(found: Answers) -> str:
+    """The AUC as it stood after so many rounds, as CSV; its interval, over candidates, holds for this run alone."""
+    lines = ["round,auc,auc_low,auc_high"]
+    for rounds, sides in found.round_by_round:
+        stood = area_interval(sides, LEVEL)
+        ends = ("" if end is None else repr(end) for end in (stood.low, stood.high))
+        lines.append(",".join([str(rounds), repr(stood.value), *ends]))
+    return "\n".join(lines) + "\n"
 
 
 def _area_row(cell: Cell, sides: Sides, over_runs: bool, shared: dict[str, object]) -> Record:

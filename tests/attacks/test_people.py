@@ -175,3 +175,19 @@ def test_who_cannot_be_asked_about_is_refused(toy_task):
 def test_only_clients_and_users_are_people():
     with pytest.raises(ValueError, match="unit must be client or user, got 'sample'"):
         RandomPeople(unit="sample")
+
+
+def test_people_are_scored_round_by_round_as_a_shorter_look_would(attacked):
+    whole, view, *_ = attacked(ClientMembership(), rounds=4)
+    history = dict(whole.history)
+    assert list(history) == [1, 2, 3, 4]
+    np.testing.assert_array_equal(history[4], whole.values)
+    steps = np.diff([number * history[number] for number in range(1, 5)], axis=0)
+    # A mean of cosines: what each round adds lies in [-1, 1].
+    assert np.abs(steps).max() <= 1 + 1e-6
+    assert len(view.rounds) == 4
+
+
+@pytest.mark.parametrize("attack", [ClientLoss(), RandomPeople()])
+def test_who_looks_at_the_final_model_alone_has_no_history(attack, attacked):
+    assert attacked(attack, FINAL_MODEL, rounds=4)[0].history == ()

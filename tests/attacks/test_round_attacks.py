@@ -257,3 +257,28 @@ def test_a_series_is_the_mean_over_the_models_that_training_moved(part, attacked
     losses = [cross_entropy(task.network.logits(m, shown.images), shown.labels, reduction="none") for m in models]
     each = [-loss if part is LossSeries else torch.exp(-loss) for loss in losses]
     np.testing.assert_allclose(evidence.values, torch.stack(each).mean(0).numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("attack", [*ROWS, LossSeries, ConfidenceSeries])
+def test_the_history_holds_what_a_shorter_look_would_have_said(attack, attacked):
+    """Scores after two of four rounds are those of who saw two rounds only; the last ones are the attack's own."""
+
+    def first_two(view):
+        return replace(view, rounds=view.rounds[:2], final_model=view.rounds[2].broadcast)
+
+    asking = attack(count=COUNT, client="all")
+    whole, *_ = attacked(asking, rounds=4)
+    short, *_ = attacked(asking, rounds=4, view_of=first_two)
+    history = dict(whole.history)
+    assert list(history) == [1, 2, 3, 4]
+    np.testing.assert_array_equal(history[4], whole.values)
+    np.testing.assert_allclose(history[2], short.values, rtol=1e-12)
+    assert not np.array_equal(history[1], history[2])
+
+
+def test_a_client_that_has_not_come_yet_has_no_scores_yet(attacked):
+    whole, view, *_ = attacked(GradientCosine(count=COUNT, client="all"), rounds=6, cohort=Poisson(0.4))
+    came = [set(seen.reports.senders) for seen in view.rounds]
+    complete = [number for number in range(1, 7) if set().union(*came[:number]) == set(range(CLIENTS))]
+    assert [rounds for rounds, _ in whole.history] == [number for number in complete if came[number - 1]]
+    assert complete[0] > 1

@@ -88,3 +88,17 @@ def test_a_setting_takes_names_and_refuses_unknown_ones(setting_of):
         setting_of(design="independant")
     with pytest.raises(ValueError, match="rounds must be a whole number >= 1, got 0"):
         setting_of(rounds=0)
+
+
+@pytest.mark.parametrize(
+    ("history", "says"),
+    [
+        (((1, [1.0]),), r"must hold \(2,\) scores after 1 to 20 rounds, got \(1,\) after 1"),
+        (((21, [1.0, 2.0]),), "after 1 to 20 rounds, got .* after 21"),
+        (((2, [1.0, 2.0]), (2, [1.0, 2.0])), r"in the order of its rounds, got \[2, 2\]"),
+        (((1, [np.nan, 2.0]),), "history after 1 rounds must be finite"),
+    ],
+)
+def test_a_history_is_of_the_same_candidates_in_the_order_of_the_rounds(setting_of, history, says):
+    with pytest.raises(ValueError, match=says):
+        CandidateScores([1.0, 2.0], setting_of(rounds=20), history=history)

@@ -175,6 +175,38 @@ def test_shrunk_noise_is_charged_at_its_own_price(plan):
     )
 
 
+def test_as_published_with_constant_noise_the_claim_says_what_the_best_order_proves(toy_task, toy_plan):
+    """774 rounds at sigma 1.1 and rate .013 cost epsilon 2; both queries those of sigma 1.1 / root 2."""
+    plan = toy_plan(toy_task((4, 6)), lot=Poisson(0.013), rounds=2000)
+    defense = AdapDPFL(variant="as_published", epsilon=2.0, noise_multiplier=1.1, decay=1.0)
+    (claim,) = defense.prepare(plan).claims
+    assert claim.parameters["provable_epsilon"] == pytest.approx(renyi_epsilon(1.1 / math.sqrt(2), 774), rel=1e-9)
+
+
+def test_as_published_who_comes_to_every_round_pays_for_the_levels_before(toy_task, toy_plan):
+    """The bound holds for every way in which the noise may fall: drawn at random, the dearest within a factor."""
+    plan = toy_plan(toy_task((4, 6)), lot=Poisson(0.013), rounds=4000)
+    defense = AdapDPFL(variant="as_published", epsilon=2.0, noise_multiplier=2.0, decay=0.999)
+    prepared = defense.prepare(plan)
+    kept, bound = prepared.protection.filter, prepared.claims[0].parameters["provable_epsilon"]
+    costs = {
+        factor: [
+            kept.cost(gaussian_steps(sigma=factor * 2.0 * 0.999**level, rate=0.013, steps=1)) for level in range(900)
+        ]
+        for factor in (1.0, math.sqrt(0.5))
+    }
+    most = 0.0
+    for chance in (0.0, 0.1, 0.3, 1.0):
+        rng, level, charged, paid = np.random.default_rng(0), 0, 0.0, 0.0
+        for number in range(4000):
+            level += int(number >= 3 and rng.random() < chance)
+            if level >= 900 or charged + costs[1.0][level] > kept.budget:
+                break
+            charged, paid = charged + costs[1.0][level], paid + costs[math.sqrt(0.5)][level]
+        most = max(most, kept.converted(paid))
+    assert most <= bound < 2.5 * most
+
+
 def test_without_adaptive_clip_all_noise_is_the_gradients_and_no_norm_is_asked_for(plan, toy_task, make_tape):
     protection, state, context = opened(plan, adapt_clip=False)
     step = protection.local_step(ROWS, DRAWN, 0, context, state, np.random.default_rng(0))

@@ -264,6 +264,16 @@ def test_a_budget_or_a_bound_that_no_report_carries_is_refused(part):
 
 
 @pytest.mark.parametrize("part", EACH)
+def test_what_the_rounds_spend_grows_to_what_is_signed(part, prepared):
+    found = prepared(part)
+    claims = {claim.claim_id: claim for claim in found.claims}
+    for claim_id, spent in found.spending.items():
+        first, last = spent(1), spent(ROUNDS)
+        assert 0 <= first < last
+        assert last == pytest.approx(claims[claim_id].epsilon, rel=5e-3)
+
+
+@pytest.mark.parametrize("part", EACH)
 def test_a_signed_curve_agrees_with_the_signed_epsilon_and_delta(part, prepared):
     """The line of (epsilon, delta) stays under the curve, which wastes less than a tenth of delta: the delta that the
     curve allows at epsilon is the largest ``1 - f(a) - e^epsilon a``. Where epsilon is the sum of pure budgets nothing

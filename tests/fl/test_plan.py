@@ -26,6 +26,17 @@ def test_cohorts_and_steps_are_counted_in_expectation():
 
 
 @pytest.mark.parametrize(
+    ("rounds", "first", "last", "count"),
+    [(1, (1,), (1,), 1), (4, (1, 2), (3, 4), 4), (45, (2, 4), (44, 45), 23), (400, (20, 40), (380, 400), 20)],
+)
+def test_curves_have_about_twenty_marks_and_always_the_last_round(rounds, first, last, count):
+    marks = replace(PLAN, rounds=rounds).marks
+    assert marks[:2] == first or rounds == 1
+    assert marks[-len(last) :] == last
+    assert len(marks) == count
+
+
+@pytest.mark.parametrize(
     ("lot", "expected", "of_a_canary"),
     [
         (Full(), [2, 10, 3], 5),

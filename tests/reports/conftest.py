@@ -85,11 +85,18 @@ class RunMaker:
         return row
 
     def sign(
-        self, defense: str, signed: Claim, control: bool = False, federation: str = "main", variant: str = ""
+        self,
+        defense: str,
+        signed: Claim,
+        control: bool = False,
+        federation: str = "main",
+        variant: str = "",
+        spent: list[tuple[int, float]] | None = None,
     ) -> Claim:
         entry = {"claim_id": signed.claim_id, "defense": defense, "federation": federation, "control": control}
         entry["variant"] = variant
-        self.claims.append({**entry, "claim": signed.to_dict()})
+        told = {} if spent is None else {"spent": spent}
+        self.claims.append({**entry, **told, "claim": signed.to_dict()})
         return signed
 
     def arrays(self, cell_id: str, name: str, **arrays: Any) -> str:
@@ -99,11 +106,11 @@ class RunMaker:
         np.savez(folder / f"{name}.npz", **arrays)
         return f"cells/{cell_id}/{name}.npz"
 
-    def rounds(self, cell_id: str, accuracy: list[float]) -> str:
+    def rounds(self, cell_id: str, accuracy: list[float], name: str = "accuracy") -> str:
         folder = self.path / "cells" / cell_id
         folder.mkdir(parents=True, exist_ok=True)
         rows = "".join(f"{number},{value:.4f}\n" for number, value in enumerate(accuracy, start=1))
-        (folder / "rounds.csv").write_text("round,accuracy\n" + rows)
+        (folder / "rounds.csv").write_text(f"round,{name}\n" + rows)
         return f"cells/{cell_id}/rounds.csv"
 
     def write(self) -> RunFolder:

@@ -4,9 +4,10 @@ import json
 
 import pytest
 from fedassay.audit.claim import Claim
-from fedassay.audit.observer import AGGREGATE, UPLOADS
-from fedassay.reports.deployment import NOT_STATED, deployments, left_unprotected
+from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
+from fedassay.reports.deployment import NOT_STATED, deployments
 from fedassay.reports.run_folder import RunFolder
+from fedassay.reports.unprotected import left_unprotected
 
 PLAN = {
     "rounds": 30,
@@ -41,7 +42,7 @@ def test_what_the_plan_says_is_told(export):
         "rounds_claimed": 20,
         "rounds_run": 30,
         "local_steps": 5,
-        "hyper_parameter_tuning_included": NOT_STATED,
+        "hyper_parameter_tuning_included": "no",
     }
     assert entry["sampling"] == {
         "clients": "each with probability 0.25, independently",
@@ -58,11 +59,28 @@ def test_what_the_claim_says_is_told_and_epsilon_never_stands_alone(export):
     assert loss["accountant"] == "gdp 1"
 
 
-def test_trust_is_quoted_and_not_divided_by_guess(export):
-    assert export(PLAN)["trust"] == {
-        "as_signed": "the server is trusted",
-        **dict.fromkeys(("server", "clients", "channel", "collusion_threshold"), NOT_STATED),
-    }
+@pytest.mark.parametrize(
+    ("observer", "server", "clients", "channel"),
+    [
+        (FINAL_MODEL, "trusted:", "trusted:", "trusted:"),
+        (GLOBAL_MODELS, "trusted:", "not trusted:", "trusted:"),
+        (AGGREGATE, "not trusted with the sum;", "not trusted:", "trusted:"),
+        (
+            Observer("aggregate", sees_masked_words=True),
+            "not trusted with the sum;",
+            "not trusted:",
+            "trusted but with",
+        ),
+        (SHUFFLED, "not trusted with shuffled reports;", "not trusted:", "trusted:"),
+        (UPLOADS, "not trusted:", "not trusted:", "not trusted:"),
+    ],
+)
+def test_whoever_sees_no_more_than_the_observer_need_not_be_trusted(export, observer, server, clients, channel):
+    trust = export(PLAN, observer=observer)["trust"]
+    assert trust["as_signed"] == "the server is trusted"
+    for party, words in (("server", server), ("clients", clients), ("channel", channel)):
+        assert trust[party].startswith(words)
+    assert trust["collusion_threshold"] == NOT_STATED
 
 
 def test_what_the_defense_changes_of_the_plan_counts(export):
@@ -138,7 +156,7 @@ def test_the_claims_of_a_real_run_are_exported_whole(finished):
         "rounds_claimed": 2,
         "rounds_run": 2,
         "local_steps": 1,
-        "hyper_parameter_tuning_included": NOT_STATED,
+        "hyper_parameter_tuning_included": "no",
     }
     assert entry["sampling"]["clients"] == "all, every time"
     assert entry["audits"][0]["verdict"] == "NOT_REFUTED"

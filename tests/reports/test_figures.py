@@ -210,3 +210,25 @@ def test_drawing_leaves_matplotlib_as_it_was(quick_folder):
         assert dict(matplotlib.rcParams) == before
     # And a reader's own settings do not reach the figure.
     assert heatmap(quick_folder)[0].svg == figure.svg
+
+
+def test_of_many_audits_twelve_are_drawn_alarming_ones_first_and_all_are_in_the_table(run_maker, make_claim):
+    for place in range(14):
+        name = f"d{place:02d}"
+        signed = run_maker.sign(name, make_claim())
+        artifact = run_maker.arrays(name, "scores", member=np.arange(9.0) + place, nonmember=np.arange(9.0))
+        run_maker.row(
+            cell_id=name,
+            role="audit",
+            defense=name,
+            claim_id=signed.claim_id,
+            metric="epsilon_low",
+            value=0.1 * (place + 1),
+            seed=None,
+            verdict="REFUTED" if place == 0 else "NOT_REFUTED",
+            artifact=artifact,
+        )
+    figure = roc(run_maker.write())
+    assert len(figure.table.rows) == 14
+    assert [f">d{place:02d}<" in figure.svg for place in range(14)] == [True, False, False] + [True] * 11
+    assert "Drawn: the 12 of 14 panels that have to be seen first" in figure.description

@@ -202,3 +202,27 @@ def test_no_name_becomes_markup_in_any_format(make_run, make_claim):
     assert all(line.startswith("%") for line in latex(runs).splitlines() if "<script" in line)
     cells = spreadsheet(runs)
     assert f'"{QUOTES.replace(chr(34), chr(34) * 2)}"' in cells
+
+
+def test_the_page_of_two_runs_draws_claims_frontier_and_heatmap_of_each(two):
+    page = html(two)
+    found = re.findall(r'<figure id="([^"]+)">', page)
+    assert found == [
+        *(f"run-{number}-claimed-measured" for number in (1, 2)),
+        *(f"run-{number}-privacy-utility" for number in (1, 2)),
+        *(f"run-{number}-heatmap-main" for number in (1, 2)),
+    ]
+    names = re.findall(r' id="([^"]+)"', page)
+    assert len(names) == len(set(names))
+    referred = set(re.findall(r'(?:url\(#|href="#)([^")]+)', page))
+    assert referred <= set(names)
+    assert "Privacy and utility: monday" in page
+    assert "left out" not in page
+
+
+def test_a_page_of_many_runs_leaves_out_the_figures_of_the_last_and_says_so(two, monkeypatch):
+    monkeypatch.setattr("fedassay.reports.page._ROOM", 30_000)
+    page = html(two)
+    assert 'id="run-1-privacy-utility"' in page
+    assert 'id="run-2-' not in page
+    assert "figures of the last 1 runs are left out" in page

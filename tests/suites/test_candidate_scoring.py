@@ -32,6 +32,14 @@ def test_a_clients_own_samples_and_outsiders_at_every_client_count_and_nobody_el
     assert found.given_the_run.nonmember_runs.tolist() == [1, 3, 1, 3]
 
 
+def test_of_the_history_the_same_answers_count():
+    setting = replace(SETTING, rounds=2)
+    found = answers(CandidateScores(np.arange(8.0), setting, history=((1, -np.arange(8.0)),)), PROBE)
+    ((rounds, sides),) = found.round_by_round
+    assert rounds == 1
+    assert (sides.member.tolist(), sides.nonmember.tolist()) == ([0, -6], [-1, -3, -5, -7])
+
+
 def test_of_one_score_a_candidate_all_count_once():
     found = answers(CandidateScores(np.arange(4.0), SETTING), PROBE)
     assert found.member.tolist() == [True, False, True, False]

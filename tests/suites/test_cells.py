@@ -269,3 +269,9 @@ def test_the_outlook_says_of_a_claim_that_no_canary_covers_why(planned, own_modu
     line = outlook(planned(extra=(f"{module}:Mine",)))[-1]
     assert line.startswith("audit  Mine: ")
     assert "OUT OF SCOPE: no canary design covers unit user under replace_one: this claim is not audited" in line
+
+
+def test_the_gates_margins_are_no_part_of_a_run(planned):
+    """So that a run may be judged, or go on, under others."""
+    loose = planned('name = "tiny"', 'name = "tiny"\ngate.margins = { auc = 0.2 }')
+    assert (loose.run_id, ids(loose)) == (planned().run_id, ids(planned()))

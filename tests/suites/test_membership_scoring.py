@@ -1,5 +1,7 @@
 """Scores of membership guesses against scikit-learn, by hand, and against what may not be printed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
@@ -208,3 +210,15 @@ def test_the_scores_are_kept_by_side(tmp_path, cell):
     assert kept["member"].tolist() == [4.0, 2.0]
     assert kept["nonmember"].tolist() == [1.0, 3.0]
     assert [row.value for row in rows] == [0.75, 0.5]
+
+
+def test_what_was_known_after_each_round_is_kept_beside_the_rows(tmp_path, cell):
+    """After one round the member stands last, after two it is level with one of two, after three above both."""
+    setting = replace(SETTING, rounds=3)
+    history = ((1, [0.0, 1.0, 2.0]), (2, [1.0, 1.0, 0.0]), (3, [5.0, 1.0, 0.0]))
+    evidence = CandidateScores([5.0, 1.0, 0.0], setting, history=history)
+    found = each_once(evidence, np.array([True, False, False]))
+    score_membership(cell, found, Store(tmp_path))
+    lines = (tmp_path / "cells" / "c" / "rounds.csv").read_text().splitlines()
+    assert lines[0] == "round,auc,auc_low,auc_high"
+    assert [line.split(",")[:2] for line in lines[1:]] == [["1", "0.0"], ["2", "0.75"], ["3", "1.0"]]

@@ -100,6 +100,12 @@ def test_a_misspelt_key_and_the_one_that_it_leaves_missing_are_both_told(refusal
             "noise_shares = [0.5, 0.0]",
             "audit.noise_shares.1: Input should be greater than or equal to 0.001",
         ),
+        (
+            'name = "tiny"',
+            'name = "tiny"\ngate.margins = { auk = 0.1 }',
+            "gate.margins: margin: unknown metric 'auk'; known: auc",
+        ),
+        ('name = "tiny"', 'name = "tiny"\ngate.margins = { auc = 0 }', "margin of auc must be a number > 0, got 0"),
         ("batch = 16", "canary_norm = inf", "audit.canary_norm must be finite"),
         ("batch = 16", 'canary = "dirca"', "audit.canary: unknown canary 'dirca'; known: dirac"),
         ("batch = 16", 'design = "onerun"', "audit.design: unknown design 'onerun'; known: one_run"),

@@ -48,7 +48,7 @@ def test_writing_twice_gives_the_same_bytes(baseline, tmp_path):
         ('"sha256": "', '"sha256": "0', "is not as it was written"),
         ('"metric": "auc"', '"metric": "auc", "more": 1', "more: Extra inputs are not permitted"),
         ('"metric": "auc", ', "", "metric: Field required"),
-        ("{\n", "", "it is not JSON"),
+        ("{\n", "", "is not JSON"),
         ('"direction": "higher_leaks"', '"direction": "up"', "direction: Input should be"),
     ],
 )

@@ -3,8 +3,8 @@
 import pytest
 from fedassay.reports.numerals import METRICS
 from fedassay.reports.regression.cells import PRIMARY, CellKey, family
-from fedassay.reports.regression.margins import DEFAULT_MARGINS, margins_with, stated_margins
 from fedassay.reports.run_folder import RunFolder
+from fedassay.suites.margins import DEFAULT_MARGINS, margins_with, stated_margins
 
 
 def cells(run):

@@ -1,6 +1,7 @@
 """One verdict line, one exit code, and a test report, that say the same in every case."""
 
 import itertools
+import json
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -318,6 +319,21 @@ def test_a_run_with_holes_is_incomplete_and_never_becomes_a_baseline(craft, scat
 def test_a_run_of_audits_alone_has_nothing_to_compare(craft, tmp_path):
     with pytest.raises(ConfigError, match="no attack and no utility was measured"):
         accept(read(craft("new").audit("NOT_REFUTED")), tmp_path / "main")
+
+
+def test_a_suite_says_what_is_minded_and_the_command_says_it_last(pair, tmp_path):
+    folder, base = pair("worse")
+    manifest = json.loads((folder.path / "manifest.json").read_text())
+    manifest["suite"]["gate"] = {"margins": {"auc": 0.7}}
+    (folder.path / "manifest.json").write_text(json.dumps(manifest))
+    told = RunFolder.read(folder.path)
+    assert judge(told, base).exit_code == OK
+    assert judge(told, base, margins={"auc": 0.2}).exit_code == FAIL
+    assert judge(told, base, margins={"psnr": 2.0}).exit_code == OK
+    manifest["suite"]["gate"] = {"margins": {"auc": "much"}}
+    (folder.path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ConfigError, match="margin of auc must be a number > 0, got 'much'"):
+        judge(RunFolder.read(folder.path), base)
 
 
 def test_margins_decide_what_is_minded(pair):

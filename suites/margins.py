@@ -2,8 +2,11 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Annotated
 
-from ...audit.nearest import nearest
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from ..audit.nearest import nearest
 
 DEFAULT_MARGINS = {
     "auc": 0.05,
@@ -15,7 +18,8 @@ DEFAULT_MARGINS = {
     "accuracy": 0.02,
     "iou": 0.02,
 }
-"""A change of less than half of it never fails; one that may exceed it never passes. Ours; ``--margin`` sets others."""
+"""A change of less than half of it never fails; one that may exceed it never passes. Ours; a suite's
+``[gate.margins]`` sets others, and ``--margin`` others again."""
 
 
 def margins_with(wished: Mapping[str, float] | None = None) -> dict[str, float]:
@@ -44,3 +48,17 @@ def stated_margins(assignments: Iterable[str]) -> dict[str, float]:
         if not sign:
             raise ValueError(f"--margin takes metric=value, got {assignment!r}")
     return wished
+
+
+def _checked(margins: dict[str, float]) -> dict[str, float]:
+    margins_with(margins)
+    return margins
+
+
+class GateSpec(BaseModel):
+    """How the gate holds a run against its baseline. It changes nothing of the run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    margins: Annotated[dict[str, float], AfterValidator(_checked)] = Field(default_factory=dict)
+    """By metric, such as ``auc``, the worsening that you would mind, in the metric's own unit."""

@@ -1,0 +1,144 @@
+"""Personal budgets behind a shuffler: what APES and the baseline that its paper calls UniS have in common."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...audit.claim import Claim, Unit
+from ...audit.observer import SHUFFLED
+from ...fl.plan import Plan
+from ..accounting.counts import least_epsilon
+from ..accounting.dots import Profile, many_epsilon
+from ..defense import Defense, Prepared, check_bound, check_budget, check_variant
+from .amplification import Crowd, check_clients, largest_scale
+from .budgeted import BudgetedReports, Noise
+from .budgets import check_coordinate_delta, check_wishes, deal, spokesmen
+from .published import published_total
+from .terms import Terms
+
+
+@dataclass(frozen=True, kw_only=True)
+class PersonalBudgets(Defense):
+    """Every client at a budget of its own, each coordinate, and the budgets, shuffled by themselves.
+
+    Claims, replace-one, against the analyser behind the shuffler, for a client of the smallest, the median and the
+    largest budget each: the whole report over all rounds, and one coordinate of one round. Who knows everybody's
+    budget learns no more. A subclass says which noise, what hides a client, and what the paper says of it.
+
+    Args:
+        epsilon, delta: what the client who spends most spends on everything; all budgets are scaled to that.
+        coordinate_delta: delta of the claims about one coordinate.
+        budgets: one of Table 2's distributions: ``shuffling.budgets.deal`` says who gets which.
+        budget_scale: factor of Table 2's budgets; where it is given nothing is calibrated.
+        radius: clip bound of each coordinate of an update.
+        variant: "corrected", or "as_published": one claim for all, as the paper counts clones.
+    """
+
+    noise: ClassVar[Noise]
+    mechanism: ClassVar[str]
+    source: ClassVar[str]
+    published_source: ClassVar[str]
+
+    epsilon: float = 4.0
+    delta: float = 1e-5
+    coordinate_delta: float = 1e-8
+    budgets: str = "uniform2"
+    budget_scale: float | None = None
+    radius: float = 0.1
+    variant: str = "corrected"
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        check_coordinate_delta(self.coordinate_delta)
+        check_bound("radius", self.radius)
+        check_wishes(self.budgets, self.budget_scale)
+        check_variant(self.variant)
+
+    def prepare(self, plan: Plan) -> Prepared:
+        check_clients(plan.clients)
+        published = self.variant == "as_published"
+        scale, claims = self._published(plan) if published else self._corrected(plan)
+        budgets = deal(self.budgets, plan.clients, scale)
+        protection = BudgetedReports(radius=self.radius, budgets=budgets, shuffled=True, noise=self.noise)
+        return Prepared(protection=protection, claims=claims)
+
+    @abstractmethod
+    def _hidden(self, client: int, budgets: tuple[float, ...], others: int) -> Profile:
+        """One coordinate of ``client`` among so many ``others``, shuffled."""
+
+    def _dearest(self, budgets: tuple[float, ...]) -> tuple[int, ...]:
+        """Clients of whom one spends more than anybody else."""
+        return spokesmen(budgets)[-1:]
+
+    @abstractmethod
+    def _averaged(self, budgets: tuple[float, ...]) -> Callable[[float], float]:
+        """The paper's epsilon of one coordinate, for all alike, at a delta."""
+
+    def _corrected(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
+        terms = self._terms(plan, self.source)
+        all_rounds = Crowd.of(plan, self.delta, rounds=plan.rounds)
+        one_round = Crowd.of(plan, self.coordinate_delta, rounds=1)
+
+        def cost(scale: float) -> float:
+            budgets = deal(self.budgets, plan.clients, scale)
+            return max(
+                many_epsilon(
+                    self._hidden(client, budgets, all_rounds.others),
+                    releases=terms.releases,
+                    delta=self.delta - all_rounds.failure,
+                )
+                for client in self._dearest(budgets)
+            )
+
+        scale = self.budget_scale or largest_scale(cost, self.epsilon)
+        budgets, claims = deal(self.budgets, plan.clients, scale), list[Claim]()
+        for client in spokesmen(budgets):
+            for crowd, delta, signed in (
+                (all_rounds, self.delta, terms.joint),
+                (one_round, self.coordinate_delta, terms.coordinate),
+            ):
+                claims.append(
+                    signed(
+                        self._hidden(client, budgets, crowd.others),
+                        delta=delta,
+                        failure=crowd.failure,
+                        subjects=f"clients of budget {budgets[client]:.4g}",
+                        client=client,
+                        local_epsilon=budgets[client],
+                    )
+                )
+        return scale, tuple(claims)
+
+    def _published(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
+        terms = self._terms(plan, self.published_source)
+
+        def cost(scale: float) -> float:
+            budgets = deal(self.budgets, plan.clients, scale)
+            return published_total(
+                self._averaged(budgets),
+                coordinates=terms.releases,
+                releases=terms.releases,
+                largest=max(budgets),
+                delta=self.delta,
+            )
+
+        scale = self.budget_scale or largest_scale(cost, self.epsilon)
+        budgets = deal(self.budgets, plan.clients, scale)
+        one, most = self._averaged(budgets)(self.coordinate_delta), spokesmen(budgets)[-1]
+        own = self._hidden(most, budgets, plan.clients - 1)
+        return scale, terms.published(
+            (Unit.CLIENT, cost(scale), self.delta, many_epsilon(own, releases=terms.releases, delta=self.delta)),
+            (Unit.COORDINATE, one, self.coordinate_delta, least_epsilon(own.delta, self.coordinate_delta)),
+            parameters={"client": most, "local_epsilon": budgets[most]},
+        )
+
+    def _terms(self, plan: Plan, source: str) -> Terms:
+        return Terms(
+            plan=plan,
+            observer=SHUFFLED,
+            mechanism=f"{self.mechanism} on each coordinate at the client's own budget, each coordinate shuffled",
+            radius=self.radius,
+            trust="the shuffler",
+            source=source,
+        )

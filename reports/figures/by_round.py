@@ -1,0 +1,125 @@
+"""Leakage round by round, above the epsilon that the claim has spent by then: a panel for each defense."""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from .. import numerals
+from ..printed import neighbours_of, pooled_words
+from ..rounds import Leakage, leakages, spent, thinned
+from ..run_folder import RunFolder, SignedClaim
+from ..table import Table
+from .figure import Figure
+from .panels import chosen, told
+from .sheet import DASHES, FAINT, INK, MUTED, Sheet, attack_styles
+
+TITLE = "Leakage round by round"
+DESCRIPTION = (
+    "Above: the AUC of each attack that scores candidates round by round, by its scores as they stood after so many "
+    "rounds, mean over seeds; 0.5 is chance, null attacks are grey. Below, on the same rounds: the ε that the claim's "
+    "own accountant gives for the rounds so far at the noise of the whole claim. It grows with every round; a line "
+    "need not, and refutes nothing: the claim is about any one unit and the worst attack, a line about the mean of "
+    "its candidates. Where a defense does not say what its first rounds spend, nothing is drawn below."
+)
+_WIDTH, _COLUMNS, _PANEL, _HEIGHT, _LEFT, _GAP = 940.0, 3, 254.0, 350.0, 60.0, 54.0
+_LEGEND_COLUMNS, _LEGEND_LINE, _LEAK, _SPENT = 4, 18.0, 150.0, 72.0
+_TABLED = 5
+"""Rounds of each defense in the table."""
+
+
+def leakage_by_round(folder: RunFolder) -> tuple[Figure, ...]:
+    """One figure per federation with an attack that scored round by round."""
+    found = {name: list(group) for name, group in groupby(leakages(folder), key=lambda one: one.federation)}
+    return tuple(_figure(folder, name, group, many=len(found) > 1) for name, group in found.items())
+
+
+def _figure(folder: RunFolder, federation: str, group: Sequence[Leakage], many: bool) -> Figure:
+    key, title = f"by-round-{federation}", f"{TITLE} ({federation})" if many else TITLE
+    panels = {name: list(one) for name, one in groupby(group, key=lambda one: one.defense)}
+    claims = {name: spent(folder, federation, name) for name in panels}
+    drawn = chosen(panels, [_most(panel) for panel in panels.values()])
+    values = [point.value for name in drawn for one in panels[name] for point in one.curve.values()]
+    limits = min(0.45, *values) - 0.02, max(0.55, *values) + 0.02
+    styles = attack_styles((one.attack, one.null) for name in drawn for one in panels[name])
+    top = 14 + _LEGEND_LINE * -(-(len(styles) + 1) // _LEGEND_COLUMNS)
+    with Sheet(key, _WIDTH, top + _HEIGHT * -(-len(drawn) // _COLUMNS)) as sheet:
+        lines = [Line2D([], [], label=name, **style) for name, style in styles.items()]
+        chance = Line2D([], [], label="chance", color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
+        sheet.legend([*lines, chance], _LEGEND_COLUMNS)
+        for place, name in enumerate(drawn):
+            row, column = divmod(place, _COLUMNS)
+            left, above = _LEFT + column * (_PANEL + _GAP), top + row * _HEIGHT
+            _heading(sheet, left, above, panels[name][0], claims[name])
+            last = max(max(one.curve) for one in panels[name])
+            ax = sheet.axes(left, above + 52, _PANEL, _LEAK)
+            _leak(ax, panels[name], styles)
+            ax.set(xlim=(0, last), ylim=limits, ylabel="AUC" if column == 0 else "")
+            below = sheet.axes(left, above + 52 + _LEAK + 20, _PANEL, _SPENT)
+            _spend(below, claims[name])
+            below.set(xlim=(0, last), xlabel="round", ylabel="ε so far" if column == 0 else "")
+        svg = sheet.svg()
+    words = DESCRIPTION + told(len(drawn), len(panels), "whose attacks reached most")
+    return Figure(key=key, title=title, description=words, svg=svg, table=_table(title, panels, claims))
+
+
+def _most(panel: Sequence[Leakage]) -> float:
+    """The highest AUC of an attack that looks."""
+    return max((point.value for one in panel if not one.null for point in one.curve.values()), default=0.0)
+
+
+def _heading(sheet: Sheet, left: float, top: float, one: Leakage, claims: Sequence[SignedClaim]) -> None:
+    sheet.text(left, top + 8, f"{one.defense} (control)" if one.control else one.defense, size=12, weight="bold")
+    sheet.text(left, top + 27, "; ".join(map(_about, claims)) or "no ε by round is claimed", size=9.5, color=MUTED)
+
+
+def _about(signed: SignedClaim) -> str:
+    return f"ε of {neighbours_of(signed.claim)}"
+
+
+def _leak(ax: Axes, panel: Sequence[Leakage], styles: Mapping[str, dict[str, object]]) -> None:
+    for one in panel:
+        rounds, values = list(one.curve), [point.value for point in one.curve.values()]
+        ax.plot(rounds, values, **styles[one.attack])  # type: ignore[arg-type]
+    ax.axhline(0.5, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
+    ax.grid(axis="y")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+    ax.tick_params(labelbottom=False)
+
+
+def _spend(ax: Axes, claims: Sequence[SignedClaim]) -> None:
+    for place, signed in enumerate(claims):
+        rounds, spent_so_far = zip(*signed.spent, strict=True)
+        ax.plot(rounds, spent_so_far, color=INK, linewidth=1.5, linestyle=DASHES[place % len(DASHES)])
+    ax.set_ylim(bottom=0)
+    ax.grid(axis="y")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+    ax.yaxis.set_major_locator(MaxNLocator(nbins=3))
+    if not claims:
+        ax.set_yticks([])
+
+
+def _table(title: str, panels: Mapping[str, Sequence[Leakage]], claims: Mapping[str, Sequence[SignedClaim]]) -> Table:
+    attacks = list(dict.fromkeys(one.attack for panel in panels.values() for one in panel))
+    rows: list[tuple[str, ...]] = []
+    for name, panel in panels.items():
+        curves = {one.attack: one.curve for one in panel}
+        label = f"{name} (control)" if panel[0].control else name
+        for number in thinned(set().union(*curves.values()), _TABLED):
+            cells = (pooled_words("auc", curves.get(attack, {}).get(number), intervals=True) for attack in attacks)
+            rows.append((label, f"{number}", _spent_words(claims[name], number), *cells))
+    heads = (f"AUC, {one}" for one in attacks)
+    return Table(
+        title=title,
+        headers=("defense", "rounds so far", "ε so far", *heads),
+        rows=tuple(rows),
+        numeric=frozenset(range(1, 3 + len(attacks))),
+        about=2,
+    )
+
+
+def _spent_words(claims: Sequence[SignedClaim], number: int) -> str:
+    found = [dict(signed.spent).get(number) for signed in claims]
+    return "; ".join(numerals.epsilon(value) for value in found) or numerals.NOTHING

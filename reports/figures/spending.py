@@ -1,0 +1,168 @@
+"""What a budget buys while it is spent: accuracy and noise against the epsilon so far, and clip norms by client.
+
+Of trainings whose protection tells its public numbers round by round (``numbers.csv`` beside ``rounds.csv``).
+"""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from .. import numerals
+from ..order import Order
+from ..run_folder import RunFolder
+from ..table import Table
+from .figure import Figure
+from .sheet import DASHES, SERIES, Sheet
+
+TITLE = "Accuracy and noise against the spent budget"
+DESCRIPTION = (
+    "Test accuracy of the global model, and the noise multiplier with which a round was run, against the epsilon that "
+    "the dearest client had spent before it, as its filter counts: at one Renyi order, which is never 0. First seed."
+)
+NORMS_TITLE = "Clip norms by client"
+NORMS_DESCRIPTION = "The clip norm with which each client ran a round, one line a client. First seed."
+_PREFIX = "clip_norm_"
+_WIDTH, _HEIGHT, _PANEL, _LEFT, _GAP = 940.0, 330.0, 380.0, 52.0, 84.0
+_COLUMNS, _MARKS = 3, 10
+Series = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Spent:
+    """One training: ``rounds (m,)`` with their public numbers by name, ``(m,)`` each; ``curve``: (k, 2), rounds so far
+    and accuracy.
+    """
+
+    rounds: Series
+    numbers: Mapping[str, Series]
+    curve: Series
+
+    @property
+    def epsilon(self) -> Series:
+        """Spent before each of ``rounds``."""
+        return self.numbers["epsilon"]
+
+    @property
+    def norms(self) -> dict[str, Series]:
+        """Each client's clip norm, by the client's number."""
+        return {name.removeprefix(_PREFIX): values for name, values in self.numbers.items() if name.startswith(_PREFIX)}
+
+    @property
+    def bought(self) -> Series:
+        """``(k, 2)``: epsilon spent and accuracy, after the same rounds."""
+        spent = np.interp(self.curve[:, 0], self.rounds, self.epsilon)
+        return np.asarray(np.column_stack([spent, self.curve[:, 1]]))
+
+
+def spending(folder: RunFolder) -> tuple[Figure, ...]:
+    """For each federation what was bought, and where clip norms moved, those."""
+    order, drawn = Order.of(folder), list[Figure]()
+    for federation in order.federations:
+        found = {name: one for name in order.defenses if (one := _first(folder, federation, name)) is not None}
+        if found:
+            drawn.append(_bought(federation, found))
+        moved = {name: one for name, one in found.items() if any(np.ptp(line) > 0 for line in one.norms.values())}
+        if moved:
+            drawn.append(_norms(federation, moved))
+    return tuple(drawn)
+
+
+def _first(folder: RunFolder, federation: str, defense: str) -> _Spent | None:
+    records = [r for r in folder.rows("utility", status="ok") if (r.federation, r.defense) == (federation, defense)]
+    if not records:
+        return None
+    path = folder.artifact(min(records, key=lambda record: record.seed or 0))
+    beside = None if path is None else path.with_name("numbers.csv")
+    if path is None or beside is None or not beside.is_file():
+        return None
+    numbers, curve = _columns(beside), _columns(path)
+    if "epsilon" not in numbers or "noise_multiplier" not in numbers:
+        return None
+    return _Spent(
+        rounds=numbers.pop("round"), numbers=numbers, curve=np.column_stack([curve["round"], curve["accuracy"]])
+    )
+
+
+def _columns(path: Path) -> dict[str, Series]:
+    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    return {name: np.array([float(row[name]) for row in rows]) for name in (rows[0] if rows else ())}
+
+
+def _style(place: int) -> dict[str, Any]:
+    return {"color": SERIES[place % len(SERIES)], "linestyle": DASHES[place % len(DASHES)], "linewidth": 1.6}
+
+
+def _bought(federation: str, found: Mapping[str, _Spent]) -> Figure:
+    key, lines = f"spending-{federation}", -(-len(found) // _COLUMNS)
+    with Sheet(key, _WIDTH, _HEIGHT + 18 * lines) as sheet:
+        left, right = (
+            sheet.axes(_LEFT + place * (_PANEL + _GAP), 14 + 18 * lines, _PANEL, _HEIGHT - 62) for place in (0, 1)
+        )
+        for place, one in enumerate(found.values()):
+            left.plot(*one.bought.T, **_style(place))
+            right.plot(one.epsilon[1:], one.numbers["noise_multiplier"][1:], **_style(place))
+        for ax, words in ((left, "accuracy"), (right, "noise multiplier")):
+            ax.set(xlabel="ε spent", ylabel=words)
+            ax.grid(axis="y")
+        right.set_ylim(bottom=0)
+        sheet.legend([Line2D([], [], label=name, **_style(place)) for place, name in enumerate(found)], _COLUMNS)
+        svg = sheet.svg()
+    title = f"{TITLE} ({federation})"
+    rows = [
+        (
+            name,
+            f"{rounds:.0f}",
+            numerals.epsilon(float(spent)),
+            numerals.metric_value("accuracy", float(accuracy)),
+            numerals.significant(float(np.interp(rounds, one.rounds, one.numbers["noise_multiplier"]))),
+        )
+        for name, one in found.items()
+        for rounds, (spent, accuracy) in zip(one.curve[:, 0], one.bought, strict=True)
+    ]
+    headers = ("defense", "rounds", "ε spent", "accuracy", "noise multiplier")
+    table = Table(title=title, headers=headers, rows=tuple(rows), numeric=frozenset({1, 2, 3, 4}))
+    return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=table)
+
+
+def _norms(federation: str, moved: Mapping[str, _Spent]) -> Figure:
+    key, down = f"clip-norms-{federation}", -(-len(moved) // 2)
+    with Sheet(key, _WIDTH, 24 + 270 * down) as sheet:
+        for place, (name, one) in enumerate(moved.items()):
+            across, row = place % 2, place // 2
+            ax = sheet.axes(_LEFT + across * (_PANEL + _GAP), 26 + 270 * row, _PANEL, 200)
+            _panel(ax, name, one)
+        svg = sheet.svg()
+    title = f"{NORMS_TITLE} ({federation})"
+    rows = [
+        (
+            name,
+            f"{one.rounds[mark]:.0f}",
+            *_range([line[mark] for line in one.norms.values()]),
+        )
+        for name, one in moved.items()
+        for mark in sorted({round(share * (len(one.rounds) - 1) / _MARKS) for share in range(_MARKS + 1)})
+    ]
+    headers = ("defense", "round", "least", "median", "largest")
+    table = Table(title=title, headers=headers, rows=tuple(rows), numeric=frozenset({1, 2, 3, 4}))
+    return Figure(key=key, title=title, description=NORMS_DESCRIPTION, svg=svg, table=table)
+
+
+def _range(norms: list[float]) -> tuple[str, str, str]:
+    # As published they fall to 1e-12.
+    least, median, largest = (f"{value:.3g}" for value in (min(norms), float(np.median(norms)), max(norms)))
+    return least, median, largest
+
+
+def _panel(ax: Axes, name: str, one: _Spent) -> None:
+    for place, line in enumerate(one.norms.values()):
+        ax.plot(one.rounds, line, **(_style(place) | {"linewidth": 1.0}))
+    ax.set(yscale="log", xlabel="round", ylabel="clip norm")
+    ax.set_title(name, loc="left", fontsize=10.5)
+    ax.grid(axis="y")

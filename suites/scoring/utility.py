@@ -1,0 +1,38 @@
+"""Utility: what the final model is worth on test data, with its course and the protection's public numbers by round."""
+
+from torch import Tensor
+
+from ...fl.recorder import AccuracyRecorder, NumbersRecorder
+from ...fl.task import Task
+from ..cells import Cell
+from ..record import NUMBERS, ROUNDS, Record
+from ..store import Store
+
+
+def utility_rows(
+    cell: Cell, task: Task, final: Tensor, course: AccuracyRecorder, numbers: NumbersRecorder, store: Store
+) -> list[Record]:
+    """One row a metric of the model ``final (d,)``; the first one's course, which ends with it, is their artifact."""
+    found = task.utility(final)
+    curve = dict(course.curve)
+    if found[0].value is not None:
+        curve[numbers.plan.rounds] = found[0].value
+    lines = [f"round,{found[0].metric}", *(f"{number},{value!r}" for number, value in curve.items())]
+    artifact = store.save_text(cell.cell_id, ROUNDS, "\n".join(lines) + "\n")
+    if numbers.rows[0][1]:
+        rows = [",".join(map(repr, (number, *values.values()))) for number, values in numbers.rows]
+        names = ["round", *numbers.rows[0][1]]
+        store.save_text(cell.cell_id, NUMBERS, "\n".join([",".join(names), *rows]) + "\n")
+    return [
+        cell.record(
+            metric=one.metric,
+            value=one.value,
+            n=one.n,
+            unit=one.unit,
+            direction="higher_better",
+            artifact=artifact,
+            status="ok" if one.value is not None else "skipped",
+            reason=one.reason,
+        )
+        for one in found
+    ]
