@@ -42,6 +42,7 @@ class FedREProtection(Protection):
 
     Args:
         gauges: one for each preference; clients have them in turn.
+        aggregation: see ``FedRE``.
         scores: fixed ones; (): measured as each round opens.
         even: part of a round's budget that is split evenly.
     """
@@ -50,6 +51,7 @@ class FedREProtection(Protection):
     clip_norms: tuple[float, ...]
     even: float
     gauges: tuple[Gauge, ...]
+    aggregation: str = "pda_pam"
     scores: tuple[float, ...] = ()
 
     def initial_state(self, plan: Plan) -> State:
@@ -69,6 +71,8 @@ class FedREProtection(Protection):
         return updates.with_values(clip_layers(updates.values, starts, self.clip_norms) + noise)
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
+        if self.aggregation == "mean":
+            return Protection.aggregate(self, received, context, state, rng)
         return pda_pam(received, context, self.gauges)
 
     def row_scores(self, updates: Message, context: Context, state: State) -> Tensor:
@@ -116,6 +120,8 @@ class PublishedFedREProtection(FedREProtection):
         return torch.tensor(self.clip_norms, dtype=torch.float64) * whole / published_split(scores)
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
+        if self.aggregation == "mean":
+            return Protection.aggregate(self, received, context, state, rng)
         return pda_pam(received, context, self.gauges, published=True)
 
     def fixed_release(self, plan: Plan) -> LayeredGaussian | None:
@@ -166,6 +172,7 @@ class FedRE(Defense):
         pixels: of the sensitive region, how many are asked (see ``Gauge``); None: all, as in the paper.
         region: the sensitive pixels (top, left, height, width), the same for all clients; () is the whole image. A list
             of several: clients' own preferences, which are public, dealt in turn.
+        aggregation: "pda_pam", or "mean": by the clients' sizes, what PDA-PAM is held against.
         variant: "corrected", or "as_published": the paper's noise, weights and claims. As published
             training may diverge, with private scores above all: the printed weights have no bound. A cell whose model
             is no number any more FAILS, which says nothing of the claim.
@@ -197,6 +204,7 @@ class FedRE(Defense):
     images: int = 2
     pixels: int | None = 32
     region: tuple[int, ...] | tuple[tuple[int, ...], ...] = ()
+    aggregation: str = "pda_pam"
     variant: str = "corrected"
 
     def __post_init__(self) -> None:
@@ -206,6 +214,8 @@ class FedRE(Defense):
         check_share("even", self.even)
         object.__setattr__(self, "region", _plain(self.region))
         self.gauges()
+        if self.aggregation not in ("pda_pam", "mean"):
+            raise ValueError(f"aggregation must be 'pda_pam' or 'mean', got {self.aggregation!r}")
         check_variant(self.variant)
 
     def gauges(self) -> tuple[Gauge, ...]:
@@ -221,6 +231,7 @@ class FedRE(Defense):
             clip_norms=layer_norms(self.clip_norms, plan),
             even=self.even,
             gauges=self.gauges(),
+            aggregation=self.aggregation,
             scores=layer_scores(self.scores, plan) if self.scores else (),
         )
         if isinstance(protection, PublishedFedREProtection):

@@ -31,3 +31,10 @@ def check_federations(attack: Attack, path: str, federations: Iterable[str], spe
                 f"{where}: {path} needs a label an image; federation {name} trains {federation.model}, whose labels "
                 "are one a pixel: name federations of classifiers, or leave the attack out"
             )
+
+
+def check_audit(spec: SuiteSpec, where: str) -> None:
+    """Raise ConfigError for an audit whose canary has a label an image where its model has one a pixel."""
+    audit = spec.audit
+    if audit is not None and audit.model in SEGMENTERS and audit.canary in ("mislabelled", "crafted"):
+        raise ConfigError(f"{where}: canary {audit.canary!r} has a label an image, {audit.model} has one a pixel")

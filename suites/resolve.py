@@ -21,7 +21,7 @@ from ..fl.streams import Streams
 from ..fl.task import Task, build_task
 from .catalogue import Part, adopt, build, find
 from .identity import plain
-from .needs import check_federations
+from .needs import check_audit, check_federations
 from .source import ConfigError, Source
 from .suite import AuditSpec, DefenseSpec, FederationSpec, PlanChange, SuiteSpec
 
@@ -120,6 +120,7 @@ def resolve(spec: SuiteSpec, source: Source, *, seed: int, extra: tuple[str | De
         check_federations(
             entry.attack, entry.part.path, entry.federations, spec, source.where(("attacks", entry.label))
         )
+    check_audit(spec, source.where(("audit", "model")))
     return ResolvedSuite(
         spec=spec,
         seeds=tuple(range(seed * spec.seeds, (seed + 1) * spec.seeds)),

@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 from ..audit.nearest import nearest
 from ..fl.algorithm import algorithm_from
 from ..fl.datasets import KNOWN_DATASETS
-from ..fl.models import KNOWN_MODELS, SEGMENTERS
+from ..fl.models import KNOWN_MODELS
 from ..fl.partitions import partition_from
 from ..fl.sampling import sampling_from
 from . import shapes
@@ -169,10 +169,6 @@ class AuditSpec(_Table):
             raise _misplaced("audit.canary", f'design "one_run" plants Dirac canaries, got {self.canary!r}')
         if self.design == "one_run" and self.canaries is None:
             raise _misplaced("audit.design", 'design "one_run" needs canaries = M, how many stand in the run')
-        if self.model in SEGMENTERS and self.canary in ("mislabelled", "crafted"):
-            raise _misplaced(
-                "audit.model", f"canary {self.canary!r} has a label an image: {self.model} has one a pixel"
-            )
         if self.design != "one_run" and self.canaries is not None:
             raise _misplaced("audit.canaries", 'only design = "one_run" plants several canaries in one federation')
         return self

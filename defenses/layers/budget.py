@@ -51,8 +51,8 @@ class JointBudget:
 
     @property
     def mu(self) -> float:
-        """Of everything together."""
-        return 1 / gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=1)
+        """Of everything together. A large epsilon is refused by the noise of one round, which there is, not of all."""
+        return math.sqrt(self.rounds) / gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=self.rounds)
 
     def noise(self, shares: Tensor, clip_norms: Sequence[float]) -> Tensor:
         """Noise std of each layer in each round ``(..., layers)``."""

@@ -132,6 +132,14 @@ def test_whatever_the_scores_a_round_spends_the_same(scores, even, rounds):
     assert float(shares.min()) >= even / len(scores) * (1 - 1e-9)
 
 
+def test_a_large_budget_of_many_rounds_is_one_and_of_a_single_round_is_refused():
+    """Epsilon 50 needs .15 sensitivities of noise once, which says nothing, and .47 in each of ten rounds."""
+    mu = JointBudget(epsilon=50.0, delta=DELTA, rounds=10).mu
+    assert dp_accounting.get_epsilon_gaussian(1 / mu, DELTA) == pytest.approx(50.0, rel=1e-6)
+    with pytest.raises(ValueError, match=r"at least 0.3 sensitivities, got 50.0, which needs 0.15"):
+        _ = JointBudget(epsilon=50.0, delta=DELTA, rounds=1).mu
+
+
 def test_shares_by_hand():
     """Scores 1 and 2: mu 1 to 1/2, mu^2 .8 to .2; half of it even."""
     torch.testing.assert_close(score_shares(torch.tensor([1.0, 2.0]), 0.5), torch.tensor([0.65, 0.35]).double())
@@ -243,6 +251,15 @@ def test_pda_pam_asks_each_clients_own_model_layer_by_layer(task, plan, rng):
 
 
 @pytest.mark.parametrize("variant", ["corrected", "as_published"])
+def test_without_pda_pam_clients_weigh_by_their_sizes(variant, task, plan, rng):
+    protection = FedRE(aggregation="mean", variant=variant).prepare(plan).protection
+    model, rows = task.network.initial(rng).unsqueeze(0), normal(rng, (1, 3, 30))
+    context = Context(plan=plan, round=0, replicas=1, senders=(0, 1, 2), samples=lambda c: task.samples(model, c))
+    aggregate = protection.aggregate(message(rows), context, protection.initial_state(plan), np.random.default_rng(0))
+    torch.testing.assert_close(aggregate[0], (4 * rows[0, 0] + 6 * rows[0, 1] + 5 * rows[0, 2]) / 15)
+
+
+@pytest.mark.parametrize("variant", ["corrected", "as_published"])
 def test_fixed_scores_publish_the_law_of_the_station(variant, plan):
     protection = FedRE(scores=(1.0, 4.0), variant=variant).prepare(plan).protection
     law, rows = protection.law(UPLOADS, plan, 0), normal(np.random.default_rng(3), (50, 2, 30))
@@ -336,6 +353,7 @@ def test_more_layers_than_budgets_and_other_numbers_are_refused(fields, message,
     [
         ({"scores": (1.0, 0.0)}, "each of scores must be a number > 0, got 0.0"),
         ({"even": 1.0}, r"even must be in \(0, 1\)"),
+        ({"aggregation": "median"}, "aggregation must be 'pda_pam' or 'mean', got 'median'"),
         ({"pixels": 0}, "pixels must be a whole number >= 1, got 0"),
         ({"images": 0}, "images must be a whole number >= 1, got 0"),
         ({"variant": "broken"}, "variant must be"),

@@ -55,7 +55,7 @@ def test_an_attack_that_needs_a_label_an_image_is_refused_with_its_line(seen, at
 
 
 def test_a_canary_with_a_label_of_an_image_is_refused(seen):
-    with pytest.raises(ConfigError, match="has a label an image: unet has one a pixel"):
+    with pytest.raises(ConfigError, match="has a label an image, unet has one a pixel"):
         seen('\n[audit]\nmodel = "unet"\ncanary = "mislabelled"\n')
 
 
