@@ -9,7 +9,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """A file of one JSON object. Raises ValueError that names it."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # No JSON, or no text.
+    except (ValueError, RecursionError) as error:  # No JSON, or no text.
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(content).__name__}")

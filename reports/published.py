@@ -30,7 +30,9 @@ class Comparison:
 def comparisons(folder: RunFolder) -> list[Comparison]:
     """One row for each figure that the suite names as published, in its order."""
     named = folder.manifest.suite.get("published")
-    return [_compared(folder, row) for row in named] if isinstance(named, list) else []
+    if not isinstance(named, list):
+        return []
+    return [_compared(folder, row) for row in named if isinstance(row, dict) and _is_number(row.get("value"))]
 
 
 def published_table(rows: list[Comparison]) -> Table:
@@ -61,6 +63,11 @@ def published_table(rows: list[Comparison]) -> Table:
     )
 
 
+def _is_number(value: object) -> bool:
+    """A suite file holds nothing else; a manifest that was edited by hand may."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _compared(folder: RunFolder, row: Mapping[str, Any]) -> Comparison:
     metric, unit, attack = (str(row.get(field) or "") for field in ("metric", "unit", "attack"))
     federation, defense = str(row.get("federation", "")), str(row.get("defense", ""))
@@ -70,7 +77,7 @@ def _compared(folder: RunFolder, row: Mapping[str, Any]) -> Comparison:
         metric=metric,
         unit=unit,
         attack=attack,
-        paper=float(row.get("value", "nan")),
+        paper=float(row["value"]),
         ours=_signed(folder, federation, defense, unit)
         if metric == EPSILON
         else _measured(folder, federation, defense, metric, attack),

@@ -23,10 +23,11 @@ _BEYOND = "*"
 LABELS = "label_accuracy"
 NOTE = (
     "Of each family and observer the realistic attack that got most, those that know all but one bit and servers that "
-    "attack apart; its interval holds at 95 % for all attacks on that cell at once. Samples and clients: AUC, .5 is a "
-    "coin. Whose sample, labels: share named rightly, beside guessing. Images: PSNR over the best look at public data, "
-    f"in dB. {_BEYOND}: OUT OF SCOPE, no claim of the row speaks of this unit before this observer: the number can "
-    "neither hold nor break it. Measured: what audits prove at least, of at most what they could (ceiling)."
+    "attack apart. Samples and clients: AUC, .5 is a coin. Whose sample, labels: share named rightly, beside guessing. "
+    "Images: PSNR over the best look at public data, in dB. Intervals of AUC and images hold at 95 % for all attacks "
+    f"on that cell at once, others for the one attack. {_BEYOND}: OUT OF SCOPE, no claim of the row is about this unit "
+    "before this observer: the number can neither hold nor break it. Measured: what audits prove at least, of at most "
+    "what they could (ceiling)."
 )
 
 
@@ -58,7 +59,7 @@ class _Found:
 
 
 def same_epsilon_table(folder: RunFolder) -> Table:
-    """One row a defense: by its largest claimed epsilon of the smallest unit, in the suite's order within one epsilon.
+    """One row a defense: by the epsilon of its first claim, in the suite's order within one epsilon.
 
     No rows unless honest defenses of a run sign for two different units or observers, and attacks looked at them.
     """
@@ -81,7 +82,7 @@ def same_epsilon_table(folder: RunFolder) -> Table:
         headers=(
             "defense",
             "ε claimed",
-            "accuracy",
+            "utility",
             "measured",
             *(f"a {unit}, {_seat(seat)}" for seat, unit in levels),
             *(f"whose sample, {_seat(seat)}" for seat in seats),
@@ -126,12 +127,17 @@ def _line(found: _Found, defense: str, levels: Sequence[Level], seats: Sequence[
 
 
 def _utility(found: _Found, defense: str) -> str:
-    rows = [row for row in utility_rows(found.folder) if row.defense == defense and row.pooled is not None]
-    if not rows:
-        return found.reasons.mark("no accuracy was measured")
-    pooled = rows[0].pooled
-    value = None if pooled is None else pooled.value
-    return f"{numerals.metric_value(rows[0].metric, value)} {numerals.interval(rows[0].metric, pooled)}".strip()
+    rows = [row for row in utility_rows(found.folder) if row.defense == defense and row.metric in numerals.HEADLINES]
+    own = {one.federation for one in found.folder.claims if one.defense == defense}
+    signed = [row for row in rows if row.federation in own] or rows
+    # A defense may run on several federations: on which, each number says.
+    words = [
+        f"{numerals.metric_value(row.metric, row.pooled.value)} {numerals.interval(row.metric, row.pooled)}".strip()
+        + (f" ({row.federation})" if len(signed) > 1 else "")
+        for row in signed
+        if row.pooled is not None
+    ]
+    return "; ".join(words) or found.reasons.mark("no utility was measured")
 
 
 def _measured(found: _Found, defense: str) -> str:

@@ -60,5 +60,7 @@ class GateSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    margins: Annotated[dict[str, float], AfterValidator(_checked)] = Field(default_factory=dict)
+    margins: Annotated[dict[str, Annotated[float, Field(strict=True)]], AfterValidator(_checked)] = Field(
+        default_factory=dict
+    )
     """By metric, such as ``auc``, the worsening that you would mind, in the metric's own unit."""

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ..audit.nearest import nearest
+from .margins import GateSpec
 from .presets import apply_preset
 from .published import Published
 from .source import ConfigError, Source, apply_override
@@ -109,6 +110,7 @@ def _fields_at(path: tuple[str, ...]) -> list[str]:
         "audit": AuditSpec,
         "mutants": MutantsSpec,
         "published": Published,
+        "gate": GateSpec,
     }
     table = tables.get(path[0], SuiteSpec) if path else SuiteSpec
     return list(table.model_fields)

@@ -84,7 +84,8 @@ def _first(folder: RunFolder, federation: str, defense: str) -> _Spent | None:
     if path is None or beside is None or not beside.is_file():
         return None
     numbers, curve = _columns(beside), _columns(path)
-    if "epsilon" not in numbers or "noise_multiplier" not in numbers:
+    # Of a segmentation there is no accuracy; its course stands in the figure of the rounds.
+    if not {"epsilon", "noise_multiplier"} <= numbers.keys() or "accuracy" not in curve:
         return None
     return _Spent(
         rounds=numbers.pop("round"), numbers=numbers, curve=np.column_stack([curve["round"], curve["accuracy"]])

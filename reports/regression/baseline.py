@@ -47,6 +47,8 @@ class Instrument(_Table):
     data: dict[str, str]
     federations: dict[str, dict[str, Any]]
     attacks: dict[str, dict[str, Any]]
+    margins: dict[str, float] = Field(default_factory=dict)
+    """What the suite sets: a wider one would let a worse defense pass."""
 
 
 class Part(_Table):
@@ -104,6 +106,7 @@ class Baseline(_Table):
                 data=manifest.data,
                 federations=_tables(suite, "federations"),
                 attacks=_tables(suite, "attacks"),
+                margins=folder.margins,
             ),
             packages=packages,
             defenses=_defenses(folder),
@@ -150,8 +153,15 @@ class Baseline(_Table):
     @property
     def digest(self) -> str:
         """SHA-256 over all that it holds, in canonical JSON."""
-        text = json.dumps(self.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":"))
+        text = json.dumps(self._content(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def _content(self) -> dict[str, Any]:
+        """As JSON; without margins where none are set, as baselines of before they could be."""
+        content = self.model_dump(mode="json", by_alias=True)
+        if not self.instrument.margins:
+            del content["instrument"]["margins"]
+        return content
 
     def series(self) -> dict[CellKey, Series]:
         """Its cells, as ``family`` gives them."""
@@ -173,7 +183,7 @@ class Baseline(_Table):
             raise ConfigError(f"{place} is a folder: name a file for the baseline, such as baselines/main.json")
         if path.exists() and (found := _content(path).get("schema")) != SCHEMA:
             raise ConfigError(f"{path} is no baseline of this version (schema {found!r}): it is left as it is")
-        content = self.model_dump(mode="json", by_alias=True) | {"sha256": self.digest}
+        content = self._content() | {"sha256": self.digest}
         cells = ",\n".join(f"  {json.dumps(cell)}" for cell in content.pop("cells"))
         head = json.dumps(content, indent=1)
         return write_whole(path, f'{head[:-2]},\n "cells": [\n{cells}\n ]\n}}\n')

@@ -137,7 +137,7 @@ def _obstacles(base: Baseline, run: Baseline) -> Iterator[str]:
 def _instrument(then: Instrument, now: Instrument) -> Iterator[str]:
     for name in Instrument.model_fields:
         words, one, two = name.replace("_", " "), getattr(then, name), getattr(now, name)
-        if not isinstance(one, dict):
+        if name == "margins" or not isinstance(one, dict):
             yield from _differences(words, one, two)
             continue
         # What only one side has shows as its cells.

@@ -58,3 +58,11 @@ def test_a_training_without_public_numbers_of_a_budget_has_no_figure(run_maker, 
     )
     trained("other", 0, "round,temperature\n0,1.0\n")
     assert spending(run_maker.write()) == ()
+
+
+def test_a_segmentation_has_no_accuracy_to_stand_beside_its_budget(run_maker):
+    artifact = run_maker.rounds("c0", [0.1, 0.2], "iou")
+    numbers = "round,noise_multiplier,epsilon\n0,6.0,0.0\n2,6.0,1.0\n"
+    (run_maker.path / artifact).with_name("numbers.csv").write_text(numbers)
+    run_maker.row(role="utility", attack="training", metric="iou", value=0.2, artifact=artifact)
+    assert spending(run_maker.write()) == ()

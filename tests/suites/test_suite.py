@@ -105,6 +105,11 @@ def test_a_misspelt_key_and_the_one_that_it_leaves_missing_are_both_told(refusal
             'name = "tiny"\ngate.margins = { auk = 0.1 }',
             "gate.margins: margin: unknown metric 'auk'; known: auc",
         ),
+        (
+            'name = "tiny"',
+            'name = "tiny"\ngate.margins = { auc = true }',
+            "gate.margins.auc: Input should be a valid number",
+        ),
         ('name = "tiny"', 'name = "tiny"\ngate.margins = { auc = 0 }', "margin of auc must be a number > 0, got 0"),
         ("batch = 16", "canary_norm = inf", "audit.canary_norm must be finite"),
         ("batch = 16", 'canary = "dirca"', "audit.canary: unknown canary 'dirca'; known: dirac"),

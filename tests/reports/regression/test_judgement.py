@@ -327,6 +327,12 @@ def test_a_suite_says_what_is_minded_and_the_command_says_it_last(pair, tmp_path
     manifest["suite"]["gate"] = {"margins": {"auc": 0.7}}
     (folder.path / "manifest.json").write_text(json.dumps(manifest))
     told = RunFolder.read(folder.path)
+    unseen = judge(told, base)
+    assert unseen.exit_code == INCOMPLETE  # Whoever widens a margin in passing would let a worse defense pass.
+    assert "margins: auc nothing then, 0.7 now" in str(unseen.comparison.obstacles)
+    same = json.loads((base / "manifest.json").read_text())
+    same["suite"]["gate"] = {"margins": {"auc": 0.7}}
+    (base / "manifest.json").write_text(json.dumps(same))
     assert judge(told, base).exit_code == OK
     assert judge(told, base, margins={"auc": 0.2}).exit_code == FAIL
     assert judge(told, base, margins={"psnr": 2.0}).exit_code == OK
