@@ -14,7 +14,7 @@ from ..audit.claim import Claim
 from ..suites.claims_file import SCHEMA as CLAIMS_SCHEMA
 from ..suites.claims_file import ClaimsFile
 from ..suites.gate import judge_run
-from ..suites.record import ROUNDS, Record
+from ..suites.record import NUMBERS, ROUNDS, Record
 from ..suites.rows import Rows, SkippedRow, first_mistake, read_rows
 from .json_file import read_json
 
@@ -186,12 +186,21 @@ class RunFolder:
 
         Raises ValueError for a path that leaves the run's folder or a file that is no such table.
         """
-        named = record.artifact.endswith(f"/{ROUNDS}")
-        path = self._below(record.artifact if named else f"cells/{record.cell_id}/{ROUNDS}", record)
+        return self._series(record, ROUNDS)
+
+    def numbers(self, record: Record) -> list[dict[str, float]]:
+        """What the protection of its cell made public round by round; as ``rounds``."""
+        return self._series(record, NUMBERS)
+
+    def _series(self, record: Record, name: str) -> list[dict[str, float]]:
+        """A table of the record's cell, which stands beside its artifact or in the folder of its number."""
+        beside = record.artifact.endswith(f"/{ROUNDS}")
+        folder = record.artifact.removesuffix(f"/{ROUNDS}") if beside else f"cells/{record.cell_id}"
+        path = self._below(f"{folder}/{name}", record)
         if path is None:
             return []
-        rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
         try:
+            rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
             return [{name: float(text) for name, text in row.items() if text} for row in rows]
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path} must be a table of numbers: {error}") from error

@@ -9,8 +9,8 @@ PRESETS = "presets"
 DROP = "drop"
 
 
-def apply_preset(tree: dict[str, Any], name: str, source: Source) -> tuple[str, ...]:
-    """Change a parsed suite as its table ``[presets.NAME]`` says; the changed keys come back.
+def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
+    """Change a parsed suite as its table ``[presets.NAME]`` says.
 
     Its ``drop`` names tables that are left out, with the figures published for them; every other key is a dotted one in
     quotes with the value that takes the place of the file's.
@@ -25,12 +25,10 @@ def apply_preset(tree: dict[str, Any], name: str, source: Source) -> tuple[str, 
     changes, place = presets[name], source.where((PRESETS, name))
     for key in changes.get(DROP, []):
         _drop(tree, key, f"{place}: {DROP}")
-    keys = [key for key in changes if key != DROP]
-    for key in keys:
-        if key in ("federations", "defenses", "attacks", PRESETS, DROP):
+    for key in (key for key in changes if key != DROP):
+        if key in ("federations", "defenses", "attacks", PRESETS):
             raise ConfigError(f'{place}: write the whole key in quotes, such as "{key}.NAME.FIELD", got {key!r}')
         set_key(tree, key.split("."), changes[key], told=f"{place}: {key}")
-    return tuple(keys)
 
 
 def _drop(tree: dict[str, Any], key: str, place: str) -> None:

@@ -3,10 +3,8 @@
 Of trainings whose protection tells its public numbers round by round (``numbers.csv`` beside ``rounds.csv``).
 """
 
-import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from ...suites.record import NUMBERS
 from .. import numerals
 from ..order import Order
 from ..run_folder import RunFolder
@@ -79,11 +76,8 @@ def _first(folder: RunFolder, federation: str, defense: str) -> _Spent | None:
     records = [r for r in folder.rows("utility", status="ok") if (r.federation, r.defense) == (federation, defense)]
     if not records:
         return None
-    path = folder.artifact(min(records, key=lambda record: record.seed or 0))
-    beside = None if path is None else path.with_name(NUMBERS)
-    if path is None or beside is None or not beside.is_file():
-        return None
-    numbers, curve = _columns(beside), _columns(path)
+    first = min(records, key=lambda record: record.seed or 0)
+    numbers, curve = _columns(folder.numbers(first)), _columns(folder.rounds(first))
     # Of a segmentation there is no accuracy; its course stands in the figure of the rounds.
     if not {"epsilon", "noise_multiplier"} <= numbers.keys() or "accuracy" not in curve:
         return None
@@ -92,9 +86,8 @@ def _first(folder: RunFolder, federation: str, defense: str) -> _Spent | None:
     )
 
 
-def _columns(path: Path) -> dict[str, Series]:
-    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
-    return {name: np.array([float(row[name]) for row in rows]) for name in (rows[0] if rows else ())}
+def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, Series]:
+    return {name: np.array([row[name] for row in rows]) for name in (rows[0] if rows else ())}
 
 
 def _style(place: int) -> dict[str, Any]:
