@@ -11,6 +11,8 @@ from .exits import told
 if TYPE_CHECKING:
     from .reports.regression.judgement import Judgement
 
+_OWN = ("manifest.json", "results.jsonl", "claims.json", "gate.json", "report.html", "report.md")
+"""What a run's folder holds, beside its cells."""
 Margins = Annotated[
     list[str] | None,
     typer.Option("--margin", help="A worsening that you would mind: metric=value, in the metric's unit. Repeatable."),
@@ -99,8 +101,8 @@ def _write(judgement: "Judgement", junit: Path | None, summary: Path | None) -> 
 
     places = [path.resolve() for path in (junit, summary) if path is not None]
     run = judgement.folder.path.resolve()
-    data = {run / name for name in ("manifest.json", "results.jsonl", "claims.json", "gate.json")}
-    if len(set(places)) < len(places) or data & set(places):
+    own = {run / name for name in _OWN}
+    if len(set(places)) < len(places) or any(path in own or run / "cells" in path.parents for path in places):
         raise ConfigError(f"--junit and --summary need a file each, none of the run's own, got {junit} and {summary}")
     if junit is not None:
         from .reports.regression.junit import junit as cases

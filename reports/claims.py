@@ -130,7 +130,7 @@ def _claim_row(folder: RunFolder, signed: SignedClaim | None, record: Record | N
     source = signed or record
     if source is None:
         raise ValueError("a row of the claim table needs a claim or a record, got neither")
-    arrays = (folder.arrays(record) if record else None) or {}
+    arrays = (folder.files.arrays(record) if record else None) or {}
     bounds = {name: float(arrays[name]) for name in ("fpr_high", "fnr_high") if name in arrays}
     probes = _probes(folder).get(record.cell_id, ()) if record is not None else ()
     return ClaimRow(

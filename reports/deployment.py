@@ -118,7 +118,7 @@ def _drawn(rule: object) -> str:
     if rule == "full":
         return "all, every time"
     kind, amount = next(iter(rule.items())) if isinstance(rule, dict) and len(rule) == 1 else ("", None)
-    if kind == "poisson":
+    if kind == "poisson" and isinstance(amount, int | float):
         return f"each with probability {amount:g}, independently"
     return f"{amount} at a time, drawn uniformly without replacement" if kind == "fixed_size" else NOT_STATED
 

@@ -9,6 +9,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """A file of one JSON object. Raises ValueError that names it."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(content, ensure_ascii=False).encode()  # Half of a surrogate pair, escaped, is no text either.
     except (ValueError, RecursionError) as error:  # No JSON, or no text.
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict):

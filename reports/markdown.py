@@ -19,11 +19,12 @@ from .unread import unread_lines
 
 def markdown(folder: RunFolder) -> str:
     """At most ``LIMIT`` bytes: verdict, what needs a look, claims, attacks, utility, omissions, provenance."""
+    tables = run_tables(folder)
     return _rendered(
         title=str(folder.manifest.suite.get("name", "")),
         verdict_line=summary.verdict_line(folder),
         alarms=_alarms(folder),
-        tables=run_tables(folder),
+        tables=tables,
         sources=[("Provenance", summary.provenance(folder), summary.reproduce(folder))],
     )
 
@@ -31,14 +32,14 @@ def markdown(folder: RunFolder) -> str:
 def several(folders: Sequence[RunFolder]) -> str:
     """The same of several runs side by side."""
     names = labels(folders)
-    table = overview(folders)
+    tables = [overview(folders), *tables_of(folders)]
     return _rendered(
         title=f"{len(folders)} runs",
         verdict_line="Every run has a verdict of its own.",
         alarms=[
             f"{cell(name)}: {alarm}" for name, folder in zip(names, folders, strict=True) for alarm in _alarms(folder)
         ],
-        tables=[table, *tables_of(folders)],
+        tables=tables,
         sources=[
             (f"Provenance of {name}", summary.provenance(folder), summary.reproduce(folder))
             for name, folder in zip(names, folders, strict=True)
@@ -80,7 +81,7 @@ def _failures(rows: Sequence[OmissionRow]) -> list[str]:
 
 
 def _unread(folder: RunFolder) -> list[str]:
-    return [f"**cannot be read** {cell(line)}" for line in unread_lines(folder.skipped)]
+    return [f"**cannot be read** {cell(line)}" for line in unread_lines(folder)]
 
 
 def _target(row: OmissionRow) -> str:

@@ -108,15 +108,20 @@ def setting_of(arrays: dict[str, np.ndarray], observer: str) -> Setting | None:
     if not {"unit", "adjacency", "rounds", "design"} <= arrays.keys():
         return None
     told = {name: str(arrays[name]) for name in ("unit", "adjacency", "design")}
-    return Setting.from_dict(told | {"observer": observer, "rounds": int(arrays["rounds"])})
+    try:
+        return Setting.from_dict(told | {"observer": observer, "rounds": int(arrays["rounds"])})
+    except (TypeError, ValueError):  # Written by another version, or by hand.
+        return None
 
 
 def _membership(folder: RunFolder, group: Sequence[Record]) -> Membership | None:
     first = group[0]
     # Of all but one seed the numbers alone: to open the words of a setting too takes twice as long.
-    stored = [(record, folder.arrays(record, _WORDS)) for record in sorted(group, key=lambda record: record.seed or 0)]
+    stored = [
+        (record, folder.files.arrays(record, _WORDS)) for record in sorted(group, key=lambda record: record.seed or 0)
+    ]
     kept = [(record, one) for record, one in stored if one is not None and {"member", "nonmember"} <= one.keys()]
-    whole = folder.arrays(kept[0][0]) if kept else None
+    whole = folder.files.arrays(kept[0][0]) if kept else None
     setting = setting_of(whole, first.observer) if whole else None
     if whole is None or setting is None:
         return None

@@ -79,7 +79,7 @@ def thinned(rounds: Iterable[int], count: int) -> list[int]:
 
 def _curve(folder: RunFolder, records: Iterable[Record], name: str) -> Curve:
     """The mean over seeds of the rounds that each of them has."""
-    stored = [folder.rounds(record) for record in sorted(records, key=lambda record: record.seed or 0)]
+    stored = [folder.files.rounds(record) for record in sorted(records, key=lambda record: record.seed or 0)]
     seeds = [{int(row["round"]): row for row in rows if {"round", name} <= row.keys()} for rows in stored if rows]
     common = sorted(set.intersection(*(set(rows) for rows in seeds))) if seeds else []
     return {number: _pooled([rows[number] for rows in seeds], name) for number in common}

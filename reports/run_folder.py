@@ -1,12 +1,10 @@
 """A run's folder as the press reads it: manifest, records, claims and gate. It reads data only and writes nothing."""
 
-import csv
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
-from zipfile import BadZipFile
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -14,16 +12,25 @@ from ..audit.claim import Claim
 from ..suites.claims_file import SCHEMA as CLAIMS_SCHEMA
 from ..suites.claims_file import ClaimsFile
 from ..suites.gate import judge_run
-from ..suites.record import NUMBERS, ROUNDS, Record
+from ..suites.record import Record
 from ..suites.rows import Rows, SkippedRow, first_mistake, read_rows
+from .cell_files import CellFiles
 from .json_file import read_json
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
 T = TypeVar("T")
 MANIFEST_SCHEMA = "manifest-1"
+
+
+class Git(BaseModel):
+    """The commit of the code that ran; further fields are let through."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    commit: str = ""
+    dirty: bool = False
 
 
 class Manifest(BaseModel):
@@ -41,7 +48,7 @@ class Manifest(BaseModel):
     finished: str | None = None
     versions: dict[str, str] = {}
     python: str = ""
-    git: dict[str, Any] | None = None
+    git: Git | None = None
     hardware: dict[str, Any] = {}
     data: dict[str, str] = {}
     planned_cells: int = 0
@@ -110,6 +117,11 @@ class RunFolder:
         )
 
     @cached_property
+    def files(self) -> CellFiles:
+        """What the cells left beside their rows."""
+        return CellFiles(path=self.path)
+
+    @cached_property
     def frame(self) -> "pd.DataFrame":
         """The records as a table: one row a record, one column a field. Imports pandas on first use."""
         import pandas as pd
@@ -140,8 +152,7 @@ class RunFolder:
 
     def rounds_of(self, federation: str) -> int | None:
         """Rounds that the federation runs, where the suite tells."""
-        spec = _table(self.manifest.suite, "federations").get(federation)
-        return spec.get("rounds") if isinstance(spec, dict) else None
+        return self._count(federation, "rounds")
 
     @property
     def margins(self) -> dict[str, float]:
@@ -150,66 +161,17 @@ class RunFolder:
 
     def clients_of(self, federation: str) -> int | None:
         """Clients that take part in the federation, where the suite tells."""
+        return self._count(federation, "clients")
+
+    def _count(self, federation: str, name: str) -> int | None:
         spec = _table(self.manifest.suite, "federations").get(federation)
-        return spec.get("clients") if isinstance(spec, dict) else None
+        found = spec.get(name) if isinstance(spec, dict) else None
+        return found if type(found) is int else None
 
     def defense_fields(self, defense: str) -> dict[str, Any]:
         """What the suite says of the defense under this label; empty where it says nothing."""
         fields = _table(self.manifest.suite, "defenses").get(defense)
         return fields if isinstance(fields, dict) else {}
-
-    def arrays(self, record: Record, without: Collection[str] = ()) -> dict[str, "np.ndarray"] | None:
-        """The arrays of a record's npz artifact, but for those that are named; None where it has no artifact (a copied
-        report may come without them).
-
-        Raises ValueError for a path that leaves the run's folder or an array that would need pickle.
-        """
-        import numpy as np
-
-        path = self.artifact(record)
-        if path is None or path.suffix != ".npz":
-            return None
-        try:
-            with np.load(path, allow_pickle=False) as stored:
-                return {name: stored[name] for name in stored.files if name not in without}
-        except (BadZipFile, EOFError) as error:
-            raise ValueError(f"{path} cannot be read: {error}") from error
-
-    def artifact(self, record: Record) -> Path | None:
-        """Path of the record's data file if it exists. Raises ValueError if it lies outside the run's folder."""
-        if not record.artifact:
-            return None
-        return self._below(record.artifact, record)
-
-    def rounds(self, record: Record) -> list[dict[str, float]]:
-        """What its cell measured round by round, a row a round and a name a column; empty where it left nothing.
-
-        Raises ValueError for a path that leaves the run's folder or a file that is no such table.
-        """
-        return self._series(record, ROUNDS)
-
-    def numbers(self, record: Record) -> list[dict[str, float]]:
-        """What the protection of its cell made public round by round; as ``rounds``."""
-        return self._series(record, NUMBERS)
-
-    def _series(self, record: Record, name: str) -> list[dict[str, float]]:
-        """A table of the record's cell, which stands beside its artifact or in the folder of its number."""
-        beside = record.artifact.endswith(f"/{ROUNDS}")
-        folder = record.artifact.removesuffix(f"/{ROUNDS}") if beside else f"cells/{record.cell_id}"
-        path = self._below(f"{folder}/{name}", record)
-        if path is None:
-            return []
-        try:
-            rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
-            return [{name: float(text) for name, text in row.items() if text} for row in rows]
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{path} must be a table of numbers: {error}") from error
-
-    def _below(self, place: str, record: Record) -> Path | None:
-        path = (self.path / place).resolve()
-        if not path.is_relative_to(self.path.resolve()):
-            raise ValueError(f"artifact {place!r} of cell {record.cell_id} lies outside {self.path}")
-        return path if path.is_file() else None
 
 
 def once_a_run(compute: Callable[[RunFolder], T]) -> Callable[[RunFolder], T]:

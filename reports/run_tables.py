@@ -37,7 +37,7 @@ def run_tables(folder: RunFolder) -> list[Table]:
         *(replace(table, note=summary.POOLING_NOTE) for table in attacks),
         utility_table(utility_rows(folder)),
         omission_table(omission_rows(folder)),
-        unread_table(folder.skipped),
+        unread_table(folder),
     ]
     return [table for table in tables if table.rows]
 

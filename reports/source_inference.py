@@ -54,7 +54,7 @@ def sources(folder: RunFolder) -> list[Source]:
 
 def _source(folder: RunFolder, group: Sequence[Record]) -> Source | None:
     first = group[0]
-    setting = setting_of(folder.arrays(first) or {}, first.observer)
+    setting = setting_of(folder.files.arrays(first) or {}, first.observer)
     if setting is None:
         return None
     claims, _ = speaking(folder, first.federation, first.defense, setting)

@@ -77,7 +77,7 @@ def provenance(folder: RunFolder) -> list[tuple[str, str]]:
 def reproduce(folder: RunFolder) -> str:
     """The lines that run it again."""
     git = folder.manifest.git
-    checkout = f"git checkout {git['commit']}\n" if git and git.get("commit") else ""
+    checkout = f"git checkout {git.commit}\n" if git and git.commit else ""
     return checkout + folder.manifest.command
 
 
@@ -96,7 +96,7 @@ def _git(folder: RunFolder) -> str:
     git = folder.manifest.git
     if not git:
         return "not in a git repository"
-    return f"{git.get('commit', '')}{', with uncommitted changes' if git.get('dirty') else ''}"
+    return f"{git.commit}{', with uncommitted changes' if git.dirty else ''}"
 
 
 def _hardware_words(name: str, value: object) -> str:

@@ -43,8 +43,8 @@ def tables(folder: RunFolder) -> list[str]:
 
 
 def unread_words(folder: RunFolder) -> list[str]:
-    """What of the run's rows cannot be read, a line a reason."""
-    return [f"unread  {line}" for line in unread_lines(folder.skipped)]
+    """What of the run cannot be read, a line a reason."""
+    return [f"unread  {line}" for line in unread_lines(folder)]
 
 
 def _line(row: ClaimRow) -> str:

@@ -1,8 +1,11 @@
 """Record: one row per measurement, in results.jsonl; every report is built from them (schema result-1)."""
 
-from typing import Literal
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from ..audit.observer import Observer
 
 SCHEMA = "result-1"
 ROUNDS = "rounds.csv"
@@ -11,6 +14,32 @@ NUMBERS = "numbers.csv"
 """The same of what a protection made public, such as its clip norms."""
 Status = Literal["ok", "failed", "unavailable", "skipped"]
 Scope = Literal["run", "round", "client", "record"]
+
+
+_LONGEST_NAME = 255
+"""Bytes that a file's name may have."""
+
+
+def _below(place: str) -> str:
+    """A path below the run's folder, or none at all."""
+    parts = PurePosixPath(place).parts
+    if "\0" in place or place.startswith("/") or ".." in parts:
+        raise ValueError(f"must be a path below the run's folder, got {place!r}")
+    if any(len(part.encode()) > _LONGEST_NAME for part in parts):
+        raise ValueError(f"has a name of more than {_LONGEST_NAME} bytes")
+    return place
+
+
+def _one_name(cell_id: str) -> str:
+    if cell_id in ("", ".") or "/" in cell_id:
+        raise ValueError(f"must be a folder's name, got {cell_id!r}")
+    return _below(cell_id)
+
+
+def _somebody(observer: str) -> str:
+    if observer:
+        Observer.parse(observer)
+    return observer
 
 
 class Record(BaseModel):
@@ -25,7 +54,7 @@ class Record(BaseModel):
 
     schema_: Literal["result-1"] = Field(default="result-1", alias="schema")
     run_id: str
-    cell_id: str
+    cell_id: Annotated[str, AfterValidator(_one_name)]
     suite: str
     suite_version: str
     federation: str
@@ -46,7 +75,7 @@ class Record(BaseModel):
     attack_version: str
     claim_id: str = ""
     """The claim that the row judges, by its hash, or empty."""
-    observer: str = ""
+    observer: Annotated[str, AfterValidator(_somebody)] = ""
     """From whose seat it was measured, as in the claims file, or empty."""
     scope: Scope = "run"
     round: int | None = None
@@ -79,7 +108,7 @@ class Record(BaseModel):
     wall_s: float = 0.0
     cpu_s: float = 0.0
     peak_mem_mb: float = 0.0
-    artifact: str = ""
+    artifact: Annotated[str, AfterValidator(_below)] = ""
     """Path of a data file below the run's folder, or empty."""
 
     def to_line(self) -> str:

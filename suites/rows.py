@@ -17,6 +17,7 @@ UPGRADES: dict[str, Upgrade] = {}
 ``UPGRADES["result-1"] = ...`` gives a row whose ``schema`` is ``result-2``, and all older rows are read by it too.
 """
 _START = re.compile(rb'(?=\{"schema":)')
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 TORN = "cut off while it was written"
 REPEATED = "the same as an earlier row"
 CONTRADICTED = "another row for what an earlier row has measured; the earlier one is kept"
@@ -84,7 +85,10 @@ class _Reader:
 
 def _parsed(text: bytes) -> Any:
     try:
-        return json.loads(text)
+        content = json.loads(text)
+        if _SURROGATE.search(text):  # Half of a pair is no text, and nobody could write it on a page.
+            json.dumps(content, ensure_ascii=False).encode()
+        return content
     except RecursionError:
         raise ValueError("not JSON: nested too deep") from None
     except ValueError as error:

@@ -188,11 +188,15 @@ def test_the_comparison_as_json_says_what_the_table_says(say, runs):
         ),
         (["gate", "{base}", "--baseline", "edited.json"], "edited.json is not as it was written"),
         (["gate", "{base}", "--junit", "{base}"], "Is a directory"),
+        (["gate", "{base}", "--baseline", "folder", "--accept"], "is a folder: name a file for the baseline"),
         (["gate", "{base}", "--junit", "{base}/results.jsonl"], "need a file each, none of the run's own"),
+        (["gate", "{base}", "--junit", "{base}/report.html"], "need a file each, none of the run's own"),
+        (["gate", "{base}", "--summary", "{base}/cells/x/rounds.csv"], "need a file each, none of the run's own"),
         (["gate", "{base}", "--junit", "a.xml", "--summary", "a.xml"], "need a file each, none of the run's own"),
     ],
 )
 def test_what_is_wrong_is_usage_and_one_paragraph(say, runs, tmp_path, words, says):
+    (tmp_path / "folder").mkdir()
     (tmp_path / "text.json").write_text("auc = 0.5")
     (tmp_path / "newer.json").write_text('{"schema": "baseline-2"}')
     say("gate", runs["base"], "--baseline", "edited.json", "--accept")
@@ -203,6 +207,7 @@ def test_what_is_wrong_is_usage_and_one_paragraph(say, runs, tmp_path, words, sa
     assert says in result.stderr
     assert "Traceback" not in result.output
     assert not (tmp_path / "new.json").exists()
+    assert not (tmp_path / "folder.json").exists()
 
 
 def test_from_python(runs):

@@ -91,7 +91,10 @@ def test_a_full_disk_leaves_the_old_page_and_no_scraps(say, again, monkeypatch):
     before = sorted(path.name for path in again.iterdir())
     monkeypatch.setattr(write_module.Path, "replace", full)
     result = say("report", again)
-    assert (result.exit_code, result.stderr) == (12, "INCOMPLETE: [Errno 28] No space left on device\n")
+    assert (result.exit_code, result.stderr) == (
+        12,
+        f"INCOMPLETE: [Errno 28] No space left on device: '{again / 'report.html'}'\n",
+    )
     assert (again / "report.html").read_text() == "old"
     assert sorted(path.name for path in again.iterdir()) == before
 

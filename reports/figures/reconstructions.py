@@ -83,7 +83,7 @@ def _strips(folder: RunFolder, order: Order, records: Sequence[Record]) -> list[
 
 def _strip(folder: RunFolder, group: Sequence[Record]) -> Strip | None:
     by_artifact = {record.artifact: record for record in sorted(group, key=lambda record: record.seed or 0)}
-    kept = [arrays for record in by_artifact.values() if (arrays := folder.arrays(record))]
+    kept = [arrays for record in by_artifact.values() if (arrays := folder.files.arrays(record))]
     if not kept or len({arrays["originals"].shape[1:] for arrays in kept}) != 1:
         return None
     psnr = np.concatenate([arrays["psnr"] for arrays in kept])

@@ -61,7 +61,7 @@ def _weight(row: ClaimRow) -> float:
 
 
 def _scores(folder: RunFolder, row: ClaimRow) -> dict[str, Rates]:
-    arrays = (folder.arrays(row.record) if row.record else None) or {}
+    arrays = (folder.files.arrays(row.record) if row.record else None) or {}
     usable = all(name in arrays and arrays[name].size > 1 for name in ("member", "nonmember"))
     return arrays if usable else {}
 

@@ -77,7 +77,7 @@ def _first(folder: RunFolder, federation: str, defense: str) -> _Spent | None:
     if not records:
         return None
     first = min(records, key=lambda record: record.seed or 0)
-    numbers, curve = _columns(folder.numbers(first)), _columns(folder.rounds(first))
+    numbers, curve = _columns(folder.files.numbers(first)), _columns(folder.files.rounds(first))
     # Of a segmentation there is no accuracy; its course stands in the figure of the rounds.
     if not {"epsilon", "noise_multiplier"} <= numbers.keys() or "accuracy" not in curve:
         return None
@@ -87,7 +87,9 @@ def _first(folder: RunFolder, federation: str, defense: str) -> _Spent | None:
 
 
 def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, Series]:
-    return {name: np.array([row[name] for row in rows]) for name in (rows[0] if rows else ())}
+    """Those that every row fills."""
+    names = [name for name in (rows[0] if rows else ()) if all(name in row for row in rows)]
+    return {name: np.array([row[name] for row in rows]) for name in names}
 
 
 def _style(place: int) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ...suites.rows import first_mistake
 from ...suites.source import ConfigError
 from ..json_file import read_json
 from ..run_folder import RunFolder
-from ..unread import unread_lines
+from ..unread import unread_rows
 from ..whole import write_whole
 from .cells import CellKey, Series, family
 
@@ -89,13 +90,22 @@ class Baseline(_Table):
 
     @classmethod
     def of(cls, folder: RunFolder) -> Self:
-        """What this run would leave as a baseline."""
+        """What this run would leave as a baseline. Raises ValueError where its manifest holds what no suite says."""
+        try:
+            return cls._of(folder)
+        except ValidationError as error:
+            raise ValueError(f"{folder.path / 'manifest.json'}: {first_mistake(error)}") from error
+
+    @classmethod
+    def _of(cls, folder: RunFolder) -> Self:
         manifest, suite = folder.manifest, folder.manifest.suite
         packages = dict(manifest.versions)
-        git = manifest.git or {}
         return cls(
             run=Origin(
-                name=manifest.name, run_id=manifest.run_id, command=manifest.command, commit=git.get("commit") or ""
+                name=manifest.name,
+                run_id=manifest.run_id,
+                command=manifest.command,
+                commit=manifest.git.commit if manifest.git else "",
             ),
             instrument=Instrument(
                 fedassay=packages.pop("fedassay", ""),
@@ -132,7 +142,7 @@ class Baseline(_Table):
             raise ConfigError(str(error)) from error
         if run.skipped:
             # What they held is not known: nothing may be held against the rest as if it were all.
-            raise ConfigError(f"{place}: {'; '.join(unread_lines(run.skipped))}")
+            raise ConfigError(f"{place}: {'; '.join(unread_rows(run.skipped))}")
         return cls.of(run)
 
     @classmethod
@@ -144,8 +154,7 @@ class Baseline(_Table):
         try:
             found = cls.model_validate(content)
         except ValidationError as error:
-            first = error.errors()[0]
-            raise ConfigError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+            raise ConfigError(f"{path}: {first_mistake(error)}") from error
         if told != found.digest:
             raise ConfigError(f"{path} is not as it was written (its sha256 differs): write it again with --accept")
         return found
@@ -179,7 +188,7 @@ class Baseline(_Table):
             ConfigError: where something else stands: a folder, or a file that is no baseline of this version.
         """
         path = baseline_file(place)
-        if path.is_dir() or (Path(place) / "manifest.json").is_file():
+        if path.is_dir() or Path(place).is_dir():
             raise ConfigError(f"{place} is a folder: name a file for the baseline, such as baselines/main.json")
         if path.exists() and (found := _content(path).get("schema")) != SCHEMA:
             raise ConfigError(f"{path} is no baseline of this version (schema {found!r}): it is left as it is")

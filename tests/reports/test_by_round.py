@@ -2,7 +2,6 @@
 
 from xml.etree import ElementTree
 
-import pytest
 from fedassay.reports.figures.accuracy_spent import accuracy_spent
 from fedassay.reports.figures.by_round import leakage_by_round
 from fedassay.reports.figures.panels import chosen, told
@@ -94,19 +93,6 @@ def test_a_table_thins_a_curve_evenly_and_keeps_its_end():
     assert thinned(range(1, 21), 5) == [4, 8, 12, 16, 20]
     assert thinned([3, 1, 2], 5) == [1, 2, 3]
     assert thinned([], 5) == []
-
-
-def test_a_table_of_rounds_that_holds_no_numbers_is_told(run_maker):
-    leaks(run_maker, curves=((0.5, 0.6),))
-    (run_maker.path / "cells" / "cosine_dp_fedavg_0" / "rounds.csv").write_text("round,auc\n1,high\n")
-    with pytest.raises(ValueError, match="must be a table of numbers"):
-        leakage_by_round(run_maker.write())
-
-
-def test_a_cell_that_names_a_place_outside_the_run_is_refused(run_maker):
-    run_maker.row(cell_id="../../elsewhere", value=0.5)
-    with pytest.raises(ValueError, match="lies outside"):
-        leakage_by_round(run_maker.write())
 
 
 def test_both_figures_are_the_same_bytes_from_a_copy(run_maker, make_claim):

@@ -38,8 +38,15 @@ def test_each_figure_stands_beside_its_own(compared):
 
 def test_what_was_not_measured_is_no_number(compared):
     rows = published_table(comparisons(compared)).rows
-    assert rows[3][2:6] == ("0.0570", "–", "–", "–")
-    assert rows[4][2:6] == ("0.775", "–", "–", "–")
+    assert rows[3][2:6] == ("0.0570", "not measured", "–", "–")
+    assert rows[4][2:6] == ("0.775", "not measured", "–", "–")
+
+
+@pytest.mark.parametrize("edited", ["x", {}, [3], [{}], [figure("apes", "accuracy", "x")], [{"value": 1}], [None]])
+def test_figures_that_a_hand_has_spoilt_spoil_no_page(run_maker, edited):
+    run_maker.row(role="utility", attack="training", metric="accuracy", value=0.9)
+    run_maker.manifest["suite"]["published"] = edited
+    assert "0.900" in html(run_maker.write())
 
 
 def test_the_table_is_on_the_page_and_on_the_terminal(compared):

@@ -1,7 +1,5 @@
 import json
-from pathlib import Path
 
-import numpy as np
 import pytest
 from fedassay.audit.curve import ProfileCurve
 from fedassay.reports.run_folder import RunFolder
@@ -76,6 +74,28 @@ def test_a_claim_comes_back_as_it_was_signed(run_maker, make_claim):
         assert entry.claim.claim_id == entry.claim_id
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"git": {"commit": 3}}, "is not a manifest: git.commit: Input should be a valid string"),
+        ({"git": "main"}, "is not a manifest: git: "),
+        ({"seeds": ["x"]}, "is not a manifest: seeds.0: "),
+        ({"command": "\ud800"}, "is not JSON: .*surrogates not allowed"),
+    ],
+)
+def test_a_manifest_that_was_changed_to_none_is_an_error_with_its_place(run_maker, change, says):
+    run_maker.manifest |= change
+    with pytest.raises(ValueError, match=rf"manifest\.json {says}"):
+        run_maker.write()
+
+
+@pytest.mark.parametrize("rounds", ["x", None, 3.5, True, [], {"a": 1}])
+def test_rounds_that_a_hand_has_spoilt_are_not_told(run_maker, rounds):
+    run_maker.manifest["suite"]["federations"] = {"main": {"rounds": rounds, "clients": 10}}
+    folder = run_maker.write()
+    assert (folder.rounds_of("main"), folder.clients_of("main")) == (None, 10)
+
+
 def test_a_folder_that_is_no_run_says_so(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"not a run's folder: it has no manifest\.json"):
         RunFolder.read(tmp_path)
@@ -98,35 +118,6 @@ def test_a_control_and_its_twin_sign_one_claim_and_are_told_apart(run_maker, mak
     folder = run_maker.write()
     assert folder.claims[0].claim_id == folder.claims[1].claim_id
     assert [folder.claim_of(record).control for record in folder.records] == [False, True]
-
-
-def test_arrays_of_an_artifact_are_read_back(run_maker):
-    artifact = run_maker.arrays("c1", "scores", member=np.array([1.0, 2.0]))
-    run_maker.row(value=0.5, artifact=artifact)
-    folder = run_maker.write()
-    assert folder.arrays(folder.records[0])["member"].tolist() == [1.0, 2.0]
-
-
-def test_an_artifact_that_was_not_copied_along_is_none(run_maker):
-    run_maker.row(value=0.5, artifact="cells/gone/scores.npz")
-    folder = run_maker.write()
-    assert folder.arrays(folder.records[0]) is None
-
-
-def test_an_artifact_outside_the_folder_is_refused(run_maker):
-    run_maker.row(value=0.5, artifact="../secret.npz")
-    folder = run_maker.write()
-    np.savez(Path(run_maker.path).parent / "secret.npz", member=np.zeros(1))
-    with pytest.raises(ValueError, match="lies outside"):
-        folder.arrays(folder.records[0])
-
-
-def test_an_array_that_needs_pickle_is_refused(run_maker):
-    artifact = run_maker.arrays("c1", "scores", member=np.array([{"a": 1}], dtype=object))
-    run_maker.row(value=0.5, artifact=artifact)
-    folder = run_maker.write()
-    with pytest.raises(ValueError, match="allow_pickle"):
-        folder.arrays(folder.records[0])
 
 
 def test_a_gate_that_the_records_no_longer_bear_is_not_repeated(run_maker):

@@ -73,6 +73,17 @@ def test_the_best_realistic_attack_stands_with_an_interval_for_all_of_its_cell(r
     assert "*" not in words
 
 
+def test_utility_on_several_federations_says_on_which(run):
+    assert cells(same_epsilon_table(run.write()), "none")["utility"].startswith("0.850 [")
+    for seed in range(2):
+        run.row(
+            role="utility", attack="training", metric="accuracy", defense="none", federation="far", value=0.5, seed=seed
+        )
+    words = cells(same_epsilon_table(run.write()), "none")["utility"]
+    assert words.startswith("0.850 [")
+    assert words.endswith("(main); 0.500 (far)")
+
+
 def test_what_no_claim_speaks_of_is_marked(run):
     assert cells(same_epsilon_table(run.write()), "client_8")["a sample, uploads"].endswith("*")
 

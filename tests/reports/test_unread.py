@@ -1,4 +1,4 @@
-"""Rows that cannot be read stand on every page, and the rest of the report is there."""
+"""What cannot be read stands on every page, and the rest of the report is there."""
 
 import json
 
@@ -7,7 +7,7 @@ from fedassay.reports.markdown import markdown
 from fedassay.reports.page import html
 from fedassay.reports.run_folder import RunFolder
 from fedassay.reports.terminal import tables
-from fedassay.reports.unread import line_words, unread_lines, unread_table
+from fedassay.reports.unread import line_words, unread_rows, unread_table
 from fedassay.suites.rows import SkippedRow
 
 
@@ -37,7 +37,7 @@ def test_the_page_says_what_it_leaves_out_and_shows_all_else(damaged):
 
 
 def test_a_run_of_whole_rows_says_nothing_of_it(quick_page):
-    assert "Rows that cannot be read" not in quick_page
+    assert "What cannot be read" not in quick_page
 
 
 def test_the_markdown_puts_them_first(damaged):
@@ -68,12 +68,14 @@ def test_lines_are_told_in_stretches():
 
 def test_a_thousand_rows_for_one_reason_are_one_line():
     skipped = [SkippedRow(line=number, cell_id=f"c{number}", reason="newer") for number in range(1, 1001)]
-    assert unread_lines(skipped) == [
+    assert unread_rows(skipped) == [
         "1\u202f000 rows of results.jsonl (lines 1–1000, of cell c1, c2, c3, c4, c5, c6 and 994 more): newer"
     ]
 
 
-def test_a_thousand_reasons_are_cut_and_said_to_be():
-    table = unread_table([SkippedRow(line=number, cell_id="", reason=str(number)) for number in range(1, 1001)])
+def test_a_thousand_reasons_are_cut_and_said_to_be(run_maker):
+    for number in range(1000):
+        run_maker.row(value=0.5, cell_id=f"c{number}", schema=f"result-{number + 2}")
+    table = unread_table(run_maker.write())
     assert len(table.rows) == 20
-    assert table.note == "All other rows are here. 980 more reasons are not shown."
+    assert table.note == "All else is here. 980 more reasons are not shown."

@@ -111,3 +111,10 @@ def test_an_unreadable_run_is_told_with_file_and_line(craft):
     results.write_text(results.read_text().replace('"result-1"', '"result-9"', 1))
     with pytest.raises(ConfigError, match=r"1 row of results.jsonl \(line 1, .*result-9"):
         Baseline.read(path)
+
+
+def test_a_manifest_that_holds_what_no_suite_says_is_an_error_that_names_it(craft, scatter):
+    run = craft("run").cell(scatter())
+    run.manifest["suite"]["gate"] = {"margins": {"auc": "wide"}}
+    with pytest.raises(ValueError, match=r"manifest\.json: margins\.auc: Input should be a valid number"):
+        Baseline.of(RunFolder.read(run.write()))
