@@ -3,6 +3,7 @@
 A trial is one federation with all that observes it; a block is a share of an audit's replicas.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from ..audit.evidence import Setting
 from ..fl.protection import Protection
 from .record import Record
 from .resolve import AttackEntry
+from .source import ConfigError
 from .suite import AuditSpec, FederationSpec, MutantsSpec, PlanChange
 
 
@@ -177,9 +179,12 @@ class SignedClaim:
     """What the claim's accountant gives for its first so many rounds, where its defense says."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The row of claims.json. Asks the accountant about every mark."""
+        """The row of claims.json. Asks the accountant about every mark; ConfigError where it names no epsilon."""
         marks = [rounds for rounds in self.marks if rounds <= self.claim.rounds]
         spent = [] if self.spending is None else [[rounds, self.spending(rounds)] for rounds in marks]
+        for rounds, epsilon in spent:
+            if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 <= epsilon < math.inf:
+                raise ConfigError(f"defenses.{self.defense}: spending({rounds}) must be a number >= 0, got {epsilon!r}")
         return {
             "claim_id": self.claim.claim_id,
             "defense": self.defense,

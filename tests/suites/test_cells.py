@@ -2,12 +2,14 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from fedassay.suites import resolve as resolve_module
 from fedassay.suites.outlook import headline, outlook
 from fedassay.suites.resolve import resolve
 from fedassay.suites.run_plan import plan_run
+from fedassay.suites.source import ConfigError
 from fedassay.suites.suite_file import load_suite
 
 SHOWN = """[federations.shown]
@@ -286,3 +288,11 @@ def test_the_gates_margins_are_no_part_of_a_run(planned):
     """So that a run may be judged, or go on, under others."""
     loose = planned('name = "tiny"', 'name = "tiny"\ngate.margins = { auc = 0.2 }')
     assert (loose.run_id, ids(loose)) == (planned().run_id, ids(planned()))
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -1.0, None, "2", True])
+def test_spending_that_is_no_epsilon_names_the_defense(planned, wrong):
+    signed = next(iter(planned().claims))
+    spent = replace(signed, marks=(1,), spending=lambda rounds: wrong)
+    with pytest.raises(ConfigError, match=rf"defenses\.{signed.defense}: spending\(1\) must be a number >= 0, got"):
+        spent.to_dict()
