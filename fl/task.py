@@ -1,5 +1,6 @@
 """Task: a network and the data of one federation: who holds what, who stays outside, what measures utility."""
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from .dataset import Dataset, check_masks
 from .imprint import thresholds
 from .network import Network
 from .partitions import ByOwner, Exchangeable, Partition
-from .streams import Streams
+from .streams import Streams, normal
 from .utility import Utility, of_labels, of_pixels
 
 _AT_ONCE = 256
@@ -45,6 +46,7 @@ class Task:
         outsider_images, outsider_labels: drawn as the pool was, never trained on: membership's non-members.
         test_images, test_labels: measure utility; they also serve attackers as public data.
         masks: which pixels of the pool's images are privacy-sensitive, ``(n, h, w)`` booleans; None: nothing says so.
+        originals: the pool's images before noise on their sensitive pixels; None: there is none.
         held_out: for each client that was dealt samples like any other and never takes part their indices in the pool:
             the non-members of attacks on clients.
         owners: (n,), from whom each of the pool's images is; None: nobody knows.
@@ -60,6 +62,7 @@ class Task:
     test_images: Tensor
     test_labels: Tensor
     masks: Tensor | None = None
+    originals: Tensor | None = None
     held_out: tuple[Tensor, ...] = ()
     owners: Tensor | None = None
     exchangeable: Exchangeable = "all"
@@ -80,6 +83,11 @@ class Task:
         dealt = torch.cat([torch.zeros(0, dtype=torch.int64), *self.parts, *self.held_out])
         if len(dealt) and not 0 <= int(dealt.min()) <= int(dealt.max()) < len(self.labels):
             raise ValueError(f"parts must index the {len(self.labels)} samples, got {dealt.min()} to {dealt.max()}")
+
+    @property
+    def private_images(self) -> Tensor:
+        """What clients have to hide, as the pool: images as they were before any noise on their pixels."""
+        return self.images if self.originals is None else self.originals
 
     @property
     def clients(self) -> int:
@@ -147,6 +155,7 @@ def build_task(
     streams: Streams,
     samples: int | None = None,
     label_noise: float = 0.0,
+    pixel_noise: float = 0.0,
     held_out: int = 0,
 ) -> Task:
     """Deal a data set to clients.
@@ -154,13 +163,14 @@ def build_task(
     A tenth of the training images (chosen by the ``outsiders`` stream) stays outside every federation; the partition
     deals the rest, or ``samples`` of it, to ``clients`` and to ``held_out`` more who never take part (chosen among all
     by the ``held out`` stream). Each training label is redrawn with probability ``label_noise``, uniformly over all
-    classes (see ``redrawn``), the outsiders' too: else the labels would tell who took part. A segmenter's labels are
-    the data set's targets; the partition goes by the images' labels all the same.
+    classes (see ``redrawn``), the outsiders' too: else the labels would tell who took part; ``pixel_noise`` is the
+    standard deviation of the noise on their sensitive pixels (see ``noised``). A segmenter's labels are the data set's
+    targets; the partition goes by the images' labels all the same.
 
     Raises:
         ValueError: if ``samples``, ``clients`` or ``held_out`` ask for more than there is, the partition for owners
-            that nobody knows, ``label_noise`` is no probability, or a segmenter has no targets, or is to have noisy
-            labels.
+            that nobody knows, ``label_noise`` is no probability, a segmenter has no targets or is to have noisy labels,
+            or nothing says which pixels are sensitive that are to have noise.
     """
     if held_out < 0:
         raise ValueError(f"held_out must be >= 0, got {held_out}")
@@ -173,6 +183,7 @@ def build_task(
     )
     given = redrawn(dataset.train_labels, dataset.classes, label_noise, streams)
     found, tested = _targets(dataset, label_noise) if network.segments else (given, dataset.test_labels)
+    images = noised(dataset, pixel_noise, streams) if pixel_noise else dataset.train_images
     order = streams.generator("outsiders").permutation(len(dataset.train_labels))
     outside, inside = order[: len(order) // 10], order[len(order) // 10 :]
     dealt = clients + held_out
@@ -185,18 +196,35 @@ def build_task(
     absent = set(streams.generator("held out").permutation(dealt)[:held_out].tolist())
     return Task(
         network=network,
-        images=dataset.train_images[inside],
+        images=images[inside],
         labels=found[inside],
         parts=tuple(hand for client, hand in enumerate(hands) if client not in absent),
-        outsider_images=dataset.train_images[outside],
+        outsider_images=images[outside],
         outsider_labels=found[outside],
         test_images=dataset.test_images,
         test_labels=tested,
         masks=None if dataset.train_masks is None else dataset.train_masks[inside],
+        originals=dataset.train_images[inside] if pixel_noise else None,
         held_out=tuple(hand for client, hand in enumerate(hands) if client in absent),
         owners=None if dataset.train_owners is None else dataset.train_owners[inside],
         exchangeable=partition.exchangeable,
     )
+
+
+def noised(dataset: Dataset, scale: float, streams: Streams) -> Tensor:
+    """Training images ``(n, c, h, w)`` with Gaussian noise of this standard deviation on their sensitive pixels, cut to
+    [0, 1]: what Xiao et al. 2025 (Figure 5) hold gradient noise against. It is the clients' own, promises nothing, and
+    is drawn once, by the stream ``pixel noise``.
+
+    Raises ValueError for a scale that is no number >= 0, or a data set that marks no sensitive pixels.
+    """
+    if not 0 <= scale < math.inf:
+        raise ValueError(f"pixel_noise must be a number >= 0, got {scale}")
+    if dataset.train_masks is None:
+        raise ValueError(f"pixel_noise needs a data set that marks sensitive pixels, got {dataset.name}")
+    clean = dataset.train_images
+    noise = scale * normal(streams.generator("pixel noise"), tuple(clean.shape))
+    return torch.where(dataset.train_masks.unsqueeze(1), (clean + noise).clamp(0, 1), clean)
 
 
 def redrawn(labels: Tensor, classes: int, share: float, streams: Streams) -> Tensor:

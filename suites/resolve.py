@@ -160,6 +160,7 @@ def _task(specification: str, seed: int) -> Task:
         streams=Streams(seed),
         samples=spec.samples,
         label_noise=spec.label_noise,
+        pixel_noise=spec.pixel_noise,
         held_out=spec.held_out,
     )
 

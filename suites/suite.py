@@ -77,6 +77,10 @@ class FederationSpec(_Table):
     samples: Whole | None = Field(default=None, ge=1)
     label_noise: float = Field(default=0.0, ge=0, le=1, strict=True)
     """Chance that a training label is redrawn uniformly over all classes; test labels stay."""
+    pixel_noise: float = Field(default=0.0, ge=0, strict=True, allow_inf_nan=False)
+    """Standard deviation of Gaussian noise on the sensitive pixels of training images. Reconstructions are held against
+    the images without it.
+    """
     held_out: Whole = Field(default=0, ge=0)
     """More clients that are dealt samples and never take part: the non-members of attacks on clients and writers."""
     rounds: Whole = Field(ge=1)

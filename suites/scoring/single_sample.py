@@ -93,7 +93,7 @@ def _aligned(evidence: Reconstructions, task: Task) -> _Aligned:
         )
     images, truth, clients = [], [], []
     for client, part in enumerate(task.parts):
-        ours, wanted = evidence.images[uploads == client], task.images[part].double().numpy()
+        ours, wanted = evidence.images[uploads == client], task.private_images[part].double().numpy()
         # In which order a client's samples stand no gradient tells.
         images.append(ours[match(ours, wanted)] if len(part) > 1 else ours)
         truth.append(wanted)

@@ -7,7 +7,7 @@ import torch
 from fedassay.fl.dataset import Dataset
 from fedassay.fl.partitions import IID, ByOwner, Dirichlet, OneSample
 from fedassay.fl.streams import Streams, uniform
-from fedassay.fl.task import build_task, redrawn
+from fedassay.fl.task import build_task, noised, redrawn
 
 TRAIN = 60
 
@@ -87,6 +87,46 @@ def test_masks_stay_with_their_images(dataset):
     task = build_task(marked, model="logistic", partition=IID(), clients=5, streams=Streams(0), samples=30)
     assert task.masks.flatten(1).int().argmax(1).tolist() == [name % 16 for name in names(task.images)]
     assert build_task(dataset, model="logistic", partition=IID(), clients=5, streams=Streams(0)).masks is None
+
+
+@pytest.fixture(scope="module")
+def marked(dataset):
+    """The lower half of every image is sensitive, and of a middle grey that noise is not cut at."""
+    masks = torch.zeros(TRAIN, 4, 4, dtype=torch.bool)
+    masks[:, 2:] = True
+    grey = replace(dataset, train_images=torch.where(masks.unsqueeze(1), torch.tensor(0.5), dataset.train_images))
+    return annotated(grey, train_masks=masks)
+
+
+def test_pixel_noise_lies_on_sensitive_pixels_of_the_pool_and_of_outsiders(marked):
+    task = build_task(
+        marked, model="logistic", partition=IID(), clients=5, streams=Streams(0), samples=30, pixel_noise=0.05
+    )
+    clean = build_task(marked, model="logistic", partition=IID(), clients=5, streams=Streams(0), samples=30)
+    for noisy, without in ((task.images, clean.images), (task.outsider_images, clean.outsider_images)):
+        assert torch.equal(noisy[:, :, :2], without[:, :, :2])
+        assert (noisy[:, :, 2:] != without[:, :, 2:]).all()
+    assert torch.equal(task.test_images, clean.test_images)
+    assert torch.equal(task.private_images, clean.images)
+    assert torch.equal(clean.private_images, clean.images)
+    assert clean.originals is None
+
+
+def test_pixel_noise_has_its_size_and_is_cut_to_the_images_range(marked):
+    small, huge = (noised(marked, scale, Streams(0))[:, :, 2:] for scale in (0.05, 50.0))
+    assert float((small - 0.5).std()) == pytest.approx(0.05, rel=0.15)  # 480 draws: 4.6 standard errors.
+    assert set(huge.unique().tolist()) >= {0.0, 1.0}
+    assert 0 <= float(huge.min()) <= float(huge.max()) <= 1
+    assert torch.equal(noised(marked, 0.05, Streams(0))[:, :, 2:], small)
+    assert not torch.equal(noised(marked, 0.05, Streams(1))[:, :, 2:], small)
+
+
+def test_pixel_noise_needs_a_scale_and_sensitive_pixels(dataset, marked):
+    for wrong in (-0.1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="pixel_noise must be a number >= 0, got"):
+            noised(marked, wrong, Streams(0))
+    with pytest.raises(ValueError, match="pixel_noise needs a data set that marks sensitive pixels, got toy"):
+        noised(dataset, 0.1, Streams(0))
 
 
 def test_owners_keep_their_images_together(dataset):

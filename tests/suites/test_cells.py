@@ -107,6 +107,7 @@ def test_one_configuration_under_two_federations_is_two_cells(planned, tiny):
         (("[defenses.none]", "[defenses.none]\nplan = { lot = { poisson = 0.5 } }"), {}, {"ldp_gaussian"}),
         (("rounds = 2", "rounds = 3"), {}, set()),
         (("rounds = 2", "rounds = 2\nlabel_noise = 0.15"), {}, set()),
+        (("rounds = 2", "rounds = 2\npixel_noise = 0.15"), {}, set()),
         (("learning_rate = 0.5", "learning_rate = 0.6"), {}, set()),
         ((), {"seed": 1}, set()),
         (("alpha = 0.05", "alpha = 0.04"), {}, {"none", "ldp_gaussian"}),

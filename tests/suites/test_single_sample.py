@@ -139,6 +139,13 @@ def test_the_task_says_which_pixels_are_sensitive_whatever_their_image(tmp_path,
     assert [row.value for row in rows if row.metric == "outside_mse"] == [0.0] * UPLOADERS
 
 
+def test_behind_noise_on_pixels_the_image_without_it_is_what_was_to_be_hidden(tmp_path, cell, task):
+    truth, _ = behind_the_uploads(task)
+    noisy = dataclasses.replace(task, images=1 - task.images, originals=task.images)
+    rows = score_reconstructions(cell, images_of(noisy, truth), noisy, Store(tmp_path))
+    assert [row.value for row in rows if row.metric == "mse"] == [0.0] * UPLOADERS
+
+
 def test_without_a_region_there_is_no_row_of_one(tmp_path, cell, task):
     untold = dataclasses.replace(task, masks=None)
     truth, _ = behind_the_uploads(task)

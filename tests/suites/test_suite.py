@@ -87,6 +87,12 @@ def test_a_misspelt_key_and_the_one_that_it_leaves_missing_are_both_told(refusal
             "rounds = 2\nlabel_noise = true",
             "federations.main.label_noise: Input should be a valid number",
         ),
+        (
+            "rounds = 2",
+            "rounds = 2\npixel_noise = -0.1",
+            "federations.main.pixel_noise: Input should be greater than or equal to 0",
+        ),
+        ("rounds = 2", "rounds = 2\npixel_noise = inf", "pixel_noise must be finite"),
         ("rounds = 2", "rounds = 0", "federations.main.rounds: Input should be greater than or equal to 1"),
         ("rounds = 2", "rounds = true", "federations.main.rounds: Input should be a valid integer"),
         ("seeds = 1", "seeds = 0", "seeds: Input should be greater than or equal to 1"),
