@@ -155,8 +155,12 @@ class Silent:
 def _reported(folder: Path, gate: Gate, report: bool) -> Run:
     if report:
         from .reports.write import write_report
+        from .suites.source import ConfigError
 
-        write_report(folder)
+        try:
+            write_report(folder)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
     return Run(folder=folder, verdict=gate)
 
 

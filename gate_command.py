@@ -11,8 +11,6 @@ from .exits import told
 if TYPE_CHECKING:
     from .reports.regression.judgement import Judgement
 
-_OWN = ("manifest.json", "results.jsonl", "claims.json", "gate.json", "report.html", "report.md")
-"""What a run's folder holds, beside its cells."""
 Margins = Annotated[
     list[str] | None,
     typer.Option("--margin", help="A worsening that you would mind: metric=value, in the metric's unit. Repeatable."),
@@ -73,6 +71,7 @@ def gate(
 
         try:
             folder, wished = RunFolder.read(run), stated_margins(margin or ())
+            _check_targets(run, baseline, [path for path in (junit, summary) if path is not None])
             # What is accepted is not held against itself: what is left to judge are its claims.
             judgement = judge(folder, None if accept else baseline, margins=wished, fail_on=fail_on.split(","))
             if accept:
@@ -97,13 +96,7 @@ def _lines(judgement: "Judgement") -> list[str]:
 
 def _write(judgement: "Judgement", junit: Path | None, summary: Path | None) -> None:
     from .reports.whole import write_whole
-    from .suites.source import ConfigError
 
-    places = [path.resolve() for path in (junit, summary) if path is not None]
-    run = judgement.folder.path.resolve()
-    own = {run / name for name in _OWN}
-    if len(set(places)) < len(places) or any(path in own or run / "cells" in path.parents for path in places):
-        raise ConfigError(f"--junit and --summary need a file each, none of the run's own, got {junit} and {summary}")
     if junit is not None:
         from .reports.regression.junit import junit as cases
 
@@ -112,6 +105,22 @@ def _write(judgement: "Judgement", junit: Path | None, summary: Path | None) -> 
         from .reports.regression.step_summary import step_summary
 
         # GitHub's own file is added to: another command of the same step may have written there.
-        ours = os.environ.get("GITHUB_STEP_SUMMARY") == str(summary) and summary.is_file()
-        before = summary.read_text(encoding="utf-8") if ours else ""
-        write_whole(summary, before + step_summary(judgement))
+        ours = os.environ.get("GITHUB_STEP_SUMMARY")
+        if ours and summary.resolve() == Path(ours).resolve():
+            with summary.open("a", encoding="utf-8") as file:
+                file.write(step_summary(judgement))
+        else:
+            write_whole(summary, step_summary(judgement))
+
+
+def _check_targets(run: Path, baseline: str | None, targets: list[Path]) -> None:
+    """Nothing that was measured, and no baseline, is written over by a report."""
+    from .reports.regression.baseline import baseline_file
+    from .reports.whole import check_targets
+
+    pages = [run / "report.html", run / "report.md"]
+    if baseline is None:
+        check_targets(targets, [run], pages)
+    else:
+        base = Path(baseline)
+        check_targets(targets, [run, base], [*pages, base / "report.html", base / "report.md", baseline_file(base)])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from zipfile import BadZipFile
 
 from ..suites.record import NUMBERS, ROUNDS, Record
+from .cell_arrays import check_arrays
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,9 +86,11 @@ class CellFiles:
         try:
             with np.load(path, allow_pickle=False) as stored:
                 wanted = stored.files if names is None else names
-                return {name: stored[name] for name in wanted if name not in without}
+                found = {name: stored[name] for name in wanted if name not in without}
+            check_arrays(found)
+            return found
         except _DAMAGE as error:
-            self._leave_out(place, cell_id, f"holds no arrays: {error}")
+            self._leave_out(place, cell_id, f"holds no such arrays: {error}")
             return None
 
     def _table(self, place: str, cell_id: str) -> list[dict[str, float]]:

@@ -120,7 +120,7 @@ def _membership(folder: RunFolder, group: Sequence[Record]) -> Membership | None
     stored = [
         (record, folder.files.arrays(record, _WORDS)) for record in sorted(group, key=lambda record: record.seed or 0)
     ]
-    kept = [(record, one) for record, one in stored if one is not None and {"member", "nonmember"} <= one.keys()]
+    kept = [(record, one) for record, one in stored if one is not None and _scored(one)]
     whole = folder.files.arrays(kept[0][0]) if kept else None
     setting = setting_of(whole, first.observer) if whole else None
     if whole is None or setting is None:
@@ -142,6 +142,11 @@ def _membership(folder: RunFolder, group: Sequence[Record]) -> Membership | None
         adversary=str(arrays[0].get("adversary", "realistic")),
         shadowed=_shadowed(arrays),
     )
+
+
+def _scored(one: dict[str, np.ndarray]) -> bool:
+    """Whether finite scores of both sides are there, as membership attacks give them."""
+    return all(side in one and one[side].ndim == 1 and np.isfinite(one[side]).all() for side in ("member", "nonmember"))
 
 
 def _shadowed(arrays: Sequence[dict[str, np.ndarray]]) -> Shadowed | None:

@@ -1,6 +1,7 @@
 """A run's folder as the press reads it: manifest, records, claims and gate. It reads data only and writes nothing."""
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from pathlib import Path
@@ -13,9 +14,11 @@ from ..suites.claims_file import SCHEMA as CLAIMS_SCHEMA
 from ..suites.claims_file import ClaimsFile
 from ..suites.gate import judge_run
 from ..suites.record import Record
-from ..suites.rows import Rows, SkippedRow, first_mistake, read_rows
+from ..suites.rows import SkippedRow, first_mistake, read_rows
+from ..suites.seal import changed as seal_changed
 from .cell_files import CellFiles
 from .json_file import read_json
+from .printable import printable_content, printable_record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +54,7 @@ class Manifest(BaseModel):
     git: Git | None = None
     hardware: dict[str, Any] = {}
     data: dict[str, str] = {}
-    planned_cells: int = 0
+    planned_cells: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +97,10 @@ class RunFolder:
     claims: tuple[SignedClaim, ...]
     gate: Gate | None
     skipped: tuple[SkippedRow, ...]
+    missing: int
+    """Planned cells without a row."""
+    changed: tuple[str, ...]
+    """Files that are not as they were when the run was finished."""
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -106,14 +113,20 @@ class RunFolder:
         if not (folder / "manifest.json").is_file():
             raise FileNotFoundError(f"{folder} is not a run's folder: it has no manifest.json")
         rows = read_rows(folder / "results.jsonl")
-        manifest = _read_manifest(folder / "manifest.json")
+        records = tuple(printable_record(record) for record in rows.records)
+        manifest, claims = _read_manifest(folder / "manifest.json"), _read_claims(folder / "claims.json")
+        told = _read_gate(folder / "gate.json")
+        changed = seal_changed(told or {}, folder / "claims.json", rows)
+        missing = max(0, manifest.planned_cells - len({record.cell_id for record in rows.records}))
         return cls(
             path=folder,
             manifest=manifest,
-            records=rows.records,
-            claims=_read_claims(folder / "claims.json"),
-            gate=_current(_read_gate(folder / "gate.json"), rows, manifest.planned_cells),
+            records=records,
+            claims=claims,
+            gate=None if told is None else _judged(told, records, missing, len(rows.skipped), changed),
             skipped=rows.skipped,
+            missing=missing,
+            changed=changed,
         )
 
     @cached_property
@@ -214,7 +227,7 @@ def _check_schema(content: Mapping[str, Any], expected: str, where: str) -> None
 
 
 def _read_manifest(path: Path) -> Manifest:
-    content = read_json(path)
+    content = printable_content(read_json(path))
     _check_schema(content, MANIFEST_SCHEMA, str(path))
     try:
         return Manifest.model_validate(content)
@@ -225,14 +238,14 @@ def _read_manifest(path: Path) -> Manifest:
 def _read_claims(path: Path) -> tuple[SignedClaim, ...]:
     if not path.is_file():
         return ()
-    content = read_json(path)
+    content = printable_content(read_json(path))
     _check_schema(content, CLAIMS_SCHEMA, str(path))
     try:
         return tuple(
             SignedClaim(
                 **(dict(entry) | {"claim": Claim.from_dict(entry.claim.model_dump()), "spent": tuple(entry.spent)})
             )
-            for entry in ClaimsFile.model_validate_json(path.read_bytes(), strict=True).claims
+            for entry in ClaimsFile.model_validate_json(json.dumps(content), strict=True).claims
         )
     except ValidationError as error:
         raise ValueError(f"{path} holds no claims: {first_mistake(error)}") from error
@@ -240,23 +253,22 @@ def _read_claims(path: Path) -> tuple[SignedClaim, ...]:
         raise ValueError(f"{path} holds no claims: {error}") from error
 
 
-def _current(gate: Gate | None, rows: Rows, planned: int) -> Gate | None:
-    """The run's own gate while all its cells are on record; else what is left of them says."""
-    missing = max(0, planned - len({record.cell_id for record in rows.records}))
-    if gate is None or not (missing or rows.skipped):
-        return gate
-    judged = judge_run(rows.records, missing=missing, unread=len(rows.skipped))
-    if judged.verdict_line == gate.verdict_line:
-        return gate
-    line = f"{judged.verdict_line} (when it was finished the run said: {gate.verdict_line})"
-    return Gate(verdict_line=line, exit_code=judged.exit_code)
+def _judged(
+    told: Mapping[str, Any], records: Sequence[Record], missing: int, unread: int, changed: Sequence[str]
+) -> Gate:
+    """What the records say, whatever stands in gate.json; which is repeated where it came to something else."""
+    gate = judge_run(records, missing=missing, unread=unread, changed=changed)
+    line, before = gate.verdict_line, told["verdict_line"]
+    if gate.exit_code != told["exit_code"]:
+        line = f"{line} (when it was finished the run said: {before})"
+    return Gate(verdict_line=line, exit_code=gate.exit_code)
 
 
-def _read_gate(path: Path) -> Gate | None:
+def _read_gate(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
-    content = read_json(path)
+    content: dict[str, Any] = printable_content(read_json(path))
     line, code = content.get("verdict_line"), content.get("exit_code")
-    if not isinstance(line, str) or not isinstance(code, int):
+    if not isinstance(line, str) or type(code) is not int:
         raise ValueError(f"{path} must hold a verdict_line and an exit_code, got {line!r} and {code!r}")
-    return Gate(verdict_line=line, exit_code=code)
+    return content

@@ -4,9 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from .run_folder import RunFolder
-from .whole import write_whole
-
-_DATA = ("results.jsonl", "manifest.json", "claims.json", "gate.json")
+from .whole import check_targets, write_whole
 
 
 def write_report(folder: str | Path, *, html: Path | None = None, md: Path | None = None) -> Path:
@@ -42,11 +40,7 @@ def write_files(runs: Sequence[RunFolder], wanted: Mapping[str, Path]) -> list[P
 
     Raises ValueError for a path that is a folder, is named twice or belongs to a run's data.
     """
-    targets = [path.resolve() for path in wanted.values()]
-    own = {(run.path / name).resolve() for run in runs for name in _DATA}
-    if len(set(targets)) < len(targets) or own & set(targets) or any(path.is_dir() for path in targets):
-        named = " and ".join(str(path) for path in wanted.values())
-        raise ValueError(f"a page needs a file of its own, no folder and none of the run's data files, got {named}")
+    check_targets(wanted.values(), [run.path for run in runs])
     # All are made before the first is written: what cannot be made leaves every old file alone.
     texts = {path: _maker(format_)(runs) for format_, path in wanted.items()}
     return [write_whole(path, text) for path, text in texts.items()]

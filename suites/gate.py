@@ -65,9 +65,11 @@ def outcome(row: Record) -> int:
     return FAIL if row.verdict == "REFUTED" else INCONCLUSIVE
 
 
-def problems(records: Sequence[Record], *, missing: int = 0, unread: int = 0) -> list[Problem]:
+def problems(
+    records: Sequence[Record], *, missing: int = 0, unread: int = 0, changed: Sequence[str] = ()
+) -> list[Problem]:
     """All that keeps these rows from being fine. ``missing``: planned cells without a row; ``unread``: rows that could
-    not be read.
+    not be read; ``changed``: files that are not as they were when the run was finished.
     """
     troubled = [(row, code) for row in records if (code := outcome(row)) != OK]
     failed = [row.defense for row, _ in troubled if row.status == "failed"]
@@ -78,6 +80,7 @@ def problems(records: Sequence[Record], *, missing: int = 0, unread: int = 0) ->
     found = [
         (INCOMPLETE, missing, f"{missing} cells missing"),
         (INCOMPLETE, unread, f"{unread} rows that cannot be read"),
+        (INCOMPLETE, len(changed), f"changed since the run was finished: {', '.join(changed)}"),
         (INCOMPLETE, len(failed), f"{len(failed)} cells FAILED ({several(failed)})"),
         *(
             (code, len(named := names(role, code)), f"{words}: {several(named)}")
@@ -133,11 +136,9 @@ def failing(words: Iterable[str]) -> frozenset[int]:
     return frozenset(_CODES[word] for word in asked)
 
 
-def judge_run(records: Sequence[Record], *, missing: int = 0, unread: int = 0) -> Gate:
-    """Every audited claim, and every cell, without a baseline. ``missing``: planned cells without a row; ``unread``:
-    rows that could not be read.
-    """
-    return gate_of(problems(records, missing=missing, unread=unread), fine_line(records))
+def judge_run(records: Sequence[Record], *, missing: int = 0, unread: int = 0, changed: Sequence[str] = ()) -> Gate:
+    """Every audited claim, and every cell, without a baseline; as ``problems``."""
+    return gate_of(problems(records, missing=missing, unread=unread, changed=changed), fine_line(records))
 
 
 def judge_finding(name: str, finding: Finding) -> Gate:

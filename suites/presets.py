@@ -7,6 +7,7 @@ from .source import ConfigError, Source, set_key
 
 PRESETS = "presets"
 DROP = "drop"
+AUDIT = "audit"
 
 
 def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
@@ -32,9 +33,13 @@ def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
 
 
 def _drop(tree: dict[str, Any], key: str, place: str) -> None:
+    if key == AUDIT and key in tree:
+        del tree[key]
+        return
     kind, _, label = key.partition(".")
     if kind not in ("federations", "defenses", "attacks") or label not in tree.get(kind, {}):
         there = [f"{kind}.{name}" for kind in ("federations", "defenses", "attacks") for name in tree.get(kind, {})]
+        there += [AUDIT] if AUDIT in tree else []
         raise ConfigError(f"{place}: no table {key!r}; known: {nearest(key, there)}")
     del tree[kind][label]
     field = kind.removesuffix("s")

@@ -16,6 +16,7 @@ Status = Literal["ok", "failed", "unavailable", "skipped"]
 Scope = Literal["run", "round", "client", "record"]
 
 
+_IMPOSSIBLE = 1e100
 _LONGEST_NAME = 255
 """Bytes that a file's name may have."""
 
@@ -30,6 +31,12 @@ def _below(place: str) -> str:
     return place
 
 
+def _measured(value: float) -> float:
+    if abs(value) >= _IMPOSSIBLE:
+        raise ValueError(f"must be a measurement, below {_IMPOSSIBLE:g}, got {value:g}")
+    return value
+
+
 def _one_name(cell_id: str) -> str:
     if cell_id in ("", ".") or "/" in cell_id:
         raise ValueError(f"must be a folder's name, got {cell_id!r}")
@@ -40,6 +47,9 @@ def _somebody(observer: str) -> str:
     if observer:
         Observer.parse(observer)
     return observer
+
+
+Measured = Annotated[float, AfterValidator(_measured)]
 
 
 class Record(BaseModel):
@@ -84,10 +94,10 @@ class Record(BaseModel):
     seed: int | None = None
     """None for rows pooled over seeds."""
     metric: str
-    value: float | None = None
+    value: Measured | None = None
     """None where nothing was measured: ``status`` and ``reason`` say why. Never a zero in its place."""
-    ci_low: float | None = None
-    ci_high: float | None = None
+    ci_low: Measured | None = None
+    ci_high: Measured | None = None
     ci_level: float | None = None
     ci_method: str = ""
     ceiling: float | None = None

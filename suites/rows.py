@@ -1,5 +1,6 @@
 """Rows: a file of records read back line by line. What cannot be read is told and left out; nothing else is lost."""
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -38,16 +39,20 @@ class Rows:
 
     records: tuple[Record, ...]
     skipped: tuple[SkippedRow, ...]
+    digest: str
+    """SHA-256 of the lines, whatever their order and their line ends: what a finished run is sealed with."""
 
 
 def read_rows(path: Path, *, upgrades: Mapping[str, Upgrade] = UPGRADES) -> Rows:
     """Every row of the file that can be read; no file holds no rows. A measurement counts once, its first row."""
     reader = _Reader(upgrades)
     # Bytes: a line of text may also end in the middle of a reason, at U+2028.
-    for number, line in enumerate(path.read_bytes().split(b"\n") if path.is_file() else (), start=1):
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    for number, line in enumerate(lines, start=1):
         for part in _parts(line):
             reader.read(number, part)
-    return Rows(records=tuple(reader.records.values()), skipped=tuple(reader.skipped))
+    digest = hashlib.sha256(b"\n".join(sorted({line.strip() for line in lines} - {b""}))).hexdigest()
+    return Rows(records=tuple(reader.records.values()), skipped=tuple(reader.skipped), digest=digest)
 
 
 def _parts(line: bytes) -> list[bytes]:

@@ -25,9 +25,10 @@ from .mutants import run_mutant
 from .replicas import run_block
 from .resolve import ResolvedSuite, resolve
 from .run_plan import RunPlan, plan_run
+from .seal import seal
 from .shadows import run_shadows
 from .source import ConfigError, Source
-from .store import GATE, MANIFEST, Store
+from .store import CLAIMS, GATE, MANIFEST, Store
 from .suite import SuiteSpec
 from .suite_file import check_suite
 from .trial import run_trial
@@ -83,8 +84,13 @@ def launch(
     return Launch(
         suite=suite,
         plan=plan,
-        store=Store.create(place, manifest, [claim.to_dict() for claim in plan.claims]),
+        store=Store.create(place, manifest, claims_of(plan)),
     )
+
+
+def claims_of(plan: RunPlan) -> list[dict[str, Any]]:
+    """The rows of claims.json."""
+    return [claim.to_dict() for claim in plan.claims]
 
 
 def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
@@ -100,8 +106,9 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
         raise ConfigError(
             f"{folder / MANIFEST}: unknown schema {manifest.get('schema')!r}; this version reads manifest-1"
         )
-    if lacking := [key for key in ("suite", "seed", "run_id", "versions") if key not in manifest]:
-        raise ConfigError(f"{folder / MANIFEST} lacks {', '.join(lacking)}")
+    kinds = {"suite": dict, "seed": int, "run_id": str, "versions": dict}
+    if lacking := [key for key, kind in kinds.items() if type(manifest.get(key)) is not kind]:
+        raise ConfigError(f"{folder / MANIFEST} lacks {', '.join(lacking)}, or holds something else there")
     _same_versions(folder, manifest["versions"])
     spec = check_suite(manifest["suite"], Source(str(folder / MANIFEST)))
     check_device(spec.device)
@@ -113,8 +120,9 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
             f"(run {manifest['run_id']} would now be {plan.run_id}). "
             "What it holds can still be reported; start a new run"
         )
-    if retry_failed:
-        with store.locked():
+    with store.locked():
+        store.write_claims(claims_of(plan))  # They follow from the manifest: a damaged file is made again.
+        if retry_failed:
             store.forget_failed()
     return Launch(suite=suite, plan=plan, store=store)
 
@@ -167,7 +175,8 @@ def close(begun: Launch) -> Gate:
     planned = {cell.cell_id for cell in begun.plan.cells}
     missing = planned - {record.cell_id for record in rows.records}
     gate = judge_run(rows.records, missing=len(missing), unread=len(rows.skipped))
-    store.write_json(GATE, {"verdict_line": gate.verdict_line, "exit_code": gate.exit_code})
+    found = {"verdict_line": gate.verdict_line, "exit_code": gate.exit_code}
+    store.write_json(GATE, found | seal(store.folder / CLAIMS, rows))
     manifest = store.manifest() | {"finished": _now(datetime.now(UTC))}
     store.write_json(MANIFEST, manifest)
     return gate

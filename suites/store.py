@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
 
@@ -51,7 +52,7 @@ class Store:
         # Looked at and begun in one breath: of two runs that start here at once, the second must see the first.
         with store.locked():
             store._refuse_another()
-            store.write_json(CLAIMS, {"schema": "claims-1", "claims": claims})
+            store.write_claims(claims)
             store.write_json(MANIFEST, manifest)
         return store
 
@@ -105,6 +106,10 @@ class Store:
         with _disk():
             _write_whole(self.folder / name, json.dumps(content, indent=1, allow_nan=False).encode())
 
+    def write_claims(self, claims: list[dict[str, Any]]) -> None:
+        """Write what the run's defenses signed."""
+        self.write_json(CLAIMS, {"schema": "claims-1", "claims": claims})
+
     def cell_folder(self, cell_id: str) -> Path:
         """Where a cell keeps its files."""
         return self.folder / "cells" / cell_id
@@ -139,28 +144,35 @@ class Store:
             (self.cell_folder(cell_id) / name).unlink(missing_ok=True)
 
     def load_arrays(self, path: str) -> dict[str, np.ndarray]:
-        """Arrays that ``save_arrays`` saved."""
-        with np.load(self.folder / path, allow_pickle=False) as stored:
-            return dict(stored)
+        """Arrays that ``save_arrays`` saved. Raises ValueError for a file that was damaged since."""
+        try:
+            with np.load(self.folder / path, allow_pickle=False) as stored:
+                return dict(stored)
+        except (BadZipFile, EOFError, ValueError) as error:
+            raise ValueError(f"{path} cannot be read ({error}); resume with --retry-failed makes it again") from error
 
     def finish(self, cell_id: str, records: Iterable[Record]) -> None:
         """Finish a cell: its rows appear all at once. What is written here is never computed again."""
         self._save(cell_id, _RECORDS, "".join(record.to_line() for record in records).encode())
 
     def finished(self) -> set[str]:
-        """Cells whose rows are on disk, in results.jsonl or not yet."""
-        return {path.parent.name for path in (self.folder / "cells").glob(f"*/{_RECORDS}")}
+        """Cells whose rows are whole on disk, in results.jsonl or not yet: none whose file was emptied or spoilt."""
+        files = (self.folder / "cells").glob(f"*/{_RECORDS}")
+        return {path.parent.name for path in files if _whole(path.parent.name, path.read_bytes())}
 
     def forget_failed(self) -> int:
-        """Take back every cell that failed or has a row that cannot be read, so that it is run again; its old rows stay
-        beside it. Returns how many.
+        """Take back every cell that failed, or has rows or arrays that cannot be read, so that it is run again; its old
+        rows stay beside it. Returns how many.
         """
-        failed = [cell for cell in self.finished() if _failed(self._cell_rows(cell))]
+        failed = [cell for cell in self.finished() if _failed(self._cell_rows(cell)) or self._damaged(cell)]
         with _disk():
             for cell_id in failed:
                 place = self.cell_folder(cell_id)
                 (place / _RECORDS).replace(place / f"failed-{_RECORDS}")
         return len(failed)
+
+    def _damaged(self, cell_id: str) -> bool:
+        return not all(is_zipfile(path) for path in self.cell_folder(cell_id).glob("*.npz"))
 
     def cell_records(self, cell_id: str) -> list[Record]:
         """The rows of one finished cell. Raises ValueError where one of them cannot be read."""
@@ -218,6 +230,10 @@ class Store:
             with _disk():
                 _write_whole(path, kept)
         return whole
+
+
+def _whole(cell_id: str, content: bytes) -> bool:
+    return bool(content) and all(_cell_of(line) == cell_id for line in content.splitlines(keepends=True))
 
 
 def _failed(rows: Rows) -> bool:

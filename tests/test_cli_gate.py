@@ -187,12 +187,28 @@ def test_the_comparison_as_json_says_what_the_table_says(say, runs):
             "schema 'baseline-1' is what this version reads, got 'baseline-2'",
         ),
         (["gate", "{base}", "--baseline", "edited.json"], "edited.json is not as it was written"),
-        (["gate", "{base}", "--junit", "{base}"], "Is a directory"),
+        (["gate", "{base}", "--junit", "{base}"], "needs a file of its own"),
+        (["gate", "{base}", "--junit", ""], "needs a file of its own"),
         (["gate", "{base}", "--baseline", "folder", "--accept"], "is a folder: name a file for the baseline"),
-        (["gate", "{base}", "--junit", "{base}/results.jsonl"], "need a file each, none of the run's own"),
-        (["gate", "{base}", "--junit", "{base}/report.html"], "need a file each, none of the run's own"),
-        (["gate", "{base}", "--summary", "{base}/cells/x/rounds.csv"], "need a file each, none of the run's own"),
-        (["gate", "{base}", "--junit", "a.xml", "--summary", "a.xml"], "need a file each, none of the run's own"),
+        (
+            ["gate", "{base}", "--junit", "{base}/results.jsonl"],
+            "none of a run's data",
+        ),
+        (
+            ["gate", "{base}", "--junit", "{base}/report.html"],
+            "none of a run's data",
+        ),
+        (
+            ["gate", "{base}", "--summary", "{base}/cells/x/rounds.csv"],
+            "none of a run's data",
+        ),
+        (["gate", "{base}", "--baseline", "{half}", "--junit", "{half}/results.jsonl"], "none of a run's data"),
+        (["gate", "{base}", "--baseline", "edited.json", "--junit", "edited.json"], "none of a run's data"),
+        (["gate", "{base}", "--baseline", "edited", "--accept", "--summary", "edited.json"], "none of a run's data"),
+        (
+            ["gate", "{base}", "--junit", "a.xml", "--summary", "a.xml"],
+            "none of a run's data",
+        ),
     ],
 )
 def test_what_is_wrong_is_usage_and_one_paragraph(say, runs, tmp_path, words, says):

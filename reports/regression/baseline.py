@@ -143,6 +143,8 @@ class Baseline(_Table):
         if run.skipped:
             # What they held is not known: nothing may be held against the rest as if it were all.
             raise ConfigError(f"{place}: {'; '.join(unread_rows(run.skipped))}")
+        if run.changed:
+            raise ConfigError(f"{place}: changed since the run was finished: {', '.join(run.changed)}")
         return cls.of(run)
 
     @classmethod

@@ -164,11 +164,11 @@ def _of_the_run(folder: RunFolder) -> list[Problem]:
 
 
 def _holes(folder: RunFolder) -> list[Problem]:
-    missing = folder.manifest.planned_cells - len({record.cell_id for record in folder.records})
     texts = [
         (not folder.records, "the run holds no row"),
-        (missing > 0, f"{missing} cells missing"),
+        (folder.missing > 0, f"{folder.missing} cells missing"),
         (bool(folder.skipped), f"{len(folder.skipped)} rows that cannot be read"),
+        (bool(folder.changed), f"changed since the run was finished: {', '.join(folder.changed)}"),
     ]
     return [Problem(exit_code=INCOMPLETE, text=text) for found, text in texts if found]
 

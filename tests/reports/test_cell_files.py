@@ -72,7 +72,7 @@ def test_scores_that_are_no_archive_are_told_without_being_asked_for(scored, con
     scored.write_bytes(content)
     found = only(RunFolder.read(scored.parents[2]))
     assert (found.place, found.cell_id) == ("cells/c0/scores.npz", "c0")
-    assert found.reason.startswith("holds no arrays: ")
+    assert found.reason.startswith("holds no such arrays: ")
 
 
 def test_scores_cut_anywhere_are_told(scored):
@@ -101,7 +101,7 @@ def test_a_flipped_bit_within_an_array_is_told_once_it_was_read(scored):
 
 def test_every_page_says_what_it_was_made_without_and_shows_all_else(scored):
     scored.write_bytes(b"PK")
-    said = "1 file (cells/c0/scores.npz, of cell c0): holds no arrays"
+    said = "1 file (cells/c0/scores.npz, of cell c0): holds no such arrays"
     page = html(RunFolder.read(scored.parents[2]))
     assert page.count('href="#unread"') == page.count('id="unread"') == 1
     assert "cells/c0/scores.npz" in page
@@ -144,3 +144,42 @@ def test_an_empty_place_of_a_table_is_no_number_and_no_damage(run_maker):
     (folder.path / ROUNDS).write_text("round,auc,loss\n1,0.5,\n2,0.6,0.1\n")
     assert folder.files.rounds(folder.records[0]) == [{"round": 1, "auc": 0.5}, {"round": 2, "auc": 0.6, "loss": 0.1}]
     assert folder.files.unread(folder.records) == ()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"fpr_high": np.zeros(2)}, "fpr_high must be one number, got float64 of shape (2,)"),
+        ({"fnr_high": np.array("text")}, "fnr_high must be one number"),
+        ({"auc": np.array(np.nan)}, "auc must be one number"),
+        ({"member": np.array([1.0, np.nan])}, "member must be scores without NaN"),
+        ({"member": np.array(1.0)}, "member must be scores without NaN"),
+        ({"nonmember": np.array(["a"])}, "nonmember must be scores without NaN"),
+        (
+            {"member": np.zeros(3), "member_runs": np.zeros(2, dtype=int)},
+            "member_runs must be a number >= 0",
+        ),
+        ({"member": np.zeros(3), "member_candidates": np.zeros(3)}, "member_candidates must be a number >= 0"),
+        ({"reconstructions": np.zeros(3)}, "reconstructions must have 4 dimensions"),
+        ({"originals": np.zeros((2, 1, 4, 4)), "psnr": np.zeros(3)}, "must be as many each"),
+        (
+            {"originals": np.zeros((2, 1, 4, 4)), "reconstructions": np.zeros((2, 1, 5, 4))},
+            "originals and reconstructions must have one shape",
+        ),
+    ],
+)
+def test_arrays_that_are_not_what_their_names_say_are_left_out(run_maker, make_claim, arrays, says):
+    told = {"unit": "sample", "adjacency": "add_remove", "rounds": 1, "design": "independent"}
+    artifact = run_maker.arrays("c1", "scores", **told, **arrays)
+    signed = make_claim()
+    run_maker.sign("dp_fedavg", signed)
+    for role, metric in (("audit", "epsilon_low"), ("attack", "auc"), ("attack", "psnr")):
+        claim = {"claim_id": signed.claim_id, "verdict": "NOT_REFUTED"} if role == "audit" else {}
+        run_maker.row(
+            cell_id="c1", defense="dp_fedavg", role=role, metric=metric, value=0.7, artifact=artifact, seed=0, **claim
+        )
+    folder = run_maker.write()
+    assert "cells/c1/scores.npz" in html(folder)
+    assert says in only(folder).reason
+    assert "cells/c1/scores.npz" in markdown(RunFolder.read(folder.path))
+    assert any("cells/c1/scores.npz" in line for line in tables(RunFolder.read(folder.path)))

@@ -81,7 +81,7 @@ def test_the_same_folder_gives_the_same_bytes(quick_folder, quick_page):
 
 
 def test_the_parts_come_in_the_promised_order(quick_page):
-    parts = ["INCOMPLETE: 1 row failed", "<h2>Claims", "<h2>Figures", "<h2>Details", "<h3>Attacks", "<h3>Utility"]
+    parts = ["INCOMPLETE: 14 cells missing", "<h2>Claims", "<h2>Figures", "<h2>Details", "<h3>Attacks", "<h3>Utility"]
     parts += ["<h3>Not measured", "<h2>Provenance", "<h3>To reproduce", "fedassay run quick --seed 0</pre>"]
     places = [quick_page.index(part) for part in parts]
     assert places == sorted(places)

@@ -38,7 +38,7 @@ def two(make_run, make_claim):
             seed=None,
             verdict="NOT_REFUTED",
         )
-    first.gate = {"verdict_line": "OK: 1 claims NOT REFUTED", "exit_code": 0}
+    first.gate = {"verdict_line": "OK: 1 claims NOT REFUTED, 0 controls REFUTED as they must be", "exit_code": 0}
     first.manifest["planned_cells"] = 4
     second.manifest["command"] = "fedassay run other"
     return [first.write(), second.write()]
@@ -106,14 +106,21 @@ def test_the_overview_says_what_each_run_was_and_what_came_of_it(two):
         ("monday", "quick, version 1"),
         ("tuesday", "other, version 7"),
     ]
-    assert overview(two).rows[0][3:] == ("OK: 1 claims NOT REFUTED", "0")
+    assert overview(two).rows[0][3:] == ("OK: 1 claims NOT REFUTED, 0 controls REFUTED as they must be", "0")
     assert overview(two).rows[1][3].startswith("UNFINISHED: 4 of 108")
     assert overview(two).rows[1][4] == "–"
 
 
 def test_page_and_markdown_hold_verdicts_tables_and_the_source_of_each_run(two):
     for text in (html(two), markdown(two)):
-        for words in ("2 runs", "OK: 1 claims NOT REFUTED", "UNFINISHED", "dp_sgd", "fedsel", "fedassay run other"):
+        for words in (
+            "2 runs",
+            "OK: 1 claims NOT REFUTED, 0 controls REFUTED as they must be",
+            "UNFINISHED",
+            "dp_sgd",
+            "fedsel",
+            "fedassay run other",
+        ):
             assert words in text.replace("dp<wbr>", "dp")
         assert text.count("r" * 12) == text.count("t" * 12) == 1
     assert len(html(two).encode()) < 100_000

@@ -62,6 +62,12 @@ def test_what_was_published_for_a_dropped_defense_goes_with_it(with_preset):
     assert spec.published == ()
 
 
+def test_a_preset_may_leave_the_audit_out(with_preset):
+    path = with_preset('"attacks.loss"', '"audit"')
+    assert load_suite(path)[0].audit is not None
+    assert load_suite(path, preset="smoke")[0].audit is None
+
+
 def test_a_run_of_a_preset_can_be_resumed_without_naming_it_again(with_preset, tmp_path):
     run = fedassay.run(with_preset(), preset="smoke", jobs=1, folder=tmp_path / "run", report=False)
     assert len({record.seed for record in run.records if record.role == "utility"}) == 2
@@ -75,7 +81,7 @@ def test_a_run_of_a_preset_can_be_resumed_without_naming_it_again(with_preset, t
         ("seeds = 2", '"federations.main.rouns" = 1', "unknown key 'federations.main.rouns'; known here: rounds"),
         ("seeds = 2", "seeds = 0", "seeds: Input should be greater than or equal to 1"),
         ('"attacks.loss"', '"attacks.los"', "no table 'attacks.los'; known: attacks.loss"),
-        ('"attacks.loss"', '"audit"', "no table 'audit'"),
+        ('"attacks.loss"', '"mutants"', "no table 'mutants'; known: "),
         ('["attacks.loss"]', '"attacks.loss"', "must be a list of tables' names, got 'attacks.loss'"),
         ("seeds = 2", '"seeds.x" = 2', "seeds is no table"),
         ("seeds = 2", "federations.main.rounds = 1", 'write the whole key in quotes, such as "federations.NAME.FIELD"'),

@@ -111,6 +111,11 @@ def test_a_file_cut_anywhere_and_written_on_loses_the_cut_row_only(tmp_path_fact
         (json.dumps(row("b", artifact="/etc/x.npz")).encode(), "b", "artifact: .*must be a path below the run's"),
         (json.dumps(row("b", artifact="a\0b.npz")).encode(), "b", "artifact: .*must be a path below the run's"),
         (json.dumps(row("b", artifact="é" * 200)).encode(), "b", "artifact: .*a name of more than 255 bytes"),
+        (
+            json.dumps(row("b", value=1e308)).encode(),
+            "b",
+            "value: .*must be a measurement, below 1e\\+100, got 1e\\+308",
+        ),
         (json.dumps(row("b/c")).encode(), "b/c", "cell_id: .*must be a folder's name"),
         (json.dumps(row("..")).encode(), "..", "cell_id: .*must be a path below"),
         (json.dumps(row("b", defense="\ud800")).encode(), "", "not JSON: .*surrogates not allowed"),
