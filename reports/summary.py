@@ -22,7 +22,10 @@ EXIT_WORDS = {
     0: "exit code 0: of what was audited, no honest claim was refuted and every control was",
     10: "exit code 10: an honest claim was refuted, or a defense got worse than its baseline",
     11: "exit code 11: inconclusive, the data allow neither answer, or a probe found a published law broken",
-    12: "exit code 12: incomplete, a cell is missing or failed, a row cannot be read, rows or claims were changed, or a control was not refuted",
+    12: (
+        "exit code 12: incomplete, a cell is missing or failed, a row cannot be read, rows or claims were changed, or a "
+        "control was not refuted"
+    ),
 }
 
 
