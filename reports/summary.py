@@ -23,7 +23,7 @@ EXIT_WORDS = {
     10: "exit code 10: an honest claim was refuted, or a defense got worse than its baseline",
     11: "exit code 11: inconclusive, the data allow neither answer, or a probe found a published law broken",
     12: (
-        "exit code 12: incomplete, a cell is missing or failed, a row cannot be read, rows or claims were changed, or a "
+        "exit code 12: incomplete, a cell is missing or failed, a row cannot be read, rows or claims changed, or a "
         "control was not refuted"
     ),
 }
