@@ -1,37 +1,29 @@
 """Run: carry a plan out in processes, append what is finished, judge, close. Interrupt it at any moment and resume."""
 
-import os
 import platform
 import secrets
-import signal
-import threading
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from ..defenses.defense import Defense
 from .attack_court import hear_attacks
-from .cells import BlockJob, Cell, Job, MutantJob, ShadowJob, TrialJob
+from .cells import Cell
 from .court import hold_court
 from .device import check_device
 from .environment import PACKAGES, cores, git, hardware, versions
 from .gate import Gate, judge_run
-from .memory import keep_freed_memory
-from .mutants import run_mutant
-from .replicas import run_block
 from .resolve import ResolvedSuite, resolve
 from .run_plan import RunPlan, plan_run
 from .seal import seal
-from .shadows import run_shadows
 from .source import ConfigError, Source
 from .store import CLAIMS, GATE, MANIFEST, Store
 from .suite import SuiteSpec
 from .suite_file import check_suite
-from .trial import run_trial
+from .workers import worked
 
 
 class Progress(Protocol):
@@ -154,7 +146,7 @@ def _carried_out(begun: Launch, progress: Progress, processes: int) -> Gate:
     recorded = store.collect()
     progress.start(len(plan.cells), len(recorded))
     try:
-        for work, failed in _worked(plan, store, frozenset(recorded), processes):
+        for work, failed in worked(plan, store, frozenset(recorded), processes):
             _append(store, [cell for cell in work.cells if cell.cell_id not in recorded], failed, progress)
         sessions: list[tuple[Cell, Callable[[], list[str]]]] = [
             *((audit.cell, partial(hold_court, audit, store)) for audit in plan.audits),
@@ -180,62 +172,6 @@ def close(begun: Launch) -> Gate:
     manifest = store.manifest() | {"finished": _now(datetime.now(UTC))}
     store.write_json(MANIFEST, manifest)
     return gate
-
-
-def work(job: Job, folder: Path, finished: frozenset[str]) -> list[str]:
-    """One job in a process of its own; returns what failed."""
-    store = Store(folder)
-    match job:
-        case TrialJob():
-            return run_trial(job, store, finished)
-        case ShadowJob():
-            return run_shadows(job, store, finished)
-        case BlockJob():
-            return run_block(job, store, finished)
-        case MutantJob():
-            return run_mutant(job, store, finished)
-
-
-def _worked(plan: RunPlan, store: Store, finished: frozenset[str], processes: int) -> Iterable[tuple[Job, list[str]]]:
-    """Jobs with what failed in them, in the order in which they end."""
-    todo = [job for job in plan.jobs if not finished.issuperset(cell.cell_id for cell in job.cells)]
-    if processes == 1 or len(todo) < 2:
-        for job in todo:
-            yield job, work(job, store.folder, finished)
-        return
-    from joblib import Parallel, delayed  # Lazy: a run in one process needs none of it.
-    from joblib.externals.loky import get_reusable_executor
-
-    # Workers outlive a run; those of an earlier one in this session would hold a part's code as it was then.
-    get_reusable_executor().shutdown(wait=True)
-    parallel = Parallel(n_jobs=min(processes, len(todo)), backend="loky", return_as="generator_unordered", batch_size=1)
-    numbered = delayed(_numbered)
-    for index, failed in parallel(numbered(index, job, store.folder, finished) for index, job in enumerate(todo)):
-        yield todo[index], failed
-
-
-def _numbered(index: int, job: Job, folder: Path, finished: frozenset[str]) -> tuple[int, list[str]]:
-    _end_with_parent()
-    keep_freed_memory()
-    return index, work(job, folder, finished)
-
-
-@cache
-def _end_with_parent() -> None:
-    """Watch, once a process, for the run's death: a worker that outlives it would compute beside the resumed run.
-
-    A terminal sends Ctrl-C to the run and to its workers. The run alone answers and ends them: a worker that did so
-    itself would report a failure and take the next job.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _append(store: Store, cells: Iterable[Any], failed: list[str], progress: Progress) -> None:

@@ -17,6 +17,7 @@ from fedassay.face import Silent
 from fedassay.suites import environment
 from fedassay.suites import run as run_module
 from fedassay.suites import store as store_module
+from fedassay.suites import workers as workers_module
 from fedassay.suites.source import ConfigError
 from fedassay.suites.store import DiskRefuses, Store
 from typer.testing import CliRunner
@@ -105,7 +106,7 @@ def test_a_run_killed_at_any_of_its_writes_resumes_to_the_same_rows(
 def test_a_finished_run_resumes_to_itself_without_running_anything(finished, tmp_path, monkeypatch):
     folder = shutil.copytree(finished.folder, tmp_path / "copy")
     before = contents(folder)
-    monkeypatch.setattr(run_module, "work", lambda *arguments: pytest.fail("a finished cell was run again"))
+    monkeypatch.setattr(workers_module, "work", lambda *arguments: pytest.fail("a finished cell was run again"))
     monkeypatch.setattr(run_module, "hold_court", lambda *arguments: pytest.fail("a claim was judged again"))
     resumed = fedassay.resume(folder, jobs=1, report=False)
     assert resumed.records == finished.records

@@ -7,7 +7,7 @@ import fedassay
 import numpy as np
 import pytest
 import torch
-from fedassay.suites import run as run_module
+from fedassay.suites import workers as workers_module
 
 
 def contents(folder):
@@ -97,6 +97,6 @@ def test_the_manifest_stands_before_the_first_cell_is_run(suite_file, tmp_path, 
         assert (manifest["planned_cells"], manifest["finished"]) == (8, None)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_module, "work", look)
+    monkeypatch.setattr(workers_module, "work", look)
     with pytest.raises(KeyboardInterrupt):
         fedassay.run(str(suite_file()), jobs=1, folder=tmp_path / "run")

@@ -1,0 +1,74 @@
+"""Workers: the jobs of a run, one after the other or in processes of their own that end with it."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from .cells import BlockJob, Job, MutantJob, ShadowJob, TrialJob
+from .memory import keep_freed_memory
+from .mutants import run_mutant
+from .replicas import run_block
+from .run_plan import RunPlan
+from .shadows import run_shadows
+from .store import Store
+from .trial import run_trial
+
+
+def work(job: Job, folder: Path, finished: frozenset[str]) -> list[str]:
+    """One job in a process of its own; returns what failed."""
+    store = Store(folder)
+    match job:
+        case TrialJob():
+            return run_trial(job, store, finished)
+        case ShadowJob():
+            return run_shadows(job, store, finished)
+        case BlockJob():
+            return run_block(job, store, finished)
+        case MutantJob():
+            return run_mutant(job, store, finished)
+
+
+def worked(plan: RunPlan, store: Store, finished: frozenset[str], processes: int) -> Iterable[tuple[Job, list[str]]]:
+    """Do the jobs that are not done; each with what failed in it, in the order in which they end."""
+    todo = [job for job in plan.jobs if not finished.issuperset(cell.cell_id for cell in job.cells)]
+    if processes == 1 or len(todo) < 2:
+        for job in todo:
+            yield job, work(job, store.folder, finished)
+        return
+    from joblib import Parallel, delayed  # Lazy: a run in one process needs none of it.
+    from joblib.externals.loky import get_reusable_executor
+
+    # Workers outlive a run; those of an earlier one in this session would hold a part's code as it was then.
+    get_reusable_executor().shutdown(wait=True)
+    parallel = Parallel(n_jobs=min(processes, len(todo)), backend="loky", return_as="generator_unordered", batch_size=1)
+    numbered = delayed(_numbered)
+    for index, failed in parallel(numbered(index, job, store.folder, finished) for index, job in enumerate(todo)):
+        yield todo[index], failed
+
+
+def _numbered(index: int, job: Job, folder: Path, finished: frozenset[str]) -> tuple[int, list[str]]:
+    _end_with_parent()
+    keep_freed_memory()
+    return index, work(job, folder, finished)
+
+
+@cache
+def _end_with_parent() -> None:
+    """Watch, once a process, for the run's death: a worker that outlives it would compute beside the resumed run.
+
+    A terminal sends Ctrl-C to the run and to its workers. The run alone answers and ends them: a worker that did so
+    itself would report a failure and take the next job.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
