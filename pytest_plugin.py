@@ -99,21 +99,31 @@ class GateFixture:
         Returns:
             the finished run.
         """
-        from .face import run as run_suite
+        # Of a mistake the test's own line and one sentence are shown, no source of the package.
+        __tracebackhide__ = True
+        from .suites.source import ConfigError
 
         wished = {"jobs": 1 if "PYTEST_XDIST_WORKER" in os.environ else None, **self.defaults, **options}
         if unknown := sorted(wished.keys() - {"seeds", "seed", "jobs", "overrides", "device"}):
             raise TypeError(f"fedassay_gate knows seeds, seed, jobs, overrides and device, got {', '.join(unknown)}")
+        try:
+            run = self._run(suite, defenses, wished)
+            self._judge(run, None if baseline is None else self.root / baseline, margins, fail_on)
+        except ConfigError as error:
+            raise error.with_traceback(None) from None
+        return run
+
+    def _run(self, suite: str, defenses: "tuple[str | Defense, ...]", wished: Mapping[str, Any]) -> "Run":
+        from .face import run as run_suite
+
         place = self.root / suite
-        run = run_suite(
+        return run_suite(
             str(place) if place.is_file() else suite,
             defenses=defenses,
             folder=self.folder(),
             command=f"pytest {shlex.quote(self.test)}",
             **wished,
         )
-        self._judge(run, None if baseline is None else self.root / baseline, margins, fail_on)
-        return run
 
     def _judge(
         self,
@@ -143,6 +153,7 @@ class AuditFixture:
 
     def __call__(self, mechanism: Callable[..., Any], claim: "Claim", **options: Any) -> "Finding":
         """``options`` as for ``fedassay.audit_mechanism``: ``inputs``, ``trials``, ``batched``, ``seed`` and so on."""
+        __tracebackhide__ = True
         from .audit.mechanism import audit_mechanism
         from .suites.gate import judge_finding
 

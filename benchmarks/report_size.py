@@ -1,8 +1,9 @@
-"""Time and peak memory of a large run's report: 10,000 rows of 24 defenses, with scores, images and curves beside them.
+"""Time and peak memory of a large run's report and gate: 10,168 rows of 25 defenses, with scores, images and curves.
 
-    python benchmarks/report_size.py [--defenses 24] [--seeds 8] [--folder DIR] [--profile]
+    python benchmarks/report_size.py [--defenses 25] [--seeds 8] [--folder DIR] [--profile]
 
-Makes the run's folder, then reports it in a process of its own for each format. Time counts from the start of Python;
+Makes the run's folder, then reports it in a process of its own for each format, and gates it alone and against a
+baseline file that was made of it. Time counts from the start of Python;
 where others share the machine, seconds of the processor say more; the peak is the process's resident set.
 ``--profile`` says where the page's time goes.
 """
@@ -23,6 +24,9 @@ import numpy as np
 from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.observer import UPLOADS
+from fedassay.reports.regression.baseline import Baseline
+from fedassay.reports.run_folder import RunFolder
+from fedassay.suites.gate import INCOMPLETE
 from fedassay.suites.record import Record
 
 TRIALS, CANDIDATES, IMAGES, SIDE, ROUNDS, PROBES = 1000, 200, 8, 28, 50, 6
@@ -166,20 +170,20 @@ class LargeRun:
                 self._row(defense, attack, **place, record=record, metric=metric, value=float(value))
 
 
-def measure(words: list[str]) -> str:
-    """Seconds, seconds of the processor and GiB of a process of its own."""
+def measure(words: list[str], codes: tuple[int, ...] = (0,)) -> str:
+    """Seconds, seconds of the processor and GiB of a process of its own, which has to end with one of ``codes``."""
     start = time.perf_counter()
     child = subprocess.Popen([sys.executable, "-m", "fedassay", *words], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(child.pid, 0)
-    if status:
-        raise RuntimeError(f"fedassay {' '.join(words)} ended with {os.waitstatus_to_exitcode(status)}")
+    if (code := os.waitstatus_to_exitcode(status)) not in codes:
+        raise RuntimeError(f"fedassay {' '.join(words)} ended with {code}")
     busy = usage.ru_utime + usage.ru_stime
     return f"{time.perf_counter() - start:6.2f} s  {busy:6.2f} s CPU  {usage.ru_maxrss / 2**20:5.2f} GiB"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--defenses", type=int, default=24)
+    parser.add_argument("--defenses", type=int, default=25)
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--profile", action="store_true")
@@ -197,6 +201,12 @@ def main() -> None:
         both = ["report", str(folder)]
         for name, words in [("html and md", both), *((f, [*both, f"--{f}", str(Path(place) / f)]) for f in FORMATS)]:
             print(f"{name:12} {measure(words)}")
+        baseline = Path(place) / "baseline.json"
+        Baseline.of(RunFolder.read(folder)).write(baseline)
+        gate = ["gate", str(folder)]
+        for name, words in (("gate", gate), ("gate against", [*gate, "--baseline", str(baseline)])):
+            # Some of the cells that were made up FAILED.
+            print(f"{name:12} {measure(words, codes=(INCOMPLETE,))}")
         print(f"page {(folder / 'report.html').stat().st_size / 2**20:.2f} MiB")
 
 

@@ -6,6 +6,7 @@ import struct
 import zlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zipfile import BadZipFile
@@ -42,6 +43,10 @@ class CellFiles:
     path: Path
     _looked_into: set[str] = field(default_factory=set)
     _left_out: dict[str, SkippedFile] = field(default_factory=dict)
+
+    @cached_property
+    def _root(self) -> Path:
+        return self.path.resolve()
 
     def unread(self, records: Iterable[Record]) -> tuple[SkippedFile, ...]:
         """Files of these records that cannot be read, in the order of the records; each is looked into once.
@@ -108,9 +113,12 @@ class CellFiles:
         if place in self._left_out:
             return None
         try:
-            path = (self.path / place).resolve()
-            if path.is_relative_to(self.path.resolve()):
-                return path if path.is_file() else None
+            path = self._root / place
+            # Only what is there is worth resolving; a path without a step upwards lies outside by a link alone.
+            if not path.is_file():
+                return None
+            if path.resolve().is_relative_to(self._root):
+                return path
         except (OSError, RuntimeError, ValueError) as error:  # A name no file can have, a circle of links.
             self._leave_out(place, cell_id, str(error))
             return None

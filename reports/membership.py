@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.special import stdtrit
@@ -61,7 +62,7 @@ class Membership:
     adversary: str = "realistic"
     shadowed: Shadowed | None = None
 
-    @property
+    @cached_property
     def area(self) -> float:
         """The AUC: of all scores together, or the mean over targets."""
         return area(self.sides) if self.shadowed is None else self.shadowed.value
@@ -116,16 +117,15 @@ def setting_of(arrays: dict[str, np.ndarray], observer: str) -> Setting | None:
 
 def _membership(folder: RunFolder, group: Sequence[Record]) -> Membership | None:
     first = group[0]
-    # Of all but one seed the numbers alone: to open the words of a setting too takes twice as long.
-    stored = [
-        (record, folder.files.arrays(record, _WORDS)) for record in sorted(group, key=lambda record: record.seed or 0)
-    ]
-    kept = [(record, one) for record, one in stored if one is not None and _scored(one)]
-    whole = folder.files.arrays(kept[0][0]) if kept else None
-    setting = setting_of(whole, first.observer) if whole else None
-    if whole is None or setting is None:
+    arrays: list[dict[str, np.ndarray]] = []
+    for record in sorted(group, key=lambda record: record.seed or 0):
+        # Of all but one seed the numbers alone: to open the words of a setting too takes twice as long.
+        one = folder.files.arrays(record, _WORDS if arrays else ())
+        if one is not None and _scored(one):
+            arrays.append(one)
+    setting = setting_of(arrays[0], first.observer) if arrays else None
+    if setting is None:
         return None
-    arrays = [one for _, one in kept]
     claims, beyond = speaking(folder, first.federation, first.defense, setting)
     return Membership(
         federation=first.federation,
@@ -135,7 +135,7 @@ def _membership(folder: RunFolder, group: Sequence[Record]) -> Membership | None
         null=first.role == "null",
         setting=setting,
         sides=(sides := _pooled(arrays, setting.design)),
-        alone=_alone(whole, sides),
+        alone=_alone(arrays[0], sides),
         claims=claims,
         beyond=beyond,
         candidates=sum(map(_candidates, arrays)),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .run_folder import RunFolder
+from .run_folder import RunFolder, once_a_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,17 +18,7 @@ class Order:
     @classmethod
     def of(cls, folder: RunFolder) -> "Order":
         """Labels in the order of the resolved suite, then those that it does not name, in the order of the alphabet."""
-        suite, records = folder.manifest.suite, folder.rows()
-        # A suite, or a federation, may have the name of a defense: each kind is looked for in its own table first.
-        texts = list(_texts(suite))
-        federations, defenses, attacks = (
-            [*_labels(suite.get(kind)), *texts] for kind in ("federations", "defenses", "attacks")
-        )
-        return cls(
-            federations=_ranked(federations, (r.federation for r in records), (c.federation for c in folder.claims)),
-            defenses=_ranked(defenses, (r.defense for r in records), (c.defense for c in folder.claims)),
-            attacks=_ranked(attacks, (r.attack for r in records)),
-        )
+        return _order(folder)
 
     def federation(self, label: str) -> int:
         return self.federations.index(label)
@@ -38,6 +28,21 @@ class Order:
 
     def attack(self, label: str) -> int:
         return self.attacks.index(label)
+
+
+@once_a_run
+def _order(folder: RunFolder) -> Order:
+    suite, records = folder.manifest.suite, folder.rows()
+    # A suite, or a federation, may have the name of a defense: each kind is looked for in its own table first.
+    texts = list(_texts(suite))
+    federations, defenses, attacks = (
+        [*_labels(suite.get(kind)), *texts] for kind in ("federations", "defenses", "attacks")
+    )
+    return Order(
+        federations=_ranked(federations, (r.federation for r in records), (c.federation for c in folder.claims)),
+        defenses=_ranked(defenses, (r.defense for r in records), (c.defense for c in folder.claims)),
+        attacks=_ranked(attacks, (r.attack for r in records)),
+    )
 
 
 def _labels(table: Any) -> list[str]:

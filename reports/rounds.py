@@ -1,7 +1,8 @@
 """Rounds: what was measured round by round, pooled over seeds: leakage, accuracy, and the epsilon spent so far."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from ..suites.record import Record
 from .order import Order
@@ -57,12 +58,21 @@ def leakages(folder: RunFolder) -> list[Leakage]:
 
 def accuracy(folder: RunFolder, federation: str, defense: str, metric: str = "accuracy") -> Curve:
     """Test accuracy, or another metric of utility, after so many rounds; empty where training left none."""
-    rows = [
-        row
-        for row in folder.rows("utility", status="ok")
-        if (row.federation, row.defense, row.metric) == (federation, defense, metric)
-    ]
-    return _curve(folder, rows, metric)
+    return _trainings(folder)(federation, defense, metric)
+
+
+@once_a_run
+def _trainings(folder: RunFolder) -> Callable[[str, str, str], Curve]:
+    """Reads and pools each curve when it is first asked for: several figures draw the same ones."""
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for row in folder.rows("utility", status="ok"):
+        groups.setdefault((row.federation, row.defense, row.metric), []).append(row)
+
+    @cache
+    def curve(federation: str, defense: str, metric: str) -> Curve:
+        return _curve(folder, groups.get((federation, defense, metric), []), metric)
+
+    return curve
 
 
 def spent(folder: RunFolder, federation: str, defense: str) -> list[SignedClaim]:

@@ -76,9 +76,12 @@ def attack_rows(folder: RunFolder) -> list[AttackRow]:
     order = Order.of(folder)
     records = folder.rows("attack", "null")
     # A cell that failed or was skipped has one row, for all of its metrics.
-    omitted = [record for record in records if record.status != "ok" and record.metric == WHOLE_CELL]
+    omitted: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        if record.status != "ok" and record.metric == WHOLE_CELL:
+            omitted.setdefault(_target(record), []).append(record)
     groups = _grouped(records, "federation", "attack", "observer", "metric", "defense")
-    rows = [_attack_row(group, order, [r for r in omitted if _target(r) == _target(group[0])]) for group in groups]
+    rows = [_attack_row(group, order, omitted.get(_target(group[0]), [])) for group in groups]
     return sorted(
         rows,
         key=lambda row: (

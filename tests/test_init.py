@@ -8,6 +8,7 @@ from pathlib import Path
 
 import fedassay
 import pytest
+from fedassay import init_command
 
 FILES = {
     "my_defense.py",
@@ -82,3 +83,77 @@ def test_the_workflow_is_yaml_that_runs_the_test(demo):
     told = yaml.safe_load((demo / ".github" / "workflows" / "privacy.yml").read_text())
     steps = [step.get("run", "") for step in told["jobs"]["fedassay"]["steps"]]
     assert any(step.startswith("pytest --fedassay-report=reports") for step in steps)
+
+
+def tree(place):
+    return {
+        str(path.relative_to(place)): path.read_bytes() if path.is_file() and not path.is_symlink() else None
+        for path in place.rglob("*")
+    }
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), RuntimeError("planted"), OSError(28, "No space left")])
+@pytest.mark.parametrize("name", ["demo", "mine/demo", "."])
+def test_what_is_stopped_half_way_leaves_only_what_was_there_and_can_be_given_again(
+    say, tmp_path, monkeypatch, stop, name
+):
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "baselines").mkdir()
+    before = tree(tmp_path)
+
+    def stopped(folder):
+        (folder / "runs" / "first" / "cells").mkdir(parents=True)
+        (folder / "__pycache__").mkdir()
+        (folder / "__pycache__" / "my_defense.pyc").write_bytes(b"x")
+        raise stop
+
+    monkeypatch.setattr(init_command, "measure", stopped)
+    if isinstance(stop, RuntimeError):
+        with pytest.raises(AssertionError, match="planted"):
+            say("init", name)
+    else:
+        assert say("init", name).exit_code == (130 if isinstance(stop, KeyboardInterrupt) else 12)
+    assert tree(tmp_path) == before
+    monkeypatch.setattr(init_command, "measure", lambda folder: "OK: made up")
+    again = say("init", name)
+    assert again.exit_code == 0, again.output
+    assert (tmp_path / name / "suite.toml").is_file()
+
+
+def occupied(place, how):
+    match how:
+        case "runs/first":
+            (place / how).mkdir(parents=True)
+        case "link":
+            (place / "suite.toml").symlink_to("nowhere")
+        case _:
+            (place / how).parent.mkdir(parents=True, exist_ok=True)
+            (place / how).write_text("mine")
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("runs/first", "already holds runs/first"),
+        ("link", "already holds suite.toml"),
+        ("baselines/main.json", "already holds baselines/main.json"),
+        ("baselines", "baselines is no folder"),
+        (".github/workflows", "workflows is no folder"),
+        ("runs", "runs is no folder"),
+    ],
+)
+def test_what_stands_in_the_way_is_told_before_anything_is_written(say, tmp_path, how, words):
+    (tmp_path / "demo").mkdir()
+    occupied(tmp_path / "demo", how)
+    before = tree(tmp_path)
+    refused = say("init", "demo")
+    assert refused.exit_code == 2
+    assert words in refused.output
+    assert tree(tmp_path) == before
+
+
+def test_a_file_in_place_of_the_folder_is_told(say, tmp_path):
+    (tmp_path / "demo").write_text("mine")
+    refused = say("init", "demo")
+    assert refused.exit_code == 2
+    assert "demo is no folder" in refused.output

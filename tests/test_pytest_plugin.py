@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -91,6 +92,23 @@ def test_options_of_the_marker_are_the_defaults_and_unknown_ones_are_told(pytest
     code, said = pytest_of_ones_own(GATED.replace("jobs", "job"))
     assert code == 1
     assert "fedassay_gate knows seeds, seed, jobs, overrides and device, got job" in said
+
+
+def test_a_mistake_is_told_in_one_sentence_below_the_tests_own_line(pytest_of_ones_own):
+    mistakes = {
+        'fedassay_gate("nix.toml")': "nix.toml",
+        'fedassay_gate("tiny.toml", sedes=2)': "got sedes",
+        'fedassay_gate("tiny.toml", seeds=0)': "seeds",
+        'fedassay_gate("tiny.toml", jobs=1, margins={"auk": 0.1})': "auk",
+        "fedassay_audit(print, None, trails=2)": "unexpected keyword argument 'trails'",
+    }
+    tests = [f"def test_{number}(fedassay_gate, fedassay_audit):\n    {call}\n" for number, call in enumerate(mistakes)]
+    code, said = pytest_of_ones_own("\n\n".join(tests))
+    assert code == 1
+    shown = re.split(r"^_+ test_\d _+$", said.partition("short test summary")[0], flags=re.MULTILINE)[1:]
+    for sentence, text in zip(mistakes.values(), shown, strict=True):
+        assert sentence in text
+        assert re.findall(r"^(\S+\.py):\d+: ", text, re.MULTILINE) == ["test_own.py"], text
 
 
 @pytest.mark.parametrize(("scale", "code", "words"), [(1.1, 0, "NOT REFUTED"), (0.5, 1, "FAIL: claims REFUTED: noisy")])

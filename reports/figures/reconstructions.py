@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
 from numpy.typing import NDArray
 
 from ...suites.record import Record
@@ -111,15 +112,17 @@ def _figure(federation: str, attack: str, strips: Sequence[Strip], many: bool) -
         # One pair of axes for all images: axes cost a hundred times what an image does.
         ax = sheet.axes(0, 0, sheet.width, sheet.height)
         ax.set_axis_off()
-        for place, strip in enumerate(strips):
-            _draw(sheet, ax, _TOP + _ROW * place, strip)
+        # Before the images, which would each move the limits; their colours are bytes already.
         ax.set(xlim=(0, sheet.width), ylim=(sheet.height, 0))
+        norm = Normalize(0, 255)
+        for place, strip in enumerate(strips):
+            _draw(sheet, ax, _TOP + _ROW * place, strip, norm)
         svg = sheet.svg()
     title = f"What {attack} reconstructed" + (f" ({federation})" if many else "")
     return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=_table(title, strips))
 
 
-def _draw(sheet: Sheet, ax: Axes, top: float, strip: Strip) -> None:
+def _draw(sheet: Sheet, ax: Axes, top: float, strip: Strip, norm: Normalize) -> None:
     sheet.text(0, top + 24, f"null attack: {strip.attack}" if strip.null else strip.defense, size=12)
     sheet.text(0, top + 42, f"{strip.n} images", size=9.5, color=MUTED)
     for rank in range(len(_RANKS)):
@@ -128,7 +131,7 @@ def _draw(sheet: Sheet, ax: Axes, top: float, strip: Strip) -> None:
         for side, image in enumerate(pair):
             start = left + side * (_SIDE + _INNER)
             extent = (start, start + _SIDE, top + _SIDE, top)
-            ax.imshow(_pixels(image), extent=extent, interpolation="none", aspect="auto", clip_on=False)
+            ax.imshow(_pixels(image), norm=norm, extent=extent, interpolation="none", aspect="auto", clip_on=False)
         words = f"{numerals.metric_value('psnr', float(strip.psnr[rank]))} dB"
         sheet.text(left + _SIDE + _INNER, top + _SIDE + 5, words, size=10, color=MUTED)
 

@@ -148,9 +148,10 @@ def _tidied(svg: str, width: float, height: float) -> str:
 
 def _tidied_tag(found: re.Match[str]) -> str:
     tag = re.sub(r"(?<=\.\d\d)\d{3,}", "", found[0])
-    tag = re.sub(r' transform="rotate\(-0 [^"]*"', "", tag)
-    # Measured with a font that matplotlib brings along, shown in the reader's own.
-    tag = re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui,sans-serif", tag)
+    if "<text" in tag:
+        tag = re.sub(r' transform="rotate\(-0 [^"]*"', "", tag)
+        # Measured with a font that matplotlib brings along, shown in the reader's own.
+        tag = re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui,sans-serif", tag)
     if tag.startswith("<image"):
         tag = re.sub(r' id="[^"]*"', "", tag).replace("\n", "")
         return re.sub(r'(?<=base64,)[^"]+', lambda png: _lighter(png[0]), tag)

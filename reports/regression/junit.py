@@ -8,6 +8,7 @@ code is not 0.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from xml.etree import ElementTree
 
 from ...suites.gate import FAIL, INCOMPLETE, INCONCLUSIVE, OK, WORDS, outcome
@@ -61,7 +62,7 @@ def _suite(root: ElementTree.Element, number: int, name: str, cases: list[Case],
         errors="0",
         skipped=str(len(told)),
         time="0",
-        timestamp=(manifest.finished or manifest.started or "1970-01-01T00:00:00Z").removesuffix("Z"),
+        timestamp=_moment(manifest.finished) or _moment(manifest.started) or "1970-01-01T00:00:00",
         hostname="localhost",
     )
     properties = ElementTree.SubElement(suite, "properties")
@@ -79,6 +80,16 @@ def _suite(root: ElementTree.Element, number: int, name: str, cases: list[Case],
                 why.set("type", WORDS[case.exit_code])
     ElementTree.SubElement(suite, "system-out")
     ElementTree.SubElement(suite, "system-err")
+
+
+def _moment(told: str | None) -> str | None:
+    """As the schemas want it, in UTC without a zone; None for what is no time. One without a zone is in UTC already."""
+    try:
+        moment = datetime.fromisoformat(told or "")
+        in_utc = moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+        return in_utc.isoformat(timespec="seconds")
+    except (ValueError, OverflowError):
+        return None
 
 
 def _verdict(judgement: Judgement) -> Case:

@@ -257,3 +257,19 @@ def test_a_non_member_who_is_asked_about_at_ten_clients_counts_once(run_maker, a
     who = np.repeat(np.arange(20), 10)
     add_membership(run_maker, "none", **normal(1.0, 200), member_candidates=who, nonmember_candidates=100 + who)
     assert "at FPR 50 % (point estimate)" in cells(run_maker.write())["none", "NO CLAIM", SERVER]
+
+
+def test_each_file_of_scores_is_opened_once(run_maker, add_membership, monkeypatch):
+    for seed in range(3):
+        add_membership(run_maker, "none", "loss", seed=seed, **normal(0.5, seed=seed))
+    opened, load = [], np.load
+
+    def counted(file, **options):
+        opened.append(str(file))
+        return load(file, **options)
+
+    folder = run_maker.write()
+    monkeypatch.setattr(np, "load", counted)
+    (found,) = memberships(folder)
+    assert len(found.sides.member) == 180
+    assert len(opened) == len(set(opened)) == 3

@@ -98,6 +98,7 @@ def test_every_figure_has_a_title_a_description_and_its_table(quick_page):
 def test_an_epsilon_of_the_claim_table_stands_beside_its_terms(quick_page):
     table = quick_page[quick_page.index('id="claims"') : quick_page.index('id="figures"')]
     rows = table.split("<tbody>")[1].split("</tbody>")[0].split("</tr>")[:-1]
+    rows = [row for row in rows if 'class="why"' not in row]
     assert len(rows) == 5
     for row in rows:
         assert re.search(r"eps \d, delta 1e-\d, one \w+ \((add/remove|replace-one)\)<small>seen by ", row)
@@ -113,6 +114,22 @@ def test_an_honest_claim_that_is_refuted_stands_out(run_maker, make_claim):
     row = {"role": "audit", "metric": "epsilon_low", "claim_id": signed.claim_id, "defense": "dp_fedavg", "seed": None}
     run_maker.row(**row, value=5.0, verdict="REFUTED", route="eps_low")
     assert '<span class="chip REFUTED alarming">REFUTED</span>' in html(run_maker.write())
+
+
+def test_the_verdict_stands_behind_the_defense_and_its_reasons_below_both(run_maker, make_claim):
+    signed = run_maker.sign("dp_fedavg", make_claim())
+    row = {"role": "audit", "metric": "epsilon_low", "claim_id": signed.claim_id, "defense": "dp_fedavg", "seed": None}
+    run_maker.row(**row, value=5.0, verdict="REFUTED", route="eps_low", reason="a long story & more")
+    table = html(run_maker.write()).split('<section id="claims">')[1].split("</table>")[0]
+    headers = re.findall(r"<th scope=\"col\"[^>]*>(.*?)</th>", table)
+    assert headers[:2] == ["defense", "verdict"]
+    (judged, why) = re.findall(
+        r"<tr(?: class=\"\w+\")?>\n?(?:<th scope=\"row\">|<td colspan).*?</tr>", table, re.DOTALL
+    )
+    assert re.findall(r"<t[dh][^>]*>.*?</t[dh]>", judged, re.DOTALL)[1].startswith('<td><span class="chip REFUTED')
+    assert "a long story" not in judged
+    assert f'<td colspan="{len(headers)}">' in why
+    assert '<span class="heard">dp_fedavg, REFUTED:</span><small>a long story &amp; more</small>' in why
 
 
 def test_reasons_of_omissions_are_shown(quick_page):

@@ -366,6 +366,34 @@ def test_names_of_html_and_control_characters_stay_text(craft, scatter):
     assert "<script>" not in step_summary(judgement)
 
 
+@pytest.mark.parametrize(
+    ("finished", "stamp"),
+    [
+        ("2026-01-05T09:14:50Z", "2026-01-05T09:14:50"),
+        ("2026-01-01T00:00:00+02:00", "2025-12-31T22:00:00"),
+        ("2026-01-01 00:00:00", "2026-01-01T00:00:00"),
+        ("2026-01-05T09:14:50.75", "2026-01-05T09:14:50"),
+        ("soon", "2026-01-05T09:14:02"),
+        ("0001-01-01T00:00:00+02:00", "2026-01-05T09:14:02"),
+        (None, "2026-01-05T09:14:02"),
+    ],
+)
+def test_a_time_that_a_hand_changed_is_told_in_utc_or_left_to_the_start(craft, finished, stamp):
+    run = craft("new").audit("NOT_REFUTED")
+    run.manifest["finished"] = finished
+    text = junit(judge(read(run)))
+    SCHEMA.validate(text)
+    assert {suite.get("timestamp") for suite in ElementTree.fromstring(text.encode())} == {stamp}
+
+
+def test_a_run_without_any_time_has_one_that_the_schema_allows(craft):
+    run = craft("new").audit("NOT_REFUTED")
+    run.manifest |= {"started": "then", "finished": "soon"}
+    text = junit(judge(read(run)))
+    SCHEMA.validate(text)
+    assert 'timestamp="1970-01-01T00:00:00"' in text
+
+
 def test_the_summary_puts_failures_first_and_is_cut_at_sixty_kibibytes(craft):
     base, run = craft("base"), craft("new")
     for number in range(600):
