@@ -93,10 +93,11 @@ class CellFiles:
                 wanted = stored.files if names is None else names
                 found = {name: stored[name] for name in wanted if name not in without}
             check_arrays(found)
-            return found
         except _DAMAGE as error:
             self._leave_out(place, cell_id, f"holds no such arrays: {error}")
             return None
+        self._looked_into.add(place)
+        return found
 
     def _table(self, place: str, cell_id: str) -> list[dict[str, float]]:
         path = self._find(place, cell_id)
