@@ -9,9 +9,13 @@ def main() -> None:
     # One thread a process, set before numpy or torch load: two on a busy machine were measured 50 times slower.
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
-    from .cli import app
+    try:
+        from .cli import app
 
-    sys.exit(app())
+        sys.exit(app())
+    except KeyboardInterrupt:  # While modules load: a command that runs has its own answer.
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
 
 
 if __name__ == "__main__":

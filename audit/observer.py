@@ -41,6 +41,11 @@ class Observer:
                 raise unknown("observer flag", flag, _FLAGS)
         return cls(name, sees_participation="participation" in flags, sees_masked_words="masked_words" in flags)
 
+    @staticmethod
+    def pattern() -> str:
+        """A regular expression for what ``parse`` reads, without anchors."""
+        return rf" *({'|'.join(_RANKS)}) *(\+ *({'|'.join(_FLAGS)}) *)*"
+
     def __str__(self) -> str:
         return "+".join((self.name, *self._flags))
 

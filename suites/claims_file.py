@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..audit.claim import Adjacency, Unit
+from ..audit.observer import Observer
 
 SCHEMA = "claims-1"
 Rate = Annotated[float, Field(ge=0, le=1)]
@@ -43,7 +44,7 @@ class ClaimFields(_Part):
     """What one neighbouring data set has and the other has not, or has changed."""
     adjacency: Adjacency
     """How the unit differs between neighbours: there or not, another one, or set to zero."""
-    observer: str
+    observer: str = Field(pattern=f"^{Observer.pattern()}$")
     """Against whom: ``uploads``, ``shuffled``, ``aggregate``, ``global_models`` or ``final_model``, each with
     ``+participation`` or ``+masked_words`` where it is told these too.
     """

@@ -1,6 +1,6 @@
 """Record: one row per measurement, in results.jsonl; every report is built from them (schema result-1)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -48,7 +48,14 @@ def _somebody(observer: str) -> str:
     return observer
 
 
-Measured = Annotated[float, AfterValidator(_measured)]
+def _in_schema(**words: Any) -> Any:
+    """What a schema says of what a function checks: all of it but how long a name may be."""
+    return Field(json_schema_extra=words)
+
+
+Measured = Annotated[
+    float, AfterValidator(_measured), _in_schema(exclusiveMinimum=-_IMPOSSIBLE, exclusiveMaximum=_IMPOSSIBLE)
+]
 
 
 class Record(BaseModel):
@@ -63,7 +70,7 @@ class Record(BaseModel):
 
     schema_: Literal["result-1"] = Field(default="result-1", alias="schema")
     run_id: str
-    cell_id: Annotated[str, AfterValidator(_one_name)]
+    cell_id: Annotated[str, AfterValidator(_one_name), _in_schema(pattern=r"^(?!\.{1,2}$)[^/\x00]+$")]
     suite: str
     suite_version: str
     federation: str
@@ -84,7 +91,7 @@ class Record(BaseModel):
     attack_version: str
     claim_id: str = ""
     """The claim that the row judges, by its hash, or empty."""
-    observer: Annotated[str, AfterValidator(_somebody)] = ""
+    observer: Annotated[str, AfterValidator(_somebody), _in_schema(pattern=f"^({Observer.pattern()})?$")] = ""
     """From whose seat it was measured, as in the claims file, or empty."""
     scope: Scope = "run"
     round: int | None = None
@@ -117,7 +124,9 @@ class Record(BaseModel):
     wall_s: float = 0.0
     cpu_s: float = 0.0
     peak_mem_mb: float = 0.0
-    artifact: Annotated[str, AfterValidator(_below)] = ""
+    artifact: Annotated[
+        str, AfterValidator(_below), _in_schema(pattern=r"^(?!/)(?!([^\x00]*/)?\.\.(/|$))[^\x00]*$")
+    ] = ""
     """Path of a data file below the run's folder, or empty."""
 
     def to_line(self) -> str:

@@ -6,8 +6,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from fedassay.__main__ import main
 from fedassay.cli import app
 from fedassay.suites import store as store_module
 from fedassay.suites.store import Store
@@ -101,3 +103,16 @@ def test_a_cell_whose_own_rows_are_damaged_leaves_the_run_incomplete_until_it_is
     mended = say("resume", folder, "--retry-failed", "-j", 1)
     assert mended.exit_code == 0, mended.output
     assert timeless(store.records()) == timeless(finished.records)
+
+
+def test_ctrl_c_while_modules_load_is_one_word(monkeypatch, capsys):
+    def find_spec(name, path=None, target=None):
+        if name == "fedassay.cli":
+            raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "fedassay.cli")
+    monkeypatch.setattr(sys, "meta_path", [SimpleNamespace(find_spec=find_spec), *sys.meta_path])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"

@@ -82,6 +82,18 @@ def test_every_bundled_suite_is_a_suite(name, wrong):
         {"control": 1},
         {"seed": "0"},
         {"defense": None},
+        {"value": 1e101},
+        {"value": -1e101},
+        {"cell_id": ""},
+        {"cell_id": "a/b"},
+        {"cell_id": ".."},
+        {"artifact": "/etc/passwd"},
+        {"artifact": "cells/../../a.npz"},
+        {"artifact": ".."},
+        {"artifact": "cells/\0.npz"},
+        {"observer": "everybody"},
+        {"observer": "uploads+nothing"},
+        {"observer": "uploads participation"},
     ],
 )
 def test_what_is_no_row_both_the_schema_and_the_reader_refuse(finished, wrong, change):
@@ -90,6 +102,23 @@ def test_what_is_no_row_both_the_schema_and_the_reader_refuse(finished, wrong, c
     assert wrong("result", row | change)
     with pytest.raises(ValueError):
         read_record(row | change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cell_id": "..."},
+        {"cell_id": "a b\n"},
+        {"artifact": "cells/a..b/c...npz"},
+        {"artifact": "cells/two\nlines.npz"},
+        {"observer": ""},
+        {"observer": "uploads + participation+masked_words"},
+    ],
+)
+def test_an_odd_row_both_the_schema_and_the_reader_take(finished, wrong, change):
+    row = rows_of(finished)[0] | change
+    assert wrong("result", row) is None
+    read_record(row)
 
 
 @pytest.mark.parametrize("field", ["schema", "run_id", "cell_id", "defense", "metric", "role"])
@@ -104,6 +133,8 @@ def test_what_lacks_a_field_both_refuse(finished, wrong, field):
     "change",
     [
         {"epsilon": 0},
+        {"observer": ""},
+        {"observer": "everybody"},
         {"epsilon": "4"},
         {"delta": 1},
         {"rounds": 0},
