@@ -6,6 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from ..audit.claim import Claim, Unit
+from ..audit.nearest import nearest
 from ..audit.observer import SHUFFLED, UPLOADS, Observer
 from ..fl.message import Message
 from ..fl.plan import Plan
@@ -20,13 +21,15 @@ from .shuffling.budgets import check_coordinate_delta, check_wishes, deal, spoke
 from .shuffling.calibration import calibrated_mean
 from .shuffling.channel import shuffle_coordinates
 from .shuffling.published import published_total
+from .shuffling.random_reports import RandomReportsLaw
 from .shuffling.terms import Terms, local_terms
-from .shuffling.top_reports import TopReportsLaw, top_rows
+from .shuffling.top_reports import Selection, TopReportsLaw, sparse_rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class SAPESProtection(Protection):
-    """report = the ``kept`` largest of the clip-Laplace report, dummies elsewhere; each coordinate shuffled by itself.
+    """report = ``kept`` numbers of the clip-Laplace report, the largest or random ones, dummies elsewhere; each
+    coordinate shuffled by itself.
 
     The server calibrates as APES does, which knows nothing of dummies: what it finds is shrunk.
     """
@@ -34,10 +37,12 @@ class SAPESProtection(Protection):
     radius: float
     budgets: tuple[float, ...]
     kept: int
+    selection: str = Selection.LARGEST
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         budgets = budgets_of(context.senders, self.budgets).expand(updates.present.shape)
-        reports = updates.with_values(top_rows(updates.values, budgets, self.radius, self.kept, rng))
+        rows = sparse_rows(updates.values, budgets, self.radius, self.kept, rng, selection=self.selection)
+        reports = updates.with_values(rows)
         return replace(reports, side={**updates.side, "budget": budgets.masked_fill(~updates.present, 0)})
 
     def channel(self, reports: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
@@ -51,7 +56,8 @@ class SAPESProtection(Protection):
         if observer.rank != UPLOADS.rank:
             return None
         (budget,) = budgets_of((client,), self.budgets).tolist()
-        return TopReportsLaw(radius=self.radius, budget=budget, kept=self.kept)
+        of = RandomReportsLaw if self.selection == Selection.RANDOM else TopReportsLaw
+        return of(radius=self.radius, budget=budget, kept=self.kept)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +65,15 @@ class SAPES(Defense):
     """Personalised budgets, post-sparsified reports, a shuffler.
 
     Claims, replace-one, for a client of the smallest, the median and the largest budget each: any two reports, over all
-    coordinates and rounds, against the server that sees every upload, and so against the analyser too. The shuffler
-    amplifies nothing that is proved: see the errata.
+    coordinates (of random ones those that are kept) and rounds, against the server that sees every upload, and so
+    against the analyser too. The shuffler amplifies nothing that is proved: see the errata.
 
     Args:
         epsilon, delta: what the client with the largest budget spends on everything; all budgets are scaled to that.
         coordinate_delta: delta of the claim about one coordinate, as published.
         share: of the coordinates that are kept, in (0, 1): the paper's b/d.
+        selection: which noisy numbers of a report are kept: the "largest", or "random" ones, as the paper compares in
+            Figure 3(b); random ones are chosen whatever the value, so that what is sent spends their budgets alone.
         budgets: one of Table 2's distributions: ``shuffling.budgets.deal`` says who gets which.
         budget_scale: factor of Table 2's budgets; where it is given nothing is calibrated.
         radius: clip bound of each coordinate of an update.
@@ -87,6 +95,7 @@ class SAPES(Defense):
     delta: float = 1e-5
     coordinate_delta: float = 1e-8
     share: float = 0.2
+    selection: str = Selection.LARGEST
     budgets: str = "uniform2"
     budget_scale: float | None = None
     radius: float = 0.1
@@ -97,6 +106,10 @@ class SAPES(Defense):
         check_budget(self.epsilon, self.delta)
         check_coordinate_delta(self.coordinate_delta)
         check_share("share", self.share)
+        if self.selection not in tuple(Selection):
+            raise ValueError(
+                f"selection must be {nearest(str(self.selection), tuple(Selection))}, got {self.selection!r}"
+            )
         check_bound("radius", self.radius)
         check_positive("scale", self.scale)
         check_wishes(self.budgets, self.budget_scale, noise=self.scale)
@@ -107,15 +120,25 @@ class SAPES(Defense):
         published = self.variant == "as_published"
         factor, claims = self._published(plan) if published else self._corrected(plan)
         drawn = deal(self.budgets, plan.clients, factor / self.scale)
-        protection = SAPESProtection(radius=self.radius, budgets=drawn, kept=self._kept(plan))
+        protection = SAPESProtection(radius=self.radius, budgets=drawn, kept=self._kept(plan), selection=self.selection)
         return Prepared(protection=protection, claims=claims)
+
+    @property
+    def _selected(self) -> str:
+        return "random ones" if self.selection == Selection.RANDOM else "the largest"
+
+    def _spending(self, plan: Plan) -> int:
+        """Numbers of a report that spend a budget each: of the largest, all that they were chosen from."""
+        return self._kept(plan) if self.selection == Selection.RANDOM else plan.layout.dim
 
     def _kept(self, plan: Plan) -> int:
         return max(1, round(self.share * plan.layout.dim))
 
     def _corrected(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
         terms = replace(
-            local_terms(plan, self.radius), mechanism="clip-Laplace on each coordinate, the largest kept, dummies"
+            local_terms(plan, self.radius),
+            mechanism=f"clip-Laplace on each coordinate, {self._selected} kept, dummies",
+            spending=self._spending(plan),
         )
         largest = max(deal(self.budgets, plan.clients)) / self.scale
 
@@ -138,6 +161,7 @@ class SAPES(Defense):
 
     def _published(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
         kept, terms = self._kept(plan), self._terms(plan)
+        spending = self._spending(plan) * plan.rounds
         # The paper's claim does not know the scale of the noise; the local budgets do.
         largest = max(deal(self.budgets, plan.clients)) / min(1.0, self.scale)
 
@@ -158,7 +182,7 @@ class SAPES(Defense):
         one, most = published_bound(budgets).epsilon(self.coordinate_delta), spokesmen(budgets)[-1]
         own = LocalPair(budgets[most] / self.scale)
         behind = terms.published(
-            (Unit.CLIENT, cost(factor), self.delta, many_epsilon(own, releases=terms.releases, delta=self.delta)),
+            (Unit.CLIENT, cost(factor), self.delta, many_epsilon(own, releases=spending, delta=self.delta)),
             (Unit.COORDINATE, one, self.coordinate_delta, least_epsilon(own.delta, self.coordinate_delta)),
             parameters={"client": most, "kept": kept},
         )
@@ -173,7 +197,7 @@ class SAPES(Defense):
                     "client": client,
                     "kept": kept,
                     "local_epsilon": budgets[client],
-                    "provable_epsilon": terms.releases * budgets[client] / self.scale,
+                    "provable_epsilon": spending * budgets[client] / self.scale,
                 },
             )
             for client in spokesmen(budgets)
@@ -184,7 +208,7 @@ class SAPES(Defense):
         return Terms(
             plan=plan,
             observer=SHUFFLED,
-            mechanism="clip-Laplace on each coordinate, the largest kept, dummies, each coordinate shuffled",
+            mechanism=f"clip-Laplace on each coordinate, {self._selected} kept, dummies, each coordinate shuffled",
             radius=self.radius,
             trust="the shuffler",
             source="Liu et al. 2023, Table 3, Theorem 4 and Proposition 1, as published",

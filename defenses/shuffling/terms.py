@@ -24,7 +24,9 @@ _DRAWN = 150.0
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """``plan``, who observes, the mechanism and its public parameters; whom the theorem trusts and whose it is."""
+    """``plan``, who observes, the mechanism and its public parameters; whom the theorem trusts and whose it is;
+    ``spending``: how many numbers of a report spend a budget each, None: all.
+    """
 
     plan: Plan
     observer: Observer
@@ -32,11 +34,12 @@ class Terms:
     radius: float
     trust: str
     source: str
+    spending: int | None = None
 
     @property
     def releases(self) -> int:
-        """Coordinates of all rounds."""
-        return self.plan.layout.dim * self.plan.rounds
+        """Coordinates of all rounds that spend a budget."""
+        return (self.spending or self.plan.layout.dim) * self.plan.rounds
 
     def joint(
         self,

@@ -1,11 +1,13 @@
-"""Only the largest of a noisy report stay, the rest is redrawn around 0: S-APES' post-sparsification, and its law.
+"""Only some of a noisy report stay, the rest is redrawn around 0: S-APES' post-sparsification, and its law.
 
-Which coordinates stay hangs on all of them, so that the numbers of one report hang together (Liu et al. 2023, Algorithm
-2; the noise is around the value, where the paper's line 1 prints 0).
+The largest stay, so that the numbers of one report hang together (Liu et al. 2023, Algorithm 2; the noise is around the
+value, where the paper's line 1 prints 0); or random ones, its Figure 3(b)'s other curve, which tell nothing of it.
 """
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,24 +19,39 @@ from ...fl.law import Mixing, clip_entries
 from .clip_laplace import draw_at, log_clip_laplace, row_blocks
 
 
-def top_rows(values: Tensor, budgets: Tensor, radius: float, kept: int, rng: np.random.Generator) -> Tensor:
-    """``values (..., d)``, budgets ``(...,)``: noised rows whose ``kept`` largest numbers stay, the others replaced by
+class Selection(StrEnum):
+    """Which noisy numbers of a report stay."""
+
+    LARGEST = "largest"
+    RANDOM = "random"
+
+
+def sparse_rows(
+    values: Tensor, budgets: Tensor, radius: float, kept: int, rng: np.random.Generator, *, selection: str
+) -> Tensor:
+    """``values (..., d)``, budgets ``(...,)``: noised rows of which ``kept`` numbers stay, the others replaced by
     reports of 0.
     """
     reports = torch.empty_like(values)
     for raw, rows, scales in row_blocks(values, reports, 2 * radius / budgets.double().numpy()):
         centres = clip_entries(raw.double(), radius).numpy()
-        rows.copy_(torch.from_numpy(_padded(centres, scales, radius, kept, rng)))
+        rows.copy_(torch.from_numpy(_padded(centres, scales, radius, kept, rng, selection)))
     return reports
 
 
-def _padded(centres: FloatArray, scales: FloatArray, radius: float, kept: int, rng: np.random.Generator) -> FloatArray:
-    """``(..., d)``: the ``kept`` largest of each noised row, dummies elsewhere; two uniforms a number, row by row."""
-    levels = rng.random((*centres.shape[:-1], 2, centres.shape[-1]))
+def _padded(
+    centres: FloatArray, scales: FloatArray, radius: float, kept: int, rng: np.random.Generator, selection: str
+) -> FloatArray:
+    """``(..., d)``: ``kept`` of each noised row, dummies elsewhere; two uniforms a number, row by row, and where chance
+    chooses a third.
+    """
+    by_chance = selection == Selection.RANDOM
+    levels = rng.random((*centres.shape[:-1], 3 if by_chance else 2, centres.shape[-1]))
     noised = draw_at(centres, scales, radius, levels[..., 0, :])
     dummies = draw_at(np.zeros_like(scales), scales, radius, levels[..., 1, :])
     # Single precision tells all points of the grid apart, and is partitioned in half the time.
-    return np.where(_largest(np.abs(noised).astype(np.float32), kept), noised, dummies)
+    sizes = levels[..., 2, :] if by_chance else np.abs(noised)
+    return np.where(_largest(sizes.astype(np.float32), kept), noised, dummies)
 
 
 def _largest(sizes: NDArray[np.float32], kept: int) -> NDArray[np.bool_]:
@@ -59,6 +76,8 @@ class TopReportsLaw:
     at most t.
     """
 
+    selection: ClassVar[Selection] = Selection.LARGEST
+
     radius: float
     budget: float
     kept: int
@@ -74,7 +93,7 @@ class TopReportsLaw:
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
         centres, scale = contribution.double().numpy(), np.asarray(self.scale)
-        drawn = _padded(centres, scale, self.radius, self._kept(contribution.shape[-1]), rng)
+        drawn = _padded(centres, scale, self.radius, self._kept(contribution.shape[-1]), rng, self.selection)
         return torch.from_numpy(drawn).to(contribution.dtype)
 
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
@@ -86,13 +105,18 @@ class TopReportsLaw:
         centres = contribution.double() + torch.zeros_like(seen)
         order = seen.abs().argsort(-1, descending=True)
         seen, centres = seen.gather(-1, order), centres.gather(-1, order)
-        dummies = log_clip_laplace(seen, torch.zeros_like(seen), self.scale, self.radius)
-        # How much likelier a number is as a kept one than as a dummy; a row that is impossible stays so.
-        gains = log_clip_laplace(seen, centres, self.scale, self.radius) - dummies
-        gains = gains.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+        dummies, gains = self._gains(seen, centres)
         equal = bool((centres.abs() == centres[..., :1].abs()).all())
         ways = self._ways_alike(seen, centres, gains) if equal else self._ways(seen, centres, gains)
         return dummies.sum(-1) + ways
+
+    def _gains(self, seen: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+        """Log density of each number as a dummy, and how much likelier it is as a kept one; a row that is impossible
+        stays so.
+        """
+        dummies = log_clip_laplace(seen, torch.zeros_like(seen), self.scale, self.radius)
+        gains = log_clip_laplace(seen, centres, self.scale, self.radius) - dummies
+        return dummies, gains.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
     def _ways(self, seen: Tensor, centres: Tensor, gains: Tensor) -> Tensor:
         """Sum over the smallest kept number, the place-th largest of all, of how it can come to that."""
@@ -100,9 +124,9 @@ class TopReportsLaw:
         for place in range(self._kept(dim) - 1, dim):
             smaller = self._log_within(centres, seen[..., place : place + 1].abs())
             others = smaller.sum(-1) - smaller[..., place]
-            polynomial = _no_choice(seen, self._kept(dim))
+            polynomial = no_choice(seen, self._kept(dim))
             for one in range(place):
-                polynomial = _choose(polynomial, gains[..., one] - smaller[..., one])
+                polynomial = choose(polynomial, gains[..., one] - smaller[..., one])
             terms.append(gains[..., place] + others + polynomial[..., -1])
         return torch.stack(terms, dim=-1).logsumexp(-1)
 
@@ -110,11 +134,11 @@ class TopReportsLaw:
         """The same where a number of any coordinate is as likely to be small: one polynomial grows with the place."""
         dim, kept, terms = seen.shape[-1], self._kept(seen.shape[-1]), list[Tensor]()
         within = self._log_within(centres, seen.abs())
-        polynomial = _no_choice(seen, kept)
+        polynomial = no_choice(seen, kept)
         for place in range(dim):
             if place >= kept - 1:
                 terms.append(gains[..., place] + (dim - kept) * within[..., place] + polynomial[..., -1])
-            polynomial = _choose(polynomial, gains[..., place])
+            polynomial = choose(polynomial, gains[..., place])
         return torch.stack(terms, dim=-1).logsumexp(-1)
 
     def _kept(self, dim: int) -> int:
@@ -138,14 +162,14 @@ class TopReportsLaw:
         return torch.full((dim,), self.radius), torch.zeros(dim)
 
 
-def _no_choice(seen: Tensor, kept: int) -> Tensor:
+def no_choice(seen: Tensor, kept: int) -> Tensor:
     """Log of the elementary symmetric polynomials of degree 0 to ``kept`` - 1 of nothing, ``(..., kept)``."""
     polynomial = seen.new_full((*seen.shape[:-1], kept), -math.inf)
     polynomial[..., 0] = 0.0
     return polynomial
 
 
-def _choose(polynomial: Tensor, gain: Tensor) -> Tensor:
+def choose(polynomial: Tensor, gain: Tensor) -> Tensor:
     """With one more number that may be kept."""
     raised = torch.cat([torch.full_like(polynomial[..., :1], -math.inf), polynomial[..., :-1]], dim=-1)
     return torch.logaddexp(polynomial, raised + gain.unsqueeze(-1))

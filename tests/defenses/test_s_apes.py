@@ -14,6 +14,7 @@ from fedassay.defenses.accounting.dots import many_epsilon
 from fedassay.defenses.randomisers.clipped_laplace import ClippedLaplace
 from fedassay.defenses.s_apes import SAPES
 from fedassay.defenses.shuffling.amplification import LocalPair
+from fedassay.defenses.shuffling.random_reports import RandomReportsLaw
 from fedassay.defenses.shuffling.top_reports import TopReportsLaw
 from fedassay.fl.algorithm import FedSGD
 from fedassay.fl.layout import Layout
@@ -34,6 +35,20 @@ def plan(clients=4, dim=6, rounds=1):
         algorithm=FedSGD(learning_rate=0.5),
         layout=Layout(names=("weight",), shapes=((dim,),)),
     )
+
+
+def brute_force_random(release, centres, budget, kept):
+    """Over all sets of kept coordinates, which are equally likely: their densities, dummies elsewhere."""
+    one = ClippedLaplace(epsilon=budget, radius=RADIUS)
+    sets = list(itertools.combinations(range(len(release)), kept))
+    total = sum(
+        math.prod(
+            np.exp(one.log_density(z, g if k in chosen else 0.0))
+            for k, (z, g) in enumerate(zip(release, centres, strict=True))
+        )
+        for chosen in sets
+    )
+    return math.log(total / len(sets))
 
 
 def brute_force(release, centres, budget, kept):
@@ -61,6 +76,26 @@ def test_the_density_is_the_sum_over_all_that_may_have_been_kept(centres, kept):
         assert found == pytest.approx(brute_force(release, centres, 2.0, kept), abs=2e-4)
 
 
+@pytest.mark.parametrize("centres", [(1.0, 1.0, -1.0, 1.0), (0.3, -0.7, 0.0, 1.0)])
+@pytest.mark.parametrize("kept", [1, 2, 4])
+def test_the_density_of_random_ones_is_the_mean_over_all_choices(centres, kept):
+    law = RandomReportsLaw(radius=RADIUS, budget=2.0, kept=kept)
+    for release in ((0.9, -0.2, 0.5, 0.1), (1.0, 0.99, -0.98, 0.6)):
+        found = float(law.log_density(torch.tensor(release).double(), torch.tensor(centres)))
+        assert found == pytest.approx(brute_force_random(release, centres, 2.0, kept), abs=1e-6)
+    assert law.log_density(torch.tensor([1.5, 0.0, 0.0, 0.0]), torch.zeros(4)) == -math.inf
+
+
+def test_random_ones_show_no_more_than_those_that_are_kept():
+    """At no report on a grid of 9^4 do two rows differ by more than kept budgets; at the ends they come near."""
+    law, grid = RandomReportsLaw(radius=RADIUS, budget=2.0, kept=2), torch.linspace(-RADIUS, RADIUS, 9).double()
+    reports = torch.cartesian_prod(grid, grid, grid, grid)
+    low, high = (row.double() for row in law.worst_pair(4))
+    ratios = law.log_density(reports, high) - law.log_density(reports, low)
+    assert 0.5 * 2 * law.budget < float(ratios.max()) <= 2 * law.budget
+    assert float(ratios.max()) < 4 * law.budget - 1
+
+
 def test_both_ways_of_summing_agree():
     law, rng = TopReportsLaw(radius=RADIUS, budget=3.0, kept=3), np.random.default_rng(0)
     centres = torch.full((20, 7), 0.6).double()
@@ -77,10 +112,11 @@ def test_what_cannot_be_sent_has_no_density():
         law.log_densities(torch.zeros(3), torch.zeros(3))
 
 
+@pytest.mark.parametrize("selection", ["largest", "random"])
 @pytest.mark.parametrize("centre", [0.0, 0.4, 1.0])
-def test_the_density_is_that_of_what_the_station_sends(centre):
+def test_the_density_is_that_of_what_the_station_sends(centre, selection):
     """The mean of the density at 0 over the station's own is 1: 20,000 reports, five standard errors."""
-    prepared = SAPES(budget_scale=3.0, share=0.34, radius=RADIUS).prepare(plan())
+    prepared = SAPES(budget_scale=3.0, share=0.34, radius=RADIUS, selection=selection).prepare(plan())
     protection = prepared.protection
     assert protection.kept == 2
     context = Context(plan=plan(), round=0, replicas=20_000, senders=(2,))
@@ -135,6 +171,19 @@ def test_corrected_it_claims_all_d_coordinates_of_the_reports_themselves():
     assert 5.99 < prepared.claims[-1].epsilon <= 6.0
 
 
+def test_random_ones_spend_what_is_kept_and_no_more():
+    """Of 30 coordinates 6: 12 releases in two rounds. As published the local claim is true then."""
+    prepared = SAPES(epsilon=6.0, selection="random").prepare(plan(40, 30, rounds=2))
+    budgets = prepared.protection.budgets
+    for claim in prepared.claims:
+        own = budgets[int(claim.parameters["client"])]
+        assert claim.epsilon == pytest.approx(many_epsilon(LocalPair(own), releases=12, delta=1e-5), abs=1e-9)
+        assert claim.parameters["releases"] == 12
+    published = SAPES(variant="as_published", budget_scale=1.0, selection="random").prepare(plan(40, 30, rounds=2))
+    for claim in published.claims[2:]:
+        assert claim.epsilon == claim.parameters["provable_epsilon"] == 12 * claim.parameters["local_epsilon"]
+
+
 def test_more_noise_than_the_budget_needs_is_counted():
     plain, wide = (SAPES(budget_scale=1.0, scale=scale).prepare(plan(40, 30)) for scale in (1.0, 30.0))
     assert wide.protection.budgets == pytest.approx(np.array(plain.protection.budgets) / 30)
@@ -163,6 +212,7 @@ def test_as_published_it_claims_table_threes_figures():
         ({"epsilon": 0.0}, "epsilon must be a number > 0"),
         ({"delta": 0.0}, r"delta must be in \(0, 1\)"),
         ({"budgets": "none"}, "budgets must be"),
+        ({"selection": "smallest"}, "selection must be largest or random, got 'smallest'"),
     ],
 )
 def test_what_cannot_be_kept_is_refused(fields, message):

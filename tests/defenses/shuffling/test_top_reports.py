@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.defenses.shuffling import clip_laplace
-from fedassay.defenses.shuffling.top_reports import _largest, top_rows
+from fedassay.defenses.shuffling.top_reports import _largest, sparse_rows
 
 
 @pytest.mark.parametrize("kept", [1, 3, 7, 8])
@@ -21,8 +21,9 @@ def test_of_equal_numbers_the_first_stay():
     assert _largest(sizes, 3).astype(int).tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]]
 
 
-def test_blocks_change_nothing(monkeypatch):
+@pytest.mark.parametrize("selection", ["largest", "random"])
+def test_blocks_change_nothing(monkeypatch, selection):
     rows, budgets = torch.linspace(-1, 1, 60).view(2, 5, 6), torch.linspace(0.1, 4, 10).view(2, 5)
-    whole = top_rows(rows, budgets, 0.5, 2, np.random.default_rng(3))
+    whole = sparse_rows(rows, budgets, 0.5, 2, np.random.default_rng(3), selection=selection)
     monkeypatch.setattr(clip_laplace, "_CHUNK", 12)
-    assert torch.equal(whole, top_rows(rows, budgets, 0.5, 2, np.random.default_rng(3)))
+    assert torch.equal(whole, sparse_rows(rows, budgets, 0.5, 2, np.random.default_rng(3), selection=selection))
