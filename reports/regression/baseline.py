@@ -11,15 +11,17 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ...audit.curve import Curve, GaussianCurve
 from ...suites.rows import first_mistake
 from ...suites.source import ConfigError
 from ..json_file import read_json
-from ..run_folder import RunFolder
+from ..run_folder import RunFolder, SignedClaim
 from ..unread import unread_rows
 from ..whole import write_whole
 from .cells import CellKey, Series, family
 
 SCHEMA = "baseline-1"
+_CURVE_AT = (0.01, 0.1, 0.5)
 
 
 class _Table(BaseModel):
@@ -50,17 +52,21 @@ class Instrument(_Table):
     attacks: dict[str, dict[str, Any]]
     margins: dict[str, float] = Field(default_factory=dict)
     """What the suite sets: a wider one would let a worse defense pass."""
+    audit: dict[str, Any] = Field(default_factory=dict)
+    """The suite's table and alpha: an audit of less power would let a broken claim pass."""
 
 
 class Part(_Table):
     """A defense as it was. Its code (``version``) and its ``table`` in the suite are what is compared; a claim
-    that is weakened, dropped or no longer audited has to be accepted.
+    that is weakened, dropped or no longer audited has to be accepted. ``terms``: by claim, what its one line leaves
+    out.
     """
 
     version: str
     table: dict[str, Any]
     claims: tuple[str, ...]
     audited: tuple[str, ...]
+    terms: dict[str, dict[str, tuple[str, ...]]] = Field(default_factory=dict)
 
 
 class StoredCell(_Table):
@@ -117,6 +123,7 @@ class Baseline(_Table):
                 federations=_tables(suite, "federations"),
                 attacks=_tables(suite, "attacks"),
                 margins=folder.margins,
+                audit=_audit(suite),
             ),
             packages=packages,
             defenses=_defenses(folder),
@@ -168,10 +175,11 @@ class Baseline(_Table):
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _content(self) -> dict[str, Any]:
-        """As JSON; without margins where none are set, as baselines of before they could be."""
+        """As JSON; without what is empty that baselines of before did not know."""
         content = self.model_dump(mode="json", by_alias=True)
-        if not self.instrument.margins:
-            del content["instrument"]["margins"]
+        _drop_empty(content["instrument"], "margins", "audit")
+        for part in content["defenses"].values():
+            _drop_empty(part, "terms")
         return content
 
     def series(self) -> dict[CellKey, Series]:
@@ -190,6 +198,8 @@ class Baseline(_Table):
             ConfigError: where something else stands: a folder, or a file that is no baseline of this version.
         """
         path = baseline_file(place)
+        if path != Path(place) and Path(place).is_file():
+            raise ConfigError(f"{place} is no baseline: name another file, such as baselines/main.json")
         if path.is_dir() or Path(place).is_dir():
             raise ConfigError(f"{place} is a folder: name a file for the baseline, such as baselines/main.json")
         if path.exists() and (found := _content(path).get("schema")) != SCHEMA:
@@ -220,6 +230,47 @@ def _tables(suite: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:
     )
 
 
+def _audit(suite: dict[str, Any]) -> dict[str, Any]:
+    """Nothing where the suite audits nothing."""
+    table = suite.get("audit")
+    return {**table, "alpha": suite.get("alpha")} if isinstance(table, dict) else {}
+
+
+def _drop_empty(table: dict[str, Any], *names: str) -> None:
+    for name in names:
+        if not table[name]:
+            del table[name]
+
+
+def _terms(one: SignedClaim) -> dict[str, str]:
+    claim = one.claim
+    return {
+        "rounds": str(claim.rounds),
+        "curve": _curve_words(claim.curve),
+        "model": claim.dp_model,
+        "trust": claim.trust,
+        "sampling": claim.sampling,
+        "standing": "control" if one.control else one.variant.replace("_", " ") or "honest",
+    }
+
+
+def _curve_words(curve: Curve | None) -> str:
+    if curve is None:
+        return "none"
+    if isinstance(curve, GaussianCurve):
+        return f"mu {curve.mu:.4g}"
+    return "; ".join(f"FNR {float(curve.fnr(rate)):.3f} at FPR {rate:g}" for rate in _CURVE_AT)
+
+
+def _all_terms(signed: list[SignedClaim]) -> dict[str, dict[str, tuple[str, ...]]]:
+    """By claim; it may be signed on several federations, on other terms."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for one in signed:
+        for name, words in _terms(one).items():
+            found.setdefault(one.claim.describe(), {}).setdefault(name, set()).add(words)
+    return {text: {name: tuple(sorted(words)) for name, words in terms.items()} for text, terms in found.items()}
+
+
 def _defenses(folder: RunFolder) -> dict[str, Part]:
     versions = {row.defense: row.defense_version for row in folder.rows("attack", "utility")}
     signed = {(one.defense, one.claim.describe()) for one in folder.claims}
@@ -234,6 +285,7 @@ def _defenses(folder: RunFolder) -> dict[str, Part]:
             table=folder.defense_fields(label),
             claims=tuple(sorted(text for name, text in signed if name == label)),
             audited=tuple(sorted(text for name, text in judged if name == label)),
+            terms=_all_terms([one for one in folder.claims if one.defense == label]),
         )
         for label in sorted(versions)
     }

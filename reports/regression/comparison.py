@@ -10,6 +10,9 @@ from .baseline import Baseline, Instrument
 from .cells import CellKey, Series
 from .paired import Change, Outcome, holm, paired_change
 
+_WHOLE = ("margins", "audit")
+"""Tables of the instrument of which a key that only one side has is a difference too."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PairedCell:
@@ -132,12 +135,16 @@ def _obstacles(base: Baseline, run: Baseline) -> Iterator[str]:
         yield from _differences(f"defense {label} claims", then.claims, now.claims)
         if then.claims == now.claims:
             yield from _differences(f"defense {label} audited for", then.audited, now.audited)
+            for claim in now.claims:
+                terms = (one.terms.get(claim, {}) for one in (then, now))
+                yield from _differences(f"defense {label} claims {claim}", *terms)
+        yield from _differences(f"defense {label}: replicas", then.table.get("replicas"), now.table.get("replicas"))
 
 
 def _instrument(then: Instrument, now: Instrument) -> Iterator[str]:
     for name in Instrument.model_fields:
         words, one, two = name.replace("_", " "), getattr(then, name), getattr(now, name)
-        if name == "margins" or not isinstance(one, dict):
+        if name in _WHOLE or not isinstance(one, dict):
             yield from _differences(words, one, two)
             continue
         # What only one side has shows as its cells.
@@ -159,7 +166,8 @@ def _notes(base: Baseline, run: Baseline) -> Iterator[str]:
     for label in sorted(base.defenses.keys() & run.defenses.keys()):
         then, now = base.defenses[label], run.defenses[label]
         yield from _differences(f"defense {label} version", then.version, now.version)
-        yield from _differences(f"defense {label}", then.table, now.table)
+        tables = ({key: value for key, value in one.table.items() if key != "replicas"} for one in (then, now))
+        yield from _differences(f"defense {label}", *tables)
     for name in sorted(base.packages.keys() | run.packages.keys()):
         yield from _differences(f"package {name}", base.packages.get(name), run.packages.get(name))
 

@@ -146,11 +146,10 @@ def accept(folder: RunFolder, baseline: str | Path) -> Path:
     """Makes this run the baseline; returns the file.
 
     Raises:
-        ConfigError: a run with missing or failed cells, or with none to compare; a place that holds something else.
+        ConfigError: a run with missing or failed cells, or with none to compare; one that breaks a claim, or whose
+            audits see nothing; a place that holds something else.
     """
-    holes = [problem.text for problem in _holes(folder)]
-    if failed := sum(row.status == "failed" for row in folder.records):
-        holes.append(f"{failed} rows FAILED")
+    holes = [problem.text for problem in _of_the_run(folder) if problem.exit_code in (FAIL, INCOMPLETE)]
     if not holes and not family(folder.records):
         holes.append("no attack and no utility was measured")
     if holes:

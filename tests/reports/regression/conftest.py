@@ -1,7 +1,7 @@
 """Run folders of a suite whose every value is known, to be compared and gated."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,15 @@ class Crafted:
         self.row(**of, defense=defense, control=control, claim_id=claim.claim_id, verdict=verdict, value=0.7, seed=None)
         return self
 
+    def resign(self, **changes: Any) -> None:
+        """The first claim in other words; its row stays about it."""
+        entry = self.claims[0]
+        claim = replace(Claim.from_dict(entry["claim"]), **changes)
+        entry.update(claim_id=claim.claim_id, claim=claim.to_dict())
+        for line in self.lines:
+            if line["role"] == "audit":
+                line["claim_id"] = claim.claim_id
+
     def write(self, planned: int | None = None) -> Path:
         self.path.mkdir(parents=True, exist_ok=True)
         cells = {line["cell_id"] for line in self.lines}
@@ -99,6 +108,8 @@ def craft(tmp_path):
             "federations": {"main": {"dataset": "digits", "rounds": 20}},
             "attacks": {"loss": {"count": 8}},
             "defenses": {"mine": {"epsilon": 4.0}},
+            "alpha": 0.01,
+            "audit": {"replicas": 500, "canary": "dirac"},
         }
         manifest = {
             "schema": "manifest-1",

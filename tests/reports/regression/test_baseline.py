@@ -85,6 +85,10 @@ def test_what_is_no_baseline_is_refused_and_never_overwritten(baseline, tmp_path
 def test_neither_a_folder_nor_a_newer_file_is_overwritten(baseline, tmp_path):
     with pytest.raises(ConfigError, match="is a folder: name a file"):
         baseline.write(tmp_path / "run")
+    (tmp_path / "suite.toml").write_text("name = 's'")
+    with pytest.raises(ConfigError, match=r"suite.toml is no baseline: name another file"):
+        baseline.write(tmp_path / "suite.toml")
+    assert not (tmp_path / "suite.toml.json").exists()
     newer = tmp_path / "n.json"
     newer.write_text('{"schema": "baseline-2"}')
     with pytest.raises(ConfigError, match=r"no baseline of this version \(schema 'baseline-2'\)"):

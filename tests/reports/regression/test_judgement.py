@@ -1,5 +1,6 @@
 """One verdict line, one exit code, and a test report, that say the same in every case."""
 
+import hashlib
 import itertools
 import json
 from pathlib import Path
@@ -7,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 import xmlschema
+from fedassay.audit.curve import ProfileCurve
 from fedassay.reports.regression.baseline import Baseline
 from fedassay.reports.regression.judgement import accept, judge
 from fedassay.reports.regression.junit import junit
@@ -207,6 +209,25 @@ CHANGES = {
         "defense mine claims eps 4, delta 1e-5, one client (add/remove), seen by other clients (every round's model) "
         "then, eps 8, delta 1e-5, one client (add/remove), seen by other clients (every round's model) now",
     ),
+    "rounds": (lambda run: run.resign(rounds=5), "(every round's model): rounds 20 then, 5 now"),
+    "no curve": (lambda run: run.resign(curve=None), "(every round's model): curve mu 0.925 then, none now"),
+    "another curve": (
+        lambda run: run.resign(curve=ProfileCurve((0.0, 1.0), (0.5, 0.25), (0.5, 0.25))),
+        "curve mu 0.925 then, FNR 0.723 at FPR 0.01; FNR 0.478 at FPR 0.1; FNR 0.092 at FPR 0.5 now",
+    ),
+    "trust": (lambda run: run.resign(trust="all are trusted"), "trust the server is trusted then, all are trusted now"),
+    "sampling": (
+        lambda run: run.resign(sampling="Poisson samples"),
+        "sampling every client, every round then, Poisson",
+    ),
+    "on trial": (lambda run: run.claims[0].update(variant="as_published"), "standing honest then, as published now"),
+    "audit": (lambda run: run.manifest["suite"]["audit"].update(replicas=80), "audit: replicas 500 then, 80 now"),
+    "alpha": (lambda run: run.manifest["suite"].update(alpha=1e-6), "audit: alpha 0.01 then, 1e-06 now"),
+    "no audit table": (lambda run: run.manifest["suite"].pop("audit"), "audit: replicas 500 then, nothing now"),
+    "own replicas": (
+        lambda run: run.manifest["suite"]["defenses"]["mine"].update(replicas=80),
+        "defense mine: replicas nothing then, 80 now",
+    ),
     "no claim": (lambda run: (run.claims.clear(), run.lines.pop()), "then, none now"),
     "no audit": (lambda run: run.lines.pop(), "defense mine audited for eps 4"),
 }
@@ -226,6 +247,30 @@ def test_what_measures_may_not_change_nor_a_promise_be_lowered_unless_accepted(c
     assert f"accept {command}" in judgement.details()
     accept(read(run), kept)
     assert judge(read(run), kept).exit_code == OK
+
+
+@pytest.mark.parametrize("verdict", ["REFUTED", "NOT_REFUTED"])
+def test_what_breaks_a_claim_or_lets_a_control_pass_is_no_baseline(craft, scatter, verdict, tmp_path):
+    run = craft("new").cell(scatter()).audit(verdict, control=verdict == "NOT_REFUTED")
+    kept = accept(read(craft("base").cell(scatter()).audit("NOT_REFUTED")), tmp_path / "main")
+    before = kept.read_bytes()
+    says = "controls not refuted: mine" if verdict == "NOT_REFUTED" else "claims REFUTED: mine"
+    with pytest.raises(ConfigError, match=f"cannot be a baseline: {says}"):
+        accept(read(run), kept)
+    assert kept.read_bytes() == before
+
+
+def test_a_baseline_of_before_terms_were_kept_is_read_and_has_to_be_accepted_again(craft, scatter, tmp_path):
+    run = craft("new").cell(scatter()).audit("NOT_REFUTED")
+    kept = accept(read(run), tmp_path / "main")
+    content = json.loads(kept.read_text())
+    del content["instrument"]["audit"], content["defenses"]["mine"]["terms"], content["sha256"]
+    content["sha256"] = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    kept.write_text(json.dumps(content))
+    judgement = judge(read(run), kept)
+    assert judgement.exit_code == INCOMPLETE
+    assert any("replicas nothing then, 500 now" in line for line in judgement.details())
+    assert any("rounds nothing then, 20 now" in line for line in judgement.details())
 
 
 def test_the_defense_itself_and_packages_may_change_and_are_told(craft, scatter):
@@ -301,7 +346,7 @@ def test_no_baseline_yet_is_incomplete_and_says_what_makes_it(craft, scatter, tm
     ("spoil", "says"),
     [
         (lambda run: run.write(planned=9), "1 cells missing"),
-        (lambda run: (run.row(status="failed", metric="none"), run.write()), "1 rows FAILED"),
+        (lambda run: (run.row(status="failed", metric="none"), run.write()), "1 cells FAILED"),
         (lambda run: (run.lines.clear(), run.write()), "the run holds no row"),
         (lambda run: (run.write() / "results.jsonl").open("a").write('{"torn'), "1 rows that cannot be read"),
     ],
