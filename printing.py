@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from .saying import say
 from .suites.source import ConfigError
 
 
@@ -55,5 +56,5 @@ def print_calibration(repeats: int, seed: int) -> int:
     for table in (error_table(rows), degenerate_table(rows)):
         print_table(table)
     gate = verdict(rows)
-    print(f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
+    say(f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
     return gate.exit_code
