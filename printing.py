@@ -27,7 +27,8 @@ def print_report(folders: Sequence[Path], wanted: Mapping[str, Path | None]) -> 
     except ValueError as error:
         raise ConfigError(str(error)) from error
     unread = [line if len(runs) == 1 else f"{line} ({run.path})" for run in runs for line in unread_words(run)]
-    return [*unread, *(f"open   {path}" for path in (written if asked else written[:1]))]
+    # What went into a pipe cannot be opened, and may be the very one that this is printed into.
+    return [*unread, *(f"open   {path}" for path in (written if asked else written[:1]) if path.is_file())]
 
 
 def print_schema(kind: str) -> str:
