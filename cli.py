@@ -58,6 +58,7 @@ def run(
     """Run a suite and write its report."""
     with told():
         from .face import _reported
+        from .suites.cost import Cost
         from .suites.estimate import estimate, learnt
         from .suites.outlook import headline
         from .suites.run import carry_out, launch
@@ -67,13 +68,13 @@ def run(
         spec, source = load_suite(
             suite, preset=preset, overrides=(*(set_ or ()), *named_changes(seeds=seeds, device=device))
         )
-        words = ["fedassay", *_without_output(sys.argv[1:])]
-        times = learnt()
-        begun = launch(spec, source, seed=seed, extra=tuple(defense or ()), folder=output, command=shlex.join(words))
+        words, times = shlex.join(["fedassay", *_without_output(sys.argv[1:])]), learnt()
+        cost = Cost(since=0.0)  # This process is the run's own, from the start of Python on.
+        begun = launch(spec, source, seed=seed, extra=tuple(defense or ()), folder=output, command=words, cost=cost)
         say(f"plan   {headline(begun.plan)}", f"time   {estimate(begun.plan, times)}")
         with resumable(begun.store.folder):
             gate = carry_out(begun, progress(), jobs=jobs)
-            _close(_reported(begun.store.folder, gate, True))
+            _close(_reported(begun, gate, True))
 
 
 @app.command()
