@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -52,9 +53,16 @@ def worked(
     get_reusable_executor().shutdown(wait=True)
     parallel = Parallel(n_jobs=min(processes, len(todo)), backend="loky", return_as="generator_unordered", batch_size=1)
     numbered = delayed(_numbered)
-    for done in parallel(numbered(index, job, store.folder, finished) for index, job in enumerate(todo)):
-        cost.hear(done.worker, done.cpu_s)
-        yield todo[done.index], done.failed
+    results = parallel(numbered(index, job, store.folder, finished) for index, job in enumerate(todo))
+    try:
+        for done in results:
+            cost.hear(done.worker, done.cpu_s)
+            yield todo[done.index], done.failed
+    finally:
+        with warnings.catch_warnings():
+            # Of a run that stops half way joblib has advice for its caller's code; the command tells what happened.
+            warnings.filterwarnings("ignore", r"\d+ tasks (which were|have been)", UserWarning)
+            results.close()
 
 
 @dataclass(frozen=True, kw_only=True)
