@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from .environment import cores, hardware
 from .run_plan import RunPlan
@@ -17,6 +17,7 @@ _NEWEST = 20
 """Runs that are read, the newest ones: code changes, and so do times."""
 
 Key = tuple[object, ...]
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +127,7 @@ def _alike(facts: dict[str, Any]) -> Key:
     return tuple(facts.get(name) for name in ("dataset", "model", "role", "attack"))
 
 
-def _medians(found: dict[Key, list[float]]) -> dict[Key, float]:
+def _medians(found: dict[K, list[float]]) -> dict[K, float]:
     return {key: median(seconds) for key, seconds in found.items()}
 
 
