@@ -12,6 +12,7 @@ import typer
 
 from . import __version__, gate_command, init_command
 from .exits import resumable, told
+from .saying import say
 
 app = typer.Typer(
     name="fedassay",
@@ -57,6 +58,7 @@ def run(
     """Run a suite and write its report."""
     with told():
         from .face import _reported
+        from .suites.cost import Cost
         from .suites.estimate import estimate, learnt
         from .suites.outlook import headline
         from .suites.run import carry_out, launch
@@ -66,14 +68,13 @@ def run(
         spec, source = load_suite(
             suite, preset=preset, overrides=(*(set_ or ()), *named_changes(seeds=seeds, device=device))
         )
-        words = ["fedassay", *_without_output(sys.argv[1:])]
-        times = learnt()
-        begun = launch(spec, source, seed=seed, extra=tuple(defense or ()), folder=output, command=shlex.join(words))
-        typer.echo(f"plan   {headline(begun.plan)}")
-        typer.echo(f"time   {estimate(begun.plan, times)}")
+        words, times = shlex.join(["fedassay", *_without_output(sys.argv[1:])]), learnt()
+        cost = Cost(since=0.0)  # This process is the run's own, from the start of Python on.
+        begun = launch(spec, source, seed=seed, extra=tuple(defense or ()), folder=output, command=words, cost=cost)
+        say(f"plan   {headline(begun.plan)}", f"time   {estimate(begun.plan, times)}")
         with resumable(begun.store.folder):
             gate = carry_out(begun, progress(), jobs=jobs)
-            _close(_reported(begun.store.folder, gate, True))
+            _close(_reported(begun, gate, True))
 
 
 @app.command()
@@ -112,8 +113,7 @@ def plan(
             suite, preset=preset, overrides=(*(set_ or ()), *named_changes(seeds=seeds, device=device))
         )
         planned = plan_run(resolve(spec, source, seed=seed, extra=tuple(defense or ())))
-        for line in (f"plan   {headline(planned)}", f"time   {estimate(planned, learnt())}", *outlook(planned)):
-            typer.echo(line)
+        say(f"plan   {headline(planned)}", f"time   {estimate(planned, learnt())}", *outlook(planned))
 
 
 @app.command()
@@ -149,7 +149,7 @@ def audit(
         finding = audit_target(target, claim, wishes)
         gate = judge_finding(target, finding)
         for line in finding_lines(target, finding, gate, as_json=json):
-            typer.echo(line)
+            say(*line.split("\n"))
         raise typer.Exit(gate.exit_code)
 
 
@@ -171,7 +171,8 @@ def list_(
             return
         width = max(map(len, found), default=0)
         for name, words in found.items():
-            typer.echo(f"{name:{width}}  " + words.replace("\n", f"\n{'':{width}}  "))
+            first, *more = words.split("\n")
+            say(f"{name:{width}}  {first}", *(f"{'':{width}}  {line}" for line in more))
 
 
 @app.command()
@@ -192,7 +193,7 @@ def report(
         from .printing import print_report
 
         wanted = {"html": html, "md": md, "latex": latex, "csv": csv, "claims": claims}
-        typer.echo("\n".join(print_report(runs, wanted)))
+        say(*print_report(runs, wanted))
 
 
 @app.command()
@@ -231,8 +232,7 @@ def doctor(
             raise typer.BadParameter("--repeats and --seed belong to --calibrate")
         from .listing import diagnosis
 
-        for line in diagnosis(digests=digests):
-            typer.echo(line)
+        say(*diagnosis(digests=digests))
 
 
 def _version(asked: bool) -> None:
@@ -267,8 +267,7 @@ def _close(finished: Any) -> NoReturn:
     from .reports.run_folder import RunFolder
     from .reports.terminal import tables
 
-    for line in (*finished.lines(), "", *tables(RunFolder.read(finished.folder))):
-        typer.echo(line)
-    typer.echo(f"gate   {finished.verdict.verdict_line} (exit code {finished.verdict.exit_code})")
-    typer.echo(f"open   {finished.folder / 'report.html'}")
+    say(*finished.lines(), "", *tables(RunFolder.read(finished.folder)))
+    say(f"gate   {finished.verdict.verdict_line} (exit code {finished.verdict.exit_code})")
+    say(f"open   {finished.folder / 'report.html'}")
     raise typer.Exit(finished.verdict.exit_code)

@@ -8,6 +8,8 @@ from typing import NoReturn
 
 import typer
 
+from .saying import say
+
 _USAGE, _INCOMPLETE, _INTERRUPTED = 2, 12, 130
 _MISTAKES = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
@@ -19,12 +21,14 @@ def told() -> Iterator[None]:
 
     try:
         yield
-    except (ConfigError, *_MISTAKES) as error:
-        _fail(str(error), _USAGE)
+    except ConfigError as error:
+        _fail(*map(str, error.args), code=_USAGE)
+    except _MISTAKES as error:
+        _fail(str(error), code=_USAGE)
     except OSError as error:
-        _fail(f"INCOMPLETE: {error}", _INCOMPLETE)
+        _fail(f"INCOMPLETE: {error}", code=_INCOMPLETE)
     except KeyboardInterrupt:
-        _fail("interrupted", _INTERRUPTED)
+        _fail("interrupted", code=_INTERRUPTED)
 
 
 @contextmanager
@@ -34,17 +38,17 @@ def resumable(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        _fail(f"interrupted. {go_on}", _INTERRUPTED)
+        _fail(f"interrupted. {go_on}", code=_INTERRUPTED)
     except _MISTAKES:
         raise
     except OSError as error:
-        _fail(f"INCOMPLETE: the run stopped, {folder} cannot be written: {error}. {go_on}", _INCOMPLETE)
+        _fail(f"INCOMPLETE: the run stopped, {folder} cannot be written: {error}. {go_on}", code=_INCOMPLETE)
     except Exception as error:
         if type(error).__name__ != "TerminatedWorkerError":
             raise
-        _fail(f"INCOMPLETE: a worker process died, perhaps for want of memory. {go_on}", _INCOMPLETE)
+        _fail(f"INCOMPLETE: a worker process died, perhaps for want of memory. {go_on}", code=_INCOMPLETE)
 
 
-def _fail(text: str, code: int) -> NoReturn:
-    typer.echo(text, err=True)
+def _fail(*lines: str, code: int) -> NoReturn:
+    say(*lines, err=True)
     raise typer.Exit(code)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from .defenses.defense import Defense
     from .reports.regression.judgement import Judgement
-    from .suites.run import Progress
+    from .suites.run import Launch, Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +98,9 @@ def run(
         ConfigError: unknown names, keys or fields, bad values.
         DatasetMissing: a data set that is neither here nor to be had.
     """
+    from .suites.cost import Cost
+
+    cost = Cost()  # Before what loads torch: that is a part of a run.
     from .suites.run import carry_out, launch
     from .suites.suite_file import load_suite, named_changes
 
@@ -111,9 +114,10 @@ def run(
         extra=added,
         folder=Path(folder) if folder is not None else None,
         command=command or _call(suite, defenses=list(added), seed=seed, preset=preset, overrides=list(changes)),
+        cost=cost,
     )
     gate = carry_out(begun, progress or Silent(), jobs=jobs)
-    return _reported(begun.store.folder, gate, report)
+    return _reported(begun, gate, report)
 
 
 def resume(
@@ -133,7 +137,7 @@ def resume(
 
     begun = relaunch(Path(folder), retry_failed=retry_failed)
     gate = carry_out(begun, progress or Silent(), jobs=jobs)
-    return _reported(begun.store.folder, gate, report)
+    return _reported(begun, gate, report)
 
 
 def _call(suite: str, **given: Any) -> str:
@@ -152,15 +156,18 @@ class Silent:
     def close(self) -> None: ...
 
 
-def _reported(folder: Path, gate: Gate, report: bool) -> Run:
+def _reported(begun: "Launch", gate: Gate, report: bool) -> Run:
+    folder = begun.store.folder
     if report:
         from .reports.write import write_report
+        from .suites.run import settle
         from .suites.source import ConfigError
 
         try:
             write_report(folder)
         except ValueError as error:
             raise ConfigError(str(error)) from error
+        settle(begun)
     return Run(folder=folder, verdict=gate)
 
 

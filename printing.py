@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from .saying import say
 from .suites.source import ConfigError
 
 
@@ -26,7 +27,8 @@ def print_report(folders: Sequence[Path], wanted: Mapping[str, Path | None]) -> 
     except ValueError as error:
         raise ConfigError(str(error)) from error
     unread = [line if len(runs) == 1 else f"{line} ({run.path})" for run in runs for line in unread_words(run)]
-    return [*unread, *(f"open   {path}" for path in (written if asked else written[:1]))]
+    # What went into a pipe cannot be opened, and may be the very one that this is printed into.
+    return [*unread, *(f"open   {path}" for path in (written if asked else written[:1]) if path.is_file())]
 
 
 def print_schema(kind: str) -> str:
@@ -55,5 +57,5 @@ def print_calibration(repeats: int, seed: int) -> int:
     for table in (error_table(rows), degenerate_table(rows)):
         print_table(table)
     gate = verdict(rows)
-    print(f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
+    say(f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
     return gate.exit_code

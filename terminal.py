@@ -10,6 +10,7 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from .reports.printable import printable
 from .reports.table import Table
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Bar:
     def advance(self, titles: Iterable[str], failed: Iterable[str]) -> None:
         for reason in failed:
             self._failed += 1
-            self._bar.console.print(f"FAILED {reason}", markup=False, highlight=False)
+            self._bar.console.print(f"FAILED {printable(reason)}", markup=False, highlight=False)
         self._bar.update(self._task, advance=len(list(titles)), failed=self._failed)
 
     def close(self) -> None:
@@ -56,9 +57,9 @@ class Lines:
     def advance(self, titles: Iterable[str], failed: Iterable[str]) -> None:
         for title in titles:
             self._done += 1
-            print(f"run    {self._done}/{self._total} {title}", flush=True)
+            print(f"run    {self._done}/{self._total} {printable(title)}", flush=True)
         for reason in failed:
-            print(f"FAILED {reason}", flush=True)
+            print(f"FAILED {printable(reason)}", flush=True)
 
     def close(self) -> None:
         return
@@ -72,12 +73,16 @@ def progress() -> "Progress":
 def print_table(table: Table) -> None:
     """Drawn on a terminal, aligned plain text elsewhere, the note below."""
     if not sys.stdout.isatty():
-        print(*["", table.title, "", *table.lines(), *([table.note] if table.note else [])], sep="\n", flush=True)
+        told = ["", table.title, "", *table.lines(), *([table.note] if table.note else [])]
+        print(*map(printable, told), sep="\n", flush=True)
         return
     drawn = RichTable(title=table.title, caption=table.note or None)
     for number, header in enumerate(table.headers):
         drawn.add_column(header, justify="right" if number in table.numeric else "left")
     for row in table.rows:
         # As text: square brackets in a reason are no markup.
-        drawn.add_row(*map(Text, row), style="bold red" if any(cell.startswith("FAILS") for cell in row) else None)
+        drawn.add_row(
+            *(Text(printable(cell)) for cell in row),
+            style="bold red" if any(cell.startswith("FAILS") for cell in row) else None,
+        )
     Console().print(drawn)

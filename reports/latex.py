@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .fitting import Part, parts
 from .run_folder import RunFolder
 from .run_tables import labels, tables_of
+from .table import Table
 
 _COMMANDS = {
     "\0": "{}",
@@ -50,6 +52,9 @@ _COMMANDS = {
     "\u00a0": "~",
     "\u202f": r"\,",
 }
+_LONGEST = 120
+"""Letters of a word, of which a page holds 80: TeX stops at what is wider than 5.7 metres."""
+_LONG = re.compile(rf"(\S{{{_LONGEST - 1}}})\S{{2,}}")
 _BLANKS = re.compile("[\x00-\x20\x7f\x85\u2028\u2029]+")
 
 
@@ -62,7 +67,7 @@ def latex(folders: Sequence[RunFolder]) -> str:
         manifest = folder.manifest
         suite = f"{manifest.suite.get('name', '')}, version {manifest.suite.get('version', '')}"
         lines.append(_comment(f"run {label}, id {manifest.run_id}, suite {suite}: {manifest.command}"))
-    return "\n".join([*lines, *(_float(part) for table in tables_of(folders) for part in parts(table)), ""])
+    return "\n".join([*lines, *(_float(part) for table in tables_of(folders) for part in parts(_shortened(table))), ""])
 
 
 def escaped(text: str) -> str:
@@ -83,6 +88,21 @@ def _set(character: str) -> str:
 def _comment(text: str) -> str:
     """One line, whatever it holds: what follows a line's end would be typeset."""
     return "% " + " ".join(re.sub(r"[^\x20-\x7e]", " ", text).split())
+
+
+def _shortened(table: Table) -> Table:
+    """No word longer than a name should be: the columns' widths follow from it."""
+
+    def short(text: str) -> str:
+        return _LONG.sub(r"\1…", text)
+
+    return replace(
+        table,
+        title=short(table.title),
+        headers=tuple(map(short, table.headers)),
+        rows=tuple(tuple(map(short, row)) for row in table.rows),
+        note=short(table.note),
+    )
 
 
 def _float(part: Part) -> str:

@@ -3,9 +3,10 @@ that turns the reading direction: on a page it is invalid, on a terminal it can 
 """
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..suites.record import Record
+if TYPE_CHECKING:
+    from ..suites.record import Record  # What a command prints passes here too, and need not wait for it.
 
 _WHITE = re.compile(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffe\uffff]")
@@ -27,7 +28,7 @@ def printable_content(content: Any) -> Any:
     return content
 
 
-def printable_record(record: Record) -> Record:
+def printable_record(record: "Record") -> "Record":
     """The record with printable texts; itself where they are."""
     spoilt = {name: text for name, text in vars(record).items() if isinstance(text, str) and _CONTROL.search(text)}
     return record.model_copy(update={name: printable(text) for name, text in spoilt.items()}) if spoilt else record

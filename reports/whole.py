@@ -3,18 +3,23 @@
 import os
 import tempfile
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 _DATA = ("results.jsonl", "manifest.json", "claims.json", "gate.json")
 
 
 def write_whole(path: Path, text: str) -> Path:
-    """Atomic: a reader sees the old file or the new one, never half of one. Returns ``path``; an OSError names it."""
+    """Atomic: a reader sees the old file or the new one, never half of one. Returns ``path``; an OSError names it.
+
+    A pipe or a device is written into; one whose reader has seen enough is no failure.
+    """
+    if path.exists() and not path.is_file():  # Asked of the path itself: /dev/stdout may lead to no name at all.
+        with suppress(BrokenPipeError):
+            path.write_text(text, encoding="utf-8")  # A folder refuses.
+        return path
     place = path.resolve()  # Behind a link stands the file that is meant.
     place.parent.mkdir(parents=True, exist_ok=True)
-    if place.exists() and not place.is_file():  # A pipe or a device is written to; a folder refuses.
-        place.write_text(text, encoding="utf-8")
-        return path
     handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name[:100]}.")
     temporary = Path(name)
     try:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from ..defenses.defense import Defense
 from .attack_court import hear_attacks
 from .cells import Cell
+from .cost import Cost
 from .court import hold_court
 from .device import check_device
 from .environment import PACKAGES, cores, git, hardware, versions
@@ -44,11 +45,13 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """A planned run and where it goes."""
+    """A planned run and where it goes. ``whole``: none of it was done before, so that ``cost`` is all that it takes."""
 
     suite: ResolvedSuite
     plan: RunPlan
     store: Store
+    cost: Cost
+    whole: bool
 
 
 def launch(
@@ -59,13 +62,15 @@ def launch(
     extra: tuple[str | Defense, ...] = (),
     folder: Path | None = None,
     command: str = "",
+    cost: Cost | None = None,
 ) -> Launch:
-    """Resolve, calibrate, lay out, and write the manifest; nothing has run yet.
+    """Resolve, calibrate, lay out, and write the manifest; nothing has run yet. ``cost``: begun before, if it was.
 
     Raises:
         ConfigError, DatasetMissing: see ``resolve`` and ``check_device``.
         FileExistsError: if ``folder`` already holds a run.
     """
+    cost = cost or Cost()
     check_device(spec.device)
     suite = resolve(spec, source, seed=seed, extra=extra)
     plan = plan_run(suite)
@@ -77,6 +82,8 @@ def launch(
         suite=suite,
         plan=plan,
         store=Store.create(place, manifest, claims_of(plan)),
+        cost=cost,
+        whole=True,
     )
 
 
@@ -116,7 +123,7 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
         store.write_claims(claims_of(plan))  # They follow from the manifest: a damaged file is made again.
         if retry_failed:
             store.forget_failed()
-    return Launch(suite=suite, plan=plan, store=store)
+    return Launch(suite=suite, plan=plan, store=store, cost=Cost(), whole=False)
 
 
 def _same_versions(folder: Path, then: dict[str, str]) -> None:
@@ -146,7 +153,7 @@ def _carried_out(begun: Launch, progress: Progress, processes: int) -> Gate:
     recorded = store.collect()
     progress.start(len(plan.cells), len(recorded))
     try:
-        for work, failed in worked(plan, store, frozenset(recorded), processes):
+        for work, failed in worked(plan, store, frozenset(recorded), processes, begun.cost):
             _append(store, [cell for cell in work.cells if cell.cell_id not in recorded], failed, progress)
         sessions: list[tuple[Cell, Callable[[], list[str]]]] = [
             *((audit.cell, partial(hold_court, audit, store)) for audit in plan.audits),
@@ -172,6 +179,15 @@ def close(begun: Launch) -> Gate:
     manifest = store.manifest() | {"finished": _now(datetime.now(UTC))}
     store.write_json(MANIFEST, manifest)
     return gate
+
+
+def settle(begun: Launch) -> None:
+    """Write down what the run took from its start to its pages: later plans learn from it. Not of one that was done in
+    parts, of which the first told nobody.
+    """
+    if begun.whole:
+        manifest = begun.store.manifest() | {"cpu_s": round(begun.cost.seconds(), 2)}
+        begun.store.write_json(MANIFEST, manifest)
 
 
 def _append(store: Store, cells: Iterable[Any], failed: list[str], progress: Progress) -> None:

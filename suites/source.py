@@ -10,7 +10,12 @@ _KEY = re.compile(r"^\s*([A-Za-z0-9_\-.\"']+)\s*=")
 
 
 class ConfigError(ValueError):
-    """A suite, a flag or a part's configuration is wrong: one paragraph that says where and what is known."""
+    """A suite, a flag or a part's configuration is wrong: one paragraph that says where and what is known, or several,
+    an argument each.
+    """
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.args))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, is_zipfile
@@ -47,14 +47,27 @@ class Store:
         standing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
         if not standing.is_dir():
             raise FileExistsError(f"{standing} is a file: name a folder for the run")
+        made = [place for place in (folder, *folder.parents) if not place.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         store = cls(folder)
         # Looked at and begun in one breath: of two runs that start here at once, the second must see the first.
         with store.locked():
             store._refuse_another()
-            store.write_claims(claims)
-            store.write_json(MANIFEST, manifest)
+            try:
+                store.write_claims(claims)
+                store.write_json(MANIFEST, manifest)
+            except BaseException:
+                store._take_back(made)
+                raise
         return store
+
+    def _take_back(self, made: Iterable[Path]) -> None:
+        """A run that could not be begun leaves nothing; ``made``: folders that it made, the inmost first."""
+        with suppress(OSError):  # Stopped once: what stays then holds what another has put there.
+            (self.folder / MANIFEST).unlink(missing_ok=True)
+            (self.folder / CLAIMS).unlink(missing_ok=True)
+            for place in made:
+                place.rmdir()
 
     def _refuse_another(self) -> None:
         if (self.folder / MANIFEST).exists():
@@ -103,7 +116,7 @@ class Store:
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write one JSON file whole or not at all."""
-        with _disk():
+        with _disk(self.folder / name):
             _write_whole(self.folder / name, json.dumps(content, indent=1, allow_nan=False).encode())
 
     def write_claims(self, claims: list[dict[str, Any]]) -> None:
@@ -133,15 +146,16 @@ class Store:
 
     def _save(self, cell_id: str, name: str, content: bytes) -> str:
         place = self.cell_folder(cell_id)
-        with _disk():
+        with _disk(place / name):
             place.mkdir(parents=True, exist_ok=True)
             _write_whole(place / name, content)
         return f"cells/{cell_id}/{name}"
 
     def discard(self, cell_id: str, name: str) -> None:
         """Take a file away that a finished cell needs no more, if it is there."""
-        with _disk():
-            (self.cell_folder(cell_id) / name).unlink(missing_ok=True)
+        place = self.cell_folder(cell_id) / name
+        with _disk(place):
+            place.unlink(missing_ok=True)
 
     def load_arrays(self, path: str) -> dict[str, np.ndarray]:
         """Arrays that ``save_arrays`` saved. Raises ValueError for a file that was damaged since."""
@@ -165,7 +179,7 @@ class Store:
         rows stay beside it. Returns how many.
         """
         failed = [cell for cell in self.finished() if _failed(self._cell_rows(cell)) or self._damaged(cell)]
-        with _disk():
+        with _disk(self.folder / "cells"):
             for cell_id in failed:
                 place = self.cell_folder(cell_id)
                 (place / _RECORDS).replace(place / f"failed-{_RECORDS}")
@@ -197,7 +211,7 @@ class Store:
     def append(self, cell_id: str) -> None:
         """Append one finished cell's rows to results.jsonl, in one write, and flush them to the disk."""
         lines = (self.cell_folder(cell_id) / _RECORDS).read_bytes()
-        with _disk(), (self.folder / RESULTS).open("ab") as results:
+        with _disk(self.folder / RESULTS), (self.folder / RESULTS).open("ab") as results:
             results.write(lines)
             results.flush()
             os.fsync(results.fileno())
@@ -227,7 +241,7 @@ class Store:
         }
         kept = b"".join(line for line in lines if _cell_of(line) in whole)
         if kept != b"".join(lines):
-            with _disk():
+            with _disk(path):
                 _write_whole(path, kept)
         return whole
 
@@ -241,11 +255,12 @@ def _failed(rows: Rows) -> bool:
 
 
 @contextmanager
-def _disk() -> Iterator[None]:
+def _disk(place: Path) -> Iterator[None]:
+    """``place``: what is written. A full disk does not say which file it was, and a temporary one tells nobody."""
     try:
         yield
     except OSError as error:
-        raise DiskRefuses(error.errno, error.strerror or str(error), error.filename) from error
+        raise DiskRefuses(error.errno, error.strerror or str(error), str(place)) from error
 
 
 def _cell_of(line: bytes) -> str | None:

@@ -74,7 +74,7 @@ def check_suite(tree: dict[str, Any], source: Source) -> SuiteSpec:
         return SuiteSpec.model_validate(spare | tree)
     except ValidationError as error:
         lines = [_explain(dict(item), source) for item in error.errors()]
-        raise ConfigError("\n".join(dict.fromkeys(lines))) from None
+        raise ConfigError(*dict.fromkeys(lines)) from None
 
 
 def _endless(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

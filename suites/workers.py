@@ -4,11 +4,14 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from .cells import BlockJob, Job, MutantJob, ShadowJob, TrialJob
+from .cost import Cost
 from .memory import keep_freed_memory
 from .mutants import run_mutant
 from .replicas import run_block
@@ -32,8 +35,12 @@ def work(job: Job, folder: Path, finished: frozenset[str]) -> list[str]:
             return run_mutant(job, store, finished)
 
 
-def worked(plan: RunPlan, store: Store, finished: frozenset[str], processes: int) -> Iterable[tuple[Job, list[str]]]:
-    """Do the jobs that are not done; each with what failed in it, in the order in which they end."""
+def worked(
+    plan: RunPlan, store: Store, finished: frozenset[str], processes: int, cost: Cost
+) -> Iterable[tuple[Job, list[str]]]:
+    """Do the jobs that are not done; each with what failed in it, in the order in which they end. ``cost`` hears of
+    what worker processes take.
+    """
     todo = [job for job in plan.jobs if not finished.issuperset(cell.cell_id for cell in job.cells)]
     if processes == 1 or len(todo) < 2:
         for job in todo:
@@ -46,14 +53,33 @@ def worked(plan: RunPlan, store: Store, finished: frozenset[str], processes: int
     get_reusable_executor().shutdown(wait=True)
     parallel = Parallel(n_jobs=min(processes, len(todo)), backend="loky", return_as="generator_unordered", batch_size=1)
     numbered = delayed(_numbered)
-    for index, failed in parallel(numbered(index, job, store.folder, finished) for index, job in enumerate(todo)):
-        yield todo[index], failed
+    results = parallel(numbered(index, job, store.folder, finished) for index, job in enumerate(todo))
+    try:
+        for done in results:
+            cost.hear(done.worker, done.cpu_s)
+            yield todo[done.index], done.failed
+    finally:
+        with warnings.catch_warnings():
+            # Of a run that stops half way joblib has advice for its caller's code; the command tells what happened.
+            warnings.filterwarnings("ignore", r"\d+ tasks (which were|have been)", UserWarning)
+            results.close()
 
 
-def _numbered(index: int, job: Job, folder: Path, finished: frozenset[str]) -> tuple[int, list[str]]:
+@dataclass(frozen=True, kw_only=True)
+class _Done:
+    """A job that a worker did. ``cpu_s``: what this worker has taken since it began, its imports included."""
+
+    index: int
+    failed: list[str]
+    worker: int
+    cpu_s: float
+
+
+def _numbered(index: int, job: Job, folder: Path, finished: frozenset[str]) -> _Done:
     _end_with_parent()
     keep_freed_memory()
-    return index, work(job, folder, finished)
+    failed = work(job, folder, finished)
+    return _Done(index=index, failed=failed, worker=os.getpid(), cpu_s=time.process_time())
 
 
 @cache

@@ -129,13 +129,27 @@ def test_a_full_disk_is_incomplete_and_resuming_completes_it(say, suite_file, mo
     assert say("resume", "out", "-j", 1).exit_code == 0
 
 
-def test_a_disk_that_is_full_from_the_start_is_incomplete(say, suite_file, monkeypatch):
+def test_a_disk_that_is_full_from_the_start_is_named_and_left_as_it_was(say, suite_file, tmp_path, monkeypatch):
     def full(path, content):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(store_module, "_write_whole", full)
-    result = say("run", suite_file(), "-j", 1, "-o", "out")
-    assert (result.exit_code, result.stderr) == (12, "INCOMPLETE: [Errno 28] No space left on device\n")
+    result = say("run", suite_file(), "-j", 1, "-o", "deep/out")
+    told = "INCOMPLETE: [Errno 28] No space left on device: 'deep/out/claims.json'\n"
+    assert (result.exit_code, result.stderr) == (12, told)
+    assert not (tmp_path / "deep").exists()
+
+
+def test_a_file_that_may_not_grow_is_named_and_nothing_else_is_told(suite_file, tmp_path):
+    code = "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))\n"
+    code += "from fedassay.__main__ import main\nmain()"
+    words = ["run", str(suite_file("seeds = 1", "seeds = 8")), "-j", "2", "-o", "out"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 12, done.stderr
+    told = "INCOMPLETE: the run stopped, out cannot be written: [Errno 27] File too large: 'out/results.jsonl'."
+    assert done.stderr == f"{told} Finished cells are kept; go on with: fedassay resume out\n"
 
 
 def test_a_failing_defense_is_incomplete_and_told_on_the_way(say, suite_file, own_module):

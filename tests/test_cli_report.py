@@ -1,5 +1,6 @@
 """The commands report and schema: formats, several runs, damaged runs, and what they end with."""
 
+import csv
 import json
 import os
 import shutil
@@ -121,3 +122,25 @@ def test_the_same_records_give_the_same_bytes_in_another_process(again, tmp_path
     for name in formats:
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
     assert b"<svg" in (tmp_path / "1" / "html").read_bytes()
+
+
+def test_a_pipe_takes_a_format_and_nothing_else(finished, tmp_path):
+    def asked(*words, **options):
+        command = [sys.executable, "-m", "fedassay", *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, **options)
+
+    done = asked("report", finished.folder, "--csv", "/dev/stdout", "--md", "/dev/stderr")
+    assert done.returncode == 0, done.stderr
+    rows = (finished.folder / "results.jsonl").read_bytes().count(b"\n")
+    assert len(list(csv.reader(done.stdout.splitlines()))) == rows + 1
+    assert done.stderr.startswith("# fedassay: ")
+
+
+def test_the_gate_writes_its_summary_and_its_cases_into_pipes(finished, tmp_path):
+    words = ["gate", str(finished.folder), "--summary", "/dev/stdout", "--junit", "/dev/stderr"]
+    done = subprocess.run(
+        [sys.executable, "-m", "fedassay", *words], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("<?xml")
+    assert "gate   OK" in done.stdout

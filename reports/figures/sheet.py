@@ -3,6 +3,7 @@
 import base64
 import io
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
@@ -125,7 +126,10 @@ class Sheet:
     def svg(self) -> str:
         """The drawing as one <svg> element: no prologue, no metadata, no outside reference, to 1/100 pixel."""
         buffer = io.StringIO()
-        self.drawing.savefig(buffer, format="svg", metadata=_NO_METADATA)
+        with warnings.catch_warnings():
+            # Letters are measured with a font that lacks an emoji or two; the reader's own font shows them.
+            warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
+            self.drawing.savefig(buffer, format="svg", metadata=_NO_METADATA)
         text = buffer.getvalue()
         return _tidied(text[text.index("<svg") :], self.width, self.height)
 

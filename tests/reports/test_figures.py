@@ -1,6 +1,7 @@
 import base64
 import io
 import re
+import warnings
 from xml.etree import ElementTree
 
 import matplotlib
@@ -16,6 +17,7 @@ from fedassay.reports.figures.log_log import drawable
 from fedassay.reports.figures.privacy_utility import privacy_utility
 from fedassay.reports.figures.reconstructions import reconstructions
 from fedassay.reports.figures.roc import roc
+from fedassay.reports.figures.sheet import Sheet
 from fedassay.reports.page import figures
 from PIL import Image
 
@@ -232,3 +234,12 @@ def test_of_many_audits_twelve_are_drawn_alarming_ones_first_and_all_are_in_the_
     assert len(figure.table.rows) == 14
     assert [f">d{place:02d}<" in figure.svg for place in range(14)] == [True, False, False] + [True] * 11
     assert "Drawn: the 12 of 14 panels that have to be seen first" in figure.description
+
+
+def test_letters_that_matplotlib_s_font_lacks_are_drawn_without_a_warning():
+    with warnings.catch_warnings(record=True) as caught, Sheet("key", 100, 50) as sheet:
+        warnings.simplefilter("always")
+        sheet.text(0, 0, "mine \ufdfd 漢 \U0001f600")
+        svg = sheet.svg()
+    assert [str(warning.message) for warning in caught] == []
+    assert "mine \ufdfd 漢 \U0001f600" in texts(svg)

@@ -102,6 +102,17 @@ WIDE = Table(
 )
 
 
+def test_a_word_that_no_page_holds_ends_in_an_ellipsis(run_maker):
+    """TeX stops at a box of 16383 pt; a name that is 120 letters long stays whole."""
+    run_maker.row(value=0.5, defense="x" * 120)
+    run_maker.row(value=0.6, defense=f"one {'y' * 3000}")
+    text = latex([run_maker.write()])
+    assert re.search(r"(?<!x)x{120}(?!x)", text)
+    assert re.search(rf"(?<!y)y{{119}}{re.escape(escaped('…'))}", text)
+    assert "y" * 120 not in text
+    assert max(map(float, re.findall(r"p\{([\d.]+)em\}", text)), default=0) <= 100
+
+
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
 def test_pdflatex_sets_every_table_within_the_margins(quick_folder, tmp_path, monkeypatch):
     """One engine, the article class: no error, nothing wider than the text, nothing longer than the page."""
@@ -115,3 +126,16 @@ def test_pdflatex_sets_every_table_within_the_margins(quick_folder, tmp_path, mo
     assert "Overfull" not in done.stdout
     assert "too large" not in done.stdout
     assert "Missing character" not in (tmp_path / "main.log").read_text(errors="replace")
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
+def test_pdflatex_does_not_stop_at_a_word_of_thousands_of_letters(run_maker, tmp_path):
+    run_maker.row(value=0.5, defense="x" * 3000)
+    run_maker.row(value=0.6, defense=f"one {'y' * 5000}")
+    (tmp_path / "tables.tex").write_text(latex([run_maker.write()]), encoding="utf-8")
+    document = r"\documentclass{article}\usepackage{booktabs,array}\begin{document}\input{tables.tex}\end{document}"
+    (tmp_path / "main.tex").write_text(document)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "main.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=120)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "too large" not in done.stdout

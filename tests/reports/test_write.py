@@ -1,4 +1,9 @@
+import os
+import threading
+from pathlib import Path
+
 import pytest
+from fedassay.reports.whole import write_whole
 from fedassay.reports.write import write_report
 
 
@@ -54,3 +59,33 @@ def test_a_page_never_takes_the_place_of_data_or_of_the_other_page(run_maker, ht
     with pytest.raises(ValueError, match="what is written needs a file of its own"):
         write_report(run_maker.path, **paths)
     assert (run_maker.path / "results.jsonl").read_bytes() == before
+
+
+def test_a_pipe_without_a_name_is_written_into():
+    reading, writing = os.pipe()
+    place = Path(f"/dev/fd/{writing}")
+    assert write_whole(place, "first\nε\n") == place
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as pipe:
+        assert pipe.read() == "first\nε\n"
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure():
+    reading, writing = os.pipe()
+    text = "x" * 2**20  # More than a pipe holds: the writer waits for a reader that goes.
+
+    def read_a_little():
+        os.read(reading, 10)
+        os.close(reading)
+
+    reader = threading.Thread(target=read_a_little)
+    reader.start()
+    write_whole(Path(f"/dev/fd/{writing}"), text)
+    reader.join()
+    os.close(writing)
+
+
+def test_a_device_is_written_into_and_a_folder_refuses(tmp_path):
+    assert write_whole(Path("/dev/null"), "x") == Path("/dev/null")
+    with pytest.raises(IsADirectoryError):
+        write_whole(tmp_path, "x")

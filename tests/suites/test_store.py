@@ -55,6 +55,21 @@ def full_disk(*arguments, **options):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
+def test_a_run_that_cannot_be_begun_leaves_what_was_there(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("kept")
+    real = store_module._write_whole
+    monkeypatch.setattr(
+        store_module,
+        "_write_whole",
+        lambda path, content: (full_disk if path.name == MANIFEST else real)(path, content),
+    )
+    for place in ("mine/deep/run", "mine"):
+        with pytest.raises(DiskRefuses, match=f"{place}/{MANIFEST}"):
+            Store.create(tmp_path / place, {}, [])
+        assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
+
+
 def test_a_finished_cell_is_appended_once_however_often_it_is_collected(store):
     store.finish("b", rows("b", 2))
     store.finish("a", rows("a", 1))
