@@ -109,7 +109,7 @@ def resolve(spec: SuiteSpec, source: Source, *, seed: int, extra: tuple[str | De
         raise ConfigError(f"seed must be >= 0, got {seed}")
     defenses = [_defense(label, spec, source) for label in spec.defenses]
     for wish in extra:
-        part = adopt(wish, "defense") if isinstance(wish, Defense) else build("defense", wish, {})
+        part = build("defense", wish, {}) if isinstance(wish, str) else adopt(wish, "defense")
         defenses.append(DefenseEntry(label=_free_label(part, defenses), part=part, change=PlanChange()))
     added = {entry.label: _as_written(entry.part) for entry in defenses if entry.label not in spec.defenses}
     spec = spec.model_copy(update={"defenses": {**spec.defenses, **added}})
