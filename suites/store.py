@@ -103,7 +103,7 @@ class Store:
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write one JSON file whole or not at all."""
-        with _disk():
+        with _disk(self.folder / name):
             _write_whole(self.folder / name, json.dumps(content, indent=1, allow_nan=False).encode())
 
     def write_claims(self, claims: list[dict[str, Any]]) -> None:
@@ -133,7 +133,7 @@ class Store:
 
     def _save(self, cell_id: str, name: str, content: bytes) -> str:
         place = self.cell_folder(cell_id)
-        with _disk():
+        with _disk(place / name):
             place.mkdir(parents=True, exist_ok=True)
             _write_whole(place / name, content)
         return f"cells/{cell_id}/{name}"
@@ -197,7 +197,7 @@ class Store:
     def append(self, cell_id: str) -> None:
         """Append one finished cell's rows to results.jsonl, in one write, and flush them to the disk."""
         lines = (self.cell_folder(cell_id) / _RECORDS).read_bytes()
-        with _disk(), (self.folder / RESULTS).open("ab") as results:
+        with _disk(self.folder / RESULTS), (self.folder / RESULTS).open("ab") as results:
             results.write(lines)
             results.flush()
             os.fsync(results.fileno())
@@ -227,7 +227,7 @@ class Store:
         }
         kept = b"".join(line for line in lines if _cell_of(line) in whole)
         if kept != b"".join(lines):
-            with _disk():
+            with _disk(path):
                 _write_whole(path, kept)
         return whole
 
@@ -241,11 +241,13 @@ def _failed(rows: Rows) -> bool:
 
 
 @contextmanager
-def _disk() -> Iterator[None]:
+def _disk(path: Path | None = None) -> Iterator[None]:
+    """``path``: what is written, named where the error itself names nothing, as that of a disk that fills does."""
     try:
         yield
     except OSError as error:
-        raise DiskRefuses(error.errno, error.strerror or str(error), error.filename) from error
+        named = error.filename or (None if path is None else str(path))
+        raise DiskRefuses(error.errno, error.strerror or str(error), named) from error
 
 
 def _cell_of(line: bytes) -> str | None:
