@@ -66,7 +66,7 @@ class Run:
 
 
 def run(
-    suite: str = "quick",
+    suite: str | Path = "quick",
     *,
     defenses: Iterable["str | Defense"] = (),
     seed: int = 0,
@@ -95,7 +95,7 @@ def run(
         report: whether to write report.html and report.md.
 
     Raises:
-        ConfigError: unknown names, keys or fields, bad values.
+        ConfigError: unknown names, keys or fields, values that are bad or of another kind.
         DatasetMissing: a data set that is neither here nor to be had.
     """
     from .suites.cost import Cost
@@ -103,9 +103,13 @@ def run(
     cost = Cost()  # Before what loads torch: that is a part of a run.
     from .suites.run import carry_out, launch
     from .suites.suite_file import load_suite, named_changes
+    from .suites.wishes import check_wishes, texts
 
-    changes = (*overrides, *named_changes(seeds=seeds, device=device))
+    check_wishes(suite, seed=seed, seeds=seeds, jobs=jobs, device=device)
+    told = texts("overrides", overrides, such_as="audit.replicas=500")
+    changes = (*told, *named_changes(seeds=seeds, device=device))
     added = tuple(defenses)
+    suite = str(suite)
     spec, source = load_suite(suite, preset=preset, overrides=changes)
     begun = launch(
         spec,

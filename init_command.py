@@ -1,9 +1,9 @@
 """The command init: the project of a defense author, ready to run."""
 
 import os
+import shlex
 import shutil
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from . import __version__
 from .exits import told
 
 _FILES = {
@@ -18,6 +19,7 @@ _FILES = {
     "suite.toml": "suite.toml.txt",
     "test_my_defense.py": "test_my_defense.py.txt",
     "pytest.ini": "pytest.ini.txt",
+    "requirements.txt": "requirements.txt.txt",
     ".gitignore": "gitignore.txt",
     "README.md": "README.md.txt",
     ".github/workflows/privacy.yml": "workflow.yml.txt",
@@ -28,10 +30,13 @@ RUN = "runs/first"
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(help="Where; what is there already is never overwritten.")] = Path(),
+    where: Annotated[
+        str, typer.Argument(metavar="FOLDER", help="Where; what is there already is never overwritten.")
+    ] = ".",
 ) -> None:
     """Start a project of your own: a defense, a suite, a test, a workflow, and the baseline that they begin with."""
     with told():
+        folder = named_folder(where)
         refuse_what_is_there(folder)
         with _taken_back(folder):
             write(folder)
@@ -41,7 +46,21 @@ def init(
             verdict = measure(folder)
         typer.echo(f"wrote  {folder / BASELINE}")
         typer.echo(f"gate   {verdict}")
-        typer.echo(f"next   {f'cd {folder} && ' if folder != Path() else ''}pytest")
+        typer.echo(f"next   {f'cd {shlex.quote(str(folder))} && ' if folder != Path() else ''}pytest")
+
+
+def named_folder(where: str) -> Path:
+    """The folder; ConfigError for an empty name, which a shell's unset variable leaves, and for the file system's root,
+    where no project belongs.
+    """
+    from .suites.source import ConfigError
+
+    if not where.strip():
+        raise ConfigError(f"name a folder for the project, got {where!r}; the one that you are in is .")
+    folder = Path(where)
+    if folder.resolve() == folder.resolve().parent:
+        raise ConfigError(f"{where} is the root of the file system: name a folder for the project")
+    return folder
 
 
 def refuse_what_is_there(folder: Path) -> None:
@@ -67,16 +86,24 @@ def _taken_back(folder: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        for place in ours:
+        if any(map(os.path.lexists, (*ours, *new_folders))):
+            _take_back(ours, new_folders)
+            left = [str(place) for place in ours if os.path.lexists(place)]
+            told = f"could not be taken back: {', '.join(left)}" if left else "is taken back"
+            typer.echo(f"stopped: what was written in {folder} {told}", err=True)
+        raise
+
+
+def _take_back(files: Iterable[Path], folders: Iterable[Path]) -> None:
+    for place in files:
+        with suppress(OSError):  # What stays is told.
             if place.is_dir():
                 shutil.rmtree(place, ignore_errors=True)
             else:
                 place.unlink(missing_ok=True)
-        for above in sorted(new_folders, key=lambda place: -len(place.parts)):
-            with suppress(OSError):  # It was never made, or holds what somebody else has put there.
-                above.rmdir()
-        typer.echo(f"stopped: what was written in {folder} is taken back", err=True)
-        raise
+    for above in sorted(folders, key=lambda place: -len(place.parts)):
+        with suppress(OSError):  # It was never made, or holds what somebody else has put there.
+            above.rmdir()
 
 
 def write(folder: Path) -> None:
@@ -84,8 +111,19 @@ def write(folder: Path) -> None:
     starter = resources.files(f"{__package__}.suites") / "starter"
     for name, source in _FILES.items():
         place = folder / name
+        text = (starter / source).read_text(encoding="utf-8")
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text((starter / source).read_text(encoding="utf-8"), encoding="utf-8")
+        with naming(place):
+            place.write_text(text.replace("{version}", __version__), encoding="utf-8")
+
+
+@contextmanager
+def naming(place: Path) -> Iterator[None]:
+    """An error of the disk names the file: Python's own does so where one is opened, not where it grows too long."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, error.filename or str(place)) from error
 
 
 def measure(folder: Path) -> str:
@@ -94,8 +132,7 @@ def measure(folder: Path) -> str:
     from .reports.regression.judgement import accept
     from .reports.run_folder import RunFolder
 
-    # The suite names the defense by its module, which lies beside it.
-    sys.path.insert(0, str(folder.resolve()))
     done = run(str(folder / "suite.toml"), folder=folder / RUN, command="fedassay run suite.toml")
-    accept(RunFolder.read(done.folder), folder / BASELINE)
+    with naming(folder / BASELINE):
+        accept(RunFolder.read(done.folder), folder / BASELINE)
     return done.verdict.verdict_line

@@ -3,10 +3,12 @@
 Every pytest on a machine that has fedassay loads this file: what is heavy is imported where a fixture is used.
 """
 
+import hashlib
 import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from .face import Run
 
 _FIXTURES = {"fedassay_gate", "fedassay_audit"}
+_OPTIONS = ("seeds", "seed", "jobs", "overrides", "device")
+_KNOWN = f"{', '.join(_OPTIONS[:-1])} and {_OPTIONS[-1]}"
 _TOLD = "fedassay"
 """Name of the property under which a test's verdicts travel to the summary, from other processes too."""
 
@@ -37,7 +41,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "fedassay(**options): runs federations or audits; options are defaults of fedassay_gate, such as seeds=2. "
+        "fedassay(**options): runs federations or audits; options are defaults of fedassay_gate, such as seeds=2, by "
+        "name only, and of several markers the nearest says. "
         "Tests that use a fixture of fedassay have it anyway: -m 'not fedassay' leaves them out.",
     )
 
@@ -79,7 +84,7 @@ class GateFixture:
 
     def __call__(
         self,
-        suite: str = "quick",
+        suite: str | Path = "quick",
         *defenses: "str | Defense",
         baseline: str | Path | None = None,
         margins: Mapping[str, float] | None = None,
@@ -104,26 +109,33 @@ class GateFixture:
         from .suites.source import ConfigError
 
         wished = {"jobs": 1 if "PYTEST_XDIST_WORKER" in os.environ else None, **self.defaults, **options}
-        if unknown := sorted(wished.keys() - {"seeds", "seed", "jobs", "overrides", "device"}):
-            raise TypeError(f"fedassay_gate knows seeds, seed, jobs, overrides and device, got {', '.join(unknown)}")
+        if unknown := _unknown(wished):
+            raise TypeError(f"fedassay_gate knows {_KNOWN}, got {unknown}")
         try:
+            _check_asked(baseline, margins, fail_on)
             run = self._run(suite, defenses, wished)
             self._judge(run, None if baseline is None else self.root / baseline, margins, fail_on)
         except ConfigError as error:
             raise error.with_traceback(None) from None
         return run
 
-    def _run(self, suite: str, defenses: "tuple[str | Defense, ...]", wished: Mapping[str, Any]) -> "Run":
+    def _run(self, suite: str | Path, defenses: "tuple[str | Defense, ...]", wished: Mapping[str, Any]) -> "Run":
         from .face import run as run_suite
+        from .suites.wishes import check_wishes
 
-        place = self.root / suite
-        return run_suite(
-            str(place) if place.is_file() else suite,
-            defenses=defenses,
-            folder=self.folder(),
-            command=f"pytest {shlex.quote(self.test)}",
-            **wished,
-        )
+        check_wishes(suite)
+        place, folder = self.root / suite, self.folder()
+        try:
+            return run_suite(
+                str(place if place.is_file() else suite),
+                defenses=defenses,
+                folder=folder,
+                command=f"pytest {shlex.quote(self.test)}",
+                **wished,
+            )
+        finally:
+            with suppress(OSError):  # Empty where a mistake was found before anything ran.
+                folder.rmdir()
 
     def _judge(
         self,
@@ -167,34 +179,90 @@ class AuditFixture:
 
 @dataclass
 class _Folders:
-    """A new folder for each run of a test."""
+    """A new folder for each run of a test, though other tests, processes and earlier pytests make theirs beside it."""
 
     place: Path
-    stem: str
+    test: str
     made: int = field(default=0)
 
     def __call__(self) -> Path:
+        from .suites.source import ConfigError
+
         self.made += 1
-        name = self.stem if self.made == 1 else f"{self.stem}-{self.made}"
+        name = _folder_name(self.test) if self.made == 1 else f"{_folder_name(self.test)}-{self.made}"
+        try:
+            self.place.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise ConfigError(f"{self.place} cannot be a folder for runs: a file is in its way") from None
         folder, again = self.place / name, 1
-        while folder.exists():  # An earlier pytest with the same DIR.
+        while not _made(folder):  # By an earlier pytest with the same DIR, or one that runs now.
             again += 1
             folder = self.place / f"{name}.{again}"
         return folder
+
+
+def _folder_name(test: str) -> str:
+    """The end of a test's id in what every file system takes, and a digest of all of it: ids that differ in signs, in
+    capitals or far from their end have different names.
+    """
+    readable = re.sub(r"[^\w.-]+", "-", test, flags=re.ASCII)[-100:].strip("-.")
+    return f"{readable}-{hashlib.sha256(test.encode(errors='surrogatepass')).hexdigest()[:8]}"
+
+
+def _made(folder: Path) -> bool:
+    """Whether this call made it: to look first and then make it would let two processes take the same."""
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return False
+    return True
+
+
+def _unknown(options: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(options.keys() - set(_OPTIONS)))
+
+
+def _check_asked(baseline: Any, margins: Any, fail_on: Any) -> None:
+    """Raise ConfigError, before anything runs, for what no gate could be asked."""
+    from .suites.gate import failing
+    from .suites.source import ConfigError
+    from .suites.wishes import texts
+
+    if not isinstance(baseline, str | Path | None):
+        raise ConfigError(f'baseline must be a file such as "baselines/main", got {baseline!r}')
+    if margins is not None and not isinstance(margins, Mapping):
+        raise ConfigError(f'margins must be a table such as {{"auc": 0.1}}, got {margins!r}')
+    if fail_on is not None:
+        failing(texts("fail_on", fail_on, such_as="fail"))
+
+
+def _defaults(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What the test's markers set; of two that set the same, the nearer one's. Mistakes fail the test in a sentence."""
+    found: dict[str, Any] = {}
+    for marker in request.node.iter_markers("fedassay"):
+        if marker.args:
+            told = ", ".join(map(repr, marker.args))
+            pytest.fail(
+                f"@pytest.mark.fedassay takes options by name ({_KNOWN}), got {told}; "
+                'a suite is named in the test: fedassay_gate("suite.toml")',
+                pytrace=False,
+            )
+        if unknown := _unknown(marker.kwargs):
+            pytest.fail(f"@pytest.mark.fedassay knows {_KNOWN}, got {unknown}", pytrace=False)
+        found = {**marker.kwargs, **found}
+    return found
 
 
 @pytest.fixture
 def fedassay_gate(request: pytest.FixtureRequest, tmp_path: Path) -> GateFixture:
     """Run a suite with your defense and fail unless the gate is fine: ``fedassay_gate("quick", MyDefense())``."""
     told = request.config.getoption("--fedassay-report")
-    marker = request.node.get_closest_marker("fedassay")
-    stem = re.sub(r"[^\w.-]+", "-", request.node.nodeid).strip("-")[-100:]
     return GateFixture(
-        folder=_Folders(Path(told) if told else tmp_path, stem),
+        folder=_Folders(Path(told) if told else tmp_path, request.node.nodeid),
         root=request.config.rootpath,
         test=request.node.nodeid,
         accept=request.config.getoption("--fedassay-accept"),
-        defaults=marker.kwargs if marker is not None else {},
+        defaults=_defaults(request),
         tell=_teller(request),
     )
 
@@ -202,6 +270,7 @@ def fedassay_gate(request: pytest.FixtureRequest, tmp_path: Path) -> GateFixture
 @pytest.fixture
 def fedassay_audit(request: pytest.FixtureRequest) -> AuditFixture:
     """Audit a mechanism and fail unless its claim is NOT REFUTED: ``fedassay_audit(noisy, claim, inputs=(0, 1))``."""
+    _defaults(request)
     return AuditFixture(tell=_teller(request))
 
 

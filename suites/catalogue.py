@@ -171,6 +171,10 @@ def _foreign(kind: Kind, name: str, *, of: str = "") -> type[Any]:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # Whatever a user's module does on import is told to the user.
         reason = f"cannot import {module_name}: {type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError) and error.name == module_name.partition(".")[0] and not of:
+            reason += (
+                "; it is looked for beside the suite file, where the command is given, and among what is installed"
+            )
         raise ConfigError(f"{of or kind} {name!r}: {reason}") from error
     if not hasattr(module, class_name):
         base = _BASES[kind]

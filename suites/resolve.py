@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from ..attacks.attack import Attack
@@ -19,6 +20,7 @@ from ..fl.protection import Protection
 from ..fl.sampling import sampling_from
 from ..fl.streams import Streams
 from ..fl.task import Task, build_task
+from .beside import check_beside, has_own_parts, look_beside
 from .catalogue import Part, adopt, build, find
 from .identity import plain
 from .needs import check_audit, check_federations
@@ -107,9 +109,13 @@ def resolve(spec: SuiteSpec, source: Source, *, seed: int, extra: tuple[str | De
     """
     if seed < 0:
         raise ConfigError(f"seed must be >= 0, got {seed}")
+    if source.folder and has_own_parts(spec):
+        look_beside(source.folder)
     defenses = [_defense(label, spec, source) for label in spec.defenses]
     for wish in extra:
-        part = adopt(wish, "defense") if isinstance(wish, Defense) else build("defense", wish, {})
+        part = build("defense", wish, {}) if isinstance(wish, str) else adopt(wish, "defense")
+        if source.folder and isinstance(wish, str):  # Named from where the command stands, not from beside the suite.
+            check_beside(wish, str(Path.cwd()))
         defenses.append(DefenseEntry(label=_free_label(part, defenses), part=part, change=PlanChange()))
     added = {entry.label: _as_written(entry.part) for entry in defenses if entry.label not in spec.defenses}
     spec = spec.model_copy(update={"defenses": {**spec.defenses, **added}})
@@ -258,6 +264,7 @@ def _build(kind: Any, label: str, name: str, configuration: dict[str, Any], sour
     table = (f"{kind}s", label)
     try:
         find(kind, name)
+        check_beside(name, source.folder)
     except ConfigError as error:
         raise ConfigError(f"{source.where((*table, 'part'))}: {error}") from None
     try:

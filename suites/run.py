@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from ..defenses.defense import Defense
 from .attack_court import hear_attacks
+from .beside import from_manifest, from_run, has_own_parts
 from .cells import Cell
 from .cost import Cost
 from .court import hold_court
@@ -78,6 +79,8 @@ def launch(
     name = f"{started:%Y-%m-%dT%H-%M-%SZ}_{spec.name}_{secrets.token_hex(2)}"
     place = folder or Path("runs") / name
     manifest = _manifest(suite, plan, place.name, seed, command, started)
+    if source.folder and has_own_parts(spec):
+        manifest["suite_folder"] = from_run(source.folder, place)
     return Launch(
         suite=suite,
         plan=plan,
@@ -109,9 +112,10 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
     if lacking := [key for key, kind in kinds.items() if type(manifest.get(key)) is not kind]:
         raise ConfigError(f"{folder / MANIFEST} lacks {', '.join(lacking)}, or holds something else there")
     _same_versions(folder, manifest["versions"])
-    spec = check_suite(manifest["suite"], Source(str(folder / MANIFEST)))
+    source = Source(str(folder / MANIFEST), folder=from_manifest(manifest.get("suite_folder"), folder))
+    spec = check_suite(manifest["suite"], source)
     check_device(spec.device)
-    suite = resolve(spec, Source(str(folder / MANIFEST)), seed=manifest["seed"])
+    suite = resolve(spec, source, seed=manifest["seed"])
     plan = plan_run(suite)
     if plan.run_id != manifest["run_id"]:
         raise ConfigError(

@@ -20,12 +20,13 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a suite file and its name."""
+    """The text of a suite file and its name; ``folder``: where it lies, empty for a bundled one."""
 
     name: str
     text: str = ""
     overrides: tuple[str, ...] = field(default=())
     preset: str = ""
+    folder: str = ""
 
     def parse(self) -> dict[str, Any]:
         """The file as a dictionary.

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ..audit.nearest import nearest
+from .beside import folder_of
 from .margins import GateSpec
 from .presets import apply_preset
 from .published import Published
@@ -40,7 +42,7 @@ def load_suite(name: str, *, preset: str | None = None, overrides: tuple[str, ..
         source = Source(f"{name}.toml", bundled[name])
     elif path.is_file():
         try:
-            source = Source(str(path), path.read_text(encoding="utf-8-sig"))
+            source = Source(str(path), path.read_text(encoding="utf-8-sig"), folder=folder_of(path))
         except UnicodeDecodeError:
             raise ConfigError(f"{name}: not a TOML file: it is not UTF-8 text") from None
     else:
@@ -53,7 +55,7 @@ def load_suite(name: str, *, preset: str | None = None, overrides: tuple[str, ..
     led_in = [key for key in keys if key.startswith("mutants.")]
     if led_in and "mutants" not in source.parse():
         raise ConfigError(f"--set {led_in[0]}: the suite has no [mutants] table, and one would add every mutant to it")
-    source = Source(source.name, source.text, keys, preset or "")
+    source = replace(source, overrides=keys, preset=preset or "")
     spec = check_suite(tree, source)
     return spec.model_copy(update={"presets": {}}), source
 

@@ -1,6 +1,9 @@
 """``fedassay init``: a project whose own test passes at once, and fails with its reasons where the defense breaks."""
 
+import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -15,6 +18,7 @@ FILES = {
     "suite.toml",
     "test_my_defense.py",
     "pytest.ini",
+    "requirements.txt",
     ".gitignore",
     "README.md",
     ".github/workflows/privacy.yml",
@@ -44,6 +48,11 @@ def demo(tmp_path_factory):
     done = run(place, "fedassay", "init", "demo")
     assert done.returncode == 0, done.stdout + done.stderr
     return place / "demo"
+
+
+def test_what_it_measured_is_fine_and_its_audit_was_not_blind(demo):
+    told = json.loads((demo / "runs" / "first" / "gate.json").read_text())["verdict_line"]
+    assert told == "OK: 1 claims NOT REFUTED, 1 controls REFUTED as they must be"
 
 
 def test_it_writes_a_project_and_overwrites_nothing(demo):
@@ -83,6 +92,87 @@ def test_the_workflow_is_yaml_that_runs_the_test(demo):
     told = yaml.safe_load((demo / ".github" / "workflows" / "privacy.yml").read_text())
     steps = [step.get("run", "") for step in told["jobs"]["fedassay"]["steps"]]
     assert any(step.startswith("pytest --fedassay-report=reports") for step in steps)
+
+
+def test_every_file_that_the_workflow_names_is_written_and_asks_for_the_version_that_measured(demo):
+    """actions/setup-python fails where its cache finds no such file, and pip where it is to install from one."""
+    yaml = pytest.importorskip("yaml")
+    steps = yaml.safe_load((demo / ".github" / "workflows" / "privacy.yml").read_text())["jobs"]["fedassay"]["steps"]
+    cached = [step["with"]["cache-dependency-path"] for step in steps if "cache" in step.get("with", {})]
+    installed = [re.findall(r"-r (\S+)", step["run"]) for step in steps if "pip install" in step.get("run", "")]
+    assert cached == ["requirements.txt"]
+    assert installed == [["requirements.txt"]]
+    asked = [line for line in (demo / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
+    assert asked == [f"fedassay>={fedassay.__version__}", "pytest>=8"]
+    assert f"fedassay-{fedassay.__version__}-py3-none-any.whl" in (demo / "README.md").read_text()
+    assert all("{version}" not in (demo / name).read_text() for name in FILES)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("", "name a folder for the project, got ''"), ("/", "/ is the root of"), ("/../.", "/../. is the root of")],
+)
+def test_neither_no_name_nor_the_root_of_the_file_system_is_taken_for_a_folder(say, tmp_path, monkeypatch, name, words):
+    monkeypatch.setattr(init_command, "write", lambda folder: pytest.fail(f"wrote into {folder}"))
+    refused = say("init", name)
+    assert refused.exit_code == 2
+    assert words in refused.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_to_be_typed_next_can_be_typed(say, tmp_path, monkeypatch):
+    monkeypatch.setattr(init_command, "measure", lambda folder: "OK: made up")
+    done = say("init", "sub dir/ü; true")
+    assert done.exit_code == 0, done.output
+    (line,) = [line for line in done.output.splitlines() if line.startswith("next")]
+    assert shlex.split(line.partition("next")[2]) == ["cd", "sub dir/ü; true", "&&", "pytest"]
+
+
+def test_where_nothing_could_be_written_nothing_is_said_to_be_taken_back(say, tmp_path, monkeypatch):
+    def refused(path, *arguments, **options):
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    told = say("init", "proc/x")
+    assert told.exit_code == 2
+    assert "No such file or directory: 'proc/x'" in told.output
+    assert "taken back" not in told.output
+
+
+def test_what_cannot_be_taken_back_is_named(say, tmp_path, monkeypatch):
+    def stopped(folder):
+        monkeypatch.setattr(Path, "unlink", lambda path, missing_ok: refuse(path))
+        raise KeyboardInterrupt
+
+    def refuse(path):
+        if path.name == "suite.toml":
+            raise PermissionError(13, "Permission denied", str(path))
+        path.rename(path.parent / "gone") if path.exists() else None
+
+    monkeypatch.setattr(init_command, "measure", stopped)
+    told = say("init", "demo")
+    assert told.exit_code == 130
+    assert "what was written in demo could not be taken back: demo/suite.toml\n" in told.output
+
+
+def test_a_disk_that_fills_is_told_with_the_file_that_it_did_not_take(tmp_path):
+    """The limit of a file's size stands for the disk's; 8 blocks of 512 bytes hold every file of the project."""
+    code = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0})); "
+    code += "from fedassay.__main__ import main; sys.argv = ['fedassay', 'init', 'demo']; main()"
+    for limit, file in ((1000, "demo/my_defense.py"), (4096, "demo/runs/first/")):
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(limit)],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(Path(fedassay.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.returncode == 12, done.stderr
+        assert f"File too large: '{file}" in done.stderr
+        assert "stopped: what was written in demo is taken back" in done.stderr
+        assert list(tmp_path.iterdir()) == []
 
 
 def tree(place):
