@@ -6,10 +6,12 @@ one and 4.377 by the other. Here noise is always over the sensitivity of the **c
 """
 
 import math
+from collections.abc import Sequence
 from enum import StrEnum
 from importlib.metadata import version
 
 import dp_accounting
+import numpy as np
 from dp_accounting.dp_event import (
     ComposedDpEvent,
     DpEvent,
@@ -21,6 +23,7 @@ from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from dp_accounting.privacy_accountant import NeighboringRelation, PrivacyAccountant, UnsupportedEventError
 from dp_accounting.rdp import RdpAccountant
 
+from ...audit.binomial import FloatArray
 from ...audit.claim import Adjacency
 from ..defense import check_delta, check_positive
 
@@ -92,10 +95,16 @@ def compose(
 
 def renyi_divergence(event: DpEvent, *, order: float, adjacency: Adjacency) -> float:
     """What ``event`` costs at one Renyi ``order`` > 1; refuses as ``epsilon_of`` does."""
-    if not 1 < order < math.inf:
-        raise ValueError(f"order must be > 1 and finite, got {order!r}")
-    accountant = RdpAccountant([order], RELATIONS[adjacency])
-    return float(_composed(accountant, event, f"RDP under {adjacency.phrase}").rdp[0])
+    return float(renyi_divergences(event, orders=(order,), adjacency=adjacency)[0])
+
+
+def renyi_divergences(event: DpEvent, *, orders: Sequence[float], adjacency: Adjacency) -> FloatArray:
+    """The same at several orders, in their order."""
+    for order in orders:
+        if not 1 < order < math.inf:
+            raise ValueError(f"order must be > 1 and finite, got {order!r}")
+    accountant = RdpAccountant(list(orders), RELATIONS[adjacency])
+    return np.asarray(_composed(accountant, event, f"RDP under {adjacency.phrase}").rdp, dtype=np.float64)
 
 
 def _composed(accountant: PrivacyAccountant, event: DpEvent, name: str) -> PrivacyAccountant:

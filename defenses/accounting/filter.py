@@ -102,6 +102,11 @@ def planned_filter(*, epsilon: float, delta: float, release: DpEvent, adjacency:
     return RenyiFilter(epsilon=epsilon, delta=delta, order=order, adjacency=adjacency)
 
 
+def renyi_epsilon(divergence: float, *, delta: float, order: float) -> float:
+    """The epsilon at ``delta`` of releases that cost ``divergence`` at ``order``, whatever each owes to those before."""
+    return max(0.0, divergence - _renyi_budget(0.0, delta, order))
+
+
 def least_epsilon(release: DpEvent, *, delta: float, adjacency: Adjacency) -> float:
     """Epsilon at ``delta`` of a release that is fixed beforehand, at the best order that a filter may have."""
     check_delta(delta)

@@ -19,6 +19,7 @@ from ...fl.streams import normal
 from ..accounting.accountant import gaussian_steps
 from ..accounting.filter import RenyiFilter, least_epsilon
 from ..accounting.layers import joint_noise
+from .paid import Paid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,11 +142,15 @@ class NoiseDecayProtection(Protection):
     def _cost(self, context: Context, state: State) -> Tensor:
         """What a round costs a client that takes part, ``(R,)``."""
         steps = context.plan.algorithm.local_steps
-        costs = [
-            steps * _step_cost(self.filter, self.noise_multiplier * self.decay**level, self.rate)
-            for level in state["level"].tolist()
-        ]
-        return torch.tensor(costs, dtype=torch.float64)
+        return torch.tensor([steps * self._charge(level) for level in state["level"].tolist()], dtype=torch.float64)
+
+    def _charge(self, level: int) -> float:
+        """Of one step after so many falls, at the filter's order."""
+        return _step_cost(self.filter, self._at(level), self.rate)
+
+    def _at(self, level: int) -> float:
+        """The charged noise after so many falls."""
+        return self.noise_multiplier * self.decay**level
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,36 +184,32 @@ class AdaptiveClipProtection(NoiseDecayProtection):
         return {**charged, "clip_norm": bounds}
 
     def paid_epsilon(self, plan: Plan) -> float:
-        """What both queries of all rounds cost as published, a norm counted from 0, at the filter's order, however the
-        noise shrinks: at most what its fastest fall costs, and at most what the filter lets pass, whose charge leaves
-        out a share.
-
-        The first fall needs four losses, so that it is the fourth round's. Noise that stays needs no filter: then the
-        best order counts.
+        """What both queries of all rounds cost as published, a norm counted from 0, however the noise shrinks: the
+        filter leaves out a share of it. The first fall needs four losses, so that it is the fourth round's; noise that
+        stays needs no filter.
         """
-        steps, budget = plan.algorithm.local_steps, self.filter.budget
-
-        def cost(level: int, factor: float) -> float:
-            return steps * _step_cost(self.filter, factor * self.noise_multiplier * self.decay**level, self.rate)
-
-        both, most, before = joint_noise(self.split.direction, self.split.query), 0.0, (0.0, 0.0)
+        steps, both = plan.algorithm.local_steps, joint_noise(self.split.direction, self.split.query)
         if self.decay == 1:
-            rounds = min(plan.rounds, int(budget / cost(0, 1.0)))
+            rounds = min(plan.rounds, int(self.filter.budget / (steps * self._charge(0))))
             release = gaussian_steps(sigma=both * self.noise_multiplier, rate=self.rate, steps=steps * rounds)
             return least_epsilon(release, delta=self.filter.delta, adjacency=self.filter.adjacency)
-        paid: list[float] = []
+        charges, before = list[float](), 0.0
         for level in range(max(1, plan.rounds - 2)):
-            charge, price = cost(level, 1.0), cost(level, both)
+            charge = steps * self._charge(level)
             # A round for which the noise has shrunk too far is never run; a slower fall may run it at less cost.
-            if before[0] + charge > budget:
+            if before + charge > self.filter.budget:
                 break
-            paid.append(price)
-            # Cheapest per charge come first: what is left of the budget buys at this level's rate.
-            most = max(most, before[1] + (budget - before[0]) * price / charge)
-            # Who comes to every round has paid for each level before the next fall; others for none perhaps.
-            before = (before[0] + charge, before[1] + price) if plan.cohort_rate == 1 else before
-        fastest = sum(paid[min(max(0, number - 2), len(paid) - 1)] for number in range(plan.rounds))
-        return self.filter.converted(min(fastest, most))
+            charges.append(charge)
+            before += charge if plan.cohort_rate == 1 else 0.0
+        return Paid(
+            filter=self.filter,
+            charges=charges,
+            noise=[both * self._at(level) for level in range(len(charges))],
+            rate=self.rate,
+            steps=steps,
+            rounds=plan.rounds,
+            everyone=plan.cohort_rate == 1,
+        ).epsilon()
 
 
 @lru_cache(maxsize=4096)
