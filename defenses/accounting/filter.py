@@ -103,7 +103,7 @@ def planned_filter(*, epsilon: float, delta: float, release: DpEvent, adjacency:
 
 
 def renyi_epsilon(divergence: float, *, delta: float, order: float) -> float:
-    """The epsilon at ``delta`` of releases that cost ``divergence`` at ``order``, whatever each owes to those before."""
+    """The epsilon at ``delta`` of releases that cost ``divergence`` at ``order``, each whatever those before were."""
     return max(0.0, divergence - _renyi_budget(0.0, delta, order))
 
 
