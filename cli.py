@@ -33,7 +33,7 @@ Defenses = Annotated[
     typer.Option("-d", "--defense", help="Add a defense: a name, or your own as package.module:Class. Repeatable."),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Which block of seeds; of as many seeds, they share no random stream.")]
-Seeds = Annotated[int | None, typer.Option(help="How many seeds, instead of the suite's number.")]
+Seeds = Annotated[int | None, typer.Option(min=1, help="How many seeds, instead of the suite's number.")]
 Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Processes; by default one a core.")]
 Changes = Annotated[
     list[str] | None, typer.Option("--set", help="Change the suite: key.sub=value, a TOML value. Repeatable.")

@@ -25,6 +25,11 @@ class DataFolder:
         name = os.environ.get("FEDASSAY_DATA")
         return cls(Path(name) if name else None)
 
+    def check(self) -> None:
+        """Raise DatasetMissing where a folder is named that is not there: a slip of the pen must not look elsewhere."""
+        if self.root is not None and not self.root.is_dir():
+            raise DatasetMissing(f"FEDASSAY_DATA must name a folder, got {self.root}")
+
     def has(self, *paths: str) -> bool:
         """Whether all these files, relative to the folder, are there."""
         return self.root is not None and all((self.root / path).is_file() for path in paths)

@@ -103,8 +103,10 @@ def _load(name: str) -> Dataset:
         return _load_digits()
     if name in _DRAWN:
         return _DRAWN[name]()
+    told = DataFolder.told()
+    told.check()
     if name == "qmnist":
-        return qmnist.qmnist(_load("mnist"), DataFolder.told())
+        return qmnist.qmnist(_load("mnist"), told)
     loaders = {
         "cifar10": cifar.cifar10,
         "sroie": sroie.sroie,
@@ -112,7 +114,7 @@ def _load(name: str) -> Dataset:
         "adult": adult.adult,
         "location30": location30.location30,
     }
-    return loaders[name](DataFolder.told()) if name in loaders else _load_mnist(name)
+    return loaders[name](told) if name in loaders else _load_mnist(name)
 
 
 def _load_digits() -> Dataset:

@@ -318,3 +318,10 @@ def test_the_real_files_give_sixty_thousand_known_images(fresh, monkeypatch, nam
     assert loaded.test_images.shape == (10_000, 1, 28, 28)
     assert loaded.train_labels[:5].tolist() == first
     assert loaded.digest == digest
+
+
+def test_a_data_folder_that_is_not_there_is_told_and_nothing_else_is_taken(fresh, monkeypatch, tmp_path):
+    monkeypatch.setenv("FEDASSAY_DATA", str(tmp_path / "slip"))
+    with pytest.raises(DatasetMissing, match="FEDASSAY_DATA must name a folder, got .*slip"):
+        load_dataset("mnist")
+    assert load_dataset("digits").name == "digits"
