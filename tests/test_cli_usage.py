@@ -24,7 +24,7 @@ def lines(result, first):
     [
         (["nothing"], "no suite 'nothing': it is neither a file nor a bundled suite"),
         (["{suite}", "--set", "seeds=0"], "--set seeds: seeds: Input should be greater than or equal to 1"),
-        (["{suite}", "--seeds", "0"], "Invalid value for '--seeds': 0 is not in the range x>=1"),
+        (["{suite}", "--seeds", "0"], "Invalid value for '--seeds': Input should be greater than or equal to 1"),
         (["{suite}", "--set", "seeds"], "--set takes key.sub=value, got 'seeds'"),
         (["{suite}", "-d", "dp_sdg"], "unknown defense 'dp_sdg'; known: dp_sgd"),
         (["{suite}", "-d", "no.such:Thing"], "cannot import no.such: ModuleNotFoundError"),

@@ -322,6 +322,6 @@ def test_the_real_files_give_sixty_thousand_known_images(fresh, monkeypatch, nam
 
 def test_a_data_folder_that_is_not_there_is_told_and_nothing_else_is_taken(fresh, monkeypatch, tmp_path):
     monkeypatch.setenv("FEDASSAY_DATA", str(tmp_path / "slip"))
-    with pytest.raises(DatasetMissing, match="FEDASSAY_DATA must name a folder, got .*slip"):
+    with pytest.raises(DatasetMissing, match=r"FEDASSAY_DATA must name a folder, got .*slip"):
         load_dataset("mnist")
     assert load_dataset("digits").name == "digits"
