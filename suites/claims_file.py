@@ -44,7 +44,7 @@ class ClaimFields(_Part):
     """What one neighbouring data set has and the other has not, or has changed."""
     adjacency: Adjacency
     """How the unit differs between neighbours: there or not, another one, or set to zero."""
-    observer: str = Field(pattern=f"^{Observer.pattern()}$")
+    observer: str = Field(json_schema_extra={"pattern": f"^{Observer.pattern()}$"})
     """Against whom: ``uploads``, ``shuffled``, ``aggregate``, ``global_models`` or ``final_model``, each with
     ``+participation`` or ``+masked_words`` where it is told these too.
     """
