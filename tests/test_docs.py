@@ -88,6 +88,7 @@ class Reader:
         return done.stdout
 
 
+@pytest.mark.documents
 @pytest.mark.parametrize("page", [*pages(), README], ids=lambda page: page.stem)
 def test_every_block_does_what_the_page_says(page, tmp_path):
     reader = Reader(tmp_path)
@@ -123,6 +124,7 @@ def test_what_builds_an_environment_is_run_by_ci():
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert 'eval "$command"' in ci
     assert 'fedassay" run quick' in ci
+    assert "pytest -q -m documents" in ci
 
 
 def test_the_docs_build_strictly(tmp_path):

@@ -23,6 +23,11 @@ def is_running(pid):
         return False
 
 
+def hears_ctrl_c():
+    """Whoever starts the tests in the background of a script has them ignore it, and all that they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def say(*words):
     return CliRunner().invoke(app, [str(word) for word in words])
 
@@ -65,6 +70,7 @@ def test_ctrl_c_at_a_terminal_ends_the_run_and_its_workers(suite_file, tmp_path,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         start_new_session=True,
+        preexec_fn=hears_ctrl_c,
     )
     try:
         deadline = time.monotonic() + 120
