@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .exits import told
+from .saying import say
 
 if TYPE_CHECKING:
     from .reports.regression.judgement import Judgement
@@ -45,7 +46,7 @@ def compare(
             return
         print_table(cell_table(found))
         for line in (*gap_lines(found), *note_lines(found)):
-            typer.echo(line)
+            say(line)
 
 
 def gate(
@@ -77,12 +78,12 @@ def gate(
             if accept:
                 if baseline is None:
                     raise ConfigError("--accept needs --baseline FILE: where to write what this run measured")
-                typer.echo(f"accept {accepted(folder, baseline)}")
+                say(f"accept {accepted(folder, baseline)}")
         except ValueError as error:
             raise ConfigError(str(error)) from error
         _write(judgement, junit, summary)
         for line in _lines(judgement):
-            typer.echo(line)
+            say(line)
         raise typer.Exit(judgement.exit_code)
 
 
