@@ -53,7 +53,8 @@ def worked(
     get_reusable_executor().shutdown(wait=True)
     parallel = Parallel(n_jobs=min(processes, len(todo)), backend="loky", return_as="generator_unordered", batch_size=1)
     numbered = delayed(_numbered)
-    results = parallel(numbered(index, job, store.folder, finished) for index, job in enumerate(todo))
+    run = os.getpid()
+    results = parallel(numbered(index, job, store.folder, finished, run) for index, job in enumerate(todo))
     try:
         for done in results:
             cost.hear(done.worker, done.cpu_s)
@@ -75,25 +76,25 @@ class _Done:
     cpu_s: float
 
 
-def _numbered(index: int, job: Job, folder: Path, finished: frozenset[str]) -> _Done:
-    _end_with_parent()
+def _numbered(index: int, job: Job, folder: Path, finished: frozenset[str], run: int) -> _Done:
+    _end_with(run)
     keep_freed_memory()
     failed = work(job, folder, finished)
     return _Done(index=index, failed=failed, worker=os.getpid(), cpu_s=time.process_time())
 
 
 @cache
-def _end_with_parent() -> None:
-    """Watch, once a process, for the run's death: a worker that outlives it would compute beside the resumed run.
+def _end_with(run: int) -> None:
+    """Watch, once a process, for the death of the process ``run``, this one's parent: a worker that outlives it would
+    compute beside the resumed run. The run may have died already, while this process loaded.
 
     A terminal sends Ctrl-C to the run and to its workers. The run alone answers and ends them: a worker that did so
     itself would report a failure and take the next job.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = os.getppid()
 
     def watch() -> None:
-        while os.getppid() == parent:
+        while os.getppid() == run:
             time.sleep(1)
         os._exit(1)
 

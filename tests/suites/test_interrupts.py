@@ -94,6 +94,16 @@ def test_ctrl_c_at_a_terminal_ends_the_run_and_its_workers(suite_file, tmp_path,
         time.sleep(0.1)
 
 
+def test_a_worker_whose_run_died_while_it_loaded_ends_too():
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait(timeout=60)
+    watching = f"import time, fedassay.suites.workers as workers; workers._end_with({gone.pid}); time.sleep(100)"
+    worker = subprocess.run(
+        [sys.executable, "-c", watching], timeout=60, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert worker.returncode == 1
+
+
 def test_a_cell_whose_own_rows_are_damaged_leaves_the_run_incomplete_until_it_is_run_again(
     assay, suite_file, finished, timeless
 ):
