@@ -5,9 +5,11 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 from .cells import BlockJob, Job, MutantJob, ShadowJob, TrialJob
@@ -54,7 +56,8 @@ def worked(
     parallel = Parallel(n_jobs=min(processes, len(todo)), backend="loky", return_as="generator_unordered", batch_size=1)
     numbered = delayed(_numbered)
     run = os.getpid()
-    results = parallel(numbered(index, job, store.folder, finished, run) for index, job in enumerate(todo))
+    with _deaf_to_ctrl_c():
+        results = parallel(numbered(index, job, store.folder, finished, run) for index, job in enumerate(todo))
     try:
         for done in results:
             cost.hear(done.worker, done.cpu_s)
@@ -87,11 +90,7 @@ def _numbered(index: int, job: Job, folder: Path, finished: frozenset[str], run:
 def _end_with(run: int) -> None:
     """Watch, once a process, for the death of the process ``run``, this one's parent: a worker that outlives it would
     compute beside the resumed run. The run may have died already, while this process loaded.
-
-    A terminal sends Ctrl-C to the run and to its workers. The run alone answers and ends them: a worker that did so
-    itself would report a failure and take the next job.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
         while os.getppid() == run:
@@ -99,3 +98,18 @@ def _end_with(run: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Processes that start in here never hear Ctrl-C; this one hears it afterwards.
+
+    A terminal sends it to the run and to its workers. The run alone answers and ends them: a worker that did so itself
+    would report a failure and take the next job, or print where in its imports it was.
+    """
+    resource_tracker.ensure_running()  # Started in here, Python's would unblock the signal again.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

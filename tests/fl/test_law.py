@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.law import GaussianLaw, clip, clip_entries
+from fedassay.fl.law import GaussianLaw, clip, clip_entries, lot_sum
 from fedassay.fl.streams import Streams, normal
 from scipy import stats
 
@@ -139,3 +139,12 @@ def test_a_release_without_noise_has_no_density_and_says_so():
 def test_a_law_of_no_release_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         GaussianLaw(**({"clip_norm": 1.0, "scale": 1.0, "noise_std": 1.0} | change))
+
+
+@pytest.mark.parametrize("bad", [0.0, math.nan, math.inf, 3e38])
+def test_a_lots_sum_is_of_those_who_were_drawn_whatever_the_others_hold(bad):
+    given, present = rows((6, 5, 4), torch.float32), rows((6, 5)) < 0
+    assert 0 < present.sum() < present.numel()
+    expected = torch.stack([row[drawn].sum(0) for row, drawn in zip(given, present, strict=True)])
+    held = given.masked_fill(~present.unsqueeze(-1), bad)
+    torch.testing.assert_close(lot_sum(held, present), expected)

@@ -58,9 +58,20 @@ def test_ctrl_c_at_any_write_ends_with_130_and_the_run_can_go_on(
     assert timeless(Store(folder).records()) == timeless(finished.records)
 
 
-def test_ctrl_c_at_a_terminal_ends_the_run_and_its_workers(suite_file, tmp_path, own_source):
-    hang = "Path('hang').write_text(str(os.getpid())), time.sleep(120)"
-    (tmp_path / "own_sleeping.py").write_text(own_source(f"({hang}) if True else None"))
+LOADING = """import os, sys, time
+from pathlib import Path
+if "Loky" in " ".join(sys.orig_argv):
+    Path("hang").write_text(str(os.getpid()))
+    time.sleep(120)
+"""
+
+
+@pytest.mark.parametrize("busy", ["working", "loading"])
+def test_ctrl_c_at_a_terminal_ends_the_run_and_its_workers(suite_file, tmp_path, own_source, busy):
+    hang = "(Path('hang').write_text(str(os.getpid())), time.sleep(120)) if True else None"
+    (tmp_path / "own_sleeping.py").write_text(own_source(hang if busy == "working" else "None"))
+    if busy == "loading":
+        (tmp_path / "sitecustomize.py").write_text(LOADING)
     words = ["run", str(suite_file()), "-j", "2", "-d", "own_sleeping:Mine", "-o", "run"]
     process = subprocess.Popen(
         [sys.executable, "-m", "fedassay", *words],
@@ -68,7 +79,7 @@ def test_ctrl_c_at_a_terminal_ends_the_run_and_its_workers(suite_file, tmp_path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
         start_new_session=True,
         preexec_fn=hears_ctrl_c,
     )
@@ -85,7 +96,7 @@ def test_ctrl_c_at_a_terminal_ends_the_run_and_its_workers(suite_file, tmp_path,
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 130, said
-    assert "interrupted. Finished cells are kept; go on with: fedassay resume run" in said
+    assert said == "interrupted. Finished cells are kept; go on with: fedassay resume run\n"
     assert not (tmp_path / "run" / "gate.json").exists()
     worker = int((tmp_path / "hang").read_text())
     deadline = time.monotonic() + 30
