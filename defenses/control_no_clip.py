@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from ..fl.law import lot_sum
 from ..fl.plan import Plan
 from .defense import Prepared, broken
 from .dp_sgd import DPSGD, DPSGDProtection
@@ -17,8 +18,8 @@ from .dp_sgd import DPSGD, DPSGDProtection
 class NoClipProtection(DPSGDProtection):
     """Publishes the law of its correct twin and sums gradients as they are."""
 
-    def clipped(self, gradients: Tensor) -> Tensor:
-        return gradients
+    def total(self, gradients: Tensor, present: Tensor) -> Tensor:
+        return lot_sum(gradients, present)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..audit.claim import Unit
 from ..audit.observer import UPLOADS, Observer
-from ..fl.law import GaussianLaw, clip, lot_sum
+from ..fl.law import GaussianLaw, clipped_sum
 from ..fl.plan import Plan
 from ..fl.protection import Context, Protection, State
 from ..fl.streams import normal
@@ -29,14 +29,14 @@ class DPSGDProtection(Protection):
     def local_step(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
     ) -> Tensor:
-        total = lot_sum(self.clipped(gradients), present)
+        total = self.total(gradients, present)
         noise = self.noise_multiplier * self.clip_norm * normal(rng, tuple(total.shape))
         # The expected lot is public; the actual one would tell who was drawn.
         return (total + noise) / context.plan.expected_lot(client)
 
-    def clipped(self, gradients: Tensor) -> Tensor:
-        """Per-sample gradients ``(R, n, d)``, each at most ``clip_norm`` long."""
-        return clip(gradients, self.clip_norm)
+    def total(self, gradients: Tensor, present: Tensor) -> Tensor:
+        """Sum ``(R, d)`` of a lot's gradients, each at most ``clip_norm`` long."""
+        return clipped_sum(gradients, present, self.clip_norm)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
         """The upload as the server sees it; None where it is not linear in the noisy steps (Adam) or only sums are

@@ -92,6 +92,19 @@ def lot_sum(rows: Tensor, present: Tensor) -> Tensor:
     return rows.masked_fill(~present.unsqueeze(-1), 0).sum(1)
 
 
+def clipped_sum(rows: Tensor, present: Tensor, norm: float | Tensor) -> Tensor:
+    """``lot_sum`` of what ``clip`` makes of rows ``(R, n, d)``: ``norm`` is a number or ``(R, 1, 1)``. Reads each row
+    twice and writes none.
+    """
+    if not isinstance(norm, Tensor):
+        _check_norm(norm)
+    lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    if rows.is_meta or math.isfinite(lengths.sum().item()):
+        weights = norm / lengths.clamp_min(norm) * present.unsqueeze(-1)
+        return torch.bmm(weights.transpose(1, 2), rows).squeeze(1)
+    return lot_sum(clip(rows, norm), present)
+
+
 def clip_entries(rows: Tensor, radius: float) -> Tensor:
     """Rows ``(..., d)`` bounded entry by entry to [-radius, radius]; an entry that is no number counts as zero."""
     return torch.nan_to_num(rows, nan=0.0).clamp(-radius, radius)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...fl.law import clip, lot_sum
+from ...fl.law import clipped_sum
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
@@ -86,7 +86,7 @@ class NoiseDecayProtection(Protection):
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
     ) -> Tensor:
         bound = self._bound(state, client)
-        total = lot_sum(clip(gradients, bound.unsqueeze(-1)), present)
+        total = clipped_sum(gradients, present, bound.unsqueeze(-1))
         noise = self.split.direction * self._sigma(state) * bound * normal(rng, tuple(total.shape))
         return (total + noise) / context.plan.expected_lot(client)
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.law import GaussianLaw, clip, clip_entries, lot_sum
+from fedassay.fl.law import GaussianLaw, clip, clip_entries, clipped_sum, lot_sum
 from fedassay.fl.streams import Streams, normal
 from scipy import stats
 
@@ -148,3 +148,14 @@ def test_a_lots_sum_is_of_those_who_were_drawn_whatever_the_others_hold(bad):
     expected = torch.stack([row[drawn].sum(0) for row, drawn in zip(given, present, strict=True)])
     held = given.masked_fill(~present.unsqueeze(-1), bad)
     torch.testing.assert_close(lot_sum(held, present), expected)
+
+
+@pytest.mark.parametrize("bad", [0.0, math.nan, math.inf, 3e38])
+@pytest.mark.parametrize("drawn", [False, True])
+def test_a_clipped_sum_is_the_sum_of_clipped_rows_whatever_stands_in_one(bad, drawn):
+    given, present = rows((6, 5, 4), torch.float32), rows((6, 5)) < 0
+    given[2, 3], present[2, 3] = bad, drawn
+    for norm in (0.5, torch.linspace(0.1, 5, 6).view(6, 1, 1)):
+        torch.testing.assert_close(clipped_sum(given, present, norm), lot_sum(clip(given, norm), present))
+    with pytest.raises(ValueError, match="clip norm"):
+        clipped_sum(given, present, -1.0)
