@@ -20,6 +20,7 @@ from fedassay.audit.threshold import Fixed, Split
 from fedassay.defenses.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.fl.canary import DataCanary
 from fedassay.fl.engine import run_federation
+from fedassay.fl.law import lot_sum
 from fedassay.fl.local import Batch
 from fedassay.fl.probe import CandidateProbe, Candidates
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
@@ -44,8 +45,8 @@ class HalfTheNoise(DPSGDProtection):
 class NoClip(DPSGDProtection):
     """Planted bug: the clip is forgotten."""
 
-    def clipped(self, gradients):
-        return gradients
+    def total(self, gradients, present):
+        return lot_sum(gradients, present)
 
 
 @pytest.fixture(scope="module")

@@ -159,8 +159,9 @@ class FirstClientUnclipped(DPFedAvgProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class FirstSampleUnclipped(DPSGDProtection):
-    def clipped(self, gradients):
-        return torch.cat([gradients[:, :1], super().clipped(gradients)[:, 1:]], dim=1)
+    def total(self, gradients, present):
+        first = gradients[:, :1].mul(present[:, :1, None]).sum(1)
+        return first + super().total(gradients[:, 1:], present[:, 1:])
 
 
 @pytest.mark.parametrize(
