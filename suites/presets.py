@@ -1,46 +1,70 @@
 """Presets: other runs of the same suite that its file names, such as a small one for continuous integration."""
 
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from typing import Any
 
 from ..audit.nearest import nearest
 from .source import ConfigError, Source, set_key
 
 PRESETS = "presets"
+KEEP = "keep"
 DROP = "drop"
 AUDIT = "audit"
+KINDS = ("federations", "defenses", "attacks")
 
 
 def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
     """Change a parsed suite as its table ``[presets.NAME]`` says.
 
-    Its ``drop`` names tables that are left out, with the figures published for them; every other key is a dotted one in
-    quotes with the value that takes the place of the file's.
+    Its ``keep`` names tables whose neighbours of the same kind are left out, its ``drop`` tables that are left out even
+    so; both take ``*`` for any letters, and what was published for a table that is left out goes with it. Every other
+    key is a dotted one in quotes with the value that takes the place of the file's.
 
     Raises:
-        ConfigError: no such preset, a key that is no change, a table to drop that is not there.
+        ConfigError: no such preset, a key that is no change, a table to keep or drop that is not there.
     """
     presets = tree.get(PRESETS, {})
     if name not in presets:
         known = nearest(name, presets) if presets else "the suite has none"
         raise ConfigError(f"--preset {name}: no such preset of {source.name}; known: {known}")
     changes, place = presets[name], source.where((PRESETS, name))
-    for key in changes.get(DROP, []):
-        _drop(tree, key, f"{place}: {DROP}")
-    for key in (key for key in changes if key != DROP):
-        if key in ("federations", "defenses", "attacks", PRESETS):
+    _leave_out(tree, changes, place)
+    for key in (key for key in changes if key not in (KEEP, DROP)):
+        if key in (*KINDS, PRESETS):
             raise ConfigError(f'{place}: write the whole key in quotes, such as "{key}.NAME.FIELD", got {key!r}')
         set_key(tree, key.split("."), changes[key], told=f"{place}: {key}")
 
 
-def _drop(tree: dict[str, Any], key: str, place: str) -> None:
-    if key == AUDIT and key in tree:
-        del tree[key]
-        return
+def _leave_out(tree: dict[str, Any], changes: dict[str, Any], place: str) -> None:
+    there = [f"{kind}.{name}" for kind in KINDS for name in tree.get(kind, {})]
+    there += [AUDIT] if AUDIT in tree else []
+    kept, dropped = (_matching(changes.get(word, []), there, f"{place}: {word}") for word in (KEEP, DROP))
+    chosen = {_kind(key) for key in kept}
+    for key in there:
+        if key in dropped or (_kind(key) in chosen and key not in kept):
+            _remove(tree, key)
+
+
+def _kind(key: str) -> str:
+    return key.partition(".")[0]
+
+
+def _matching(patterns: Iterable[str], there: list[str], place: str) -> set[str]:
+    found: set[str] = set()
+    for pattern in patterns:
+        named = {key for key in there if fnmatchcase(key, pattern)}
+        if not named:
+            raise ConfigError(f"{place}: no table {pattern!r}; known: {nearest(pattern, there)}")
+        found |= named
+    return found
+
+
+def _remove(tree: dict[str, Any], key: str) -> None:
     kind, _, label = key.partition(".")
-    if kind not in ("federations", "defenses", "attacks") or label not in tree.get(kind, {}):
-        there = [f"{kind}.{name}" for kind in ("federations", "defenses", "attacks") for name in tree.get(kind, {})]
-        there += [AUDIT] if AUDIT in tree else []
-        raise ConfigError(f"{place}: no table {key!r}; known: {nearest(key, there)}")
+    if kind == AUDIT:
+        del tree[kind]
+        return
     del tree[kind][label]
     field = kind.removesuffix("s")
     if "published" in tree:

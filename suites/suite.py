@@ -214,15 +214,16 @@ class SuiteSpec(_Table):
     published: tuple[Published, ...] = ()
     """What a paper reports of the same settings."""
     presets: dict[Label, dict[str, Any]] = Field(default_factory=dict)
-    """Other runs by name: dotted keys with the values that take the file's place, and ``drop``, tables left out."""
+    """Other runs by name: dotted keys with values that take the file's place, tables to ``keep`` or ``drop``."""
 
     @field_validator("presets")
     @classmethod
-    def _dropped_tables(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    def _tables_by_name(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         for name, changes in value.items():
-            dropped = changes.get("drop", [])
-            if not isinstance(dropped, list) or not all(isinstance(key, str) for key in dropped):
-                raise _misplaced(f"presets.{name}.drop", f"must be a list of tables' names, got {dropped!r}")
+            for word in ("keep", "drop"):
+                tables = changes.get(word, [])
+                if not isinstance(tables, list) or not all(isinstance(key, str) for key in tables):
+                    raise _misplaced(f"presets.{name}.{word}", f"must be a list of tables' names, got {tables!r}")
         return value
 
     @model_validator(mode="after")

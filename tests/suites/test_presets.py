@@ -62,6 +62,20 @@ def test_what_was_published_for_a_dropped_defense_goes_with_it(with_preset):
     assert spec.published == ()
 
 
+def test_what_is_kept_leaves_out_its_neighbours_of_the_same_kind_alone(with_preset):
+    path = with_preset('drop = ["attacks.loss"]', 'keep = ["attacks.random_*"]')
+    spec, _ = load_suite(path, preset="smoke")
+    assert list(spec.attacks) == ["random_scores"]
+    assert list(spec.defenses) == list(load_suite(path)[0].defenses) == ["none", "ldp_gaussian"]
+    assert spec.audit is not None
+    assert len(spec.published) == 1
+
+
+def test_a_star_stands_for_any_letters_and_what_is_dropped_goes_even_if_kept(with_preset):
+    path = with_preset('drop = ["attacks.loss"]', 'keep = ["attacks.*"]\ndrop = ["*.loss"]')
+    assert list(load_suite(path, preset="smoke")[0].attacks) == ["random_scores"]
+
+
 def test_a_preset_may_leave_the_audit_out(with_preset):
     path = with_preset('"attacks.loss"', '"audit"')
     assert load_suite(path)[0].audit is not None
@@ -83,6 +97,9 @@ def test_a_run_of_a_preset_can_be_resumed_without_naming_it_again(with_preset, t
         ('"attacks.loss"', '"attacks.los"', "no table 'attacks.los'; known: attacks.loss"),
         ('"attacks.loss"', '"mutants"', "no table 'mutants'; known: "),
         ('["attacks.loss"]', '"attacks.loss"', "must be a list of tables' names, got 'attacks.loss'"),
+        ('drop = ["attacks.loss"]', 'keep = ["attacks.lose"]', "keep: no table 'attacks.lose'; known: attacks.loss"),
+        ('drop = ["attacks.loss"]', 'drop = ["attack.*"]', "drop: no table 'attack.*'; known: attacks.loss"),
+        ('drop = ["attacks.loss"]', "keep = [1]", "presets.smoke.keep: must be a list of tables' names, got [1]"),
         ("seeds = 2", '"seeds.x" = 2', "seeds is no table"),
         ("seeds = 2", "federations.main.rounds = 1", 'write the whole key in quotes, such as "federations.NAME.FIELD"'),
         ("[presets.smoke]", "[presets.tiny]", "--preset smoke: no such preset of suite.toml; known: tiny"),
