@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
+from inspect import isfunction
 from typing import Any
 
 import numpy as np
@@ -48,6 +50,18 @@ class Protection:
     """Whether ``local_step`` needs per-sample gradients. Without it the engine takes their mean, which is faster, and
     does not ask: who overrides ``local_step`` must set this.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Raise TypeError for a method that is nearly called like a station: nobody would ask for its noise."""
+        super().__init_subclass__(**options)
+        for name, member in vars(cls).items():
+            if (
+                isfunction(member)
+                and not name.startswith("_")
+                and not any(name in vars(base) for base in cls.__mro__[1:])
+            ):
+                for station in get_close_matches(name, _STATIONS, n=1, cutoff=_ALIKE):
+                    raise TypeError(f"{cls.__name__}.{name} overrides nothing: did you mean {station}? Else rename it")
 
     def initial_state(self, plan: Plan) -> State:
         """State before the first round."""
@@ -119,6 +133,11 @@ class Protection:
         noise law.
         """
         return None
+
+
+_STATIONS = [name for name, member in vars(Protection).items() if isfunction(member) and not name.startswith("_")]
+_ALIKE = 0.8
+"""Share of letters in common from which on a name is taken for a slip of the pen (``difflib``)."""
 
 
 def check_rows(station: str, rows: Tensor, like: Tensor) -> Tensor:

@@ -162,6 +162,15 @@ def test_a_failing_defense_is_incomplete_and_told_on_the_way(say, suite_file, ow
     assert lines(result, "gate") == ["gate   INCOMPLETE: 3 cells FAILED (MyDefense) (exit code 12)"]
 
 
+def test_a_station_with_a_slip_of_the_pen_is_told_before_anything_runs(say, suite_file, own_module):
+    slip = "\n\nfrom fedassay import Protection\n\n\nclass Mute(Protection):\n    def reports(self, *rest):\n"
+    slip += "        return rest[0]\n"
+    result = say("run", suite_file(), "-j", 1, "-o", "out", "-d", f"{own_module(MINE + slip)}:MyDefense")
+    assert result.exit_code == 2
+    assert "Mute.reports overrides nothing: did you mean report? Else rename it" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_an_honest_claim_that_is_refuted_fails_and_a_control_must_be(say, suite_file):
     changes = ["--set", "audit.replicas=600", "--set", "audit.batch=600", "--set", "defenses.ldp_gaussian.epsilon=1"]
     control = ("[defenses.none]", "[defenses.control_noise_halved]\nepsilon = 4.0\n\n[defenses.none]")

@@ -75,3 +75,16 @@ def test_a_station_that_returns_other_than_a_row_a_replica_is_named(shape):
     assert check_rows("aggregate", like, like) is like
     with pytest.raises(ValueError, match=r"aggregate must return \(replicas, d\) = \(2, 3\), got"):
         check_rows("aggregate", torch.zeros(shape), like)
+
+
+@pytest.mark.parametrize(
+    ("slip", "station"), [("reports", "report"), ("local_steps", "local_step"), ("agregate", "aggregate")]
+)
+def test_a_method_that_is_nearly_a_station_is_a_slip_of_the_pen(slip, station):
+    with pytest.raises(TypeError, match=rf"Mine\.{slip} overrides nothing: did you mean {station}\?"):
+        type("Mine", (Protection,), {slip: lambda self, updates, context, state, rng: updates})
+
+
+def test_methods_of_a_protection_s_own_and_overrides_of_them_are_none():
+    theirs = type("Theirs", (Protection,), {"total": lambda self: 1, "_report": lambda self: 1, "reports": ()})
+    assert type("Mine", (theirs,), {"total": lambda self: 2})().total() == 2
