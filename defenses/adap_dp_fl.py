@@ -68,10 +68,10 @@ class AdapDPFL(ClippedDefense):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("clip_factor", "floor", "noise_multiplier"):
+        for name in ("clip_factor", "floor", "noise_multiplier", "decay"):
             check_positive(name, getattr(self, name))
-        if isinstance(self.decay, bool) or self.decay != 1:
-            check_share("decay", self.decay)
+        if self.decay > 1:
+            raise ValueError(f"decay must be in (0, 1], got {self.decay!r}")
         check_share("query_share", self.query_share)
         if not isinstance(self.adapt_clip, bool):
             raise ValueError(f"adapt_clip must be true or false, got {self.adapt_clip!r}")

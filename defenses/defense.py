@@ -11,7 +11,7 @@ from ..audit.claim import AS_PUBLISHED, NOT_PROVABLE, PROVABLE, Claim, Value
 from ..fl.plan import Plan
 from ..fl.protection import Protection
 
-_LEAST_EPSILON = 1e-6
+_LEAST_EPSILON, _MOST_EPSILON = 1e-6, 1e12
 _BOUNDS = (1e-12, 1e12)
 
 
@@ -67,16 +67,20 @@ def restated(prepared: Prepared, **words: str) -> Prepared:
 
 
 def check_budget(epsilon: float, delta: float) -> None:
-    """Raise ValueError unless 1e-6 <= epsilon < inf and 0 < delta < 1."""
+    """Raise ValueError unless 1e-6 <= epsilon <= 1e12 and 0 < delta < 1."""
     check_epsilon(epsilon)
     check_delta(delta)
 
 
 def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
-    """Raise ValueError unless a finite number from 1e-6 on: below, the noise outgrows what float32 reports carry."""
+    """Raise ValueError unless in [1e-6, 1e12]: below, noise outgrows what float32 reports carry, and no accountant
+    computes what is beyond.
+    """
     check_positive(name, epsilon)
     if epsilon < _LEAST_EPSILON:
         raise ValueError(f"{name} must be >= {_LEAST_EPSILON:g}, or no report can carry its noise, got {epsilon!r}")
+    if epsilon > _MOST_EPSILON:
+        raise ValueError(f"{name} must be <= {_MOST_EPSILON:g}, which hides nothing already, got {epsilon!r}")
 
 
 def check_bound(name: str, value: float) -> None:

@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass
 
+from ..audit.claim import AS_PUBLISHED, Claim, Unit
 from ..fl.plan import Plan
 from .accounting.dots import many_epsilon
-from .defense import Defense, Prepared, check_bound, check_budget
+from .defense import Defense, Prepared, check_bound, check_budget, check_variant
 from .shuffling.amplification import largest_scale, local_pair
 from .shuffling.budgeted import BudgetedReports, Noise, check_noise
 from .shuffling.budgets import check_wishes, deal, spokesmen
-from .shuffling.terms import local_terms
+from .shuffling.terms import Terms, local_terms
+
+SUMMED = "sum over coordinates and rounds"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +27,7 @@ class PLDP(Defense):
         budget_scale: factor of Table 2's budgets; where it is given nothing is calibrated.
         radius: clip bound of each coordinate of an update.
         noise: "clip_laplace", as in the whole family, or "laplace", the paper's own.
+        variant: "corrected", or "as_published": one claim for all, the largest budget summed over all coordinates.
 
     Errata:
         - Paper, Table 3: eps_uc 7850 at budget 1 and 7850 coordinates, the sum. Right: valid, but at delta 3.6e-5 one
@@ -36,31 +40,40 @@ class PLDP(Defense):
     budget_scale: float | None = None
     radius: float = 0.1
     noise: str = Noise.CLIP_LAPLACE
+    variant: str = "corrected"
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
         check_bound("radius", self.radius)
         check_wishes(self.budgets, self.budget_scale)
         check_noise(self.noise)
+        check_variant(self.variant)
 
     def prepare(self, plan: Plan) -> Prepared:
         terms = local_terms(plan, self.radius, noise=self.noise)
-        largest = max(deal(self.budgets, plan.clients))
+        largest, published = max(deal(self.budgets, plan.clients)), self.variant == AS_PUBLISHED
 
         def cost(scale: float) -> float:
-            return many_epsilon(local_pair(self.noise, scale * largest), releases=terms.releases, delta=self.delta)
+            return scale * largest * terms.releases if published else self._spent(terms, scale * largest)
 
         scale = self.budget_scale or largest_scale(cost, self.epsilon, largest=largest)
         budgets = deal(self.budgets, plan.clients, scale)
-        claims = tuple(
-            terms.joint(
-                local_pair(self.noise, budgets[client]),
-                delta=self.delta,
-                subjects=f"clients of budget {budgets[client]:.4g}",
-                client=client,
-                local_epsilon=budgets[client],
-            )
-            for client in spokesmen(budgets)
-        )
+        if published:
+            number = Unit.REPORT, cost(scale), self.delta, self._spent(terms, scale * largest)
+            claims = terms.published(number, parameters={"local_epsilon": scale * largest}, accountant=SUMMED)
+        else:
+            claims = tuple(self._claim(terms, budgets[client], client) for client in spokesmen(budgets))
         protection = BudgetedReports(radius=self.radius, budgets=budgets, shuffled=False, noise=self.noise)
         return Prepared(protection=protection, claims=claims)
+
+    def _spent(self, terms: Terms, budget: float) -> float:
+        return many_epsilon(local_pair(self.noise, budget), releases=terms.releases, delta=self.delta)
+
+    def _claim(self, terms: Terms, budget: float, client: int) -> Claim:
+        return terms.joint(
+            local_pair(self.noise, budget),
+            delta=self.delta,
+            subjects=f"clients of budget {budget:.4g}",
+            client=client,
+            local_epsilon=budget,
+        )

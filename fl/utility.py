@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+UTILITIES = ("accuracy", "iou", "precision", "recall", "f_score")
+"""Metrics of a model: the first of a classifier, the others of a segmentation."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Utility:

@@ -125,5 +125,5 @@ def _number(row: Comparison, value: float) -> str:
 
 def _ours(row: Comparison) -> str:
     if row.ours is None:
-        return "not measured"
+        return "not signed" if row.metric == EPSILON else "not measured"
     return f"{_number(row, row.ours.value)} {numerals.interval(row.metric, row.ours)}".strip()

@@ -22,28 +22,34 @@ def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
     key is a dotted one in quotes with the value that takes the place of the file's.
 
     Raises:
-        ConfigError: no such preset, a key that is no change, a table to keep or drop that is not there.
+        ConfigError: no such preset, a key that is no change or belongs to a table that is left out, no such table to
+            keep or drop.
     """
     presets = tree.get(PRESETS, {})
     if name not in presets:
         known = nearest(name, presets) if presets else "the suite has none"
         raise ConfigError(f"--preset {name}: no such preset of {source.name}; known: {known}")
     changes, place = presets[name], source.where((PRESETS, name))
-    _leave_out(tree, changes, place)
+    gone = _leave_out(tree, changes, place)
     for key in (key for key in changes if key not in (KEEP, DROP)):
         if key in (*KINDS, PRESETS):
             raise ConfigError(f'{place}: write the whole key in quotes, such as "{key}.NAME.FIELD", got {key!r}')
+        for table in gone:
+            if f"{key}.".startswith(f"{table}."):
+                raise ConfigError(f"{place}: {key} is set, but the preset leaves {table} out")
         set_key(tree, key.split("."), changes[key], told=f"{place}: {key}")
 
 
-def _leave_out(tree: dict[str, Any], changes: dict[str, Any], place: str) -> None:
+def _leave_out(tree: dict[str, Any], changes: dict[str, Any], place: str) -> list[str]:
+    """Names of the tables that are gone."""
     there = [f"{kind}.{name}" for kind in KINDS for name in tree.get(kind, {})]
     there += [AUDIT] if AUDIT in tree else []
     kept, dropped = (_matching(changes.get(word, []), there, f"{place}: {word}") for word in (KEEP, DROP))
     chosen = {_kind(key) for key in kept}
-    for key in there:
-        if key in dropped or (_kind(key) in chosen and key not in kept):
-            _remove(tree, key)
+    gone = [key for key in there if key in dropped or (_kind(key) in chosen and key not in kept)]
+    for key in gone:
+        _remove(tree, key)
+    return gone
 
 
 def _kind(key: str) -> str:

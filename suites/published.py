@@ -3,6 +3,10 @@
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ..audit.claim import Unit
+from ..audit.nearest import nearest
+from ..fl.utility import UTILITIES
+
+_LARGEST = 1e12
 
 
 class Published(BaseModel):
@@ -16,7 +20,7 @@ class Published(BaseModel):
     """Of the utility, or of the attack that is named; ``epsilon``: of the claim about ``unit`` that is signed."""
     attack: str | None = None
     unit: Unit | None = None
-    value: float = Field(strict=True)
+    value: float = Field(strict=True, ge=-_LARGEST, le=_LARGEST)
     source: str = Field(min_length=1)
     """Where it stands in the paper."""
 
@@ -24,4 +28,16 @@ class Published(BaseModel):
     def _unit_of_epsilon(self) -> "Published":
         if (self.metric == "epsilon") != (self.unit is not None):
             raise ValueError('metric "epsilon" goes with the unit of the claim that it is of, and no other metric does')
+        return self
+
+    @model_validator(mode="after")
+    def _metric_of_its_kind(self) -> "Published":
+        if self.unit is not None:
+            if self.attack is not None:
+                raise ValueError('metric "epsilon" is of a claim, not of an attack: name no attack')
+        elif self.attack is None and self.metric not in UTILITIES:
+            known = nearest(self.metric, (*UTILITIES, "epsilon"))
+            raise ValueError(f"metric {self.metric!r} is of no utility ({known}): of which attack is it?")
+        elif self.attack is not None and self.metric in UTILITIES:
+            raise ValueError(f"metric {self.metric!r} is the utility's: name no attack")
         return self

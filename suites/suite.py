@@ -266,6 +266,14 @@ class SuiteSpec(_Table):
                 if label is not None and label not in known:
                     text = f"row {number + 1}: no {field} {label!r}; known: {nearest(label, known)}"
                     raise _misplaced(f"published.{field}", text)
+            own = self.defenses[row.defense].federation
+            places: dict[str, tuple[str, ...]] = {row.defense: (own,) if own else ()}
+            if row.attack is not None:
+                places[row.attack] = self.attacks[row.attack].federations
+            for label, names in places.items():
+                if names and row.federation not in names:
+                    text = f"row {number + 1}: {label} runs on {nearest(row.federation, names)} alone"
+                    raise _misplaced("published.federation", text)
         return self
 
     @model_validator(mode="after")

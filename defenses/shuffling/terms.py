@@ -81,7 +81,10 @@ class Terms:
         )
 
     def published(
-        self, *numbers: tuple[Unit, float, float, float], parameters: Mapping[str, Value]
+        self,
+        *numbers: tuple[Unit, float, float, float],
+        parameters: Mapping[str, Value],
+        accountant: str = ACCOUNTED_AS_PUBLISHED,
     ) -> tuple[Claim, ...]:
         """A paper's own claims: unit, epsilon, delta, and what is provable instead."""
         return tuple(
@@ -89,7 +92,7 @@ class Terms:
                 unit=unit,
                 epsilon=epsilon,
                 delta=delta,
-                accountant=ACCOUNTED_AS_PUBLISHED,
+                accountant=accountant,
                 parameters={**parameters, "provable_epsilon": provable},
             )
             for unit, epsilon, delta, provable in numbers

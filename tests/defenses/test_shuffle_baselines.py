@@ -76,6 +76,31 @@ def test_ldp_min_claims_no_amplification_and_gives_everybody_the_smallest_budget
     assert LDPMin().prepare(plan(50, 40)).claims[0].epsilon == 4.0
 
 
+def test_ldp_min_and_pldp_as_published_claim_table_threes_figures_beside_what_is_provable():
+    (least,) = LDPMin(budget_scale=1.0, delta=3.6e-5, noise="laplace", variant="as_published").prepare(plan()).claims
+    (most,) = PLDP(budget_scale=1.0, delta=3.6e-5, noise="laplace", variant="as_published").prepare(plan()).claims
+    # Lemma 2 by hand: .05 sqrt(2 * 7850 ln(1 / 3.6e-5)) + 7850 * .05 (e^.05 - 1) = 20.04 + 20.12; and 7850 times 1.
+    assert least.epsilon == pytest.approx(40.16, abs=0.1)
+    assert least.epsilon == pytest.approx(40.1, rel=0.01)
+    assert most.epsilon == pytest.approx(7850, rel=1e-4)
+    assert least.parameters["provable_epsilon"] == pytest.approx(26.4, abs=0.1)
+    assert most.parameters["provable_epsilon"] == pytest.approx(3173, abs=1)
+    assert {claim.unit for claim in (least, most)} == {Unit.REPORT}
+    assert (least.accountant, most.accountant) == (
+        "advanced composition (Lemma 2)",
+        "sum over coordinates and rounds",
+    )
+
+
+@pytest.mark.parametrize("defense", [LDPMin, PLDP])
+def test_the_published_composition_finds_the_budgets_that_cost_its_target(defense):
+    loose, tight = (
+        defense(epsilon=4.0, variant=variant).prepare(plan(50, 400)) for variant in ("as_published", "corrected")
+    )
+    assert 3.99 < loose.claims[0].epsilon <= 4.0
+    assert max(loose.protection.budgets) < max(tight.protection.budgets)
+
+
 def test_pldp_claims_for_a_small_a_median_and_a_large_budget_and_calibrates_the_largest():
     prepared = PLDP(epsilon=5.0).prepare(plan(clients=101, dim=40, rounds=3))
     budgets = np.array(prepared.protection.budgets)
@@ -132,6 +157,8 @@ def test_who_is_not_in_the_plan_has_the_smallest_budget():
         (lambda: LDPMin(epsilon=0.0), "epsilon must be a number > 0"),
         (lambda: LDPMin(budget_scale=0.0), "budget_scale must be a number > 0"),
         (lambda: PLDP(budgets="uniform3"), "budgets must be uniform"),
+        (lambda: LDPMin(variant="published"), "variant must be"),
+        (lambda: PLDP(variant=""), "variant must be"),
         (lambda: PLDP(delta=0.0), r"delta must be in \(0, 1\), got 0.0"),
         (lambda: PLDP(budget_scale=-1.0), "budget_scale must be a number > 0"),
         (lambda: UniS().prepare(plan(1, 5)), "clients must be >= 2"),

@@ -38,7 +38,7 @@ def test_each_figure_stands_beside_its_own(compared):
 
 def test_what_was_not_measured_is_no_number(compared):
     rows = published_table(comparisons(compared)).rows
-    assert rows[3][2:6] == ("0.0570", "not measured", "–", "–")
+    assert rows[3][2:6] == ("0.0570", "not signed", "–", "–")
     assert rows[4][2:6] == ("0.775", "not measured", "–", "–")
 
 

@@ -100,6 +100,9 @@ def test_a_run_of_a_preset_can_be_resumed_without_naming_it_again(with_preset, t
         ('drop = ["attacks.loss"]', 'keep = ["attacks.lose"]', "keep: no table 'attacks.lose'; known: attacks.loss"),
         ('drop = ["attacks.loss"]', 'drop = ["attack.*"]', "drop: no table 'attack.*'; known: attacks.loss"),
         ('drop = ["attacks.loss"]', "keep = [1]", "presets.smoke.keep: must be a list of tables' names, got [1]"),
+        ("seeds = 2", '"attacks.loss.count" = 3', "attacks.loss.count is set, but the preset leaves attacks.loss out"),
+        ("seeds = 2", '"attacks.loss" = {}', "attacks.loss is set, but the preset leaves attacks.loss out"),
+        ('drop = ["attacks.loss"]', 'keep = ["defenses.none"]', "but the preset leaves defenses.ldp_gaussian out"),
         ("seeds = 2", '"seeds.x" = 2', "seeds is no table"),
         ("seeds = 2", "federations.main.rounds = 1", 'write the whole key in quotes, such as "federations.NAME.FIELD"'),
         ("[presets.smoke]", "[presets.tiny]", "--preset smoke: no such preset of suite.toml; known: tiny"),
@@ -119,6 +122,15 @@ def test_a_suite_without_presets_says_so(suite_file):
     [
         ('"ldp_gaussian"\nmetric', '"ldp_gausian"\nmetric', "no defense 'ldp_gausian'; known: ldp_gaussian"),
         ('metric = "accuracy"', 'metric = "epsilon"', "goes with the unit of the claim"),
+        ('metric = "accuracy"', 'metric = "accuracyy"', "'accuracyy' is of no utility (accuracy, "),
+        ('metric = "accuracy"', 'metric = "auc"', "of which attack is it?"),
+        ('metric = "accuracy"', 'attack = "loss"\nmetric = "accuracy"', "'accuracy' is the utility's: name no attack"),
+        (
+            'metric = "accuracy"',
+            'attack = "loss"\nmetric = "epsilon"\nunit = "report"',
+            "is of a claim, not of an attack",
+        ),
+        ("value = 0.9", "value = -1e300", "greater than or equal to -1000000000000"),
         ("value = 0.9", 'value = "0.9"', "published.0.value"),
         ("source =", "soruce =", "known here: source"),
     ],
@@ -127,3 +139,17 @@ def test_a_published_figure_that_belongs_to_nothing_is_refused(with_preset, old,
     with pytest.raises(ConfigError) as refused:
         load_suite(with_preset(old, new))
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "who"),
+    [("[defenses.ldp_gaussian]", "ldp_gaussian"), ("[attacks.loss]", "loss")],
+    ids=["defense", "attack"],
+)
+def test_a_published_figure_of_a_federation_where_it_does_not_run_is_refused(with_preset, table, who):
+    elsewhere = '[federations.other]\ndataset = "digits"\nmodel = "logistic"\nclients = 2\nrounds = 1\n'
+    elsewhere += 'algorithm = { name = "fedsgd", learning_rate = 1.0 }\n\n'
+    changes = ['metric = "accuracy"', 'attack = "loss"\nmetric = "auc"'] if who == "loss" else []
+    with pytest.raises(ConfigError) as refused:
+        load_suite(with_preset(table, f'{elsewhere}{table}\nfederation = "other"', *changes))
+    assert f"row 1: {who} runs on other alone" in str(refused.value)

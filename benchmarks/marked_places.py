@@ -1,0 +1,72 @@
+"""Where models of FedRE's federation mark pixels as tampered, on drawn receipts: its precision beside chance.
+
+    python benchmarks/marked_places.py   # no defense, FedRE 50 and with mean aggregation; 6 minutes
+    python benchmarks/marked_places.py --defense ldp_fed_50
+
+One federation a defense, of suite ``papers/fedre --preset drawn``. ``share`` is what is tampered of all test pixels,
+the precision of marking at random; ``by place`` the precision of a model that marks the same places on every image as
+often as this one does on all of them, but knows nothing of the image; ``edge``: within four pixels of the border.
+"""
+
+import argparse
+
+import torch
+from fedassay.fl.engine import run_federation
+from fedassay.fl.streams import Streams
+from fedassay.fl.task import Task
+from fedassay.suites.resolve import plan_of, prepare, resolve, task_of
+from fedassay.suites.suite_file import load_suite
+from torch import Tensor
+
+FEDERATION = "main"
+DEFENSES = ["none", "fedre_50", "fedre_50_mean"]
+HEADERS = ("defense", "marked", "precision", "share", "by place", "marks at the edge", "tampered there", "pixels there")
+EDGE, AT_ONCE = 4, 50
+
+
+def marks(task: Task, model: Tensor) -> Tensor:
+    """Test pixels that ``model (d,)`` marks, ``(n, h, w)``, as 0 and 1."""
+    parts = [task.test_images[first : first + AT_ONCE] for first in range(0, len(task.test_images), AT_ONCE)]
+    with torch.no_grad():
+        return torch.cat([task.network.logits(model, images) > 0 for images in parts]).double()
+
+
+def row(marked: Tensor, tampered: Tensor) -> list[float]:
+    """Numbers in the order of ``HEADERS``; of a model that marks nothing, no number."""
+    edge = torch.ones(marked.shape[1:], dtype=torch.bool)
+    edge[EDGE:-EDGE, EDGE:-EDGE] = False
+    places, where = marked.mean(0), tampered.mean(0)
+    numbers = [
+        marked.mean(),
+        (marked * tampered).sum() / marked.sum(),
+        tampered.mean(),
+        (places * where).sum() / places.sum(),
+        places[edge].sum() / places.sum(),
+        where[edge].sum() / where.sum(),
+        edge.double().mean(),
+    ]
+    return [float(number) for number in numbers]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--defense", action="append", help="a defense of the suite; repeatable")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    suite = resolve(*load_suite("papers/fedre", preset="drawn"), seed=arguments.seed)
+    spec = suite.spec.federations[FEDERATION]
+    task = task_of(spec, arguments.seed)
+    entries = {entry.label: entry for entry in suite.defenses}
+    print(f"| {' | '.join(HEADERS)} |")
+    print("|---|" + "---|" * (len(HEADERS) - 1))
+    for name in arguments.defense or DEFENSES:
+        protection = prepare(suite, entries[name], FEDERATION, arguments.seed).protection
+        plan = plan_of(spec, entries[name].change, task)
+        model = run_federation(task, plan, protection, Streams(arguments.seed))
+        told = (f"{value:.4f}" for value in row(marks(task, model[0]), task.test_labels.double()))
+        print(f"| {name} | {' | '.join(told)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
