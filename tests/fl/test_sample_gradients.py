@@ -4,7 +4,7 @@ import pytest
 import torch
 from fedassay.fl.models import KNOWN_MODELS, build_model
 from fedassay.fl.network import Network
-from fedassay.fl.sample_gradients import is_known, sample_gradients
+from fedassay.fl.sample_gradients import is_known, logits, sample_gradients
 from fedassay.fl.streams import Streams, normal, uniform
 from torch import nn
 from torch.func import grad, vmap
@@ -113,3 +113,14 @@ def test_a_linear_layers_gradient_is_the_hand_computed_one():
     image, label = torch.tensor([[[[1.0, 3.0]]]]), torch.tensor([0])
     sample_gradients(network.module, network.layout, torch.zeros(6), image, label, out=rows)
     assert rows.tolist() == [[-0.5, -1.5, 0.5, 1.5, -0.5, 0.5]]
+
+
+@pytest.mark.parametrize("model", [model for model in SHAPES if model not in {"convnet", "lenet_dropout"}])
+@pytest.mark.parametrize("count", [0, 1, 250, 251, 600])
+def test_logits_in_several_passes_are_those_of_each_image(model, count):
+    network, params, _ = case(model, 1, torch.float64)
+    images = uniform(Streams(9).generator("images"), (count, *SHAPES[model]), dtype=torch.float64)
+    found = logits(network.module, network.layout, params[0], images)
+    assert found.shape == (count, 4)
+    assert not found.requires_grad
+    torch.testing.assert_close(found, network.logits(params[0], images), rtol=1e-10, atol=1e-12)
