@@ -13,7 +13,6 @@ import argparse
 import torch
 from fedassay.fl.engine import run_federation
 from fedassay.fl.streams import Streams
-from fedassay.fl.task import Task
 from fedassay.suites.resolve import plan_of, prepare, resolve, task_of
 from fedassay.suites.suite_file import load_suite
 from torch import Tensor
@@ -21,18 +20,11 @@ from torch import Tensor
 FEDERATION = "main"
 DEFENSES = ["none", "fedre_50", "fedre_50_mean"]
 HEADERS = ("defense", "marked", "precision", "share", "by place", "marks at the edge", "tampered there", "pixels there")
-EDGE, AT_ONCE = 4, 50
-
-
-def marks(task: Task, model: Tensor) -> Tensor:
-    """Test pixels that ``model (d,)`` marks, ``(n, h, w)``, as 0 and 1."""
-    parts = [task.test_images[first : first + AT_ONCE] for first in range(0, len(task.test_images), AT_ONCE)]
-    with torch.no_grad():
-        return torch.cat([task.network.logits(model, images) > 0 for images in parts]).double()
+EDGE = 4
 
 
 def row(marked: Tensor, tampered: Tensor) -> list[float]:
-    """Numbers in the order of ``HEADERS``; of a model that marks nothing, no number."""
+    """Of pixels ``(n, h, w)``, 0 and 1, the numbers that ``HEADERS`` names; nan where nothing is marked."""
     edge = torch.ones(marked.shape[1:], dtype=torch.bool)
     edge[EDGE:-EDGE, EDGE:-EDGE] = False
     places, where = marked.mean(0), tampered.mean(0)
@@ -64,7 +56,7 @@ def main() -> None:
         protection = prepare(suite, entries[name], FEDERATION, arguments.seed).protection
         plan = plan_of(spec, entries[name].change, task)
         model = run_federation(task, plan, protection, Streams(arguments.seed))
-        told = (f"{value:.4f}" for value in row(marks(task, model[0]), task.test_labels.double()))
+        told = (f"{value:.4f}" for value in row(task.marked(model[0]).double(), task.test_labels.double()))
         print(f"| {name} | {' | '.join(told)} |", flush=True)
 
 

@@ -55,11 +55,7 @@ class Protection:
         """Raise TypeError for a method that is nearly called like a station: nobody would ask for its noise."""
         super().__init_subclass__(**options)
         for name, member in vars(cls).items():
-            if (
-                isfunction(member)
-                and not name.startswith("_")
-                and not any(name in vars(base) for base in cls.__mro__[1:])
-            ):
+            if isfunction(member) and not name.startswith("_") and not hasattr(super(cls, cls), name):
                 for station in get_close_matches(name, _STATIONS, n=1, cutoff=_ALIKE):
                     raise TypeError(f"{cls.__name__}.{name} overrides nothing: did you mean {station}? Else rename it")
 

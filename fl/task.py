@@ -108,10 +108,12 @@ class Task:
         """What ``model (d,)`` is worth on the test images: accuracy, or IoU, precision, recall and F of pixels."""
         if not self.network.segments:
             return of_labels(self.accuracy(model), len(self.test_labels))
+        return of_pixels(self.marked(model), self.test_labels)
+
+    def marked(self, model: Tensor) -> Tensor:
+        """Test pixels ``(n, h, w)`` that ``model (d,)``, a segmenter, marks; booleans."""
         with torch.no_grad():
-            parts = [self.test_images[first : first + _AT_ONCE] for first in range(0, len(self.test_images), _AT_ONCE)]
-            found = [self.network.logits(model, images) > 0 for images in parts]
-        return of_pixels(torch.cat(found), self.test_labels)
+            return torch.cat([self.network.logits(model, part) > 0 for part in torch.split(self.test_images, _AT_ONCE)])
 
     def public_loss(self, models: Tensor) -> Tensor:
         """Mean loss ``(R,)`` of ``models (R, d)`` on the first thousand test images, which are public.

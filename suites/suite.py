@@ -16,6 +16,7 @@ from . import shapes
 from .canaries import KNOWN_CANARIES
 from .device import KNOWN_DEVICES
 from .margins import GateSpec
+from .presets import DROP, KEEP
 from .published import Published
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9_\-]{1,40}$")]
@@ -220,7 +221,7 @@ class SuiteSpec(_Table):
     @classmethod
     def _tables_by_name(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         for name, changes in value.items():
-            for word in ("keep", "drop"):
+            for word in (KEEP, DROP):
                 tables = changes.get(word, [])
                 if not isinstance(tables, list) or not all(isinstance(key, str) for key in tables):
                     raise _misplaced(f"presets.{name}.{word}", f"must be a list of tables' names, got {tables!r}")
