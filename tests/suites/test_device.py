@@ -9,6 +9,7 @@ import pytest
 import torch
 from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.gradient.cosine import Cosine
+from fedassay.attacks.gradient.dlg import DLG
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.lbfgs import minimise
 from fedassay.attacks.gradient.mean_image import MeanImage
@@ -116,6 +117,19 @@ def test_only_searches_leave_the_cpu(seen):
         attacked(ATTACK, view, knowledge, np.random.default_rng(0), device="meta")
 
 
+class Asking(GradientInversion):
+    """Searches for nothing: tells how a GPU would convolve meanwhile."""
+
+    def run(self, view, knowledge, rng):
+        return torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic
+
+
+def test_a_search_off_the_cpu_convolves_in_float32_and_repeats_its_bits(seen):
+    assert attacked(Asking(), *seen, np.random.default_rng(0), device="meta") == (False, True)
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic
+    assert attacked(Asking(), *seen, np.random.default_rng(0), device="cpu") == before != (False, True)
+
+
 def on_meta(*shape):
     return torch.empty(*shape, device="meta")
 
@@ -160,3 +174,9 @@ def test_a_search_on_cuda_finds_what_the_cpu_finds(seen):
         attacked(ATTACK, view, knowledge, np.random.default_rng(0), device=name).images for name in ("cpu", "cuda")
     )
     assert np.abs(cpu - cuda).mean() < 0.01
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_a_search_on_cuda_gives_the_same_bits_twice(seen):
+    first, second = (attacked(DLG(), *seen, np.random.default_rng(0), device="cuda").images for _ in range(2))
+    assert (first == second).all()

@@ -1,0 +1,88 @@
+"""Searches for images on a GPU beside the same searches on one thread of the CPU: time, distance, repeatability.
+
+    python benchmarks/search_on_cuda.py [--images 20] [--restarts 8] [--repeats 3]
+
+Digits, LeNet, one image an upload, no defense. ``tf32`` is what cuDNN does unless told; ``float32`` what a run does
+(``suites/device.py``): convolutions in float32 by algorithms that repeat their bits. Distance: mean square error in
+pixels between what was found there and on the CPU, median over uploads. Seconds: medians of wall time, taken in turns.
+"""
+
+import argparse
+import time
+
+import numpy as np
+import torch
+from fedassay.attacks.attack import Knowledge
+from fedassay.attacks.gradient.dlg import DLG
+from fedassay.attacks.gradient.inversion import GradientInversion
+from fedassay.attacks.search_attack import SearchAttack
+from fedassay.audit.observer import UPLOADS
+from fedassay.fl.algorithm import FedSGD
+from fedassay.fl.datasets import load_dataset
+from fedassay.fl.engine import run_federation
+from fedassay.fl.partitions import OneSample
+from fedassay.fl.plan import Plan
+from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import ViewRecorder
+from fedassay.fl.sampling import Full
+from fedassay.fl.streams import Streams
+from fedassay.fl.task import build_task
+from fedassay.fl.view import View
+from fedassay.suites.device import attacked, moved_knowledge, moved_view
+
+
+def seen(images: int) -> tuple[View, Knowledge]:
+    """One round of ``images`` digits, one a client."""
+    streams = Streams(0)
+    data = load_dataset("digits")
+    task = build_task(data, model="lenet", partition=OneSample(), clients=images, samples=images, streams=streams)
+    algorithm, layout = FedSGD(learning_rate=1.0), task.network.layout
+    plan = Plan(sizes=task.sizes, rounds=1, cohort=Full(), lot=Full(), algorithm=algorithm, layout=layout)
+    recorder = ViewRecorder(observer=UPLOADS)
+    final = run_federation(task, plan, Protection(), streams, recorders=[recorder])
+    return recorder.view(plan, final), Knowledge.of(task, plan, Protection(), initial=final[0])
+
+
+def found(mode: str, attack: SearchAttack, view: View, knowledge: Knowledge) -> np.ndarray:
+    """Images ``(uploads, *shape)``."""
+    rng = np.random.default_rng(0)
+    if mode == "tf32":
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=True):
+            return attack.run(moved_view(view, "cuda"), moved_knowledge(knowledge, "cuda"), rng).images
+    return attacked(attack, view, knowledge, rng, device="cpu" if mode == "cpu" else "cuda").images
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=20)
+    parser.add_argument("--restarts", type=int, default=8)
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if not torch.cuda.is_available():
+        raise SystemExit("no CUDA device here")
+    view, knowledge = seen(arguments.images)
+    print(f"{torch.cuda.get_device_name(0)}, PyTorch {torch.__version__}")
+    attacks = {
+        "dlg": DLG(restarts=arguments.restarts),
+        "inversion": GradientInversion(iterations=500, restarts=arguments.restarts),
+    }
+    for name, attack in attacks.items():
+        found("float32", attack, view, knowledge)  # Warms up.
+        images, seconds = dict[str, list[np.ndarray]](), dict[str, list[float]]()
+        for _ in range(arguments.repeats):
+            for mode in ("cpu", "tf32", "float32"):
+                started = time.perf_counter()
+                images.setdefault(mode, []).append(found(mode, attack, view, knowledge))
+                seconds.setdefault(mode, []).append(time.perf_counter() - started)
+        for mode, tries in images.items():
+            apart = ((tries[0] - images["cpu"][0]) ** 2).reshape(arguments.images, -1).mean(1)
+            same = all((one == tries[0]).all() for one in tries)
+            print(
+                f"{name:10} {mode:8} {np.median(seconds[mode]):6.2f} s, distance {np.median(apart):.1e}, "
+                f"the same bits every time: {'yes' if same else 'no'}"
+            )
+
+
+if __name__ == "__main__":
+    main()
