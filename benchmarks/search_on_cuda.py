@@ -3,8 +3,9 @@
     python benchmarks/search_on_cuda.py [--images 20] [--restarts 8] [--repeats 3]
 
 Digits, LeNet, one image an upload, no defense. ``tf32`` is what cuDNN does unless told; ``float32`` what a run does
-(``suites/device.py``): convolutions in float32 by algorithms that repeat their bits. Distance: mean square error in
-pixels between what was found there and on the CPU, median over uploads. Seconds: medians of wall time, taken in turns.
+(``suites/device.py``): convolutions in float32 by algorithms that repeat their bits. PSNR: to the client's image, at
+most 100; distance: mean square error in pixels to what was found on the CPU; both are medians over uploads. Seconds
+are medians of wall time, taken in turns.
 """
 
 import argparse
@@ -29,10 +30,11 @@ from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
 from fedassay.fl.view import View
 from fedassay.suites.device import attacked, moved_knowledge, moved_view
+from fedassay.suites.scoring.images import score_images
 
 
-def seen(images: int) -> tuple[View, Knowledge]:
-    """One round of ``images`` digits, one a client."""
+def seen(images: int) -> tuple[View, Knowledge, np.ndarray]:
+    """One round of ``images`` digits, one a client, and these images."""
     streams = Streams(0)
     data = load_dataset("digits")
     task = build_task(data, model="lenet", partition=OneSample(), clients=images, samples=images, streams=streams)
@@ -40,7 +42,8 @@ def seen(images: int) -> tuple[View, Knowledge]:
     plan = Plan(sizes=task.sizes, rounds=1, cohort=Full(), lot=Full(), algorithm=algorithm, layout=layout)
     recorder = ViewRecorder(observer=UPLOADS)
     final = run_federation(task, plan, Protection(), streams, recorders=[recorder])
-    return recorder.view(plan, final), Knowledge.of(task, plan, Protection(), initial=final[0])
+    knowledge = Knowledge.of(task, plan, Protection(), initial=final[0])
+    return recorder.view(plan, final), knowledge, task.images[torch.cat(task.parts)].numpy()
 
 
 def found(mode: str, attack: SearchAttack, view: View, knowledge: Knowledge) -> np.ndarray:
@@ -61,14 +64,15 @@ def main() -> None:
     torch.set_num_threads(1)
     if not torch.cuda.is_available():
         raise SystemExit("no CUDA device here")
-    view, knowledge = seen(arguments.images)
+    view, knowledge, truth = seen(arguments.images)
     print(f"{torch.cuda.get_device_name(0)}, PyTorch {torch.__version__}")
     attacks = {
         "dlg": DLG(restarts=arguments.restarts),
         "inversion": GradientInversion(iterations=500, restarts=arguments.restarts),
     }
     for name, attack in attacks.items():
-        found("float32", attack, view, knowledge)  # Warms up.
+        for mode in ("tf32", "float32"):
+            found(mode, attack, view, knowledge)  # Warms up.
         images, seconds = dict[str, list[np.ndarray]](), dict[str, list[float]]()
         for _ in range(arguments.repeats):
             for mode in ("cpu", "tf32", "float32"):
@@ -78,9 +82,10 @@ def main() -> None:
         for mode, tries in images.items():
             apart = ((tries[0] - images["cpu"][0]) ** 2).reshape(arguments.images, -1).mean(1)
             same = all((one == tries[0]).all() for one in tries)
+            psnr = np.median([score.psnr for score in score_images(tries[0], truth)])
             print(
-                f"{name:10} {mode:8} {np.median(seconds[mode]):6.2f} s, distance {np.median(apart):.1e}, "
-                f"the same bits every time: {'yes' if same else 'no'}"
+                f"{name:10} {mode:8} {np.median(seconds[mode]):6.2f} s, {psnr:5.1f} dB, "
+                f"distance {np.median(apart):.1e}, the same bits every time: {'yes' if same else 'no'}"
             )
 
 

@@ -1,6 +1,9 @@
 """Device: where an attack's search runs. Everything else of a run stays on the CPU."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,12 +29,27 @@ def attacked(attack: Attack, view: View, knowledge: Knowledge, rng: np.random.Ge
     """What the attack brings, its search carried out on ``device``; random draws are the CPU's on every device.
 
     Convolutions on a GPU would take ten bits of each number (TF32, cuDNN's default), and a search for gradients that
-    match to the last bit would end early. They take all, by algorithms that give the same bits every time.
+    match to the last bit would end early. They take all, by algorithms that repeat their bits.
     """
     if device == "cpu" or not isinstance(attack, SearchAttack):
         return attack.run(view, knowledge, rng)
-    with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
+    with _exact_convolutions():
         return attack.run(moved_view(view, device), moved_knowledge(knowledge, device), rng)
+
+
+@contextmanager
+def _exact_convolutions() -> Iterator[None]:
+    """In float32 and deterministic; afterwards as they were.
+
+    Not by ``cudnn.flags``: it fails where the caller chose a precision.
+    """
+    cudnn: Any = torch.backends.cudnn  # mypy sees the module, which is replaced on import.
+    before = cudnn.conv.fp32_precision, cudnn.deterministic, cudnn.benchmark
+    cudnn.conv.fp32_precision, cudnn.deterministic, cudnn.benchmark = "ieee", True, False
+    try:
+        yield
+    finally:
+        cudnn.conv.fp32_precision, cudnn.deterministic, cudnn.benchmark = before
 
 
 def moved_view(view: View, device: str) -> View:

@@ -117,17 +117,43 @@ def test_only_searches_leave_the_cpu(seen):
         attacked(ATTACK, view, knowledge, np.random.default_rng(0), device="meta")
 
 
+def convolving():
+    """How a GPU would convolve."""
+    cudnn = torch.backends.cudnn
+    return cudnn.enabled, cudnn.conv.fp32_precision, cudnn.deterministic, cudnn.benchmark
+
+
 class Asking(GradientInversion):
     """Searches for nothing: tells how a GPU would convolve meanwhile."""
 
     def run(self, view, knowledge, rng):
-        return torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic
+        return convolving()
 
 
-def test_a_search_off_the_cpu_convolves_in_float32_and_repeats_its_bits(seen):
-    assert attacked(Asking(), *seen, np.random.default_rng(0), device="meta") == (False, True)
-    before = torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic
-    assert attacked(Asking(), *seen, np.random.default_rng(0), device="cpu") == before != (False, True)
+class Failing(GradientInversion):
+    def run(self, view, knowledge, rng):
+        raise RuntimeError("no memory left")
+
+
+@pytest.fixture(params=["tf32", "ieee"])
+def chosen(request):
+    """A caller's own choice of precision and of algorithms."""
+    cudnn = torch.backends.cudnn
+    found = cudnn.conv.fp32_precision, cudnn.benchmark
+    cudnn.conv.fp32_precision, cudnn.benchmark = request.param, True
+    yield request.param
+    cudnn.conv.fp32_precision, cudnn.benchmark = found
+
+
+def test_a_search_off_the_cpu_convolves_in_float32_and_leaves_no_trace(seen, chosen):
+    before = convolving()
+    assert before == (True, chosen, False, True)
+    assert attacked(Asking(), *seen, np.random.default_rng(0), device="cpu") == before
+    assert attacked(Asking(), *seen, np.random.default_rng(0), device="meta") == (True, "ieee", True, False)
+    assert convolving() == before
+    with pytest.raises(RuntimeError, match="no memory left"):
+        attacked(Failing(), *seen, np.random.default_rng(0), device="meta")
+    assert convolving() == before
 
 
 def on_meta(*shape):
