@@ -4,37 +4,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .api import Run as Run
+    from .api import resume as resume
+    from .api import run as run
     from .attacks.attack import Attack as Attack
     from .audit.claim import Adjacency as Adjacency
     from .audit.claim import Claim as Claim
     from .audit.claim import Unit as Unit
+    from .audit.estimators.given_scores import audit_scores as audit_scores
     from .audit.finding import Finding as Finding
     from .audit.finding import judge as judge
-    from .audit.mechanism import audit_mechanism as audit_mechanism
-    from .audit.neighbours import ball_neighbours as ball_neighbours
-    from .audit.scores import audit_scores as audit_scores
+    from .audit.mechanism.mechanism import audit_mechanism as audit_mechanism
+    from .audit.mechanism.neighbours import ball_neighbours as ball_neighbours
     from .defenses.defense import Defense as Defense
     from .defenses.defense import Prepared as Prepared
-    from .face import Run as Run
-    from .face import resume as resume
-    from .face import run as run
     from .fl.protection import Protection as Protection
 
 __version__ = "0.1.0"
 
 # Loaded when first asked for: `import fedassay` costs nothing, and the command line starts without torch.
 _HOMES = {
-    "run": "face",
-    "resume": "face",
-    "Run": "face",
+    "run": "api",
+    "resume": "api",
+    "Run": "api",
     "Claim": "audit.claim",
     "Unit": "audit.claim",
     "Adjacency": "audit.claim",
     "Finding": "audit.finding",
     "judge": "audit.finding",
-    "audit_mechanism": "audit.mechanism",
-    "audit_scores": "audit.scores",
-    "ball_neighbours": "audit.neighbours",
+    "audit_mechanism": "audit.mechanism.mechanism",
+    "audit_scores": "audit.estimators.given_scores",
+    "ball_neighbours": "audit.mechanism.neighbours",
     "Defense": "defenses.defense",
     "Prepared": "defenses.defense",
     "Protection": "fl.protection",

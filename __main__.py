@@ -10,7 +10,7 @@ def main() -> None:
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
     try:
-        from .cli import app
+        from .cli.app import app
 
         sys.exit(app())
     except KeyboardInterrupt:  # While modules load: a command that runs has its own answer.

@@ -12,9 +12,9 @@ from torch import Tensor
 from ..audit.claim import Adjacency, Unit
 from ..audit.evidence import CandidateScores, Design, LabelCounts, Projections, Reconstructions, Setting, SourceScores
 from ..audit.observer import UPLOADS, Observer
-from ..fl.canary import Canary, CanaryCrowd, DataCanary
-from ..fl.law import Law
-from ..fl.network import Network
+from ..fl.canary import Canary, CanarySet, DataCanary
+from ..fl.laws.law import Law
+from ..fl.models.network import Network
 from ..fl.plan import Plan
 from ..fl.probe import CandidateProbe, Candidates, People, PeopleProbe
 from ..fl.protection import Protection
@@ -38,7 +38,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Worlds:
+class Hypotheses:
     """Two worlds for each of m candidates: what else is in a release is known, whether the candidate is too is not.
 
     Only how the release that was seen lies to them is told: who could ask about another one, or about other gradients
@@ -78,9 +78,9 @@ class Knowledge:
     public_images: Tensor
     public_labels: Tensor
     candidates: Candidates | People | None = None
-    canary: Canary | DataCanary | CanaryCrowd | None = None
+    canary: Canary | DataCanary | CanarySet | None = None
     initial: Tensor | None = None
-    worlds: Callable[[int, int, slice], Worlds] | None = None
+    worlds: Callable[[int, int, slice], Hypotheses] | None = None
     shadows: ShadowBank | None = None
 
     @classmethod

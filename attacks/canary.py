@@ -11,8 +11,8 @@ from ..audit.claim import Unit
 from ..audit.evidence import Design, Projections, Setting
 from ..audit.observer import UPLOADS
 from ..fl.canary import Canary, DataCanary
-from ..fl.law import Law
-from ..fl.network import Network
+from ..fl.laws.law import Law
+from ..fl.models.network import Network
 from ..fl.plan import Plan
 from ..fl.view import View
 from .attack import Attack, Knowledge, Level

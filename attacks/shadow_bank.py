@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..fl.network import Network
+from ..fl.models.network import Network
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -9,7 +9,7 @@ from .binomial import upper_bound
 from .claim import Claim
 from .curve import GaussianCurve
 from .measurement import FAIR_COINS, INDEPENDENT_TRIALS, NEEDS_GAUSSIAN_CURVE, Kind, Measurement
-from .planner import fewest_trials
+from .power.trials_needed import fewest_trials
 from .scope import beyond_scope
 from .wording import at_least, at_most, plain
 

@@ -15,8 +15,8 @@ import math
 
 from fedassay.defenses.accounting.counts import least_epsilon
 from fedassay.defenses.accounting.heterogeneous import published_bound
-from fedassay.defenses.shuffling.amplification import among_any, among_unequal_laplace, among_unequals
-from fedassay.defenses.shuffling.budgets import KNOWN_BUDGETS, deal, spokesmen
+from fedassay.defenses.shuffling.claims.amplification import among_any, among_unequal_laplace, among_unequals
+from fedassay.defenses.shuffling.claims.budgets import KNOWN_BUDGETS, deal, spokesmen
 
 DELTA = 1e-8
 CROWDS = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)

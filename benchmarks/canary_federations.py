@@ -16,20 +16,20 @@ from fedassay.attacks.attack import Knowledge, Level
 from fedassay.attacks.canary import CanaryProjections, canary_sender
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import GLOBAL_MODELS, UPLOADS, Observer
-from fedassay.defenses.dp_fedavg import DPFedAvgProtection
-from fedassay.defenses.dp_sgd import DPSGDProtection
-from fedassay.fl.algorithm import FedSGD
+from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
+from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
+from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.canary import Canary
-from fedassay.fl.datasets import load_dataset
+from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.engine import run_federation
-from fedassay.fl.local import Batch
-from fedassay.fl.partitions import partition_from
+from fedassay.fl.partitions.partitions import partition_from
+from fedassay.fl.partitions.sampling import Full, Poisson
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.sampling import Full, Poisson
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task, build_task
+from fedassay.fl.training.local import Batch
 
 CASES: dict[str, tuple[Protection, Unit, Observer]] = {
     "DP-SGD, sample": (DPSGDProtection(clip_norm=1.0, noise_multiplier=1.0), Unit.SAMPLE, UPLOADS),

@@ -15,17 +15,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from fedassay.attacks.membership.attack_r import AttackR
-from fedassay.attacks.membership.calibrated_loss import CalibratedLoss
-from fedassay.attacks.membership.lira_offline import LiRAOffline
-from fedassay.attacks.membership.lira_online import LiRAOnline
-from fedassay.attacks.membership.quantile_regression import conditional_deviations
-from fedassay.attacks.membership.rmia import RMIA
-from fedassay.attacks.shadow_attack import ShadowAttack, rank_among
+from fedassay.attacks.membership.final_model.attack_r import AttackR
+from fedassay.attacks.membership.final_model.calibrated_loss import CalibratedLoss
+from fedassay.attacks.membership.final_model.lira_offline import LiRAOffline
+from fedassay.attacks.membership.final_model.lira_online import LiRAOnline
+from fedassay.attacks.membership.final_model.quantile_regression import conditional_deviations
+from fedassay.attacks.membership.final_model.rmia import RMIA
+from fedassay.attacks.membership.final_model.shadow_attack import ShadowAttack, rank_among
 from fedassay.attacks.shadow_bank import Floats, Outputs, ShadowBank, of_true_class
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, MembershipScores, Setting
-from fedassay.audit.low_rate import tpr_at
+from fedassay.audit.metrics.low_rate import tpr_at
 from fedassay.audit.observer import FINAL_MODEL
 from fedassay.suites.scoring.membership import auc
 from fedassay.suites.scoring.shadow_rows import groups, over_targets, pooled

@@ -15,13 +15,13 @@ import torch
 from fedassay.attacks.attack import Knowledge, Level
 from fedassay.attacks.gradient.dlg import DLG
 from fedassay.audit.observer import UPLOADS
-from fedassay.fl.algorithm import FedSGD
-from fedassay.fl.datasets import load_dataset
+from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.message import Message
-from fedassay.fl.models import build_model
-from fedassay.fl.network import Network
+from fedassay.fl.models.models import build_model
+from fedassay.fl.models.network import Network
+from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.plan import Plan
-from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams, uniform
 from fedassay.fl.view import RoundView, View
 from fedassay.suites.scoring.images import score_images

@@ -15,30 +15,30 @@ import time
 import numpy as np
 import torch
 from fedassay.attacks.attack import Attack, Knowledge
-from fedassay.attacks.membership.confidence_series import ConfidenceSeries
-from fedassay.attacks.membership.fedmia_cosine import FedMIACosine
-from fedassay.attacks.membership.fedmia_loss import FedMIALoss
-from fedassay.attacks.membership.gradient_cosine import GradientCosine
-from fedassay.attacks.membership.gradient_dot import GradientDot
-from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
-from fedassay.attacks.membership.loss import LossThreshold
-from fedassay.attacks.membership.loss_series import LossSeries
-from fedassay.attacks.membership.random_scores import RandomScores
+from fedassay.attacks.membership.by_round.confidence_series import ConfidenceSeries
+from fedassay.attacks.membership.by_round.fedmia_cosine import FedMIACosine
+from fedassay.attacks.membership.by_round.fedmia_loss import FedMIALoss
+from fedassay.attacks.membership.by_round.gradient_cosine import GradientCosine
+from fedassay.attacks.membership.by_round.gradient_dot import GradientDot
+from fedassay.attacks.membership.by_round.likelihood_ratio import LikelihoodRatio
+from fedassay.attacks.membership.by_round.loss_series import LossSeries
+from fedassay.attacks.membership.final_model.loss import LossThreshold
+from fedassay.attacks.membership.final_model.random_scores import RandomScores
+from fedassay.audit.metrics.roc import area
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, UPLOADS, Observer
-from fedassay.audit.roc import area
-from fedassay.defenses.dp_sgd import DPSGDProtection
-from fedassay.fl.algorithm import FedSGD
-from fedassay.fl.datasets import load_dataset
+from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
+from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.engine import run_federation
-from fedassay.fl.network import Network
+from fedassay.fl.models.network import Network
+from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.plan import Plan
 from fedassay.fl.probe import CandidateProbe, Candidates
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
-from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task
+from fedassay.suites.attacking.worst_case import known_hypotheses
 from fedassay.suites.scoring.candidates import answers
-from fedassay.suites.worst_case import known_worlds
 from scipy import stats
 
 CLIENTS, OWN, ROUNDS, NOISE = 10, 10, 60, 4.0
@@ -79,7 +79,7 @@ def areas(seed: int, *, outsiders: int = 300, named: tuple[str, ...] = tuple(ATT
     for name in named:
         attack, observer, _ = ATTACKS[name]
         view = recorders[observer].view(plan, final)
-        worlds = known_worlds(task, plan, protection, lots, view, probe)
+        worlds = known_hypotheses(task, plan, protection, lots, view, probe)
         knowledge = Knowledge.of(task, plan, protection, level=attack.level, candidates=probe.shown, worlds=worlds)
         evidence = attack.run(view, knowledge, streams.generator(f"attack {name}"))
         found[name] = area(answers(evidence, probe).given_the_run)

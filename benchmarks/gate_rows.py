@@ -13,13 +13,13 @@ import time
 from pathlib import Path
 
 import numpy as np
+from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.regression.baseline import Baseline
-from fedassay.reports.run_folder import RunFolder
 
 _DEFENSES, _SEEDS, _IMAGES, _ATTACKS = 10, 8, 24, 5
 _COUNTED = """
 import resource, sys
-from fedassay.cli import app
+from fedassay.cli.app import app
 try:
     app()
 finally:

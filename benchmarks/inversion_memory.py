@@ -14,22 +14,22 @@ import sys
 import numpy as np
 import torch
 from fedassay.attacks.attack import Knowledge
-from fedassay.attacks.search_attack import SearchAttack
+from fedassay.attacks.gradient.objectives.search_attack import SearchAttack
 from fedassay.audit.observer import UPLOADS
-from fedassay.defenses.dp_sgd import DPSGDProtection
-from fedassay.defenses.ldp_gaussian import LDPGaussianProtection
-from fedassay.fl.algorithm import FedAvg, FedSGD
-from fedassay.fl.datasets import load_dataset
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
+from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
+from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions import IID
+from fedassay.fl.partitions.partitions import IID
+from fedassay.fl.partitions.sampling import FixedSize, Full
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.sampling import FixedSize, Full
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
-from fedassay.suites.catalogue import names
-from fedassay.suites.memory import keep_freed_memory
+from fedassay.suites.config.catalogue import names
+from fedassay.suites.execution.memory import keep_freed_memory
 
 UPLOADED = 20
 PROTECTIONS: dict[str, Protection] = {

@@ -3,8 +3,8 @@
     python benchmarks/inversion_throughput.py [--restarts 32] [--repeats 15]
 
 LeNet of 15.8 thousand parameters, 3x32x32, cosine and total variation. ``ours`` is the objective of
-``attacks/gradient/cosine.py`` on all restarts in one batch; ``autograd.grad`` a lean loop of double backward over
-restarts; ``torch.func`` the same attack as a loop of grad(grad). Medians of CPU milliseconds per restart and step,
+``attacks/gradient/objectives/cosine.py`` on all restarts in one batch; ``autograd.grad`` a lean loop of double backward
+over restarts; ``torch.func`` the same attack as a loop of grad(grad). Medians of CPU milliseconds per restart and step,
 taken in turns in one process. Bars: ours at most .6 ms, the loops at least 3 and 5 times that.
 """
 
@@ -14,11 +14,11 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from fedassay.attacks.gradient.cosine import Cosine
-from fedassay.attacks.gradient.search import slopes, total_variation
-from fedassay.fl.network import Network
+from fedassay.attacks.gradient.objectives.cosine import Cosine
+from fedassay.attacks.gradient.objectives.search import slopes, total_variation
+from fedassay.fl.models.network import Network
 from fedassay.fl.streams import uniform
-from fedassay.suites.memory import keep_freed_memory
+from fedassay.suites.execution.memory import keep_freed_memory
 from torch import Tensor
 from torch.func import grad
 

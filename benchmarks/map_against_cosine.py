@@ -35,28 +35,28 @@ from fedassay.attacks.gradient.map_inversion import MapInversion
 from fedassay.attacks.gradient.mean_image import MeanImage
 from fedassay.attacks.gradient.random_image import RandomImage
 from fedassay.audit.observer import UPLOADS
-from fedassay.defenses.cldp_sgd import CLDPSGD
 from fedassay.defenses.defense import Defense
-from fedassay.defenses.dp_sgd import DPSGD, DPSGDProtection
-from fedassay.defenses.fedre import FedRE
+from fedassay.defenses.layers.fedre import FedRE
 from fedassay.defenses.layers.protection import LayeredProtection
-from fedassay.defenses.ldp_gaussian import LDPGaussian, LDPGaussianProtection
-from fedassay.defenses.ldp_min import LDPMin
-from fedassay.defenses.shuffling.budgeted import BudgetedReports
-from fedassay.defenses.uniform_layers import UniformLayers
-from fedassay.fl.algorithm import FedSGD
-from fedassay.fl.datasets import load_dataset
+from fedassay.defenses.layers.uniform_layers import UniformLayers
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
+from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
+from fedassay.defenses.shuffling.cldp_sgd import CLDPSGD
+from fedassay.defenses.shuffling.ldp_min import LDPMin
+from fedassay.defenses.shuffling.mechanisms.budgeted import BudgetedReports
+from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.engine import run_federation
-from fedassay.fl.law import Law
-from fedassay.fl.layered_law import LayeredGaussianLaw
-from fedassay.fl.partitions import OneSample
+from fedassay.fl.laws.law import Law
+from fedassay.fl.laws.layered_law import LayeredGaussianLaw
+from fedassay.fl.partitions.partitions import OneSample
+from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task, build_task
-from fedassay.suites.memory import keep_freed_memory
+from fedassay.suites.execution.memory import keep_freed_memory
 from fedassay.suites.scoring.images import score_images
 from scipy import stats
 

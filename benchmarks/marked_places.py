@@ -13,8 +13,8 @@ import argparse
 import torch
 from fedassay.fl.engine import run_federation
 from fedassay.fl.streams import Streams
-from fedassay.suites.resolve import plan_of, prepare, resolve, task_of
-from fedassay.suites.suite_file import load_suite
+from fedassay.suites.config.resolve import plan_of, prepare, resolve, task_of
+from fedassay.suites.config.suite_file import load_suite
 from torch import Tensor
 
 FEDERATION = "main"

@@ -19,7 +19,7 @@ import numpy as np
 from fedassay.audit.claim import Claim
 from fedassay.audit.finding import Verdict
 from fedassay.audit.gaussian import mu_from_epsilon
-from fedassay.audit.mechanism import audit_mechanism
+from fedassay.audit.mechanism.mechanism import audit_mechanism
 from scipy.stats import binom
 
 DELTA, ALPHA = 1e-5, 0.05

@@ -16,39 +16,39 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from fedassay.attacks.attack import Attack, Knowledge
-from fedassay.attacks.membership.client_loss import ClientLoss
-from fedassay.attacks.membership.client_membership import ClientMembership
-from fedassay.attacks.membership.confidence_series import ConfidenceSeries
-from fedassay.attacks.membership.fedmia_cosine import FedMIACosine
-from fedassay.attacks.membership.fedmia_loss import FedMIALoss
-from fedassay.attacks.membership.gradient_cosine import GradientCosine
-from fedassay.attacks.membership.gradient_dot import GradientDot
-from fedassay.attacks.membership.likelihood_ratio import LikelihoodRatio
-from fedassay.attacks.membership.loss import LossThreshold
-from fedassay.attacks.membership.loss_series import LossSeries
-from fedassay.attacks.membership.random_people import RandomPeople
-from fedassay.attacks.membership.random_scores import RandomScores
-from fedassay.attacks.membership.random_source import RandomSource
-from fedassay.attacks.membership.source import SourceInference
-from fedassay.attacks.membership.writer_membership import WriterMembership
+from fedassay.attacks.membership.by_round.confidence_series import ConfidenceSeries
+from fedassay.attacks.membership.by_round.fedmia_cosine import FedMIACosine
+from fedassay.attacks.membership.by_round.fedmia_loss import FedMIALoss
+from fedassay.attacks.membership.by_round.gradient_cosine import GradientCosine
+from fedassay.attacks.membership.by_round.gradient_dot import GradientDot
+from fedassay.attacks.membership.by_round.likelihood_ratio import LikelihoodRatio
+from fedassay.attacks.membership.by_round.loss_series import LossSeries
+from fedassay.attacks.membership.final_model.loss import LossThreshold
+from fedassay.attacks.membership.final_model.random_scores import RandomScores
+from fedassay.attacks.membership.people.client_loss import ClientLoss
+from fedassay.attacks.membership.people.client_membership import ClientMembership
+from fedassay.attacks.membership.people.random_people import RandomPeople
+from fedassay.attacks.membership.people.writer_membership import WriterMembership
+from fedassay.attacks.membership.source.random_source import RandomSource
+from fedassay.attacks.membership.source.source import SourceInference
 from fedassay.audit.evidence import CandidateScores, SourceScores
-from fedassay.audit.low_rate import counted_runs, joint_statement, lowest_rate
+from fedassay.audit.metrics.low_rate import counted_runs, joint_statement, lowest_rate
+from fedassay.audit.metrics.roc import area_interval
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
-from fedassay.audit.roc import area_interval
-from fedassay.defenses.dp_sgd import DPSGDProtection
-from fedassay.fl.algorithm import FedSGD
+from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
+from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.engine import run_federation
-from fedassay.fl.network import Network
+from fedassay.fl.models.network import Network
+from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.plan import Plan
 from fedassay.fl.probe import CandidateProbe, Candidates, PeopleProbe, plant_clients, plant_writers
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
-from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams, uniform
 from fedassay.fl.task import Task
+from fedassay.suites.attacking.worst_case import known_hypotheses
 from fedassay.suites.scoring.candidates import answers, each_once
 from fedassay.suites.scoring.source import credits, wilson
-from fedassay.suites.worst_case import known_worlds
 
 CLIENTS, OWN, ROUNDS, ASKED, PEOPLE = 4, 4, 3, 240, 48
 NOISY = DPSGDProtection(clip_norm=0.5, noise_multiplier=1.0)
@@ -108,7 +108,7 @@ def said(seed: int) -> dict[str, Said]:
         # Shuffled reports have no law of their own: read them as those of an undefended run.
         protection = Protection() if observer == SHUFFLED else NOISY
         view = recorders[observer].view(plan, final)
-        worlds = known_worlds(task, plan, protection, lots, view, samples)
+        worlds = known_hypotheses(task, plan, protection, lots, view, samples)
         probe = people.get(name.split(",")[0], samples)
         knowledge = Knowledge.of(task, plan, protection, candidates=probe.shown, worlds=worlds)
         evidence = attack.run(view, knowledge, streams.generator(f"attack {name}"))

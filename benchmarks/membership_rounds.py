@@ -15,14 +15,14 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from fedassay.attacks.alignment import RoundRows, align, candidate_gradients
 from fedassay.attacks.attack import Knowledge
-from fedassay.fl.algorithm import FedSGD
-from fedassay.fl.network import Network
+from fedassay.attacks.membership.alignment import RoundRows, align, candidate_gradients
+from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.models.network import Network
+from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.plan import Plan
 from fedassay.fl.probe import Candidates
 from fedassay.fl.protection import Protection
-from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams, normal, uniform
 from fedassay.fl.task import Task
 from torch import Tensor

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from fedassay.attacks.gradient.cosine import Cosine
-from fedassay.attacks.gradient.search import Search
-from fedassay.fl.datasets import load_dataset
-from fedassay.fl.network import Network
+from fedassay.attacks.gradient.objectives.cosine import Cosine
+from fedassay.attacks.gradient.objectives.search import Search
+from fedassay.fl.data.datasets import load_dataset
+from fedassay.fl.models.network import Network
 from fedassay.fl.streams import Streams, uniform
 from fedassay.suites.scoring.images import score_images
 from skimage.data import astronaut

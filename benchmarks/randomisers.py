@@ -13,9 +13,9 @@ import math
 import time
 from dataclasses import replace
 
-from fedassay.audit.mechanism import audit_mechanism
+from fedassay.audit.mechanism.mechanism import audit_mechanism
+from fedassay.defenses.randomisers.catalogue import small_editions
 from fedassay.defenses.randomisers.randomiser import Randomiser
-from fedassay.defenses.randomisers.roster import small_editions
 
 
 def measured(randomiser: Randomiser, trials: int) -> tuple[float, str]:

@@ -24,10 +24,10 @@ import numpy as np
 from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.observer import UPLOADS
+from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.regression.baseline import Baseline
-from fedassay.reports.run_folder import RunFolder
-from fedassay.suites.gate import INCOMPLETE
-from fedassay.suites.record import Record
+from fedassay.suites.results.gate import INCOMPLETE
+from fedassay.suites.results.record import Record
 
 TRIALS, CANDIDATES, IMAGES, SIDE, ROUNDS, PROBES = 1000, 200, 8, 28, 50, 6
 MEMBERSHIP, GRADIENT = 12, 3
@@ -192,7 +192,7 @@ def main() -> None:
         folder = asked.folder or Path(place) / "large"
         print(f"{LargeRun(folder, asked.defenses, asked.seeds).write()} rows of {asked.defenses} defenses")
         if asked.profile:
-            from fedassay.reports.write import write_report
+            from fedassay.reports.formats.write import write_report
 
             profiler = cProfile.Profile()
             profiler.runcall(write_report, folder)

@@ -8,7 +8,7 @@ CPU milliseconds a sample, the least of seven tries; both on the same images.
 import time
 
 import torch
-from fedassay.fl.network import Network
+from fedassay.fl.models.network import Network
 from fedassay.fl.streams import Streams, uniform
 from torch.func import grad, vmap
 from torch.nn.functional import cross_entropy

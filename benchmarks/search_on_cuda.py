@@ -3,9 +3,9 @@
     python benchmarks/search_on_cuda.py [--images 20] [--restarts 8] [--repeats 3]
 
 Digits, LeNet, one image an upload, no defense. ``tf32`` is what cuDNN does unless told; ``float32`` what a run does
-(``suites/device.py``): convolutions in float32 by algorithms that repeat their bits. PSNR: to the client's image, at
-most 100; distance: mean square error in pixels to what was found on the CPU; both are medians over uploads. Seconds
-are medians of wall time, taken in turns.
+(``suites/attacking/device.py``): convolutions in float32 by algorithms that repeat their bits. PSNR: to the client's
+image, at most 100; distance: mean square error in pixels to what was found on the CPU; both are medians over uploads.
+Seconds are medians of wall time, taken in turns.
 """
 
 import argparse
@@ -16,20 +16,20 @@ import torch
 from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.gradient.dlg import DLG
 from fedassay.attacks.gradient.inversion import GradientInversion
-from fedassay.attacks.search_attack import SearchAttack
+from fedassay.attacks.gradient.objectives.search_attack import SearchAttack
 from fedassay.audit.observer import UPLOADS
-from fedassay.fl.algorithm import FedSGD
-from fedassay.fl.datasets import load_dataset
+from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions import OneSample
+from fedassay.fl.partitions.partitions import OneSample
+from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
 from fedassay.fl.view import View
-from fedassay.suites.device import attacked, moved_knowledge, moved_view
+from fedassay.suites.attacking.device import attacked, moved_knowledge, moved_view
 from fedassay.suites.scoring.images import score_images
 
 

@@ -13,18 +13,18 @@ import time
 from collections.abc import Callable
 
 import torch
-from fedassay.defenses.dp_sgd import DPSGDProtection
-from fedassay.fl.algorithm import FedSGD
-from fedassay.fl.datasets import load_dataset
+from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
+from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.engine import run_federation
-from fedassay.fl.local import Batch
-from fedassay.fl.partitions import IID
+from fedassay.fl.partitions.partitions import IID
+from fedassay.fl.partitions.sampling import Full, Poisson
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
-from fedassay.fl.sampling import Full, Poisson
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task, build_task
-from fedassay.suites.shadows import membership, train_shadows
+from fedassay.fl.training.local import Batch
+from fedassay.suites.attacking.shadows import membership, train_shadows
 
 
 def federation() -> tuple[Task, Plan]:

@@ -17,22 +17,22 @@ import time
 import numpy as np
 import torch
 from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.estimators.pairwise_event import EventCounts, best_event, pairwise_event
 from fedassay.audit.evidence import Design, Setting
 from fedassay.audit.observer import SHUFFLED
-from fedassay.audit.pairwise_event import EventCounts, best_event, pairwise_event
 from fedassay.defenses.accounting.clones import shuffled, shuffled_bits
 from fedassay.defenses.accounting.counts import binomial
-from fedassay.defenses.apes import APES
 from fedassay.defenses.defense import Defense
-from fedassay.defenses.flame import FLAME
-from fedassay.defenses.s_apes import SAPES
-from fedassay.defenses.unis import UniS
-from fedassay.fl.algorithm import FedSGD
-from fedassay.fl.datasets import load_dataset
+from fedassay.defenses.shuffling.apes import APES
+from fedassay.defenses.shuffling.flame import FLAME
+from fedassay.defenses.shuffling.s_apes import SAPES
+from fedassay.defenses.shuffling.unis import UniS
+from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions import IID
+from fedassay.fl.partitions.partitions import IID
+from fedassay.fl.partitions.sampling import FixedSize, Full, Sampling
 from fedassay.fl.plan import Plan
-from fedassay.fl.sampling import FixedSize, Full, Sampling
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
 from scipy.special import expit

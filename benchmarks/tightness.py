@@ -15,17 +15,17 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from fedassay.audit import one_run, one_run_fdp, z_test
 from fedassay.audit.binomial import privacy_loss, upper_bound
 from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.estimators import one_run, one_run_fdp, z_test
+from fedassay.audit.estimators.gaussian_dp import mu_from_rates
+from fedassay.audit.estimators.guess_plan import planned_guesses
+from fedassay.audit.estimators.hockey_stick import Outputs, hockey_stick
+from fedassay.audit.estimators.sequential import Expected, anytime_bound, bet, open_account
 from fedassay.audit.evidence import Design, Setting
 from fedassay.audit.gaussian import epsilon_from_mu, mu_from_epsilon
-from fedassay.audit.gaussian_dp import mu_from_rates
-from fedassay.audit.guess_plan import planned_guesses
-from fedassay.audit.hockey_stick import Outputs, hockey_stick
 from fedassay.audit.observer import UPLOADS
-from fedassay.audit.planner import gaussian_points, most_proving_point, trials_needed
-from fedassay.audit.sequential import Expected, anytime_bound, bet, open_account
+from fedassay.audit.power.trials_needed import gaussian_points, most_proving_point, trials_needed
 from scipy.stats import binom, norm
 
 DELTA, ALPHA = 1e-5, 0.05

@@ -12,8 +12,8 @@ import time
 import torch
 from fedassay.fl.engine import run_federation
 from fedassay.fl.streams import Streams
-from fedassay.suites.resolve import DefenseEntry, plan_of, prepare, resolve, task_of
-from fedassay.suites.suite_file import load_suite
+from fedassay.suites.config.resolve import DefenseEntry, plan_of, prepare, resolve, task_of
+from fedassay.suites.config.suite_file import load_suite
 
 BARE = {"ten": "none", "crowd": "undefended"}
 TESTED = 2000

@@ -139,7 +139,7 @@ class DataCanary:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CanaryCrowd:
+class CanarySet:
     """Many canaries in one run, each in or out by its own coin; number j stands on the j-th inert weight.
 
     Args:
@@ -174,7 +174,7 @@ class CanaryCrowd:
         _check_holder(self, plan)
 
     @property
-    def shown(self) -> "CanaryCrowd":
+    def shown(self) -> "CanarySet":
         """The crowd as an attack gets it: without the coins."""
         return replace(self, coins=torch.ones_like(self.coins))
 

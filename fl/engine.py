@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from ..audit.claim import Unit
-from .algorithm import Numbers
+from .algorithms.algorithm import Numbers
 from .canary import Canaries
-from .local import Batch, LocalTrainer
 from .message import Message
 from .plan import Plan
 from .protection import Context, Protection, State, check_rows
 from .recorder import RoundEvent
-from .standing import Standing
+from .resume_state import ResumeState
 from .streams import Streams
 from .task import Samples, Task
+from .training.local import Batch, LocalTrainer
 
 Draws = Callable[[str], np.random.Generator]
 Tamper = Callable[[Tensor], Tensor]
@@ -44,8 +44,8 @@ def run_federation(
     recorders: Sequence[Recorder] = (),
     stop_after: int | None = None,
     tamper: Tamper | None = None,
-    standing: Standing | None = None,
-    keep: Callable[[Standing], None] | None = None,
+    standing: ResumeState | None = None,
+    keep: Callable[[ResumeState], None] | None = None,
 ) -> Tensor:
     """Train, for a batch of replicas at once, and return the final models ``(R, d)`` as they are published: what would
     be broadcast next.
@@ -99,15 +99,15 @@ def run_federation(
         state = protection.close_round(aggregate, context, state)
         shared = plan.algorithm.advance(shared, aggregate, plan.cohort_rate)
         if keep is not None:
-            keep(Standing(round=number + 1, model=model, state=state, shared=shared, kept=kept))
+            keep(ResumeState(round=number + 1, model=model, state=state, shared=shared, kept=kept))
     return _published(model, protection, Context(plan=plan, round=rounds, replicas=batch.replicas), state, trainer)
 
 
-def _begun(task: Task, plan: Plan, protection: Protection, streams: Streams, batch: Batch) -> Standing:
+def _begun(task: Task, plan: Plan, protection: Protection, streams: Streams, batch: Batch) -> ResumeState:
     """Before the first round."""
     model = task.network.initial(streams.generator("init")).expand(batch.replicas, -1).clone()
     state, shared = protection.initial_state(plan), plan.algorithm.share(model)
-    return Standing(round=0, model=model, state=state, shared=shared, kept={})
+    return ResumeState(round=0, model=model, state=state, shared=shared, kept={})
 
 
 def _context(task: Task, plan: Plan, batch: Batch, model: Tensor, number: int) -> Context:

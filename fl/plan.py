@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from .algorithm import Algorithm
+from .algorithms.algorithm import Algorithm
 from .layout import Layout
-from .sampling import Sampling
+from .partitions.sampling import Sampling
 
 
 @dataclass(frozen=True, kw_only=True)

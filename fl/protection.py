@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..audit.observer import Observer
-from .law import Law
+from .laws.law import Law
 from .message import Message
 from .plan import Plan
 from .task import Samples

@@ -15,17 +15,17 @@ import torch
 from torch import Tensor
 
 from ..audit.observer import SHUFFLED, Observer
-from .algorithm import LocalState, Numbers
+from .algorithms.algorithm import LocalState, Numbers
 from .canary import Canary
 from .engine import run_federation
-from .local import Batch
-from .network import Network
+from .models.network import Network
+from .partitions.sampling import Full, Sampling
 from .plan import Plan
 from .protection import Protection
 from .recorder import RoundEvent
-from .sampling import Full, Sampling
 from .streams import Streams
 from .task import Task
+from .training.local import Batch
 
 STATIONS = frozenset({"local noise", "local query", "report", "channel", "aggregate", "query", "broadcast"})
 """Streams from which stations draw their noise. Who takes part (cohort, lot, participation) is drawn from others."""

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from .dataset import Dataset, check_masks
-from .imprint import thresholds
-from .network import Network
-from .partitions import ByOwner, Exchangeable, Partition
+from .data.dataset import Dataset, check_masks
+from .models.imprint import thresholds
+from .models.network import Network
+from .partitions.partitions import ByOwner, Exchangeable, Partition
 from .streams import Streams, normal
 from .utility import Utility, of_labels, of_pixels
 

@@ -112,7 +112,7 @@ def finished(tmp_path_factory):
 @pytest.fixture(scope="session")
 def timeless():
     """(records) -> what must be equal in two runs: the rows as dictionaries in a fixed order, without times."""
-    from fedassay.suites.record import TIME_FIELDS
+    from fedassay.suites.results.record import TIME_FIELDS
 
     def strip(records):
         rows = [record.model_dump(exclude=set(TIME_FIELDS)) for record in records]
@@ -124,7 +124,7 @@ def timeless():
 @pytest.fixture
 def say(tmp_path, monkeypatch):
     """(words) -> the result of the command, given in an empty folder; nothing but an exit may come out of it."""
-    from fedassay.cli import app
+    from fedassay.cli.app import app
     from typer.testing import CliRunner
 
     monkeypatch.chdir(tmp_path)

@@ -6,70 +6,48 @@ import json
 import math
 import pkgutil
 import re
+from abc import ABC
 from types import ModuleType
 
 import pytest
 from fedassay.attacks.attack import Attack
 from fedassay.defenses.defense import Defense
-from fedassay.suites.catalogue import names, summary
+from fedassay.suites.config.catalogue import names
+from fedassay.suites.config.part_files import own_parts
+from fedassay.suites.config.part_listing import summary
 
 DEFENSES, ATTACKS = names("defense"), names("attack")
 PARTS = [pytest.param(part, id=name) for found in (DEFENSES, ATTACKS) for name, part in found.items()]
 BASES = {"defense": Defense, "attack": Attack}
-HELPERS = {
-    ("defense", "defenses"): {
-        "accounting",
-        "clipped",
-        "defense",
-        "layers",
-        "local",
-        "mutants",
-        "randomisers",
-        "secure",
-        "shuffling",
-    },
-    ("attack", "attacks.gradient"): {"batch_statistics", "cosine", "lbfgs", "lots", "posterior", "prior", "search"},
-    ("attack", "attacks.labels"): {"gaussian_lots", "lots", "noise"},
-    ("attack", "attacks.membership"): set(),
-}
-"""Files of a part folder that hold no part on purpose. A folder that is missing here is one that nobody checks."""
+FOLDERS = {"defense": ["defenses"], "attack": ["attacks.gradient", "attacks.labels", "attacks.membership"]}
 
 
-def parts_in(module: ModuleType, base: type) -> list[str]:
-    """The public classes of the kind that a file defines."""
+def parts_in(module: ModuleType, base: type) -> list[type]:
+    """The public classes of the kind that a file defines and that are no base of others."""
     return [
-        name
+        value
         for name, value in vars(module).items()
         if isinstance(value, type)
         and issubclass(value, base)
         and value is not base
         and value.__module__ == module.__name__
         and not name.startswith("_")
+        and ABC not in value.__bases__
     ]
 
 
-def files_in(folder: str) -> dict[str, ModuleType]:
-    package = importlib.import_module(f"fedassay.{folder}")
-    return {
-        entry.name: importlib.import_module(f"{package.__name__}.{entry.name}")
-        for entry in pkgutil.iter_modules(package.__path__)
-    }
-
-
-@pytest.mark.parametrize(("kind", "folder"), HELPERS, ids=lambda value: value)
-def test_a_part_file_holds_one_part_and_the_catalogue_finds_it(kind, folder):
-    helpers = HELPERS[kind, folder]
-    for name, module in files_in(folder).items():
-        held = parts_in(module, BASES[kind])
-        assert len(held) == (name not in helpers), f"{folder}/{name}.py holds {held or 'no part'}"
-        assert (names(kind).get(name) is getattr(module, held[0])) if held else name not in names(kind)
-
-
-def test_every_folder_with_parts_is_checked():
-    homes = {
-        part.__module__.removeprefix("fedassay.").rpartition(".")[0] for part in (*DEFENSES.values(), *ATTACKS.values())
-    }
-    assert {home for home in homes if home.startswith(("defenses", "attacks"))} == {folder for _, folder in HELPERS}
+@pytest.mark.parametrize("kind", BASES)
+def test_the_parts_read_from_text_are_those_that_importing_every_file_finds(kind):
+    found = {}
+    for folder in FOLDERS[kind]:
+        package = importlib.import_module(f"fedassay.{folder}")
+        for entry in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if held := parts_in(importlib.import_module(entry.name), BASES[kind]):
+                assert len(held) == 1, f"{entry.name} defines {held}"
+                found[entry.name.rpartition(".")[2]] = held[0]
+    assert len(found) > 40
+    assert {name: part.load() for name, part in own_parts(kind).items()} == found
+    assert {name: names(kind)[name] for name in found} == found
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])

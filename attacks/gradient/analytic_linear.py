@@ -15,10 +15,10 @@ from ...audit.evidence import Reconstructions
 from ...fl.layout import Layout
 from ...fl.view import View
 from ..attack import Attack, Knowledge, Undefined
-from ..search_attack import lots_evidence
 from ..uploads import check_round, read_uploads
-from .lots import lot_labels, of_equal_lots, samples_behind
-from .search import Lots
+from .objectives.lots import lot_labels, of_equal_lots, samples_behind
+from .objectives.search import Lots
+from .objectives.search_attack import lots_evidence
 
 _ALIKE = 1e-4
 """Quotients of two rows at most so far apart, in each pixel, are of one image: single precision keeps them to a

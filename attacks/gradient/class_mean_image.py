@@ -8,10 +8,10 @@ from ...audit.evidence import Reconstructions
 from ...fl.view import View
 from ..attack import Attack, Knowledge
 from ..labels.lots import class_means
-from ..search_attack import lots_evidence
 from ..uploads import check_round, read_uploads
-from .lots import lot_labels, of_equal_lots, samples_behind
-from .search import Lots
+from .objectives.lots import lot_labels, of_equal_lots, samples_behind
+from .objectives.search import Lots
+from .objectives.search_attack import lots_evidence
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 
 from ...audit.evidence import Reconstructions
-from ...fl.network import Network
+from ...fl.models.network import Network
 from ...fl.streams import normal
 from ...fl.view import View
 from ..attack import Knowledge
-from ..search_attack import SearchAttack, lots_evidence
 from ..uploads import Uploads, read_uploads
-from .lbfgs import MEMORY, Minimum, minimise
-from .lots import of_equal_lots, samples_behind
-from .search import Lots, upload_parts
+from .objectives.lbfgs import MEMORY, Minimum, minimise
+from .objectives.lots import of_equal_lots, samples_behind
+from .objectives.search import Lots, upload_parts
+from .objectives.search_attack import SearchAttack, lots_evidence
 
 
 @dataclass(frozen=True, kw_only=True)

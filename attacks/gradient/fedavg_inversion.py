@@ -11,11 +11,11 @@ from ...audit.evidence import Reconstructions
 from ...fl.streams import uniform
 from ...fl.view import View
 from ..attack import Knowledge
-from ..search_attack import SearchAttack, check_weight, lots_evidence
 from ..uploads import Uploads, read_uploads
-from .cosine import Cosine
-from .lots import lot_labels, of_equal_lots, retold_updates, samples_behind, soft
-from .search import Lots, Values, total_variation
+from .objectives.cosine import Cosine
+from .objectives.lots import lot_labels, of_equal_lots, retold_updates, samples_behind, soft
+from .objectives.search import Lots, Values, total_variation
+from .objectives.search_attack import SearchAttack, check_weight, lots_evidence
 
 
 @dataclass(frozen=True, kw_only=True)

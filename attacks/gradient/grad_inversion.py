@@ -10,12 +10,12 @@ from ...audit.evidence import Reconstructions
 from ...fl.streams import uniform
 from ...fl.view import View
 from ..attack import Knowledge
-from ..search_attack import SearchAttack, check_weight, lots_evidence
 from ..uploads import Uploads, read_uploads
-from .batch_statistics import BatchStatistics
-from .cosine import Cosine
-from .lots import PUBLIC, lot_labels, of_equal_lots, samples_behind, shown_dropout, soft
-from .search import Lots, Values
+from .objectives.batch_statistics import BatchStatistics
+from .objectives.cosine import Cosine
+from .objectives.lots import PUBLIC, lot_labels, of_equal_lots, samples_behind, shown_dropout, soft
+from .objectives.search import Lots, Values
+from .objectives.search_attack import SearchAttack, check_weight, lots_evidence
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from ...audit.evidence import Reconstructions
-from ...fl.imprint import LAYER
+from ...fl.models.imprint import LAYER
 from ...fl.view import View
 from ..attack import Attack, Knowledge, Undefined
-from ..search_attack import lots_evidence
 from ..uploads import check_round, read_uploads
-from .lots import lot_labels, of_equal_lots, samples_behind
-from .search import Lots
+from .objectives.lots import lot_labels, of_equal_lots, samples_behind
+from .objectives.search import Lots
+from .objectives.search_attack import lots_evidence
 
 _ROUNDING = 1e-3
 """How far beyond [0, 1] or its bin a quotient may lie: gradients are differences of single-precision sums."""

@@ -12,11 +12,11 @@ from ...fl.streams import uniform
 from ...fl.view import View
 from ..attack import Knowledge
 from ..labels.idlg import inferred_labels
-from ..search_attack import SearchAttack, check_weight, lots_evidence
 from ..uploads import read_uploads
-from .cosine import Cosine
-from .lots import shown_dropout
-from .search import Lots
+from .objectives.cosine import Cosine
+from .objectives.lots import shown_dropout
+from .objectives.search import Lots
+from .objectives.search_attack import SearchAttack, check_weight, lots_evidence
 
 
 @dataclass(frozen=True, kw_only=True)

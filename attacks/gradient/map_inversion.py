@@ -12,15 +12,15 @@ from torch import Tensor
 
 from ...audit.evidence import Reconstructions
 from ...fl.fields import check_count
-from ...fl.sampling import Full
+from ...fl.partitions.sampling import Full
 from ...fl.view import View
 from ..attack import Knowledge, Undefined
-from ..search_attack import SearchAttack, lots_evidence
 from ..uploads import read_uploads
-from .lots import lot_labels, random_lots, samples_behind, soft
-from .posterior import Posterior, posteriors
-from .prior import FlatPrior, GaussianPrior, Prior, TotalVariationPrior
-from .search import Lots, Values
+from .objectives.lots import lot_labels, random_lots, samples_behind, soft
+from .objectives.posterior import Posterior, posteriors
+from .objectives.prior import FlatPrior, GaussianPrior, Prior, TotalVariationPrior
+from .objectives.search import Lots, Values
+from .objectives.search_attack import SearchAttack, lots_evidence
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from ...audit.evidence import Reconstructions
 from ...fl.view import View
 from ..attack import Attack, Knowledge
 from ..uploads import check_round, upload_setting
-from .lots import upload_of_each_image
+from .objectives.lots import upload_of_each_image
 
 
 @dataclass(frozen=True, kw_only=True)

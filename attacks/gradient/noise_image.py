@@ -10,7 +10,7 @@ from ...fl.streams import uniform
 from ...fl.view import View
 from ..attack import Attack, Knowledge
 from ..uploads import check_round, upload_setting
-from .lots import upload_of_each_image
+from .objectives.lots import upload_of_each_image
 
 
 @dataclass(frozen=True, kw_only=True)

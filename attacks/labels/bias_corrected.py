@@ -8,7 +8,7 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from ...audit.evidence import LabelCounts
-from ...fl.algorithm import FedSGD
+from ...fl.algorithms.algorithm import FedSGD
 from ...fl.view import View
 from ..attack import Attack, Knowledge
 from ..uploads import check_round

@@ -11,9 +11,9 @@ from torch.nn.functional import one_hot
 
 from ...audit.evidence import LabelCounts
 from ...fl.fields import check_count
-from ...fl.law import GaussianLaw, Law
-from ...fl.layered_law import LayeredGaussianLaw, layer_slices
-from ...fl.network import Network
+from ...fl.laws.law import GaussianLaw, Law
+from ...fl.laws.layered_law import LayeredGaussianLaw, layer_slices
+from ...fl.models.network import Network
 from ...fl.view import View
 from ..attack import Attack, Knowledge, Undefined
 from ..uploads import check_round

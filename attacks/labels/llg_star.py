@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...audit.evidence import LabelCounts
 from ...fl.fields import check_count
-from ...fl.network import Network
+from ...fl.models.network import Network
 from ...fl.streams import uniform
 from ...fl.view import View
 from ..attack import Attack, Knowledge

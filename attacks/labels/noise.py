@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...fl.law import GaussianLaw, Law, ReportLaw
-from ...fl.layered_law import LayeredGaussianLaw, spread_layers
+from ...fl.laws.law import GaussianLaw, Law, ReportLaw
+from ...fl.laws.layered_law import LayeredGaussianLaw, spread_layers
 from ...fl.plan import Plan
 
 _DRAWN = 2**21

@@ -11,7 +11,7 @@ from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 from ...audit.claim import Adjacency
 from ...audit.curve import GaussianCurve, ProfileCurve
-from ...fl.sampling import Full, Poisson, Sampling
+from ...fl.partitions.sampling import Full, Poisson, Sampling
 from ..defense import check_budget, check_positive
 from .accountant import Method, compose, epsilon_of, gaussian_steps
 

@@ -1,12 +1,13 @@
 """Clipped defense: the budget and the L2 norm that most defenses are told."""
 
+from abc import ABC
 from dataclasses import dataclass
 
 from ..defense import Defense, check_bound, check_budget
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClippedDefense(Defense):
+class ClippedDefense(Defense, ABC):
     """What most defenses are told: a budget, and an L2 norm to clip to."""
 
     epsilon: float = 4.0

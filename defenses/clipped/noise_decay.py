@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...fl.law import clipped_sum
+from ...fl.laws.law import clipped_sum
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
@@ -19,7 +19,7 @@ from ...fl.streams import normal
 from ..accounting.accountant import gaussian_steps
 from ..accounting.filter import RenyiFilter, least_epsilon
 from ..accounting.layers import joint_noise
-from .paid import Paid
+from .filter_cost import Paid
 
 
 @dataclass(frozen=True, kw_only=True)

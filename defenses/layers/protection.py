@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...audit.observer import UPLOADS, Observer
-from ...fl.layered_law import LayeredGaussianLaw, layer_starts
+from ...fl.laws.layered_law import LayeredGaussianLaw, layer_starts
 from ...fl.layout import Layout
 from ...fl.message import Message
 from ...fl.plan import Plan

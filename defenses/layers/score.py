@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.func import grad, jacfwd, vmap
 
 from ...fl.fields import check_count
-from ...fl.layered_law import layer_slices, layer_starts
-from ...fl.network import Network
+from ...fl.laws.layered_law import layer_slices, layer_starts
+from ...fl.models.network import Network
 from ...fl.task import Samples
 
 _NUMBERS = 2**24

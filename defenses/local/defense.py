@@ -1,6 +1,7 @@
 """Local defense: the budget split over rounds and coordinates by basic composition, and the claim that it signs."""
 
 import math
+from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -22,7 +23,7 @@ _MOST = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalDefense(Defense):
+class LocalDefense(Defense, ABC):
     """Local DP of a client's whole report, over all rounds: any two updates, against the server that sees every upload.
 
     Each release has a pure epsilon. At delta 0 they share the claimed one alike; at another delta each may spend what
@@ -65,7 +66,7 @@ class LocalDefense(Defense):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NumberDefense(LocalDefense):
+class NumberDefense(LocalDefense, ABC):
     """Some coordinates of an update, drawn uniformly and without looking at it, each clipped to [-radius, radius] and
     randomised with an equal share of the budget. A family member says how.
     """
@@ -113,7 +114,7 @@ class NumberDefense(LocalDefense):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampledDefense(NumberDefense):
+class SampledDefense(NumberDefense, ABC):
     """As many coordinates as Wang et al. (2019, Algorithm 4) send, one for every 2.5 of a round's epsilon, or as told.
 
     Args:

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from ...audit.binomial import FloatArray
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import Curve
+from ...audit.estimators.pairwise_event import best_event
 from ...audit.observer import UPLOADS
-from ...audit.pairwise_event import best_event
 from .outputs import Outputs
 
 Reports = NDArray[Any]

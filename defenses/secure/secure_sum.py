@@ -1,6 +1,7 @@
 """Secure sum: clients clip, round, add a share of noise and mask; the server learns the sum of those who stayed."""
 
 import math
+from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -15,11 +16,11 @@ from ...audit.claim import Adjacency, Claim, Unit, Value
 from ...audit.curve import Curve
 from ...audit.nearest import nearest
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, Observer
-from ...fl.law import GaussianLaw
+from ...fl.laws.law import GaussianLaw
 from ...fl.message import Message
+from ...fl.partitions.sampling import FixedSize
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
-from ...fl.sampling import FixedSize
 from ...fl.streams import uniform
 from ..accounting.gaussian import check_noise
 from ..clipped.defense import ClippedDefense
@@ -133,7 +134,7 @@ class SecureSumProtection(Protection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SecureSumDefense(ClippedDefense):
+class SecureSumDefense(ClippedDefense, ABC):
     """What the defenses of this family share: a client's privacy from the server, by noise that clients add.
 
     The claim: one client's update set to zero (zero-out: who takes part, and how many, is known to the server, and a

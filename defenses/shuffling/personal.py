@@ -1,6 +1,6 @@
 """Personal budgets behind a shuffler: what APES and the baseline that its paper calls UniS have in common."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,17 +9,17 @@ from ...audit.claim import Claim, Unit
 from ...audit.observer import SHUFFLED
 from ...fl.plan import Plan
 from ..accounting.counts import least_epsilon
-from ..accounting.dots import Profile, many_epsilon
+from ..accounting.pld_convolution import Profile, many_epsilon
 from ..defense import Defense, Prepared, check_bound, check_budget, check_variant
-from .amplification import Crowd, check_clients, largest_scale
-from .budgeted import BudgetedReports, Noise
-from .budgets import check_coordinate_delta, check_wishes, deal, spokesmen
-from .published import published_total
-from .terms import Terms
+from .claims.amplification import Crowd, check_clients, largest_scale
+from .claims.budgets import check_coordinate_delta, check_wishes, deal, spokesmen
+from .claims.published import published_total
+from .claims.terms import Terms
+from .mechanisms.budgeted import BudgetedReports, Noise
 
 
 @dataclass(frozen=True, kw_only=True)
-class PersonalBudgets(Defense):
+class PersonalBudgets(Defense, ABC):
     """Every client at a budget of its own, each coordinate, and the budgets, shuffled by themselves.
 
     Claims, replace-one, against the analyser behind the shuffler, for a client of the smallest, the median and the

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from .. import numerals
-from ..order import Order
-from ..printed import neighbours_of, pooled_words
-from ..rounds import Curve, accuracy, spent, thinned
-from ..run_folder import RunFolder, SignedClaim
-from ..table import Table
-from ..tables import undefended
+from ..reading.order import Order
+from ..reading.rounds import Curve, accuracy, spent, thinned
+from ..reading.run_folder import RunFolder, StatedClaim
+from ..tables import numerals
+from ..tables.printed import neighbours_of, pooled_words
+from ..tables.table import Table
+from ..tables.tables import undefended
 from .figure import Figure
 from .labels import spread
 from .sheet import DASHES, INK, MUTED, SERIES, Sheet
@@ -32,7 +32,7 @@ _TABLED = 5
 class _Line:
     """A defense's claim, and its accuracy at each round of which the claim says what was spent by then."""
 
-    signed: SignedClaim
+    signed: StatedClaim
     curve: Curve
 
     @property

@@ -7,11 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from .. import numerals
-from ..printed import neighbours_of, pooled_words
-from ..rounds import Leakage, leakages, spent, thinned
-from ..run_folder import RunFolder, SignedClaim
-from ..table import Table
+from ..reading.rounds import Leakage, leakages, spent, thinned
+from ..reading.run_folder import RunFolder, StatedClaim
+from ..tables import numerals
+from ..tables.printed import neighbours_of, pooled_words
+from ..tables.table import Table
 from .figure import Figure
 from .panels import chosen, told
 from .sheet import DASHES, FAINT, INK, MUTED, Sheet, attack_styles
@@ -70,12 +70,12 @@ def _most(panel: Sequence[Leakage]) -> float:
     return max((point.value for one in panel if not one.null for point in one.curve.values()), default=0.0)
 
 
-def _heading(sheet: Sheet, left: float, top: float, one: Leakage, claims: Sequence[SignedClaim]) -> None:
+def _heading(sheet: Sheet, left: float, top: float, one: Leakage, claims: Sequence[StatedClaim]) -> None:
     sheet.text(left, top + 8, f"{one.defense} (control)" if one.control else one.defense, size=12, weight="bold")
     sheet.text(left, top + 27, "; ".join(map(_about, claims)) or "no ε by round is claimed", size=9.5, color=MUTED)
 
 
-def _about(signed: SignedClaim) -> str:
+def _about(signed: StatedClaim) -> str:
     return f"ε of {neighbours_of(signed.claim)}"
 
 
@@ -89,7 +89,7 @@ def _leak(ax: Axes, panel: Sequence[Leakage], styles: Mapping[str, dict[str, obj
     ax.tick_params(labelbottom=False)
 
 
-def _spend(ax: Axes, claims: Sequence[SignedClaim]) -> None:
+def _spend(ax: Axes, claims: Sequence[StatedClaim]) -> None:
     for place, signed in enumerate(claims):
         rounds, spent_so_far = zip(*signed.spent, strict=True)
         ax.plot(rounds, spent_so_far, color=INK, linewidth=1.5, linestyle=DASHES[place % len(DASHES)])
@@ -101,7 +101,7 @@ def _spend(ax: Axes, claims: Sequence[SignedClaim]) -> None:
         ax.set_yticks([])
 
 
-def _table(title: str, panels: Mapping[str, Sequence[Leakage]], claims: Mapping[str, Sequence[SignedClaim]]) -> Table:
+def _table(title: str, panels: Mapping[str, Sequence[Leakage]], claims: Mapping[str, Sequence[StatedClaim]]) -> Table:
     attacks = list(dict.fromkeys(one.attack for panel in panels.values() for one in panel))
     rows: list[tuple[str, ...]] = []
     for name, panel in panels.items():
@@ -120,6 +120,6 @@ def _table(title: str, panels: Mapping[str, Sequence[Leakage]], claims: Mapping[
     )
 
 
-def _spent_words(claims: Sequence[SignedClaim], number: int) -> str:
+def _spent_words(claims: Sequence[StatedClaim], number: int) -> str:
     found = [dict(signed.spent).get(number) for signed in claims]
     return "; ".join(numerals.epsilon(value) for value in found) or numerals.NOTHING

@@ -7,10 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from ...audit.wording import plain
-from .. import numerals
-from ..claims import ClaimRow, claim_rows
-from ..printed import VERDICTS, claim_table, neighbours_words
-from ..run_folder import RunFolder
+from ..reading.claims import ClaimRow, claim_rows
+from ..reading.run_folder import RunFolder
+from ..tables import numerals
+from ..tables.printed import VERDICTS, claim_table, neighbours_words
 from .figure import Figure
 from .sheet import AMBER, BLUE, INK, MUTED, PAPER, RED, RULE, Sheet
 

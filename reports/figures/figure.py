@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 
-from ..table import Table
+from ..tables.table import Table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from .. import numerals
-from ..gains import Gain, gains
-from ..reconstruction import gain_words
-from ..run_folder import RunFolder
-from ..table import Table
+from ..reading.gains import Gain, gains
+from ..reading.run_folder import RunFolder
+from ..tables import numerals
+from ..tables.reconstruction import gain_words
+from ..tables.table import Table
 from .figure import Figure
 from .sheet import DASHES, INK, MARKERS, MUTED, SERIES, Sheet
 

@@ -4,11 +4,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 
-from .. import numerals
-from ..grid import AttackGrid, GridLine, attack_grids
-from ..printed import attack_table, metric_words
-from ..run_folder import RunFolder
-from ..tables import attack_rows
+from ..reading.run_folder import RunFolder
+from ..tables import numerals
+from ..tables.grid import AttackGrid, GridLine, attack_grids
+from ..tables.printed import attack_table, metric_words
+from ..tables.tables import attack_rows
 from .figure import Figure
 from .labels import wrapped
 from .sheet import FAINT, INK, MUTED, PAPER, Sheet

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from .. import numerals
-from ..order import Order
-from ..rounds import Curve, accuracy
-from ..run_folder import RunFolder
-from ..table import Table
+from ..reading.order import Order
+from ..reading.rounds import Curve, accuracy
+from ..reading.run_folder import RunFolder
+from ..tables import numerals
+from ..tables.table import Table
 from .figure import Figure
 from .labels import spread
 from .sheet import DASHES, SERIES, Sheet

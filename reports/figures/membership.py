@@ -8,12 +8,12 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from ...audit.roc import area, roc_vertices
+from ...audit.metrics.roc import area, roc_vertices
 from ...audit.wording import plain
-from .. import numerals
-from ..membership import UNSIGNED, Membership, memberships
-from ..run_folder import RunFolder
-from ..table import Table
+from ..reading.membership import UNSIGNED, Membership, memberships
+from ..reading.run_folder import RunFolder
+from ..tables import numerals
+from ..tables.table import Table
 from .figure import Figure
 from .log_log import drawable, legend_handles, open_panel
 from .panels import chosen, told

@@ -7,11 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from ...audit.wording import plain
-from .. import numerals
-from ..best_attack import Best, Level, best_of, in_order
-from ..membership import memberships
-from ..run_folder import RunFolder
-from ..table import Table
+from ..reading.best_attack import Best, Level, best_of, in_order
+from ..reading.membership import memberships
+from ..reading.run_folder import RunFolder
+from ..tables import numerals
+from ..tables.table import Table
 from .figure import Figure
 from .sheet import AMBER, BLUE, FAINT, MUTED, PAPER, RED, Sheet
 

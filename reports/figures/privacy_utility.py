@@ -7,12 +7,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from .. import numerals
-from ..claims import ClaimRow, claim_rows, once
-from ..printed import pooled_words, terms_words
-from ..run_folder import RunFolder
-from ..table import Table
-from ..tables import UtilityRow, undefended, utility_rows
+from ..reading.claims import ClaimRow, claim_rows, once
+from ..reading.run_folder import RunFolder
+from ..tables import numerals
+from ..tables.printed import pooled_words, terms_words
+from ..tables.table import Table
+from ..tables.tables import UtilityRow, undefended, utility_rows
 from .figure import Figure
 from .labels import spread
 from .sheet import INK, MARKERS, MUTED, PAPER, RED, SERIES, Sheet

@@ -8,11 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from numpy.typing import NDArray
 
-from ...suites.record import Record
-from .. import numerals
-from ..order import Order
-from ..run_folder import RunFolder
-from ..table import Table
+from ...suites.results.record import Record
+from ..reading.order import Order
+from ..reading.run_folder import RunFolder
+from ..tables import numerals
+from ..tables.table import Table
 from .figure import Figure
 from .sheet import MUTED, Sheet
 

@@ -7,13 +7,13 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from ...audit.roc import roc_vertices
+from ...audit.metrics.roc import roc_vertices
 from ...audit.wording import at_most, plain
-from .. import numerals
-from ..claims import ClaimRow, claim_rows
-from ..printed import VERDICTS, terms_words
-from ..run_folder import RunFolder
-from ..table import Table
+from ..reading.claims import ClaimRow, claim_rows
+from ..reading.run_folder import RunFolder
+from ..tables import numerals
+from ..tables.printed import VERDICTS, terms_words
+from ..tables.table import Table
 from .figure import Figure
 from .log_log import Rates, drawable, legend_handles, open_panel
 from .panels import chosen, told

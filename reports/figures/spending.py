@@ -12,10 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from .. import numerals
-from ..order import Order
-from ..run_folder import RunFolder
-from ..table import Table
+from ..reading.order import Order
+from ..reading.run_folder import RunFolder
+from ..tables import numerals
+from ..tables.table import Table
 from .figure import Figure
 from .sheet import DASHES, SERIES, Sheet
 

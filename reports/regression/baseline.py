@@ -12,12 +12,12 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...audit.curve import Curve, GaussianCurve
-from ...suites.rows import first_mistake
-from ...suites.source import ConfigError
-from ..json_file import read_json
-from ..run_folder import RunFolder, SignedClaim
-from ..unread import unread_rows
-from ..whole import write_whole
+from ...suites.config.source import ConfigError
+from ...suites.results.rows import first_mistake
+from ..formats.atomic_write import write_whole
+from ..reading.json_file import read_json
+from ..reading.run_folder import RunFolder, StatedClaim
+from ..tables.unread import unread_rows
 from .cells import CellKey, Series, family
 
 SCHEMA = "baseline-1"
@@ -242,7 +242,7 @@ def _drop_empty(table: dict[str, Any], *names: str) -> None:
             del table[name]
 
 
-def _terms(one: SignedClaim) -> dict[str, str]:
+def _terms(one: StatedClaim) -> dict[str, str]:
     claim = one.claim
     return {
         "rounds": str(claim.rounds),
@@ -262,7 +262,7 @@ def _curve_words(curve: Curve | None) -> str:
     return "; ".join(f"FNR {float(curve.fnr(rate)):.3f} at FPR {rate:g}" for rate in _CURVE_AT)
 
 
-def _all_terms(signed: list[SignedClaim]) -> dict[str, dict[str, tuple[str, ...]]]:
+def _all_terms(signed: list[StatedClaim]) -> dict[str, dict[str, tuple[str, ...]]]:
     """By claim; it may be signed on several federations, on other terms."""
     found: dict[str, dict[str, set[str]]] = {}
     for one in signed:

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ...suites.record import Record
+from ...suites.results.record import Record
 
 PRIMARY = (
     "auc",

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...suites.gate import (
+from ...suites.config.margins import margins_with
+from ...suites.config.source import ConfigError
+from ...suites.results.gate import (
     EVERYTHING,
     FAIL,
     INCOMPLETE,
@@ -20,10 +22,8 @@ from ...suites.gate import (
     outcome,
     several,
 )
-from ...suites.gate import problems as problems_of
-from ...suites.margins import margins_with
-from ...suites.source import ConfigError
-from ..run_folder import RunFolder
+from ...suites.results.gate import problems as problems_of
+from ..reading.run_folder import RunFolder
 from .baseline import Baseline, baseline_file
 from .cells import family
 from .comparison import Comparison, PairedCell, compare

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from xml.etree import ElementTree
 
-from ...suites.gate import FAIL, INCOMPLETE, INCONCLUSIVE, OK, WORDS, outcome
-from ..run_folder import RunFolder
+from ...suites.results.gate import FAIL, INCOMPLETE, INCONCLUSIVE, OK, WORDS, outcome
+from ..reading.run_folder import RunFolder
 from .comparison import PairedCell
 from .judgement import Judgement
 from .paired import Outcome

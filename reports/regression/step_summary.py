@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ..claims import claim_rows
-from ..escaped import cell as escaped
-from ..escaped import cut
-from ..printed import claim_table
-from ..summary import claims_note
-from ..table import Table
+from ..formats.escaped import cell as escaped
+from ..formats.escaped import cut
+from ..reading.claims import claim_rows
+from ..tables.printed import claim_table
+from ..tables.summary import claims_note
+from ..tables.table import Table
 from .judgement import Judgement
 from .words import cell_table
 

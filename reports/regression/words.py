@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from ...suites.gate import OK, PRECEDENCE, outcome
-from ...suites.record import Record
-from ..numerals import NOTHING, lower_bound, metric, metric_value
-from ..printed import metric_words
-from ..run_folder import RunFolder
-from ..table import Table
+from ...suites.results.gate import OK, PRECEDENCE, outcome
+from ...suites.results.record import Record
+from ..reading.run_folder import RunFolder
+from ..tables.numerals import NOTHING, lower_bound, metric, metric_value
+from ..tables.printed import metric_words
+from ..tables.table import Table
 from .comparison import Comparison, PairedCell
 from .paired import ALPHA, Change
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...audit.evidence import CandidateScores
-from ...audit.sides import Sides
+from ...audit.metrics.score_sides import Sides
 from ...fl.probe import CandidateProbe
 
 

@@ -12,11 +12,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from ..config.compatibility import LEAST_SIDE
+
 PSNR_CAP = 100.0
 """Decibels of a perfect reconstruction: a record holds no infinity. Reached at an MSE of 1e-10."""
-
-LEAST_SIDE = 3
-"""Pixels a side below which SSIM has no window: rows of a table are no images."""
 
 ALEXNET = "alexnet-owt-7be5be79.pth"
 """torchvision's file of the ImageNet weights; the eight digits begin its SHA-256 sum."""

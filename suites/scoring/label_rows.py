@@ -9,8 +9,8 @@ from ...audit.evidence import LabelCounts
 from ...fl.plan import Plan
 from ...fl.recorder import LotRecorder
 from ...fl.task import Task
-from ..cells import Cell
-from ..record import Record
+from ..jobs.cells import Cell
+from ..results.record import Record
 from .labels import FloatArray, Interval, LabelScores, mean_interval, rate_interval, score_labels
 
 

@@ -4,12 +4,12 @@ import numpy as np
 
 from ...attacks.attack import Level
 from ...audit.evidence import Design, MembershipScores
-from ...audit.low_rate import counted_runs, is_enough, joint_statement, lowest_rate, tpr_at
-from ...audit.roc import area, area_interval
-from ...audit.sides import Sides
-from ..cells import Cell
-from ..record import ROUNDS, Record
-from ..store import Store
+from ...audit.metrics.low_rate import counted_runs, is_enough, joint_statement, lowest_rate, tpr_at
+from ...audit.metrics.roc import area, area_interval
+from ...audit.metrics.score_sides import Sides
+from ..jobs.cells import Cell
+from ..results.record import ROUNDS, Record
+from ..results.store import Store
 from .candidates import Answers
 
 LEVEL = 0.95

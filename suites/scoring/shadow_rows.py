@@ -8,10 +8,10 @@ import numpy as np
 from scipy.special import stdtrit
 
 from ...audit.evidence import MembershipScores
-from ...audit.low_rate import is_enough, tpr_at
-from ..cells import Cell
-from ..record import Record
-from ..store import Store
+from ...audit.metrics.low_rate import is_enough, tpr_at
+from ..jobs.cells import Cell
+from ..results.record import Record
+from ..results.store import Store
 from .membership import auc, balanced_accuracy, estimate
 
 Score = Callable[[MembershipScores], float]

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from ...attacks.attack import Undefined
 from ...audit.evidence import Reconstructions
 from ...fl.task import Task
-from ..cells import Cell
-from ..record import Record
-from ..store import Store
+from ..jobs.cells import Cell
+from ..results.record import Record
+from ..results.store import Store
 from .images import FloatArray, Unavailable, lpips_scorer, match, score_images
 from .regions import score_regions
 

@@ -5,9 +5,9 @@ from scipy.stats import norm
 
 from ...audit.evidence import SourceScores
 from ...fl.probe import CandidateProbe
-from ..cells import Cell
-from ..record import Record
-from ..store import Store
+from ..jobs.cells import Cell
+from ..results.record import Record
+from ..results.store import Store
 
 _LEVEL = 0.95
 

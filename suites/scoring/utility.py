@@ -4,9 +4,9 @@ from torch import Tensor
 
 from ...fl.recorder import AccuracyRecorder, NumbersRecorder
 from ...fl.task import Task
-from ..cells import Cell
-from ..record import NUMBERS, ROUNDS, Record
-from ..store import Store
+from ..jobs.cells import Cell
+from ..results.record import NUMBERS, ROUNDS, Record
+from ..results.store import Store
 
 
 def utility_rows(

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 from fedassay.attacks.attack import Knowledge, Level
-from fedassay.fl.algorithm import FedSGD
-from fedassay.fl.imprint import thresholds
-from fedassay.fl.network import Network
+from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.models.imprint import thresholds
+from fedassay.fl.models.network import Network
+from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
-from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams, uniform
 from fedassay.fl.task import Task
 

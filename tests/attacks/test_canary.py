@@ -7,23 +7,23 @@ import pytest
 import torch
 from fedassay.attacks.canary import CanaryProjections, canary_sender, worlds
 from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.estimators.likelihood_ratio import simulate
+from fedassay.audit.estimators.release_tests import BrokenRelease, Release, audit_release, design, scores
 from fedassay.audit.evidence import Design
-from fedassay.audit.likelihood_ratio import simulate
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, UPLOADS
-from fedassay.audit.twins import Release, Twin, audit_twins, design, scores
-from fedassay.defenses.control_no_clip import ControlNoClip, NoClipProtection
-from fedassay.defenses.control_noise_halved import ControlNoiseHalved, NoiseHalvedProtection
-from fedassay.defenses.dp_fedavg import DPFedAvg, DPFedAvgProtection
-from fedassay.defenses.dp_sgd import DPSGD, DPSGDProtection
-from fedassay.defenses.ldp_gaussian import LDPGaussian, LDPGaussianProtection
-from fedassay.fl.algorithm import FedAvg, FedSGD
+from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
+from fedassay.defenses.controls.control_no_clip import ControlNoClip, NoClipProtection
+from fedassay.defenses.controls.control_noise_halved import ControlNoiseHalved, NoiseHalvedProtection
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
+from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
+from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
 from fedassay.fl.canary import Canary
 from fedassay.fl.engine import run_federation
-from fedassay.fl.local import Batch
+from fedassay.fl.partitions.sampling import Full, Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.sampling import Full, Poisson
 from fedassay.fl.streams import Streams
+from fedassay.fl.training.local import Batch
 from scipy import stats
 
 CLIP, ROUNDS, REPLICAS = 0.5, 4, 3000
@@ -79,7 +79,7 @@ def agreement(shown, release, world):
     """p-value of the honest ratio's scores against the court's own simulation of the law."""
     law = {"sigma": release.sigma, "rate": release.rate, "steps": release.steps, "rounds": release.rounds}
     theory = simulate(**law, world=world, n=40_000, rng=np.random.default_rng(world))
-    return stats.ks_2samp(scores(shown.values, release, Twin(), seen=shown.seen), theory).pvalue
+    return stats.ks_2samp(scores(shown.values, release, BrokenRelease(), seen=shown.seen), theory).pvalue
 
 
 @pytest.mark.parametrize("world", [0, 1])
@@ -230,7 +230,7 @@ def test_an_audit_at_the_signed_curve_refutes_the_control_and_not_its_twin(case,
     shift = law.contribution(canary.present)
     release = Release(sigma=law.noise_std / float(shift.norm()), rate=law.rate, rounds=20)
     fixed = {"delta": claim.delta, "curve": claim.curve, "epsilon": claim.epsilon}
-    twins = (Twin(noise=0.5), Twin(row=10.0))
+    twins = (BrokenRelease(noise=0.5), BrokenRelease(row=10.0))
     tests = [design(release, twin, n=900, rng=np.random.default_rng(k), **fixed) for k, twin in enumerate(twins)]
 
     def refuted(part):
@@ -239,7 +239,7 @@ def test_an_audit_at_the_signed_curve_refutes_the_control_and_not_its_twin(case,
             seen(run, claim.unit, claim.observer, changes, world, replicas=900, norm=10, law=protection)[0]
             for world in (1, 0)
         )
-        return audit_twins(member, nonmember, release, tests, alpha=0.002, **fixed).below_curve
+        return audit_release(member, nonmember, release, tests, alpha=0.002, **fixed).below_curve
 
     assert not refuted(honest)
     if broken is not None:

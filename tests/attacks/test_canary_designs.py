@@ -6,18 +6,18 @@ import torch
 from fedassay.attacks.canary import CanaryProjections, worlds
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
-from fedassay.defenses.dp_fedavg import DPFedAvgProtection
-from fedassay.defenses.dp_sgd import DPSGDProtection
-from fedassay.defenses.ldp_gaussian import LDPGaussianProtection
-from fedassay.fl.algorithm import FedAvg, FedSGD
+from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
+from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
+from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
 from fedassay.fl.canary import Canary, DataCanary
 from fedassay.fl.engine import run_federation
-from fedassay.fl.law import clip
-from fedassay.fl.local import Batch
+from fedassay.fl.laws.law import clip
+from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import Streams
+from fedassay.fl.training.local import Batch
 
 LADDER = (UPLOADS, SHUFFLED, AGGREGATE, GLOBAL_MODELS, FINAL_MODEL)
 IMAGE = torch.linspace(0, 1, 9).reshape(1, 1, 3, 3)

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 import torch
 from fedassay.attacks.attack import Level
-from fedassay.attacks.shadow_attack import ShadowAttack
+from fedassay.attacks.membership.final_model.shadow_attack import ShadowAttack
 from fedassay.attacks.shadow_bank import ShadowBank
 from fedassay.audit.evidence import CandidateScores, LabelCounts, Reconstructions, SourceScores
 from fedassay.audit.observer import FINAL_MODEL
-from fedassay.defenses.ldp_gaussian import LDPGaussianProtection
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.fl.engine import run_federation
 from fedassay.fl.probe import CandidateProbe
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.streams import Streams
-from fedassay.suites.catalogue import names
-from fedassay.suites.worst_case import known_worlds
+from fedassay.suites.attacking.worst_case import known_hypotheses
+from fedassay.suites.config.catalogue import names
 
 PROTECTED = {"map_inversion": LDPGaussianProtection(clip_norm=1.0, noise_std=0.01)}
 """Attacks that can do nothing without a law; the others look at an undefended federation."""
@@ -57,7 +57,7 @@ def observed(toy_task, toy_plan, knowledge_of):
         changes = {
             "level": attack.level,
             "candidates": None if probe is None else probe.shown,
-            "worlds": known_worlds(task, plan, protection, lots, view, probe) if worst else None,
+            "worlds": known_hypotheses(task, plan, protection, lots, view, probe) if worst else None,
             "shadows": bank_of(probe, len(task.test_labels)) if isinstance(attack, ShadowAttack) else None,
         }
         return view, knowledge_of(task, plan, protection, **changes), probe, task

@@ -10,11 +10,11 @@ from fedassay.attacks.gradient.random_image import RandomImage
 from fedassay.attacks.labels.random_labels import RandomLabels
 from fedassay.audit.evidence import LabelCounts, Reconstructions
 from fedassay.audit.observer import UPLOADS
-from fedassay.fl.algorithm import FedSGD
+from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.message import Message
-from fedassay.fl.network import Network
+from fedassay.fl.models.network import Network
+from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.plan import Plan
-from fedassay.fl.sampling import Full
 from fedassay.fl.view import RoundView, View
 
 NETWORK = Network(model="logistic", shape=(1, 3, 3), classes=4)

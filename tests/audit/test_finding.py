@@ -2,13 +2,13 @@ import json
 
 import numpy as np
 import pytest
-from fedassay.audit.clopper_pearson import ceiling, clopper_pearson
 from fedassay.audit.curve import GaussianCurve, ProfileCurve
+from fedassay.audit.estimators.clopper_pearson import ceiling, clopper_pearson
+from fedassay.audit.estimators.gaussian_dp import gaussian_dp, mu_from_epsilon
 from fedassay.audit.finding import Finding, Verdict, failed, judge
-from fedassay.audit.gaussian_dp import gaussian_dp, mu_from_epsilon
 from fedassay.audit.measurement import GAUSSIAN_MECHANISM, Kind
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS, Observer
-from fedassay.audit.threshold import Bonferroni, Fixed
+from fedassay.audit.power.threshold import Bonferroni, Fixed
 
 MU = mu_from_epsilon(4, 1e-5)
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.algorithm import FedSGD
-from fedassay.fl.network import Network
+from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.models.network import Network
+from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.plan import Plan
-from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams, uniform
 from fedassay.fl.task import Task
 from scipy.stats import chi2

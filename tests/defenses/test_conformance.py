@@ -12,18 +12,18 @@ import pytest
 import torch
 from fedassay.audit.claim import AS_PUBLISHED, NOT_PROVABLE, PROVABLE, Claim, Unit
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
-from fedassay.defenses.plain_noise import PlainNoise
-from fedassay.fl.algorithm import FedAvg, FedSGD
+from fedassay.defenses.without_dp.plain_noise import PlainNoise
+from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.algorithms.proximal import BoundedUpdate, FedProx
+from fedassay.fl.algorithms.scaffold import Scaffold
 from fedassay.fl.engine import run_federation
-from fedassay.fl.law import ReportLaw
-from fedassay.fl.local import Batch
+from fedassay.fl.laws.law import ReportLaw
 from fedassay.fl.message import Message
+from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.protection import Protection
-from fedassay.fl.proximal import BoundedUpdate, FedProx
-from fedassay.fl.sampling import FixedSize, Poisson
-from fedassay.fl.scaffold import Scaffold
 from fedassay.fl.streams import Streams, normal
-from fedassay.suites.catalogue import names
+from fedassay.fl.training.local import Batch
+from fedassay.suites.config.catalogue import names
 
 DEFENSES = names("defense")
 EACH = [pytest.param(part, id=name) for name, part in DEFENSES.items()]

@@ -5,11 +5,11 @@ import json
 
 import pytest
 import torch
-from fedassay.fl.algorithm import FedAvg
-from fedassay.fl.data_folder import DataFolder
-from fedassay.fl.network import Network
+from fedassay.fl.algorithms.algorithm import FedAvg
+from fedassay.fl.data.data_folder import DataFolder
+from fedassay.fl.models.network import Network
+from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.plan import Plan
-from fedassay.fl.sampling import Full
 from fedassay.fl.streams import Streams, uniform
 from fedassay.fl.task import Task
 from PIL import Image, ImageDraw

@@ -5,18 +5,18 @@ import pytest
 import torch
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import AGGREGATE, UPLOADS
-from fedassay.defenses.control_no_clip import NoClipProtection
-from fedassay.defenses.control_noise_halved import NoiseHalvedProtection
-from fedassay.defenses.dp_fedavg import DPFedAvgProtection
-from fedassay.defenses.dp_sgd import DPSGDProtection
-from fedassay.defenses.ldp_gaussian import LDPGaussianProtection
-from fedassay.fl.algorithm import FedAvg, FedSGD
+from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
+from fedassay.defenses.controls.control_no_clip import NoClipProtection
+from fedassay.defenses.controls.control_noise_halved import NoiseHalvedProtection
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
+from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
+from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
 from fedassay.fl.canary import Canary
 from fedassay.fl.engine import run_federation
-from fedassay.fl.local import Batch
+from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
 from fedassay.fl.protection import Protection
-from fedassay.fl.sampling import FixedSize, Full, Poisson
 from fedassay.fl.streams import Streams
+from fedassay.fl.training.local import Batch
 from scipy import stats
 
 CLIP = 0.5

@@ -6,16 +6,16 @@ import random
 import numpy as np
 import pytest
 import torch
-from fedassay.defenses.dp_fedavg import DPFedAvgProtection
-from fedassay.defenses.dp_sgd import DPSGDProtection
-from fedassay.defenses.ldp_gaussian import LDPGaussianProtection
-from fedassay.fl.algorithm import FedAvg, FedSGD
+from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
+from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
+from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
-from fedassay.fl.local import Batch
-from fedassay.fl.models import build_model
+from fedassay.fl.models.models import build_model
+from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.protection import Protection
-from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.fl.streams import Streams
+from fedassay.fl.training.local import Batch
 from torch.nn.functional import cross_entropy
 
 DP_SGD = DPSGDProtection(clip_norm=0.5, noise_multiplier=0.8)

@@ -3,15 +3,15 @@
 import pytest
 import torch
 from fedassay.audit.claim import Unit
-from fedassay.defenses.dp_fedavg import DPFedAvgProtection
-from fedassay.defenses.dp_sgd import DPSGDProtection
-from fedassay.fl.algorithm import FedAvg, FedSGD
-from fedassay.fl.canary import Canary, CanaryCrowd, DataCanary
+from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
+from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
+from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.canary import Canary, CanarySet, DataCanary
 from fedassay.fl.engine import run_federation
-from fedassay.fl.local import Batch
+from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
 from fedassay.fl.protection import Protection
-from fedassay.fl.sampling import FixedSize, Full, Poisson
 from fedassay.fl.streams import Streams
+from fedassay.fl.training.local import Batch
 
 IMAGE = torch.linspace(0, 1, 16).reshape(1, 1, 4, 4)
 WRONG, RIGHT = torch.tensor([2]), torch.tensor([0])
@@ -101,9 +101,7 @@ def test_a_replaced_client_of_data_holds_its_other_labels_in_world_0(run):
 
 
 def crowd(unit, *coins, replaced=False, inert=3, client=0):
-    return CanaryCrowd(
-        unit=unit, length=2.0, dim=51 + inert, coins=torch.tensor(coins), replaced=replaced, client=client
-    )
+    return CanarySet(unit=unit, length=2.0, dim=51 + inert, coins=torch.tensor(coins), replaced=replaced, client=client)
 
 
 def test_a_crowd_of_clients_keeps_its_numbers_and_only_those_in_are_drawn(run):
@@ -153,8 +151,8 @@ def test_fewer_rounds_are_the_first_of_the_same_run(run):
         ),
         (lambda: DataCanary(unit=Unit.CLIENT, images=IMAGE, present=torch.ones(1)), r"present labels must be \(1,\)"),
         (lambda: DataCanary(unit=Unit.REPORT, images=IMAGE, present=WRONG, absent=torch.ones(2)), "absent labels"),
-        (lambda: CanaryCrowd(unit=Unit.CLIENT, length=0.0, dim=3, coins=torch.tensor([True])), "length must be > 0"),
-        (lambda: CanaryCrowd(unit=Unit.CLIENT, length=1.0, dim=3, coins=torch.ones(2)), r"coins must be \(m,\) bool"),
+        (lambda: CanarySet(unit=Unit.CLIENT, length=0.0, dim=3, coins=torch.tensor([True])), "length must be > 0"),
+        (lambda: CanarySet(unit=Unit.CLIENT, length=1.0, dim=3, coins=torch.ones(2)), r"coins must be \(m,\) bool"),
     ],
 )
 def test_what_no_client_could_hold_is_refused(build, message):

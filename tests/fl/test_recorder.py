@@ -6,12 +6,12 @@ import pytest
 import torch
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.fl.engine import run_federation
-from fedassay.fl.local import Batch
 from fedassay.fl.message import Message
+from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import AccuracyRecorder, LotRecorder, NumbersRecorder, RoundEvent, ViewRecorder
-from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import Streams, normal
+from fedassay.fl.training.local import Batch
 
 LADDER = [UPLOADS, SHUFFLED, AGGREGATE, GLOBAL_MODELS, FINAL_MODEL]
 PRESENT = torch.tensor([[True, True, False], [True, True, True]])

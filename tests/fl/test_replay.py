@@ -5,12 +5,13 @@ import pytest
 import torch
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED, UPLOADS
-from fedassay.defenses.control_adaptive_clip_raw import AdaptiveClipRawProtection
-from fedassay.defenses.dp_fedavg import DPFedAvgProtection
-from fedassay.defenses.dp_sgd import DPSGDProtection
-from fedassay.defenses.ldp_gaussian import LDPGaussianProtection
-from fedassay.fl.algorithm import FedAvg, FedSGD
+from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
+from fedassay.defenses.controls.control_adaptive_clip_raw import AdaptiveClipRawProtection
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
+from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
+from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
 from fedassay.fl.canary import Canary
+from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.replay import (
     STATIONS,
@@ -21,7 +22,6 @@ from fedassay.fl.replay import (
     replay,
     still_federation,
 )
-from fedassay.fl.sampling import FixedSize, Full, Poisson
 from fedassay.fl.streams import Streams
 
 CLIP, DIM = 0.5, 52  # 51 weights and the unused one.

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from fedassay.fl.dataset import Dataset
-from fedassay.fl.partitions import IID, ByOwner, Dirichlet, OneSample
+from fedassay.fl.data.dataset import Dataset
+from fedassay.fl.partitions.partitions import IID, ByOwner, Dirichlet, OneSample
 from fedassay.fl.streams import Streams, uniform
 from fedassay.fl.task import build_task, noised, redrawn
 

@@ -12,8 +12,8 @@ from fedassay.audit.binomial import upper_bound
 from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.observer import GLOBAL_MODELS, UPLOADS
-from fedassay.reports.page import html
-from fedassay.reports.run_folder import RunFolder
+from fedassay.reports.formats.page import html
+from fedassay.reports.reading.run_folder import RunFolder
 
 ALPHA = 0.01
 TRIALS = 500

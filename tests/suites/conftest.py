@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 from fedassay.defenses.defense import Defense, Prepared
-from fedassay.defenses.ldp_gaussian import LDPGaussian
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 from fedassay.fl.protection import Protection
 
 

@@ -8,8 +8,8 @@ from dp_accounting import GaussianDpEvent, NeighboringRelation, SelfComposedDpEv
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from fedassay.audit.curve import GaussianCurve
+from fedassay.audit.estimators.likelihood_ratio import simulate
 from fedassay.audit.gaussian import epsilon_from_mu
-from fedassay.audit.likelihood_ratio import simulate
 from fedassay.defenses.accounting.accountant import Method
 from fedassay.defenses.accounting.gaussian import (
     SampledGaussian,
@@ -19,10 +19,10 @@ from fedassay.defenses.accounting.gaussian import (
     gaussian_noise,
     poisson_rate,
 )
-from fedassay.defenses.adap_dp_fl import AdapDPFL
-from fedassay.defenses.ldp_gaussian import LDPGaussian
-from fedassay.defenses.nbafl import NbAFL
-from fedassay.fl.sampling import FixedSize, Full, Poisson
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
+from fedassay.defenses.sample_level.adap_dp_fl import AdapDPFL
+from fedassay.defenses.sample_level.nbafl import NbAFL
+from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
 from opacus.accountants.analysis.rdp import compute_rdp, get_privacy_spent
 from opacus.accountants.prv import PRVAccountant
 from scipy.stats import norm

@@ -8,9 +8,9 @@ import pytest
 import torch
 from dp_accounting.pld import privacy_loss_distribution
 from fedassay.defenses.accounting.pure import composed_delta, composed_epsilon, each_of
-from fedassay.defenses.fedsel import FedSel
-from fedassay.defenses.ldp_duchi import LDPDuchi
-from fedassay.defenses.ldp_laplace import LDPLaplace
+from fedassay.defenses.local.numbers.ldp_duchi import LDPDuchi
+from fedassay.defenses.local.numbers.ldp_laplace import LDPLaplace
+from fedassay.defenses.local.vectors.fedsel import FedSel
 from scipy import stats
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.estimators.pairwise_event import EventCounts, best_event, pairwise_event
 from fedassay.audit.evidence import Design, Setting
 from fedassay.audit.observer import SHUFFLED
-from fedassay.audit.pairwise_event import EventCounts, best_event, pairwise_event
 from fedassay.defenses.accounting.clones import shuffled, shuffled_bits
 from fedassay.defenses.accounting.counts import binomial
 from scipy.special import expit

@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.regression.baseline import Baseline
-from fedassay.reports.run_folder import RunFolder
-from fedassay.suites.source import ConfigError
+from fedassay.suites.config.source import ConfigError
 
 
 @pytest.fixture

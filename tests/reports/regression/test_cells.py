@@ -1,10 +1,10 @@
 """Which cells are compared, by which metric, and how a seed's rows become one value."""
 
 import pytest
-from fedassay.reports.numerals import METRICS
+from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.regression.cells import PRIMARY, CellKey, family
-from fedassay.reports.run_folder import RunFolder
-from fedassay.suites.margins import DEFAULT_MARGINS, margins_with, stated_margins
+from fedassay.reports.tables.numerals import METRICS
+from fedassay.suites.config.margins import DEFAULT_MARGINS, margins_with, stated_margins
 
 
 def cells(run):

@@ -9,13 +9,13 @@ from xml.etree import ElementTree
 import pytest
 import xmlschema
 from fedassay.audit.curve import ProfileCurve
+from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.regression.baseline import Baseline
 from fedassay.reports.regression.judgement import accept, judge
 from fedassay.reports.regression.junit import junit
 from fedassay.reports.regression.step_summary import step_summary
-from fedassay.reports.run_folder import RunFolder
-from fedassay.suites.gate import FAIL, INCOMPLETE, INCONCLUSIVE, OK, WORDS
-from fedassay.suites.source import ConfigError
+from fedassay.suites.config.source import ConfigError
+from fedassay.suites.results.gate import FAIL, INCOMPLETE, INCONCLUSIVE, OK, WORDS
 
 SCHEMA = xmlschema.XMLSchema(str(Path(__file__).with_name("junit.xsd")))
 CODES = {"fail": FAIL, "incomplete": INCOMPLETE, "inconclusive": INCONCLUSIVE}

@@ -1,0 +1,81 @@
+"""Cosine objective: 1 minus the cosine of two gradients, plus total variation (Geiping et al. 2020, equation 4)."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ....fl.models.network import Network
+from .search import total_variation
+
+_LEAST = 1e-30
+"""Length below which a row counts as zero."""
+
+
+class _Cosines(torch.autograd.Function):
+    """Of rows ``(n, d)`` and unit rows, ``(n,)``, with a slope in two passes over the rows.
+
+    Rows are large: what autograd writes of products, lengths and quotients on its way takes a tenth of an iteration.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, directions: Tensor) -> Tensor:
+        lengths = torch.linalg.vector_norm(rows, dim=1).clamp_min(_LEAST)
+        # Not a matrix product, which sums less exactly: at the end of a search cosines are within 1e-6 of 1.
+        cosines: Tensor = (rows * directions).sum(1) / lengths
+        ctx.save_for_backward(rows, directions, lengths, cosines)
+        return cosines
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator, unused-ignore]
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
+        rows, directions, lengths, cosines = ctx.saved_tensors
+        scale = (slope / lengths).unsqueeze(1)
+        return (directions * scale).addcmul_(rows, -scale * (cosines / lengths).unsqueeze(1)), None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cosine:
+    """Of many candidates at once, each against its own upload.
+
+    Args:
+        network: model and loss.
+        model: (d,), at which the uploads were computed.
+        gradients: (n, d), one upload a candidate; its length does not matter, so clipping changes nothing.
+        labels: (n, k, classes), one-hot.
+        total_variation: weight of the image prior.
+        dropout: (n, 1 or k, features), the factors that the uploads give away; None for a model without dropout.
+    """
+
+    network: Network
+    model: Tensor
+    gradients: Tensor
+    labels: Tensor
+    total_variation: float
+    dropout: Tensor | None = None
+
+    def of(self, part: slice) -> "Cosine":
+        """The same of some of the candidates."""
+        dropout = None if self.dropout is None else self.dropout[part]
+        return replace(self, gradients=self.gradients[part], labels=self.labels[part], dropout=dropout)
+
+    def values(self, images: Tensor) -> Tensor:
+        """``images (n, k, c, h, w)`` -> ``(n,)``, differentiable."""
+        rows = self.network.lot_gradients(self.model, images, self.labels, self.dropout)
+        return 1 - self.cosines(rows) + self.total_variation * total_variation(images)
+
+    def cosines(self, rows: Tensor) -> Tensor:
+        """Of gradients ``(n, d)`` and the uploads, ``(n,)``; 0 for a gradient of zero."""
+        # Inert weights carry noise and no data: they would only dim the cosine.
+        rows = rows[:, : self.network.layout.model_dim]
+        cosines: Tensor = _Cosines.apply(rows, self._directions)
+        return cosines
+
+    @cached_property
+    def _directions(self) -> Tensor:
+        kept = self.gradients[:, : self.network.layout.model_dim]
+        directions: Tensor = kept / torch.linalg.vector_norm(kept, dim=1, keepdim=True)
+        return directions

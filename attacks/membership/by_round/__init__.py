@@ -1,0 +1,1 @@
+"""Membership attacks on what an observer sees round by round."""

@@ -1,0 +1,42 @@
+"""Active ascent: a malicious server raises the candidates' loss, which members lower again (Nasr et al. 2019)."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ....fl.probe import Candidates
+from ...attack import Knowledge
+from ..alignment import candidate_gradients
+from .gradient_cosine import GradientCosine
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActiveAscent(GradientCosine):
+    """Scores as the gradient cosine does, at models moved up the sum of the candidates' gradients.
+
+    Members and outsiders are raised alike, so that what is raised tells nothing. The control is the same attack that
+    climbs nowhere (``rate`` 0): what the server would have seen anyway. Many candidates at once blur each other.
+
+    Args:
+        rate: length of the step, in lengths of the model.
+    """
+
+    active: ClassVar[bool] = True
+    rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.rate, bool) or not 0 <= self.rate < math.inf:
+            raise ValueError(f"rate must be a number >= 0, got {self.rate!r}")
+
+    def tamper(self, models: Tensor, knowledge: Knowledge) -> Tensor:
+        shown = self.shown(knowledge)
+        return torch.stack([self._raised(model, knowledge, shown) for model in models])
+
+    def _raised(self, model: Tensor, knowledge: Knowledge, shown: Candidates) -> Tensor:
+        total = torch.stack([rows.sum(0) for _, rows in candidate_gradients(knowledge.network, model, shown)]).sum(0)
+        stride: Tensor = self.rate * model.norm() * total / total.norm().clamp_min(1e-30)
+        return model + stride

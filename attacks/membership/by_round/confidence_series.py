@@ -1,0 +1,20 @@
+"""Confidence series: how sure every model that the other clients received was of the candidate's label."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ....fl.probe import Candidates
+from ...attack import Knowledge
+from .series_attack import SeriesAttack
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfidenceSeries(SeriesAttack):
+    """score = the mean probability of the candidate's label over the rounds' models; no single round can rule it."""
+
+    def statistic(self, model: Tensor, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
+        with torch.no_grad():
+            return torch.exp(-knowledge.network.losses(model, shown.images, shown.labels).double()).numpy()

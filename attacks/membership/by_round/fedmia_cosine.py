@@ -1,0 +1,26 @@
+"""FedMIA on gradients: the cosine of the target's upload against the other clients' (Zhu et al. 2024)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....fl.probe import Candidates
+from ....fl.view import View
+from ...attack import Knowledge
+from ..alignment import RoundRows, align
+from .other_clients import LEAST, one_for_all
+from .round_attack import RoundAttack
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedMIACosine(RoundAttack):
+    """Mean over rounds of ``Phi`` of the target's standardised cosine; non-members are frozen before training."""
+
+    def least(self, view: View) -> int:
+        return LEAST
+
+    def table(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
+        return one_for_all(align(rows, knowledge, shown).cosines.numpy())
+
+    def total(self, sums: np.ndarray, rounds: np.ndarray) -> np.ndarray:
+        return np.asarray(sums / rounds[:, None], dtype=np.float64)

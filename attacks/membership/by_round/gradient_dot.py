@@ -1,0 +1,22 @@
+"""Gradient dot: how far the uploads descend along the candidate's gradient, ``sum_t <u_t, g_t>``."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....fl.probe import Candidates
+from ....fl.view import View
+from ...attack import Knowledge
+from ..alignment import RoundRows, align
+from .round_attack import RoundAttack
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientDot(RoundAttack):
+    """Sum over rounds of <gradient that the upload stands for, candidate's gradient at the round's model>.
+
+    A sum of gradients that holds the candidate's is longer along it by its squared length.
+    """
+
+    def table(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
+        return align(rows, knowledge, shown).dots.numpy()

@@ -1,0 +1,20 @@
+"""Loss series: the candidate's loss under every model that the other clients received."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ....fl.probe import Candidates
+from ...attack import Knowledge
+from .series_attack import SeriesAttack
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossSeries(SeriesAttack):
+    """score = minus the mean cross-entropy over the rounds' models."""
+
+    def statistic(self, model: Tensor, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
+        with torch.no_grad():
+            return -knowledge.network.losses(model, shown.images, shown.labels).double().numpy()

@@ -1,0 +1,38 @@
+"""Series attack: a candidate's statistic under every round's global model."""
+
+from abc import ABC
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from ....audit.evidence import CandidateScores
+from ....audit.observer import GLOBAL_MODELS, Observer
+from ....fl.probe import Candidates
+from ....fl.view import View
+from ...attack import Knowledge
+from ..candidate_attack import MembershipAttack
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesAttack(MembershipAttack, ABC):
+    """The mean over all models that training has moved: the first one is drawn before anybody shows a sample.
+
+    Models are everybody's: one score a candidate, whoever is asked about.
+    """
+
+    observer: ClassVar[Observer] = GLOBAL_MODELS
+
+    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> CandidateScores:
+        shown = self.shown(knowledge)
+        if any(seen.broadcast is None for seen in view.rounds):
+            raise ValueError("the view must hold every round's model")
+        models = [seen.broadcast[0] for seen in view.rounds[1:] if seen.broadcast is not None] + [view.final_model[0]]
+        values = [self.statistic(model, knowledge, shown) for model in models]
+        history = [(rounds, np.mean(values[:rounds], axis=0)) for rounds in view.plan.marks]
+        return self.evidence(np.mean(values, axis=0), view, history)
+
+    def statistic(self, model: Tensor, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
+        """(n,), of one model ``(d,)``; higher means "took part"."""
+        raise TypeError(f"{type(self).__name__} does not define statistic(model, knowledge, shown)")

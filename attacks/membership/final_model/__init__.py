@@ -1,0 +1,1 @@
+"""Membership attacks on the final model alone, with or without reference models."""

@@ -1,0 +1,28 @@
+"""Loss threshold: members of the final model's training data have lower loss (Yeom et al. 2018, Adversary 1)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from ....audit.evidence import CandidateScores
+from ....audit.observer import FINAL_MODEL, Observer
+from ....fl.view import View
+from ...attack import Knowledge
+from ..candidate_attack import MembershipAttack
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossThreshold(MembershipAttack):
+    """score = minus the cross-entropy of the candidate under the final model; batch norm takes the candidates' own
+    statistics, all candidates being one lot.
+    """
+
+    observer: ClassVar[Observer] = FINAL_MODEL
+
+    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> CandidateScores:
+        shown = self.shown(knowledge)
+        with torch.no_grad():
+            losses = knowledge.network.losses(view.final_model[0], shown.images, shown.labels)
+        return self.evidence(-losses.double().numpy(), view)

@@ -1,0 +1,81 @@
+"""Quantile regression: a candidate's logit beside those of public points like it (Bertran et al. 2023).
+
+No shadow model is needed: what the target says of points that it never trained on tells how hard such points are.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from ....audit.evidence import CandidateScores
+from ....audit.observer import FINAL_MODEL, Observer
+from ....fl.view import View
+from ...attack import Knowledge
+from ...shadow_bank import Floats
+from ..candidate_attack import MembershipAttack
+from .shadow_attack import outputs_of
+
+_MEAN_LOG_SQUARE = -1.2704
+"""Of a standard normal number: a fit of ln residual^2 is that much below the ln variance."""
+_PENALTIES = np.logspace(-2, 5, 15)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantileRegression(MembershipAttack):
+    """score = (logit - mean) / deviation of the normal law that public points like the candidate follow: orders as the
+    quantile does. Mean and log-deviation are linear in pixels and label, by ridge regression on the public points.
+    """
+
+    observer: ClassVar[Observer] = FINAL_MODEL
+
+    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> CandidateScores:
+        said, shown, classes = outputs_of(view, knowledge), self.shown(knowledge), knowledge.network.classes
+        features = features_of(shown.images, shown.labels, classes)
+        public = features_of(knowledge.public_images, knowledge.public_labels, classes)
+        return self.evidence(conditional_deviations(features, said.candidates, public, said.population), view)
+
+
+def features_of(images: Tensor, labels: Tensor, classes: int) -> Floats:
+    """``(n, pixels + classes)``: pixels, and which label."""
+    columns = [images.flatten(1).double().numpy(), one_hot(labels, classes).double().numpy()]
+    return np.concatenate(columns, axis=1, dtype=np.float64)
+
+
+def conditional_deviations(features: Floats, logits: Floats, public: Floats, public_logits: Floats) -> Floats:
+    """Deviations ``(n,)`` by which ``logits (n,)`` exceed what a public point with these ``features (n, k)`` has.
+
+    Raises:
+        ValueError: if there are fewer than 3 public points.
+    """
+    if len(public_logits) < 3:
+        raise ValueError(f"a regression needs 3 public points or more, got {len(public_logits)}")
+    mean, residuals = _ridge(public, public_logits, features)
+    # Of points left out of their own fit: what the fit has learnt by heart scatters less than a candidate does.
+    least = 1e-12 + 1e-6 * float(np.mean(residuals**2))
+    log_variance, _ = _ridge(public, np.log(residuals**2 + least) - _MEAN_LOG_SQUARE, features)
+    return np.asarray((logits - mean) / np.exp(log_variance / 2), dtype=np.float64)
+
+
+def _ridge(public: Floats, values: Floats, features: Floats) -> tuple[Floats, Floats]:
+    """The regression's values at ``features (n, k)``, and each public point's residual when it is left out.
+
+    The penalty is that of least leave-one-out error; constant columns drop out.
+    """
+    centre, scale = public.mean(0), public.std(0)
+    scale = np.where(scale > 1e-9, scale, np.inf)
+    left, singular, right = np.linalg.svd((public - centre) / scale, full_matrices=False)
+    middle = values.mean()
+    spectrum = left.T @ (values - middle)
+
+    def fit(penalty: float) -> tuple[float, Floats, Floats]:
+        """Leave-one-out error, coefficients, residuals."""
+        shrink = singular**2 / (singular**2 + penalty)
+        leverage = (left**2 @ shrink) + 1 / len(values)
+        residuals = (values - middle - left @ (shrink * spectrum)) / np.maximum(1 - leverage, 1e-9)
+        return float(np.mean(residuals**2)), singular / (singular**2 + penalty) * spectrum, residuals
+
+    _, coefficients, residuals = min(map(fit, _PENALTIES), key=lambda found: found[0])
+    return middle + ((features - centre) / scale) @ (right.T @ coefficients), residuals

@@ -1,0 +1,23 @@
+"""Null attack: scores drawn at random, without a look at the view."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ....audit.evidence import CandidateScores
+from ....audit.observer import FINAL_MODEL, Observer
+from ....fl.view import View
+from ...attack import Knowledge
+from ..candidate_attack import MembershipAttack
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomScores(MembershipAttack):
+    """What a membership attack is to be better than."""
+
+    null: ClassVar[bool] = True
+    observer: ClassVar[Observer] = FINAL_MODEL
+
+    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> CandidateScores:
+        return self.evidence(rng.standard_normal(len(self.shown(knowledge).labels)), view)

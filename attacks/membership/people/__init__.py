@@ -1,0 +1,1 @@
+"""Membership of clients and of users, where the attacks above ask about single samples."""

@@ -1,0 +1,27 @@
+"""Client membership: whether this client ever took part, the question of client-level claims."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....audit.observer import UPLOADS
+from ....fl.probe import People, PeopleProbe, plant_clients
+from ....fl.task import Task
+from ....fl.view import View
+from ...attack import Knowledge, Undefined
+from .people_attack import PeopleAttack
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientMembership(PeopleAttack):
+    """Asks about clients by equally many samples of each. It needs a federation that holds some out (``held_out``)."""
+
+    def plant(self, task: Task, rng: np.random.Generator) -> PeopleProbe:
+        return plant_clients(task, count=self.count, rng=rng)
+
+    def scores(
+        self, view: View, knowledge: Knowledge, shown: People, rng: np.random.Generator
+    ) -> dict[int, np.ndarray]:
+        if view.observer.rank >= UPLOADS.rank or view.observer.sees_participation:
+            raise Undefined(f"{view.observer.phrase} is told who takes part: there is nothing to infer")
+        return super().scores(view, knowledge, shown, rng)

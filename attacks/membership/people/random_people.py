@@ -1,0 +1,41 @@
+"""Null attack: scores of clients drawn at random, without a look at the view."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ....audit.claim import Unit
+from ....audit.observer import FINAL_MODEL, Observer
+from ....fl.probe import People, PeopleProbe, plant_clients, plant_writers
+from ....fl.task import Task
+from ....fl.view import View
+from ...attack import Knowledge
+from .people_attack import PeopleAttack
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomPeople(PeopleAttack):
+    """What client and writer membership are to be better than.
+
+    Args:
+        unit: ``client``, or ``user`` for writers.
+    """
+
+    null: ClassVar[bool] = True
+    observer: ClassVar[Observer] = FINAL_MODEL
+    unit: Unit = Unit.CLIENT
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.unit not in (Unit.CLIENT, Unit.USER):
+            raise ValueError(f"unit must be client or user, got {self.unit!r}")
+
+    def plant(self, task: Task, rng: np.random.Generator) -> PeopleProbe:
+        plant = plant_writers if self.unit == Unit.USER else plant_clients
+        return plant(task, count=self.count, rng=rng)
+
+    def scores(
+        self, view: View, knowledge: Knowledge, shown: People, rng: np.random.Generator
+    ) -> dict[int, np.ndarray]:
+        return {view.plan.rounds: rng.standard_normal(shown.count)}

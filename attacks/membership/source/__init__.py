@@ -1,0 +1,1 @@
+"""Source inference: which client a sample belongs to."""

@@ -1,0 +1,23 @@
+"""Null attack: a source drawn at random, without a look at the view."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ....audit.observer import FINAL_MODEL, Observer
+from ....fl.probe import Candidates
+from ....fl.view import View
+from ...attack import Knowledge
+from .source_attack import SourceAttack
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomSource(SourceAttack):
+    """What source inference is to be better than: it is right once in as many times as there are clients."""
+
+    null: ClassVar[bool] = True
+    observer: ClassVar[Observer] = FINAL_MODEL
+
+    def scores(self, view: View, knowledge: Knowledge, shown: Candidates, rng: np.random.Generator) -> np.ndarray:
+        return rng.standard_normal((len(shown.labels), view.plan.clients))

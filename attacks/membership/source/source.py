@@ -1,0 +1,46 @@
+"""Source inference: a sample is the client's whose own model fits it best (Hu et al. 2021)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ....audit.observer import UPLOADS
+from ....fl.probe import Candidates
+from ....fl.view import View
+from ...attack import Knowledge, Undefined
+from ..alignment import align, rounds_of
+from ..own_models import own_losses
+from .source_attack import SourceAttack
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceInference(SourceAttack):
+    """The mean, over the rounds to which a client came, of minus the sample's loss under its model, or of the cosine.
+
+    It takes an observer who sees names: of a sum or a multiset no client is a source.
+
+    Args:
+        by: ``"loss"`` or ``"cosine"``.
+    """
+
+    by: Literal["loss", "cosine"] = "loss"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.by not in ("loss", "cosine"):
+            raise ValueError(f'by must be "loss" or "cosine", got {self.by!r}')
+
+    def scores(self, view: View, knowledge: Knowledge, shown: Candidates, rng: np.random.Generator) -> np.ndarray:
+        if view.observer.rank < UPLOADS.rank:
+            raise Undefined(f"{view.observer.phrase} sees no client by name: there is no source to point at")
+        sums, rounds = np.zeros((view.plan.clients, len(shown.labels))), np.zeros(view.plan.clients)
+        for rows in rounds_of(view):
+            by_loss = self.by == "loss"
+            table = -own_losses(rows, view, knowledge, shown) if by_loss else align(rows, knowledge, shown).cosines
+            # Against the round's mean: nobody must gain by the rounds that it missed, early ones of high losses.
+            sums[list(rows.senders)] += (table - table.mean(0)).numpy()
+            rounds[list(rows.senders)] += 1
+        if not rounds.all():
+            raise Undefined(f"clients {np.flatnonzero(rounds == 0).tolist()} took part in no round: nothing to compare")
+        return np.asarray((sums / rounds[:, None]).T, dtype=np.float64)

@@ -1,0 +1,1 @@
+"""Calibration: every estimator on mechanisms of known privacy and on degenerate inputs."""

@@ -1,0 +1,229 @@
+"""Calibration: every estimator on mechanisms of known privacy, its observed errors against its alpha.
+
+A bound may err with chance alpha. ``limit`` is the 99.9 % point of that binomial: an honest bound whose error is alpha
+to the letter fails a row once in a thousand, a conservative one never. Credible intervals and estimates promise
+nothing; how often they lie above the truth is told beside.
+"""
+
+import math
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from scipy.stats import binom
+
+from ..estimators.catalogue import Estimator, estimators
+from ..evidence import Design, Guesses
+from ..measurement import NEEDS_GAUSSIAN_CURVE, Kind, Measurement
+from .degenerate import degenerate_inputs
+from .known_mechanisms import TOLD, Law, design_of, evidence_of, law_for, levels_of
+
+ALPHA = 0.05
+TRIALS = 500
+CANARIES = 200
+FEWER = 10
+"""What is no bound is repeated this many times less often: its share above the truth decides nothing."""
+HOLDS, FAILS = "holds", "FAILS"
+
+Scores = tuple[Any, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One estimator in one situation. ``refuted`` of ``repeats``, at most ``limit`` allowed, None where none is.
+
+    ``degenerate``: an input at the edge of what is a number, asked for once, and not a mechanism.
+    ``outcome``: "holds", "FAILS" with what failed, "refused: reason", "finite", "error: reason", or words.
+    """
+
+    estimator: str
+    kind: Kind
+    situation: str
+    repeats: int
+    refuted: int | None
+    alpha: float
+    limit: int | None
+    outcome: str
+    degenerate: bool = False
+
+    @property
+    def fails(self) -> bool:
+        return self.outcome.startswith(FAILS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """``draw(law, rng)`` gives the scores of both worlds under ``law``, which is claimed; ``null``: epsilon 0 is.
+
+    ``trials``: the design that the evidence admits to, its own where None; ``counted``: whether a bound must hold;
+    ``delta``: of a law that is not Gaussian, in place of its own; ``curve``: the Gaussian's is signed.
+    """
+
+    draw: Callable[[Law, np.random.Generator], Scores]
+    null: bool = False
+    curve: bool = False
+    trials: Design | None = None
+    counted: bool = True
+    delta: float | None = None
+
+
+def calibrate(
+    *, repeats: int, seed: int = 0, only: Iterable[Estimator] | None = None, done: Callable[[str], None] | None = None
+) -> Iterator[Row]:
+    """The rows of every estimator, or of ``only`` some; ``done`` is called with the name of each that is finished.
+
+    ``repeats`` >= 1 seeded ones a situation. ValueError otherwise.
+    """
+    if repeats < 1:
+        raise ValueError(f"repeats must be >= 1, got {repeats}")
+    for estimator in estimators().values() if only is None else only:
+        yield from _rows(estimator, repeats, seed)
+        if done is not None:
+            done(estimator.name)
+
+
+def worth(estimator: Estimator) -> Measurement:
+    """A measurement of null scores: it tells the estimator's kind and assumption."""
+    law, rng = law_for(estimator.evidence, gaussian=True), np.random.default_rng(0)
+    member, nonmember = (law.draw(0, 40, rng) for _ in range(2))
+    evidence = evidence_of(estimator, member, nonmember, law, rng=rng, trials=design_of(estimator.evidence))
+    return estimator.measure(*evidence, **levels_of(estimator, law, alpha=ALPHA))
+
+
+def _rows(estimator: Estimator, repeats: int, seed: int) -> Iterator[Row]:
+    seen = worth(estimator)
+    law = law_for(estimator.evidence, gaussian=seen.assumption in NEEDS_GAUSSIAN_CURVE)
+    times = repeats if seen.kind is Kind.BOUND else math.ceil(repeats / FEWER)
+    for name, situation in _situations(estimator, law).items():
+        # A stream of its own: a new situation or estimator moves no other row.
+        rng = np.random.default_rng([seed, zlib.crc32(estimator.name.encode()), zlib.crc32(name.encode())])
+        yield _repeated(estimator, seen.kind, name, situation, law, times, rng)
+    for name, outcome in degenerate_inputs(estimator, law, seen.kind):
+        yield Row(
+            estimator=estimator.name,
+            kind=seen.kind,
+            situation=name,
+            repeats=1,
+            refuted=None,
+            alpha=seen.alpha,
+            limit=None,
+            outcome=outcome,
+            degenerate=True,
+        )
+
+
+def _repeated(
+    estimator: Estimator, kind: Kind, name: str, situation: Situation, law: Law, times: int, rng: np.random.Generator
+) -> Row:
+    if situation.curve:
+        law = law_for(estimator.evidence, gaussian=True)
+    law = law if situation.delta is None or law.gaussian else replace(law, delta=situation.delta)
+    levels = levels_of(estimator, law, alpha=ALPHA, null=situation.null, curve=situation.curve)
+    # Guesses and counts repeat themselves.
+    measure = lru_cache(maxsize=512)(lambda *evidence: estimator.measure(*evidence, **levels))
+    own, refuted, repeats = design_of(estimator.evidence), 0, 0
+    trials, told = situation.trials or own, ""
+    for repeats in range(1, times + 1):
+        try:
+            evidence = evidence_of(estimator, *situation.draw(law, rng), law, rng=rng, trials=trials)
+            seen = measure(*evidence)
+        except ValueError as error:
+            told = f"refused: {error}" if repeats == 1 else f"{FAILS}: repeat {repeats}: {error}"
+            break
+        refuted += _above(seen, 0.0 if situation.null else law.epsilon)
+        if trials is not own:
+            told = f"{FAILS}: {trials.value} trials were not refused"
+            break
+    limit = int(binom.ppf(0.999, times, ALPHA)) if kind is Kind.BOUND and situation.counted and not told else None
+    return Row(
+        estimator=estimator.name,
+        kind=kind,
+        situation=name,
+        repeats=repeats,
+        refuted=None if told else refuted,
+        alpha=1.0 if kind is Kind.ESTIMATE else ALPHA,
+        limit=limit,
+        outcome=told or _outcome(kind, refuted, times, limit),
+    )
+
+
+def _outcome(kind: Kind, refuted: int, times: int, limit: int | None) -> str:
+    if kind is not Kind.BOUND:
+        return f"no bound: {refuted / times:.0%} above the claim"
+    if limit is None:
+        return f"caught {refuted / times:.0%}"
+    return HOLDS if refuted <= limit else FAILS
+
+
+def _above(seen: Measurement, epsilon: float) -> bool:
+    """Whether this measurement says more than ``epsilon``, by any of the numbers that it gives."""
+    if seen.kind is Kind.ESTIMATE:
+        return seen.estimate is not None and seen.estimate > epsilon
+    if seen.credible is not None:
+        return seen.credible[0] > epsilon
+    return seen.epsilon_low > epsilon or bool(seen.below_curve)
+
+
+def _situations(estimator: Estimator, law: Law) -> dict[str, Situation]:
+    one_run = design_of(estimator.evidence) is Design.ONE_RUN
+    sides = _coins if one_run else _trials
+    found = {
+        "null": Situation(draw=sides(0.0), null=True),
+        "boundary": Situation(draw=sides(1.0)),
+        "ties": Situation(draw=_tied(sides(0.0)), null=True),
+    }
+    if one_run:
+        found["shared coin"] = Situation(draw=_one_coin_for_all, delta=0.2 if estimator.evidence is Guesses else None)
+        found["shared noise"] = Situation(draw=_one_offset_for_all)
+        found["trials of another design"] = Situation(draw=sides(0.0), trials=Design.INDEPENDENT)
+    else:
+        found["unequal sides"] = Situation(draw=_trials(1.0, member=4 * TRIALS, nonmember=TRIALS // 5))
+        found["shared coin"] = Situation(draw=sides(0.0), trials=Design.CLUSTERED)
+    if "curve" in estimator.required | estimator.optional:
+        found["boundary, signed curve"] = Situation(draw=sides(1.0), curve=True)
+    if not law.gaussian:
+        found["boundary, delta 0"] = Situation(draw=sides(1.0), delta=0.0)
+    return found | {"broken twin (half the noise)": Situation(draw=sides(2.0), counted=False)}
+
+
+def _trials(leak: float, *, member: int = TRIALS, nonmember: int = TRIALS) -> Callable[..., Scores]:
+    return lambda law, rng: (law.draw(1, member, rng, leak=leak), law.draw(0, nonmember, rng, leak=leak))
+
+
+def _coins(leak: float) -> Callable[..., Scores]:
+    """Each canary of one run in or out by a fair coin of its own."""
+
+    def draw(law: Law, rng: np.random.Generator) -> Scores:
+        taken = int(rng.binomial(CANARIES, 0.5))
+        return law.draw(1, taken, rng, leak=leak), law.draw(0, CANARIES - taken, rng, leak=leak)
+
+    return draw
+
+
+def _tied(draw: Callable[..., Scores]) -> Callable[..., Scores]:
+    """Scores in halves: many are equal, some to the threshold."""
+
+    def tied(law: Law, rng: np.random.Generator) -> Scores:
+        member, nonmember = draw(law, rng)
+        return np.round(2 * member) / 2, np.round(2 * nonmember) / 2
+
+    return tied
+
+
+def _one_coin_for_all(law: Law, rng: np.random.Generator) -> Scores:
+    """One coin for all canaries: with chance delta all are told; of a Gaussian, where none may be, all are silent."""
+    if law.gaussian:
+        return _coins(float(rng.random() < 0.5))(law, rng)
+    member, nonmember = _coins(1.0)(replace(law, delta=0.0), rng)
+    if rng.random() < law.delta:
+        return np.full(len(member), TOLD), np.full(len(nonmember), -TOLD)
+    return member, nonmember
+
+
+def _one_offset_for_all(law: Law, rng: np.random.Generator) -> Scores:
+    member, nonmember = _coins(1.0)(law, rng)
+    offset = 3 * rng.standard_normal()
+    return member + offset, nonmember + offset

@@ -1,0 +1,157 @@
+"""Mechanisms of known privacy and their evidence: what the calibration of an estimator is made of.
+
+Every piece of evidence is made of the scores of two worlds, so that one law serves all estimators.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..binomial import FloatArray
+from ..claim import Adjacency, Unit
+from ..curve import GaussianCurve
+from ..estimators.catalogue import Estimator
+from ..estimators.hockey_stick import Outputs
+from ..estimators.one_run import guess
+from ..estimators.pairwise_event import EventCounts
+from ..estimators.release_tests import BrokenRelease, Release, design
+from ..evidence import CandidateScores, Design, Guesses, MembershipScores, Projections, Setting
+from ..gaussian import epsilon_from_mu
+from ..nearest import nearest
+from ..observer import UPLOADS
+from ..power.threshold import Fixed
+
+MU, EPSILON = 1.0, 1.0
+DIMENSION = 10_000
+TOLD = 20.0
+"""The score of a canary that is told outright: beyond all others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Law:
+    """A mechanism exactly (``epsilon``, ``delta``)-DP, 1 apart in both worlds, read by a score.
+
+    Gaussian: N(0, 1) against N(MU, 1), exactly MU-GDP. Else with chance delta the world is told, and else the score is
+    Laplace of scale 1 about 0 or EPSILON: the hockey stick is delta at every cut beyond both, so that not one cut but
+    all of them meet the claim, and to choose the luckiest shows.
+    """
+
+    gaussian: bool
+    epsilon: float
+    delta: float
+
+    @property
+    def threshold(self) -> float:
+        """Fixed before any score: halfway for a Gaussian, at the edge of the region that meets the claim else."""
+        return MU / 2 if self.gaussian else EPSILON
+
+    def draw(self, world: int, n: int, rng: np.random.Generator, *, leak: float = 1.0) -> FloatArray:
+        """(n,) scores. ``leak``: 0 for none, 1 at the claim, 2 for half of the noise."""
+        noise = 1 / max(leak, 1.0)
+        if self.gaussian:
+            return rng.normal(MU * world * (leak > 0), noise, n)
+        scores = rng.laplace(EPSILON * world * (leak > 0), noise, n)
+        told = rng.random(n) < self.delta * (leak > 0)
+        return np.asarray(np.where(told, TOLD if world else -TOLD, scores), dtype=np.float64)
+
+
+def law_for(evidence: type[Any], *, gaussian: bool) -> Law:
+    """The boundary law for this evidence; ``gaussian``: whether the estimator assumes, or its evidence implies, one."""
+    if gaussian or evidence in (Projections, CandidateScores):
+        return Law(gaussian=True, epsilon=epsilon_from_mu(MU, 1e-5), delta=1e-5)
+    # A large delta is a trifle for trials; a one-run theorem multiplies it by twice the canaries.
+    return Law(gaussian=False, epsilon=EPSILON, delta=1e-5 if evidence is Guesses else 0.1)
+
+
+def setting(trials: Design) -> Setting:
+    """Of one round, seen by the server."""
+    return Setting(unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=UPLOADS, rounds=1, design=trials)
+
+
+def design_of(evidence: type[Any]) -> Design:
+    """The design that this evidence is of."""
+    return Design.ONE_RUN if evidence in (Guesses, CandidateScores) else Design.INDEPENDENT
+
+
+def evidence_of(
+    estimator: Estimator, member: Any, nonmember: Any, law: Law, *, rng: np.random.Generator, trials: Design
+) -> tuple[Any, ...]:
+    """What the estimator takes, from the scores of both worlds. Raises ValueError for evidence that nobody can make."""
+    makers: dict[type[Any], Callable[[], tuple[Any, ...]]] = {
+        MembershipScores: lambda: (MembershipScores(member, nonmember, setting(trials)),),
+        Outputs: lambda: (Outputs(_column(member), _column(nonmember), setting(trials)),),
+        EventCounts: lambda: (_counts(member, nonmember, law, setting(trials)),),
+        Projections: lambda: (_projections(member, trials), _projections(nonmember, trials)),
+        Guesses: lambda: (_guesses(member, nonmember, rng, setting(trials)),),
+        CandidateScores: lambda: (
+            CandidateScores(np.asarray(member, dtype=np.float64) / math.sqrt(DIMENSION), setting(trials)),
+        ),
+    }
+    if estimator.evidence not in makers:
+        known = nearest(estimator.evidence.__name__, [kind.__name__ for kind in makers])
+        raise TypeError(f"no situation makes {estimator.evidence.__name__} for {estimator.name}; known: {known}")
+    return makers[estimator.evidence]()
+
+
+def levels_of(
+    estimator: Estimator, law: Law, *, alpha: float, null: bool = False, curve: bool = False
+) -> dict[str, Any]:
+    """The keywords that the estimator requires, the claim being ``law``, or that nothing at all leaks (``null``).
+
+    ``curve``: also the signed curve. Raises TypeError for a keyword that no situation knows.
+    """
+    known: dict[str, Callable[[], Any]] = {
+        "delta": lambda: law.delta,
+        "alpha": lambda: alpha,
+        "threshold": lambda: Fixed(law.threshold),
+        "curve": lambda: GaussianCurve(0.0 if null else MU) if law.gaussian else None,
+        "epsilon": lambda: 0.0 if null else law.epsilon,
+        "sigma": lambda: 1 / MU,
+        "rate": lambda: 1.0,
+        "steps": lambda: 1,
+        "rounds": lambda: 1,
+        "dimension": lambda: DIMENSION,
+        "release": lambda: _release(),
+        "tests": lambda: [_test_of_half_the_noise(law)],
+    }
+    wanted = estimator.required | ({"curve"} if curve else set())
+    for name in wanted - set(known):
+        raise TypeError(f"{estimator.name} requires {name!r}, which no situation knows; known: {nearest(name, known)}")
+    return {name: known[name]() for name in wanted}
+
+
+def _release() -> Release:
+    return Release(sigma=1 / MU)
+
+
+def _test_of_half_the_noise(law: Law) -> Any:
+    twin, rng = BrokenRelease(noise=0.5), np.random.default_rng(0)
+    return design(_release(), twin, n=500, delta=law.delta, curve=GaussianCurve(MU), epsilon=law.epsilon, rng=rng)
+
+
+def _column(values: Any) -> FloatArray:
+    return np.asarray(values, dtype=np.float64)[:, np.newaxis]
+
+
+def _projections(scores: Any, trials: Design) -> Projections:
+    values = _column(scores) / MU
+    return Projections(values, np.ones(values.shape, dtype=np.bool_), setting(trials))
+
+
+def _counts(member: Any, nonmember: Any, law: Law, of: Setting) -> EventCounts:
+    # A NaN is never above a threshold: as a count it must be refused, not swallowed.
+    hits = [
+        int(np.count_nonzero(side > law.threshold)) if np.isfinite(side).all() else math.nan
+        for side in (np.asarray(member), np.asarray(nonmember))
+    ]
+    return EventCounts(hits_in=hits[0], n1=len(member), hits_out=hits[1], n0=len(nonmember), setting=of)  # type: ignore[arg-type]
+
+
+def _guesses(member: Any, nonmember: Any, rng: np.random.Generator, of: Setting) -> Guesses:
+    scores = CandidateScores(np.r_[member, nonmember], of)
+    truth = np.r_[np.ones(len(member), dtype=np.bool_), np.zeros(len(nonmember), dtype=np.bool_)]
+    side = max(1, len(truth) // 10)
+    return guess(scores, truth, highest=side, lowest=side, rng=rng)

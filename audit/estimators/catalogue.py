@@ -1,0 +1,74 @@
+"""The court's estimators, found by their files: what each one takes, and what its number is worth.
+
+An estimator is the function that is named like its file, alone or after ``audit_``, whose first argument is evidence
+(a data class with a setting) and which returns a ``Measurement``. Nothing is registered.
+"""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, get_type_hints
+
+from ..measurement import Measurement
+
+NOT_ASKED = ("witness",)
+"""Words that are handed through."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimator:
+    """``measure(*evidence, **levels)`` with ``sides`` pieces of ``evidence``; ``summary``: the first line of its file.
+
+    ``required``: the other arguments without a default, ``optional``: those with one, both without the witness.
+    """
+
+    name: str
+    measure: Callable[..., Measurement]
+    evidence: type[Any]
+    sides: int
+    required: frozenset[str]
+    optional: frozenset[str]
+    summary: str = ""
+
+
+def estimators() -> dict[str, Estimator]:
+    """Every estimator of the court by the name of its file, in the order of the names."""
+    package = importlib.import_module(__package__)
+    files = sorted(entry.name for entry in pkgutil.iter_modules(package.__path__))
+    found = (_in_module(name, importlib.import_module(f"{__package__}.{name}")) for name in files)
+    return {estimator.name: estimator for estimator in found if estimator is not None}
+
+
+def describe(name: str, measure: Callable[..., Any], summary: str = "") -> Estimator | None:
+    """What the signature of ``measure`` tells; None where it takes no evidence or returns no ``Measurement``."""
+    hints = get_type_hints(measure)
+    parameters = list(inspect.signature(measure).parameters.values())
+    if hints.get("return") is not Measurement or not parameters:
+        return None
+    evidence = hints.get(parameters[0].name)
+    if not (isinstance(evidence, type) and is_dataclass(evidence) and "setting" in {f.name for f in fields(evidence)}):
+        return None
+    keywords = [p for p in parameters if hints.get(p.name) is not evidence and p.name not in NOT_ASKED]
+    return Estimator(
+        name=name,
+        measure=measure,
+        evidence=evidence,
+        sides=sum(hints.get(p.name) is evidence for p in parameters),
+        required=_names(p for p in keywords if p.default is p.empty),
+        optional=_names(p for p in keywords if p.default is not p.empty),
+        summary=summary,
+    )
+
+
+def _in_module(name: str, module: Any) -> Estimator | None:
+    for title in (name, f"audit_{name}"):
+        function = vars(module).get(title)
+        if inspect.isfunction(function) and function.__module__ == module.__name__:
+            return describe(name, function, (module.__doc__ or "").partition("\n")[0])
+    return None
+
+
+def _names(parameters: Iterable[inspect.Parameter]) -> frozenset[str]:
+    return frozenset(parameter.name for parameter in parameters)

@@ -1,0 +1,55 @@
+"""The Gaussian-DP bound: tight where the mechanism is Gaussian, and an assumption everywhere else (Nasr et al. 2023).
+
+``mu_low = max(0, Phi^-1(1 - a) - Phi^-1(b))`` from the joint point, then the epsilon of that mu. It refutes "mu-GDP",
+not "(epsilon, delta)-DP of any mechanism". Never ``abs(mu)``: a published audit so read 8.15 off null scores.
+"""
+
+import math
+
+from scipy.special import ndtri
+
+from ..curve import Curve, GaussianCurve
+from ..evidence import MembershipScores
+from ..gaussian import delta_from_mu, epsilon_from_mu, mu_from_epsilon
+from ..measurement import GAUSSIAN_MECHANISM, Measurement
+from ..power.threshold import ThresholdPolicy
+from .joint_point import Reading, measure
+
+__all__ = ["delta_from_mu", "epsilon_from_mu", "gaussian_dp", "mu_from_epsilon", "mu_from_rates"]
+
+
+def mu_from_rates(fpr: float, fnr: float) -> float:
+    """``max(0, Phi^-1(1 - fpr) - Phi^-1(fnr))``; rates in [0, 1]; NaN where one is 0 and the other 1."""
+    mu = -float(ndtri(fpr)) - float(ndtri(fnr))
+    return mu if math.isnan(mu) else max(0.0, mu)
+
+
+def gaussian_dp(
+    scores: MembershipScores,
+    *,
+    delta: float,
+    alpha: float,
+    threshold: ThresholdPolicy,
+    curve: Curve | None = None,
+    epsilon: float | None = None,
+    witness: str = "",
+) -> Measurement:
+    """Bound epsilon of a mechanism whose trade-off curve is Gaussian; arguments and errors as ``clopper_pearson``.
+
+    ``delta`` in (0, 1): a Gaussian mechanism has no finite epsilon at delta 0.
+    """
+    if delta == 0:
+        raise ValueError("delta must be > 0 for the Gaussian-DP bound, got 0: no mu > 0 has a finite epsilon there")
+    reading = Reading(
+        estimator="gaussian_dp",
+        assumption=GAUSSIAN_MECHANISM,
+        epsilon=lambda fpr, fnr: _epsilon(mu_from_rates(fpr, fnr), delta),
+        refuted=None if epsilon is None else GaussianCurve(mu_from_epsilon(epsilon, delta)),
+    )
+    return measure(
+        scores, reading, delta=delta, alpha=alpha, threshold=threshold, curve=curve, epsilon=epsilon, witness=witness
+    )
+
+
+def _epsilon(mu: float, delta: float) -> float:
+    return mu if math.isnan(mu) else epsilon_from_mu(mu, delta)

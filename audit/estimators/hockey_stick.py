@@ -1,0 +1,134 @@
+"""A bound from outputs of any kind: a classifier learnt on one half, Clopper-Pearson on the other.
+
+The event {classifier says "in"} is frozen before the counted half is looked at, so that nothing is assumed of the
+mechanism or of the classifier; a poor one only shows less. Ridge-penalised logistic regression on the coordinates and
+their squares: the exact likelihood ratio of any two Gaussians with diagonal covariances.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit
+
+from ..binomial import FloatArray
+from ..curve import Curve
+from ..evidence import Design, MembershipScores, Setting
+from ..measurement import Measurement
+from ..power.threshold import Fixed, most_telling
+from .clopper_pearson import clopper_pearson
+
+_LARGEST = 1e300
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """``member``: (n1, d), ``nonmember``: (n0, d) outputs of independent trials with and without the canary.
+
+    Finite and at most 1e300 in size, so that they can be averaged; else ValueError.
+    """
+
+    member: FloatArray
+    nonmember: FloatArray
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        for side in ("member", "nonmember"):
+            array = np.array(getattr(self, side), dtype=np.float64)
+            if array.ndim != 2 or array.size == 0:
+                raise ValueError(f"{side} must be (n, d) and not empty, got shape {array.shape}")
+            bad = int(np.count_nonzero(~np.isfinite(array)))
+            if bad:
+                raise ValueError(f"{side} must be finite, got {bad} of {array.size} NaN or infinite")
+            if np.abs(array).max() > _LARGEST:
+                raise ValueError(f"{side} must be at most {_LARGEST:g} in size, got {np.abs(array).max():g}")
+            array.flags.writeable = False
+            object.__setattr__(self, side, array)
+        if self.member.shape[1] != self.nonmember.shape[1]:
+            raise ValueError(f"both sides must have one d, got {self.member.shape[1]} and {self.nonmember.shape[1]}")
+
+
+@dataclass(frozen=True, eq=False)
+class Classifier:
+    """Logistic regression on standardised coordinates and their squares; ``score`` is its log-odds of "in"."""
+
+    centre: FloatArray
+    spread: FloatArray
+    weights: FloatArray
+
+    def score(self, outputs: ArrayLike) -> FloatArray:
+        """``outputs``: (n, d) -> (n,), higher means "in"."""
+        return np.asarray(_features(outputs, self.centre, self.spread) @ self.weights, dtype=np.float64)
+
+
+def fit(member: FloatArray, nonmember: FloatArray, *, ridge: float = 1.0, steps: int = 30) -> Classifier:
+    """Newton's method on the penalised likelihood, both worlds weighing the same; ``ridge`` > 0 in trials."""
+    both = np.concatenate([member, nonmember])
+    centre = both.mean(axis=0)
+    # The mean deviation, for squares of large outputs overflow.
+    spread = np.abs(both - centre).mean(axis=0)
+    spread = np.where(spread > 0, spread, 1.0)
+    features = _features(both, centre, spread)
+    truth = np.r_[np.ones(len(member)), np.zeros(len(nonmember))]
+    share = np.where(truth == 1, len(both) / (2 * len(member)), len(both) / (2 * len(nonmember)))
+    weights, penalty = np.zeros(features.shape[1]), np.full(features.shape[1], ridge)
+    for _ in range(steps):
+        odds = expit(features @ weights)
+        slope = features.T @ (share * (truth - odds)) - penalty * weights
+        curvature = (features.T * (share * odds * (1 - odds))) @ features + np.diag(penalty)
+        step = np.linalg.solve(curvature, slope)
+        # A long step overshoots where the halves are separated.
+        weights += step * min(1.0, 5.0 / max(float(np.linalg.norm(step)), 1e-300))
+        if float(np.abs(step).max()) < 1e-8:
+            break
+    return Classifier(centre=centre, spread=spread, weights=weights)
+
+
+def hockey_stick(
+    outputs: Outputs,
+    *,
+    delta: float,
+    alpha: float,
+    fraction: float = 0.5,
+    seed: int = 0,
+    curve: Curve | None = None,
+    epsilon: float | None = None,
+    witness: str = "",
+) -> Measurement:
+    """Bound epsilon at ``delta`` in [0, 1) from below, right with probability 1 - ``alpha``, for any mechanism.
+
+    A random ``fraction`` in (0, 1) of each side trains and sets the threshold, the rest is counted: ``n0``, ``n1``.
+    ``curve``, ``epsilon``: the claim's, as in ``clopper_pearson``. Raises ValueError for a split that leaves a
+    part empty and for trials that are not independent.
+    """
+    if outputs.setting.design is not Design.INDEPENDENT:
+        raise ValueError(f"hockey_stick needs independent trials, got {outputs.setting.design.value}")
+    rng = np.random.default_rng(seed)
+    learnt_in, counted_in = _parts("member", outputs.member, fraction, rng)
+    learnt_out, counted_out = _parts("nonmember", outputs.nonmember, fraction, rng)
+    classifier = fit(learnt_in, learnt_out)
+    threshold = most_telling(classifier.score(learnt_in), classifier.score(learnt_out), delta, alpha)
+    counted = MembershipScores(classifier.score(counted_in), classifier.score(counted_out), outputs.setting)
+    measured = clopper_pearson(
+        counted, delta=delta, alpha=alpha, threshold=Fixed(threshold), curve=curve, epsilon=epsilon, witness=witness
+    )
+    policy = f"classifier and threshold from a split of {fraction:g}, seed {seed}"
+    return dataclasses.replace(measured, estimator="hockey_stick", threshold_policy=policy)
+
+
+def _features(outputs: ArrayLike, centre: FloatArray, spread: FloatArray) -> FloatArray:
+    # Far outliers would overflow their squares and rule the fit: cut at ten deviations.
+    standard = np.clip((np.asarray(outputs, dtype=np.float64) - centre) / spread, -10, 10)
+    ones = np.ones((len(standard), 1))
+    return np.concatenate([ones, standard, standard**2 - 1], axis=1)
+
+
+def _parts(side: str, values: FloatArray, fraction: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    if not 0 < fraction < 1:
+        raise ValueError(f"fraction must lie in (0, 1), got {fraction}")
+    learnt = round(fraction * len(values))
+    if not 0 < learnt < len(values):
+        raise ValueError(f"a split of {fraction:g} leaves a part of {len(values)} {side} outputs empty")
+    shuffled = rng.permutation(values)
+    return shuffled[:learnt], shuffled[learnt:]

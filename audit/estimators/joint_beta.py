@@ -1,0 +1,140 @@
+"""Credible interval of epsilon by a joint Beta posterior of both error rates (Zanella-Beguelin et al. 2023).
+
+FNR ~ Beta(1/2 + FN, 1/2 + TP) and FPR ~ Beta(1/2 + FP, 1/2 + TN), independent; the probability that both lie in the
+region that (epsilon, delta)-DP allows is one integral over Beta distribution functions. Credible, no frequentist
+bound: 10 % errors at alpha .05 were seen at 500 trials and epsilon 4. So it never refutes.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import betainc, betaincinv, betaln, expit, log_expit, logit
+
+from ..binomial import ErrorCounts, FloatArray, privacy_loss
+from ..evidence import MembershipScores
+from ..measurement import Kind, Measurement
+from ..power.threshold import ThresholdPolicy
+from .joint_point import check_scores
+
+POSTERIOR = "Jeffreys priors, independent for both error rates; credible, not a confidence bound"
+# Panels between two kinks, crowded at both: with no error counted the inner integral has the slope of a root there.
+_EDGES = np.square(np.sin(np.pi / 2 * np.square(np.sin(np.pi / 2 * np.linspace(0, 1, 15)))))
+_PLACES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+_NEGLIGIBLE = 1e-17
+_LEAST_ALPHA = 1e-12
+"""Below it, the two ends would be those of the quadrature and not of the posterior."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Posterior:
+    """The posterior of both error rates after these counts, TP + FN and TN + FP >= 1 trials a world."""
+
+    true_in: int
+    true_out: int
+    false_in: int
+    false_out: int
+
+    def __post_init__(self) -> None:
+        counts = (self.true_in, self.true_out, self.false_in, self.false_out)
+        if min(counts) < 0 or self.true_in + self.false_out < 1 or self.true_out + self.false_in < 1:
+            raise ValueError(f"counts must be >= 0 with a trial in each world, got {counts}")
+
+    def interval(self, *, delta: float, alpha: float) -> tuple[float, float]:
+        """The two-sided interval: chance ``alpha / 2`` that epsilon lies below it, as much that it lies above."""
+        if not _LEAST_ALPHA <= alpha < 1:
+            raise ValueError(f"alpha must lie in (0, 1), from {_LEAST_ALPHA} on for a quadrature, got {alpha}")
+        if not 0 <= delta < 1:
+            raise ValueError(f"delta must lie in [0, 1), got {delta}")
+        return self._quantile(alpha / 2, delta), self._quantile(1 - alpha / 2, delta)
+
+    def probability(self, epsilon: float, *, delta: float) -> float:
+        """That both rates lie in the region that (``epsilon``, ``delta``)-DP allows.
+
+        That is P[max(0, 1 - delta - e^eps fnr, e^-eps (1 - delta - fnr)) <= fpr <= 1 - the same of the complements].
+        """
+        log_odds, steps = self._nodes(epsilon, delta)
+        fnr, tpr = expit(log_odds), expit(-log_odds)
+        a, b = self.false_out + 0.5, self.true_in + 0.5
+        density = np.exp(a * log_expit(log_odds) + b * log_expit(-log_odds) - betaln(a, b)) * steps
+        a, b = self.false_in + 0.5, self.true_out + 0.5
+        outside = betainc(a, b, _lowest(fnr, tpr, epsilon, delta)) + betainc(b, a, _lowest(tpr, fnr, epsilon, delta))
+        return float(np.maximum(1 - outside, 0) @ density / density.sum())
+
+    def _nodes(self, epsilon: float, delta: float) -> tuple[FloatArray, FloatArray]:
+        """Log-odds of the FNR and their weights: Gauss-Legendre between the kinks of the region's two edges."""
+        a, b = self.false_out + 0.5, self.true_in + 0.5
+        ends = logit([betaincinv(a, b, _NEGLIGIBLE), betaincinv(b, a, _NEGLIGIBLE)]) * (1, -1)
+        corner = epsilon + math.log1p(delta * math.exp(-epsilon)) - math.log1p(-delta)
+        kinks = np.clip([-corner, corner, logit(delta), -logit(delta)], *ends)
+        corners = np.unique([*ends, *kinks])
+        edges = np.unique(corners[:-1, np.newaxis] + np.diff(corners)[:, np.newaxis] * _EDGES)
+        half = np.diff(edges)[:, np.newaxis] / 2
+        return (edges[:-1, np.newaxis] + half * (1 + _PLACES)).ravel(), (half * _WEIGHTS).ravel()
+
+    def _quantile(self, level: float, delta: float) -> float:
+        """The epsilon whose region has this probability; the region grows with epsilon."""
+        if self.probability(0.0, delta=delta) >= level:
+            return 0.0
+        low, high = 0.0, 1.0
+        while self.probability(high, delta=delta) < level:
+            low, high = high, 2 * high
+        while high - low > 1e-8 * high:
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.probability(middle, delta=delta) < level else (low, middle)
+        return high
+
+
+def joint_beta(
+    scores: MembershipScores, *, delta: float, alpha: float, threshold: ThresholdPolicy, witness: str = ""
+) -> Measurement:
+    """The credible interval of probability 1 - ``alpha`` at ``delta``, of kind ``credible``; errors as
+    ``clopper_pearson``.
+
+    Of several thresholds the one with the largest lower end, each at its share of alpha.
+    """
+    check_scores(scores, "joint_beta", delta, alpha)
+    points = threshold.counts(scores.member, scores.nonmember, delta=delta, alpha=alpha)
+    intervals = [_posterior(point).interval(delta=delta, alpha=point.alpha) for point in points]
+    best, interval = max(zip(points, intervals, strict=True), key=lambda pair: pair[1][0])
+    shown = float(privacy_loss(best.false_positives / best.n0, best.false_negatives / best.n1, delta))
+    return Measurement(
+        estimator="joint_beta",
+        assumption=POSTERIOR,
+        alpha=alpha,
+        n0=best.n0,
+        n1=best.n1,
+        delta=delta,
+        threshold_policy=str(threshold),
+        threshold=best.threshold,
+        false_positives=best.false_positives,
+        false_negatives=best.false_negatives,
+        fpr_high=None,
+        fnr_high=None,
+        epsilon_low=0.0,
+        estimate=max(0.0, shown) if math.isfinite(shown) else None,
+        ceiling=0.0,
+        detectable=None,
+        witness=witness,
+        setting=scores.setting,
+        below_curve=None,
+        comparisons=len(points),
+        kind=Kind.CREDIBLE,
+        credible=interval,
+    )
+
+
+def _posterior(point: ErrorCounts) -> Posterior:
+    return Posterior(
+        true_in=point.n1 - point.false_negatives,
+        true_out=point.n0 - point.false_positives,
+        false_in=point.false_positives,
+        false_out=point.false_negatives,
+    )
+
+
+def _lowest(rate: FloatArray, complement: FloatArray, epsilon: float, delta: float) -> FloatArray:
+    """The least that the other world's error rate may be beside ``rate``."""
+    with np.errstate(divide="ignore"):
+        grown = np.exp(np.minimum(0, epsilon + np.log(rate)))
+    return np.asarray(np.maximum(0, np.maximum(1 - delta - grown, math.exp(-epsilon) * (complement - delta))))

@@ -1,0 +1,133 @@
+"""From scores to a measurement by one joint point: upper bounds on both error rates, and what they prove."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..binomial import ErrorCounts, upper_bound
+from ..curve import Curve
+from ..evidence import Design, MembershipScores, Setting
+from ..measurement import Measurement
+from ..power.detectable import detectable_epsilon
+from ..power.threshold import ThresholdPolicy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How one estimator reads a pair of error rates.
+
+    ``epsilon``: (fpr, fnr) -> the epsilon that they show, possibly infinite, NaN where they show none;
+    ``refuted``: the curve under which a point lies when its epsilon exceeds the claim's, None for (eps, delta)'s own.
+    """
+
+    estimator: str
+    assumption: str
+    epsilon: Callable[[float, float], float]
+    refuted: Curve | None = None
+
+
+def measure(
+    scores: MembershipScores,
+    reading: Reading,
+    *,
+    delta: float,
+    alpha: float,
+    threshold: ThresholdPolicy,
+    curve: Curve | None,
+    epsilon: float | None,
+    witness: str,
+) -> Measurement:
+    """Count at the policy's thresholds and report the most telling: one under the curve if any, then by its bound."""
+    check_scores(scores, reading.estimator, delta, alpha)
+    points = threshold.counts(scores.member, scores.nonmember, delta=delta, alpha=alpha)
+    return measure_counts(
+        points,
+        reading,
+        setting=scores.setting,
+        delta=delta,
+        alpha=alpha,
+        threshold_policy=str(threshold),
+        curve=curve,
+        epsilon=epsilon,
+        witness=witness,
+    )
+
+
+def measure_counts(
+    points: Sequence[ErrorCounts],
+    reading: Reading,
+    *,
+    setting: Setting,
+    delta: float,
+    alpha: float,
+    threshold_policy: str,
+    curve: Curve | None,
+    epsilon: float | None,
+    witness: str,
+) -> Measurement:
+    """The same of trials that were only counted: ``points`` were fixed before, their alphas sum to ``alpha``."""
+    check_trials(setting, reading.estimator, delta, alpha)
+    best = max(points, key=lambda point: (bool(_below(curve, point)), reading.epsilon(point.fpr_high, point.fnr_high)))
+    return Measurement(
+        estimator=reading.estimator,
+        assumption=reading.assumption,
+        alpha=alpha,
+        n0=best.n0,
+        n1=best.n1,
+        delta=delta,
+        threshold_policy=threshold_policy,
+        threshold=best.threshold,
+        false_positives=best.false_positives,
+        false_negatives=best.false_negatives,
+        fpr_high=best.fpr_high,
+        fnr_high=best.fnr_high,
+        epsilon_low=reading.epsilon(best.fpr_high, best.fnr_high),
+        estimate=_estimate(reading, best),
+        ceiling=_ceiling(reading, best),
+        detectable=_detectable(best, delta, curve or reading.refuted, epsilon),
+        witness=witness,
+        setting=setting,
+        below_curve=_below(curve, best),
+        comparisons=len(points),
+    )
+
+
+def _below(curve: Curve | None, point: ErrorCounts) -> bool | None:
+    """Sound by the union bound: the true rates lie below the joint point, and f is decreasing."""
+    return None if curve is None else bool(point.fnr_high < curve.fnr(point.fpr_high))
+
+
+def _estimate(reading: Reading, point: ErrorCounts) -> float | None:
+    shown = reading.epsilon(point.false_positives / point.n0, point.false_negatives / point.n1)
+    return shown if math.isfinite(shown) else None
+
+
+def _ceiling(reading: Reading, point: ErrorCounts) -> float:
+    fpr_high, fnr_high = upper_bound(0, [point.n0, point.n1], point.alpha / 2)
+    return reading.epsilon(float(fpr_high), float(fnr_high))
+
+
+def _detectable(point: ErrorCounts, delta: float, curve: Curve | None, epsilon: float | None) -> float | None:
+    # Half a count more, for the rate behind no count at all is not 0.
+    fpr = (point.false_positives + 0.5) / (point.n0 + 1)
+    return detectable_epsilon(
+        n0=point.n0, n1=point.n1, alpha=point.alpha, delta=delta, fpr=fpr, curve=curve, epsilon=epsilon
+    )
+
+
+def check_scores(scores: MembershipScores, estimator: str, delta: float, alpha: float) -> None:
+    """What an estimator that counts independent trials demands of its input."""
+    check_trials(scores.setting, estimator, delta, alpha)
+
+
+def check_trials(setting: Setting, estimator: str, delta: float, alpha: float) -> None:
+    """The same where only the setting of the trials is at hand."""
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta must lie in [0, 1), got {delta}")
+    if setting.design is not Design.INDEPENDENT:
+        raise ValueError(
+            f"{estimator} needs independent trials: its theorem counts binomial errors; got {setting.design.value}: "
+            "bring one score of each of many runs, with the candidate and without it (audit.one_a_run)"
+        )

@@ -1,0 +1,196 @@
+"""One run, many canaries, each in or out by a fair coin, guesses that may abstain (Steinke, Nasr, Jagielski 2023).
+
+``p(eps) = P[B >= v] + 2 m delta max_{1 <= i <= v} P[v - i <= B < v] / i`` with B ~ Bin(r, e^eps / (1 + e^eps)): the
+chance that v or more of r guesses on m canaries are right (theorem 5.2). The canaries may share one noise draw.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import bdtr, bdtrc, expit, gammaln
+
+from ..binomial import check_level
+from ..evidence import CandidateScores, Design, Guesses, check_counts
+from ..measurement import FAIR_COINS, Measurement
+
+
+def guess(
+    scores: CandidateScores, member: ArrayLike, *, highest: int, lowest: int, rng: np.random.Generator
+) -> Guesses:
+    """Guess "in" for the ``highest`` scores, "out" for the ``lowest``, abstain on the rest, and count the right ones.
+
+    ``member``: (m,) booleans, the coins. Both numbers are fixed before the coins are seen: choosing them afterwards
+    breaks the theorem. Ties fall at random, for the order of the canaries may tell the coins. ValueError unless
+    0 <= highest, lowest and highest + lowest <= m.
+    """
+    truth = np.asarray(member)
+    if truth.dtype != np.bool_ or truth.shape != scores.values.shape:
+        raise ValueError(f"member must be {scores.values.shape} booleans, got {truth.shape} of {truth.dtype}")
+    if min(highest, lowest) < 0 or highest + lowest > len(truth):
+        raise ValueError(f"guesses must be >= 0 and at most {len(truth)}, got {highest} + {lowest}")
+    shuffled = rng.permutation(len(truth))
+    order = shuffled[np.argsort(scores.values[shuffled], kind="stable")]
+    right = np.count_nonzero(truth[order[len(truth) - highest :]]) + np.count_nonzero(~truth[order[:lowest]])
+    return Guesses(int(right), highest + lowest, len(truth), scores.setting)
+
+
+def p_value(right: int, made: int, canaries: int, *, epsilon: float, delta: float) -> float:
+    """The most that (``epsilon``, ``delta``)-DP allows for the chance of so many right guesses, or more.
+
+    Raises ValueError unless 0 <= right <= made <= canaries, ``epsilon`` >= 0 is finite and ``delta`` in [0, 1).
+    """
+    check_counts(right, made, canaries)
+    _check_levels(delta=delta, epsilon=epsilon)
+    return _chance(right, made, canaries, epsilon, delta)
+
+
+def _chance(right: int, made: int, canaries: int, epsilon: float, delta: float) -> float:
+    if right == 0:
+        return 1.0
+    rate = float(expit(epsilon))
+    tail = float(bdtrc(right - 1, made, rate))
+    if delta == 0 or rate == 1:
+        return min(1.0, tail)
+    below = np.arange(right - 1, -1, -1)
+    log_choices = gammaln(made + 1) - gammaln(below + 1) - gammaln(made - below + 1)
+    mass = np.exp(log_choices + below * math.log(rate) + (made - below) * math.log(float(expit(-epsilon))))
+    return min(1.0, tail + 2 * canaries * delta * float(np.max(np.cumsum(mass) / np.arange(1, right + 1))))
+
+
+def epsilon_low(right: int, made: int, canaries: int, *, delta: float, alpha: float) -> float:
+    """The largest epsilon at which so many right guesses are less likely than ``alpha``; 0 where there is none.
+
+    Raises ValueError as ``p_value``, and for alpha outside (0, 1).
+    """
+    check_counts(right, made, canaries)
+    _check_levels(delta=delta, alpha=alpha)
+
+    def refuted(epsilon: float) -> bool:
+        return _chance(right, made, canaries, epsilon, delta) < alpha
+
+    # Sound for any refuted epsilon: a mechanism that keeps a smaller one keeps this one too.
+    return _last(refuted)
+
+
+def one_run(
+    guesses: Guesses, *, delta: float, alpha: float, epsilon: float | None = None, witness: str = ""
+) -> Measurement:
+    """Bound epsilon at ``delta`` in [0, 1) from below by one run's guesses, right with probability 1 - ``alpha``.
+
+    ``epsilon``: the claim's, from which ``detectable`` is read, for a truth in which each guess is right with
+    probability e^eps / (1 + e^eps). Raises ValueError unless the design is ``one_run``: the coins are the trials.
+    """
+    check_guesses(guesses, "one_run", delta, alpha, epsilon)
+
+    def bound(right: int) -> float:
+        return epsilon_low(right, guesses.made, guesses.canaries, delta=delta, alpha=alpha)
+
+    needed = None
+    if epsilon is not None:
+        needed = fewest_refuting(
+            guesses.made, lambda v: _chance(v, guesses.made, guesses.canaries, epsilon, delta) < alpha
+        )
+    return guesses_measured(
+        guesses,
+        estimator="one_run",
+        assumption=FAIR_COINS,
+        delta=delta,
+        alpha=alpha,
+        epsilon_low=bound(guesses.right),
+        ceiling=bound(guesses.made),
+        estimate=_estimate(guesses),
+        detectable=None if needed is None else _smallest_true(needed, guesses.made),
+        witness=witness,
+    )
+
+
+def check_guesses(guesses: Guesses, estimator: str, delta: float, alpha: float, epsilon: float | None) -> None:
+    """What both one-run estimators demand of their input."""
+    _check_levels(delta=delta, alpha=alpha, epsilon=epsilon)
+    design = guesses.setting.design
+    if design is not Design.ONE_RUN:
+        raise ValueError(f"{estimator} needs one run with canaries in or out by fair coins, got {design.value}")
+
+
+def _check_levels(*, delta: float, alpha: float | None = None, epsilon: float | None = None) -> None:
+    if alpha is not None:
+        check_level("alpha", alpha)
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta must lie in [0, 1), got {delta}")
+    if epsilon is not None and not (math.isfinite(epsilon) and epsilon >= 0):
+        raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
+
+
+def guesses_measured(
+    guesses: Guesses,
+    *,
+    estimator: str,
+    assumption: str,
+    delta: float,
+    alpha: float,
+    epsilon_low: float,
+    ceiling: float,
+    estimate: float | None,
+    detectable: float | None,
+    witness: str,
+) -> Measurement:
+    """A measurement by guesses: no trials a world, no threshold, no joint point."""
+    return Measurement(
+        estimator=estimator,
+        assumption=assumption,
+        alpha=alpha,
+        n0=0,
+        n1=0,
+        delta=delta,
+        threshold_policy=f"{guesses.made} guesses",
+        threshold=None,
+        false_positives=None,
+        false_negatives=None,
+        fpr_high=None,
+        fnr_high=None,
+        epsilon_low=epsilon_low,
+        estimate=estimate,
+        ceiling=ceiling,
+        detectable=detectable,
+        witness=witness,
+        setting=guesses.setting,
+        below_curve=None,
+        canaries=guesses.canaries,
+        made=guesses.made,
+        right=guesses.right,
+    )
+
+
+def fewest_refuting(made: int, refutes: Callable[[int], bool]) -> int | None:
+    """The smallest number of right guesses that refutes, by bisection; None when not even ``made`` do."""
+    low, high = 0, made
+    if not refutes(high):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if refutes(middle) else (middle + 1, high)
+    return high
+
+
+def _smallest_true(needed: int, made: int, power: float = 0.9) -> float:
+    return _last(lambda epsilon: bool(bdtr(needed - 1, made, float(expit(epsilon))) > 1 - power))
+
+
+def _estimate(guesses: Guesses) -> float | None:
+    wrong = guesses.made - guesses.right
+    return max(0.0, math.log(guesses.right / wrong)) if guesses.right and wrong else None
+
+
+def _last(holds: Callable[[float], bool]) -> float:
+    """The last epsilon >= 0 at which ``holds``, to nine digits; 0 where it does not hold at 0."""
+    if not holds(0.0):
+        return 0.0
+    low, high = 0.0, 1.0
+    while holds(high):
+        low, high = high, 2 * high
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

@@ -1,0 +1,121 @@
+"""One run, k random unit canaries, their cosines with the model's whole way (Andrew et al. 2023): a point estimate.
+
+Without a canary the cosine is N(0, 1 / d); with it a fitted N(mean, variance); epsilon is where the hockey stick of the
+two is delta. It exceeds the truth in 84 to 92 % of ideal runs: never a bound, never a reason to refute.
+"""
+
+import math
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from ..evidence import CandidateScores, Design
+from ..measurement import Kind, Measurement
+
+FITTED = "cosines of one Gaussian law, fitted without an error; an estimate, above the truth in most runs"
+_LARGEST = 1e4
+"""Beyond it, no epsilon is told."""
+
+
+def one_shot(cosines: CandidateScores, *, dimension: int, delta: float, witness: str = "") -> Measurement:
+    """Estimate epsilon at ``delta`` in (0, 1), of kind ``estimate``; its ``alpha`` is 1, for nothing is guaranteed.
+
+    ``cosines``: (k,) in [-1, 1], of k >= 2 canaries that all took part in one run, with the sum of all updates;
+    ``dimension``: d of the model. ``estimate`` is None where the cosines do not vary. Raises ValueError for other
+    designs than ``one_run``, cosines out of range, d < 1.
+    """
+    values, design = cosines.values, cosines.setting.design
+    if design is not Design.ONE_RUN:
+        raise ValueError(f"one_shot needs one run with many canaries, got {design.value}")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must lie in (0, 1), got {delta}")
+    if dimension < 1 or len(values) < 2:
+        raise ValueError(f"one_shot needs d >= 1 and two canaries, got d {dimension} and {len(values)}")
+    if np.abs(values).max() > 1 + 1e-9:
+        raise ValueError(f"cosines must lie in [-1, 1], got {values.min()} to {values.max()}")
+    scale = math.sqrt(dimension)
+    spread = float(values.std(ddof=1)) * scale
+    return Measurement(
+        estimator="one_shot",
+        assumption=FITTED,
+        alpha=1.0,
+        n0=0,
+        n1=0,
+        delta=delta,
+        threshold_policy="none",
+        threshold=None,
+        false_positives=None,
+        false_negatives=None,
+        fpr_high=None,
+        fnr_high=None,
+        epsilon_low=0.0,
+        estimate=epsilon_of_two_gaussians(float(values.mean()) * scale, spread, delta) if spread > 0 else None,
+        ceiling=0.0,
+        detectable=None,
+        witness=witness,
+        setting=cosines.setting,
+        below_curve=None,
+        kind=Kind.ESTIMATE,
+        canaries=len(values),
+    )
+
+
+def epsilon_of_two_gaussians(mean: float, spread: float, delta: float) -> float | None:
+    """The epsilon >= 0 that N(``mean``, ``spread``^2) and N(0, 1) keep at ``delta``, both ways; None past 1e4."""
+
+    def apart(epsilon: float) -> bool:
+        forth = hockey_stick_of_gaussians(mean, spread, epsilon)
+        back = hockey_stick_of_gaussians(-mean / spread, 1 / spread, epsilon)
+        return max(forth, back) > delta
+
+    if not apart(0.0):
+        return 0.0
+    low, high = 0.0, 1.0
+    while apart(high):
+        low, high = high, 2 * high
+        if high > _LARGEST:
+            return None
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if apart(middle) else (low, middle)
+    return high
+
+
+def hockey_stick_of_gaussians(mean: float, spread: float, epsilon: float) -> float:
+    """``sup_E P(E) - e^epsilon Q(E)`` of P = N(mean, spread^2) over Q = N(0, 1).
+
+    The log ratio is a parabola in x: it exceeds epsilon between its roots (spread < 1) or outside of them (> 1).
+    """
+    # ln p/q - epsilon = a x^2 + b x + c.
+    a, b = (1 - spread**-2) / 2, mean / spread**2
+    c = -((mean / spread) ** 2) / 2 - math.log(spread) - epsilon
+    edges = _where_positive(a, b, c)
+    gains = sum(_mass((low - mean) / spread, (high - mean) / spread) for low, high in edges)
+    costs = sum(math.exp(min(0.0, epsilon + _log_mass(low, high))) for low, high in edges)
+    return max(0.0, gains - costs)
+
+
+def _where_positive(a: float, b: float, c: float) -> list[tuple[float, float]]:
+    if abs(a) < 1e-12:
+        if b == 0:
+            return [(-math.inf, math.inf)] if c > 0 else []
+        return [(-c / b, math.inf)] if b > 0 else [(-math.inf, -c / b)]
+    inside = b * b - 4 * a * c
+    if inside <= 0:
+        return [(-math.inf, math.inf)] if a > 0 else []
+    # The root without cancellation, and the other one by their product c / a.
+    q = -(b + math.copysign(math.sqrt(inside), b)) / 2
+    left, right = sorted((q / a, c / q))
+    return [(-math.inf, left), (right, math.inf)] if a > 0 else [(left, right)]
+
+
+def _mass(low: float, high: float) -> float:
+    return math.exp(_log_mass(low, high))
+
+
+def _log_mass(low: float, high: float) -> float:
+    """ln P[low < N(0, 1) < high], from the side where both tails are small."""
+    if low > 0:
+        low, high = -high, -low
+    upper, lower = float(log_ndtr(high)), float(log_ndtr(low))
+    return upper + math.log(-math.expm1(lower - upper)) if lower < upper else -math.inf

@@ -1,0 +1,135 @@
+"""One pre-registered event on one report under two inputs: the audit of a local randomiser.
+
+``eps_low = ln((TPR_low - delta) / FPR_high)``, Clopper-Pearson at alpha / 2 each. It is as tight as its event, so the
+event is the likelihood-ratio-optimal one, fixed from the mechanism's densities before any report is drawn.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..binomial import FloatArray, upper_bound
+from ..curve import Curve
+from ..evidence import Design, Setting, whole
+from ..measurement import Measurement
+from ..power.detectable import detectable_epsilon
+
+FIXED_EVENT = "independent reports, event fixed from the mechanism's density before they were counted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventCounts:
+    """The event occurred in ``hits_in`` of ``n1`` reports of the one input, in ``hits_out`` of ``n0`` of the other.
+
+    Counts, so that 1e6 reports stream in constant memory. ValueError unless 0 <= hits <= n and n >= 1.
+    """
+
+    hits_in: int
+    n1: int
+    hits_out: int
+    n0: int
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        for name, hits, n in (("hits_in", self.hits_in, self.n1), ("hits_out", self.hits_out, self.n0)):
+            if n < 1 or not 0 <= hits <= n:
+                raise ValueError(f"{name} must lie in 0..n with n >= 1, got {hits} of {n}")
+        for name in ("hits_in", "n1", "hits_out", "n0"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
+
+
+def pairwise_event(
+    counts: EventCounts,
+    *,
+    delta: float,
+    alpha: float,
+    curve: Curve | None = None,
+    epsilon: float | None = None,
+    witness: str = "",
+) -> Measurement:
+    """Bound epsilon at ``delta`` in [0, 1) from below, right with probability 1 - ``alpha``.
+
+    ``curve``, ``epsilon``: the claim's, as in ``clopper_pearson``; ``witness``: which inputs, which event. Raises
+    ValueError for levels out of range and for reports that are not independent.
+    """
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta must lie in [0, 1), got {delta}")
+    if counts.setting.design is not Design.INDEPENDENT:
+        raise ValueError(f"pairwise_event needs independent reports, got {counts.setting.design.value}")
+    missed = counts.n1 - counts.hits_in
+    fpr_high = float(upper_bound(counts.hits_out, counts.n0, alpha / 2))
+    fnr_high = float(upper_bound(missed, counts.n1, alpha / 2))
+    best_fpr, best_fnr = upper_bound(0, [counts.n0, counts.n1], alpha / 2)
+    return Measurement(
+        estimator="pairwise_event",
+        assumption=FIXED_EVENT,
+        alpha=alpha,
+        n0=counts.n0,
+        n1=counts.n1,
+        delta=delta,
+        threshold_policy="event",
+        threshold=None,
+        false_positives=counts.hits_out,
+        false_negatives=missed,
+        fpr_high=fpr_high,
+        fnr_high=fnr_high,
+        epsilon_low=_loss(1 - fnr_high, fpr_high, delta),
+        estimate=_loss(counts.hits_in / counts.n1, counts.hits_out / counts.n0, delta) if counts.hits_out else None,
+        ceiling=_loss(1 - float(best_fnr), float(best_fpr), delta),
+        detectable=detectable_epsilon(
+            n0=counts.n0,
+            n1=counts.n1,
+            alpha=alpha,
+            delta=delta,
+            fpr=(counts.hits_out + 0.5) / (counts.n0 + 1),
+            curve=curve,
+            epsilon=epsilon,
+        ),
+        witness=witness,
+        setting=counts.setting,
+        below_curve=None if curve is None else bool(fnr_high < curve.fnr(fpr_high)),
+    )
+
+
+def best_event(
+    member: ArrayLike, nonmember: ArrayLike, *, trials: int | None = None, delta: float = 0.0, alpha: float = 0.05
+) -> NDArray[np.bool_]:
+    """The event of a finite output space that shows most: ``(k,)`` booleans, from both (k,) distributions.
+
+    Among the sets {ratio >= t} of the likelihood ratio member / nonmember (Neyman and Pearson 1933) the one with the
+    largest expected bound from ``trials`` reports a world, or with the largest ln((P - delta) / Q) where None. Outputs
+    of one ratio come together. ValueError unless both are distributions on the same outputs.
+    """
+    p, q = _distribution("member", member), _distribution("nonmember", nonmember)
+    if p.shape != q.shape:
+        raise ValueError(f"both distributions must be on the same outputs, got {p.shape} and {q.shape}")
+    ratio = np.divide(p, q, out=np.where(p > 0, np.inf, 0.0), where=q > 0)
+    # Equal up to rounding is equal: half of a tied group is a weaker event for no reason.
+    levels = np.unique([float(f"{value:.9g}") for value in ratio])
+    events = ratio >= levels[:, np.newaxis] * (1 - 1e-8)
+    shown = [_expected(float(p @ event), float(q @ event), trials, delta, alpha) for event in events]
+    return np.asarray(events[int(np.argmax(shown))], dtype=np.bool_)
+
+
+def _expected(tpr: float, fpr: float, trials: int | None, delta: float, alpha: float) -> float:
+    if trials is not None:
+        tpr = 1 - float(upper_bound(round((1 - min(tpr, 1.0)) * trials), trials, alpha / 2))
+        fpr = float(upper_bound(round(min(fpr, 1.0) * trials), trials, alpha / 2))
+    if tpr <= delta:
+        return -math.inf
+    return math.log((tpr - delta) / fpr) if fpr > 0 else math.inf
+
+
+def _distribution(name: str, values: ArrayLike) -> FloatArray:
+    masses = np.asarray(values, dtype=np.float64)
+    if masses.ndim != 1 or not np.all(np.isfinite(masses) & (masses >= 0)) or abs(masses.sum() - 1) > 1e-9:
+        raise ValueError(f"{name} must be a distribution, (k,) masses >= 0 of sum 1, got {values!r}")
+    return masses
+
+
+def _loss(tpr: float, fpr: float, delta: float) -> float:
+    return max(0.0, math.log((tpr - delta) / fpr)) if tpr > delta else 0.0

@@ -1,0 +1,184 @@
+"""Twins: the broken versions of a claimed law that an audit is designed to catch, each by its own likelihood ratio.
+
+The claimed law's ratio is the best score against the claimed mechanism, and can be blind to a broken one: at rate
+.013 over 200 rounds no threshold on it shows a halved noise. Against the claim's curve any score is valid, so the
+audit scores by the law of the twin that it looks for, at a threshold fixed by simulation before anything is seen.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..binomial import FloatArray
+from ..curve import Curve
+from ..evidence import MembershipScores, Projections
+from ..measurement import Measurement
+from ..power.detectable import power_at
+from ..power.threshold import Fixed
+from ..power.trials_needed import OperatingPoints, forbidden_curve, most_telling_point, simulated_points
+from .best_of import best_of
+from .clopper_pearson import clopper_pearson
+from .likelihood_ratio import subsampled_gaussian
+
+RUNS = 10_000
+"""Simulated runs a world; a rate of none among them counts as half of one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """A claimed (sampled) Gaussian release: ``sigma`` of one step over the sensitivity, Poisson ``rate``, ``steps`` a
+    round; ``spacing`` of the values that a round's release can take, in deviations of its noise (0: as floats).
+    """
+
+    sigma: float
+    rate: float = 1.0
+    steps: int = 1
+    rounds: int = 1
+    spacing: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.sigma) and self.sigma > 0 and 0 < self.rate <= 1):
+            raise ValueError(f"sigma must be > 0 and rate in (0, 1], got {self.sigma} and {self.rate}")
+        if self.steps < 1 or self.rounds < 1:
+            raise ValueError(f"steps and rounds must be >= 1, got {self.steps} and {self.rounds}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokenRelease:
+    """What is wrong: ``noise``, the share of the claimed noise that is added; ``row``, the canary's length in
+    sensitivities.
+    """
+
+    noise: float = 1.0
+    row: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (self.noise > 0 and self.row > 0):
+            raise ValueError(f"noise and row must be > 0, got {self.noise} and {self.row}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseTest:
+    """The score of one twin's law and the ``threshold`` above which it says "in"."""
+
+    twin: BrokenRelease
+    threshold: float
+
+
+def scores(
+    projections: FloatArray, release: Release, twin: BrokenRelease, *, seen: NDArray[np.bool_] | None = None
+) -> FloatArray:
+    """Log-likelihood ratio under the twin's law, summed over rounds: ``projections (n, rounds)`` -> ``(n,)``.
+
+    ``projections``: <canary, release minus the known rest> / sensitivity^2; ``seen``: (n, rounds), false where the
+    observer saw nothing of the canary's sender.
+    """
+    sigma = release.sigma * twin.noise / twin.row
+    ratios = subsampled_gaussian(projections / twin.row, sigma=sigma, rate=release.rate, steps=release.steps)
+    return np.asarray((ratios if seen is None else np.where(seen, ratios, 0.0)).sum(axis=1), dtype=np.float64)
+
+
+def draw(release: Release, twin: BrokenRelease, *, world: int, n: int, rng: np.random.Generator) -> FloatArray:
+    """``n`` runs of the twin, canary out (``world`` 0) or in (1): projections ``(n, rounds)``."""
+    if world not in (0, 1):
+        raise ValueError(f"world must be 0 or 1, got {world}")
+    noise = rng.standard_normal((n, release.rounds)) * (math.sqrt(release.steps) * release.sigma * twin.noise)
+    if world:
+        noise += twin.row * rng.binomial(release.steps, release.rate, size=noise.shape)
+    return noise
+
+
+def design(
+    release: Release,
+    twin: BrokenRelease,
+    *,
+    n: int,
+    delta: float,
+    curve: Curve | None,
+    epsilon: float,
+    rng: np.random.Generator,
+) -> ReleaseTest:
+    """The threshold at which ``n`` runs a world of this twin stand out most from the claim, by simulation.
+
+    "Most" is the distance of the twin's error rates from the curve, in standard deviations of n trials.
+    ``epsilon`` is the claim's at ``delta``, used where no curve is signed.
+    """
+    points = simulated(release, twin, rng=rng)
+    best = most_telling_point(points, forbidden_curve(curve, epsilon, delta), n)
+    return ReleaseTest(twin=twin, threshold=float(points.thresholds[best]))
+
+
+def simulated(release: Release, twin: BrokenRelease, *, rng: np.random.Generator, runs: int = RUNS) -> OperatingPoints:
+    """What the twin's own score offers against the twin, from ``runs`` simulated runs a world."""
+    out, within = (scores(draw(release, twin, world=world, n=runs, rng=rng), release, twin) for world in (0, 1))
+    return simulated_points(out, within)
+
+
+def power(
+    tests: Sequence[ReleaseTest],
+    release: Release,
+    truth: BrokenRelease,
+    *,
+    n: int,
+    alpha: float,
+    delta: float,
+    curve: Curve | None,
+    epsilon: float,
+    rng: np.random.Generator,
+) -> float:
+    """Chance that ``n`` runs a world of ``truth`` are refuted by the test that sees it best, at alpha / tests."""
+    out, within = (draw(release, truth, world=world, n=RUNS // 2, rng=rng) for world in (0, 1))
+    chances = []
+    for test in tests:
+        fpr = _rates(np.count_nonzero(scores(out, release, test.twin) > test.threshold), RUNS // 2)
+        fnr = _rates(np.count_nonzero(scores(within, release, test.twin) <= test.threshold), RUNS // 2)
+        share = alpha / len(tests)
+        chances.append(
+            power_at(float(fpr), float(fnr), n0=n, n1=n, alpha=share, delta=delta, curve=curve, epsilon=epsilon)
+        )
+    return max(chances)
+
+
+def audit_release(
+    member: Projections,
+    nonmember: Projections,
+    release: Release,
+    tests: Sequence[ReleaseTest],
+    *,
+    alpha: float,
+    delta: float,
+    curve: Curve | None,
+    epsilon: float,
+    witness: str = "",
+) -> Measurement:
+    """Clopper-Pearson for every designed test at alpha over their number, the best reported; assumes nothing of the
+    mechanism.
+
+    Raises ValueError if the two sides are of different settings, or of other rounds than the release.
+    """
+    if member.setting != nonmember.setting or member.values.shape[1] != release.rounds:
+        raise ValueError(f"both sides must be of one setting and of {release.rounds} rounds, got {member.setting}")
+    measured = [
+        clopper_pearson(
+            MembershipScores(
+                scores(member.values, release, test.twin, seen=member.seen),
+                scores(nonmember.values, release, test.twin, seen=nonmember.seen),
+                member.setting,
+            ),
+            delta=delta,
+            alpha=alpha / len(tests),
+            threshold=Fixed(test.threshold),
+            curve=curve,
+            epsilon=epsilon,
+            witness=f"{witness}; score of the twin with {test.twin.noise:g} of the noise, row {test.twin.row:g}",
+        )
+        for test in tests
+    ]
+    return best_of(measured)
+
+
+def _rates(counts: ArrayLike, runs: int = RUNS) -> FloatArray:
+    return np.asarray(np.clip(np.asarray(counts) / runs, 0.5 / runs, 1 - 0.5 / runs), dtype=np.float64)

@@ -1,0 +1,116 @@
+"""The z-test on the shift of the means: the most powerful audit of a Gaussian release, and only of one.
+
+Conditional: the scores must be Gaussian with one variance in both worlds. Where that standard deviation is known, the
+shift over it is normal; where it is not, the shift over the pooled one is a noncentral t, which also sees a halved
+noise. Never the **claimed** deviation for an unknown one: a halved sigma moves no mean, so such a test is blind to it.
+"""
+
+import math
+
+import numpy as np
+from scipy.special import nctdtr, ndtri
+
+from ..evidence import MembershipScores
+from ..gaussian import epsilon_from_mu, mu_from_epsilon
+from ..measurement import GAUSSIAN_SCORES, KNOWN_GAUSSIAN, Measurement
+from .joint_point import check_scores
+
+
+def mu_low(effect: float, n0: int, n1: int, *, alpha: float, known: bool) -> float:
+    """The one-sided lower bound on mu = shift / deviation at an observed ``effect``, >= 0.
+
+    ``known``: whether the effect was read with the true deviation, or with the pooled one (n0 + n1 >= 3).
+    """
+    error = math.sqrt(1 / n0 + 1 / n1)
+    if known:
+        return max(0.0, effect + float(ndtri(alpha)) * error)
+    freedom, observed = n0 + n1 - 2, effect / error
+
+    def refuted(mu: float) -> bool:
+        """P[T >= observed] < alpha at this mu."""
+        return bool(nctdtr(freedom, mu / error, observed) > 1 - alpha)
+
+    if not refuted(0.0):
+        return 0.0
+    low, high = 0.0, effect
+    while high - low > 1e-10 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low
+
+
+def z_test(
+    scores: MembershipScores,
+    *,
+    delta: float,
+    alpha: float,
+    deviation: float | None = None,
+    epsilon: float | None = None,
+    witness: str = "",
+) -> Measurement:
+    """Bound epsilon of a Gaussian release at ``delta`` in (0, 1) from below, conditional on Gaussian scores.
+
+    ``deviation``: the scores' true standard deviation, where the law of the noise is known for certain; None to
+    estimate it. ``epsilon``: the claim's, for ``effect_z``. A bound of this assumption refutes only claims that sign a
+    Gaussian curve. Raises ValueError for a deviation not > 0; without one, for fewer than two trials a side or scores
+    that do not vary.
+    """
+    check_scores(scores, "z_test", delta, alpha)
+    if delta == 0:
+        raise ValueError("delta must be > 0 for the z-test, got 0: no mu > 0 has a finite epsilon there")
+    n0, n1 = len(scores.nonmember), len(scores.member)
+    spread = _pooled(scores) if deviation is None else deviation
+    if not (math.isfinite(spread) and spread > 0):
+        raise ValueError(f"deviation must be > 0 and finite, got {spread}")
+    known = deviation is not None
+    with np.errstate(over="ignore", invalid="ignore"):
+        effect = float(scores.member.mean() - scores.nonmember.mean()) / spread
+    if not math.isfinite(effect):
+        raise ValueError(f"the shift of the means over {spread} must be finite, got {effect}")
+    mu = mu_low(effect, n0, n1, alpha=alpha, known=known)
+    claimed = None if epsilon is None else mu_from_epsilon(epsilon, delta)
+    return Measurement(
+        estimator="z_test",
+        assumption=GAUSSIAN_SCORES if deviation is None else KNOWN_GAUSSIAN,
+        alpha=alpha,
+        n0=n0,
+        n1=n1,
+        delta=delta,
+        threshold_policy="none",
+        threshold=None,
+        false_positives=None,
+        false_negatives=None,
+        fpr_high=None,
+        fnr_high=None,
+        epsilon_low=epsilon_from_mu(mu, delta),
+        estimate=epsilon_from_mu(max(0.0, effect), delta),
+        ceiling=None,
+        detectable=None if claimed is None else epsilon_from_mu(_detectable_mu(claimed, n0, n1, alpha, known), delta),
+        witness=witness,
+        setting=scores.setting,
+        below_curve=None,
+        effect_z=None if claimed is None else (effect - claimed) / _error(claimed, n0, n1, known),
+    )
+
+
+def _pooled(scores: MembershipScores) -> float:
+    n0, n1 = len(scores.nonmember), len(scores.member)
+    if min(n0, n1) < 2:
+        raise ValueError(f"z_test needs two trials a side to estimate the deviation, got {n0} and {n1}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = (n1 - 1) * scores.member.var(ddof=1) + (n0 - 1) * scores.nonmember.var(ddof=1)
+    return math.sqrt(float(squares) / (n0 + n1 - 2))
+
+
+def _error(mu: float, n0: int, n1: int, known: bool) -> float:
+    """Standard error of the effect at ``mu`` (Hedges 1981, large samples)."""
+    return math.sqrt(1 / n0 + 1 / n1 + (0.0 if known else mu**2 / (2 * (n0 + n1))))
+
+
+def _detectable_mu(claimed: float, n0: int, n1: int, alpha: float, known: bool, power: float = 0.9) -> float:
+    """By the normal approximation: alpha's quantile at the claim, the power's at the truth."""
+    needed = claimed - float(ndtri(alpha)) * _error(claimed, n0, n1, known)
+    mu = needed
+    for _ in range(50):
+        mu = needed + float(ndtri(power)) * _error(mu, n0, n1, known)
+    return mu

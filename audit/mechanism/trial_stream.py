@@ -1,0 +1,220 @@
+"""Stream: independent trials of a mechanism, drawn in chunks and never kept.
+
+Every part of an audit has a generator of its own, keyed by (seed, part, pair, world, chunk), so that trials share no
+noise, and a trial's output does not hang on how many come after it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..exact import refuse_lost
+from ..wording import shortened
+from .call_effect import call_effect
+
+Mechanism = Callable[[Any, np.random.Generator], Any]
+"""``(x, rng) -> output``, one trial; or, batched, ``(n, ...)`` rows of one x -> n outputs."""
+
+_VALUES, _FEWEST, _MOST = 2**20, 64, 2**15
+"""Numbers held in a chunk, and the least and the most trials in it."""
+_GUARD = 256
+_UNLIKE = 20
+_ONE_TRIAL = (
+    "the mechanism was called with one plain input a trial; one that takes an array with one row a trial needs "
+    "batched=True (on the command line --batched)"
+)
+_CALLS, _ROWS, _LEVEL = 16, 16, 1e-9
+"""Small calls that are compared, trials in each, and the p-value below which two such series must fall."""
+
+
+class Part(IntEnum):
+    """What trials are drawn for; those of one part never stand in for those of another."""
+
+    GUARD = 0
+    PILOT = 1
+    COUNTED = 2
+
+
+_PHRASES = {Part.GUARD: "first calls", Part.PILOT: "pilot", Part.COUNTED: "counted trials"}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Stream:
+    """Trials of ``mechanism`` on input ``x`` of ``world`` 0 or 1 of the ``pair``-th pair of inputs.
+
+    ``shape``: of one output, () for a scalar; ``text``: whether outputs are strings. ``open_stream`` finds both.
+    """
+
+    mechanism: Mechanism
+    x: Any
+    world: int
+    pair: int
+    seed: int
+    batched: bool
+    shape: tuple[int, ...] = ()
+    text: bool = False
+
+    @property
+    def chunk(self) -> int:
+        """Trials in one chunk: fixed by the sizes of input and output alone."""
+        size = max(np.asarray(self.x).size if self.batched else 1, int(np.prod(self.shape)))
+        return int(np.clip(_VALUES // max(size, 1), _FEWEST, _MOST))
+
+    @property
+    def input(self) -> str:
+        """``x`` in a few words."""
+        return shortened(self.x.item() if isinstance(self.x, np.ndarray) and self.x.ndim == 0 else self.x)
+
+    def draw(self, part: Part, trials: int) -> Iterator[NDArray[Any]]:
+        """``trials`` outputs, chunk by chunk: ``(n, *shape)`` finite numbers or strings, else ValueError."""
+        given = _rows(self.x, min(self.chunk, trials)) if self.batched else None
+        for number, start in enumerate(range(0, trials, self.chunk)):
+            outputs = self._outputs(part, number, min(self.chunk, trials - start), start, given)
+            self._check(outputs, part, start)
+            yield outputs
+
+    def _outputs(self, part: Part, number: int, n: int, start: int, given: NDArray[Any] | None) -> NDArray[Any]:
+        key = np.random.SeedSequence(self.seed, spawn_key=(part, self.pair, self.world, number))
+        rng = np.random.Generator(np.random.Philox(key))
+        raw: Any = []
+        try:
+            if given is not None:
+                raw = self.mechanism(given[:n], rng)
+            else:
+                for _ in range(n):
+                    raw.append(self.mechanism(self.x, rng))
+        except (Exception, SystemExit) as error:
+            trial = f"trial {start + len(raw)}" if given is None else f"trials {start} to {start + n - 1}"
+            note = f"raised by the mechanism in {self._where(part)}, {trial}"
+            if isinstance(error, SystemExit):
+                # Let through, it would end the audit as if all were well.
+                left = RuntimeError(f"the mechanism called sys.exit({'' if error.code is None else repr(error.code)})")
+                left.add_note(note)
+                raise left from error
+            error.add_note(note)
+            if given is None and part is Part.GUARD and isinstance(error, AttributeError | TypeError):
+                error.add_note(_ONE_TRIAL)
+            raise
+        return self._array(raw, n, part, start)
+
+    def _array(self, raw: Any, n: int, part: Part, start: int) -> NDArray[Any]:
+        try:
+            outputs = np.asarray(raw)
+        except ValueError as error:
+            raise ValueError(f"outputs must be of one shape, got several in {self._where(part)}: {error}") from None
+        if outputs.dtype.kind not in "biufUS":
+            odd = next((type(value).__name__ for value in np.ravel(outputs)), "nothing")
+            raise ValueError(f"outputs must be numbers or strings, got {odd} in {self._where(part)}")
+        if outputs.dtype.kind == "f" and isinstance(raw, list):
+            refuse_lost(f"outputs in {self._where(part)}", raw)
+        if self.batched and (outputs.ndim == 0 or len(outputs) != n):
+            raise ValueError(
+                f"a batched mechanism must give one row a trial, got shape {outputs.shape} for {n} trials "
+                f"in {self._where(part)}, from trial {start}"
+            )
+        return outputs
+
+    def _check(self, outputs: NDArray[Any], part: Part, start: int) -> None:
+        if outputs.shape[1:] != self.shape or (outputs.dtype.kind in "US") != self.text:
+            kind = "strings" if self.text else "numbers"
+            raise ValueError(
+                f"outputs must stay {kind} of shape {self.shape}, got {outputs.dtype} of {outputs.shape[1:]} "
+                f"in {self._where(part)}, from trial {start}"
+            )
+        if outputs.size == 0:
+            raise ValueError(f"outputs must not be empty, got shape {self.shape} in {self._where(part)}")
+        if outputs.dtype.kind == "f":
+            bad = ~np.isfinite(outputs.reshape(len(outputs), -1)).all(axis=1)
+            if bad.any():
+                raise ValueError(
+                    f"outputs must be finite, got NaN or infinity {np.count_nonzero(bad)} times in "
+                    f"{self._where(part)}, first in trial {start + int(np.argmax(bad))}"
+                )
+
+    def _where(self, part: Part) -> str:
+        return f"the {_PHRASES[part]} on input {self.world} ({self.input})"
+
+
+def open_stream(mechanism: Mechanism, x: Any, *, world: int, pair: int, seed: int, batched: bool) -> Stream:
+    """Try the mechanism on ``x`` and find the shape of its outputs.
+
+    Raises ValueError for outputs that cannot be audited, and for a batched mechanism whose trials are not
+    independent: one noise for all rows of a call or most of one, or the same noise at every call.
+    """
+    if batched and np.asarray(x).dtype.kind not in "biufcUS":
+        raise ValueError(f"inputs of a batched mechanism must be arrays of numbers or strings, got {shortened(x)}")
+    if batched or isinstance(x, np.ndarray):
+        x = _frozen(x)
+    stream = Stream(mechanism=mechanism, x=x, world=world, pair=pair, seed=seed, batched=batched)
+    n = min(_GUARD, stream.chunk) if batched else 1
+    given = _rows(x, n) if batched else None
+    first = stream._outputs(Part.GUARD, 0, n, 0, given)
+    stream = replace(stream, shape=first.shape[1:], text=first.dtype.kind in "US")
+    stream._check(first, Part.GUARD, 0)
+    if batched:
+        second = stream._outputs(Part.GUARD, 1, n, n, given)
+        stream._check(second, Part.GUARD, n)
+        _check_noise(first, second)
+        _check_calls(stream)
+    return stream
+
+
+def _check_noise(first: NDArray[Any], second: NDArray[Any]) -> None:
+    """Of calls of 64 trials or more, honest noise is refused with chance 2^-127 or 1e-18 at most."""
+    unlike = (first != first[0]).reshape(len(first), -1).any(axis=1)
+    same = bool((second == second[0]).all())
+    if not unlike.any() and same and (first[0] != second[0]).any():
+        raise ValueError(
+            f"the {len(first)} rows of a call are equal but differ between calls: a batched mechanism must draw noise "
+            "in the shape of x, one draw a row"
+        )
+    if np.count_nonzero(unlike) >= _UNLIKE and (first == second).all():
+        raise ValueError(
+            f"two calls of {len(first)} different rows gave the same outputs: a batched mechanism must draw all noise "
+            "from the rng that it is given"
+        )
+
+
+def _check_calls(stream: Stream) -> None:
+    """An honest mechanism fails with chance 1e-9 at most in law, and 1e-10 a coordinate where ties make the law rough
+    (1e-5 a series): hence two series.
+    """
+    if stream.text:
+        return
+    first = _small_calls(stream, 0)
+    suspects = call_effect(first)
+    if not suspects.min() < _LEVEL / len(suspects):
+        return
+    worst = float(np.maximum(suspects, call_effect(_small_calls(stream, 1))).min())
+    if worst < _LEVEL / len(suspects):
+        raise ValueError(
+            f"rows of one call hang together (p-value {worst:.1g} over {_CALLS} calls of {_ROWS} rows on input "
+            f"{stream.world}, {stream.input}): a batched mechanism must draw all of its noise in the shape of x"
+        )
+
+
+def _small_calls(stream: Stream, series: int) -> NDArray[Any]:
+    given, drawn = _rows(stream.x, _ROWS), []
+    # The guard's calls 0 and 1 are the large ones; their trials were numbered up to there.
+    for number in range(2 + series * _CALLS, 2 + (series + 1) * _CALLS):
+        start = 2 * min(_GUARD, stream.chunk) + (number - 2) * _ROWS
+        drawn.append(stream._outputs(Part.GUARD, number, _ROWS, start, given))
+        stream._check(drawn[-1], Part.GUARD, start)
+    return np.stack(drawn)
+
+
+def _frozen(x: Any) -> NDArray[Any]:
+    array = np.array(x)
+    array.flags.writeable = False
+    return array
+
+
+def _rows(x: NDArray[Any], n: int) -> NDArray[Any]:
+    """``n`` rows of one input, read-only: a mechanism that writes into its input would change later trials."""
+    rows = np.repeat(np.asarray(x)[np.newaxis], n, axis=0)
+    rows.flags.writeable = False
+    return rows

@@ -1,0 +1,1 @@
+"""Metrics of scores and of reconstructions that are reported beside bounds on epsilon."""

@@ -1,0 +1,99 @@
+"""Sides: the scores of members and of non-members, and the run whose noise each of them shares."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..binomial import FloatArray
+from ..evidence import Design, MembershipScores, checked_scores, whole_numbers
+
+Runs = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sides:
+    """``member``: (n1,), ``nonmember``: (n0,) finite scores, higher means "took part"; ``member_runs``,
+    ``nonmember_runs``: whole numbers of the same lengths, equal where scores come from one run (one noise draw).
+
+    Runs are independent of each other, scores of one run are not.
+    """
+
+    member: FloatArray
+    nonmember: FloatArray
+    member_runs: Runs
+    nonmember_runs: Runs
+
+    @classmethod
+    def of(
+        cls,
+        member: ArrayLike,
+        nonmember: ArrayLike,
+        member_runs: ArrayLike | None = None,
+        nonmember_runs: ArrayLike | None = None,
+    ) -> "Sides":
+        """Without runs each score is a run of its own: independent trials.
+
+        Raises ValueError for a side that is empty or not finite, and for runs that are no whole numbers, one a score,
+        of both sides or of none.
+        """
+        inside, outside = checked_scores("member", member), checked_scores("nonmember", nonmember)
+        if (member_runs is None) != (nonmember_runs is None):
+            raise ValueError("member_runs and nonmember_runs must be given both or not at all, got one of them")
+        if member_runs is None or nonmember_runs is None:
+            numbers = np.arange(len(inside) + len(outside))
+            member_runs, nonmember_runs = numbers[: len(inside)], numbers[len(inside) :]
+        return cls(
+            member=inside,
+            nonmember=outside,
+            member_runs=whole_numbers("member_runs", member_runs, len(inside)),
+            nonmember_runs=whole_numbers("nonmember_runs", nonmember_runs, len(outside)),
+        )
+
+    @classmethod
+    def of_evidence(cls, scores: MembershipScores) -> "Sides":
+        """Scores as their design says they hang together: clustered ones whose runs are not told are all of one run."""
+        if scores.setting.design is Design.INDEPENDENT:
+            return cls.of(scores.member, scores.nonmember)
+        if scores.member_runs is None or scores.nonmember_runs is None:
+            zeros = [np.zeros(len(side), dtype=np.int64) for side in (scores.member, scores.nonmember)]
+            return cls.of(scores.member, scores.nonmember, *zeros)
+        return cls.of(scores.member, scores.nonmember, scores.member_runs, scores.nonmember_runs)
+
+    @property
+    def within_run(self) -> "Sides":
+        """The same scores as if their noise were given: what is then said holds for these runs and for no others."""
+        return Sides.of(self.member, self.nonmember)
+
+    @cached_property
+    def runs(self) -> int:
+        """Independent runs in all."""
+        return len(np.union1d(self.member_runs, self.nonmember_runs))
+
+    @cached_property
+    def mixed(self) -> bool:
+        """Whether some run has scores on both sides."""
+        return bool(np.isin(self.member_runs, self.nonmember_runs).any())
+
+    @cached_property
+    def dealt(self) -> "Sides | None":
+        """Every run on one side only, so that the sides are independent; None where a side is left without any.
+
+        Runs with scores on both sides give their non-members and their members in turn, in the order of their numbers:
+        no score has a say in it.
+        """
+        both = np.intersect1d(self.member_runs, self.nonmember_runs)
+        inside = ~np.isin(self.member_runs, both[0::2])
+        outside = ~np.isin(self.nonmember_runs, both[1::2])
+        if not inside.any() or not outside.any():
+            return None
+        return Sides.of(
+            self.member[inside], self.nonmember[outside], self.member_runs[inside], self.nonmember_runs[outside]
+        )
+
+
+def shares(runs: Runs) -> FloatArray:
+    """(n,), the weight of each score where every run weighs 1 in all."""
+    _, place, sizes = np.unique(runs, return_inverse=True, return_counts=True)
+    return np.asarray(1.0 / sizes[place], dtype=np.float64)

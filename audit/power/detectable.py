@@ -1,0 +1,153 @@
+"""Power of an audit before it runs: the smallest true epsilon that a design refutes.
+
+Both routes ask whether the joint point lies under a curve, the signed one or that of (epsilon, delta) alone. The exact
+binomial sum runs over the false positives; for each, the false negatives that still refute form an interval from 0.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import bdtr, gammaln, xlog1py, xlogy
+from scipy.stats import binom
+
+from ..binomial import FloatArray, upper_bound
+from ..curve import Curve, GaussianCurve, ProfileCurve
+from ..gaussian import epsilon_from_mu
+
+_LARGEST = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Design:
+    """``weights``: (k,) chance of each plausible count of false positives; ``allowed``: (k,) the largest count of
+    false negatives that refutes beside it, -1 for none."""
+
+    n1: int
+    weights: FloatArray
+    allowed: FloatArray
+
+    def power(self, fnr: float) -> float:
+        beside = np.where(self.allowed < 0, 0.0, bdtr(np.maximum(self.allowed, 0), self.n1, fnr))
+        return float(self.weights @ beside)
+
+
+# An audit that is repeated counts the same errors again and again.
+@lru_cache(maxsize=1024)
+def detectable_epsilon(
+    *,
+    n0: int,
+    n1: int,
+    alpha: float,
+    delta: float,
+    fpr: float,
+    curve: Curve | None,
+    epsilon: float | None,
+    power: float = 0.9,
+) -> float | None:
+    """The smallest true epsilon at ``delta`` that this design refutes with probability ``power``.
+
+    The route is ``curve`` where one is given, else the bound against ``epsilon``; None when both are None, or when
+    nothing in reach (mu or epsilon of 60) would do. ``fpr``: expected false-positive rate, in (0, 1). The truth is
+    taken to be a Gaussian mechanism, the attack optimal; at delta 0, where no Gaussian has a finite epsilon, the
+    worst mechanism of pure epsilon.
+    """
+    refuted = _refuted_curve(curve, epsilon, delta)
+    if refuted is None:
+        return None
+    design = _design(n0=n0, n1=n1, alpha=alpha, fpr=fpr, refuted=refuted)
+    if delta == 0:
+        return _smallest(lambda true: design.power(_pure(true, fpr)), power)
+    mu = _smallest(lambda true: design.power(_gaussian(true, fpr)), power)
+    return None if mu is None else epsilon_from_mu(mu, delta)
+
+
+def power_against_gaussian(
+    mu: float,
+    *,
+    n0: int,
+    n1: int,
+    alpha: float,
+    delta: float,
+    fpr: float,
+    curve: Curve | None,
+    epsilon: float | None,
+) -> float:
+    """The chance that this design refutes, when the mechanism truly is mu-GDP and the attack optimal.
+
+    Route, arguments and errors as in ``power_at``.
+    """
+    return power_at(fpr, _gaussian(mu, fpr), n0=n0, n1=n1, alpha=alpha, delta=delta, curve=curve, epsilon=epsilon)
+
+
+def power_at(
+    fpr: float,
+    fnr: float,
+    *,
+    n0: int,
+    n1: int,
+    alpha: float,
+    delta: float,
+    curve: Curve | None,
+    epsilon: float | None,
+) -> float:
+    """The chance that this design refutes, when the attack's true error rates are these.
+
+    ``fpr`` in (0, 1), ``fnr`` in [0, 1]; route and arguments as in ``detectable_epsilon``. Raises ValueError when a
+    rate is out of range or there is neither curve nor epsilon.
+    """
+    if not 0 <= fnr <= 1:
+        raise ValueError(f"fnr must lie in [0, 1], got {fnr}")
+    refuted = _refuted_curve(curve, epsilon, delta)
+    if refuted is None:
+        raise ValueError("power needs something to refute: a curve or an epsilon, got neither")
+    return _design(n0=n0, n1=n1, alpha=alpha, fpr=fpr, refuted=refuted).power(fnr)
+
+
+def _refuted_curve(curve: Curve | None, epsilon: float | None, delta: float) -> Curve | None:
+    """The bound exceeds epsilon just when the joint point lies under the curve of (epsilon, delta)."""
+    if epsilon is not None and not (math.isfinite(epsilon) and epsilon >= 0):
+        raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
+    if curve is not None or epsilon is None:
+        return curve
+    return ProfileCurve((epsilon,), (delta,), (delta,))
+
+
+def _design(*, n0: int, n1: int, alpha: float, fpr: float, refuted: Curve) -> _Design:
+    if not 0 < fpr < 1:
+        raise ValueError(f"fpr must lie in (0, 1), got {fpr}")
+    # Nine standard deviations and 40 counts: what is left out weighs less than 1e-15.
+    reach = 9 * math.sqrt(n0 * fpr * (1 - fpr)) + 40
+    counts = np.arange(max(0, math.floor(n0 * fpr - reach)), min(n0, math.ceil(n0 * fpr + reach)) + 1)
+    forbidden = refuted.fnr(upper_bound(counts, n0, alpha / 2))
+    # U(j) < f just when P[Bin(n1, f) <= j] < alpha / 2: ppf gives the first j for which that fails.
+    allowed = np.asarray(binom.ppf(alpha / 2, n1, forbidden), dtype=np.float64) - 1
+    log_weights = (
+        gammaln(n0 + 1)
+        - gammaln(counts + 1)
+        - gammaln(n0 - counts + 1)
+        + xlogy(counts, fpr)
+        + xlog1py(n0 - counts, -fpr)
+    )
+    return _Design(n1=n1, weights=np.exp(log_weights), allowed=allowed)
+
+
+def _gaussian(mu: float, fpr: float) -> float:
+    return float(GaussianCurve(mu).fnr(fpr))
+
+
+def _pure(epsilon: float, fpr: float) -> float:
+    return float(ProfileCurve((epsilon,), (0.0,), (0.0,)).fnr(fpr))
+
+
+def _smallest(power_of: Callable[[float], float], power: float) -> float | None:
+    """Power grows with the true leak: bisection, to nine digits."""
+    low, high = 0.0, _LARGEST
+    if power_of(high) < power:
+        return None
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if power_of(middle) >= power else (middle, high)
+    return high

@@ -1,0 +1,126 @@
+"""Threshold policies as values: where a score becomes the guess "in", and which trials may count the errors.
+
+A score above the threshold is a guess of "in", one equal to it a guess of "out". No policy picks the best threshold
+on the data that it is counted on: that errs in 9 to 44 % of runs at a nominal 5 %.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ..binomial import ErrorCounts, FloatArray, privacy_loss, upper_bound
+from ..curve import Curve
+from ..wording import plain
+from .cut import Stakes, best_cut
+
+
+class ThresholdPolicy(Protocol):
+    """What an estimator asks of a policy; ``str(policy)`` is its name in a measurement."""
+
+    def counts(self, member: FloatArray, nonmember: FloatArray, *, delta: float, alpha: float) -> list[ErrorCounts]:
+        """``member``: (n1,), ``nonmember``: (n0,) scores. One entry a threshold, the alphas summing to ``alpha``."""
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """One threshold, known before the scores. ValueError unless finite."""
+
+    threshold: float
+
+    def __post_init__(self) -> None:
+        _check_threshold(self.threshold)
+
+    def __str__(self) -> str:
+        return "fixed"
+
+    def counts(self, member: FloatArray, nonmember: FloatArray, *, delta: float, alpha: float) -> list[ErrorCounts]:
+        return [_errors(member, nonmember, float(self.threshold), alpha)]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Choose on a random ``fraction`` of each side, by the Clopper-Pearson bound there; count on the rest.
+
+    With a ``curve`` the choice is the cut that most likely falls under it. ``fraction`` in (0, 1), else ValueError; so
+    is a split that leaves a side of either part empty.
+    """
+
+    fraction: float
+    seed: int = 0
+    curve: Curve | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction < 1:
+            raise ValueError(f"fraction must lie in (0, 1), got {self.fraction}")
+
+    def __str__(self) -> str:
+        return f"split(fraction={plain(self.fraction)}, seed={self.seed})"
+
+    def counts(self, member: FloatArray, nonmember: FloatArray, *, delta: float, alpha: float) -> list[ErrorCounts]:
+        rng = np.random.default_rng(self.seed)
+        chosen_in, counted_in = self._parts("member", member, rng)
+        chosen_out, counted_out = self._parts("nonmember", nonmember, rng)
+        if self.curve is None:
+            threshold = most_telling(chosen_in, chosen_out, delta, alpha)
+        else:
+            left = min(len(counted_in), len(counted_out))
+            stakes = Stakes(trials=left, delta=delta, alpha=alpha, curve=self.curve)
+            threshold = best_cut(chosen_in, chosen_out, stakes).threshold
+        return [_errors(counted_in, counted_out, threshold, alpha)]
+
+    def _parts(self, side: str, scores: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        chosen = round(self.fraction * len(scores))
+        if not 0 < chosen < len(scores):
+            raise ValueError(f"a split of {plain(self.fraction)} leaves a part of {len(scores)} {side} scores empty")
+        # Scores may come in an order that tells something (by seed, by round).
+        shuffled = rng.permutation(scores)
+        return shuffled[:chosen], shuffled[chosen:]
+
+
+@dataclass(frozen=True)
+class Bonferroni:
+    """k thresholds registered before the scores, each at alpha / k; the best is reported. ValueError at k = 0."""
+
+    thresholds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.thresholds:
+            raise ValueError("Bonferroni needs at least one threshold, got none")
+        for threshold in self.thresholds:
+            _check_threshold(threshold)
+
+    def __str__(self) -> str:
+        return f"bonferroni(k={len(self.thresholds)})"
+
+    def counts(self, member: FloatArray, nonmember: FloatArray, *, delta: float, alpha: float) -> list[ErrorCounts]:
+        share = alpha / len(self.thresholds)
+        return [_errors(member, nonmember, float(threshold), share) for threshold in self.thresholds]
+
+
+def _errors(member: FloatArray, nonmember: FloatArray, threshold: float, alpha: float) -> ErrorCounts:
+    return ErrorCounts(
+        threshold=threshold,
+        false_positives=int(np.count_nonzero(nonmember > threshold)),
+        false_negatives=int(np.count_nonzero(member <= threshold)),
+        n0=len(nonmember),
+        n1=len(member),
+        alpha=alpha,
+    )
+
+
+def most_telling(member: FloatArray, nonmember: FloatArray, delta: float, alpha: float) -> float:
+    """The cut with the largest Clopper-Pearson bound; midway between scores, for the counted ones fall in between."""
+    levels = np.unique(np.concatenate([member, nonmember]))
+    cuts = levels[:-1] / 2 + levels[1:] / 2 if len(levels) > 1 else levels
+    false_positives = len(nonmember) - np.searchsorted(np.sort(nonmember), cuts, side="right")
+    false_negatives = np.searchsorted(np.sort(member), cuts, side="right")
+    fpr_high = upper_bound(false_positives, len(nonmember), alpha / 2)
+    fnr_high = upper_bound(false_negatives, len(member), alpha / 2)
+    return float(cuts[np.argmax(privacy_loss(fpr_high, fnr_high, delta))])
+
+
+def _check_threshold(threshold: float) -> None:
+    if not math.isfinite(threshold):
+        raise ValueError(f"a threshold must be finite, got {threshold}")

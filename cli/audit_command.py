@@ -1,0 +1,244 @@
+"""Target of ``fedassay audit``: a file of scores, or a mechanism that is a function of one's own."""
+
+import csv
+import importlib
+import importlib.util
+import json
+import math
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from ..audit.claim import Claim
+from ..audit.estimators.given_scores import audit_scores
+from ..audit.evidence import Design
+from ..audit.finding import Finding
+from ..audit.mechanism.mechanism import TRIALS, audit_mechanism
+from ..audit.nearest import nearest
+from ..audit.wording import plain
+from ..suites.config.source import ConfigError
+from ..suites.results.gate import Gate
+
+_SIDES = ("member", "nonmember")
+_KINDS = "a target is a .npz or .csv file of member and nonmember, package.module:function or path/to/file.py:function"
+_Scores = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What the command line said; None where it said nothing."""
+
+    seed: int
+    alpha: float
+    threshold: float | None
+    inputs: tuple[str, str] | None
+    trials: int | None
+    batched: bool
+
+
+def stated_claim(**fields: Any) -> Claim:
+    """``Claim.stated``, its errors as those of the command."""
+    try:
+        return Claim.stated(**fields)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def audit_target(target: str, claim: Claim, wishes: Wishes) -> Finding:
+    """Judge the claim by what the target is.
+
+    Raises:
+        ConfigError: a target that is none, options that do not belong to it, scores or outputs that cannot be judged.
+    """
+    suffix = Path(target).suffix.lower()
+    if suffix in (".npz", ".csv"):
+        _refuse(target, {"--inputs": wishes.inputs, "--trials": wishes.trials, "--batched": wishes.batched or None})
+        scores = _read_npz(Path(target)) if suffix == ".npz" else _read_csv(Path(target))
+        return _judged(
+            lambda: audit_scores(
+                scores["member"],
+                scores["nonmember"],
+                claim,
+                alpha=wishes.alpha,
+                threshold=wishes.threshold,
+                seed=wishes.seed,
+            )
+        )
+    if ":" not in target:
+        raise ConfigError(f"cannot audit {target!r}: {_KINDS}")
+    _refuse(target, {"--threshold": wishes.threshold})
+    if wishes.inputs is None:
+        raise ConfigError(f"{target} needs --inputs X0 X1: two neighbouring inputs as JSON, such as --inputs 0 1")
+    x0, x1 = (_input(text) for text in wishes.inputs)
+    mechanism = find_function(target)
+    return _judged(
+        lambda: audit_mechanism(
+            mechanism,
+            claim,
+            inputs=(x0, x1),
+            seed=wishes.seed,
+            alpha=wishes.alpha,
+            batched=wishes.batched,
+            trials=TRIALS if wishes.trials is None else wishes.trials,
+        )
+    )
+
+
+def finding_lines(target: str, finding: Finding, gate: Gate, *, as_json: bool) -> list[str]:
+    """What the command prints: claim, what was seen, gate; or one JSON object."""
+    if as_json:
+        claim = None if finding.claim is None else finding.claim.to_dict()
+        told = {"target": target, "claim": claim, "finding": finding.to_dict(), "exit_code": gate.exit_code}
+        return [json.dumps(told, indent=1, allow_nan=False)]
+    lines = [f"claim  {target}  {finding.line()}"]
+    if (measured := finding.measurement) is not None:
+        seen = f"{measured.estimator}, {measured.trials}, alpha {plain(measured.alpha)}, {measured.threshold_policy}"
+        lines.append(f"seen   {seen}; {measured.witness}")
+    return [*lines, f"gate   {gate.verdict_line} (exit code {gate.exit_code})"]
+
+
+def find_function(target: str) -> Callable[..., Any]:
+    """The function that ``package.module:function`` or ``path/to/file.py:function`` names; it is the user's own code.
+
+    Raises:
+        ConfigError: a module that does not import, a name that it has not (nearest first) or that cannot be called.
+    """
+    place, _, name = target.rpartition(":")
+    try:
+        module = _module_of(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:  # Whatever a user's module does on import is told to the user.
+        raise ConfigError(f"cannot import {place}: {type(error).__name__}: {error}") from error
+    if not hasattr(module, name):
+        own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise ConfigError(f"{place} has no {name!r}; it has: {nearest(name, own) or 'no function'}")
+    found = getattr(module, name)
+    if not callable(found):
+        raise ConfigError(f"{target} must be a function, got {type(found).__name__}")
+    mechanism: Callable[..., Any] = found
+    return mechanism
+
+
+def _module_of(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ConfigError(f"there is no file {path}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} is no Python file")
+    # As `python file.py` would: files beside it can be imported.
+    sys.path.insert(0, str(path.resolve().parent))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _judged(audit: Callable[[], Finding]) -> Finding:
+    try:
+        return audit()
+    except Exception as error:
+        notes = getattr(error, "__notes__", [])
+        # The mechanism's: neither trouble with files of ours nor a wish of ours to end.
+        if notes and isinstance(error, (OSError, ConfigError, typer.Exit, typer.Abort)):
+            raise RuntimeError(notes[0]) from error
+        if notes or not isinstance(error, ValueError):
+            raise
+        raise ConfigError(str(error)) from None
+
+
+def _refuse(target: str, options: dict[str, object]) -> None:
+    for option, value in options.items():
+        if value is not None:
+            kind = "a mechanism" if option != "--threshold" else "a file of scores"
+            raise ConfigError(f"{option} belongs to {kind}, not to {target}")
+
+
+def _input(text: str) -> Any:
+    try:
+        value = json.loads(text, parse_constant=_no_number)
+    except ValueError as error:
+        shown = """0 1, '[0, 0]' '[1, 0]' or '"no"' '"yes"'"""
+        raise ConfigError(f"--inputs takes two JSON values, such as {shown}; got {text!r}: {error}") from None
+    if not isinstance(value, list):
+        return value
+    try:
+        array = np.array(value)
+    except ValueError:
+        return value
+    return array if array.dtype.kind in "biuf" else value
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is no JSON number")
+
+
+def _read_npz(path: Path) -> _Scores:
+    try:
+        with zipfile.ZipFile(path) as members:
+            names = [name.removesuffix(".npy") for name in members.namelist()]
+        if not set(_SIDES) <= set(names):
+            raise ConfigError(f"{path} must hold the arrays member and nonmember; it holds: {_listed(names)}")
+        with np.load(path, allow_pickle=False) as arrays:
+            found = {side: arrays[side] for side in _SIDES}
+            # What a run's own attacks leave says how its scores hang together.
+            design = str(arrays["design"]) if "design" in names else Design.INDEPENDENT.value
+    except ConfigError:
+        raise
+    except (zipfile.BadZipFile, ValueError, EOFError) as error:
+        raise ConfigError(f"{path} cannot be read as .npz without unpickling: {error}") from None
+    if design != Design.INDEPENDENT.value:
+        raise ConfigError(
+            f"{path} holds {design} scores: bring one score of each of many runs, with the unit and without"
+        )
+    for side, array in found.items():
+        if array.dtype.kind not in "biuf":
+            raise ConfigError(f"{path}: {side} must be numbers, got {array.dtype}")
+    return found
+
+
+def _read_csv(path: Path) -> _Scores:
+    found: dict[str, list[float]] = {side: [] for side in _SIDES}
+    ended: dict[str, int] = {}
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = csv.DictReader(file, skipinitialspace=True)
+            names = [name.strip() for name in rows.fieldnames or []]
+            if not set(_SIDES) <= set(names):
+                raise ConfigError(f"{path} must have the columns member and nonmember; it has: {_listed(names)}")
+            rows.fieldnames = names
+            for row in rows:
+                for side in _SIDES:
+                    text = (row[side] or "").strip()
+                    if not text:
+                        ended.setdefault(side, rows.line_num)
+                        continue
+                    if side in ended:
+                        raise ConfigError(f"{path}, line {ended[side]}: {side} has an empty cell before its end")
+                    found[side].append(_number(text, f"{path}, line {rows.line_num}, {side}"))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{path} cannot be read as CSV in UTF-8: {error}") from None
+    return {side: np.array(values) for side, values in found.items()}
+
+
+def _number(text: str, where: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ConfigError(f"{where}: a score must be a number, got {text!r}") from None
+    if text.lstrip("+-").isdecimal() and math.isfinite(number) and Decimal(text) != Decimal(number):
+        raise ConfigError(f"{where}: float64 does not hold {text} exactly: make the scores smaller")
+    return number
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(names) or "nothing"

@@ -1,0 +1,88 @@
+"""Progress of a run and tables: a bar and drawn tables on a terminal, one line a cell and plain text elsewhere."""
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from ..reports.reading.printable import printable
+from ..reports.tables.table import Table
+
+if TYPE_CHECKING:
+    from ..suites.execution.run import Progress
+
+
+class Bar:
+    """On a terminal."""
+
+    def __init__(self) -> None:
+        self._bar = RichProgress(
+            TextColumn("run   "),
+            BarColumn(bar_width=32),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("cached {task.fields[cached]}  failed {task.fields[failed]}"),
+            console=Console(stderr=True),
+        )
+        self._failed = 0
+
+    def start(self, total: int, cached: int) -> None:
+        self._task = self._bar.add_task("run", total=total, completed=cached, cached=cached, failed=0)
+        self._bar.start()
+
+    def advance(self, titles: Iterable[str], failed: Iterable[str]) -> None:
+        for reason in failed:
+            self._failed += 1
+            self._bar.console.print(f"FAILED {printable(reason)}", markup=False, highlight=False)
+        self._bar.update(self._task, advance=len(list(titles)), failed=self._failed)
+
+    def close(self) -> None:
+        self._bar.stop()
+
+
+class Lines:
+    """In a log: one line a cell."""
+
+    def start(self, total: int, cached: int) -> None:
+        self._total, self._done = total, cached
+        print(f"run    {total} cells, cached {cached}", flush=True)
+
+    def advance(self, titles: Iterable[str], failed: Iterable[str]) -> None:
+        for title in titles:
+            self._done += 1
+            print(f"run    {self._done}/{self._total} {printable(title)}", flush=True)
+        for reason in failed:
+            print(f"FAILED {printable(reason)}", flush=True)
+
+    def close(self) -> None:
+        return
+
+
+def progress() -> "Progress":
+    """What fits where the output goes."""
+    return Bar() if sys.stderr.isatty() else Lines()
+
+
+def print_table(table: Table) -> None:
+    """Drawn on a terminal, aligned plain text elsewhere, the note below."""
+    if not sys.stdout.isatty():
+        told = ["", table.title, "", *table.lines(), *([table.note] if table.note else [])]
+        print(*map(printable, told), sep="\n", flush=True)
+        return
+    drawn = RichTable(title=table.title, caption=table.note or None)
+    for number, header in enumerate(table.headers):
+        drawn.add_column(header, justify="right" if number in table.numeric else "left")
+    for row in table.rows:
+        # As text: square brackets in a reason are no markup.
+        drawn.add_row(
+            *(Text(printable(cell)) for cell in row),
+            style="bold red" if any(cell.startswith("FAILS") for cell in row) else None,
+        )
+    Console().print(drawn)

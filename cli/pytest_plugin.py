@@ -1,0 +1,281 @@
+"""The pytest plugin: a suite's gate and a mechanism's audit as fixtures.
+
+Every pytest on a machine that has fedassay loads this file: what is heavy is imported where a fixture is used.
+"""
+
+import hashlib
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from ..api import Run
+    from ..audit.claim import Claim
+    from ..audit.finding import Finding
+    from ..defenses.defense import Defense
+
+_FIXTURES = {"fedassay_gate", "fedassay_audit"}
+_OPTIONS = ("seeds", "seed", "jobs", "overrides", "device")
+_KNOWN = f"{', '.join(_OPTIONS[:-1])} and {_OPTIONS[-1]}"
+_TOLD = "fedassay"
+"""Name of the property under which a test's verdicts travel to the summary, from other processes too."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("fedassay")
+    group.addoption("--fedassay-report", metavar="DIR", help="Keep every run and its report in a folder below DIR.")
+    group.addoption(
+        "--fedassay-accept",
+        action="store_true",
+        help="Make what this pytest measures the baselines, instead of holding it against them.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "fedassay(**options): runs federations or audits; options are defaults of fedassay_gate, such as seeds=2, by "
+        "name only, and of several markers the nearest says. "
+        "Tests that use a fixture of fedassay have it anyway: -m 'not fedassay' leaves them out.",
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _FIXTURES & set(getattr(item, "fixturenames", ())) and item.get_closest_marker("fedassay") is None:
+            item.add_marker("fedassay")
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    reports = [report for group in terminalreporter.stats.values() for report in group]
+    lines = [
+        f"{report.nodeid}: {words}"
+        for report in reports
+        if getattr(report, "when", "") == "call"
+        for name, words in report.user_properties
+        if name == _TOLD
+    ]
+    if lines:
+        terminalreporter.section("fedassay")
+        for line in lines:
+            terminalreporter.line(line)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateFixture:
+    """``fedassay_gate``: runs a suite and fails the test unless its gate is fine.
+
+    Paths are taken from pytest's root folder.
+    """
+
+    folder: Callable[[], Path]
+    root: Path
+    test: str
+    accept: bool
+    defaults: Mapping[str, Any]
+    tell: Callable[[str], None]
+
+    def __call__(
+        self,
+        suite: str | Path = "quick",
+        *defenses: "str | Defense",
+        baseline: str | Path | None = None,
+        margins: Mapping[str, float] | None = None,
+        fail_on: Iterable[str] | None = None,
+        **options: Any,
+    ) -> "Run":
+        """Run ``suite`` with these defenses added, and hold it against ``baseline`` where one is named.
+
+        Args:
+            suite: a bundled suite's name or a suite file.
+            defenses: names, ``package.module:Class``, or built: ``MyDefense(clip_norm=1.0)``.
+            baseline: ``"baselines/main"``; ``pytest --fedassay-accept`` writes it.
+            margins, fail_on: see ``fedassay gate``.
+            options: ``seeds``, ``seed``, ``jobs``, ``overrides`` as for ``fedassay.run``; those that are not given are
+                the marker's.
+
+        Returns:
+            the finished run.
+        """
+        # Of a mistake the test's own line and one sentence are shown, no source of the package.
+        __tracebackhide__ = True
+        from ..suites.config.source import ConfigError
+
+        wished = {"jobs": 1 if "PYTEST_XDIST_WORKER" in os.environ else None, **self.defaults, **options}
+        if unknown := _unknown(wished):
+            raise TypeError(f"fedassay_gate knows {_KNOWN}, got {unknown}")
+        try:
+            _check_asked(baseline, margins, fail_on)
+            run = self._run(suite, defenses, wished)
+            self._judge(run, None if baseline is None else self.root / baseline, margins, fail_on)
+        except ConfigError as error:
+            raise error.with_traceback(None) from None
+        return run
+
+    def _run(self, suite: str | Path, defenses: "tuple[str | Defense, ...]", wished: Mapping[str, Any]) -> "Run":
+        from ..api import run as run_suite
+        from ..suites.config.arguments import check_wishes
+
+        check_wishes(suite)
+        place, folder = self.root / suite, self.folder()
+        try:
+            return run_suite(
+                str(place if place.is_file() else suite),
+                defenses=defenses,
+                folder=folder,
+                command=f"pytest {shlex.quote(self.test)}",
+                **wished,
+            )
+        finally:
+            with suppress(OSError):  # Empty where a mistake was found before anything ran.
+                folder.rmdir()
+
+    def _judge(
+        self,
+        run: "Run",
+        baseline: Path | None,
+        margins: Mapping[str, float] | None,
+        fail_on: Iterable[str] | None,
+    ) -> None:
+        from ..reports.reading.run_folder import RunFolder
+        from ..reports.regression.judgement import accept
+        from ..suites.results.gate import EVERYTHING
+
+        if baseline is not None and self.accept:
+            accept(RunFolder.read(run.folder), baseline)
+            baseline = None
+        judgement = run.gate(baseline, margins=margins, fail_on=EVERYTHING if fail_on is None else fail_on)
+        self.tell(f"{judgement.verdict_line} ({run.folder / 'report.html'})")
+        if judgement.exit_code:
+            pytest.fail("\n".join([judgement.verdict_line, *judgement.details()]), pytrace=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditFixture:
+    """``fedassay_audit``: audits a mechanism of your own and fails the test unless its claim is NOT REFUTED."""
+
+    tell: Callable[[str], None]
+
+    def __call__(self, mechanism: Callable[..., Any], claim: "Claim", **options: Any) -> "Finding":
+        """``options`` as for ``fedassay.audit_mechanism``: ``inputs``, ``trials``, ``batched``, ``seed`` and so on."""
+        __tracebackhide__ = True
+        from ..audit.mechanism.mechanism import audit_mechanism
+        from ..suites.results.gate import judge_finding
+
+        finding = audit_mechanism(mechanism, claim, **options)
+        gate = judge_finding(getattr(mechanism, "__name__", repr(mechanism)), finding)
+        self.tell(finding.line())
+        if gate.exit_code:
+            pytest.fail(f"{gate.verdict_line}\n{finding.line()}", pytrace=False)
+        return finding
+
+
+@dataclass
+class _Folders:
+    """A new folder for each run of a test, though other tests, processes and earlier pytests make theirs beside it."""
+
+    place: Path
+    test: str
+    made: int = field(default=0)
+
+    def __call__(self) -> Path:
+        from ..suites.config.source import ConfigError
+
+        self.made += 1
+        name = _folder_name(self.test) if self.made == 1 else f"{_folder_name(self.test)}-{self.made}"
+        try:
+            self.place.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise ConfigError(f"{self.place} cannot be a folder for runs: a file is in its way") from None
+        folder, again = self.place / name, 1
+        while not _made(folder):  # By an earlier pytest with the same DIR, or one that runs now.
+            again += 1
+            folder = self.place / f"{name}.{again}"
+        return folder
+
+
+def _folder_name(test: str) -> str:
+    """The end of a test's id in what every file system takes, and a digest of all of it: ids that differ in signs, in
+    capitals or far from their end have different names.
+    """
+    readable = re.sub(r"[^\w.-]+", "-", test, flags=re.ASCII)[-100:].strip("-.")
+    return f"{readable}-{hashlib.sha256(test.encode(errors='surrogatepass')).hexdigest()[:8]}"
+
+
+def _made(folder: Path) -> bool:
+    """Whether this call made it: to look first and then make it would let two processes take the same."""
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return False
+    return True
+
+
+def _unknown(options: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(options.keys() - set(_OPTIONS)))
+
+
+def _check_asked(baseline: Any, margins: Any, fail_on: Any) -> None:
+    """Raise ConfigError, before anything runs, for what no gate could be asked."""
+    from ..suites.config.arguments import texts
+    from ..suites.config.source import ConfigError
+    from ..suites.results.gate import failing
+
+    if not isinstance(baseline, str | Path | None):
+        raise ConfigError(f'baseline must be a file such as "baselines/main", got {baseline!r}')
+    if margins is not None and not isinstance(margins, Mapping):
+        raise ConfigError(f'margins must be a table such as {{"auc": 0.1}}, got {margins!r}')
+    if fail_on is not None:
+        failing(texts("fail_on", fail_on, such_as="fail"))
+
+
+def _defaults(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What the test's markers set; of two that set the same, the nearer one's. Mistakes fail the test in a sentence."""
+    found: dict[str, Any] = {}
+    for marker in request.node.iter_markers("fedassay"):
+        if marker.args:
+            told = ", ".join(map(repr, marker.args))
+            pytest.fail(
+                f"@pytest.mark.fedassay takes options by name ({_KNOWN}), got {told}; "
+                'a suite is named in the test: fedassay_gate("suite.toml")',
+                pytrace=False,
+            )
+        if unknown := _unknown(marker.kwargs):
+            pytest.fail(f"@pytest.mark.fedassay knows {_KNOWN}, got {unknown}", pytrace=False)
+        found = {**marker.kwargs, **found}
+    return found
+
+
+@pytest.fixture
+def fedassay_gate(request: pytest.FixtureRequest, tmp_path: Path) -> GateFixture:
+    """Run a suite with your defense and fail unless the gate is fine: ``fedassay_gate("quick", MyDefense())``."""
+    told = request.config.getoption("--fedassay-report")
+    return GateFixture(
+        folder=_Folders(Path(told) if told else tmp_path, request.node.nodeid),
+        root=request.config.rootpath,
+        test=request.node.nodeid,
+        accept=request.config.getoption("--fedassay-accept"),
+        defaults=_defaults(request),
+        tell=_teller(request),
+    )
+
+
+@pytest.fixture
+def fedassay_audit(request: pytest.FixtureRequest) -> AuditFixture:
+    """Audit a mechanism and fail unless its claim is NOT REFUTED: ``fedassay_audit(noisy, claim, inputs=(0, 1))``."""
+    _defaults(request)
+    return AuditFixture(tell=_teller(request))
+
+
+def _teller(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    def tell(words: str) -> None:
+        request.node.user_properties.append((_TOLD, words))
+
+    return tell

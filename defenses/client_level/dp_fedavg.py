@@ -1,0 +1,78 @@
+"""DP-FedAvg: clip each client's update, add Gaussian noise to the cohort's sum (McMahan et al. 2018, Algorithm 1)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from ...audit.claim import Unit
+from ...audit.observer import AGGREGATE, GLOBAL_MODELS, Observer
+from ...fl.laws.law import GaussianLaw, clip
+from ...fl.message import Message
+from ...fl.plan import Plan
+from ...fl.protection import Context, Protection, State
+from ...fl.streams import normal
+from ..accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
+from ..accounting.spending import sampled_spending
+from ..clipped.claims import BY_PLD, sampled_gaussian_claim
+from ..clipped.defense import ClippedDefense
+from ..defense import Prepared
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPFedAvgProtection(Protection):
+    """aggregate = (sum of clipped updates + N(0, (noise_multiplier * clip_norm)^2 I)) / expected cohort."""
+
+    clip_norm: float
+    noise_multiplier: float
+
+    def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        return updates.with_values(clip(updates.values, self.clip_norm))
+
+    def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
+        total = received.values.sum(1)
+        noise = self.noise_multiplier * self.clip_norm * normal(rng, tuple(total.shape))
+        # The expected cohort is public; the actual one would tell who took part.
+        return (total + noise) / context.plan.expected_cohort
+
+    def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
+        """The aggregate of one round, seen directly or between two global models; the uploads carry no noise."""
+        if not GLOBAL_MODELS.rank <= observer.rank <= AGGREGATE.rank:
+            return None
+        scale = 1 / plan.expected_cohort
+        return GaussianLaw(
+            clip_norm=self.clip_norm,
+            scale=scale,
+            noise_std=scale * self.noise_multiplier * self.clip_norm,
+            rate=plan.cohort_rate,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPFedAvg(ClippedDefense):
+    """Client-level DP by a trusted server.
+
+    The claim: one client, add/remove, against the other clients, who see every round's model but not who else takes
+    part.
+
+    Args:
+        epsilon, delta: the budget to calibrate to, by the privacy-loss distribution over the rounds.
+        clip_norm: L2 bound of a client's update.
+
+    Raises (in prepare):
+        ValueError: if cohorts are not Poisson samples (or everybody), which is what the accountant assumes.
+    """
+
+    def prepare(self, plan: Plan) -> Prepared:
+        rate = poisson_rate("cohort", plan.cohort)
+        mechanism = calibrate_sampled_gaussian(epsilon=self.epsilon, delta=self.delta, rate=rate, steps=plan.rounds)
+        protection = DPFedAvgProtection(clip_norm=self.clip_norm, noise_multiplier=mechanism.sigma)
+        claim = sampled_gaussian_claim(
+            self,
+            mechanism,
+            unit=Unit.CLIENT,
+            rounds=plan.rounds,
+            source=f"McMahan et al. 2018, Algorithm 1; {BY_PLD}",
+            curve=mechanism.curve(self.epsilon),
+        )
+        return Prepared(protection=protection, claims=(claim,), spending=sampled_spending(claim, mechanism))

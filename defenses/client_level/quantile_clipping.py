@@ -1,0 +1,123 @@
+"""Quantile clipping: DP-FedAvg whose clip norm follows a quantile of the updates' norms (Andrew et al. 2021)."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...audit.claim import Unit
+from ...fl.laws.law import clip
+from ...fl.message import Message
+from ...fl.plan import Plan
+from ...fl.protection import Context, Protection, State
+from ...fl.streams import normal
+from ..accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
+from ..accounting.spending import sampled_spending
+from ..clipped.claims import BY_PLD, sampled_gaussian_claim
+from ..clipped.defense import ClippedDefense
+from ..defense import Prepared, check_positive, check_share
+
+_BOUNDS = (1e-6, 1e6)
+"""A clip norm outside is noise that ran away: at 0 nothing could be learnt of the norms any more."""
+_DEAREST = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantileClippingProtection(Protection):
+    """DP-FedAvg at the state's ``clip_norm (R,)``, which a noised count of unclipped updates moves.
+
+    Args:
+        sum_noise: noise on the sum, in clip norms.
+        count_noise: standard deviation of the noise on the count.
+    """
+
+    clip_norm: float
+    sum_noise: float
+    count_noise: float
+    quantile: float
+    learning_rate: float
+
+    def initial_state(self, plan: Plan) -> State:
+        return {"clip_norm": torch.tensor([self.clip_norm])}
+
+    def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        bound, lengths = state["clip_norm"].unsqueeze(-1), torch.linalg.vector_norm(updates.values, dim=-1)
+        short = updates.with_values(clip(updates.values, bound.unsqueeze(-1)))
+        return replace(short, side={"unclipped": (lengths <= bound) & updates.present})
+
+    def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
+        total = received.values.sum(1)
+        noise: Tensor = self.sum_noise * state["clip_norm"].unsqueeze(-1) * normal(rng, tuple(total.shape))
+        return (total + noise) / context.plan.expected_cohort
+
+    def query(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> State:
+        # Each client counts as plus or minus a half: half the sensitivity of a count of ones (the paper's section 3.2).
+        halves = (received.side["unclipped"].float() - 0.5) * received.present
+        noise = self.count_noise * normal(rng, (len(halves),))
+        share = 0.5 + (halves.sum(1) + noise) / context.plan.expected_cohort
+        moved = state["clip_norm"] * torch.exp(-self.learning_rate * (share - self.quantile))
+        return {"clip_norm": moved.clamp(*_BOUNDS)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantileClipping(ClippedDefense):
+    """Client-level DP by a trusted server that broadcasts the clip norm with the model.
+
+    The claim: one client, add/remove, against the other clients, who see every round's model and clip norm but not who
+    else takes part. Sum and count are one Gaussian release on one cohort: with ``z`` the noise multiplier that the
+    accountant needs, the sum gets ``z_sum = (z^-2 - (2 count_noise)^-2)^-1/2`` (Theorem 1). No law is published: clip
+    and noise move with the state.
+
+    Args:
+        epsilon, delta: the budget to calibrate to, by the privacy-loss distribution over the rounds.
+        clip_norm: L2 bound of a client's update in the first round.
+        quantile: share of updates that the bound is to leave unclipped.
+        learning_rate: of the geometric step ``clip_norm * exp(-learning_rate * (noised share - quantile))``.
+        count_noise: standard deviation on the count; None: the paper's twentieth of the expected cohort, or as much as
+            a tenth of the budget buys where that is more.
+
+    Raises (in prepare):
+        ValueError: if the count's noise alone would spend the budget, or cohorts are not Poisson samples (or
+            everybody), which is what the accountant assumes.
+    """
+
+    quantile: float = 0.5
+    learning_rate: float = 0.2
+    count_noise: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_share("quantile", self.quantile)
+        check_positive("learning_rate", self.learning_rate)
+        if self.count_noise is not None:
+            check_positive("count_noise", self.count_noise)
+
+    def prepare(self, plan: Plan) -> Prepared:
+        rate = poisson_rate("cohort", plan.cohort)
+        mechanism = calibrate_sampled_gaussian(epsilon=self.epsilon, delta=self.delta, rate=rate, steps=plan.rounds)
+        count_noise = self.count_noise or max(plan.expected_cohort / 20, mechanism.sigma / (2 * math.sqrt(_DEAREST)))
+        if 2 * count_noise <= mechanism.sigma:
+            raise ValueError(
+                f"count_noise must be > {mechanism.sigma / 2:.4g}, half of the noise multiplier that epsilon "
+                f"{self.epsilon:g} takes, or the count alone spends the budget: got {count_noise:g}"
+            )
+        protection = QuantileClippingProtection(
+            clip_norm=self.clip_norm,
+            sum_noise=(mechanism.sigma**-2 - (2 * count_noise) ** -2) ** -0.5,
+            count_noise=count_noise,
+            quantile=self.quantile,
+            learning_rate=self.learning_rate,
+        )
+        claim = sampled_gaussian_claim(
+            self,
+            mechanism,
+            unit=Unit.CLIENT,
+            rounds=plan.rounds,
+            source=f"Andrew et al. 2021, Algorithm 1 and Theorem 1; {BY_PLD}",
+            words=", sum and count together",
+            more={"sum_noise": protection.sum_noise, "count_noise": protection.count_noise},
+            curve=mechanism.curve(self.epsilon),
+        )
+        return Prepared(protection=protection, claims=(claim,), spending=sampled_spending(claim, mechanism))

@@ -1,0 +1,51 @@
+"""Control: DP-FedAvg whose clip norm is the median of the clients' norms as they are.
+
+The real bug: adaptive clipping (Andrew et al. 2021) without its noise. The bound is broadcast, so every client reads an
+un-noised function of all updates; and from the second round on one client moves the scale of the noise.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...fl.message import Message
+from ...fl.plan import Plan
+from ...fl.protection import Context, State
+from ...fl.streams import normal
+from ..client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
+from ..defense import Prepared, broken
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveClipRawProtection(DPFedAvgProtection):
+    """Publishes the law of its correct twin, whose clip norm is this one's in the first round."""
+
+    def initial_state(self, plan: Plan) -> State:
+        return {"clip_norm": torch.tensor(self.clip_norm), "medians": []}
+
+    def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        bound, lengths = state["clip_norm"], torch.linalg.vector_norm(updates.values, dim=-1)
+        median = lengths.masked_fill(~updates.present, torch.nan).nanmedian(1, keepdim=True).values
+        state["medians"].append(torch.where(median.isnan(), bound, median.clamp_min(1e-6)))
+        return updates.with_values(updates.values * (bound / torch.maximum(lengths, bound)).unsqueeze(-1))
+
+    def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
+        total = received.values.sum(1)
+        noise: Tensor = self.noise_multiplier * state["clip_norm"] * normal(rng, tuple(total.shape))
+        return (total + noise) / context.plan.expected_cohort
+
+    def close_round(self, aggregate: Tensor, context: Context, state: State) -> State:
+        return {"clip_norm": state["medians"][-1], "medians": []}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlAdaptiveClipRaw(DPFedAvg):
+    """Signs the claim of DP-FedAvg and does not keep it: a probe must break it."""
+
+    control: ClassVar[bool] = True
+
+    def prepare(self, plan: Plan) -> Prepared:
+        return broken(super().prepare(plan), AdaptiveClipRawProtection)

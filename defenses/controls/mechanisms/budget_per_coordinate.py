@@ -1,0 +1,44 @@
+"""A local budget spent on every coordinate, claimed for the whole vector.
+
+The real bug: each bit is randomised at the full epsilon; a vector that differs everywhere leaks d times as much.
+"""
+
+import numpy as np
+
+from ....audit.binomial import FloatArray
+from ....audit.claim import Adjacency, Unit
+from ....audit.observer import UPLOADS
+from .bits import randomised_response
+from .mutant import Mutant, Sample, signed
+
+EPSILON, COORDINATES = 2.0, 8
+
+
+def mutant() -> Mutant:
+    return Mutant(
+        claim=signed(
+            epsilon=EPSILON,
+            delta=0.0,
+            unit=Unit.REPORT,
+            adjacency=Adjacency.REPLACE_ONE,
+            observer=UPLOADS,
+            mechanism=f"randomised response on each of {COORDINATES} bits",
+            dp_model="local",
+            source="Warner 1965; basic composition over the coordinates",
+        ),
+        correct=_edition(EPSILON / COORDINATES),
+        broken=_edition(EPSILON),
+        scores=(_ones,),
+        witness="the vector of ones and the vector of zeros; the number of ones",
+    )
+
+
+def _edition(epsilon: float) -> Sample:
+    def sample(world: int, n: int, rng: np.random.Generator) -> np.ndarray:
+        return randomised_response(np.full((n, COORDINATES), world), epsilon=epsilon, rng=rng)
+
+    return sample
+
+
+def _ones(reports: np.ndarray) -> FloatArray:
+    return np.asarray(reports.sum(axis=1), dtype=np.float64)

@@ -1,0 +1,35 @@
+"""Noise shares of clients who dropped out are lost.
+
+The real bug: every client adds its share of the noise before the secure sum, half of them drop out, and nobody adds
+what is missing (Kairouz, Liu, Steinke 2021, section on drop-out).
+"""
+
+import math
+
+import numpy as np
+
+from ....audit.binomial import FloatArray
+from .mutant import Mutant
+from .noise_shares import secure_sum_claim, total
+
+CLIENTS, DROPPED = 40, 20
+
+
+def mutant() -> Mutant:
+    claim, sigma = secure_sum_claim(f"Gaussian shares of {CLIENTS} clients in a secure sum")
+    share = sigma / math.sqrt(CLIENTS)
+
+    def recovered(world: int, n: int, rng: np.random.Generator) -> FloatArray:
+        # The survivors reveal the seeds of the missing shares to nobody: they add fresh ones.
+        return total(world, n, rng, shares=CLIENTS, share=share)
+
+    def lost(world: int, n: int, rng: np.random.Generator) -> FloatArray:
+        return total(world, n, rng, shares=CLIENTS - DROPPED, share=share)
+
+    return Mutant(
+        claim=claim,
+        correct=recovered,
+        broken=lost,
+        scores=(lambda sums: np.asarray(sums, dtype=np.float64),),
+        witness=f"one client of clip norm or none, the others 0, {DROPPED} of {CLIENTS} dropped; the sum",
+    )

@@ -1,0 +1,33 @@
+"""A sum of noise shares: what a secure aggregation opens, along the direction of one client's update."""
+
+import numpy as np
+
+from ....audit.binomial import FloatArray
+from ....audit.claim import Adjacency, Claim, Unit
+from ....audit.observer import AGGREGATE
+from ...accounting.gaussian import gaussian_curve, gaussian_noise
+from .mutant import signed
+
+EPSILON, DELTA = 2.0, 1e-5
+
+
+def secure_sum_claim(mechanism: str) -> tuple[Claim, float]:
+    """The claim of one noised sum at epsilon 2, and the standard deviation of its noise in clip norms."""
+    sigma = gaussian_noise(epsilon=EPSILON, delta=DELTA, releases=1)
+    claim = signed(
+        epsilon=EPSILON,
+        delta=DELTA,
+        unit=Unit.CLIENT,
+        adjacency=Adjacency.ADD_REMOVE,
+        observer=AGGREGATE,
+        mechanism=mechanism,
+        dp_model="distributed",
+        source="Balle and Wang 2018, Theorem 8",
+        curve=gaussian_curve(noise=sigma, releases=1),
+    )
+    return claim, sigma
+
+
+def total(world: int, n: int, rng: np.random.Generator, *, shares: int, share: float) -> FloatArray:
+    """``(n,)`` sums of one client's row (1 in world 1) and ``shares`` noise shares of that standard deviation."""
+    return np.asarray(world + share * rng.standard_normal((n, shares)).sum(axis=1), dtype=np.float64)

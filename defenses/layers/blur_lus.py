@@ -1,0 +1,53 @@
+"""BLUR+LUS: bounded, sparse local updates with local noise, layer by layer (Cheng et al. 2022, as FedRE's rival)."""
+
+import math
+from dataclasses import dataclass
+
+from ...fl.algorithms.proximal import BoundedUpdate
+from ...fl.plan import Plan
+from ..defense import Defense, Prepared, check_bound, check_budget, check_share
+from .budget import JointBudget
+from .uniform_layers import even_layers
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlurLus(Defense):
+    """Local DP of a client's whole report over all rounds, with less for the clip to cut.
+
+    Bounded local update regularisation is the algorithm's ``bounded_update`` (its ``radius`` is the clip norm of the
+    whole update); local update sparsification zeroes the smallest numbers of each layer; each layer is then clipped and
+    noised for itself, all at the same mu. Claims as of uniform layers: any two updates (replace-one), the server that
+    sees every upload, jointly and for each layer alone. Dropped numbers are noised like the kept ones: sent bare, their
+    places, which the data choose, would be released unpaid. The client-level form with a trusted server is
+    ``regularised_sparsified``; FedRE does not say how it makes it local, so this is one way.
+
+    Args:
+        epsilon, delta: the joint budget of all layers and rounds, by the analytic Gaussian.
+        clip_norm: L2 bound of the whole update; each of L layers is clipped to ``clip_norm / sqrt(L)``.
+        dropped: share of each layer's numbers that is set to zero.
+
+    Raises (in prepare):
+        ValueError: if the algorithm does not bound updates by the clip norm.
+    """
+
+    epsilon: float = 4.0
+    delta: float = 1e-5
+    clip_norm: float = 1.0
+    dropped: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        check_bound("clip_norm", self.clip_norm)
+        check_share("dropped", self.dropped)
+
+    def prepare(self, plan: Plan) -> Prepared:
+        algorithm, layers = plan.algorithm, len(plan.layout.names)
+        if not isinstance(algorithm, BoundedUpdate) or algorithm.radius != self.clip_norm:
+            raise ValueError(f"algorithm must be bounded_update with radius {self.clip_norm:g}, got {algorithm}")
+        return even_layers(
+            JointBudget(epsilon=self.epsilon, delta=self.delta, rounds=plan.rounds),
+            (self.clip_norm / math.sqrt(layers),) * layers,
+            plan,
+            source="Cheng et al. 2022 (BLUR and LUS) before Balle and Wang 2018, Theorem 8, on each layer",
+            dropped=self.dropped,
+        )

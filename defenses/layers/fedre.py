@@ -1,0 +1,282 @@
+"""FedRE: local DP layer by layer, less budget where gradients tell more of sensitive pixels (Xiao et al. 2025)."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...audit.claim import Adjacency, Claim
+from ...audit.observer import UPLOADS, Observer
+from ...fl.laws.layered_law import LayeredGaussianLaw, clip_layers, layer_starts, spread_layers
+from ...fl.message import Message
+from ...fl.plan import Plan
+from ...fl.protection import Context, Protection, State
+from ...fl.streams import normal
+from ..accounting.layers import Layer, LayeredGaussian, published_noise
+from ..defense import Defense, Prepared, check_budget, check_share, check_variant, provable
+from .aggregation import pda_pam, preferred
+from .budget import (
+    JointBudget,
+    check_numbers,
+    largest_share,
+    layer_norms,
+    layer_scores,
+    layered_claim,
+    layered_claims,
+    score_shares,
+)
+from .score import Gauge
+
+_LEAST_SCORE = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedREProtection(Protection):
+    """report = update clipped layer by layer + noise that is stronger where the score is higher; PDA-PAM aggregates.
+
+    The state is public: ``scores (R, p, layers)``, by each of p preferences, of public samples at the model that is
+    about to be broadcast; equal ones where there are no samples to ask.
+
+    Args:
+        gauges: one for each preference; clients have them in turn.
+        aggregation: see ``FedRE``.
+        scores: fixed ones; (): measured as each round opens.
+        even: part of a round's budget that is split evenly.
+    """
+
+    budget: JointBudget
+    clip_norms: tuple[float, ...]
+    even: float
+    gauges: tuple[Gauge, ...]
+    aggregation: str = "pda_pam"
+    scores: tuple[float, ...] = ()
+
+    def initial_state(self, plan: Plan) -> State:
+        return {"scores": torch.tensor([[self.scores or (1.0,) * len(self.clip_norms)]])}
+
+    def open_round(self, context: Context, state: State) -> State:
+        """Scores of the model that this round starts from."""
+        if self.scores or context.samples is None:
+            return state
+        samples = context.samples(None)
+        return {**state, "scores": torch.stack([gauge.scores(samples) for gauge in self.gauges], dim=1)}
+
+    def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        starts, shape = layer_starts(context.plan.layout), tuple(updates.values.shape)
+        stds = self.noise(self.row_scores(updates, context, state)).to(updates.values)
+        noise = spread_layers(stds, starts, shape[-1]) * normal(rng, shape)
+        return updates.with_values(clip_layers(updates.values, starts, self.clip_norms) + noise)
+
+    def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
+        if self.aggregation == "mean":
+            return Protection.aggregate(self, received, context, state, rng)
+        return pda_pam(received, context, self.gauges)
+
+    def row_scores(self, updates: Message, context: Context, state: State) -> Tensor:
+        """Scores by which each row is noised, ``(R or 1, rows or 1, layers)``."""
+        scores: Tensor = state["scores"]
+        preferences = scores.shape[1]
+        return scores[:, [sender % preferences for sender in updates.senders or (0,)]]
+
+    def noise(self, scores: Tensor) -> Tensor:
+        """Noise std of each layer ``(..., layers)`` at these scores."""
+        return self.budget.noise(score_shares(scores, self.even), self.clip_norms)
+
+    def law(self, observer: Observer, plan: Plan, client: int) -> LayeredGaussianLaw | None:
+        """One client's report as the server sees it, where scores are fixed; else the noise moves with the state."""
+        if observer.rank != UPLOADS.rank or not self.scores:
+            return None
+        return LayeredGaussianLaw(
+            starts=layer_starts(plan.layout),
+            clip_norms=self.clip_norms,
+            noise_stds=tuple(self.noise(torch.tensor(self.scores)).tolist()),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedFedREProtection(FedREProtection):
+    """The paper's: each client noises by the scores of its own samples (eq. 6 and 9), weights as printed (eq. 11)."""
+
+    def open_round(self, context: Context, state: State) -> State:
+        return state
+
+    def row_scores(self, updates: Message, context: Context, state: State) -> Tensor:
+        """Of each client's own, private samples; a canary client, which may be a bare row, scores as public ones."""
+        if self.scores or context.samples is None:
+            return super().row_scores(updates, context, state)
+        clients = context.plan.clients
+        rows = [
+            preferred(self.gauges, one).scores(context.samples(one if one < clients else None))
+            for one in updates.senders or ()
+        ]
+        return torch.stack(rows, dim=1) if rows else super().row_scores(updates, context, state)
+
+    def noise(self, scores: Tensor) -> Tensor:
+        whole = published_noise(epsilon=self.budget.epsilon, delta=self.layer_delta, rounds=self.budget.rounds)
+        # Equation 9 at epsilon_l = share * epsilon.
+        return torch.tensor(self.clip_norms, dtype=torch.float64) * whole / published_split(scores)
+
+    def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
+        if self.aggregation == "mean":
+            return Protection.aggregate(self, received, context, state, rng)
+        return pda_pam(received, context, self.gauges, published=True)
+
+    def fixed_release(self, plan: Plan) -> LayeredGaussian | None:
+        """What all rounds release of one report, any two of which are 2C apart; None where the noise is private too."""
+        if not self.scores:
+            return None
+        stds = self.noise(torch.tensor(self.scores)).tolist()
+        layers = (Layer(clip_norm=norm, noise_std=std) for norm, std in zip(self.clip_norms, stds, strict=True))
+        return LayeredGaussian(layers=tuple(layers), adjacency=Adjacency.REPLACE_ONE, releases=plan.rounds)
+
+    @property
+    def layer_delta(self) -> float:
+        """Each layer's part of delta, all alike."""
+        return self.budget.delta / len(self.clip_norms)
+
+
+def _plain(region: Any) -> Any:
+    """Lists, as a suite file has them, as tuples."""
+    return tuple(_plain(part) for part in region) if isinstance(region, list | tuple) else region
+
+
+def published_split(scores: Tensor) -> Tensor:
+    """Shares ``(..., layers)`` of epsilon by equation 6: in proportion to 1 / score."""
+    inverse = 1 / scores.double().clamp_min(_LEAST_SCORE)
+    return inverse / inverse.sum(-1, keepdim=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedRE(Defense):
+    """Local DP of a client's whole report over all rounds, its budget split among layers by their scores.
+
+    Claims, all against the server that sees every upload, for any two updates (replace-one; two clipped layers are up
+    to twice their clip norm apart): one of all layers jointly, which is exact however scores move, for a round's mu^2
+    is fixed and only split by them (mu falls as 1 / score); and one of each layer alone, at the largest share that it
+    can take of every round, or its own where scores are fixed. The layers' claims are audited only where scores are
+    fixed: with measured ones, the default, the noise moves with the state, no law of it is published, and these claims
+    come out of scope; the joint one is judged in either case. Scores and budgets are public: they come from the task's
+    public images; clients of one preference split alike. A layer is a named tensor of the model; biases, whose
+    gradients have few numbers to answer with, score lowest and are given the most.
+
+    Args:
+        epsilon, delta: the joint budget of all layers and rounds, by the analytic Gaussian.
+        clip_norms: L2 bound of each layer of an update, or one for all.
+        scores: of each layer, fixed beforehand from public data; () measures them on public images every round.
+        even: part of a round's budget that is split evenly, whatever the scores; it bounds a layer's noise from above
+            and its share from below.
+        images: public images that a score is averaged over (the paper: ten).
+        pixels: of the sensitive region, how many are asked (see ``Gauge``); None: all, as in the paper.
+        region: the sensitive pixels (top, left, height, width), the same for all clients; () is the whole image. A list
+            of several: clients' own preferences, which are public, dealt in turn.
+        aggregation: "pda_pam", or "mean": by the clients' sizes, what PDA-PAM is held against.
+        variant: "corrected", or "as_published": the paper's noise, weights and claims. As published
+            training may diverge, with private scores above all: the printed weights have no bound. A cell whose model
+            is no number any more FAILS, which says nothing of the claim.
+
+    Raises (in prepare):
+        ValueError: if clip norms or scores are not as many as layers.
+
+    Errata:
+        - Paper, eq. 9: sigma = sqrt(2 T ln(1/delta)) / epsilon keeps (epsilon, delta). Right: it is no calibration, an
+          epsilon of 10 is worth 10.5, and as two clipped updates are up to 2C apart, 25.8 (delta 1e-5). Corrected: the
+          analytic Gaussian over all rounds at 2C.
+        - Paper, corollary 1: layers' epsilons add up. Right: Gaussians compose by the root of the sum of squares: ten
+          equal layers of joint epsilon 10 at delta_l 1e-6 are together 5.43 at delta 1e-5 by eq. 9's noise, though each
+          alone is worth more than its epsilon. Corrected: the joint budget is what is calibrated.
+        - Paper, eq. 6: budgets from the score of private data. Right: the noise then tells of the data, and no
+          composition theorem applies. Corrected: scores of public data. As published no layer's epsilon is known before
+          training, so that the joint claim alone is signed; with fixed scores each layer's too.
+        - Paper, section 3.2.2: a single sample cannot be told. Right: eq. 7 clips a client's whole gradient, so the
+          unit is the client's report; both forms state it.
+        - Paper, eq. 10 and 11: weights 1 / (K alpha-hat). Right: they sum to K or more and explode where scores are
+          uneven. Corrected: 1 / alpha-hat normalised to sum 1.
+    """
+
+    epsilon: float = 4.0
+    delta: float = 1e-5
+    clip_norms: tuple[float, ...] = (1.0,)
+    scores: tuple[float, ...] = ()
+    even: float = 0.5
+    images: int = 2
+    pixels: int | None = 32
+    region: tuple[int, ...] | tuple[tuple[int, ...], ...] = ()
+    aggregation: str = "pda_pam"
+    variant: str = "corrected"
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        for name in ("clip_norms", "scores"):
+            object.__setattr__(self, name, check_numbers(name, getattr(self, name)))
+        check_share("even", self.even)
+        object.__setattr__(self, "region", _plain(self.region))
+        self.gauges()
+        if self.aggregation not in ("pda_pam", "mean"):
+            raise ValueError(f"aggregation must be 'pda_pam' or 'mean', got {self.aggregation!r}")
+        check_variant(self.variant)
+
+    def gauges(self) -> tuple[Gauge, ...]:
+        """One for each preference."""
+        several = isinstance(self.region, tuple) and self.region and isinstance(self.region[0], tuple)
+        regions: Any = self.region if several else (self.region,)
+        return tuple(Gauge(count=self.images, region=region, pixels=self.pixels) for region in regions)
+
+    def prepare(self, plan: Plan) -> Prepared:
+        published = self.variant == "as_published"
+        protection = (PublishedFedREProtection if published else FedREProtection)(
+            budget=JointBudget(epsilon=self.epsilon, delta=self.delta, rounds=plan.rounds),
+            clip_norms=layer_norms(self.clip_norms, plan),
+            even=self.even,
+            gauges=self.gauges(),
+            aggregation=self.aggregation,
+            scores=layer_scores(self.scores, plan) if self.scores else (),
+        )
+        if isinstance(protection, PublishedFedREProtection):
+            return Prepared(protection=protection, claims=self._published_claims(protection, plan))
+        return Prepared(protection=protection, claims=self._claims(protection, plan))
+
+    def _claims(self, protection: FedREProtection, plan: Plan) -> tuple[Claim, ...]:
+        layers = len(protection.clip_norms)
+        shares, noise_stds = [largest_share(layers, self.even)] * layers, None
+        if protection.scores:
+            fixed = torch.tensor(protection.scores)
+            shares, noise_stds = score_shares(fixed, self.even).tolist(), protection.noise(fixed).tolist()
+        source = "Xiao et al. 2025, Algorithm 1; Balle and Wang 2018, Theorem 8; Dong et al. 2022, Corollary 3.3"
+        return layered_claims(
+            protection.budget, shares, protection.clip_norms, plan, source=source, noise_stds=noise_stds
+        )
+
+    def _published_claims(self, protection: PublishedFedREProtection, plan: Plan) -> tuple[Claim, ...]:
+        accountant, source = "FedRE, equation 9", "Xiao et al. 2025, equation 9 and corollary 1, as published"
+        norms, release = protection.clip_norms, protection.fixed_release(plan)
+        joint = layered_claim(
+            plan,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            source=source,
+            clip_norm=math.hypot(*norms),
+            accountant=accountant,
+        )
+        if release is None:
+            unknown = provable(math.inf, else_none="the noise depends on the data")
+            return (replace(joint, parameters={**joint.parameters, **unknown}),)
+        split = published_split(torch.tensor(protection.scores)).tolist()
+        alone = [
+            replace(
+                joint,
+                epsilon=self.epsilon * share,
+                delta=protection.layer_delta,
+                part=f"layer {name}",
+                parameters={
+                    **joint.parameters,
+                    "clip_norm": release.layers[index].clip_norm,
+                    **provable(release.layer_epsilon(index, protection.layer_delta)),
+                },
+            )
+            for index, (name, share) in enumerate(zip(plan.layout.names, split, strict=True))
+        ]
+        whole = replace(joint, parameters={**joint.parameters, **provable(release.epsilon(self.delta))})
+        return (whole, *alone)

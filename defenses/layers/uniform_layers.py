@@ -1,0 +1,59 @@
+"""Uniform layers: local DP with a clip and noise for each layer, the joint budget split evenly (FedRE's baseline)."""
+
+from dataclasses import dataclass
+
+import torch
+
+from ...fl.plan import Plan
+from ..accounting.spending import gaussian_spending
+from ..defense import Defense, Prepared, check_budget
+from .budget import JointBudget, check_numbers, layer_norms, layered_claims
+from .protection import LayeredProtection
+
+
+@dataclass(frozen=True, kw_only=True)
+class UniformLayers(Defense):
+    """Local DP of a client's whole report over all rounds, noised layer by layer at the same mu each.
+
+    Claims, all against the server that sees every upload, for any two updates (replace-one; two clipped layers are up
+    to twice their clip norm apart): one of all layers jointly, to which the noise is calibrated, and one of each layer
+    alone. A layer is a named tensor of the model.
+
+    Args:
+        epsilon, delta: the joint budget of all layers and rounds, by the analytic Gaussian.
+        clip_norms: L2 bound of each layer of an update, or one for all.
+
+    Raises (in prepare):
+        ValueError: if there are neither one clip norm nor one a layer.
+    """
+
+    epsilon: float = 4.0
+    delta: float = 1e-5
+    clip_norms: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        object.__setattr__(self, "clip_norms", check_numbers("clip_norms", self.clip_norms))
+
+    def prepare(self, plan: Plan) -> Prepared:
+        norms = layer_norms(self.clip_norms, plan)
+        return even_layers(
+            JointBudget(epsilon=self.epsilon, delta=self.delta, rounds=plan.rounds),
+            norms,
+            plan,
+            source="Balle and Wang 2018, Theorem 8, on each layer; composition: Dong et al. 2022, Corollary 3.3",
+        )
+
+
+def even_layers(
+    budget: JointBudget, clip_norms: tuple[float, ...], plan: Plan, *, source: str, dropped: float = 0.0
+) -> Prepared:
+    """The protection and the claims of a joint budget that every layer shares alike."""
+    shares = [1 / len(clip_norms)] * len(clip_norms)
+    noise_stds = tuple(budget.noise(torch.tensor(shares, dtype=torch.float64), clip_norms).tolist())
+    claims = layered_claims(budget, shares, clip_norms, plan, source=source, noise_stds=noise_stds)
+    return Prepared(
+        protection=LayeredProtection(clip_norms=clip_norms, noise_stds=noise_stds, dropped=dropped),
+        claims=claims,
+        spending=gaussian_spending(claims[0]),
+    )

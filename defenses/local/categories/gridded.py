@@ -1,0 +1,28 @@
+"""Gridded defense: sampled coordinates that are reported as categories of a public grid."""
+
+from abc import ABC
+from dataclasses import dataclass
+
+from ....audit.claim import Value
+from ....fl.plan import Plan
+from ..defense import SampledDefense
+from .grid import check_levels
+
+
+@dataclass(frozen=True, kw_only=True)
+class GriddedDefense(SampledDefense, ABC):
+    """A sent coordinate is rounded without bias to one of ``levels`` even steps from -radius to radius, its step
+    randomised as a category and decoded, unbiased, by the client.
+
+    Args:
+        levels: of the grid, 2 to 12.
+    """
+
+    levels: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_levels(self.levels)
+
+    def published(self, plan: Plan) -> dict[str, Value]:
+        return super().published(plan) | {"levels": self.levels}

@@ -1,0 +1,19 @@
+"""Local DP: a few sampled coordinates of every report, each a grid level, by randomised response (Kairouz 2016)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...randomisers.categories.grr import GRR
+from .grid import Gridded
+from .gridded import GriddedDefense
+
+
+@dataclass(frozen=True, kw_only=True)
+class LDPGRR(GriddedDefense):
+    """Generalised randomised response of the level; with two levels it is Duchi's mechanism."""
+
+    mechanism: ClassVar[str] = "generalised randomised response"
+    source: ClassVar[str] = f"{GRR.source}; sampling: Wang et al. 2019, Algorithm 4"
+
+    def number(self, epsilon: float) -> Gridded:
+        return Gridded(randomiser=GRR(epsilon=epsilon, domain=self.levels), levels=self.levels)

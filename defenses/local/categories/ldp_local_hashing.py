@@ -1,0 +1,28 @@
+"""Local DP: a few sampled coordinates of every report, each a grid level's hash, randomised (Wang et al. 2017)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...randomisers.categories.local_hashing import LocalHashing
+from .grid import Gridded, check_levels
+from .gridded import GriddedDefense
+
+
+@dataclass(frozen=True, kw_only=True)
+class LDPLocalHashing(GriddedDefense):
+    """Optimised local hashing: a public hash function of the client's own, randomised response of the level's cell. The
+    client decodes cell and function to one number before it sends them.
+
+    Args:
+        levels: of the grid, 3 to 12.
+    """
+
+    mechanism: ClassVar[str] = "optimised local hashing"
+    source: ClassVar[str] = f"{LocalHashing.source}; sampling: Wang et al. 2019, Algorithm 4"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_levels(self.levels, least=3)
+
+    def number(self, epsilon: float) -> Gridded:
+        return Gridded(randomiser=LocalHashing(epsilon=epsilon, domain=self.levels), levels=self.levels)

@@ -1,0 +1,55 @@
+"""Local DP: a few sampled coordinates of every report, each a grid level in a Bloom filter (Erlingsson et al. 2014)."""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+
+from ....audit.claim import Value
+from ....fl.plan import Plan
+from ...randomisers.categories.rappor import Rappor
+from .grid import Gridded
+from .gridded import GriddedDefense
+
+_BITS = 12
+_HASHES = 2
+_COHORTS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class LDPRappor(GriddedDefense):
+    """RAPPOR's permanent step on the level: a filter of 12 bits and 2 hash functions, every bit flipped.
+
+    The hash functions are public: of the first hundred cohorts those with the shortest decoder. A client decodes its
+    bits before it sends them, and sends one number.
+    """
+
+    mechanism: ClassVar[str] = "RAPPOR"
+    source: ClassVar[str] = f"{Rappor.source}; sampling: Wang et al. 2019, Algorithm 4"
+
+    def number(self, epsilon: float) -> Gridded:
+        cohort = _best_cohort(self.levels)
+        return Gridded(randomiser=_rappor(epsilon, self.levels, cohort), levels=self.levels)
+
+    def published(self, plan: Plan) -> dict[str, Value]:
+        return super().published(plan) | {"bits": _BITS, "hashes": _HASHES, "cohort": _best_cohort(self.levels)}
+
+
+def _rappor(epsilon: float, levels: int, cohort: int) -> Rappor:
+    return Rappor(epsilon=epsilon, domain=levels, bits=_BITS, hashes=_HASHES, cohort=cohort)
+
+
+@cache
+def _best_cohort(levels: int) -> int:
+    """Of those whose filters tell all levels apart, and share no bit between both ends."""
+
+    def length(cohort: int) -> float:
+        filters = _rappor(1.0, levels, cohort).bloom(np.arange(levels)).astype(np.float64)
+        grid = np.linspace(-1, 1, levels)
+        weights, _, rank, _ = np.linalg.lstsq(filters, grid, rcond=None)
+        apart = np.abs(filters[0] - filters[-1]).sum() == 2 * _HASHES
+        return float(np.linalg.norm(weights)) if apart and rank == levels else math.inf
+
+    return min(range(_COHORTS), key=length)

@@ -1,0 +1,19 @@
+"""Local DP: a few sampled coordinates of every report, each a grid level in optimised unary encoding (Wang 2017)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...randomisers.categories.unary import Unary
+from .grid import Gridded
+from .gridded import GriddedDefense
+
+
+@dataclass(frozen=True, kw_only=True)
+class LDPUnary(GriddedDefense):
+    """The level's one-hot bits, the one flipped with chance 1/2, a zero with 1 / (1 + e^epsilon)."""
+
+    mechanism: ClassVar[str] = "optimised unary encoding"
+    source: ClassVar[str] = f"{Unary.source}; sampling: Wang et al. 2019, Algorithm 4"
+
+    def number(self, epsilon: float) -> Gridded:
+        return Gridded(randomiser=Unary(epsilon=epsilon, domain=self.levels), levels=self.levels)

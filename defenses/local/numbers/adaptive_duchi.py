@@ -1,0 +1,152 @@
+"""Adaptive-Duchi: every layer in a range of its own, numbers shuffled apart from each other (Sun et al. 2021)."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ....audit.binomial import FloatArray
+from ....audit.claim import Claim, Value
+from ....audit.observer import SHUFFLED, UPLOADS, Observer
+from ....fl.laws.law import Mixing
+from ....fl.layout import Layout
+from ....fl.message import Message
+from ....fl.plan import Plan
+from ....fl.protection import Context, Protection, State
+from ...accounting.pure import composed_epsilon
+from ...defense import Prepared, check_variant, provable
+from ...randomisers.numbers.duchi import Duchi
+from ..defense import NumberDefense
+from ..number import Numeric
+from ..sampled import SampledLaw
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayeredLaw(SampledLaw):
+    """A sampled report whose range differs by layer.
+
+    Args:
+        sizes: coordinates of each layer; a shorter row ends before the last one does.
+    """
+
+    sizes: tuple[int, ...]
+
+    def radii(self, dim: int) -> FloatArray:
+        """radius sqrt(d / (layers size)) in a layer: every layer's range is as long, and all together are as long as
+        with one radius for all.
+        """
+        whole = sum(self.sizes)
+        if dim > whole:
+            raise ValueError(f"rows must have at most {whole} columns, one a coordinate, got {dim}")
+        each = [self.radius * math.sqrt(whole / (len(self.sizes) * size)) for size in self.sizes]
+        return np.repeat(each, self.sizes)[:dim]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveDuchiProtection(Protection):
+    """Sampled reports in ranges by layer; the channel hides, coordinate by coordinate, who sent what.
+
+    Args:
+        release: the law of a row with one range; the layers are the plan's.
+    """
+
+    release: SampledLaw
+
+    def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        return updates.with_values(self._layered(context.plan.layout).sample(updates.values, rng))
+
+    def channel(self, reports: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        return shuffled_apart(reports, rng)
+
+    def law(self, observer: Observer, plan: Plan, client: int) -> SampledLaw | None:
+        """One client's report; behind the shuffler only where every coordinate is sent, each for itself."""
+        law = self._layered(plan.layout)
+        if observer.rank >= UPLOADS.rank:
+            return law
+        alone = law.coordinates >= plan.layout.dim
+        return replace(law, mixing=Mixing.COORDINATES) if observer.rank == SHUFFLED.rank and alone else None
+
+    def _layered(self, layout: Layout) -> LayeredLaw:
+        sizes = tuple(place.stop - place.start for place in layout.slices.values())
+        return LayeredLaw(
+            number=self.release.number, radius=self.release.radius, coordinates=self.release.coordinates, sizes=sizes
+        )
+
+
+def shuffled_apart(reports: Message, rng: np.random.Generator) -> Message:
+    """Every column shuffled by itself among the rows that are present, which come first."""
+    keys = torch.from_numpy(rng.random(tuple(reports.values.shape)))
+    order = keys.masked_fill(~reports.present.unsqueeze(-1), 2.0).argsort(dim=1)
+    count = reports.present.sum(1, keepdim=True)
+    present: Tensor = torch.arange(reports.present.shape[1]) < count
+    return Message(values=reports.values.gather(1, order), present=present, senders=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveDuchi(NumberDefense):
+    """Duchi's mechanism around zero, the centre of an update, on the coordinates that are sent.
+
+    The shuffler comes on top: the claim is the local one and trusts nobody. Shuffling amplifies a coordinate's epsilon
+    among the clients, but no such claim is signed here.
+
+    Args:
+        epsilon, delta: budget of all rounds together; of one number in one round where "as_published".
+        radius: L-infinity bound of a coordinate in a layer of mean size; that of a layer is larger as the root of its
+            size is smaller.
+        variant: "corrected": as many coordinates as Wang et al. (2019) sample, which share the budget. "as_published":
+            all of them, the whole budget for each one in each round, claimed for the whole report behind the shuffler.
+
+    Errata:
+        - Paper: parts of a report are shuffled apart from each other, so that the budget need not be split over the
+          coordinates, nor over the rounds. Right: all parts of a client's report move together when its data do, and
+          the analyser may add up what all columns say: without splitting, d coordinates over T rounds keep d T epsilon
+          against who sees the uploads, and behind the shuffler what d T shuffled releases keep.
+        - Paper: a layer's centre and range are those of the clients' own weights. Right: what is broadcast must not be
+          computed from private data without paying; here a public rule of the layer's size.
+    """
+
+    variant: str = "corrected"
+    mechanism: ClassVar[str] = "Adaptive-Duchi"
+    source: ClassVar[str] = "Duchi, Jordan, Wainwright 2018; Wang et al. 2019, Algorithm 4; ranges: Sun et al. 2021"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_variant(self.variant)
+
+    def number(self, epsilon: float) -> Numeric:
+        duchi = Duchi(epsilon=epsilon, radius=1.0)
+        return Numeric(randomiser=duchi, atomic=duchi)
+
+    def spent(self, plan: Plan) -> tuple[int, float]:
+        return (plan.layout.dim, self.epsilon) if self.variant == "as_published" else super().spent(plan)
+
+    def prepare(self, plan: Plan) -> Prepared:
+        claim = self._signed(plan)
+        return Prepared(
+            protection=AdaptiveDuchiProtection(release=self.release(plan)),
+            claims=(claim,),
+            spending=self.spending(plan, claim),
+        )
+
+    def published(self, plan: Plan) -> dict[str, Value]:
+        return super().published(plan) | {"ranges": "radius sqrt(d / (layers size)) in a layer"}
+
+    def _signed(self, plan: Plan) -> Claim:
+        claim = self.claim(plan, self.published(plan))
+        if self.variant == "corrected":
+            return claim
+        count, epsilon = self.spent(plan)
+        # Of the reports before the shuffler, who only mixes them.
+        whole = composed_epsilon(epsilon, releases=count * plan.rounds, delta=self.delta)
+        return replace(
+            claim,
+            parameters={**claim.parameters, **provable(whole)},
+            observer=SHUFFLED,
+            dp_model="shuffle",
+            accountant="one number's epsilon, not composed",
+            trust="the shuffler, which takes a report apart and hides who sent which number",
+            source="Sun et al. 2021 (LDP-FL), parameter shuffling, as published",
+        )

@@ -1,0 +1,24 @@
+"""Local DP: one coordinate of every report, drawn uniformly, by Duchi's mechanism: Harmony (Nguyen et al. 2016)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...randomisers.numbers.duchi import Duchi
+from ...randomisers.vectors.harmony import Harmony
+from ..defense import NumberDefense
+from ..number import Numeric
+
+
+@dataclass(frozen=True, kw_only=True)
+class LDPHarmony(NumberDefense):
+    """One coordinate of d carries the round's whole budget, whatever the budget, and d times its number."""
+
+    mechanism: ClassVar[str] = "Harmony"
+    source: ClassVar[str] = Harmony.source
+
+    def number(self, epsilon: float) -> Numeric:
+        duchi = Duchi(epsilon=epsilon, radius=1.0)
+        return Numeric(randomiser=duchi, atomic=duchi)
+
+    def sampled(self, epsilon: float, dim: int) -> int:
+        return 1

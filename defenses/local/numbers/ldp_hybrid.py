@@ -1,0 +1,20 @@
+"""Local DP: a few sampled coordinates of every report, Piecewise or Duchi by a public coin (Wang et al. 2019)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...randomisers.numbers.hybrid import Hybrid
+from ..defense import SampledDefense
+from ..number import Numeric
+
+
+@dataclass(frozen=True, kw_only=True)
+class LDPHybrid(SampledDefense):
+    """Piecewise with chance 1 - e^(-epsilon / 2), else Duchi; at a number's epsilon below .61 always Duchi."""
+
+    mechanism: ClassVar[str] = "Hybrid"
+    source: ClassVar[str] = "Wang et al. 2019, HM and Algorithm 4"
+
+    def number(self, epsilon: float) -> Numeric:
+        hybrid = Hybrid(epsilon=epsilon, radius=1.0)
+        return Numeric(randomiser=hybrid, atomic=hybrid.duchi, reach=hybrid.piecewise.bound)

@@ -1,0 +1,19 @@
+"""Local DP: Laplace noise on a few sampled coordinates of every report (Dwork et al. 2006; Wang et al. 2019)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...randomisers.numbers.laplace import Laplace
+from ..defense import SampledDefense
+from ..number import Numeric
+
+
+@dataclass(frozen=True, kw_only=True)
+class LDPLaplace(SampledDefense):
+    """Noise of scale 2 radius / epsilon on each sent coordinate: 2 radius is how far any two values lie apart."""
+
+    mechanism: ClassVar[str] = "Laplace"
+    source: ClassVar[str] = "Dwork, McSherry, Nissim, Smith 2006, Theorem 1; Wang et al. 2019, Algorithm 4"
+
+    def number(self, epsilon: float) -> Numeric:
+        return Numeric(randomiser=Laplace(epsilon=epsilon, radius=1.0))

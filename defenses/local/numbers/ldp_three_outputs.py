@@ -1,0 +1,23 @@
+"""Local DP: a few sampled coordinates of every report, each one of three numbers (Zhao et al. 2020, Three-Outputs)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...randomisers.numbers.three_outputs import ThreeOutputs
+from ..defense import SampledDefense
+from ..number import Numeric
+
+
+@dataclass(frozen=True, kw_only=True)
+class LDPThreeOutputs(SampledDefense):
+    """Each sent coordinate is -bound, 0 or bound; at a number's epsilon up to ln 2 never 0, and Duchi's mechanism.
+
+    A 0 that is sent says something, and the server can tell it from a coordinate that is not.
+    """
+
+    mechanism: ClassVar[str] = "Three-Outputs"
+    source: ClassVar[str] = f"{ThreeOutputs.source}; sampling: Wang et al. 2019, Algorithm 4"
+
+    def number(self, epsilon: float) -> Numeric:
+        three = ThreeOutputs(epsilon=epsilon, radius=1.0)
+        return Numeric(randomiser=three, atomic=three)

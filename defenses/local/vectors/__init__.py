@@ -1,0 +1,1 @@
+"""Local DP on whole reports: one randomiser for all coordinates."""

@@ -1,0 +1,91 @@
+"""EM-MDS: several coordinates chosen privately at once, one public sign for all of them (Jiang et al. 2022)."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ....audit.binomial import FloatArray
+from ....fl.plan import Plan
+from ...accounting.spending import pure_spending
+from ...defense import Prepared, check_share
+from ...randomisers.randomiser import check_count
+from ...randomisers.vectors.em_mds import EMMDS as Choice
+from ..defense import LocalDefense
+from ..protection import LocalProtection
+from .fedsel import top_count
+from .vector import VectorLaw
+
+
+@dataclass(frozen=True, kw_only=True)
+class EMMDSLaw(VectorLaw):
+    """A row of zeros but for ``chosen`` coordinates, all +radius or all -radius.
+
+    Only the order of a row's entries matters: a contribution is the row scaled to a largest entry of one radius.
+
+    Args:
+        epsilon: of one round's report.
+    """
+
+    epsilon: float
+    top_share: float
+    chosen: int
+
+    def randomiser(self, dim: int) -> Choice:
+        top = top_count(self.top_share, dim)
+        return Choice(epsilon=self.epsilon, dimension=dim, top=top, chosen=min(self.chosen, dim - 1))
+
+    def contribution(self, rows: Tensor) -> Tensor:
+        numbers = torch.nan_to_num(rows, nan=0.0)
+        largest = numbers.abs().amax(-1, keepdim=True)
+        return numbers / largest.clamp_min(torch.finfo(rows.dtype).tiny) * self.radius
+
+    def values(self, rows: FloatArray) -> FloatArray:
+        return rows
+
+    def written(self, reports: NDArray[Any], dim: int) -> NDArray[np.float32]:
+        return reports * np.float32(self.radius)
+
+    def read(self, rows: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        signs = np.sign(rows).astype(np.int8)
+        count = min(self.chosen, rows.shape[1] - 1)
+        whole = np.all((rows == 0) | (np.abs(rows) == np.float32(self.radius)), axis=1)
+        return signs, whole & (np.abs(signs.sum(axis=1, dtype=np.int64)) == count) & ((signs != 0).sum(axis=1) == count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EMMDS(LocalDefense):
+    """Every report names ``chosen`` coordinates and one sign: of the largest in that direction it more often holds
+    enough. No number is sent, and all of the round's budget goes to the set. Biased, as FedSel is.
+
+    Args:
+        epsilon, delta: budget of all rounds together.
+        radius: what a coordinate that is named adds to the report: the server's step.
+        top_share: of the coordinates that count as large, in (0, 1).
+        chosen: coordinates in a report.
+    """
+
+    top_share: float = 0.1
+    chosen: int = 10
+    mechanism: ClassVar[str] = "EM-MDS"
+    source: ClassVar[str] = Choice.source
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_share("top_share", self.top_share)
+        check_count("chosen", self.chosen, least=1)
+
+    def prepare(self, plan: Plan) -> Prepared:
+        dim = plan.layout.dim
+        if self.chosen >= dim:
+            raise ValueError(f"chosen must be below the {dim} coordinates that an update has, got {self.chosen}")
+        release = EMMDSLaw(
+            epsilon=self.each_of(plan.rounds), radius=self.radius, top_share=self.top_share, chosen=self.chosen
+        )
+        choice = release.randomiser(dim)
+        claim = self.claim(plan, {"top": choice.top, "chosen": self.chosen, "least": choice.least})
+        spending = pure_spending(claim, each=release.epsilon, releases=1)
+        return Prepared(protection=LocalProtection(release=release), claims=(claim,), spending=spending)

@@ -1,0 +1,105 @@
+"""FedSel: one coordinate chosen privately for its size, its number by the Piecewise mechanism (Liu et al. 2020)."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....audit.binomial import FloatArray
+from ....fl.plan import Plan
+from ...accounting.spending import pure_spending
+from ...defense import Prepared, check_share
+from ...randomisers.vectors.fedsel import RULES
+from ...randomisers.vectors.fedsel import FedSel as Choice
+from ..defense import LocalDefense
+from ..number import Numeric, sendable, unrounded
+from ..protection import LocalProtection
+from .vector import VectorLaw
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedSelLaw(VectorLaw):
+    """A row of zeros but for the chosen coordinate's number.
+
+    Args:
+        epsilon: of one round's report.
+    """
+
+    epsilon: float
+    top_share: float
+    share: float
+    rule: str
+
+    def randomiser(self, dim: int) -> Choice:
+        return Choice(
+            epsilon=self.epsilon,
+            dimension=dim,
+            radius=1.0,
+            top=top_count(self.top_share, dim),
+            share=self.share,
+            rule=self.rule,
+        )
+
+    def values(self, rows: FloatArray) -> FloatArray:
+        return np.clip(rows, -self.radius, self.radius) / self.radius
+
+    def written(self, reports: NDArray[Any], dim: int) -> NDArray[np.float32]:
+        rows = np.zeros((len(reports), dim), dtype=np.float32)
+        rows[np.arange(len(rows)), reports[:, 0].astype(np.int64)] = sendable(self.radius * reports[:, 1])
+        return rows
+
+    def read(self, rows: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        chosen = np.argmax(rows != 0, axis=1)
+        piecewise = self.randomiser(rows.shape[1]).piecewise
+        number = Numeric(randomiser=piecewise, reach=piecewise.bound)
+        found = unrounded(number, rows[np.arange(len(rows)), chosen], self.radius)
+        return np.stack([chosen.astype(np.float64), found], axis=1), (rows != 0).sum(axis=1) == 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedSel(LocalDefense):
+    """Every report is one coordinate and its number; the choice is made by the data and spends its share of the round's
+    budget, the number the rest. The claim is of the whole row.
+
+    **Biased**: what is sent is not divided by its chance, which is private. The paper's clients also keep what they did
+    not send and add it to the next update; here they do not.
+
+    Args:
+        epsilon, delta: budget of all rounds together.
+        radius: L-infinity bound of an update's coordinate.
+        top_share: of the coordinates that count as large, in (0, 1); read by "sampling" alone.
+        share: of the budget for the choice, in (0, 1).
+        rule: "sampling" (perturbed sampling) or "ranking" (the exponential mechanism on ranks).
+    """
+
+    top_share: float = 0.1
+    share: float = 0.5
+    rule: str = "sampling"
+    mechanism: ClassVar[str] = "FedSel"
+    source: ClassVar[str] = Choice.source
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_share("top_share", self.top_share)
+        check_share("share", self.share)
+        if self.rule not in RULES:
+            raise ValueError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
+
+    def prepare(self, plan: Plan) -> Prepared:
+        release = FedSelLaw(
+            epsilon=self.each_of(plan.rounds),
+            radius=self.radius,
+            top_share=self.top_share,
+            share=self.share,
+            rule=self.rule,
+        )
+        choice = release.randomiser(plan.layout.dim)
+        claim = self.claim(plan, {"top": choice.top, "share": self.share, "rule": self.rule})
+        spending = pure_spending(claim, each=release.epsilon, releases=1)
+        return Prepared(protection=LocalProtection(release=release), claims=(claim,), spending=spending)
+
+
+def top_count(share: float, dim: int) -> int:
+    """How many of ``dim`` coordinates count as large: at least one, never all."""
+    return max(1, min(dim - 1, round(share * dim)))

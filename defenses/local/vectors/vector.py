@@ -1,0 +1,86 @@
+"""Vector report: one randomiser for a whole row, which chooses coordinates by the data and pays for the choice."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ....audit.binomial import FloatArray
+from ....fl.laws.law import Mixing, clip_entries
+from ...randomisers.randomiser import Randomiser
+
+_NUMBERS = 2**22
+"""Numbers that are sorted at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorLaw:
+    """The law of a row (d,) by a randomiser of vectors; most entries of a report are zero. A family member says which
+    randomiser, and how its reports stand in a row.
+
+    Args:
+        radius: L-infinity bound of an entry, or the size of one that is sent.
+    """
+
+    radius: float
+
+    @property
+    def mixing(self) -> Mixing:
+        return Mixing.NONE
+
+    def randomiser(self, dim: int) -> Randomiser:
+        """Of vectors (dim,)."""
+        raise NotImplementedError
+
+    def values(self, rows: FloatArray) -> FloatArray:
+        """What the randomiser takes for rows (n, d) of contributions."""
+        raise NotImplementedError
+
+    def written(self, reports: NDArray[Any], dim: int) -> NDArray[np.float32]:
+        """Reports of n clients -> rows (n, dim)."""
+        raise NotImplementedError
+
+    def read(self, rows: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Rows (n, d) -> the reports in them, and which rows hold one at all (n,)."""
+        raise NotImplementedError
+
+    def contribution(self, rows: Tensor) -> Tensor:
+        """Rows ``(..., d)`` clipped entry by entry; an entry that is no number counts as zero."""
+        return clip_entries(rows, self.radius)
+
+    def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
+        """One report a row, of raw rows too."""
+        dim = contribution.shape[-1]
+        randomiser, rows = self.randomiser(dim), contribution.reshape(-1, dim)
+        sent = torch.empty_like(rows)
+        # A fixed number of rows at a time: their ranks are whole matrices of doubles.
+        size = max(1, _NUMBERS // dim)
+        for first in range(0, len(rows), size):
+            part = slice(first, first + size)
+            values = self.values(self.contribution(rows[part]).double().numpy())
+            sent[part] = torch.from_numpy(self.written(randomiser.sample(values, rng), dim)).to(rows)
+        return sent.reshape(contribution.shape)
+
+    def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
+        dim = release.shape[-1]
+        shape = np.broadcast_shapes(release.shape, contribution.shape)
+        reports, possible = self.read(release.expand(shape).reshape(-1, dim).float().numpy())
+        logs = np.full(len(reports), -np.inf)
+        # The density is of one row at a time; an audit's many replicas hold few different ones.
+        rows, which = torch.unique(contribution.reshape(-1, dim), dim=0, return_inverse=True)
+        owners = which.reshape(contribution.shape[:-1]).expand(shape[:-1]).reshape(-1).numpy()
+        for number, value in enumerate(self.values(rows.double().numpy())):
+            mine = possible & (owners == number)
+            logs[mine] = self.randomiser(dim).log_density(reports[mine], value)
+        return torch.from_numpy(logs).reshape(shape[:-1])
+
+    def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
+        raise ValueError("coordinates of a report hang together: which are sent depends on the whole row")
+
+    def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
+        """The randomiser's own, in the row's units."""
+        absent, present = (torch.from_numpy(self.radius * row).float() for row in self.randomiser(dim).worst_pair())
+        return absent, present

@@ -1,0 +1,52 @@
+"""Roster: every randomiser by its file name, and each in a small edition whose reports can all be listed."""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Mapping
+from typing import Any
+
+from .randomiser import Randomiser
+
+_RANGE: Mapping[str, Any] = {"radius": 1.0}
+_DOMAIN: Mapping[str, Any] = {"domain": 10}
+_EDITIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "adaptive_duchi": {"": {"centres": (0.5, -1.0), "radii": (0.5, 2.0), "sizes": (2, 1)}},
+    "clipped_laplace": {"": _RANGE, " reach 2": {**_RANGE, "reach": 2.0}},
+    "condensed": {"": {**_RANGE, "steps": 10}},
+    "em_mds": {"": {"dimension": 6, "top": 2, "chosen": 2}},
+    "exponential": {"": {"candidates": 10, "sensitivity": 1.0}},
+    "fedsel": {
+        " sampling": {**_RANGE, "dimension": 8, "top": 3},
+        " ranking": {**_RANGE, "dimension": 8, "rule": "ranking"},
+    },
+    "gaussian": {"": {**_RANGE, "delta": 1e-5}},
+    "grr": {"": _DOMAIN},
+    "harmony": {"": {**_RANGE, "dimension": 5}},
+    "local_hashing": {"": _DOMAIN},
+    "rappor": {"": _DOMAIN},
+    "subset_selection": {"": _DOMAIN},
+    "unary": {" symmetric": {"domain": 6, "encoding": "symmetric"}, " optimised": {"domain": 6}},
+}
+"""Name's ending -> fields; a randomiser of one number needs its range alone."""
+
+
+def randomisers() -> dict[str, type[Randomiser]]:
+    """The class of every file that holds one."""
+    found = {}
+    for entry in pkgutil.walk_packages(importlib.import_module(__package__).__path__, f"{__package__}."):
+        module = importlib.import_module(entry.name)
+        for held in vars(module).values():
+            if inspect.isclass(held) and issubclass(held, Randomiser) and held.__module__ == module.__name__:
+                found[entry.name.rpartition(".")[2]] = held
+    del found["randomiser"]
+    return found
+
+
+def small_editions(epsilon: float) -> dict[str, Randomiser]:
+    """Each randomiser, in all its variants, at ``epsilon``, by a name that says which."""
+    return {
+        f"{name}{ending}": build(epsilon=epsilon, **fields)
+        for name, build in randomisers().items()
+        for ending, fields in _EDITIONS.get(name, {"": _RANGE}).items()
+    }

@@ -1,0 +1,1 @@
+"""Randomisers of one value out of a finite domain."""

@@ -1,0 +1,77 @@
+"""Generalised randomised response on a finite domain (Kairouz, Bonawitz, Ramage 2016, equation 3)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ....audit.binomial import FloatArray
+from ..coins import rejection
+from ..outputs import Outputs, finite
+from ..randomiser import Randomiser, categories, check_count
+
+
+@dataclass(frozen=True, kw_only=True)
+class GRR(Randomiser):
+    """report = the value with chance e^epsilon / (e^epsilon + domain - 1), else any other value alike.
+
+    Values and reports are whole numbers in 0..domain-1; the target is the one-hot encoding, so that a mean of estimates
+    is a vector of frequencies. The survey's equation 15 gives the second case as v = 1 - x; right is v != x. Drawn in
+    integers, by at most about ``domain`` proposals a report.
+
+    Args:
+        domain: how many values there are, >= 2.
+    """
+
+    domain: int = 0
+    source: ClassVar[str] = "Kairouz, Bonawitz, Ramage 2016, equation 3; estimator: Wang et al. 2017"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("domain", self.domain, least=2)
+
+    @property
+    def truth(self) -> float:
+        """Chance that the value is reported."""
+        return 1 / (1 + (self.domain - 1) * math.exp(-self.epsilon))
+
+    @property
+    def lie(self) -> float:
+        """Chance of each other value."""
+        return (1 - self.truth) / (self.domain - 1)
+
+    def sample(self, values: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]:
+        true = categories(values, self.domain)
+        flat = true.ravel()
+
+        def propose(rows: NDArray[np.intp]) -> tuple[NDArray[np.int64], FloatArray]:
+            proposal = rng.integers(self.domain, size=rows.size)
+            return proposal, np.where(proposal == flat[rows], 0.0, self.epsilon)
+
+        return rejection(flat.size, propose, rng).reshape(true.shape)
+
+    def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
+        same = categories(reports, self.domain) == categories(value, self.domain)
+        return np.where(same, math.log(self.truth), math.log(self.lie))
+
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+        return finite(np.arange(self.domain))
+
+    def inputs(self) -> NDArray[np.int64]:
+        return np.arange(self.domain)
+
+    def worst_pair(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return np.array(1), np.array(0)
+
+    def estimate(self, reports: ArrayLike) -> FloatArray:
+        return np.asarray((self.target(reports) - self.lie) / (self.truth - self.lie))
+
+    def variance(self, value: ArrayLike) -> FloatArray:
+        chance = np.where(self.target(value) == 1, self.truth, self.lie)
+        return np.asarray(chance * (1 - chance) / (self.truth - self.lie) ** 2)
+
+    def target(self, value: ArrayLike) -> FloatArray:
+        return np.asarray(categories(value, self.domain)[..., np.newaxis] == np.arange(self.domain), dtype=np.float64)

@@ -1,0 +1,114 @@
+"""Optimised local hashing: randomised response of a value's hash (Wang, Blocki, Li, Jha 2017)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ....audit.binomial import FloatArray
+from ..outputs import Outputs, check_listable, finite
+from ..randomiser import PairLaw, Randomiser, categories, check_count
+from .grr import GRR
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalHashing(Randomiser):
+    """Values 0..domain-1; a report is (slope, shift, cell), the first two the client's public hash function.
+
+    h(v) = ((slope v + shift) mod prime) mod cells, slope in 1..prime-1, shift in 0..prime-1, prime the least one that
+    is >= domain: the chance that two values collide is known exactly, and the estimator divides by it. Without the
+    seed a report says nothing; the claim holds for every seed. Target the one-hot encoding.
+
+    Args:
+        domain: how many values there are, >= 3.
+    """
+
+    domain: int = 0
+    source: ClassVar[str] = "Wang, Blocki, Li, Jha 2017, OLH; hash family: Carter and Wegman 1979"
+    closed: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("domain", self.domain, least=3)
+
+    @property
+    def cells(self) -> int:
+        """The paper's g, e^epsilon + 1 rounded; no more than the domain has values."""
+        return min(self.domain, round(math.exp(min(self.epsilon, 30.0))) + 1)
+
+    @cached_property
+    def prime(self) -> int:
+        """Of the hash family."""
+        candidate = self.domain
+        while any(candidate % divisor == 0 for divisor in range(2, math.isqrt(candidate) + 1)):
+            candidate += 1
+        return candidate
+
+    @property
+    def collision(self) -> float:
+        """Chance that two values share a cell: their places before the last modulus are any two different ones."""
+        sizes = [len(range(cell, self.prime, self.cells)) for cell in range(self.cells)]
+        return sum(size * (size - 1) for size in sizes) / (self.prime * (self.prime - 1))
+
+    @property
+    def response(self) -> GRR:
+        """On the cells."""
+        return GRR(epsilon=self.epsilon, domain=self.cells)
+
+    @property
+    def support(self) -> float:
+        """Chance that a report's cell is that of a value which is not the client's."""
+        return self.response.lie + self.collision * (self.response.truth - self.response.lie)
+
+    def cell(self, reports: ArrayLike, values: ArrayLike) -> NDArray[np.int64]:
+        """The cell of each value under the report's hash function: (..., 3) and (...,) broadcast."""
+        rows = np.asarray(reports)
+        return np.asarray((rows[..., 0] * np.asarray(values) + rows[..., 1]) % self.prime % self.cells)
+
+    def sample(self, values: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]:
+        true = categories(values, self.domain)
+        reports = np.empty((*true.shape, 3), dtype=np.int64)
+        reports[..., 0] = rng.integers(1, self.prime, size=true.shape)
+        reports[..., 1] = rng.integers(self.prime, size=true.shape)
+        reports[..., 2] = self.response.sample(self.cell(reports, true), rng)
+        return reports
+
+    def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
+        rows, response = np.asarray(reports), self.response
+        hit = rows[..., 2] == self.cell(rows, categories(value, self.domain))
+        mass = np.where(hit, math.log(response.truth), math.log(response.lie))
+        return np.asarray(mass - math.log(self.prime * (self.prime - 1)))
+
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+        check_listable(self.prime * (self.prime - 1) * self.cells)
+        axes = np.arange(1, self.prime), np.arange(self.prime), np.arange(self.cells)
+        return finite(np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=-1))
+
+    def inputs(self) -> NDArray[np.int64]:
+        return np.arange(self.domain)
+
+    def worst_pair(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return np.array(1), np.array(0)
+
+    def pair_law(self) -> PairLaw:
+        """Of reports in the member's cell, in the other's, in a third or where both are in one."""
+        apart = 1 - self.collision
+        only, other = apart * self.response.truth, apart * self.response.lie
+        p, q = np.array([only, other, 1 - only - other]), np.array([other, only, 1 - only - other])
+        return PairLaw(np.array([math.log(only / other), math.log(other / only), 0.0]), p, q)
+
+    def estimate(self, reports: ArrayLike) -> FloatArray:
+        rows = np.asarray(reports)[..., np.newaxis, :]
+        supported = rows[..., 2] == self.cell(rows, np.arange(self.domain))
+        return np.asarray((supported - self.support) / (self.response.truth - self.support))
+
+    def variance(self, value: ArrayLike) -> FloatArray:
+        chance = np.where(self.target(value) == 1, self.response.truth, self.support)
+        return np.asarray(chance * (1 - chance) / (self.response.truth - self.support) ** 2)
+
+    def target(self, value: ArrayLike) -> FloatArray:
+        return np.asarray(categories(value, self.domain)[..., np.newaxis] == np.arange(self.domain), dtype=np.float64)

@@ -1,0 +1,95 @@
+"""RAPPOR's permanent step: a Bloom filter with every bit flipped (Erlingsson, Pihur, Korolova 2014)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import binom
+
+from ....audit.binomial import FloatArray
+from ..bits import Bits, Flips, all_bits
+from ..outputs import Outputs
+from ..randomiser import PairLaw, Randomiser, categories, check_count
+
+_PRIME = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rappor(Randomiser):
+    """Values 0..domain-1, reports (bits,), target the value's Bloom filter, of which the estimate is unbiased.
+
+    Two filters of ``hashes`` hash functions differ in at most 2 hashes bits, so each is flipped with chance
+    1 / (1 + e^(epsilon / (2 hashes))): the paper's f / 2. Where no two values of the domain differ in so many, the
+    exact epsilon is smaller. Hash functions map to 0..bits-1; the survey (section 2) has them map to [k], the number of
+    functions. The instantaneous step is post-processing of this one and adds nothing to a single report's claim.
+
+    Args:
+        domain: how many values there are, >= 2.
+        bits: length of the filter (the paper's m), >= 2.
+        hashes: hash functions, 1..bits.
+        cohort: seeds the public hash functions, >= 0.
+    """
+
+    domain: int = 0
+    bits: int = 8
+    hashes: int = 2
+    cohort: int = 0
+    source: ClassVar[str] = "Erlingsson, Pihur, Korolova 2014, Theorem 1"
+    closed: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("domain", self.domain, least=2)
+        check_count("bits", self.bits, least=2)
+        check_count("hashes", self.hashes, least=1, most=self.bits)
+        check_count("cohort", self.cohort, least=0)
+
+    @property
+    def flips(self) -> Flips:
+        each = self.epsilon / (2 * self.hashes)
+        return Flips(of_one=each, of_zero=each)
+
+    def bloom(self, values: ArrayLike) -> Bits:
+        """The filters (..., bits) of ``values``: public functions of the cohort, no privacy in them."""
+        rng = np.random.default_rng([self.cohort, self.hashes])
+        slopes, shifts = rng.integers(1, _PRIME, size=(2, self.hashes))
+        places = (categories(values, self.domain)[..., np.newaxis] * slopes + shifts) % _PRIME % self.bits
+        hit = places[..., np.newaxis] == np.arange(self.bits)
+        return np.asarray(hit.any(axis=-2), dtype=np.int8)
+
+    def sample(self, values: ArrayLike, rng: np.random.Generator) -> Bits:
+        return self.flips.sample(self.bloom(values), rng)
+
+    def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
+        return self.flips.log_mass(reports, self.bloom(value))
+
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+        return all_bits(self.bits)
+
+    def inputs(self) -> NDArray[np.int64]:
+        return np.arange(self.domain)
+
+    def worst_pair(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        filters = self.bloom(self.inputs())
+        apart = (filters[:, np.newaxis] != filters).sum(axis=-1)
+        nonmember, member = np.unravel_index(int(apart.argmax()), apart.shape)
+        return np.array(int(nonmember)), np.array(int(member))
+
+    def pair_law(self) -> PairLaw:
+        """Of how many of the bits that tell the pair's filters apart are reported as the member's."""
+        nonmember, member = (self.bloom(value) for value in self.worst_pair())
+        apart = int((nonmember != member).sum())
+        kept = np.arange(apart + 1)
+        p, q = (binom.pmf(kept, apart, chance) for chance in (self.flips.one, self.flips.zero))
+        return PairLaw(np.asarray((2 * kept - apart) * self.flips.of_one), p, q)
+
+    def estimate(self, reports: ArrayLike) -> FloatArray:
+        return self.flips.estimate(reports)
+
+    def variance(self, value: ArrayLike) -> FloatArray:
+        return self.flips.variance(self.bloom(value))
+
+    def target(self, value: ArrayLike) -> FloatArray:
+        return self.bloom(value).astype(np.float64)

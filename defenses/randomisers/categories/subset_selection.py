@@ -1,0 +1,98 @@
+"""Subset selection: a random set of values that more often holds the true one (Ye and Barg 2018)."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ....audit.binomial import FloatArray
+from ..bits import Bits
+from ..coins import rejection
+from ..outputs import Outputs, check_listable, finite
+from ..randomiser import PairLaw, Randomiser, categories, check_count
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubsetSelection(Randomiser):
+    """Values 0..domain-1; a report marks ``size`` values, (domain,) bits; a set with the true value in it has e^epsilon
+    times the mass of one without. Target the one-hot encoding. Drawn in integers.
+
+    ``size`` is domain / (1 + e^epsilon), rounded, at least 1: nearly the best for the mean squared error.
+
+    Args:
+        domain: how many values there are, >= 2.
+    """
+
+    domain: int = 0
+    source: ClassVar[str] = "Ye and Barg 2018, subset selection"
+    closed: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("domain", self.domain, least=2)
+
+    @property
+    def size(self) -> int:
+        """Values in a set."""
+        return max(1, round(self.domain / (1 + math.exp(self.epsilon))))
+
+    @property
+    def truth(self) -> float:
+        """Chance that the true value is in the set."""
+        return 1 / (1 + (self.domain - self.size) / self.size * math.exp(-self.epsilon))
+
+    @property
+    def lie(self) -> float:
+        """Chance of each other value."""
+        return (self.size - self.truth) / (self.domain - 1)
+
+    def sample(self, values: ArrayLike, rng: np.random.Generator) -> Bits:
+        true = categories(values, self.domain)
+        flat = true.ravel()
+        start = (np.arange(self.domain) < self.size).astype(np.int8)
+
+        def propose(rows: NDArray[np.intp]) -> tuple[Bits, FloatArray]:
+            sets = rng.permuted(np.tile(start, (rows.size, 1)), axis=1)
+            return sets, np.where(sets[np.arange(rows.size), flat[rows]] == 1, 0.0, self.epsilon)
+
+        return rejection(flat.size, propose, rng).reshape(*true.shape, self.domain)
+
+    def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
+        sets = np.asarray(reports)
+        held = sets[..., int(categories(value, self.domain))] == 1
+        without = math.comb(self.domain - 1, self.size)
+        total = math.comb(self.domain - 1, self.size - 1) + without * math.exp(-self.epsilon)
+        mass = np.where(held, 0.0, -self.epsilon) - math.log(total)
+        return np.where(sets.sum(axis=-1) == self.size, mass, -np.inf)
+
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+        check_listable(math.comb(self.domain, self.size))
+        sets = np.array(list(itertools.combinations(range(self.domain), self.size)))
+        return finite((sets[..., np.newaxis] == np.arange(self.domain)).any(axis=1).astype(np.int8))
+
+    def inputs(self) -> NDArray[np.int64]:
+        return np.arange(self.domain)
+
+    def worst_pair(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return np.array(1), np.array(0)
+
+    def pair_law(self) -> PairLaw:
+        """Of sets that hold the member's value alone, the other's alone, both or none."""
+        both = self.truth * (self.size - 1) / (self.domain - 1)
+        only, other = self.truth - both, (1 - self.truth) * self.size / (self.domain - 1)
+        p, q = np.array([only, other, 1 - only - other]), np.array([other, only, 1 - only - other])
+        return PairLaw(np.array([math.log(only / other), math.log(other / only), 0.0]), p, q)
+
+    def estimate(self, reports: ArrayLike) -> FloatArray:
+        return np.asarray((np.asarray(reports) - self.lie) / (self.truth - self.lie))
+
+    def variance(self, value: ArrayLike) -> FloatArray:
+        chance = np.where(self.target(value) == 1, self.truth, self.lie)
+        return np.asarray(chance * (1 - chance) / (self.truth - self.lie) ** 2)
+
+    def target(self, value: ArrayLike) -> FloatArray:
+        return np.asarray(categories(value, self.domain)[..., np.newaxis] == np.arange(self.domain), dtype=np.float64)

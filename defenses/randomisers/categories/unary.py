@@ -1,0 +1,79 @@
+"""Unary encoding: a one-hot vector with every bit flipped (Wang, Blocki, Li, Jha 2017)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ....audit.binomial import FloatArray
+from ..bits import Bits, Flips, all_bits
+from ..outputs import Outputs
+from ..randomiser import PairLaw, Randomiser, categories, check_count
+
+ENCODINGS = ("optimised", "symmetric")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unary(Randomiser):
+    """Values 0..domain-1, reports (domain,) bits, target the one-hot encoding.
+
+    ``symmetric``: every bit is flipped with chance 1 / (1 + e^(epsilon / 2)); ``optimised``: the one with 1 / 2, a
+    zero with 1 / (1 + e^epsilon), of less variance. Two values differ in two bits: both keep exactly epsilon.
+
+    Args:
+        domain: how many values there are, >= 2.
+        encoding: "optimised" or "symmetric".
+    """
+
+    domain: int = 0
+    encoding: str = "optimised"
+    source: ClassVar[str] = "Wang, Blocki, Li, Jha 2017, SUE and OUE"
+    closed: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("domain", self.domain, least=2)
+        if self.encoding not in ENCODINGS:
+            raise ValueError(f"encoding must be one of {', '.join(ENCODINGS)}, got {self.encoding!r}")
+
+    @property
+    def flips(self) -> Flips:
+        if self.encoding == "symmetric":
+            return Flips(of_one=self.epsilon / 2, of_zero=self.epsilon / 2)
+        return Flips(of_one=0.0, of_zero=self.epsilon)
+
+    def _bits(self, values: ArrayLike) -> Bits:
+        hot = categories(values, self.domain)[..., np.newaxis] == np.arange(self.domain)
+        return np.asarray(hot, dtype=np.int8)
+
+    def sample(self, values: ArrayLike, rng: np.random.Generator) -> Bits:
+        return self.flips.sample(self._bits(values), rng)
+
+    def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
+        return self.flips.log_mass(reports, self._bits(value))
+
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+        return all_bits(self.domain)
+
+    def inputs(self) -> NDArray[np.int64]:
+        return np.arange(self.domain)
+
+    def worst_pair(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return np.array(1), np.array(0)
+
+    def pair_law(self) -> PairLaw:
+        """Of the pair's two bits; the others have the same law under both."""
+        bits, first = all_bits(2).reports, np.array([1, 0], dtype=np.int8)
+        member, nonmember = (self.flips.log_mass(bits, hot) for hot in (first, first[::-1]))
+        return PairLaw(member - nonmember, np.exp(member), np.exp(nonmember))
+
+    def estimate(self, reports: ArrayLike) -> FloatArray:
+        return self.flips.estimate(reports)
+
+    def variance(self, value: ArrayLike) -> FloatArray:
+        return self.flips.variance(self._bits(value))
+
+    def target(self, value: ArrayLike) -> FloatArray:
+        return self._bits(value).astype(np.float64)

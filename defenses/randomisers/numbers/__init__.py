@@ -1,0 +1,1 @@
+"""Randomisers of one bounded number."""

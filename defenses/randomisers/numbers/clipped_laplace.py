@@ -1,0 +1,89 @@
+"""Clip-Laplace: Laplace noise conditioned on a fixed output range (Liu et al. 2023, APES, equation 1)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ....audit.binomial import FloatArray
+from ..outputs import Outputs, interval
+from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippedLaplace(Randomiser):
+    """density exp(-|report - value| / scale) / (2 scale S(value)) on [-reach, reach], scale 2 radius / epsilon.
+
+    Values lie in [-radius, radius] (the paper's C), reports in [-reach, reach] (its A; ``reach`` >= ``radius``, by
+    default the radius). S is symmetric in the value, so that the farthest pair has exactly the ratio e^epsilon; where
+    reach = radius, only at the single point y = reach. **Biased**: ``expectation`` states the mean of equation 1's law,
+    and no function of one report undoes it for all values.
+    """
+
+    radius: float = NOT_GIVEN
+    reach: float | None = None
+    source: ClassVar[str] = "Liu et al. 2023 (APES), Theorem 1"
+    unbiased: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_radius("radius", self.radius)
+        if self.reach is not None and not self.radius <= self.reach < math.inf:
+            raise ValueError(f"reach must be >= radius {self.radius} and finite, got {self.reach}")
+
+    @property
+    def scale(self) -> float:
+        """Of the noise before it is conditioned, in units of the value."""
+        return 2 * self.radius / self.epsilon
+
+    @property
+    def end(self) -> float:
+        """The largest report."""
+        return self.radius if self.reach is None else self.reach
+
+    def _cut_off(self, value: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Laplace mass above and below the range."""
+        above = np.exp(-(self.end - value) / self.scale) / 2
+        return np.asarray(above), np.asarray(np.exp(-(self.end + value) / self.scale) / 2)
+
+    def sample(self, values: ArrayLike, rng: np.random.Generator) -> FloatArray:
+        centres = numbers(values, self.radius)
+        above, below = self._cut_off(centres)
+        share = below + rng.random(centres.shape) * (1 - above - below)
+        tail = np.minimum(share, 1 - share)
+        noise = -self.scale * np.log(2 * tail) * np.sign(share - 0.5)
+        return np.asarray(np.clip(centres + noise, -self.end, self.end))
+
+    def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
+        seen, centre = np.asarray(reports, dtype=np.float64), numbers(value, self.radius)
+        above, below = self._cut_off(centre)
+        inside = -np.abs(seen - centre) / self.scale - np.log(2 * self.scale * (1 - above - below))
+        return np.where(np.abs(seen) <= self.end, inside, -np.inf)
+
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+        within = [float(edge) for edge in np.ravel([*values, *cuts, 0.0]) if abs(edge) < self.end]
+        return interval([*np.linspace(-self.end, self.end, 33), *within])
+
+    def inputs(self) -> FloatArray:
+        return np.linspace(-self.radius, self.radius, 41)
+
+    def worst_pair(self) -> tuple[FloatArray, FloatArray]:
+        return np.array(-self.radius), np.array(self.radius)
+
+    def estimate(self, reports: ArrayLike) -> FloatArray:
+        return np.asarray(reports, dtype=np.float64)
+
+    def expectation(self, value: ArrayLike) -> FloatArray:
+        centre = numbers(value, self.radius)
+        above, below = self._cut_off(centre)
+        moment = centre - (self.end + self.scale) * (above - below)
+        return np.asarray(moment / (1 - above - below))
+
+    def variance(self, value: ArrayLike) -> FloatArray:
+        centre, end, scale = numbers(value, self.radius), self.end, self.scale
+        above, below = self._cut_off(centre)
+        moment = centre**2 + 2 * scale**2 - (end**2 + 2 * scale * end + 2 * scale**2) * (above + below)
+        return np.asarray(moment / (1 - above - below) - self.expectation(centre) ** 2)

@@ -1,0 +1,96 @@
+"""Condensed LDP: a number to a grid point, exponentially rarer with distance (Truex et al. 2020, LDP-Fed)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_softmax
+
+from ....audit.binomial import FloatArray
+from ..coins import rejection
+from ..outputs import Outputs, finite
+from ..randomiser import NOT_GIVEN, Randomiser, check_count, check_radius, numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condensed(Randomiser):
+    """P[report | value] proportional to exp(-alpha |report - value| / 2) on the grid of ``steps`` points to each side
+    of 0.
+
+    A value in [-radius, radius] is rounded to the nearest point; distances are in grid steps, 2 steps at most.
+    Condensed LDP at alpha allows two values a ratio of e^(alpha distance): of far values more than of near ones. **It
+    is no LDP claim**; what is signed here is epsilon for any two values, and alpha = epsilon / steps follows. The
+    general theorem of the exponential mechanism would convert alpha to alpha times the largest distance, 2 epsilon; but
+    both ends of the range have the same normaliser, and the exact supremum is half of that. Drawn in integers.
+
+    Biased towards the middle: ``expectation`` states the mean of the law.
+
+    Args:
+        steps: grid points on each side of 0 (the paper's clip bound times ten to its precision), >= 1.
+    """
+
+    radius: float = NOT_GIVEN
+    steps: int = 0
+    source: ClassVar[str] = "Truex et al. 2020 (LDP-Fed); Gursoy et al. 2019, condensed LDP"
+    unbiased: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_radius("radius", self.radius)
+        check_count("steps", self.steps, least=1)
+
+    @property
+    def alpha(self) -> float:
+        """Of condensed LDP, a grid step."""
+        return self.epsilon / self.steps
+
+    @property
+    def _step(self) -> float:
+        return self.radius / self.steps
+
+    def _place(self, values: ArrayLike) -> NDArray[np.int64]:
+        """Grid point of each value, -steps..steps."""
+        return np.rint(numbers(values, self.radius) / self._step).astype(np.int64)
+
+    def sample(self, values: ArrayLike, rng: np.random.Generator) -> FloatArray:
+        place = self._place(values)
+        flat = place.ravel()
+
+        def propose(rows: NDArray[np.intp]) -> tuple[NDArray[np.int64], FloatArray]:
+            point = rng.integers(-self.steps, self.steps + 1, size=rows.size)
+            return point, self.alpha / 2 * np.abs(point - flat[rows])
+
+        return np.asarray(self._step * rejection(flat.size, propose, rng)).reshape(place.shape)
+
+    def _points(self) -> NDArray[np.int64]:
+        return np.arange(-self.steps, self.steps + 1)
+
+    def _log_law(self, value: ArrayLike) -> FloatArray:
+        """``value``: (...,) -> over the grid points (..., 2 steps + 1)."""
+        distance = np.abs(self._points() - self._place(value)[..., np.newaxis])
+        return np.asarray(log_softmax(-self.alpha / 2 * distance, axis=-1))
+
+    def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
+        places, law = self._place(reports) + self.steps, self._log_law(value)
+        law = np.broadcast_to(law, (*np.broadcast_shapes(places.shape, law.shape[:-1]), law.shape[-1]))
+        return np.asarray(np.take_along_axis(law, np.broadcast_to(places, law.shape[:-1])[..., None], axis=-1)[..., 0])
+
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+        return finite(self._step * self._points())
+
+    def inputs(self) -> FloatArray:
+        return np.asarray(self._step * self._points())
+
+    def worst_pair(self) -> tuple[FloatArray, FloatArray]:
+        return np.array(-self.radius), np.array(self.radius)
+
+    def estimate(self, reports: ArrayLike) -> FloatArray:
+        return np.asarray(reports, dtype=np.float64)
+
+    def expectation(self, value: ArrayLike) -> FloatArray:
+        return np.asarray(np.exp(self._log_law(value)) @ self.inputs())
+
+    def variance(self, value: ArrayLike) -> FloatArray:
+        return np.asarray(np.exp(self._log_law(value)) @ self.inputs() ** 2 - self.expectation(value) ** 2)

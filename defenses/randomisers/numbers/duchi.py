@@ -1,0 +1,62 @@
+"""Duchi's mechanism: one number to one of two (Duchi, Jordan, Wainwright 2018; the survey's equation 13)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ....audit.binomial import FloatArray
+from ..bits import Flips
+from ..coins import coin
+from ..outputs import Outputs, finite
+from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duchi(Randomiser):
+    """report = +-bound, bound = radius (e^epsilon + 1) / (e^epsilon - 1), value in [-radius, radius]; unbiased.
+
+    The value is rounded to an end of its range, without bias, and the end is flipped with chance 1 / (1 + e^epsilon);
+    the flip is drawn in integers.
+    """
+
+    radius: float = NOT_GIVEN
+    source: ClassVar[str] = "Duchi, Jordan, Wainwright 2018; Wang et al. 2019, Algorithm 1"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_radius("radius", self.radius)
+
+    @property
+    def bound(self) -> float:
+        """The report's size."""
+        return self.radius / math.tanh(self.epsilon / 2)
+
+    def sample(self, values: ArrayLike, rng: np.random.Generator) -> FloatArray:
+        true = numbers(values, self.radius)
+        up = coin((1 + true.ravel() / self.radius) / 2, true.size, rng).astype(np.int8)
+        kept = Flips(of_one=self.epsilon, of_zero=self.epsilon).sample(up, rng)
+        return np.where(kept == 1, self.bound, -self.bound).reshape(true.shape)
+
+    def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
+        seen, true = np.asarray(reports, dtype=np.float64), numbers(value, self.radius)
+        chance = (1 + np.sign(seen) * true / self.bound) / 2
+        return np.where(np.isclose(np.abs(seen), self.bound, rtol=1e-12, atol=0), np.log(chance), -np.inf)
+
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+        return finite(np.array([-self.bound, self.bound]))
+
+    def inputs(self) -> FloatArray:
+        return np.array(self.worst_pair())
+
+    def worst_pair(self) -> tuple[FloatArray, FloatArray]:
+        return np.array(-self.radius), np.array(self.radius)
+
+    def estimate(self, reports: ArrayLike) -> FloatArray:
+        return np.asarray(reports, dtype=np.float64)
+
+    def variance(self, value: ArrayLike) -> FloatArray:
+        return np.asarray(self.bound**2 - numbers(value, self.radius) ** 2)

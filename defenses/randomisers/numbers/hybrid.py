@@ -1,0 +1,79 @@
+"""Hybrid mechanism: Piecewise or Duchi, by a public coin (Wang et al. 2019)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ....audit.binomial import FloatArray
+from ..outputs import Outputs
+from ..randomiser import NOT_GIVEN, Randomiser, check_radius
+from .duchi import Duchi
+from .piecewise import Piecewise
+
+_ROOTS = (6353 - 405 * math.sqrt(241)) ** (1 / 3) + (6353 + 405 * math.sqrt(241)) ** (1 / 3)
+SWITCH = math.log((-5 + 2 * _ROOTS) / 27)
+"""About .61: below it Duchi alone is better."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hybrid(Randomiser):
+    """Piecewise with chance 1 - e^(-epsilon / 2), else Duchi; below epsilon ``SWITCH`` always Duchi; unbiased.
+
+    The law has a density on Piecewise's range and two atoms at Duchi's bounds; a report tells which of the two it came
+    from, so that the ratio e^epsilon is attained on the union of both optimal events.
+    """
+
+    radius: float = NOT_GIVEN
+    source: ClassVar[str] = "Wang et al. 2019, HM"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_radius("radius", self.radius)
+
+    @property
+    def piecewise(self) -> Piecewise:
+        return Piecewise(epsilon=self.epsilon, radius=self.radius)
+
+    @property
+    def duchi(self) -> Duchi:
+        return Duchi(epsilon=self.epsilon, radius=self.radius)
+
+    @property
+    def share(self) -> float:
+        """Chance of Piecewise."""
+        return -math.expm1(-self.epsilon / 2) if self.epsilon > SWITCH else 0.0
+
+    def sample(self, values: ArrayLike, rng: np.random.Generator) -> FloatArray:
+        both = self.piecewise.sample(values, rng), self.duchi.sample(values, rng)
+        return np.where(rng.random(both[0].shape) < self.share, *both)
+
+    def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
+        atom = self.duchi.log_density(reports, value)
+        spread = self.piecewise.log_density(reports, value)
+        spread = spread + math.log(self.share) if self.share else np.full_like(spread, -np.inf)
+        return np.where(np.isfinite(atom), atom + math.log1p(-self.share), spread)
+
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+        atoms = self.duchi.outputs()
+        if not self.share:
+            return atoms
+        spread = self.piecewise.outputs(*values, cuts=cuts)
+        reports = np.concatenate([spread.reports, atoms.reports])
+        return Outputs(reports, np.concatenate([spread.weights, atoms.weights]))
+
+    def inputs(self) -> FloatArray:
+        return np.array(self.worst_pair())
+
+    def worst_pair(self) -> tuple[FloatArray, FloatArray]:
+        return np.array(-self.radius), np.array(self.radius)
+
+    def estimate(self, reports: ArrayLike) -> FloatArray:
+        return np.asarray(reports, dtype=np.float64)
+
+    def variance(self, value: ArrayLike) -> FloatArray:
+        spread, atoms = self.piecewise.variance(value), self.duchi.variance(value)
+        return np.asarray(self.share * spread + (1 - self.share) * atoms)

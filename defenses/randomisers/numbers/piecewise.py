@@ -1,0 +1,99 @@
+"""Piecewise mechanism: one number to an interval around it, or outside (Wang et al. 2019, Algorithm 2)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ....audit.binomial import FloatArray
+from ..outputs import Outputs, interval
+from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
+
+
+class Centre(NamedTuple):
+    """The interval of a value that is reported e^epsilon times as densely."""
+
+    low: FloatArray
+    high: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piecewise(Randomiser):
+    """report in [-bound, bound], density e^epsilon times as large in [low, high] as outside; unbiased.
+
+    With t = e^(epsilon ``power``) and s = (e^epsilon + t) / (t (e^epsilon - 1)), in units of the radius:
+    low = s (t value - 1), high = s (t value + 1), bound = s (t + 1) (Zhao et al. 2020, for any t). Here
+    t = e^(epsilon / 2): bound = (e^(epsilon/2) + 1) / (e^(epsilon/2) - 1), and the density is the survey's equation 14,
+    right as a density on [-bound, bound]. The reports are floats: the claim is that of real numbers.
+    """
+
+    radius: float = NOT_GIVEN
+    source: ClassVar[str] = "Wang et al. 2019, Algorithm 2"
+    power: ClassVar[float] = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_radius("radius", self.radius)
+
+    @property
+    def _t(self) -> float:
+        return math.exp(self.epsilon * self.power)
+
+    @property
+    def _step(self) -> float:
+        """Half the interval's width."""
+        return self.radius * (1 + self._t * math.exp(-self.epsilon)) / (self._t * -math.expm1(-self.epsilon))
+
+    @property
+    def bound(self) -> float:
+        """The largest report."""
+        return self._step * (self._t + 1)
+
+    @property
+    def truth(self) -> float:
+        """Chance of a report in the interval."""
+        return 1 / (1 + self._t * math.exp(-self.epsilon))
+
+    def centre(self, value: ArrayLike) -> Centre:
+        """``value``: (...,) -> both ends (...,)."""
+        middle = self._t * self._step * numbers(value, self.radius) / self.radius
+        high = np.minimum(middle + self._step, self.bound)
+        return Centre(np.maximum(middle - self._step, -self.bound), high)
+
+    def sample(self, values: ArrayLike, rng: np.random.Generator) -> FloatArray:
+        low, high = self.centre(values)
+        share = rng.random(low.shape)
+        inside = rng.random(low.shape) < self.truth
+        # The outside is one interval with the centre cut out.
+        outer = -self.bound + share * (2 * self.bound - (high - low))
+        outer = np.where(outer < low, outer, outer + (high - low))
+        return np.where(inside, low + share * (high - low), np.minimum(outer, self.bound))
+
+    def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
+        seen, (low, high) = np.asarray(reports, dtype=np.float64), self.centre(value)
+        dense = math.log(self.truth / (2 * self._step))
+        inside = np.where((low <= seen) & (seen <= high), dense, dense - self.epsilon)
+        return np.where(np.abs(seen) <= self.bound, inside, -np.inf)
+
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+        ends = np.ravel([self.centre(value) for value in values])
+        within = [float(cut) for cut in cuts if abs(cut) < self.bound]
+        return interval([-self.bound, self.bound, *ends, *within])
+
+    def inputs(self) -> FloatArray:
+        return np.array(self.worst_pair())
+
+    def worst_pair(self) -> tuple[FloatArray, FloatArray]:
+        return np.array(-self.radius), np.array(self.radius)
+
+    def estimate(self, reports: ArrayLike) -> FloatArray:
+        return np.asarray(reports, dtype=np.float64)
+
+    def variance(self, value: ArrayLike) -> FloatArray:
+        dense, (low, high) = self.truth / (2 * self._step), self.centre(value)
+        outer = dense * math.exp(-self.epsilon)
+        cubes = outer * 2 * self.bound**3 + (dense - outer) * (high**3 - low**3)
+        return np.asarray(cubes / 3 - numbers(value, self.radius) ** 2)

@@ -1,0 +1,1 @@
+"""Randomisers of a whole vector."""

@@ -1,0 +1,133 @@
+"""EM-MDS: a set of coordinates by the exponential mechanism, one public sign for all (Jiang et al. 2022, SignDS-FL)."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ....audit.binomial import FloatArray
+from ..bits import Bits
+from ..coins import rejection
+from ..outputs import Outputs, check_listable, finite
+from ..randomiser import Randomiser, check_count
+from .fedsel import ranks
+
+
+@dataclass(frozen=True, kw_only=True)
+class EMMDS(Randomiser):
+    """A value is any vector (dimension,); the report (dimension,) in {-1, 0, 1}: a sign at ``chosen`` coordinates.
+
+    The sign is a fair coin, free of the value. Of the ``top`` coordinates that are largest in that direction, a set
+    with at least ``least`` of them has e^epsilon times the mass of one with fewer. As many sets have that many for
+    every value, so the normaliser is constant and the ratio exact. No number is reported: all of epsilon goes to the
+    set. Biased as FedSel is; ``expectation`` states the law's. Drawn in integers, at up to e^epsilon proposals a
+    report.
+
+    Args:
+        top: coordinates that count as large, 1..dimension-1.
+        chosen: coordinates reported, 1..dimension-1.
+    """
+
+    dimension: int = 0
+    top: int = 1
+    chosen: int = 1
+    source: ClassVar[str] = "Jiang, Zhou, Grossklags 2022 (SignDS-FL), EM-MDS"
+    unbiased: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("dimension", self.dimension, least=2)
+        for name, count in (("top", self.top), ("chosen", self.chosen)):
+            check_count(name, count, least=1, most=self.dimension - 1)
+
+    @property
+    def _counts(self) -> list[int]:
+        """Sets by how many of the top they hold, 0..chosen."""
+        rest = self.dimension - self.top
+        return [math.comb(self.top, held) * math.comb(rest, self.chosen - held) for held in range(self.chosen + 1)]
+
+    def _weights(self, least: int) -> FloatArray:
+        """Chance of a set to hold 0..chosen of the top, where ``least`` satisfy."""
+        counts, total = self._counts, sum(self._counts)
+        # Whole numbers divided as such: of a large dimension they are past any double.
+        masses = np.array([count / total for count in counts]) * np.where(
+            np.arange(self.chosen + 1) >= least, 1.0, math.exp(-self.epsilon)
+        )
+        return np.asarray(masses / masses.sum())
+
+    @cached_property
+    def least(self) -> int:
+        """The paper's threshold: of those that some sets reach and some miss, the one with most of the top expected."""
+        reached = [held for held, count in enumerate(self._counts) if count]
+        return max(reached[1:], key=self._expected, default=reached[0])
+
+    def _expected(self, least: int) -> float:
+        """How many of the top a set holds, in the mean."""
+        return float(self._weights(least) @ np.arange(self.chosen + 1))
+
+    def _top(self, rows: FloatArray, sign: NDArray[np.int8]) -> NDArray[np.bool_]:
+        return np.asarray(ranks(rows * sign[..., np.newaxis]) >= self.dimension - self.top)
+
+    def _rows(self, values: ArrayLike) -> FloatArray:
+        rows = np.asarray(values, dtype=np.float64)
+        if rows.shape[-1:] != (self.dimension,) or not np.isfinite(rows).all():
+            raise ValueError(f"values must be finite vectors (..., {self.dimension}), got shape {rows.shape}")
+        return rows
+
+    def sample(self, values: ArrayLike, rng: np.random.Generator) -> Bits:
+        rows = self._rows(values)
+        flat = rows.reshape(-1, self.dimension)
+        sign = (2 * rng.integers(2, size=len(flat)) - 1).astype(np.int8)
+        top = self._top(flat, sign)
+        start = (np.arange(self.dimension) < self.chosen).astype(np.int8)
+
+        def propose(at: NDArray[np.intp]) -> tuple[Bits, FloatArray]:
+            sets = rng.permuted(np.tile(start, (at.size, 1)), axis=1)
+            held = (sets * top[at]).sum(axis=-1)
+            return sets, np.where(held >= self.least, 0.0, self.epsilon)
+
+        return np.asarray(rejection(len(flat), propose, rng) * sign[:, np.newaxis]).reshape(rows.shape)
+
+    def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
+        seen, true = np.asarray(reports), self._rows(value)
+        tops = [self._top(true, np.array(sign, dtype=np.int8)) for sign in (-1, 1)]
+        top = np.where(seen.sum(axis=-1, keepdims=True) > 0, tops[1], tops[0])
+        held = ((seen != 0) & top).sum(axis=-1)
+        total = sum(self._counts)
+        satisfied = sum(self._counts[self.least :]) / total
+        log_total = math.log(2 * total) + math.log(satisfied + (1 - satisfied) * math.exp(-self.epsilon))
+        return np.where(held >= self.least, 0.0, -self.epsilon) - log_total
+
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+        check_listable(2 * math.comb(self.dimension, self.chosen))
+        sets = np.array(list(itertools.combinations(range(self.dimension), self.chosen)))
+        marked = (sets[..., np.newaxis] == np.arange(self.dimension)).any(axis=1).astype(np.int8)
+        return finite(np.concatenate([marked, -marked]))
+
+    def inputs(self) -> FloatArray:
+        return np.array(self.worst_pair())
+
+    def worst_pair(self) -> tuple[FloatArray, FloatArray]:
+        rising = np.linspace(-1, 1, self.dimension)
+        return rising, -rising
+
+    def estimate(self, reports: ArrayLike) -> FloatArray:
+        return np.asarray(reports, dtype=np.float64)
+
+    def _share(self, value: ArrayLike, sign: int) -> FloatArray:
+        """Chance of each coordinate to be reported with that sign, given the sign."""
+        top = self._top(self._rows(value), np.array(sign, dtype=np.int8))
+        held = self._expected(self.least)
+        return np.where(top, held / self.top, (self.chosen - held) / (self.dimension - self.top))
+
+    def expectation(self, value: ArrayLike) -> FloatArray:
+        return np.asarray((self._share(value, 1) - self._share(value, -1)) / 2)
+
+    def variance(self, value: ArrayLike) -> FloatArray:
+        reported = (self._share(value, 1) + self._share(value, -1)) / 2
+        return np.asarray(reported - self.expectation(value) ** 2)

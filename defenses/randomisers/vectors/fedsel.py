@@ -1,0 +1,120 @@
+"""FedSel: one coordinate chosen privately for its size, its number by the Piecewise mechanism (Liu et al. 2020)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_softmax
+
+from ....audit.binomial import FloatArray
+from ..coins import rejection
+from ..numbers.piecewise import Piecewise
+from ..outputs import Outputs, labelled
+from ..randomiser import NOT_GIVEN, Randomiser, check_count, check_radius, vectors
+
+RULES = ("sampling", "ranking")
+
+
+def ranks(values: ArrayLike) -> NDArray[np.int64]:
+    """Place of each coordinate (..., d) in ascending order, 0..d-1; of equal ones the later has the higher place."""
+    return np.argsort(np.argsort(values, axis=-1, kind="stable"), axis=-1, kind="stable")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedSel(Randomiser):
+    """A value is (dimension,) in [-radius, radius]; the report (coordinate, number).
+
+    The coordinate is chosen with a ``share`` of epsilon: "sampling" gives one of the ``top`` largest magnitudes
+    e^(share epsilon) times the chance of any other (perturbed sampling), "ranking" chances that grow with the rank up
+    to that ratio (the exponential mechanism). Ranks are a permutation, so the normaliser is the same for all values and
+    no factor 2 is due. The number spends the rest. The claim is of the whole vector, and exact: both may be worst at
+    once.
+
+    **Biased**: the chance of a coordinate is private and cannot be divided out. ``expectation`` states chance times
+    coordinate; the paper's convergence argument takes the report for an unbiased gradient.
+
+    Args:
+        top: how many coordinates count as large, 1..dimension-1; read by "sampling" alone.
+        share: of epsilon for the choice, in (0, 1).
+        rule: "sampling" or "ranking".
+    """
+
+    dimension: int = 0
+    radius: float = NOT_GIVEN
+    top: int = 1
+    share: float = 0.5
+    rule: str = "sampling"
+    source: ClassVar[str] = "Liu, Cao, Yoshikawa, Chen 2020 (FedSel)"
+    unbiased: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("dimension", self.dimension, least=2)
+        check_radius("radius", self.radius)
+        check_count("top", self.top, least=1, most=self.dimension - 1)
+        if not 0 < self.share < 1:
+            raise ValueError(f"share must lie in (0, 1), got {self.share}: choice and number need a budget each")
+        if self.rule not in RULES:
+            raise ValueError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
+
+    @property
+    def piecewise(self) -> Piecewise:
+        """Of the chosen coordinate."""
+        return Piecewise(epsilon=(1 - self.share) * self.epsilon, radius=self.radius)
+
+    def _exponents(self, rows: FloatArray) -> FloatArray:
+        place = ranks(np.abs(rows))
+        if self.rule == "sampling":
+            liked = (place >= self.dimension - self.top).astype(np.float64)
+        else:
+            liked = place / (self.dimension - 1)
+        return np.asarray(self.share * self.epsilon * (1 - liked))
+
+    def chances(self, value: ArrayLike) -> FloatArray:
+        """Of each coordinate (dimension,)."""
+        exponents = self._exponents(vectors(value, self.dimension, self.radius))
+        return np.asarray(np.exp(log_softmax(-exponents, axis=-1)), dtype=np.float64)
+
+    def sample(self, values: ArrayLike, rng: np.random.Generator) -> FloatArray:
+        rows = vectors(values, self.dimension, self.radius)
+        flat = rows.reshape(-1, self.dimension)
+        exponents = self._exponents(flat)
+
+        def propose(at: NDArray[np.intp]) -> tuple[NDArray[np.int64], FloatArray]:
+            choice = rng.integers(self.dimension, size=at.size)
+            return choice, exponents[at, choice]
+
+        chosen = rejection(len(flat), propose, rng)
+        number = self.piecewise.sample(flat[np.arange(len(flat)), chosen], rng)
+        return np.stack([chosen.astype(np.float64), number], axis=-1).reshape(*rows.shape[:-1], 2)
+
+    def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
+        rows, true = np.asarray(reports, dtype=np.float64), vectors(value, self.dimension, self.radius)
+        at = rows[..., 0].astype(np.int64)
+        return np.log(self.chances(true))[at] + self.piecewise.log_density(rows[..., 1], true[at])
+
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+        numbers = np.unique(np.asarray(values, dtype=np.float64))
+        return labelled(self.dimension, self.piecewise.outputs(*numbers, cuts=cuts))
+
+    def inputs(self) -> FloatArray:
+        return np.array(self.worst_pair())
+
+    def worst_pair(self) -> tuple[FloatArray, FloatArray]:
+        # All magnitudes equal: the tie sends the member's large coordinates, the first ones, to the bottom.
+        nonmember, member = np.full(self.dimension, -self.radius), np.zeros(self.dimension)
+        member[: self.top if self.rule == "sampling" else 1] = self.radius
+        return nonmember, member
+
+    def estimate(self, reports: ArrayLike) -> FloatArray:
+        rows = np.asarray(reports, dtype=np.float64)
+        return np.asarray(rows[..., 1:] * (rows[..., :1] == np.arange(self.dimension)))
+
+    def expectation(self, value: ArrayLike) -> FloatArray:
+        return np.asarray(self.chances(value) * vectors(value, self.dimension, self.radius))
+
+    def variance(self, value: ArrayLike) -> FloatArray:
+        true, chances = vectors(value, self.dimension, self.radius), self.chances(value)
+        return np.asarray(chances * (self.piecewise.variance(true) + true**2) - (chances * true) ** 2)

@@ -1,0 +1,80 @@
+"""Gaussian noise on one number, calibrated exactly (Balle and Wang 2018, Algorithm 1)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ....audit.binomial import FloatArray
+from ....audit.curve import GaussianCurve
+from ....audit.gaussian import epsilon_from_mu
+from ...accounting.gaussian import gaussian_noise
+from ..outputs import Outputs, interval
+from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gaussian(Randomiser):
+    """report = value + N(0, noise_std^2), value in [-radius, radius]: (epsilon, delta), with its curve signed.
+
+    Two values are up to 2 radius apart. The classic sqrt(2 ln(1.25 / delta)) / epsilon is proved for epsilon <= 1 only
+    and is not used.
+
+    Args:
+        delta: in (0, 1): no Gaussian has a finite epsilon at delta 0.
+    """
+
+    delta: float = 0.0
+    radius: float = NOT_GIVEN
+    source: ClassVar[str] = "Balle and Wang 2018, Theorem 8"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_radius("radius", self.radius)
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta must lie in (0, 1), got {self.delta}: no Gaussian has a finite epsilon at delta 0")
+
+    @property
+    def failure(self) -> float:
+        return self.delta
+
+    @property
+    def noise_std(self) -> float:
+        """In units of the value."""
+        return 2 * self.radius * gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=1)
+
+    @property
+    def curve(self) -> GaussianCurve:
+        return GaussianCurve(mu=2 * self.radius / self.noise_std)
+
+    def sample(self, values: ArrayLike, rng: np.random.Generator) -> FloatArray:
+        centres = numbers(values, self.radius)
+        return np.asarray(centres + self.noise_std * rng.standard_normal(centres.shape))
+
+    def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
+        std = self.noise_std
+        z = (np.asarray(reports, dtype=np.float64) - numbers(value, self.radius)) / std
+        return np.asarray(-(z**2) / 2 - math.log(std * math.sqrt(2 * math.pi)))
+
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+        reach = self.radius + 9 * self.noise_std
+        return interval([*np.linspace(-reach, reach, 37), *cuts])
+
+    def inputs(self) -> FloatArray:
+        return np.array(self.worst_pair())
+
+    def worst_pair(self) -> tuple[FloatArray, FloatArray]:
+        return np.array(-self.radius), np.array(self.radius)
+
+    def exact_epsilon(self) -> float:
+        """At ``delta``, from the curve; the log-ratio itself has no supremum."""
+        return epsilon_from_mu(self.curve.mu, self.delta)
+
+    def estimate(self, reports: ArrayLike) -> FloatArray:
+        return np.asarray(reports, dtype=np.float64)
+
+    def variance(self, value: ArrayLike) -> FloatArray:
+        return np.full(np.shape(value), self.noise_std**2)

@@ -1,0 +1,1 @@
+"""Sample-level differential privacy: each client protects each of its training samples."""

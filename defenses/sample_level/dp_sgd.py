@@ -1,0 +1,85 @@
+"""DP-SGD at each client: clip each sample's gradient, noise the lot's sum (Abadi et al. 2016, Algorithm 1)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from ...audit.claim import Unit
+from ...audit.observer import UPLOADS, Observer
+from ...fl.laws.law import GaussianLaw, clipped_sum
+from ...fl.plan import Plan
+from ...fl.protection import Context, Protection, State
+from ...fl.streams import normal
+from ..accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
+from ..accounting.spending import sampled_spending
+from ..clipped.claims import BY_PLD, sampled_gaussian_claim
+from ..clipped.defense import ClippedDefense
+from ..defense import Prepared
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPSGDProtection(Protection):
+    """direction = (sum of clipped gradients + N(0, (noise_multiplier * clip_norm)^2 I)) / expected lot."""
+
+    clip_norm: float
+    noise_multiplier: float
+    per_sample: bool = True
+
+    def local_step(
+        self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
+    ) -> Tensor:
+        total = self.total(gradients, present)
+        noise = self.noise_multiplier * self.clip_norm * normal(rng, tuple(total.shape))
+        # The expected lot is public; the actual one would tell who was drawn.
+        return (total + noise) / context.plan.expected_lot(client)
+
+    def total(self, gradients: Tensor, present: Tensor) -> Tensor:
+        """Sum ``(R, d)`` of a lot's gradients, each at most ``clip_norm`` long."""
+        return clipped_sum(gradients, present, self.clip_norm)
+
+    def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
+        """The upload as the server sees it; None where it is not linear in the noisy steps (Adam) or only sums are
+        seen.
+        """
+        linear, steps = plan.algorithm.linear_scale, plan.algorithm.local_steps
+        if linear is None or observer.rank < UPLOADS.rank:
+            return None
+        scale = linear / plan.expected_lot(client)
+        return GaussianLaw(
+            clip_norm=self.clip_norm,
+            scale=scale,
+            noise_std=abs(scale) * self.noise_multiplier * self.clip_norm * steps**0.5,
+            rate=plan.lot.rate(round(plan.weight(client))),
+            steps=steps,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPSGD(ClippedDefense):
+    """Sample-level DP by each client for itself.
+
+    The claim: one sample of a client, add/remove, against the server that sees every upload, over all local steps of a
+    client that takes part in every round (no amplification by sampling clients: the server sees who takes part).
+
+    Args:
+        epsilon, delta: the budget to calibrate to, by the privacy-loss distribution.
+        clip_norm: L2 bound of a sample's gradient.
+
+    Raises (in prepare):
+        ValueError: if lots are not Poisson samples (or everything), which is what the accountant assumes.
+    """
+
+    def prepare(self, plan: Plan) -> Prepared:
+        rate = poisson_rate("lot", plan.lot)
+        mechanism = calibrate_sampled_gaussian(epsilon=self.epsilon, delta=self.delta, rate=rate, steps=plan.steps)
+        protection = DPSGDProtection(clip_norm=self.clip_norm, noise_multiplier=mechanism.sigma)
+        claim = sampled_gaussian_claim(
+            self,
+            mechanism,
+            unit=Unit.SAMPLE,
+            rounds=plan.rounds,
+            source=f"Abadi et al. 2016, Algorithm 1; {BY_PLD}",
+            curve=mechanism.curve(self.epsilon),
+        )
+        return Prepared(protection=protection, claims=(claim,), spending=sampled_spending(claim, mechanism))

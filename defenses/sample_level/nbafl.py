@@ -1,0 +1,168 @@
+"""NbAFL: noise before aggregation at every client, and again on the way down at the server (Wei et al. 2020)."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from ...audit.claim import Adjacency, Claim, Unit, Value
+from ...audit.gaussian import epsilon_from_mu
+from ...audit.observer import GLOBAL_MODELS, UPLOADS, Observer
+from ...fl.laws.law import GaussianLaw, clip
+from ...fl.message import Message
+from ...fl.plan import Plan
+from ...fl.protection import Context, Protection, State
+from ...fl.streams import normal
+from ..accounting.accountant import ANALYTIC_GAUSSIAN, sensitivity
+from ..accounting.gaussian import gaussian_curve, gaussian_noise
+from ..clipped.defense import ClippedDefense
+from ..defense import Prepared, check_epsilon, check_variant, provable
+
+_TRUST = {UPLOADS: "nobody", GLOBAL_MODELS: "the server adds its noise; other clients may know theirs and collude"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NbAFLProtection(Protection):
+    """report = clipped update + N(0, up_std^2 I); aggregate = (sum of reports + N(0, down_std^2 I)) / expected cohort.
+
+    The server's noise goes into its model and not only into what it broadcasts, as in the paper, where clients train on
+    the noised model and the next average holds it: a model without it, broadcast with fresh noise each round, would
+    show every report again in all later rounds.
+
+    Args:
+        row_norm: of a row that one unit of the claim is taken to bring; ``row_scale``: what a report takes over of it.
+            As published the unit is a sample and the row its gradient.
+    """
+
+    clip_norm: float
+    up_std: float
+    down_std: float
+    row_norm: float
+    row_scale: float = 1.0
+
+    def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        noise = self.up_std * normal(rng, tuple(updates.values.shape))
+        return updates.with_values(clip(updates.values, self.clip_norm) + noise)
+
+    def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
+        # The weight of a report must not hang on who else came: it is part of the way down's sensitivity.
+        total = received.values.sum(1)
+        return (total + self.down_std * normal(rng, tuple(total.shape))) / context.plan.expected_cohort
+
+    def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
+        """One report, or what it adds to one step of the global model, with the noise that nobody else knows."""
+        if observer.rank == UPLOADS.rank:
+            return GaussianLaw(clip_norm=self.row_norm, scale=self.row_scale, noise_std=self.up_std)
+        if observer.rank != GLOBAL_MODELS.rank:
+            return None
+        scale = 1 / plan.expected_cohort
+        noise = scale * math.hypot(self.up_std, self.down_std)
+        return GaussianLaw(clip_norm=self.row_norm, scale=scale * self.row_scale, noise_std=noise)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NbAFL(ClippedDefense):
+    """Two claims over all rounds: the way up, against the server that sees every upload, and the way down, against
+    other clients, who see every round's model. Each about a whole report, any two of which are up to twice the clip
+    norm apart, and so about any sample in it.
+
+    Args:
+        epsilon, delta: the way up's budget, by the analytic Gaussian.
+        down_epsilon: the way down's, at the same delta; from ``epsilon`` on the clients' noise suffices, and the claim
+            states ``epsilon``.
+        clip_norm: L2 bound of an update.
+        variant: "corrected", or "as_published": the paper's noise and its claims of one sample.
+
+    Errata:
+        - Paper, section III: one of m samples moves a clipped local model by at most 2C/m, as if training averaged
+          models of single samples. Right: the clip bounds the whole report, so one sample moves it by up to 2C.
+        - Paper, section III: noise c L sensitivity / epsilon with c = sqrt(2 ln(1.25/delta)) for L exposures at epsilon
+          50 to 100. Right: that formula is proved for epsilon <= 1, and L releases spend L delta; the analytic Gaussian
+          over all releases needs less where it is valid.
+        - Paper, Theorem 1: all N clients' noise counts on the way down. Right: a client knows its own; only the noise
+          of the client in question and the server's count here.
+        - The paper clips weights; here updates are clipped, what the server adds: the sensitivity is the same.
+    """
+
+    down_epsilon: float = 1.0
+    variant: str = "corrected"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_epsilon(self.down_epsilon, "down_epsilon")
+        check_variant(self.variant)
+
+    def prepare(self, plan: Plan) -> Prepared:
+        return self._published(plan) if self.variant == "as_published" else self._corrected(plan)
+
+    def _corrected(self, plan: Plan) -> Prepared:
+        reach, down_epsilon = 2 * self.clip_norm, min(self.epsilon, self.down_epsilon)
+        up, down = (
+            gaussian_noise(epsilon=epsilon, delta=self.delta, releases=plan.rounds)
+            for epsilon in (self.epsilon, down_epsilon)
+        )
+        missing = math.sqrt(max(0.0, down**2 - up**2)) * reach
+        protection = NbAFLProtection(
+            clip_norm=self.clip_norm, up_std=up * reach, down_std=missing, row_norm=self.clip_norm
+        )
+        claims = (
+            self._claim(protection, plan, UPLOADS, epsilon=self.epsilon, noise=up),
+            self._claim(protection, plan, GLOBAL_MODELS, epsilon=down_epsilon, noise=down),
+        )
+        return Prepared(protection=protection, claims=claims)
+
+    def _published(self, plan: Plan) -> Prepared:
+        fewest, clients, rounds, share = min(plan.sizes), plan.clients, plan.rounds, plan.cohort_rate
+        exposures = math.ceil(plan.cohort_rate * rounds)
+        # The paper averages models that single samples train, each clipped: a gradient g becomes length * g, clipped.
+        length = (plan.algorithm.linear_scale or -1.0) * plan.algorithm.local_steps
+        per_epsilon = math.sqrt(2 * math.log(1.25 / self.delta)) * 2 * self.clip_norm / fewest / self.epsilon
+        protection = NbAFLProtection(
+            clip_norm=self.clip_norm,
+            up_std=per_epsilon * exposures,
+            # The paper's is on the mean: over all clients.
+            down_std=per_epsilon * math.sqrt(max(0, rounds**2 - exposures**2 * clients)) * share,
+            row_norm=self.clip_norm / abs(length),
+            row_scale=length / fewest,
+        )
+        claims = tuple(
+            self._claim(protection, plan, observer, epsilon=self.epsilon, noise=None)
+            for observer in (UPLOADS, GLOBAL_MODELS)
+        )
+        return Prepared(protection=protection, claims=claims)
+
+    def _claim(
+        self, protection: NbAFLProtection, plan: Plan, observer: Observer, *, epsilon: float, noise: float | None
+    ) -> Claim:
+        """``noise``: over the sensitivity; None for the paper's claim, which signs no curve."""
+        return Claim(
+            epsilon=epsilon,
+            delta=self.delta,
+            unit=Unit.SAMPLE if noise is None else Unit.REPORT,
+            adjacency=Adjacency.REPLACE_ONE,
+            observer=observer,
+            rounds=plan.rounds,
+            dp_model="local" if observer is UPLOADS else "central",
+            mechanism="Gaussian",
+            parameters={
+                "up_std": protection.up_std,
+                "down_std": protection.down_std,
+                "clip_norm": self.clip_norm,
+                "releases": plan.rounds,
+                **(self._provable(protection, plan, observer) if noise is None else {}),
+            },
+            accountant="classic Gaussian, one release" if noise is None else ANALYTIC_GAUSSIAN,
+            sampling="none assumed",
+            trust=_TRUST[observer],
+            source="Wei et al. 2020, section III and Theorem 1, as published"
+            if noise is None
+            else "Wei et al. 2020, Algorithm 1; Balle and Wang 2018, Theorem 8",
+            curve=None if noise is None else gaussian_curve(noise=noise, releases=plan.rounds),
+        )
+
+    def _provable(self, protection: NbAFLProtection, plan: Plan, observer: Observer) -> dict[str, Value]:
+        """Of the published noise: one sample may move every round's report by twice the clip norm."""
+        hidden = protection.up_std if observer is UPLOADS else math.hypot(protection.up_std, protection.down_std)
+        reach = sensitivity(self.clip_norm, Adjacency.REPLACE_ONE)
+        return provable(epsilon_from_mu(math.sqrt(plan.rounds) * reach / hidden, self.delta))

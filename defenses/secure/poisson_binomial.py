@@ -1,0 +1,114 @@
+"""Poisson-binomial: clients send coins whose bias is their number, in a secure sum (Chen, Ozgur, Kairouz 2022)."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...audit.observer import Observer
+from ...fl.laws.law import GaussianLaw, clip
+from ...fl.message import Message
+from ...fl.plan import Plan
+from ...fl.protection import Context, State
+from ..accounting.accountant import RENYI
+from ..accounting.poisson_binomial import largest_bias
+from ..defense import Prepared
+from .modular_sum import Grid, Sized
+from .secure_sum import (
+    Budget,
+    SecureSumDefense,
+    SecureSumProtection,
+    expected_survivors,
+    least_survivors,
+    most_clients,
+    survivors_of,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoissonBinomialProtection(SecureSumProtection):
+    """A number x of a clipped row becomes the heads of ``trials`` coins of chance 1/2 + theta x / clip_norm, less half.
+
+    The coins are data and noise in one: who drops out takes both along. Theta is what the survivors of those invited
+    may afford, so it grows with their number, which is announced; ``budget`` is that of all rounds.
+    """
+
+    trials: int
+    budget: Budget
+
+    def bias(self, survivors: int) -> float:
+        """Theta in a round from which so many clients' coins arrive; that of one where none do."""
+        return largest_bias(clients=max(1, survivors), trials=self.trials, **self.budget)
+
+    def encoded(self, updates: Message, rng: np.random.Generator) -> Tensor:
+        counts = [survivors_of(count, self.dropout) for count in updates.present.sum(1).tolist()]
+        theta = self._biases(counts)[:, None, None]
+        # Rounding may leave a clipped number a hair above the norm.
+        share = (clip(updates.values.double(), self.clip_norm) / self.clip_norm).clamp(-1, 1)
+        return torch.from_numpy(rng.binomial(self.trials, (0.5 + theta * share).numpy())) - self.trials // 2
+
+    def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
+        """The sum's estimate, without bias, over the number of survivors that the plan lets expect."""
+        theta = self._biases(received.side["survivors"][:, 0].tolist())[:, None]
+        total = self.sized.grid.centred(received.values[:, 0]).double() * self.clip_norm / (self.trials * theta)
+        return (total / expected_survivors(context.plan, self.dropout)).float()
+
+    def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
+        law = super().law(observer, plan, client)
+        return None if law is None else replace(law, additive=False)
+
+    def _biases(self, survivors: list[int]) -> Tensor:
+        return torch.tensor([self.bias(count) for count in survivors], dtype=torch.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoissonBinomial(SecureSumDefense):
+    """Client-level DP by coins in a secure sum, without bias and without a number that could wrap around.
+
+    Rows are clipped in L2 and sent as they are, one count a coordinate, each scaled by the whole clip norm: the bound
+    (``accounting.poisson_binomial.row_rdp``) adds up squares, so the noise is that of a Gaussian of the same budget.
+    The paper pays for each coordinate as for the largest, and makes all equally small by Kashin's representation;
+    neither that nor a rotation would save noise here.
+
+    The claim counts on the survivors' coins alone, and of those on the share 1 - 2 theta that is fair whatever the data
+    are. The more ``bits``, the more coins, and the smaller theta and what it costs; where theta would be more than 1/4
+    the noise is larger than the budget asks. The law published is a Gaussian of the variance of fair coins, of which a
+    row of full length takes 4 theta^2 of its own share at most.
+    """
+
+    def prepare(self, plan: Plan) -> Prepared:
+        sized = self.sized(plan)
+        protection = PoissonBinomialProtection(
+            clip_norm=self.clip_norm,
+            dropout=self.dropout,
+            drops=self.drops,
+            sized=sized,
+            trials=self.trials(plan),
+            budget=self.budget(plan),
+        )
+        claim = self.signed(
+            plan,
+            sized,
+            mechanism="sum of binomial counts of biased coins",
+            accountant=RENYI,
+            source="mechanism: Chen, Ozgur and Kairouz 2022; bound: Hoeffding 1956, Bonami 1970 and sub-Gaussian coins",
+            more={"trials": protection.trials, "theta": sized.norm_bound / protection.trials},
+        )
+        return Prepared(protection=protection, claims=(claim,))
+
+    def trials(self, plan: Plan) -> int:
+        """Coins of a client and coordinate: an even number, as large as all clients' coins fit a word."""
+        trials: int = 2 * ((2**self.bits - 1) // (2 * most_clients(plan)))
+        if trials < 2:
+            raise ValueError(
+                f"bits must leave every client two coins: {most_clients(plan)} do not fit {self.bits} bits"
+            )
+        return trials
+
+    def sized(self, plan: Plan) -> Sized:
+        """Steps are coins: a row of the clip norm moves the sum by trials theta of them."""
+        survivors, trials = least_survivors(plan, self.dropout), self.trials(plan)
+        moved = trials * largest_bias(clients=survivors, trials=trials, **self.budget(plan))
+        grid = Grid(step=self.clip_norm / moved, bits=self.bits)
+        return Sized(grid=grid, norm_bound=moved, sigma=(survivors * trials) ** 0.5 / 2)

@@ -1,0 +1,43 @@
+"""Skellam: shares that are differences of Poisson numbers in a secure sum (Agarwal, Kairouz, Liu 2021, Algorithm 1)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...fl.plan import Plan
+from ..accounting.accountant import RENYI
+from ..accounting.integer_noise import skellam_noise
+from ..defense import Prepared
+from .samplers import Integers, skellam
+from .secure_sum import SecureSumDefense, SecureSumProtection
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkellamProtection(SecureSumProtection):
+    """A share is Skellam of variance sigma^2 / shares: the sum of shares is Skellam too."""
+
+    def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> Integers:
+        return skellam(self.sized.sigma**2 / shares, shape, rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skellam(SecureSumDefense):
+    """Client-level DP by Skellam shares in a secure sum.
+
+    The bound takes the L2 and the L1 sensitivity, which differ (a survey of DP in federated learning prints one for
+    both); the L1 norm of an integer row is at most min(sqrt(d) L2, L2^2).
+    """
+
+    def prepare(self, plan: Plan) -> Prepared:
+        sized = self.sized(plan)
+        claim = self.signed(
+            plan,
+            sized,
+            mechanism="sum of Skellam shares",
+            accountant=RENYI,
+            source="Agarwal, Kairouz and Liu 2021, Theorem 3.5",
+        )
+        return Prepared(protection=self.protected(SkellamProtection, sized), claims=(claim,))
+
+    def sigma_of(self, norm: float, plan: Plan) -> float:
+        return skellam_noise(norm, **self.budget(plan))

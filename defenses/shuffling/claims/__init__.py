@@ -1,0 +1,1 @@
+"""What claims behind a shuffler rest on: budgets of clients, amplification, published totals."""

@@ -1,0 +1,149 @@
+"""Terms: what the claims of one defense behind (or without) a shuffler have in common."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ....audit.claim import Adjacency, Claim, Unit, Value
+from ....audit.curve import Curve
+from ....audit.observer import SHUFFLED, UPLOADS, Observer
+from ....fl.partitions.sampling import Full
+from ....fl.plan import Plan
+from ...accounting.accountant import ACCOUNTANT
+from ...accounting.counts import least_epsilon
+from ...accounting.pld_convolution import Profile, many_curve, many_epsilon
+from ..mechanisms.budgeted import Noise
+
+ACCOUNTED = f"{ACCOUNTANT}, by connected dots"
+ACCOUNTED_AS_PUBLISHED = "numerical clones, advanced composition"
+EXACT = "exact, one release"
+LEAST_EPSILON = 1e-9
+"""A claim's epsilon is above 0, also where 0 would be enough at its delta."""
+_DRAWN = 150.0
+"""Beyond, no error rate that anybody measures lies on a curve."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """``plan``, who observes, the mechanism and its public parameters; whom the theorem trusts and whose it is;
+    ``spending``: how many numbers of a report spend a budget each, None: all.
+    """
+
+    plan: Plan
+    observer: Observer
+    mechanism: str
+    radius: float
+    trust: str
+    source: str
+    spending: int | None = None
+
+    @property
+    def releases(self) -> int:
+        """Coordinates of all rounds that spend a budget."""
+        return (self.spending or self.plan.layout.dim) * self.plan.rounds
+
+    def joint(
+        self,
+        release: Profile,
+        *,
+        delta: float,
+        failure: float = 0.0,
+        epsilon: float | None = None,
+        subjects: str = "all",
+        **parameters: Value,
+    ) -> Claim:
+        """All coordinates of all rounds; ``epsilon``: the one that was calibrated to, else the least."""
+        spent = epsilon or many_epsilon(release, releases=self.releases, delta=delta - failure)
+        found = max(spent, LEAST_EPSILON)
+        curve = None
+        if found <= _DRAWN:
+            curve = many_curve(release, releases=self.releases, reach=found, failure=failure)
+        return self.stated(
+            unit=Unit.CLIENT if self.observer == SHUFFLED else Unit.REPORT,
+            epsilon=found,
+            delta=delta,
+            accountant=ACCOUNTED,
+            subjects=subjects,
+            curve=curve,
+            parameters={"releases": self.releases, **parameters},
+        )
+
+    def coordinate(
+        self, release: Profile, *, delta: float, failure: float = 0.0, subjects: str = "all", **parameters: Value
+    ) -> Claim:
+        """One coordinate of one round."""
+        return self.stated(
+            unit=Unit.COORDINATE,
+            epsilon=least_epsilon(release.delta, delta - failure),
+            delta=delta,
+            accountant=EXACT,
+            subjects=subjects,
+            parameters=parameters,
+        )
+
+    def published(
+        self,
+        *numbers: tuple[Unit, float, float, float],
+        parameters: Mapping[str, Value],
+        accountant: str = ACCOUNTED_AS_PUBLISHED,
+    ) -> tuple[Claim, ...]:
+        """A paper's own claims: unit, epsilon, delta, and what is provable instead."""
+        return tuple(
+            self.stated(
+                unit=unit,
+                epsilon=epsilon,
+                delta=delta,
+                accountant=accountant,
+                parameters={**parameters, "provable_epsilon": provable},
+            )
+            for unit, epsilon, delta, provable in numbers
+        )
+
+    def stated(
+        self,
+        *,
+        unit: Unit,
+        epsilon: float,
+        delta: float,
+        accountant: str,
+        parameters: Mapping[str, Value],
+        subjects: str = "all",
+        curve: Curve | None = None,
+    ) -> Claim:
+        """A claim of these numbers: one coordinate in one round where that is the unit, else everything."""
+        single = unit is Unit.COORDINATE
+        return Claim(
+            epsilon=max(epsilon, LEAST_EPSILON),
+            delta=delta,
+            unit=unit,
+            adjacency=Adjacency.REPLACE_ONE,
+            observer=self.observer,
+            rounds=1 if single else self.plan.rounds,
+            dp_model="local" if self.observer == UPLOADS else "shuffle",
+            mechanism=self.mechanism,
+            parameters={
+                "radius": self.radius,
+                "clip_norm": self.radius,
+                "clients": self.plan.clients,
+                **parameters,
+            },
+            accountant=accountant,
+            sampling="none assumed" if isinstance(self.plan.cohort, Full) else "cohorts are Poisson samples",
+            trust=self.trust,
+            source=self.source,
+            subjects=subjects,
+            part="one coordinate" if single else "joint",
+            curve=curve,
+        )
+
+
+def local_terms(plan: Plan, radius: float, *, noise: str = Noise.CLIP_LAPLACE) -> Terms:
+    """Of claims without a shuffler."""
+    classic = noise == Noise.LAPLACE
+    return Terms(
+        plan=plan,
+        observer=UPLOADS,
+        mechanism="Laplace noise on each coordinate" if classic else "clip-Laplace on each coordinate",
+        radius=radius,
+        trust="nobody",
+        source=f"{'Dwork et al. 2006' if classic else 'Liu et al. 2023'}, Theorem 1; Zhu, Dong, Wang 2022, Theorem 10",
+    )

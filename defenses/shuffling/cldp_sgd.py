@@ -1,0 +1,182 @@
+"""CLDP-SGD: one bit of one coordinate of one record's gradient from each client, rows shuffled (Girgis et al. 2021)."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...audit.claim import Claim, Unit
+from ...audit.observer import SHUFFLED, UPLOADS, Observer
+from ...fl.algorithms.algorithm import FedAvg, FedSGD
+from ...fl.laws.law import Mixing, clip_entries
+from ...fl.message import Message
+from ...fl.partitions.sampling import FixedSize, Full
+from ...fl.plan import Plan
+from ...fl.protection import Context, Protection, State
+from ...fl.streams import uniform
+from ..accounting.clones import ClonePair
+from ..accounting.counts import binomial
+from ..accounting.gaussian import poisson_rate
+from ..accounting.pld_convolution import many_curve, many_epsilon
+from ..defense import Defense, Prepared, check_bound, check_budget
+from .claims.amplification import check_clients, largest_scale
+from .claims.budgets import check_local
+from .claims.terms import ACCOUNTED, LEAST_EPSILON, Terms
+from .mechanisms.channel import shuffle_rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneBitLaw:
+    """A report is zero but for one coordinate, drawn uniformly, which is +-size: + with probability
+    (1 + x / radius tanh(eps / 2)) / 2 of its clipped value x, so that the report's mean is the clipped row.
+    """
+
+    radius: float
+    local_epsilon: float
+    mixing: Mixing
+
+    def contribution(self, rows: Tensor) -> Tensor:
+        return clip_entries(rows, self.radius)
+
+    def size(self, dim: int) -> float:
+        """Of the one number that is sent."""
+        return self.radius * dim / math.tanh(self.local_epsilon / 2)
+
+    def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
+        dim = contribution.shape[-1]
+        rows = contribution.reshape(-1, dim)
+        # A double times dim: as uniform as 53 bits are.
+        place = (uniform(rng, (len(rows), 1), dtype=torch.float64) * dim).long().clamp_max(dim - 1)
+        coin = uniform(rng, (len(rows), 1), dtype=torch.float64)
+        up = coin < self._chance(rows.gather(1, place).double())
+        sent = torch.where(up, self.size(dim), -self.size(dim)).to(rows.dtype)
+        return torch.zeros_like(rows).scatter_(1, place, sent).view_as(contribution)
+
+    def _chance(self, values: Tensor) -> Tensor:
+        """Of +."""
+        return (1 + values / self.radius * math.tanh(self.local_epsilon / 2)) / 2
+
+    def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
+        dim = release.shape[-1]
+        place = release.abs().argmax(-1, keepdim=True)
+        sent = release.gather(-1, place).squeeze(-1)
+        up = self._chance(contribution.expand_as(release).gather(-1, place).squeeze(-1).double())
+        found = torch.where(sent > 0, up, 1 - up).log() - math.log(dim)
+        possible = (release != 0).sum(-1).eq(1) & ((sent.abs() / self.size(dim) - 1).abs() < 1e-5)
+        return found.masked_fill(~possible, -math.inf)
+
+    def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
+        raise ValueError("the coordinates of a report hang together: one of them is sent")
+
+    def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
+        ends = torch.full((dim,), self.radius)
+        return -ends, ends
+
+
+@dataclass(frozen=True, kw_only=True)
+class CLDPSGDProtection(Protection):
+    """report = one bit of one coordinate; whole rows shuffled; aggregate = their mean, which is unbiased."""
+
+    radius: float
+    local_epsilon: float
+
+    def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        law = OneBitLaw(radius=self.radius, local_epsilon=self.local_epsilon, mixing=Mixing.NONE)
+        return updates.with_values(law.sample(law.contribution(updates.values), rng))
+
+    def channel(self, reports: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        return shuffle_rows(reports, rng)
+
+    def law(self, observer: Observer, plan: Plan, client: int) -> OneBitLaw | None:
+        """One client's report, as it is sent or among all shuffled."""
+        mixing = {UPLOADS.rank: Mixing.NONE, SHUFFLED.rank: Mixing.ROWS}.get(observer.rank)
+        if mixing is None:
+            return None
+        return OneBitLaw(radius=self.radius, local_epsilon=self.local_epsilon, mixing=mixing)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CLDPSGD(Defense):
+    """Communication-limited local DP behind a shuffler: log2(d) + 1 bits a client and round.
+
+    Claims, replace-one, against the analyser behind the shuffler, over all rounds: one record of a client, and the
+    client's whole data set. Each client uses one record, drawn uniformly from its own in every round, so that replacing
+    one of r records changes its report's law by ln(1 + (e^eps0 - 1) / r) at most; the others' reports are clones at
+    eps0 (Feldman, McMillan, Talwar 2021). For cohorts that are sampled no more is claimed than that clones are fewer.
+
+    Args:
+        epsilon, delta: the budget of one record over all rounds, to which the local one is calibrated.
+        local_epsilon: budget of one report, at most 50; where it is given nothing is calibrated.
+        radius: clip bound of each coordinate of an update.
+
+    Raises (in prepare):
+        ValueError: unless a lot is one record and a client takes one step a round, by an algorithm in which it keeps
+            nothing from the rounds before.
+    """
+
+    epsilon: float = 4.0
+    delta: float = 1e-5
+    local_epsilon: float | None = None
+    radius: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        check_bound("radius", self.radius)
+        check_local(self.local_epsilon)
+
+    def prepare(self, plan: Plan) -> Prepared:
+        check_clients(plan.clients)
+        _check_one_record(plan)
+
+        def cost(epsilon0: float) -> float:
+            return many_epsilon(record_pair(plan, epsilon0), releases=plan.rounds, delta=self.delta)
+
+        local = self.local_epsilon or largest_scale(cost, self.epsilon)
+        claims = (
+            self._claim(plan, Unit.SAMPLE, local, record_pair(plan, local), rate=1 / min(plan.sizes)),
+            self._claim(plan, Unit.CLIENT, local, client_pair(plan, local), rate=1.0),
+        )
+        return Prepared(protection=CLDPSGDProtection(radius=self.radius, local_epsilon=local), claims=claims)
+
+    def _claim(self, plan: Plan, unit: Unit, local: float, pair: ClonePair, *, rate: float) -> Claim:
+        # What it costs, not the target: where a pure bound begins delta falls to 0 within the search's error.
+        epsilon = max(many_epsilon(pair, releases=plan.rounds, delta=self.delta), LEAST_EPSILON)
+        claim = Terms(
+            plan=plan,
+            observer=SHUFFLED,
+            mechanism="randomised response of the sign of one coordinate, rows shuffled",
+            radius=self.radius,
+            trust="the shuffler",
+            source="Girgis et al. 2021; Feldman, McMillan, Talwar 2021, Section 3; Zhu, Dong, Wang 2022, Theorem 10",
+        ).stated(
+            unit=unit,
+            epsilon=epsilon,
+            delta=self.delta,
+            accountant=ACCOUNTED,
+            parameters={"local_epsilon": local, "releases": plan.rounds, "rate": rate},
+            curve=many_curve(pair, releases=plan.rounds, reach=epsilon),
+        )
+        drawn = f"one record a round, drawn uniformly from {min(plan.sizes)} or more, unseen; else {claim.sampling}"
+        return replace(claim, sampling=drawn) if unit is Unit.SAMPLE else claim
+
+
+def record_pair(plan: Plan, epsilon0: float) -> ClonePair:
+    """One round of one record: its client's report leans by ln(1 + (e^eps0 - 1) / r), among clones of it."""
+    own = math.log1p(math.expm1(epsilon0) / min(plan.sizes))
+    return replace(client_pair(plan, epsilon0), epsilon0=own)
+
+
+def client_pair(plan: Plan, epsilon0: float) -> ClonePair:
+    """One round of one client: a report of another data set, among those who come."""
+    rate = poisson_rate("cohort", plan.cohort)
+    return ClonePair(epsilon0=epsilon0, clones=binomial(plan.clients - 1, rate * math.exp(-epsilon0)))
+
+
+def _check_one_record(plan: Plan) -> None:
+    single = isinstance(plan.lot, FixedSize) and plan.lot.size == 1
+    if not single and not (isinstance(plan.lot, Full) and max(plan.sizes) == 1):
+        raise ValueError(f"lot must be one record, FixedSize(1): a report is of one record, got {plan.lot}")
+    if not isinstance(plan.algorithm, FedSGD | FedAvg) or plan.algorithm.local_steps != 1:
+        raise ValueError(f"algorithm must be FedSGD or FedAvg with one local step, got {plan.algorithm}")

@@ -1,0 +1,155 @@
+"""FLAME: each client reports a random share of the coordinates, dummies fill the rest, each is shuffled (Liu 2021)."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...audit.observer import SHUFFLED, Observer
+from ...fl.laws.law import Mixing
+from ...fl.message import Message
+from ...fl.plan import Plan
+from ...fl.protection import Context, Protection, State
+from ...fl.streams import uniform
+from ..accounting.pld_convolution import Profile, many_epsilon
+from ..defense import Defense, Prepared, check_bound, check_budget, check_positive
+from .claims.amplification import Crowd, LocalPair, Sampled, among_any, check_clients, largest_scale, tighter
+from .claims.budgets import check_coordinate_delta, check_local
+from .claims.terms import Terms
+from .mechanisms.calibration import calibrated_mean
+from .mechanisms.channel import shuffle_coordinates
+from .mechanisms.clip_laplace import ClipLaplaceLaw, randomised_rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class FLAMEProtection(Protection):
+    """report = clip-Laplace of the drawn coordinates, which are named; the shuffler puts reports of 0 in the place of
+    the others, so that every coordinate has as many as there are clients, and shuffles each by itself.
+    """
+
+    radius: float
+    local_epsilon: float
+    rate: float
+
+    def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        drawn = (uniform(rng, tuple(updates.values.shape)) < self.rate) & updates.present.unsqueeze(-1)
+        budgets = self._budgets(updates)
+        rows = randomised_rows(updates.values, budgets, self.radius, rng).masked_fill_(~drawn, 0)
+        side = {**updates.side, "budget": budgets.masked_fill(~updates.present, 0), "drawn": drawn}
+        return replace(updates, values=rows, side=side)
+
+    def channel(self, reports: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        side = {name: array for name, array in reports.side.items() if name != "drawn"}
+        zeros = torch.zeros_like(reports.values)
+        dummies = randomised_rows(zeros, self._budgets(reports), self.radius, rng)
+        filled = torch.where(reports.side["drawn"], reports.values, dummies)
+        return shuffle_coordinates(replace(reports, side=side).with_values(filled), rng)
+
+    def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
+        return calibrated_mean(received, self.radius, rate=self.rate)
+
+    def law(self, observer: Observer, plan: Plan, client: int) -> ClipLaplaceLaw | None:
+        """What stands for one client behind the shuffler: its report of a coordinate or a dummy."""
+        if observer.rank != SHUFFLED.rank:
+            return None
+        return ClipLaplaceLaw(radius=self.radius, budget=self.local_epsilon, mixing=Mixing.COORDINATES, rate=self.rate)
+
+    def _budgets(self, rows: Message) -> Tensor:
+        return torch.full(rows.present.shape, self.local_epsilon, dtype=torch.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FLAME(Defense):
+    """Sampled coordinates behind a padding shuffler; SS-Double, and SS-Simple at rate 1.
+
+    Claims, replace-one, against the analyser behind the shuffler: a client's whole report over all rounds, and one
+    coordinate of one round. Each coordinate is drawn with probability ``rate``, independently of all others, and the
+    dummies are reports of 0 by the clients' own randomiser: so what stands for a client in a coordinate, a report or a
+    dummy, is a local randomiser itself, at a smaller epsilon (``drawn_epsilon``), and the others' are its clones. Both
+    amplifications, by sampling and by shuffling, and all d coordinates, compose. (A fixed number of coordinates would
+    tie them together.)
+
+    The server that sees uploads sees which coordinates were drawn, which tells nothing of the values.
+
+    Args:
+        epsilon, delta: the budget of all coordinates of all rounds, to which the local one is calibrated.
+        coordinate_delta: delta of the claim about one coordinate.
+        local_epsilon: budget of one drawn coordinate, at most 50; where it is given nothing is calibrated.
+        rate: chance that a client reports a coordinate, in (0, 1].
+        radius: clip bound of each coordinate of an update.
+    """
+
+    epsilon: float = 4.0
+    delta: float = 1e-5
+    coordinate_delta: float = 1e-8
+    local_epsilon: float | None = None
+    rate: float = 0.1
+    radius: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        check_coordinate_delta(self.coordinate_delta)
+        check_bound("radius", self.radius)
+        check_positive("rate", self.rate)
+        if self.rate > 1:
+            raise ValueError(f"rate must be in (0, 1], got {self.rate}")
+        check_local(self.local_epsilon)
+
+    def prepare(self, plan: Plan) -> Prepared:
+        check_clients(plan.clients)
+        terms = self._terms(plan)
+        all_rounds = Crowd.of(plan, self.delta, rounds=plan.rounds)
+        one_round = Crowd.of(plan, self.coordinate_delta, rounds=1)
+
+        def cost(epsilon0: float) -> float:
+            release = self._release(epsilon0, all_rounds.others)
+            return many_epsilon(release, releases=terms.releases, delta=self.delta - all_rounds.failure)
+
+        local = self.local_epsilon or largest_scale(
+            cost, self.epsilon, else_too_large=f" at rate {self.rate:g}, which may be larger"
+        )
+        joint = terms.joint(
+            self._release(local, all_rounds.others),
+            delta=self.delta,
+            failure=all_rounds.failure,
+            epsilon=None if self.local_epsilon else self.epsilon,
+            local_epsilon=local,
+            rate=self.rate,
+        )
+        coordinate = terms.coordinate(
+            self._release(local, one_round.others),
+            delta=self.coordinate_delta,
+            failure=one_round.failure,
+            local_epsilon=local,
+            rate=self.rate,
+        )
+        protection = FLAMEProtection(radius=self.radius, local_epsilon=local, rate=self.rate)
+        return Prepared(protection=protection, claims=(joint, coordinate))
+
+    def _release(self, epsilon0: float, others: int) -> Profile:
+        clones = among_any(others=others, epsilon0=drawn_epsilon(epsilon0, self.rate))
+        return tighter(Sampled(LocalPair(epsilon0), self.rate), clones)
+
+    def _terms(self, plan: Plan) -> Terms:
+        return Terms(
+            plan=plan,
+            observer=SHUFFLED,
+            mechanism="clip-Laplace on drawn coordinates, dummies elsewhere, each coordinate shuffled",
+            radius=self.radius,
+            trust="the shuffler, which adds the dummies",
+            source="Feldman, McMillan, Talwar 2021, Section 3, of the randomiser with its dummies",
+        )
+
+
+def drawn_epsilon(epsilon0: float, rate: float) -> float:
+    """Local epsilon of: clip-Laplace at ``epsilon0`` of the value with chance ``rate``, else of 0.
+
+    ``ln((rate + r) / (rate e^-eps0 + r))``, r = (1 - rate) p_0 / p_C at the end C of the range, where the ratio of the
+    two ends' mixtures is largest: the likeliest value of a report there is C, the least likely everywhere above 0 is
+    -C, at a constant ratio to a dummy.
+    """
+    half = math.exp(-epsilon0 / 2)
+    rest = (1 - rate) * half * (1 + half) / 2
+    return math.log((rate + rest) / (rate * half**2 + rest))

@@ -1,0 +1,89 @@
+"""Reports of a budget a coordinate: the protection of UniS, LDP-Min, PLDP and APES, which differ in their budgets, in
+their noise, in whether a shuffler stands between, and in what they may claim.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ....audit.nearest import nearest
+from ....audit.observer import SHUFFLED, UPLOADS, Observer
+from ....fl.laws.law import Mixing
+from ....fl.message import Message
+from ....fl.plan import Plan
+from ....fl.protection import Context, Protection, State
+from .calibration import calibrated_mean
+from .channel import shuffle_coordinates
+from .clip_laplace import ClipLaplaceLaw, randomised_rows
+from .laplace import LaplaceLaw, laplace_rows
+
+
+class Noise(StrEnum):
+    """What hides a coordinate: clip-Laplace, in the range of the values, or the classic Laplace mechanism."""
+
+    CLIP_LAPLACE = "clip_laplace"
+    LAPLACE = "laplace"
+
+
+def check_noise(noise: object) -> None:
+    """ValueError for an unknown name; the message lists the known ones."""
+    if noise not in tuple(Noise):
+        raise ValueError(f"noise must be {nearest(str(noise), tuple(Noise))}, got {noise!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetedReports(Protection):
+    """report = the clipped update, noised coordinate by coordinate; aggregate = the mean, calibrated where the noise
+    has pulled it to the middle.
+
+    Args:
+        radius: clip bound of each number.
+        budgets: epsilon of one coordinate, for each client; one who is not in the plan has the smallest.
+        shuffled: whether each coordinate is shuffled by itself.
+        noise: one of ``Noise``.
+    """
+
+    radius: float
+    budgets: tuple[float, ...]
+    shuffled: bool
+    noise: str = Noise.CLIP_LAPLACE
+
+    def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        budgets = budgets_of(context.senders, self.budgets).expand(updates.present.shape)
+        noised = laplace_rows if self.noise == Noise.LAPLACE else randomised_rows
+        reports = updates.with_values(noised(updates.values, budgets, self.radius, rng))
+        return replace(reports, side={**updates.side, "budget": budgets.masked_fill(~updates.present, 0)})
+
+    def channel(self, reports: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        return shuffle_coordinates(reports, rng) if self.shuffled else reports
+
+    def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
+        if self.noise == Noise.LAPLACE:
+            return received.values.sum(1) / received.present.sum(1, keepdim=True).clamp_min(1)
+        return calibrated_mean(received, self.radius)
+
+    def law(self, observer: Observer, plan: Plan, client: int) -> ClipLaplaceLaw | LaplaceLaw | None:
+        """One client's report, as it is sent or among all shuffled."""
+        mixing = mixing_for(observer, shuffled=self.shuffled)
+        if mixing is None:
+            return None
+        (budget,) = budgets_of((client,), self.budgets).tolist()
+        of = LaplaceLaw if self.noise == Noise.LAPLACE else ClipLaplaceLaw
+        return of(radius=self.radius, budget=budget, mixing=mixing)
+
+
+def budgets_of(senders: tuple[int, ...], budgets: tuple[float, ...]) -> Tensor:
+    """The rows' budgets ``(rows,)`` in double precision."""
+    least = min(budgets)
+    each = [budgets[sender] if sender < len(budgets) else least for sender in senders]
+    return torch.tensor(each, dtype=torch.float64)
+
+
+def mixing_for(observer: Observer, *, shuffled: bool) -> Mixing | None:
+    """How reports reach an observer who sees them, None where it sees less."""
+    if observer.rank == UPLOADS.rank:
+        return Mixing.NONE
+    return Mixing.COORDINATES if shuffled and observer.rank == SHUFFLED.rank else None

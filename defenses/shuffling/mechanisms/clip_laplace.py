@@ -1,0 +1,132 @@
+"""Clip-Laplace on rows: every coordinate of every report, each row at its own budget, in blocks; and its law.
+
+The law of ``randomisers.ClippedLaplace`` with inputs and outputs in [-radius, radius], scale 2 radius / budget.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ....audit.binomial import FloatArray
+from ....fl.laws.law import Mixing, clip_entries
+
+_CHUNK = 1 << 15
+_GRID = 2**22
+_EDGE = 1 + 1e-6  # A report at the end may be a rounding beyond it in single precision.
+
+
+def randomised_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.random.Generator) -> Tensor:
+    """``values (..., d)``, clipped here, and a budget for each row ``(...,)`` -> reports ``(..., d)``, same dtype.
+
+    One uniform a number, in the order of the numbers, whatever the blocks. Drawn in double precision and rounded to a
+    grid of 2^22 steps a radius: all values reach the same reports, so that no low bit tells a value.
+    """
+    reports = torch.empty_like(values)
+    for raw, rows, scales in row_blocks(values, reports, 2 * radius / budgets.double().numpy()):
+        centres = clip_entries(raw.double(), radius).numpy()
+        rows.copy_(torch.from_numpy(draw(centres, scales, radius, rng)))
+    return reports
+
+
+def row_blocks(values: Tensor, reports: Tensor, scales: FloatArray) -> Iterator[tuple[Tensor, Tensor, FloatArray]]:
+    """Rows of ``values (..., d)``, where their reports go, and their scales ``(rows, 1)``, a few rows at a time: what
+    is worked on stays in the cache.
+    """
+    dim = max(1, values.shape[-1])
+    raw, rows, each = values.reshape(-1, dim), reports.view(-1, dim), scales.reshape(-1, 1)
+    step = max(1, _CHUNK // dim)
+    for start in range(0, len(raw), step):
+        block = slice(start, start + step)
+        yield raw[block], rows[block], each[block]
+
+
+def draw(centres: FloatArray, scales: FloatArray, radius: float, rng: np.random.Generator) -> FloatArray:
+    """One report of each centre in [-radius, radius], by the inverse of its distribution function."""
+    return draw_at(centres, scales, radius, rng.random(centres.shape))
+
+
+def draw_at(centres: FloatArray, scales: FloatArray, radius: float, levels: FloatArray) -> FloatArray:
+    """The report at each level in [0, 1) of its distribution function; centres may be one a row."""
+    lean, edge = np.exp(centres / scales), np.exp(-radius / scales) / 2
+    below, above = edge / lean, edge * lean
+    share = levels * (1 - above - below)
+    share += below
+    tail = np.minimum(share, 1 - share)
+    tail *= 2
+    reports = np.log(tail, out=tail)
+    # Above the middle the logarithm, which is not above 0, is subtracted, below it added.
+    np.copysign(reports, np.subtract(share, 0.5, out=share), out=reports)
+    reports *= scales
+    reports += centres
+    return np.clip(on_grid(reports, radius), -radius, radius, out=reports)
+
+
+def on_grid(reports: FloatArray, radius: float) -> FloatArray:
+    """The nearest multiples of radius / 2^22, in place."""
+    reports *= _GRID / radius
+    np.rint(reports, out=reports)
+    reports /= _GRID / radius
+    return reports
+
+
+def log_clip_laplace(reports: Tensor, centres: Tensor, scale: float, radius: float) -> Tensor:
+    """Log density of each number, -inf outside of [-radius, radius]; differentiable in the centres."""
+    inside = 1 - math.exp(-radius / scale) * torch.cosh(centres / scale)
+    found = -(reports - centres).abs() / scale - torch.log(2 * scale * inside)
+    return found.masked_fill(reports.abs() > radius * _EDGE, -math.inf)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipLaplaceLaw:
+    """Every coordinate of a report by itself: clipped to ``radius``, then clip-Laplace at the coordinate's ``budget``.
+
+    With ``rate`` below 1 a coordinate is reported with that chance only, else a report of 0 stands in its place.
+    """
+
+    radius: float
+    budget: float
+    mixing: Mixing
+    rate: float = 1.0
+
+    @property
+    def scale(self) -> float:
+        """Of the noise before it is conditioned on the range."""
+        return 2 * self.radius / self.budget
+
+    def contribution(self, rows: Tensor) -> Tensor:
+        return clip_entries(rows, self.radius)
+
+    def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
+        centres = contribution.double().numpy()
+        if self.rate < 1:
+            centres = np.where(rng.random(centres.shape) < self.rate, centres, 0.0)
+        return torch.from_numpy(draw(centres, np.asarray(self.scale), self.radius, rng)).to(contribution.dtype)
+
+    def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
+        return self.log_densities(release, contribution).sum(-1)
+
+    def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
+        seen, centres = release.double(), contribution.double()
+        reported = log_clip_laplace(seen, centres, self.scale, self.radius)
+        if self.rate == 1:
+            return reported
+        dummy = log_clip_laplace(seen, torch.zeros_like(centres), self.scale, self.radius)
+        return torch.logaddexp(reported + math.log(self.rate), dummy + math.log1p(-self.rate))
+
+    def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
+        ends = torch.full((dim,), self.radius)
+        return -ends, ends
+
+
+def mean_and_variance(centres: FloatArray, budgets: FloatArray, radius: float) -> tuple[FloatArray, FloatArray]:
+    """Of a report at each centre in [-radius, radius] and budget (broadcast; Liu et al. 2023, equation 1)."""
+    scale = 2 * radius / budgets
+    above, below = np.exp(-(radius - centres) / scale) / 2, np.exp(-(radius + centres) / scale) / 2
+    inside = 1 - above - below
+    mean = (centres - (radius + scale) * (above - below)) / inside
+    square = (centres**2 + 2 * scale**2 - (radius**2 + 2 * scale * radius + 2 * scale**2) * (above + below)) / inside
+    return np.asarray(mean, dtype=np.float64), np.asarray(square - mean**2, dtype=np.float64)

@@ -1,0 +1,99 @@
+"""The classic Laplace mechanism on rows: every coordinate at its row's own budget, in blocks; its law and its clones.
+
+What the baselines of Liu et al. 2023 (APES) run in place of clip-Laplace. The law of ``randomisers.Laplace``.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ....audit.binomial import FloatArray
+from ....fl.laws.law import Mixing, clip_entries
+from .clip_laplace import on_grid, row_blocks
+
+_LEAST = 2.0**-54
+"""Half the distance of two uniform draws: a draw of 0 is a report some 37 scales out, not an infinite one."""
+
+
+def laplace_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.random.Generator) -> Tensor:
+    """``values (..., d)``, clipped here to [-radius, radius], and a budget for each row ``(...,)`` -> reports, same
+    dtype: value + Lap(2 radius / budget), on the grid of ``clip_laplace.randomised_rows``.
+    """
+    reports = torch.empty_like(values)
+    for raw, rows, scales in row_blocks(values, reports, 2 * radius / budgets.double().numpy()):
+        centres = clip_entries(raw.double(), radius).numpy()
+        rows.copy_(torch.from_numpy(on_grid(centres + _noise(centres.shape, scales, rng), radius)))
+    return reports
+
+
+def _noise(shape: tuple[int, ...], scales: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """One uniform a number, by the inverse of the distribution function."""
+    level = rng.random(shape)
+    far = np.log(2 * np.maximum(np.minimum(level, 1 - level), _LEAST))
+    return np.asarray(np.copysign(far, level - 0.5) * scales, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class LaplacePair:
+    """One coordinate by Laplace noise at ``epsilon``, seen with its sender: 1 - e^((s - eps) / 2).
+
+    The two ends of the range are the pair: the likelihood ratio of two values is monotone in the report.
+    """
+
+    epsilon: float
+
+    @property
+    def pure_epsilon(self) -> float:
+        """Its own budget."""
+        return self.epsilon
+
+    def delta(self, epsilon: float) -> float:
+        return -math.expm1((min(epsilon, self.epsilon) - self.epsilon) / 2)
+
+
+def laplace_clones(neighbour: FloatArray, epsilon: float) -> FloatArray:
+    """With what chance a report of budget ``neighbour``, whatever its value, is a copy of one at ``epsilon``, whatever
+    its value: the least ratio of the two densities, ``(e_n / e) exp(-e_n)`` where ``e_n <= e``, else 0.
+
+    Noise that is narrower than one's own has thinner tails and hides nothing there. So the median of unequal budgets
+    counts on the smaller half only, and the smallest on nobody; the paper (footnote 1) counts on all.
+    """
+    chances = neighbour / epsilon * np.exp(-neighbour)
+    return np.asarray(np.where(neighbour <= epsilon, chances, 0.0), dtype=np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaplaceLaw:
+    """Every coordinate of a report by itself: clipped to ``radius``, then Laplace noise at the coordinate's
+    ``budget``.
+    """
+
+    radius: float
+    budget: float
+    mixing: Mixing
+
+    @property
+    def scale(self) -> float:
+        """Of the noise, in units of the value."""
+        return 2 * self.radius / self.budget
+
+    def contribution(self, rows: Tensor) -> Tensor:
+        return clip_entries(rows, self.radius)
+
+    def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
+        centres = contribution.double().numpy()
+        drawn = on_grid(centres + _noise(centres.shape, np.asarray(self.scale), rng), self.radius)
+        return torch.from_numpy(drawn).to(contribution.dtype)
+
+    def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
+        return self.log_densities(release, contribution).sum(-1)
+
+    def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
+        return -(release.double() - contribution.double()).abs() / self.scale - math.log(2 * self.scale)
+
+    def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
+        ends = torch.full((dim,), self.radius)
+        return -ends, ends

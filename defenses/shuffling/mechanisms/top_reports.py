@@ -1,0 +1,175 @@
+"""Only some of a noisy report stay, the rest is redrawn around 0: S-APES' post-sparsification, and its law.
+
+The largest stay, so that the numbers of one report hang together (Liu et al. 2023, Algorithm 2; the noise is around the
+value, where the paper's line 1 prints 0); or random ones, its Figure 3(b)'s other curve, which tell nothing of it.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ....audit.binomial import FloatArray
+from ....fl.laws.law import Mixing, clip_entries
+from .clip_laplace import draw_at, log_clip_laplace, row_blocks
+
+
+class Selection(StrEnum):
+    """Which noisy numbers of a report stay."""
+
+    LARGEST = "largest"
+    RANDOM = "random"
+
+
+def sparse_rows(
+    values: Tensor, budgets: Tensor, radius: float, kept: int, rng: np.random.Generator, *, selection: str
+) -> Tensor:
+    """``values (..., d)``, budgets ``(...,)``: noised rows of which ``kept`` numbers stay, the others replaced by
+    reports of 0.
+    """
+    reports = torch.empty_like(values)
+    for raw, rows, scales in row_blocks(values, reports, 2 * radius / budgets.double().numpy()):
+        centres = clip_entries(raw.double(), radius).numpy()
+        rows.copy_(torch.from_numpy(_padded(centres, scales, radius, kept, rng, selection)))
+    return reports
+
+
+def _padded(
+    centres: FloatArray, scales: FloatArray, radius: float, kept: int, rng: np.random.Generator, selection: str
+) -> FloatArray:
+    """``(..., d)``: ``kept`` of each noised row, dummies elsewhere; two uniforms a number, row by row, and where chance
+    chooses a third.
+    """
+    by_chance = selection == Selection.RANDOM
+    levels = rng.random((*centres.shape[:-1], 3 if by_chance else 2, centres.shape[-1]))
+    noised = draw_at(centres, scales, radius, levels[..., 0, :])
+    dummies = draw_at(np.zeros_like(scales), scales, radius, levels[..., 1, :])
+    # Single precision tells all points of the grid apart, and is partitioned in half the time.
+    sizes = levels[..., 2, :] if by_chance else np.abs(noised)
+    return np.where(_largest(sizes.astype(np.float32), kept), noised, dummies)
+
+
+def _largest(sizes: NDArray[np.float32], kept: int) -> NDArray[np.bool_]:
+    """Which ``kept`` of each row are the largest; of equal ones the first."""
+    dim = sizes.shape[-1]
+    least = np.partition(sizes, dim - kept, axis=-1)[..., dim - kept, np.newaxis]
+    chosen = sizes >= least
+    if int(chosen.sum()) > kept * (chosen.size // dim):  # Reports lie on a grid: the smallest kept has an equal.
+        surplus = chosen.sum(-1, keepdims=True) - kept
+        equal = sizes == least
+        last = np.cumsum(equal[..., ::-1], axis=-1)[..., ::-1] <= surplus
+        chosen &= ~(equal & last)
+    return chosen
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopReportsLaw:
+    """A whole report: ``kept`` of its d numbers are the largest of d noisy ones, the rest are reports of 0.
+
+    Nothing says which. The density is exact: summed over which number is the smallest that was kept, at size t, and
+    over which of the larger ones were kept beside it (an elementary symmetric polynomial); every other noisy number was
+    at most t.
+    """
+
+    selection: ClassVar[Selection] = Selection.LARGEST
+
+    radius: float
+    budget: float
+    kept: int
+    mixing: Mixing = Mixing.NONE
+
+    @property
+    def scale(self) -> float:
+        """Of the noise before it is conditioned on the range."""
+        return 2 * self.radius / self.budget
+
+    def contribution(self, rows: Tensor) -> Tensor:
+        return clip_entries(rows, self.radius)
+
+    def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
+        centres, scale = contribution.double().numpy(), np.asarray(self.scale)
+        drawn = _padded(centres, scale, self.radius, self._kept(contribution.shape[-1]), rng, self.selection)
+        return torch.from_numpy(drawn).to(contribution.dtype)
+
+    def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
+        raise ValueError("the coordinates of a report hang together: which ones stay depends on all of them")
+
+    def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
+        """Takes d steps where all values of a row are equally far from 0, else d^2."""
+        seen = release.double() + torch.zeros_like(contribution.double())
+        centres = contribution.double() + torch.zeros_like(seen)
+        order = seen.abs().argsort(-1, descending=True)
+        seen, centres = seen.gather(-1, order), centres.gather(-1, order)
+        dummies, gains = self._gains(seen, centres)
+        equal = bool((centres.abs() == centres[..., :1].abs()).all())
+        ways = self._ways_alike(seen, centres, gains) if equal else self._ways(seen, centres, gains)
+        return dummies.sum(-1) + ways
+
+    def _gains(self, seen: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+        """Log density of each number as a dummy, and how much likelier it is as a kept one; a row that is impossible
+        stays so.
+        """
+        dummies = log_clip_laplace(seen, torch.zeros_like(seen), self.scale, self.radius)
+        gains = log_clip_laplace(seen, centres, self.scale, self.radius) - dummies
+        return dummies, gains.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+
+    def _ways(self, seen: Tensor, centres: Tensor, gains: Tensor) -> Tensor:
+        """Sum over the smallest kept number, the place-th largest of all, of how it can come to that."""
+        dim, terms = seen.shape[-1], list[Tensor]()
+        for place in range(self._kept(dim) - 1, dim):
+            smaller = self._log_within(centres, seen[..., place : place + 1].abs())
+            others = smaller.sum(-1) - smaller[..., place]
+            polynomial = no_choice(seen, self._kept(dim))
+            for one in range(place):
+                polynomial = choose(polynomial, gains[..., one] - smaller[..., one])
+            terms.append(gains[..., place] + others + polynomial[..., -1])
+        return torch.stack(terms, dim=-1).logsumexp(-1)
+
+    def _ways_alike(self, seen: Tensor, centres: Tensor, gains: Tensor) -> Tensor:
+        """The same where a number of any coordinate is as likely to be small: one polynomial grows with the place."""
+        dim, kept, terms = seen.shape[-1], self._kept(seen.shape[-1]), list[Tensor]()
+        within = self._log_within(centres, seen.abs())
+        polynomial = no_choice(seen, kept)
+        for place in range(dim):
+            if place >= kept - 1:
+                terms.append(gains[..., place] + (dim - kept) * within[..., place] + polynomial[..., -1])
+            polynomial = choose(polynomial, gains[..., place])
+        return torch.stack(terms, dim=-1).logsumexp(-1)
+
+    def _kept(self, dim: int) -> int:
+        return min(self.kept, dim)
+
+    def _log_within(self, centres: Tensor, size: Tensor) -> Tensor:
+        """Log of the chance that a noisy number is at most ``size`` from 0."""
+        far, scale = centres.abs(), self.scale
+        mass = 1 - math.exp(-self.radius / scale) * torch.cosh(far / scale)
+        outside = torch.exp(-(far + size) / scale)
+        inner = torch.exp(-(far - size).clamp_min(0) / scale) - outside
+        beyond = 2 - torch.exp(-(size - far).clamp_min(0) / scale) - outside
+        chance = torch.where(size < far, inner, beyond) / (2 * mass)
+        # A report may be a rounding beyond the end.
+        return chance.clamp(1e-300, 1.0).log()
+
+    def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
+        """All values at the end against all at 0: where all numbers are small, every coordinate speaks for 0, though
+        only ``kept`` were sent.
+        """
+        return torch.full((dim,), self.radius), torch.zeros(dim)
+
+
+def no_choice(seen: Tensor, kept: int) -> Tensor:
+    """Log of the elementary symmetric polynomials of degree 0 to ``kept`` - 1 of nothing, ``(..., kept)``."""
+    polynomial = seen.new_full((*seen.shape[:-1], kept), -math.inf)
+    polynomial[..., 0] = 0.0
+    return polynomial
+
+
+def choose(polynomial: Tensor, gain: Tensor) -> Tensor:
+    """With one more number that may be kept."""
+    raised = torch.cat([torch.full_like(polynomial[..., :1], -math.inf), polynomial[..., :-1]], dim=-1)
+    return torch.logaddexp(polynomial, raised + gain.unsqueeze(-1))

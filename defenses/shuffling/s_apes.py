@@ -1,0 +1,215 @@
+"""S-APES: APES whose clients send only the largest of their noisy numbers, padded with dummies (Liu et al. 2023)."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from torch import Tensor
+
+from ...audit.claim import Claim, Unit
+from ...audit.nearest import nearest
+from ...audit.observer import SHUFFLED, UPLOADS, Observer
+from ...fl.message import Message
+from ...fl.plan import Plan
+from ...fl.protection import Context, Protection, State
+from ..accounting.counts import least_epsilon
+from ..accounting.heterogeneous import published_bound
+from ..accounting.pld_convolution import many_epsilon
+from ..defense import Defense, Prepared, check_bound, check_budget, check_positive, check_share, check_variant
+from .claims.amplification import LocalPair, check_clients, largest_scale
+from .claims.budgets import check_coordinate_delta, check_wishes, deal, spokesmen
+from .claims.published import published_total
+from .claims.terms import Terms, local_terms
+from .mechanisms.budgeted import budgets_of
+from .mechanisms.calibration import calibrated_mean
+from .mechanisms.channel import shuffle_coordinates
+from .mechanisms.random_reports import RandomReportsLaw
+from .mechanisms.top_reports import Selection, TopReportsLaw, sparse_rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class SAPESProtection(Protection):
+    """report = ``kept`` numbers of the clip-Laplace report, the largest or random ones, dummies elsewhere; each
+    coordinate shuffled by itself.
+
+    The server calibrates as APES does, which knows nothing of dummies: what it finds is shrunk.
+    """
+
+    radius: float
+    budgets: tuple[float, ...]
+    kept: int
+    selection: str = Selection.LARGEST
+
+    def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        budgets = budgets_of(context.senders, self.budgets).expand(updates.present.shape)
+        rows = sparse_rows(updates.values, budgets, self.radius, self.kept, rng, selection=self.selection)
+        reports = updates.with_values(rows)
+        return replace(reports, side={**updates.side, "budget": budgets.masked_fill(~updates.present, 0)})
+
+    def channel(self, reports: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        return shuffle_coordinates(reports, rng)
+
+    def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
+        return calibrated_mean(received, self.radius)
+
+    def law(self, observer: Observer, plan: Plan, client: int) -> TopReportsLaw | None:
+        """One client's report as it is sent; behind the shuffler its numbers are scattered, and have no law apart."""
+        if observer.rank != UPLOADS.rank:
+            return None
+        (budget,) = budgets_of((client,), self.budgets).tolist()
+        of = RandomReportsLaw if self.selection == Selection.RANDOM else TopReportsLaw
+        return of(radius=self.radius, budget=budget, kept=self.kept)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SAPES(Defense):
+    """Personalised budgets, post-sparsified reports, a shuffler.
+
+    Claims, replace-one, for a client of the smallest, the median and the largest budget each: any two reports, over all
+    coordinates (of random ones those that are kept) and rounds, against the server that sees every upload, and so
+    against the analyser too. The shuffler amplifies nothing that is proved: see the errata.
+
+    Args:
+        epsilon, delta: what the client with the largest budget spends on everything; all budgets are scaled to that.
+        coordinate_delta: delta of the claim about one coordinate, as published.
+        share: of the coordinates that are kept, in (0, 1): the paper's b/d.
+        selection: which noisy numbers of a report are kept: the "largest", or "random" ones, as the paper compares in
+            Figure 3(b); random ones are chosen whatever the value, so that what is sent spends their budgets alone.
+        budgets: one of Table 2's distributions: ``shuffling.budgets.deal`` says who gets which.
+        budget_scale: factor of Table 2's budgets; where it is given nothing is calibrated.
+        radius: clip bound of each coordinate of an update.
+        scale: of the noise, in units of 2 radius / budget. The text has 1, Algorithm 2 has d; what is claimed counts
+            the noise that is drawn.
+        variant: "corrected", or "as_published": b budgets locally, 2b compositions behind the shuffler.
+
+    Errata:
+        - Paper, Table 3: a user spends b budgets locally, 78.5 to 1570 of d = 7850. Right: which b numbers are sent
+          hangs on all d noisy ones, so that all d budgets are spent: where all that is sent is small, all d were.
+        - Paper, Proposition 1: 2b compositions behind the shuffler. Right: not proved for d either. Clones hide one
+          coordinate if swapping two clients' numbers changes nothing else; here it changes what each of them keeps of
+          its other coordinates. What is proved is that of the reports themselves, without a shuffler.
+        - Paper, Algorithm 2: noise of scale d 2C/eps around 0. Right: around the client's value, scale 2C/eps by
+          default.
+    """
+
+    epsilon: float = 4.0
+    delta: float = 1e-5
+    coordinate_delta: float = 1e-8
+    share: float = 0.2
+    selection: str = Selection.LARGEST
+    budgets: str = "uniform2"
+    budget_scale: float | None = None
+    radius: float = 0.1
+    scale: float = 1.0
+    variant: str = "corrected"
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        check_coordinate_delta(self.coordinate_delta)
+        check_share("share", self.share)
+        if self.selection not in tuple(Selection):
+            raise ValueError(
+                f"selection must be {nearest(str(self.selection), tuple(Selection))}, got {self.selection!r}"
+            )
+        check_bound("radius", self.radius)
+        check_positive("scale", self.scale)
+        check_wishes(self.budgets, self.budget_scale, noise=self.scale)
+        check_variant(self.variant)
+
+    def prepare(self, plan: Plan) -> Prepared:
+        check_clients(plan.clients)
+        published = self.variant == "as_published"
+        factor, claims = self._published(plan) if published else self._corrected(plan)
+        drawn = deal(self.budgets, plan.clients, factor / self.scale)
+        protection = SAPESProtection(radius=self.radius, budgets=drawn, kept=self._kept(plan), selection=self.selection)
+        return Prepared(protection=protection, claims=claims)
+
+    @property
+    def _selected(self) -> str:
+        return "random ones" if self.selection == Selection.RANDOM else "the largest"
+
+    def _spending(self, plan: Plan) -> int:
+        """Numbers of a report that spend a budget each: of the largest, all that they were chosen from."""
+        return self._kept(plan) if self.selection == Selection.RANDOM else plan.layout.dim
+
+    def _kept(self, plan: Plan) -> int:
+        return max(1, round(self.share * plan.layout.dim))
+
+    def _corrected(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
+        terms = replace(
+            local_terms(plan, self.radius),
+            mechanism=f"clip-Laplace on each coordinate, {self._selected} kept, dummies",
+            spending=self._spending(plan),
+        )
+        largest = max(deal(self.budgets, plan.clients)) / self.scale
+
+        def cost(factor: float) -> float:
+            return many_epsilon(LocalPair(factor * largest), releases=terms.releases, delta=self.delta)
+
+        factor = self.budget_scale or largest_scale(cost, self.epsilon, largest=largest)
+        budgets = deal(self.budgets, plan.clients, factor / self.scale)
+        return factor, tuple(
+            terms.joint(
+                LocalPair(budgets[client]),
+                delta=self.delta,
+                subjects=f"clients of budget {budgets[client]:.4g}",
+                client=client,
+                local_epsilon=budgets[client],
+                kept=self._kept(plan),
+            )
+            for client in spokesmen(budgets)
+        )
+
+    def _published(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
+        kept, terms = self._kept(plan), self._terms(plan)
+        spending = self._spending(plan) * plan.rounds
+        # The paper's claim does not know the scale of the noise; the local budgets do.
+        largest = max(deal(self.budgets, plan.clients)) / min(1.0, self.scale)
+
+        def cost(factor: float) -> float:
+            budgets = deal(self.budgets, plan.clients, factor)
+            return published_total(
+                published_bound(budgets).epsilon,
+                coordinates=terms.releases,
+                releases=2 * kept * plan.rounds,
+                largest=max(budgets),
+                delta=self.delta,
+            )
+
+        factor = self.budget_scale or largest_scale(
+            cost, self.epsilon, largest=largest, else_too_large=f" at scale {self.scale:g}"
+        )
+        budgets = deal(self.budgets, plan.clients, factor)
+        one, most = published_bound(budgets).epsilon(self.coordinate_delta), spokesmen(budgets)[-1]
+        own = LocalPair(budgets[most] / self.scale)
+        behind = terms.published(
+            (Unit.CLIENT, cost(factor), self.delta, many_epsilon(own, releases=spending, delta=self.delta)),
+            (Unit.COORDINATE, one, self.coordinate_delta, least_epsilon(own.delta, self.coordinate_delta)),
+            parameters={"client": most, "kept": kept},
+        )
+        before = tuple(
+            replace(terms, observer=UPLOADS, trust="nobody").stated(
+                unit=Unit.REPORT,
+                epsilon=kept * plan.rounds * budgets[client],
+                delta=0.0,
+                accountant="sum of the kept coordinates",
+                subjects=f"clients of budget {budgets[client]:.4g}",
+                parameters={
+                    "client": client,
+                    "kept": kept,
+                    "local_epsilon": budgets[client],
+                    "provable_epsilon": spending * budgets[client] / self.scale,
+                },
+            )
+            for client in spokesmen(budgets)
+        )
+        return factor, behind + before
+
+    def _terms(self, plan: Plan) -> Terms:
+        return Terms(
+            plan=plan,
+            observer=SHUFFLED,
+            mechanism=f"clip-Laplace on each coordinate, {self._selected} kept, dummies, each coordinate shuffled",
+            radius=self.radius,
+            trust="the shuffler",
+            source="Liu et al. 2023, Table 3, Theorem 4 and Proposition 1, as published",
+        )

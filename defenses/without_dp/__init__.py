@@ -1,0 +1,1 @@
+"""Defenses that claim no differential privacy, and the undefended federation."""

@@ -1,0 +1,38 @@
+"""Gradient pruning: each client sends the largest numbers of its update, zeros else (Zhu et al. 2019, section 5.3)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...fl.laws.sparse import prune
+from ...fl.message import Message
+from ...fl.plan import Plan
+from ...fl.protection import Context, Protection, State
+from ..defense import Defense, Prepared, check_share
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientPruningProtection(Protection):
+    """report = update with a share of its numbers, the smallest in size, set to zero."""
+
+    pruned: float
+
+    def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        return updates.with_values(prune(updates.values, self.pruned))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientPruning(Defense):
+    """Looks like a defense and hides nothing that it sends. It signs no claim: without noise every epsilon is infinite.
+
+    Args:
+        pruned: share of the numbers that are not sent, in (0, 1); the paper finds inversion hindered from .2 on.
+    """
+
+    pruned: float = 0.9
+
+    def __post_init__(self) -> None:
+        check_share("pruned", self.pruned)
+
+    def prepare(self, plan: Plan) -> Prepared:
+        return Prepared(protection=GradientPruningProtection(pruned=self.pruned), claims=())

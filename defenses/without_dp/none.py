@@ -1,0 +1,15 @@
+"""No defense: federated learning as it comes; claims nothing."""
+
+from dataclasses import dataclass
+
+from ...fl.plan import Plan
+from ...fl.protection import Protection
+from ..defense import Defense, Prepared
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undefended(Defense):
+    """Every station is the identity."""
+
+    def prepare(self, plan: Plan) -> Prepared:
+        return Prepared(protection=Protection(), claims=())

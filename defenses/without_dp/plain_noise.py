@@ -1,0 +1,58 @@
+"""Plain noise: Gaussian noise on every update, without a claim (Zhu et al. 2019, section 5.1)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...audit.observer import UPLOADS, Observer
+from ...fl.laws.law import GaussianLaw, clip
+from ...fl.message import Message
+from ...fl.plan import Plan
+from ...fl.protection import Context, Protection, State
+from ...fl.streams import normal
+from ..defense import Defense, Prepared, check_bound, check_positive
+
+_NO_CLIP = 1e12
+"""No update that trains is so long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainNoiseProtection(Protection):
+    """report = update + N(0, noise_std^2 I), clipped before where there is a clip norm."""
+
+    noise_std: float
+    clip_norm: float | None = None
+
+    def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        sent = updates.values if self.clip_norm is None else clip(updates.values, self.clip_norm)
+        return updates.with_values(sent + self.noise_std * normal(rng, tuple(updates.values.shape)))
+
+    def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
+        """One client's report as the server sees it."""
+        if observer.rank < UPLOADS.rank:
+            return None
+        return GaussianLaw(clip_norm=self.clip_norm or _NO_CLIP, scale=1.0, noise_std=self.noise_std)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainNoise(Defense):
+    """Looks like local DP and is not: an update may be of any length, so no noise hides it. It signs no claim.
+
+    Clipped it would be local DP; without a claim it goes down to noises that no promise is worth.
+
+    Args:
+        noise_std: standard deviation of the noise on each number of an update (the paper tries 1e-4 to 1e-1).
+        clip_norm: L2 bound of an update; by default there is none.
+    """
+
+    noise_std: float = 0.01
+    clip_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        check_positive("noise_std", self.noise_std)
+        if self.clip_norm is not None:
+            check_bound("clip_norm", self.clip_norm)
+
+    def prepare(self, plan: Plan) -> Prepared:
+        protection = PlainNoiseProtection(noise_std=self.noise_std, clip_norm=self.clip_norm)
+        return Prepared(protection=protection, claims=())

@@ -1,0 +1,38 @@
+"""Sign: each client sends the signs of its update only (signSGD, Bernstein et al. 2018)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...fl.message import Message
+from ...fl.plan import Plan
+from ...fl.protection import Context, Protection, State
+from ..defense import Defense, Prepared, check_positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignProtection(Protection):
+    """report = step sign(update): a number that is 0 stays 0."""
+
+    step: float
+
+    def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        return updates.with_values(self.step * updates.values.sign())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sign(Defense):
+    """One bit a number, for the sake of the network; looks like a defense. It signs no claim: the bits are the data's
+    own.
+
+    Args:
+        step: by which each number of the model moves where all clients agree.
+    """
+
+    step: float = 0.001
+
+    def __post_init__(self) -> None:
+        check_positive("step", self.step)
+
+    def prepare(self, plan: Plan) -> Prepared:
+        return Prepared(protection=SignProtection(step=self.step), claims=())

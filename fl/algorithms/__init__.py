@@ -1,0 +1,1 @@
+"""Federated algorithms: what a client computes and how the server combines it."""

@@ -1,0 +1,220 @@
+"""Algorithms: what a client computes and how the server combines it.
+
+One convention throughout: an **update** is what the server adds. FedSGD uploads minus the gradient, FedAvg the
+difference of weights; a rule that reads signs must go through ``gradient``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from ...audit.nearest import nearest
+from ..fields import check_count, check_positive
+from .proximal import BoundedUpdate, FedProx
+from .scaffold import Scaffold
+
+LocalState = dict[str, Tensor]
+Numbers = Mapping[str, Tensor]
+
+
+class Algorithm(Protocol):
+    """Local direction, states and server combination. Every tensor has the replicas first.
+
+    Three states, each handed in and out: what the server **shares** with its model (public, made of aggregates alone),
+    what a client **keeps** from one of its rounds to the next, and what it holds during one round.
+    """
+
+    @property
+    def local_steps(self) -> int:
+        """Steps that a client takes in a round."""
+        ...
+
+    @property
+    def linear_scale(self) -> float | None:
+        """``s`` with update = s * (sum of the steps' directions), or None where the update is not linear in them
+        (Adam).
+        """
+        ...
+
+    def share(self, model: Tensor) -> LocalState:
+        """What the server broadcasts beside its first model."""
+        ...
+
+    def start(self, model: Tensor, shared: Numbers | None = None, kept: Numbers | None = None) -> LocalState:
+        """The client's state at the start of a round; ``kept``: None or empty until it has taken part."""
+        ...
+
+    def step(self, local: Tensor, direction: Tensor, state: LocalState) -> tuple[Tensor, LocalState]:
+        """One local step along minus ``direction`` (a gradient)."""
+        ...
+
+    def update(self, model: Tensor, local: Tensor) -> Tensor:
+        """What the client uploads."""
+        ...
+
+    def keep(self, model: Tensor, local: Tensor, state: LocalState) -> LocalState:
+        """What the client keeps for its next round; zero where it has not taken part yet."""
+        ...
+
+    def combine(self, model: Tensor, aggregate: Tensor) -> Tensor:
+        """The server's next model."""
+        ...
+
+    def advance(self, shared: Numbers, aggregate: Tensor, rate: float) -> LocalState:
+        """What the server broadcasts beside its next model; ``rate``: the published share of clients in a round."""
+        ...
+
+    def aggregate_between(self, before: Tensor, after: Tensor) -> Tensor:
+        """The aggregate that moved the model: what an observer of the global models computes."""
+        ...
+
+    def gradient(self, update: Tensor) -> Tensor:
+        """The (average) gradient that an upload stands for, up to scale where the optimiser is not linear."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedSGD:
+    """One gradient a round and client; the server takes the step (McMahan et al. 2017, FedSGD).
+
+    ``local`` is the step itself, not the weights after it: (w - g) - w would round g to the last digit of w.
+    """
+
+    learning_rate: float
+    local_steps: int = 1
+
+    def __post_init__(self) -> None:
+        check_positive("learning_rate", self.learning_rate)
+        if self.local_steps != 1:
+            raise ValueError(f"FedSGD takes one local step, got local_steps {self.local_steps}")
+
+    @property
+    def linear_scale(self) -> float | None:
+        return -1.0
+
+    def share(self, model: Tensor) -> LocalState:
+        return {}
+
+    def start(self, model: Tensor, shared: Numbers | None = None, kept: Numbers | None = None) -> LocalState:
+        return {}
+
+    def step(self, local: Tensor, direction: Tensor, state: LocalState) -> tuple[Tensor, LocalState]:
+        return -direction, state
+
+    def update(self, model: Tensor, local: Tensor) -> Tensor:
+        return local
+
+    def keep(self, model: Tensor, local: Tensor, state: LocalState) -> LocalState:
+        return {}
+
+    def combine(self, model: Tensor, aggregate: Tensor) -> Tensor:
+        return model + self.learning_rate * aggregate
+
+    def advance(self, shared: Numbers, aggregate: Tensor, rate: float) -> LocalState:
+        return {}
+
+    def aggregate_between(self, before: Tensor, after: Tensor) -> Tensor:
+        return (after - before) / self.learning_rate
+
+    def gradient(self, update: Tensor) -> Tensor:
+        return -update
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAvg:
+    """Several local steps with SGD or Adam; uploads the difference of weights (McMahan et al. 2017, Algorithm 1).
+
+    Adam (Kingma and Ba 2015) starts afresh in every round, unless ``keep_moments``: then each client goes on with its
+    own where its last round left them, and nobody else sees them. With one local step a round a fresh Adam moves every
+    weight by the learning rate, whatever the gradient's size.
+    """
+
+    learning_rate: float
+    local_steps: int
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    keep_moments: bool = False
+    server_learning_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("learning_rate", self.learning_rate)
+        check_positive("server_learning_rate", self.server_learning_rate)
+        check_count("local_steps", self.local_steps)
+        if self.optimizer not in ("sgd", "adam"):
+            raise ValueError(f'optimizer must be "sgd" or "adam", got {self.optimizer!r}')
+        if not isinstance(self.keep_moments, bool):
+            raise ValueError(f"keep_moments must be true or false, got {self.keep_moments!r}")
+        if self.keep_moments and self.optimizer != "adam":
+            raise ValueError(f'keep_moments needs optimizer "adam", got {self.optimizer!r}')
+
+    @property
+    def linear_scale(self) -> float | None:
+        return -self.learning_rate if self.optimizer == "sgd" else None
+
+    def share(self, model: Tensor) -> LocalState:
+        return {}
+
+    def start(self, model: Tensor, shared: Numbers | None = None, kept: Numbers | None = None) -> LocalState:
+        if self.optimizer == "sgd":
+            return {}
+        if kept:
+            return dict(kept)
+        # The count in double precision: 1 - 0.999**count loses four digits in single. By replica: they take part apart.
+        count = torch.zeros(len(model), 1, dtype=torch.float64)
+        return {"mean": torch.zeros_like(model), "square": torch.zeros_like(model), "count": count}
+
+    def step(self, local: Tensor, direction: Tensor, state: LocalState) -> tuple[Tensor, LocalState]:
+        if self.optimizer == "sgd":
+            return local - self.learning_rate * direction, state
+        count = state["count"] + 1
+        mean = 0.9 * state["mean"] + 0.1 * direction
+        square = 0.999 * state["square"] + 0.001 * direction.square()
+        whole, whole_square = (1 - 0.9**count).to(mean), (1 - 0.999**count).to(square)
+        stride = (mean / whole) / ((square / whole_square).sqrt() + 1e-8)
+        return local - self.learning_rate * stride, {"mean": mean, "square": square, "count": count}
+
+    def update(self, model: Tensor, local: Tensor) -> Tensor:
+        return local - model
+
+    def keep(self, model: Tensor, local: Tensor, state: LocalState) -> LocalState:
+        return state if self.keep_moments else {}
+
+    def combine(self, model: Tensor, aggregate: Tensor) -> Tensor:
+        return model + self.server_learning_rate * aggregate
+
+    def advance(self, shared: Numbers, aggregate: Tensor, rate: float) -> LocalState:
+        return {}
+
+    def aggregate_between(self, before: Tensor, after: Tensor) -> Tensor:
+        return (after - before) / self.server_learning_rate
+
+    def gradient(self, update: Tensor) -> Tensor:
+        return -update / (self.learning_rate * self.local_steps)
+
+
+KNOWN_ALGORITHMS: Mapping[str, type[FedSGD] | type[FedAvg] | type[FedProx] | type[Scaffold]] = {
+    "fedsgd": FedSGD,
+    "fedavg": FedAvg,
+    "fedprox": FedProx,
+    "bounded_update": BoundedUpdate,
+    "scaffold": Scaffold,
+}
+
+
+def algorithm_from(spec: dict[str, Any]) -> Algorithm:
+    """The algorithm that a suite file names: ``{ name = "fedavg", learning_rate = 0.1, local_steps = 5 }``.
+
+    Raises:
+        ValueError: unknown name, unknown or bad field.
+    """
+    fields = dict(spec)
+    name = fields.pop("name", None)
+    if not isinstance(name, str) or name not in KNOWN_ALGORITHMS:
+        raise ValueError(f"algorithm must be {nearest(str(name), KNOWN_ALGORITHMS)}, got {name!r}")
+    try:
+        algorithm: Algorithm = KNOWN_ALGORITHMS[name](**fields)
+    except TypeError as error:
+        raise ValueError(f"algorithm {name}: {error}") from None
+    return algorithm

@@ -1,0 +1,1 @@
+"""Data sets: labelled images, tables and receipts, with their sensitive regions where known."""

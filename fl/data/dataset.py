@@ -1,0 +1,130 @@
+"""Data set: labelled images for training and test, which of their pixels are sensitive, and whose they are."""
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..streams import Streams
+from .regions import stroke_box
+
+
+class DatasetMissing(FileNotFoundError):
+    """The data set is neither in FEDASSAY_DATA nor in the cache, and could not be downloaded."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Dataset:
+    """Labelled images, split into training and test. Treat the tensors as constants: they are shared by all who load.
+
+    Args:
+        train_images, test_images: (n, channel, height, width) float32 in [0, 1]; rows of a table (n, 1, 1, features).
+        train_labels, test_labels: (n,) int64 in [0, classes).
+        train_masks, test_masks: (n, height, width) booleans, true where a pixel is privacy-sensitive (PSI); None where
+            nothing says so.
+        strokes: the images are strokes on black, and the box of the strokes is the sensitive region: gives the masks.
+        train_targets, test_targets: (n, height, width) booleans, what a segmentation has to find (pixels that were
+            tampered with); None where there is nothing to find.
+        train_owners: (n,) int64, >= 0, from whom each training image is (writer, receipt); None where nobody knows.
+
+    ``digest`` is the SHA-256 of the name and of all arrays given, in hexadecimal. Raises ValueError when shapes, types
+    or ranges are not these.
+    """
+
+    name: str
+    train_images: Tensor
+    train_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+    classes: int
+    train_masks: Tensor | None = None
+    test_masks: Tensor | None = None
+    strokes: bool = False
+    train_targets: Tensor | None = None
+    test_targets: Tensor | None = None
+    train_owners: Tensor | None = None
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        for part in ("train", "test"):
+            images: Tensor = getattr(self, f"{part}_images")
+            _check_part(part, images, getattr(self, f"{part}_labels"), self.classes)
+            check_masks(f"{part}_masks", getattr(self, f"{part}_masks"), images)
+            check_masks(f"{part}_targets", getattr(self, f"{part}_targets"), images)
+        if self.train_images.shape[1:] != self.test_images.shape[1:]:
+            shapes = f"{tuple(self.train_images.shape[1:])} and {tuple(self.test_images.shape[1:])}"
+            raise ValueError(f"train and test images must have one shape, got {shapes}")
+        _check_owners(self.train_owners, len(self.train_labels))
+        object.__setattr__(self, "digest", _digest(self))
+        if self.strokes:
+            if self.train_masks is not None or self.test_masks is not None:
+                raise ValueError("masks must be None where strokes give them, got both")
+            # After the digest: they follow from the images.
+            object.__setattr__(self, "train_masks", stroke_box(self.train_images))
+            object.__setattr__(self, "test_masks", stroke_box(self.test_images))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(channel, height, width) of one image."""
+        channels, height, width = self.train_images.shape[1:]
+        return channels, height, width
+
+
+def check_masks(name: str, masks: Tensor | None, images: Tensor) -> None:
+    """Raises ValueError where ``masks`` are there but no booleans ``(n, h, w)`` for ``images (n, c, h, w)``."""
+    wanted = (len(images), *images.shape[2:])
+    if masks is not None and (tuple(masks.shape) != wanted or masks.dtype != torch.bool):
+        raise ValueError(f"{name} must be {wanted} booleans, got {tuple(masks.shape)} of {masks.dtype}")
+
+
+def fixed_order(purpose: str, count: int) -> Tensor:
+    """A shuffle of ``count`` items, ``(count,)`` int64, the same for every seed and every version of numpy."""
+    # Raw bits and a stable sort, not `permutation`, whose result may change with numpy's version.
+    raw = Streams(0).generator(purpose).bit_generator.random_raw(count)
+    return torch.from_numpy(np.argsort(raw, kind="stable"))
+
+
+def _check_part(part: str, images: Tensor, labels: Tensor, classes: int) -> None:
+    if images.ndim != 4 or images.dtype != torch.float32:
+        raise ValueError(
+            f"{part}_images must be (n, channel, height, width) float32, got {tuple(images.shape)} of {images.dtype}"
+        )
+    if labels.shape != images.shape[:1] or labels.dtype != torch.int64:
+        raise ValueError(f"{part}_labels must be ({len(images)},) int64, got {tuple(labels.shape)} of {labels.dtype}")
+    if len(images) == 0:
+        raise ValueError(f"{part}_images must hold an image, got none")
+    if not (images.min() >= 0 and images.max() <= 1):
+        raise ValueError(f"{part}_images must be in [0, 1], got {float(images.min())} to {float(images.max())}")
+    if labels.min() < 0 or labels.max() >= classes:
+        raise ValueError(f"{part}_labels must be in [0, {classes}), got {int(labels.min())} to {int(labels.max())}")
+
+
+def _check_owners(owners: Tensor | None, count: int) -> None:
+    if owners is None:
+        return
+    if owners.shape != (count,) or owners.dtype != torch.int64:
+        raise ValueError(f"train_owners must be ({count},) int64, got {tuple(owners.shape)} of {owners.dtype}")
+    if owners.min() < 0:
+        raise ValueError(f"train_owners must be >= 0, got {int(owners.min())}")
+
+
+_ANNOTATIONS = ("train_masks", "test_masks", "train_targets", "test_targets", "train_owners")
+
+
+def _digest(dataset: Dataset) -> str:
+    digest = hashlib.sha256(dataset.name.encode())
+    for array in (dataset.train_images, dataset.train_labels, dataset.test_images, dataset.test_labels):
+        _add(digest, array)
+    for name in _ANNOTATIONS:
+        annotation = getattr(dataset, name)
+        if annotation is not None:
+            digest.update(name.encode())
+            _add(digest, annotation)
+    return digest.hexdigest()
+
+
+def _add(digest: "hashlib._Hash", array: Tensor) -> None:
+    digest.update(f"{tuple(array.shape)}".encode())
+    digest.update(array.contiguous().numpy().data)

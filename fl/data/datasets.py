@@ -1,0 +1,213 @@
+"""The data sets by name: digits from scikit-learn; receipts that are drawn; MNIST and Fashion-MNIST from a folder, the
+cache or the network; others from a folder only.
+"""
+
+import functools
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...audit.nearest import nearest
+from . import adult, cifar, location30, qmnist, receipts, sroie
+from .data_folder import DataFolder
+from .dataset import Dataset, DatasetMissing, fixed_order
+
+KNOWN_DATASETS = (
+    "digits",
+    "mnist",
+    "fashion_mnist",
+    "qmnist",
+    "cifar10",
+    "sroie",
+    "sroie_tampered",
+    "adult",
+    "location30",
+    "synthetic_receipts",
+    "synthetic_receipts_tampered",
+)
+_DRAWN = {"synthetic_receipts": sroie.drawn, "synthetic_receipts_tampered": sroie.drawn_tampered}
+# The folder's name is the name of torchvision's class.
+_FOLDERS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
+_IDX_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+_FOUND = "found in FEDASSAY_DATA"
+_FOLDER_ONLY = {
+    "qmnist": qmnist.LABELS,
+    "cifar10": cifar.INDEX,
+    "sroie": receipts.ANNOTATIONS,
+    "sroie_tampered": receipts.ANNOTATIONS,
+    "adult": adult.TRAIN,
+    "location30": location30.FILE,
+}
+"""The file by which a data set is known to be in FEDASSAY_DATA, where there is no other way to it."""
+
+
+def load_dataset(name: str) -> Dataset:
+    """Load a data set by name; a second load in the same process returns the same object.
+
+    - digits: 1,797 images 8x8 that scikit-learn brings (UCI, 13 writers, in the writers' order). A fixed shuffle, the
+      same for every seed, makes 1,347 of them the training set and 450 the test set.
+    - mnist, fashion_mnist: 60,000 and 10,000 images 28x28. Read from the cache folder (FEDASSAY_CACHE, else
+      ~/.cache/fedassay), which is filled from `$FEDASSAY_DATA/MNIST/raw/*.gz` (or FashionMNIST) where these are, and by
+      torchvision's download otherwise.
+    - qmnist: MNIST, and the 539 writers of its training images as their owners. From
+      `$FEDASSAY_DATA/QMNIST/raw/qmnist-train-labels-idx2-int.gz`.
+    - cifar10: a class-balanced part of CIFAR-10, 10,000 and 2,500 images 3x32x32 where all sheets are there, from
+      `$FEDASSAY_DATA/cifar10-subset`: not comparable with results on all 60,000.
+    - sroie: grey crops 1x64x128 around phone numbers, dates and totals of scanned receipts, labelled by the three;
+      their boxes are the sensitive regions, receipts the owners. From `$FEDASSAY_DATA/sroie`. sroie_tampered: the same
+      crops, half of them tampered with, labelled by that; the targets of a segmentation say where.
+    - synthetic_receipts, synthetic_receipts_tampered: the same of 150 receipts that are drawn here from a fixed seed.
+    - adult: 32,561 and 16,281 rows of a census as images 1x1x108, labelled by income, from `$FEDASSAY_DATA/adult`.
+    - location30: 4,008 and 1,002 rows of 446 check-ins as images 1x1x446, of 30 groups, from
+      `$FEDASSAY_DATA/location30`; a fixed shuffle of our own makes the test set. Rows of either are no images: models
+      logistic and mlp fit them, attacks that reconstruct are refused.
+
+    Raises ValueError for an unknown name (the known are listed, nearest first) or a file with a wrong MD5 sum,
+    DatasetMissing when there are no files and no network, OSError when the cache folder cannot be written.
+    """
+    _check_name(name)
+    return _load(name)
+
+
+def available(name: str) -> str:
+    """Say where a data set would come from: bundled, drawn here, found in FEDASSAY_DATA, in the cache, would be
+    downloaded, or not here.
+
+    Only looks whether the files are there; raises ValueError for an unknown name.
+    """
+    _check_name(name)
+    if name == "digits":
+        return "bundled"
+    if name in _DRAWN:
+        return "drawn here"
+    if name in _FOLDER_ONLY:
+        return _FOUND if DataFolder.told().has(_FOLDER_ONLY[name]) else "not here: FEDASSAY_DATA must name its folder"
+    if _found_gz(name):
+        return _FOUND
+    return "in the cache" if _is_complete(_cache_folder() / _FOLDERS[name]) else "would be downloaded"
+
+
+@functools.cache
+def _load(name: str) -> Dataset:
+    if name == "digits":
+        return _load_digits()
+    if name in _DRAWN:
+        return _DRAWN[name]()
+    told = DataFolder.told()
+    told.check()
+    if name == "qmnist":
+        return qmnist.qmnist(_load("mnist"), told)
+    loaders = {
+        "cifar10": cifar.cifar10,
+        "sroie": sroie.sroie,
+        "sroie_tampered": sroie.sroie_tampered,
+        "adult": adult.adult,
+        "location30": location30.location30,
+    }
+    return loaders[name](told) if name in loaders else _load_mnist(name)
+
+
+def _load_digits() -> Dataset:
+    from sklearn.datasets import load_digits  # Lazy: half a second, and an experiment on MNIST does without.
+
+    bunch = load_digits()
+    images = torch.from_numpy((bunch.images / 16).astype(np.float32)).unsqueeze(1)
+    labels = torch.from_numpy(bunch.target.astype(np.int64))
+    order = fixed_order("digits split", len(labels))
+    train, test = order[:1347], order[1347:]
+    return Dataset(
+        name="digits",
+        train_images=images[train],
+        train_labels=labels[train],
+        test_images=images[test],
+        test_labels=labels[test],
+        classes=10,
+        strokes=True,
+    )
+
+
+def _load_mnist(name: str) -> Dataset:
+    import torchvision  # Lazy: its import takes 2.6 s.
+
+    source = getattr(torchvision.datasets, _FOLDERS[name])
+    cache = _cache_folder()
+    if not _is_complete(cache / _FOLDERS[name]):
+        _fill_cache(name, source, cache)
+    train, test = source(cache, train=True), source(cache, train=False)
+    return Dataset(
+        name=name,
+        train_images=train.data.unsqueeze(1).float().div_(255),
+        train_labels=train.targets,
+        test_images=test.data.unsqueeze(1).float().div_(255),
+        test_labels=test.targets,
+        classes=10,
+        strokes=True,
+    )
+
+
+def _fill_cache(name: str, source: Any, cache: Path) -> None:
+    """Extract into a folder of our own, then rename it: another process sees all four files or none."""
+    cache.mkdir(parents=True, exist_ok=True)
+    target = cache / _FOLDERS[name]
+    with tempfile.TemporaryDirectory(dir=cache, prefix=f".{_FOLDERS[name]}-") as scratch:
+        raw = Path(scratch) / _FOLDERS[name] / "raw"
+        raw.mkdir(parents=True)
+        for archive in _found_gz(name):
+            # Copied: a link needs a privilege on Windows, and torchvision could write through it.
+            shutil.copyfile(archive, raw / archive.name)
+        _extract_or_download(name, source, Path(scratch))
+        for archive in raw.glob("*.gz"):
+            archive.unlink()
+        try:
+            raw.parent.rename(target)
+        except OSError as error:
+            if not _is_complete(target):
+                raise OSError(f"{target} must be complete or absent, and could not be replaced: {error}") from error
+
+
+def _extract_or_download(name: str, source: Any, root: Path) -> None:
+    from torchvision.datasets.utils import check_integrity
+
+    expected = dict(source.resources)
+    for archive in _found_gz(name):
+        if not check_integrity(root / _FOLDERS[name] / "raw" / archive.name, expected[archive.name]):
+            raise ValueError(f"{archive} must have the MD5 sum {expected[archive.name]}; delete it or fetch it again")
+    try:
+        source(root, download=True)
+    except (RuntimeError, OSError) as error:
+        cause = str(error).splitlines()[-1]
+        raise DatasetMissing(
+            f"{name} is not on this machine and could not be downloaded ({cause}): set FEDASSAY_DATA "
+            f"to a folder that holds {_FOLDERS[name]}/raw/{_IDX_FILES[0]}.gz and the three other archives, "
+            f"or connect to a network (FEDASSAY_DATA is {os.environ.get('FEDASSAY_DATA') or 'not set'})"
+        ) from error
+
+
+def _found_gz(name: str) -> list[Path]:
+    """The four archives in FEDASSAY_DATA, or an empty list when one is missing."""
+    folder, paths = DataFolder.told(), [f"{_FOLDERS[name]}/raw/{idx}.gz" for idx in _IDX_FILES]
+    return [folder.root / path for path in paths] if folder.root and folder.has(*paths) else []
+
+
+def _is_complete(folder: Path) -> bool:
+    return all((folder / "raw" / idx).is_file() for idx in _IDX_FILES)
+
+
+def _cache_folder() -> Path:
+    told = os.environ.get("FEDASSAY_CACHE")
+    return Path(told) if told else Path.home() / ".cache" / "fedassay"
+
+
+def _check_name(name: str) -> None:
+    if name not in KNOWN_DATASETS:
+        raise ValueError(f"data set must be {nearest(name, KNOWN_DATASETS)}, got {name!r}")

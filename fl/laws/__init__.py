@@ -1,0 +1,1 @@
+"""Laws: public descriptions of the distribution of a release."""

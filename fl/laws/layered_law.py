@@ -1,0 +1,107 @@
+"""Layered law: a report in layers, each clipped by itself, with Gaussian noise of its own (FedRE, Xiao et al. 2025)."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..layout import Layout
+from ..streams import normal
+from .law import Mixing, clip
+from .sparse import prune
+
+_LONG = 10.0
+"""Clip norms of a worst row's layer, so that a missing clip shows."""
+
+
+def layer_starts(layout: Layout) -> tuple[int, ...]:
+    """Where each named layer begins; the last reaches to the end, so inert weights are clipped and noised with it."""
+    return tuple(layout.slices[name].start for name in layout.names)
+
+
+def layer_slices(starts: tuple[int, ...]) -> list[slice]:
+    """The layers' slices of a flat vector."""
+    return [slice(low, high) for low, high in zip(starts, [*starts[1:], None], strict=True)]
+
+
+def clip_layers(rows: Tensor, starts: tuple[int, ...], norms: tuple[float, ...]) -> Tensor:
+    """Rows ``(..., d)``, each layer shortened to its own L2 norm at most (Xiao et al. 2025, equation 7)."""
+    layers = zip(layer_slices(starts), norms, strict=True)
+    return torch.cat([clip(rows[..., layer], norm) for layer, norm in layers], dim=-1)
+
+
+def spread_layers(values: Tensor, starts: tuple[int, ...], dim: int) -> Tensor:
+    """One number a layer ``(..., layers)`` -> one a coordinate ``(..., dim)``; ``dim`` may end in any layer."""
+    sizes = torch.tensor([len(range(dim)[layer]) for layer in layer_slices(starts)], device=values.device)
+    return values.repeat_interleave(sizes, dim=-1, output_size=dim)
+
+
+def sparsify_layers(rows: Tensor, starts: tuple[int, ...], dropped: float) -> Tensor:
+    """Rows ``(..., d)`` with the share ``dropped`` of each layer's numbers, the smallest in size, set to zero."""
+    if not dropped:
+        return rows
+    return torch.cat([prune(rows[..., part], dropped) for part in layer_slices(starts)], dim=-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayeredGaussianLaw:
+    """One client's report: its row sparsified and clipped layer by layer, plus N(0, noise_std_l^2 I) in layer l.
+
+    Args:
+        starts: first coordinate of each layer, ascending from 0; the last layer reaches to the row's end.
+        clip_norms, noise_stds: one a layer.
+        dropped: share of each layer's numbers, the smallest in size, that is zeroed before the clip.
+    """
+
+    starts: tuple[int, ...]
+    clip_norms: tuple[float, ...]
+    noise_stds: tuple[float, ...]
+    dropped: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not len(self.starts) == len(self.clip_norms) == len(self.noise_stds) > 0:
+            raise ValueError(
+                "every layer must have a clip norm and a noise, "
+                f"got {len(self.starts)} layers, {len(self.clip_norms)} norms and {len(self.noise_stds)} noises"
+            )
+        if self.starts[0] != 0 or list(self.starts) != sorted(set(self.starts)):
+            raise ValueError(f"starts must ascend from 0, got {self.starts}")
+        for std in self.noise_stds:
+            if not 0 < std < math.inf:
+                raise ValueError(f"noise_stds must be numbers > 0, got {std}")
+        if not 0 <= self.dropped < 1:
+            raise ValueError(f"dropped must be in [0, 1), got {self.dropped}")
+
+    @property
+    def mixing(self) -> Mixing:
+        """A local report: it reaches the server with its sender."""
+        return Mixing.NONE
+
+    def contribution(self, rows: Tensor) -> Tensor:
+        return clip_layers(sparsify_layers(rows, self.starts, self.dropped), self.starts, self.clip_norms)
+
+    def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
+        noise = normal(rng, tuple(contribution.shape)).to(contribution)
+        return contribution + self._stds(contribution) * noise
+
+    def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
+        stds = self._stds(release)
+        return -0.5 * ((release - contribution) / stds).square() - stds.log() - 0.5 * math.log(2 * math.pi)
+
+    def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
+        return self.log_densities(release, contribution).sum(-1)
+
+    def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
+        """A row far beyond every layer's clip, on one coordinate of each, and its opposite: twice the clip norm apart
+        in every layer.
+        """
+        present = torch.zeros(dim)
+        for start, norm in zip(self.starts, self.clip_norms, strict=True):
+            if start < dim:
+                present[start] = _LONG * norm
+        return -present, present
+
+    def _stds(self, like: Tensor) -> Tensor:
+        return spread_layers(torch.tensor(self.noise_stds, dtype=torch.float64).to(like), self.starts, like.shape[-1])

@@ -1,0 +1,229 @@
+"""The small image models, and their initial parameters drawn from a named stream.
+
+All work under `torch.func.functional_call`, `vmap` and double backward: no buffers, nothing
+in place, no draws of their own. The last layer is called `output` in each of them; classifiers are chains of layers.
+
+Batch norm has no running statistics: it takes those of the lot at hand, in training and at evaluation alike. Running
+ones would be buffers that leave the client beside its upload, and that no defense here protects.
+"""
+
+import math
+from collections import OrderedDict
+
+import numpy as np
+import torch
+from torch import nn
+
+from ...audit.nearest import nearest
+from ..streams import uniform
+from .dropout import Chain, Dropout
+from .imprint import BINS, Imprint
+from .unet import UNet, check_unet
+
+CLASSIFIERS = ("logistic", "mlp", "lenet", "lenet_bn", "lenet_dropout", "cnn26k", "convnet", "imprint")
+SEGMENTERS = ("unet",)
+"""They say of each pixel whether it belongs to what the data set's targets mark."""
+KNOWN_MODELS = (*CLASSIFIERS, *SEGMENTERS)
+_ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "leaky_relu": nn.LeakyReLU,
+    "relu": nn.ReLU,
+    "sigmoid": nn.Sigmoid,
+    "tanh": nn.Tanh,
+}
+_BATCH_NORM = nn.modules.batchnorm._BatchNorm
+_SMALLEST_MAP = 4
+
+
+def build_model(
+    name: str,
+    *,
+    shape: tuple[int, int, int],
+    classes: int,
+    hidden: int | None = None,
+    activation: str | None = None,
+    bins: int | None = None,
+) -> nn.Module:
+    """Build a classifier of images (batch, *shape) with logits (batch, classes), or a segmenter with a logit a pixel,
+    (batch, height, width); its parameters are zero.
+
+    shape: (channel, height, width). hidden: width of the mlp's hidden layer, 256 unless told; mlp only. activation:
+    leaky_relu unless told, or relu, sigmoid, tanh; lenet only, where it decides how well gradients invert. bins: rows
+    of the imprint layer, 256 unless told; imprint only. Values come from `initial_parameters`; the global generator is
+    neither read nor moved. Raises ValueError for an unknown name, an option of another model, or an image that is too
+    small.
+
+    - logistic: one linear layer.
+    - mlp: one hidden layer with ReLU.
+    - lenet: the network of iDLG (Zhao et al. 2020): 5x5 convolutions with 12 channels, strides 2, 2, 1, then linear.
+      Images under 13 pixels (digits) get strides 2, 1, so that the last map is at least 4x4. DLG's sigmoid is an
+      option; its initial values from U(-0.5, 0.5) are not used here.
+    - lenet_bn: lenet with a batch norm after each convolution, which has no bias then: the norm would take it away.
+    - lenet_dropout: lenet with dropout of one half of the features before the last layer.
+    - cnn26k: the MNIST network of Papernot et al. 2021 with ReLU: 26,010 parameters on 1x28x28 with 10 classes.
+    - convnet: eight 3x3 convolutions of 64 to 256 channels, as Geiping et al. 2020 attack at width 64, less the batch
+      norm that they leave at its initial statistics: 2.9 million parameters on 3x32x32.
+    - imprint: the mlp behind a malicious server's imprint layer (see ``imprint``).
+    - unet: a segmenter, 66,116 parameters on one channel (see ``unet``).
+    """
+    if name not in KNOWN_MODELS:
+        raise ValueError(f"model must be {nearest(name, KNOWN_MODELS)}, got {name!r}")
+    _check_options(name, shape, classes, hidden, activation)
+    _check_bins(name, bins)
+    # On the meta device nothing is drawn: PyTorch's own initialisation would move the global generator.
+    with torch.device("meta"):
+        model: nn.Module
+        if name in SEGMENTERS:
+            model = UNet(shape[0])
+        else:
+            layers = _layers(name, shape, classes, hidden or 256, activation or "leaky_relu", bins or BINS)
+            model = Chain(OrderedDict(layers))
+    model.to_empty(device="cpu")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    return model
+
+
+def initial_parameters(model: nn.Module, rng: np.random.Generator) -> dict[str, torch.Tensor]:
+    """Draw PyTorch's default initial values from `rng`: a tensor for each named parameter, in parameter order.
+
+    Weights are Kaiming-uniform with a = sqrt(5) and biases U(-1, 1) / sqrt(fan_in): for both that is the same interval,
+    +-1 / sqrt(fan_in). A batch norm starts at weight 1 and bias 0, and draws nothing. Shapes, dtypes and devices are
+    the parameters' own; `model` is left as it is. Raises ValueError for a parameter of any other layer than Linear,
+    Conv1d to Conv3d and batch norm, whose defaults differ, and for what `check_stateless` refuses.
+    """
+    check_stateless(model)
+    drawn: dict[str, torch.Tensor] = {}
+    for prefix, layer in model.named_modules():
+        for name, parameter in layer.named_parameters(recurse=False):
+            full = f"{prefix}.{name}" if prefix else name
+            if isinstance(layer, _BATCH_NORM):
+                drawn[full] = torch.full_like(parameter.detach(), 1.0 if name == "weight" else 0.0)
+                continue
+            if not isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)):
+                raise ValueError(f"layer of {full} must be linear or a convolution, got {type(layer).__name__}")
+            bound = 1 / math.sqrt(layer.weight[0].numel())
+            values = uniform(rng, parameter.shape, dtype=parameter.dtype)
+            drawn[full] = ((2 * values - 1) * bound).to(parameter.device)
+    return drawn
+
+
+def check_stateless(model: nn.Module) -> None:
+    """Raise ValueError for a layer by which logits hang on more than the parameters, the lot and what is handed in.
+
+    Running statistics of a batch norm leave the client beside the upload. PyTorch's own dropout draws from its global
+    generator; `Dropout` does not.
+    """
+    for name, layer in model.named_modules():
+        kind = f"layer {name} is a {type(layer).__name__}"
+        if isinstance(layer, nn.modules.dropout._DropoutNd):
+            raise ValueError(f"{kind}: it draws from the global generator, and what it drew no stream tells")
+        buffers = [buffer for buffer, _ in layer.named_buffers(recurse=False)]
+        if buffers:
+            raise ValueError(f"{kind} with buffers {', '.join(buffers)}: a model must be its parameters alone")
+
+
+def is_batch_norm(layer: nn.Module) -> bool:
+    """Whether this layer makes the samples of a lot share their statistics."""
+    return isinstance(layer, _BATCH_NORM)
+
+
+def _check_options(
+    name: str, shape: tuple[int, int, int], classes: int, hidden: int | None, activation: str | None
+) -> None:
+    if len(shape) != 3 or min(shape) < 1:
+        raise ValueError(f"shape must be (channel, height, width), each >= 1, got {shape}")
+    if classes < 2:
+        raise ValueError(f"classes must be >= 2, got {classes}")
+    if hidden is not None and name != "mlp":
+        raise ValueError(f"hidden is an option of mlp, got {hidden} for {name}")
+    if hidden is not None and hidden < 1:
+        raise ValueError(f"hidden must be >= 1, got {hidden}")
+    if activation is not None and name != "lenet":
+        raise ValueError(f"activation is an option of lenet, got {activation!r} for {name}")
+    if name in SEGMENTERS:
+        check_unet(shape, classes)
+    if activation is not None and activation not in _ACTIVATIONS:
+        raise ValueError(f"activation must be {nearest(activation, _ACTIVATIONS)}, got {activation!r}")
+
+
+def _check_bins(name: str, bins: int | None) -> None:
+    if bins is not None and name != "imprint":
+        raise ValueError(f"bins is an option of imprint, got {bins} for {name}")
+    if bins is not None and bins < 1:
+        raise ValueError(f"bins must be >= 1, got {bins}")
+
+
+def _layers(
+    name: str, shape: tuple[int, int, int], classes: int, hidden: int, activation: str, bins: int
+) -> list[tuple[str, nn.Module]]:
+    if name in ("lenet", "lenet_bn", "lenet_dropout"):
+        return _lenet(shape, classes, _ACTIVATIONS[activation], extra=name.removeprefix("lenet_"))
+    if name == "cnn26k":
+        return _cnn26k(shape, classes)
+    if name == "convnet":
+        return _convnet(shape, classes)
+    pixels = math.prod(shape)
+    if name in ("mlp", "imprint"):
+        trap: list[tuple[str, nn.Module]] = [("imprint", Imprint(shape, bins))] if name == "imprint" else []
+        return [
+            *trap,
+            ("flatten", nn.Flatten()),
+            ("hidden", nn.Linear(pixels, hidden)),
+            ("relu", nn.ReLU()),
+            ("output", nn.Linear(hidden, classes)),
+        ]
+    return [("flatten", nn.Flatten()), ("output", nn.Linear(pixels, classes))]
+
+
+def _lenet(
+    shape: tuple[int, int, int], classes: int, activation: type[nn.Module], *, extra: str
+) -> list[tuple[str, nn.Module]]:
+    channels, height, width = shape
+    strides = (2, 2, 1) if math.ceil(min(height, width) / 4) >= _SMALLEST_MAP else (2, 1)
+    layers: list[tuple[str, nn.Module]] = []
+    for number, stride in enumerate(strides, start=1):
+        layers.append((f"conv{number}", nn.Conv2d(channels, 12, 5, stride=stride, padding=2, bias=extra != "bn")))
+        if extra == "bn":
+            layers.append((f"norm{number}", nn.BatchNorm2d(12, track_running_stats=False)))
+        layers.append((f"activation{number}", activation()))
+        channels, height, width = 12, math.ceil(height / stride), math.ceil(width / stride)
+    if min(height, width) < _SMALLEST_MAP:
+        raise ValueError(f"lenet needs images of at least 7x7 pixels, got shape {shape}")
+    features = 12 * height * width
+    layers.append(("flatten", nn.Flatten()))
+    if extra == "dropout":
+        layers.append(("dropout", Dropout(features)))
+    return [*layers, ("output", nn.Linear(features, classes))]
+
+
+def _cnn26k(shape: tuple[int, int, int], classes: int) -> list[tuple[str, nn.Module]]:
+    # Each side: 8x8 convolution of stride 2 with padding 3, pool, 4x4 convolution of stride 2, pool.
+    height, width = (((side - 2) // 2 + 1 - 1 - 4) // 2 + 1 - 1 for side in shape[1:])
+    if min(height, width) < 1:
+        raise ValueError(f"cnn26k needs images of at least 14x14 pixels, got shape {shape}")
+    return [
+        ("conv1", nn.Conv2d(shape[0], 16, 8, stride=2, padding=3)),
+        ("relu1", nn.ReLU()),
+        ("pool1", nn.MaxPool2d(2, stride=1)),
+        ("conv2", nn.Conv2d(16, 32, 4, stride=2)),
+        ("relu2", nn.ReLU()),
+        ("pool2", nn.MaxPool2d(2, stride=1)),
+        ("flatten", nn.Flatten()),
+        ("hidden", nn.Linear(32 * height * width, 32)),
+        ("relu3", nn.ReLU()),
+        ("output", nn.Linear(32, classes)),
+    ]
+
+
+def _convnet(shape: tuple[int, int, int], classes: int) -> list[tuple[str, nn.Module]]:
+    channels, height, width = shape
+    if min(height, width) < 9:
+        raise ValueError(f"convnet needs images of at least 9x9 pixels, got shape {shape}")
+    layers: list[tuple[str, nn.Module]] = []
+    for number, wide in enumerate((64, 128, 128, 256, 256, 256, 256, 256), start=1):
+        layers += [(f"conv{number}", nn.Conv2d(channels, wide, 3, padding=1)), (f"relu{number}", nn.ReLU())]
+        channels = wide
+        if number in (6, 8):
+            layers.append((f"pool{number}", nn.MaxPool2d(3)))
+    return [*layers, ("flatten", nn.Flatten()), ("output", nn.Linear(256 * (height // 9) * (width // 9), classes))]

@@ -1,0 +1,251 @@
+"""Network: a model and its loss as functions of a flat parameter vector, for one replica or a thousand. No data in
+it.
+
+Where a model has batch norm, images that are handed in together are one lot and share its statistics, in training and
+at evaluation. Where it has dropout, ``dropout`` holds the factors of each sample's features (see ``draw_dropout``);
+without them, as at evaluation, nothing is dropped.
+
+A segmenter's labels are not one an image but one a pixel: wherever ``labels (n,)`` stands, its are ``(n, h, w)``, true
+where there is something to find, and class probabilities ``(n, k, classes)`` are chances ``(n, k, h, w)``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, one_hot
+
+from ..layout import Layout
+from .dropout import dropout_of
+from .imprint import planted
+from .models import SEGMENTERS, build_model, initial_parameters, is_batch_norm
+from .sample_gradients import is_known, sample_gradients
+from .sample_gradients import logits as known_logits
+
+_MANY = 2**16
+"""Numbers in a replica's sample gradients from which on replicas one by one, by layers, are faster than all together,
+mapped.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """A public architecture with mean cross-entropy as its loss; of a segmenter over the pixels of an image as well.
+
+    Args:
+        model: name of the architecture, see ``models.KNOWN_MODELS``.
+        shape: (channels, height, width) of an image.
+        classes: number of labels.
+        inert: unused weights behind the model's own (see ``Layout``).
+        bins: thresholds of the imprint layer, which a malicious server chose (see ``imprint``); for model ``imprint``.
+    """
+
+    model: str
+    shape: tuple[int, int, int]
+    classes: int
+    inert: int = 0
+    bins: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.model == "imprint") != bool(self.bins):
+            raise ValueError(f"bins are for model imprint, which needs them: got {len(self.bins)} for {self.model}")
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """The architecture; its own weights are never used."""
+        return build_model(self.model, shape=self.shape, classes=self.classes, bins=len(self.bins) or None)
+
+    @property
+    def segments(self) -> bool:
+        """Whether it says something of each pixel, not of the image."""
+        return self.model in SEGMENTERS
+
+    @cached_property
+    def mixes(self) -> bool:
+        """Whether samples of a lot share batch statistics: then none has a gradient of its own."""
+        return any(is_batch_norm(layer) for layer in self.module.modules())
+
+    @cached_property
+    def dropout_rate(self) -> float:
+        """Share of the last layer's features that a training step drops of each sample."""
+        layer = dropout_of(self.module)
+        return 0.0 if layer is None else layer.rate
+
+    def check_separate(self, who: str) -> None:
+        """Raise ValueError where samples have no gradient of their own, which ``who`` needs."""
+        if self.mixes:
+            raise ValueError(f"{who} needs each sample's own gradient: {self.mixture}")
+
+    @property
+    def mixture(self) -> str:
+        """Why samples have none, of a network that mixes."""
+        return (
+            f"under model {self.model} a lot's samples share batch statistics, and no sample has a gradient of its own"
+        )
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where each layer stands in the flat vector."""
+        named = dict(self.module.named_parameters())
+        return Layout(names=tuple(named), shapes=tuple(tuple(p.shape) for p in named.values()), inert=self.inert)
+
+    def initial(self, rng: np.random.Generator) -> Tensor:
+        """Fresh parameters ``(d,)``; inert weights start at zero, an imprint layer as its server planted it."""
+        drawn = initial_parameters(self.module, rng)
+        return self.layout.flatten(drawn | (planted(self.shape, self.bins) if self.bins else {}))
+
+    def draw_dropout(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tensor | None:
+        """Dropout's factors of that many samples, ``(*shape, features)``; None for a model that drops nothing."""
+        layer = dropout_of(self.module)
+        return None if layer is None else layer.draw(rng, shape)
+
+    def logits(self, params: Tensor, images: Tensor, dropout: Tensor | None = None) -> Tensor:
+        """``params (d,)``, ``images (n, c, h, w)`` -> ``(n, classes)``, of a segmenter ``(n, h, w)``; differentiable in
+        both.
+        """
+        given = (images,) if dropout is None else (images, dropout)
+        logits: Tensor = functional_call(self.module, self.layout.unflatten(params), given)
+        return logits
+
+    def evaluated(self, params: Tensor, images: Tensor) -> Tensor:
+        """``logits``, not differentiable, by the fastest way."""
+        if is_known(self.module):
+            return known_logits(self.module, self.layout, params, images)
+        with torch.no_grad():
+            return self.logits(params, images)
+
+    def losses(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
+        """Cross-entropy of each image, ``(n,)``; of a segmenter the mean over its pixels."""
+        logits = self.logits(params, images, dropout)
+        if self.segments:
+            return binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none").mean((-2, -1))
+        return cross_entropy(logits, labels, reduction="none")
+
+    def lot_gradients(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
+        """Gradient of the mean loss of each of n lots, ``(n, d)``; differentiable in all.
+
+        ``params (d,)``, or ``(n, d)`` for lots at models of their own; ``images (n, k, c, h, w)``, class probabilities
+        ``labels (n, k, classes)``, ``dropout (n, k, features)`` or ``(n, 1, features)`` for all k.
+        """
+        cases = (images, labels) if dropout is None else (images, labels, dropout)
+        # By layers: their slices are not taken apart and put together again for each lot.
+        of_lots = vmap(grad(self._soft_loss), in_dims=(None if params.ndim == 1 else 0, *[0] * len(cases)))
+        return self.layout.flatten(of_lots(self.layout.unflatten(params), *cases))
+
+    def lot_statistics(self, params: Tensor, images: Tensor) -> tuple[Tensor, ...]:
+        """What each batch norm takes off n lots ``images (n, k, c, h, w)``: its inputs' mean and variance (over all
+        their numbers, as it divides by) in each channel, ``(n, 2, channels)``; differentiable. ``params (d,)``.
+        """
+        of_lots: tuple[Tensor, ...] = vmap(self._statistics, in_dims=(None, 0))(params, images)
+        return of_lots
+
+    def sample_gradients(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
+        """Per-sample gradients: ``params (R, d)``, ``images (R, n, c, h, w)``, ``labels (R, n)`` -> ``(R, n, d)``.
+
+        ``dropout (R, n, features)``. Raises ValueError for a model that mixes samples.
+        """
+        if self.model == "logistic":
+            return self._linear_gradients(params, images, labels)
+        self.check_separate("this")
+        cases = (images, labels) if dropout is None else (images, labels, dropout)
+        many = len(params) == 1 or images.shape[1] * self.layout.dim >= _MANY
+        if many and is_known(self.module):
+            return self._layered(params, *cases)
+        per_sample = vmap(grad(self._loss_of_one), in_dims=(None, *[0] * len(cases)))
+        if len(params) == 1:
+            rows: Tensor = per_sample(params[0], *(case[0] for case in cases)).unsqueeze(0)
+            return rows
+        batched: Tensor = vmap(per_sample)(params, *cases)
+        return batched
+
+    def _layered(self, params: Tensor, *cases: Tensor) -> Tensor:
+        """One replica after the other: nothing but the result is held for all of them."""
+        rows = params.new_empty(*cases[0].shape[:2], self.layout.dim)
+        for row, point, *case in zip(rows, params, *cases, strict=True):
+            sample_gradients(self.module, self.layout, point, *case, out=row)
+        return rows
+
+    def gradient(
+        self, params: Tensor, images: Tensor, labels: Tensor, weights: Tensor, dropout: Tensor | None = None
+    ) -> Tensor:
+        """Weighted sum of the samples' gradients: as above with ``weights (R, n)`` -> ``(R, d)``.
+
+        A sample of weight zero is not in the lot: it enters no batch statistics.
+        """
+        if self.model == "logistic":
+            return self._linear_gradient(params, images, labels, weights)
+        cases = (images, labels, weights) if dropout is None else (images, labels, weights, dropout)
+        # Lots of unequal sizes have no statistics that vmap could take at once.
+        if self.mixes or len(params) == 1:
+            return torch.stack([self._gradient_of_lot(*case) for case in zip(params, *cases, strict=True)])
+        batched: Tensor = vmap(grad(self._weighted))(params, *cases)
+        return batched
+
+    def _gradient_of_lot(self, params: Tensor, *case: Tensor) -> Tensor:
+        if self.mixes:
+            there = case[2] != 0
+            if not there.any():
+                return torch.zeros_like(params)
+            case = tuple(part[there] for part in case)
+        point = params.detach().requires_grad_(True)
+        (row,) = torch.autograd.grad(self._weighted(point, *case), point)
+        return row
+
+    def _weighted(
+        self, params: Tensor, images: Tensor, labels: Tensor, weights: Tensor, dropout: Tensor | None = None
+    ) -> Tensor:
+        return (self.losses(params, images, labels, dropout) * weights).sum()
+
+    def _statistics(self, params: Tensor, images: Tensor) -> tuple[Tensor, ...]:
+        layers, features, found = self.layout.unflatten(params), images, list[Tensor]()
+        for name, layer in self.module.named_children():
+            if is_batch_norm(layer):
+                variance, mean = torch.var_mean(features, (0, *range(2, features.ndim)), correction=0)
+                found.append(torch.stack([mean, variance]))
+            own = {
+                full.removeprefix(f"{name}."): value for full, value in layers.items() if full.startswith(f"{name}.")
+            }
+            features = functional_call(layer, own, (features,))
+        return tuple(found)
+
+    def _soft_loss(self, layers: Mapping[str, Tensor], images: Tensor, labels: Tensor, *dropout: Tensor) -> Tensor:
+        logits: Tensor = functional_call(self.module, dict(layers), (images, *dropout))
+        if self.segments:
+            return binary_cross_entropy_with_logits(logits, labels)
+        return -(labels * logits.log_softmax(-1)).sum(-1).mean()
+
+    def _loss_of_one(self, params: Tensor, *case: Tensor) -> Tensor:
+        return self.losses(params, *(part.unsqueeze(0) for part in case))[0]
+
+    def _residuals(self, params: Tensor, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Softmax minus one-hot ``(R, n, classes)`` and the flat images ``(R, n, pixels)``."""
+        weight, bias = self.layout.unflatten(params).values()
+        flat = images.flatten(2)
+        logits = flat @ weight.transpose(1, 2) + bias.unsqueeze(1)
+        return logits.softmax(-1) - one_hot(labels, self.classes).to(logits.dtype), flat
+
+    def _linear_gradients(self, params: Tensor, images: Tensor, labels: Tensor) -> Tensor:
+        """Closed form for one linear layer: (softmax - one-hot) outer image. Seven times faster than vmap(grad)."""
+        residual, flat = self._residuals(params, images, labels)
+        rows = params.new_zeros(*residual.shape[:2], self.layout.dim)
+        size = self.classes * prod(self.shape)
+        torch.mul(
+            residual.unsqueeze(-1), flat.unsqueeze(-2), out=rows[..., :size].view(*residual.shape, flat.shape[-1])
+        )
+        rows[..., size : size + self.classes] = residual
+        return rows
+
+    def _linear_gradient(self, params: Tensor, images: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        residual, flat = self._residuals(params, images, labels)
+        residual = residual * weights.unsqueeze(-1)
+        parts = [
+            (residual.transpose(1, 2) @ flat).flatten(1),
+            residual.sum(1),
+            params.new_zeros(len(params), self.inert),
+        ]
+        return torch.cat(parts, dim=1)

@@ -1,0 +1,133 @@
+"""Sample gradients: every sample's own gradient, layer by layer (Goodfellow 2015 for linear layers, Rochette, Manoel
+and Tramel 2019 for convolutions).
+
+One batched backward pass gives the gradients of the layers' outputs; a weight's gradient is then the sum over places of
+(output's gradient) outer (what the weight met there). Three times faster than a gradient function mapped over samples.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv2d, cross_entropy, linear, pad
+
+from ..layout import Layout
+from .dropout import Chain, Dropout
+
+_PLAIN = (nn.ReLU, nn.LeakyReLU, nn.Sigmoid, nn.Tanh, nn.MaxPool2d, nn.Flatten, Dropout)
+"""Layers without parameters that treat each sample by itself."""
+
+_AT_ONCE = 250
+"""Images of one pass at evaluation: a thousand leave the cache, and took twice as long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Met:
+    """A layer with parameters: what came in, and what it made of it, a node of the graph."""
+
+    name: str
+    layer: nn.Conv2d | nn.Linear
+    inputs: Tensor
+    outputs: Tensor
+
+
+def is_known(module: nn.Module) -> bool:
+    """Whether ``sample_gradients`` knows every layer: a chain of plain convolutions and linear layers, activations,
+    pools and dropout.
+    """
+    return isinstance(module, Chain) and all(_is_known(layer) for layer in module)
+
+
+def sample_gradients(
+    module: nn.Module,
+    layout: Layout,
+    params: Tensor,
+    images: Tensor,
+    labels: Tensor,
+    dropout: Tensor | None = None,
+    *,
+    out: Tensor,
+) -> None:
+    """Write the gradient of each sample's cross-entropy into ``out (n, d)``; zero on inert weights.
+
+    ``params (d,)``, ``images (n, c, h, w)``, ``labels (n,)``, ``dropout (n, features)``; a module that ``is_known``.
+    """
+    slices, parameters = layout.slices, layout.unflatten(params.detach())
+    with torch.enable_grad():
+        met, logits = _forward(module, parameters, images.detach(), dropout)
+        slopes = torch.autograd.grad(cross_entropy(logits, labels, reduction="sum"), [one.outputs for one in met])
+    for one, slope in zip(met, slopes, strict=True):
+        for name, rows in _rows(one, slope):
+            out[:, slices[name]] = rows
+    out[:, layout.model_dim :] = 0
+
+
+def logits(module: nn.Module, layout: Layout, params: Tensor, images: Tensor) -> Tensor:
+    """Logits ``(n, classes)`` at evaluation, of a module that ``is_known``; not differentiable, faster than its own."""
+    parameters, passes = layout.unflatten(params), max(1, math.ceil(len(images) / _AT_ONCE))
+    with torch.no_grad():
+        # As large as each other: a lone image would be multiplied, and rounded, in another way.
+        return torch.cat([_forward(module, parameters, part, None)[1] for part in images.chunk(passes)])
+
+
+def _forward(
+    module: nn.Module, parameters: Mapping[str, Tensor], images: Tensor, dropout: Tensor | None
+) -> tuple[list[_Met], Tensor]:
+    """The layers with parameters, in their order, and the logits ``(n, classes)``."""
+    features, met = images, list[_Met]()
+    pools = any(isinstance(layer, nn.MaxPool2d) for layer in module.children())
+    for name, layer in module.named_children():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            outputs = _applied(name, layer, parameters, features)
+            if pools and isinstance(layer, nn.Conv2d):
+                # Pools are seven times faster where a place's channels lie side by side; so do the slopes then.
+                outputs = outputs.contiguous(memory_format=torch.channels_last)
+            if not met:  # Those behind it hang on it, and stand in the graph already.
+                outputs.requires_grad_(torch.is_grad_enabled())
+            met.append(_Met(name=name, layer=layer, inputs=features.detach(), outputs=outputs))
+            features = outputs
+        elif isinstance(layer, Dropout):
+            features = layer(features, dropout)
+        else:
+            features = layer(features)
+    return met, features
+
+
+def _is_known(layer: nn.Module) -> bool:
+    if type(layer) is nn.Conv2d:
+        plain = layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+        return plain and set(layer.dilation) == {1}
+    return type(layer) is nn.Linear or type(layer) in _PLAIN
+
+
+def _applied(name: str, layer: nn.Conv2d | nn.Linear, parameters: Mapping[str, Tensor], features: Tensor) -> Tensor:
+    weight, bias = parameters[f"{name}.weight"], parameters.get(f"{name}.bias")
+    if isinstance(layer, nn.Linear):
+        return linear(features, weight, bias)
+    return conv2d(features, weight, bias, layer.stride, layer.padding)
+
+
+def _rows(one: _Met, slope: Tensor) -> list[tuple[str, Tensor]]:
+    """The layer's own gradients by name, ``(n, numbers)``; ``slope``: that of its outputs."""
+    if isinstance(one.layer, nn.Conv2d):
+        slope = slope.flatten(2)
+        weight, bias = torch.bmm(slope, _places(one.layer, one.inputs).transpose(1, 2)), slope.sum(2)
+    else:
+        weight, bias = slope.unsqueeze(2) * one.inputs.unsqueeze(1), slope
+    return [
+        (f"{one.name}.weight", weight.flatten(1)),
+        *([] if one.layer.bias is None else [(f"{one.name}.bias", bias)]),
+    ]
+
+
+def _places(layer: nn.Conv2d, inputs: Tensor) -> Tensor:
+    """What the kernel meets at each of its places, ``(n, channels * kernel, places)``: ``unfold``, in strides."""
+    (height, width), (down, right) = layer.kernel_size, layer.stride
+    top, left = (int(side) for side in layer.padding)
+    padded = pad(inputs, (left, left, top, top))
+    windows = padded.unfold(2, height, down).unfold(3, width, right)
+    return windows.permute(0, 1, 4, 5, 2, 3).reshape(
+        len(inputs), layer.in_channels * height * width, windows.shape[2] * windows.shape[3]
+    )

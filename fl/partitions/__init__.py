@@ -1,0 +1,1 @@
+"""How samples are dealt to clients, and which clients and samples take part."""

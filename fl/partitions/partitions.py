@@ -1,0 +1,194 @@
+"""How training samples are dealt to the clients: evenly, with Dirichlet label skew, in label shards,
+one each, or by the owners that they have.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+
+from ...audit.nearest import nearest
+
+Exchangeable = Literal["all", "label", "nobody"]
+"""Which samples that were not dealt are like a client's own but for the deal, given the clients' numbers of samples:
+``all``: any; ``label``: those of the same label, given how often each client has each label; ``nobody``: none.
+"""
+
+
+class Partition(Protocol):
+    """A rule that deals samples to clients."""
+
+    exchangeable: ClassVar[Exchangeable]
+
+    def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Return one ascending array of sample indices for each client; the arrays are disjoint and none is empty.
+
+        labels: (n,) integers, the class of each sample. Every sample is dealt, unless the rule says otherwise. Raises
+        ValueError when the rule cannot give each client a sample.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class IID:
+    """Shuffle, then deal evenly: the sizes differ by one sample at most (McMahan et al. 2017, section 3)."""
+
+    exchangeable: ClassVar[Exchangeable] = "all"
+
+    def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """See `Partition.split`."""
+        _check(labels, clients, pieces=clients, what="clients")
+        return _sorted(np.array_split(rng.permutation(len(labels)), clients))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dirichlet:
+    """Deal each label over the clients in proportions drawn from a symmetric Dirichlet (Yurochkin et al. 2019).
+
+    0 < alpha <= 1e9: near 0 each label lies with one client, at infinity all clients look alike. The sizes vary as
+    well. Hsu et al. 2019 use another scheme (each client draws its mix of labels), whose alpha is not comparable. A
+    client whom the draw leaves without a sample gets one, at random, from the client that has most: drawing again until
+    all have some, as is often done, need not end when alpha is small. Samples of one label are dealt at random: given
+    how many of them a client gets, it has any of them with equal probability.
+    """
+
+    exchangeable: ClassVar[Exchangeable] = "label"
+    alpha: float
+
+    def __post_init__(self) -> None:
+        _check_alpha(self.alpha)
+
+    def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """See `Partition.split`."""
+        _check(labels, clients, pieces=clients, what="clients")
+        owner = np.empty(len(labels), dtype=np.int64)
+        for label in np.unique(labels):
+            samples = rng.permutation(np.flatnonzero(labels == label))
+            shares = rng.dirichlet(np.full(clients, self.alpha))
+            cuts = np.rint(np.cumsum(shares) * len(samples)).astype(np.int64)
+            owner[samples] = np.searchsorted(cuts[:-1], np.arange(len(samples)), side="right")
+        _feed_the_empty(owner, clients, rng)
+        return tuple(np.flatnonzero(owner == client) for client in range(clients))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shards:
+    """Sort by label, cut into `clients * per_client` equal fragments, deal `per_client` of them to each client.
+
+    McMahan et al. 2017, section 3, deal 2 to each of 100 clients; Adap DP-FL deals 40 of 400 fragments to each of 10.
+    per_client: fragments for each client, >= 1. Samples of one label are shuffled before the cut, for data sets are
+    stored by writer or source: a client has as many of a label as its fragments say, and any of them with equal
+    probability.
+    """
+
+    exchangeable: ClassVar[Exchangeable] = "label"
+    per_client: int
+
+    def __post_init__(self) -> None:
+        if not _is_integer(self.per_client) or self.per_client < 1:
+            raise ValueError(f"per_client must be an integer >= 1, got {self.per_client!r}")
+
+    def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """See `Partition.split`."""
+        pieces = clients * self.per_client
+        _check(labels, clients, pieces=pieces, what=f"fragments ({clients} clients * {self.per_client} per_client)")
+        hands = rng.permutation(pieces).reshape(clients, self.per_client)
+        shuffled = rng.permutation(len(labels))
+        fragments = np.array_split(shuffled[np.argsort(labels[shuffled], kind="stable")], pieces)
+        return _sorted([np.concatenate([fragments[piece] for piece in hand]) for hand in hands])
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneSample:
+    """Each client holds exactly one sample, drawn without replacement; the other samples are left out."""
+
+    exchangeable: ClassVar[Exchangeable] = "all"
+
+    def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """See `Partition.split`; here the arrays cover `clients` samples only."""
+        _check(labels, clients, pieces=clients, what="clients")
+        return tuple(rng.permutation(len(labels))[:clients].reshape(clients, 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByOwner:
+    """Deal whole owners, evenly by their number: all samples of one writer or receipt lie with one client.
+
+    Samples of one owner hang together: no sample of an owner whom the client does not have is like its own.
+    """
+
+    exchangeable: ClassVar[Exchangeable] = "nobody"
+
+    def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """See `Partition.split`; `labels` are the samples' owners here."""
+        owners = np.unique(labels)
+        _check(labels, clients, pieces=clients, what="clients")
+        if clients > len(owners):
+            raise ValueError(f"clients must be at most the number of owners, got {clients} > {len(owners)}")
+        hands = np.array_split(rng.permutation(owners), clients)
+        return tuple(np.flatnonzero(np.isin(labels, hand)) for hand in hands)
+
+
+KNOWN_PARTITIONS: Mapping[str, type[IID | Dirichlet | Shards | OneSample | ByOwner]] = {
+    "iid": IID,
+    "dirichlet": Dirichlet,
+    "shards": Shards,
+    "one_sample": OneSample,
+    "by_owner": ByOwner,
+}
+
+
+def partition_from(spec: str | Mapping[str, Any]) -> Partition:
+    """Read a partition from a suite file: `"iid"`, `"one_sample"`, `{kind = "dirichlet", alpha = 0.5}`, and so on.
+
+    Raises ValueError for an unknown kind or field (the known ones are listed, nearest first) and for a missing field.
+    """
+    given = {"kind": spec} if isinstance(spec, str) else dict(spec)
+    if "kind" not in given:
+        raise ValueError(f"partition must have a kind, one of {', '.join(KNOWN_PARTITIONS)}; got {given}")
+    kind = str(given.pop("kind"))
+    if kind not in KNOWN_PARTITIONS:
+        raise ValueError(f"partition kind must be {nearest(kind, KNOWN_PARTITIONS)}, got {kind!r}")
+    known = [field.name for field in fields(KNOWN_PARTITIONS[kind])]
+    for field in given:
+        if field not in known:
+            raise ValueError(
+                f"partition {kind} has no field {field!r}; it has {nearest(field, known) if known else 'none'}"
+            )
+    missing = [field for field in known if field not in given]
+    if missing:
+        raise ValueError(f"partition {kind} needs {', '.join(missing)}, got {spec!r}")
+    return KNOWN_PARTITIONS[kind](**given)
+
+
+def _check(labels: np.ndarray, clients: int, *, pieces: int, what: str) -> None:
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(f"labels must be (n,) integers, got shape {labels.shape} of {labels.dtype}")
+    if clients < 1:
+        raise ValueError(f"clients must be >= 1, got {clients}")
+    if pieces > len(labels):
+        raise ValueError(f"{what} must be at most the number of samples, got {pieces} > {len(labels)}")
+
+
+def _check_alpha(alpha: float) -> None:
+    # Far above the bound numpy's sum of gamma draws overflows; at the bound the shares are equal to four digits.
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha <= 1e9:
+        raise ValueError(f"alpha must be a number > 0 and at most 1e9, got {alpha!r}")
+
+
+def _is_integer(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def _feed_the_empty(owner: np.ndarray, clients: int, rng: np.random.Generator) -> None:
+    sizes = np.bincount(owner, minlength=clients)
+    for client in np.flatnonzero(sizes == 0):
+        richest = int(np.argmax(sizes))
+        owner[rng.choice(np.flatnonzero(owner == richest))] = client
+        sizes[richest] -= 1
+        sizes[client] += 1
+
+
+def _sorted(parts: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+    return tuple(np.sort(part) for part in parts)

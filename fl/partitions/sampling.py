@@ -1,0 +1,104 @@
+"""Sampling: who takes part in a round (a cohort), and which samples in a step (a lot)."""
+
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...audit.nearest import nearest
+from ..streams import uniform
+
+
+class Sampling(Protocol):
+    """A public rule that says who is drawn."""
+
+    def draw(self, rng: np.random.Generator, replicas: int, n: int) -> Tensor:
+        """Mask ``(replicas, n)``, true where drawn. Every rule consumes the same uniforms, whatever it decides."""
+        ...
+
+    def rate(self, n: int) -> float:
+        """Share of ``n`` that is drawn, in expectation."""
+        ...
+
+
+@dataclass(frozen=True)
+class Full:
+    """Everybody, always."""
+
+    def draw(self, rng: np.random.Generator, replicas: int, n: int) -> Tensor:
+        return uniform(rng, (replicas, n)) >= 0
+
+    def rate(self, n: int) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """Each one independently with the given probability: the sampling that amplification theorems for DP-SGD assume."""
+
+    probability: float
+
+    def __post_init__(self) -> None:
+        if not (_is_number(self.probability, Real) and 0 < self.probability <= 1):
+            raise ValueError(f"Poisson probability must be in (0, 1], got {self.probability!r}")
+
+    def draw(self, rng: np.random.Generator, replicas: int, n: int) -> Tensor:
+        return uniform(rng, (replicas, n)) < self.probability
+
+    def rate(self, n: int) -> float:
+        return self.probability
+
+
+@dataclass(frozen=True)
+class FixedSize:
+    """A uniform subset of the given size (all, where there are fewer). Not Poisson sampling: other theorems apply."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.size, Integral) or self.size < 1:
+            raise ValueError(f"FixedSize size must be a whole number >= 1, got {self.size!r}")
+
+    def draw(self, rng: np.random.Generator, replicas: int, n: int) -> Tensor:
+        # Stable: among 60,000 numbers of 24 bits a hundred pairs are equal; their order must not be the machine's.
+        ranks = uniform(rng, (replicas, n)).argsort(dim=1, stable=True).argsort(dim=1)
+        return ranks < self.size
+
+    def rate(self, n: int) -> float:
+        return min(1.0, self.size / n) if n else 1.0
+
+
+def sampling_from(spec: str | dict[str, Any]) -> Sampling:
+    """The rule that a suite file names: ``"full"``, ``{poisson = 0.1}`` or ``{fixed_size = 32}``.
+
+    Raises:
+        ValueError: for any other spelling; the message names the nearest known one.
+    """
+    if spec == "full":
+        return Full()
+    kind, amount = next(iter(spec.items())) if isinstance(spec, dict) and len(spec) == 1 else (spec, None)
+    if kind == "poisson" and amount is not None:
+        return Poisson(amount)
+    if kind == "fixed_size" and amount is not None:
+        return FixedSize(amount)
+    known = nearest(str(kind), ("full", "poisson", "fixed_size"))
+    raise ValueError(
+        f'sampling must be "full", {{ poisson = RATE }} or {{ fixed_size = N }}, got {spec!r} (known: {known})'
+    )
+
+
+def lots(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Mask ``(replicas, n)`` -> indices ``(replicas, L)`` of the drawn ones, ascending, and which of them are real.
+
+    Replicas draw unequally many: shorter lots are padded to the longest with samples that were not drawn.
+    """
+    size = max(1, int(mask.sum(dim=1).max())) if mask.shape[1] else 0
+    order = torch.argsort(mask.to(torch.int8), dim=1, descending=True, stable=True)[:, :size]
+    return order, torch.gather(mask, 1, order)
+
+
+def _is_number(value: object, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)

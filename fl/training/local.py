@@ -1,0 +1,237 @@
+"""Local training: what one client does in a round, for all replicas at once."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...audit.claim import Unit
+from ..canary import Canaries
+from ..partitions.sampling import FixedSize, lots
+from ..plan import Plan
+from ..protection import Context, Protection, State, check_rows
+from ..streams import Streams
+from ..task import Task
+from .client_blocks import crowd_gradients, is_crowd
+
+LocalNumbers = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """Which replicas run together.
+
+    Args:
+        replicas: how many.
+        block: number of this batch: part of every stream's name, so that no two batches share a draw.
+        world: 1 where the canary is in.
+        included: ``(R, pool)`` booleans: which of the task's samples are there in each replica; None: all. A sample
+            that is not there enters no lot, no gradient and no mean over a lot. Whatever is public stays the plan's:
+            clients' sizes, and with them expected lots and the server's weights.
+    """
+
+    replicas: int = 1
+    block: int = 0
+    world: int = 0
+    included: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.replicas < 1 or self.block < 0 or self.world not in (0, 1):
+            raise ValueError(
+                "replicas must be >= 1, block >= 0 and world 0 or 1, "
+                f"got {self.replicas}, {self.block} and {self.world}"
+            )
+        given = self.included
+        if given is not None and (given.ndim != 2 or len(given) != self.replicas or given.dtype is not torch.bool):
+            raise ValueError(
+                f"included must be booleans (replicas, pool) with {self.replicas} rows, "
+                f"got {tuple(given.shape)} of {given.dtype}"
+            )
+
+    def check(self, plan: Plan, pool: int) -> None:
+        """Raise ValueError unless ``included`` is of the task's ``pool`` and leaves lots what the plan says.
+
+        A lot of fixed size drawn of all, less those who are not there, would be no lot of that size.
+        """
+        if self.included is None:
+            return
+        if self.included.shape[1] != pool:
+            raise ValueError(f"included must say of each of {pool} samples, got {self.included.shape[1]}")
+        if isinstance(plan.lot, FixedSize):
+            raise ValueError(f"included needs lots that are full or Poisson samples, got {plan.lot}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalResult:
+    """One client's round.
+
+    Args:
+        update: (R, d).
+        lots: for each local step the mask ``(R, n)`` of the samples used.
+        kept: what the client keeps for its next round, by name.
+        released: (R, steps, k), what the protection's ``local_query`` answered; None where it asks nothing.
+    """
+
+    update: Tensor
+    lots: list[Tensor]
+    kept: dict[str, Tensor] = field(default_factory=dict)
+    released: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Held:
+    """A client's samples: ``places (n,)`` in images and labels that hold others' too, which nobody copies for a lot."""
+
+    images: Tensor
+    labels: Tensor
+    places: Tensor
+
+    def lot(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """Images ``(R, L, c, h, w)`` and labels ``(R, L)`` of the client's ``chosen (R, L)``."""
+        places = self.places[chosen]
+        return self.images[places], self.labels[places]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Step:
+    """One local step: direction ``(R, d)``, who was drawn ``(R, n)``, the answer ``(R, k)`` to a query of the lot."""
+
+    direction: Tensor
+    drawn: Tensor
+    answer: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalTrainer:
+    """Trains one client after the other on the model that was broadcast; knows what is planted in this world."""
+
+    task: Task
+    protection: Protection
+    streams: Streams
+    batch: Batch
+    canary: Canaries | None
+
+    @cached_property
+    def planted_clients(self) -> tuple[int, ...]:
+        """Numbers of the clients that canaries are in this world: they come after the plan's own."""
+        if self.canary is None or self.canary.unit is Unit.SAMPLE:
+            return ()
+        return tuple(self.task.clients + number for number in self.canary.there(self.batch.world))
+
+    def train_all(
+        self, model: Tensor, context: Context, state: State, shared: LocalNumbers, kept: Mapping[int, LocalNumbers]
+    ) -> Iterator[LocalResult]:
+        """The results of ``context.senders``, in their order; ``kept``: by client."""
+        if self.canary is None and self._is_plain() and is_crowd(self.task, context.plan, self.batch.replicas):
+            everything = [torch.ones(1, size, dtype=torch.bool) for size in context.plan.sizes]
+            algorithm, gradients = context.plan.algorithm, crowd_gradients(self.task, model, context.senders)
+            for client, gradient in zip(context.senders, gradients, strict=True):
+                local, _ = algorithm.step(model, gradient, algorithm.start(model))
+                yield LocalResult(update=algorithm.update(model, local), lots=[everything[client]])
+            return
+        for client in context.senders:
+            yield self.train(model, client, context, state, shared=shared, kept=kept.get(client, {}))
+
+    def _is_plain(self) -> bool:
+        """Whether all samples are there, and nobody asks for their own gradients."""
+        return self.batch.included is None and not self.protection.per_sample
+
+    def train(
+        self,
+        model: Tensor,
+        client: int,
+        context: Context,
+        state: State,
+        *,
+        shared: LocalNumbers | None = None,
+        kept: LocalNumbers | None = None,
+    ) -> LocalResult:
+        """``model (R, d)``, what is shared beside it, what the client has kept -> its result; a canary that is a row
+        has its update ready.
+        """
+        ready = self._planted_rows(client) if client >= self.task.clients else None
+        if ready is not None:
+            row = ready[self.planted_clients.index(client)]
+            return LocalResult(update=row.to(model).expand_as(model), lots=[])
+        algorithm = context.plan.algorithm
+        local, local_state = model, algorithm.start(model, shared, kept)
+        held = self._held(client)
+        own = context.plan.sizes[client] if client < self.task.clients else 0
+        taken: list[_Step] = []
+        for number in range(algorithm.local_steps):
+            step = self._step(local, held, client, context, state, number)
+            local, local_state = algorithm.step(local, step.direction, local_state)
+            taken.append(step)
+        answers = [step.answer for step in taken if step.answer is not None]
+        return LocalResult(
+            update=algorithm.update(model, local),
+            lots=[step.drawn[:, :own] for step in taken],
+            kept=algorithm.keep(model, local, local_state),
+            released=torch.stack(answers, dim=1) if answers else None,
+        )
+
+    def _step(self, local: Tensor, held: _Held, client: int, context: Context, state: State, step: int) -> _Step:
+        """Draw a lot and ask the protection: what canaries bring stands last, drawn like any sample."""
+        planted = self._planted_rows(client)
+        size = len(held.places) + (0 if planted is None else len(planted))
+        mask = context.plan.lot.draw(self._generator("lot", client, context, step), self.batch.replicas, size)
+        if self.batch.included is not None and client < self.task.clients:
+            part = self.task.parts[client]
+            mask[:, : len(part)] &= self.batch.included[:, part]
+        chosen, real = lots(mask[:, : len(held.places)])
+        images, labels = held.lot(chosen)
+        dropout = self._dropout(chosen, client, context, step)
+        if not self.protection.per_sample and planted is None:
+            weights = real / real.sum(1, keepdim=True).clamp_min(1)
+            gradient = self.task.network.gradient(local, images, labels, weights, dropout)
+            return _Step(direction=gradient, drawn=mask)
+        rows = self.task.network.sample_gradients(local, images, labels, dropout)
+        if planted is not None:
+            rows = torch.cat([rows, planted.to(rows).expand(len(rows), -1, -1)], dim=1)
+            real = torch.cat([real, mask[:, len(held.places) :]], dim=1)
+        rng = self._generator("local noise", client, context, step)
+        direction = check_rows("local_step", self.protection.local_step(rows, real, client, context, state, rng), local)
+        answer = None
+        if type(self.protection).local_query is not Protection.local_query:
+            rng = self._generator("local query", client, context, step)
+            answer = self.protection.local_query(rows, real, client, context, state, rng)
+        return _Step(direction=direction, drawn=mask, answer=answer)
+
+    def _dropout(self, chosen: Tensor, client: int, context: Context, step: int) -> Tensor | None:
+        """Factors for each place ``(R, L)`` of the lots, in every replica, round and step their own."""
+        if not self.task.network.dropout_rate:
+            return None
+        return self.task.network.draw_dropout(self._generator("dropout", client, context, step), tuple(chosen.shape))
+
+    def _planted_rows(self, client: int) -> Tensor | None:
+        """Rows ``(k, d)`` of the canaries that this client holds or is, where there are any in this world."""
+        return self._rows if self._rows is not None and len(self._rows) and self._plants(client) else None
+
+    @cached_property
+    def _rows(self) -> Tensor | None:
+        return None if self.canary is None else self.canary.rows(self.batch.world)
+
+    def _held(self, client: int) -> _Held:
+        """What this client trains on in this world."""
+        task = self.task
+        part = task.parts[client] if client < task.clients else torch.zeros(0, dtype=torch.int64)
+        brought = self.canary.samples(self.batch.world) if self.canary is not None and self._plants(client) else None
+        if brought is None:
+            return _Held(images=task.images, labels=task.labels, places=part)
+        labels = torch.cat([task.labels[part], brought[1]])
+        return _Held(images=torch.cat([task.images[part], brought[0]]), labels=labels, places=torch.arange(len(labels)))
+
+    def _plants(self, client: int) -> bool:
+        """Whether a canary stands with this client: it holds it, or is it."""
+        if self.canary is not None and self.canary.unit is Unit.SAMPLE:
+            return client == self.canary.client
+        return client >= self.task.clients
+
+    def _generator(self, purpose: str, client: int, context: Context, step: int) -> np.random.Generator:
+        block, world = self.batch.block, self.batch.world
+        return self.streams.generator(
+            purpose, replicate=block, world=world, round=context.round, client=client, step=step
+        )

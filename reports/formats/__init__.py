@@ -1,0 +1,1 @@
+"""Output formats: HTML page, Markdown, LaTeX, CSV, terminal; written atomically."""

@@ -1,0 +1,1 @@
+"""Tables of a report, one per file, and how their numbers are printed."""

@@ -1,0 +1,68 @@
+"""The calibration as tables, and the verdict that its exit code agrees with."""
+
+from collections.abc import Sequence
+
+from ...audit.calibration.calibration import Row
+from ...audit.wording import plain
+from ...suites.results.gate import FAIL, OK, Gate
+from .table import Table
+
+
+def error_table(rows: Sequence[Row]) -> Table:
+    """One line a repeated situation: how often a claim was refuted, against alpha."""
+    return Table(
+        title="Observed error against alpha",
+        headers=("estimator", "kind", "situation", "refuted", "of", "observed", "alpha", "at most", "outcome"),
+        rows=tuple(_error_cells(row) for row in rows if not row.degenerate),
+        numeric=frozenset({3, 4, 5, 6, 7}),
+        note="at most: the 99.9 % point of Binomial(repeats, alpha). Only a bound can fail; a credible interval or an "
+        "estimate counts as refuted when it lies above the claim.",
+    )
+
+
+def degenerate_table(rows: Sequence[Row]) -> Table:
+    """One line a degenerate input and kind of outcome, the estimators that it is of, and the first one's reason."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row.degenerate:
+            groups.setdefault((row.situation, row.outcome.partition(":")[0]), []).append(row)
+    inputs = list(dict.fromkeys(name for name, _ in groups))
+    found = sorted(groups.items(), key=lambda group: inputs.index(group[0][0]))
+    return Table(
+        title="Degenerate inputs",
+        headers=("input", "outcome", "estimators", "for instance"),
+        rows=tuple((name, outcome, _names(same), _reason(same[0])) for (name, outcome), same in found),
+        note="finite: a number that is no NaN, no infinity and no edge of a grid; error: a ValueError that says why.",
+    )
+
+
+def verdict(rows: Sequence[Row]) -> Gate:
+    """FAIL where a bound was refuted too often or a degenerate input had no answer and no clear error, else OK."""
+    failed = [f"{row.estimator} ({row.situation})" for row in rows if row.fails]
+    if failed:
+        return Gate(verdict_line=f"FAIL: {', '.join(failed)}", exit_code=FAIL)
+    bounds = len({row.estimator for row in rows if row.limit is not None})
+    return Gate(verdict_line=f"OK: {bounds} bounds hold in {len(rows)} situations", exit_code=OK)
+
+
+def _error_cells(row: Row) -> tuple[str, ...]:
+    counted = row.refuted is not None
+    return (
+        row.estimator,
+        row.kind.value,
+        row.situation,
+        str(row.refuted) if counted else "",
+        str(row.repeats) if counted else "",
+        f"{row.refuted / row.repeats:.4f}" if row.refuted is not None else "",
+        plain(row.alpha) if row.limit is not None else "",
+        str(row.limit) if row.limit is not None else "",
+        row.outcome,
+    )
+
+
+def _names(rows: Sequence[Row]) -> str:
+    return ", ".join(row.estimator for row in rows)
+
+
+def _reason(row: Row) -> str:
+    return row.outcome.partition(": ")[2]

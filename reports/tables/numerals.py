@@ -1,0 +1,116 @@
+"""How numbers are printed: lower bounds rounded down, upper bounds rounded up, units beside them."""
+
+import math
+from dataclasses import dataclass
+
+from ...audit.metrics.low_rate import LADDER
+from ..reading.pooling import Pooled
+
+NOTHING = "–"
+"""Printed where there is no number. Never a zero."""
+
+DIRECTIONS = {"higher_leaks": "(↑ leaks more)", "lower_leaks": "(↓ leaks more)", "higher_better": "(↑ better)"}
+"""What a higher or lower value of a metric means, beside its name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A metric's name on the page, its unit and the decimals that it is printed with."""
+
+    name: str
+    unit: str = ""
+    decimals: int = 3
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}, {self.unit}" if self.unit else self.name
+
+
+METRICS = {
+    "psnr": Metric(name="PSNR", unit="dB", decimals=1),
+    "mse": Metric(name="MSE", decimals=4),
+    "ssim": Metric(name="SSIM"),
+    "lpips": Metric(name="LPIPS"),
+    "psi_psnr": Metric(name="PSI PSNR", unit="dB", decimals=1),
+    "psi_ssim": Metric(name="PSI SSIM"),
+    "outside_psnr": Metric(name="PSNR outside PSI", unit="dB", decimals=1),
+    "outside_ssim": Metric(name="SSIM outside PSI"),
+    "psi_mse": Metric(name="PSI MSE", decimals=4),
+    "outside_mse": Metric(name="MSE outside PSI", decimals=4),
+    "psi_lpips": Metric(name="PSI LPIPS"),
+    "outside_lpips": Metric(name="LPIPS outside PSI"),
+    "auc": Metric(name="AUC"),
+    "balanced_accuracy": Metric(name="balanced accuracy"),
+    **{f"tpr_at_fpr_{rate:g}": Metric(name=f"TPR at FPR {100 * rate:g} %") for rate in LADDER},
+    **{f"tpr_at_fpr_{rate:g}_estimate": Metric(name=f"TPR at FPR {100 * rate:g} %, point estimate") for rate in LADDER},
+    "references": Metric(name="references", unit="models", decimals=0),
+    "source_advantage": Metric(name="source accuracy over chance"),
+    "source_accuracy": Metric(name="source accuracy"),
+    "label_over_chance": Metric(name="label accuracy over chance"),
+    "label_accuracy": Metric(name="label accuracy"),
+    "label_exact_rate": Metric(name="exact uploads"),
+    "label_count_error": Metric(name="count error", unit="samples", decimals=2),
+    "label_total_variation": Metric(name="total variation of labels"),
+    "label_class_existence": Metric(name="class-existence accuracy"),
+    "label_count_accuracy": Metric(name="label-count accuracy"),
+    "accuracy": Metric(name="accuracy"),
+    "iou": Metric(name="IoU"),
+    "f_score": Metric(name="F score"),
+    "none": Metric(name="every metric"),
+}
+HEADLINES = ("accuracy", "iou")
+"""The metrics that stand for utility where there is room for one: of a classifier, and of a segmentation."""
+PRIMARY = ("psnr", "auc", "source_advantage", "label_over_chance", "label_accuracy")
+"""The metric that stands for an attack where there is room for one."""
+
+
+def metric(key: str) -> Metric:
+    """The metric of this key; one that the press does not know is printed under its key, with underscores opened."""
+    return METRICS.get(key) or Metric(name=key.replace("_", " "))
+
+
+def metric_place(key: str) -> tuple[int, str]:
+    """Sorts metrics: those that the press knows in its own order, others after them by name."""
+    known = list(METRICS)
+    return (known.index(key) if key in known else len(known)), key
+
+
+def lower_bound(epsilon: float | None) -> str:
+    """An epsilon that is a lower bound: two decimals, rounded down, so that the page never says more than was shown."""
+    if epsilon is None:
+        return NOTHING
+    # Through nine more digits first: floor(0.29 * 100) is 28 in binary.
+    return f"{math.floor(round(epsilon * 100, 9)) / 100:.2f}"
+
+
+def epsilon(value: float | None) -> str:
+    """Any other epsilon: two decimals."""
+    return NOTHING if value is None else f"{value:.2f}"
+
+
+def significant(value: float | None) -> str:
+    """An epsilon of any size: three significant digits, and all that stand before the point."""
+    if value is None:
+        return NOTHING
+    if value == 0:
+        return "0"
+    # Of the rounded number: 9.996 has one digit more before the point.
+    places = max(0, 2 - math.floor(math.log10(float(f"{abs(value):.2e}"))))
+    return f"{value:.{places}f}"
+
+
+def count(number: int | None) -> str:
+    """Thousands apart by a narrow space, which aligns and means the same in every language."""
+    return NOTHING if number is None else f"{number:,}".replace(",", "\u202f")
+
+
+def metric_value(key: str, value: float | None) -> str:
+    """A metric's value with the metric's decimals and a true minus sign; no unit, which stands in the label."""
+    return NOTHING if value is None else f"{value:.{metric(key).decimals}f}".replace("-", "−")
+
+
+def interval(key: str, pooled: Pooled | None) -> str:
+    """``[low, high]``, or nothing where the values allow no interval."""
+    if pooled is None or pooled.low is None or pooled.high is None:
+        return ""
+    return f"[{metric_value(key, pooled.low)}, {metric_value(key, pooled.high)}]"

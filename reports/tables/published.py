@@ -1,0 +1,129 @@
+"""A paper's figures beside the run's own, as the suite names them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..reading.pooling import Pooled
+from ..reading.run_folder import RunFolder
+from . import numerals
+from .table import Table
+from .tables import attack_rows, utility_rows
+
+EPSILON = "epsilon"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """``paper``: what was printed, at ``source``; ``ours``: the same of this run, None where it was not measured."""
+
+    federation: str
+    defense: str
+    metric: str
+    unit: str
+    attack: str
+    paper: float
+    ours: Pooled | None
+    source: str
+
+
+def comparisons(folder: RunFolder) -> list[Comparison]:
+    """One row for each figure that the suite names as published, in its order."""
+    named = folder.manifest.suite.get("published")
+    if not isinstance(named, list):
+        return []
+    return [_compared(folder, row) for row in named if isinstance(row, dict) and _is_number(row.get("value"))]
+
+
+def published_table(rows: list[Comparison]) -> Table:
+    """Ours lies beside the paper's where the interval over seeds holds it; nothing was tuned until it did."""
+    several = len({row.federation for row in rows}) > 1
+    about = ("federation", "defense", "what") if several else ("defense", "what")
+    return Table(
+        title="Beside the paper",
+        headers=(*about, "paper", "ours", "ours − paper", "n", "where"),
+        rows=tuple(
+            (
+                *([row.federation] if several else []),
+                row.defense,
+                _what(row),
+                _number(row, row.paper),
+                _ours(row),
+                numerals.NOTHING if row.ours is None else _number(row, row.ours.value - row.paper),
+                numerals.NOTHING if row.ours is None else str(row.ours.n),
+                row.source,
+            )
+            for row in rows
+        ),
+        numeric=frozenset(range(len(about), len(about) + 4)),
+        about=len(about),
+        note="A paper's figure is as it prints it, mostly of one run by its own code; ours is a mean over seeds with "
+        "its 95 % interval, or what a claim signs. An interval that leaves the paper's figure out is a finding, "
+        "not a mistake of either.",
+    )
+
+
+def _is_number(value: object) -> bool:
+    """A suite file holds nothing else; a manifest that was edited by hand may."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _compared(folder: RunFolder, row: Mapping[str, Any]) -> Comparison:
+    metric, unit, attack = (str(row.get(field) or "") for field in ("metric", "unit", "attack"))
+    federation, defense = str(row.get("federation", "")), str(row.get("defense", ""))
+    return Comparison(
+        federation=federation,
+        defense=defense,
+        metric=metric,
+        unit=unit,
+        attack=attack,
+        paper=float(row["value"]),
+        ours=_signed(folder, federation, defense, unit)
+        if metric == EPSILON
+        else _measured(folder, federation, defense, metric, attack),
+        source=str(row.get("source", "")),
+    )
+
+
+def _signed(folder: RunFolder, federation: str, defense: str, unit: str) -> Pooled | None:
+    """The largest epsilon that the defense signs about this unit: of several claims the one that covers everybody."""
+    signed = [
+        one.claim.epsilon
+        for one in folder.claims
+        if (one.federation, one.defense, str(one.claim.unit)) == (federation, defense, unit)
+    ]
+    if not signed:
+        return None
+    return Pooled(value=max(signed), low=None, high=None, n=len(signed), method="signed")
+
+
+def _measured(folder: RunFolder, federation: str, defense: str, metric: str, attack: str) -> Pooled | None:
+    place = federation, defense, metric
+    if not attack:
+        own = [row.pooled for row in utility_rows(folder) if (row.federation, row.defense, row.metric) == place]
+    else:
+        own = [
+            row.pooled
+            for row in attack_rows(folder)
+            if (row.federation, row.defense, row.metric) == place and row.attack == attack
+        ]
+    return own[0] if own else None
+
+
+def _what(row: Comparison) -> str:
+    if row.metric == EPSILON:
+        return f"ε of a {row.unit}"
+    name = numerals.metric(row.metric).label
+    return f"{row.attack}: {name}" if row.attack else name
+
+
+def _number(row: Comparison, value: float) -> str:
+    if row.metric == EPSILON:
+        return ("−" if value < 0 else "") + numerals.significant(abs(value))
+    return numerals.metric_value(row.metric, value)
+
+
+def _ours(row: Comparison) -> str:
+    if row.ours is None:
+        return "not signed" if row.metric == EPSILON else "not measured"
+    return f"{_number(row, row.ours.value)} {numerals.interval(row.metric, row.ours)}".strip()

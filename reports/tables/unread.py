@@ -1,0 +1,91 @@
+"""What cannot be read: lines of results.jsonl and files beside it, and why; no report is silent about what it leaves
+out.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from ...suites.results.rows import SkippedRow
+from ..reading.cell_files import SkippedFile
+from ..reading.run_folder import RunFolder
+from . import numerals
+from .table import Table
+
+MOST_REASONS, MOST_NAMED = 20, 6
+
+
+def unread_table(folder: RunFolder) -> Table:
+    """One row a reason: rows in the order of their file, then files; of very many reasons the first twenty. To be asked
+    for last, when all has been read that a report shows.
+    """
+    rows = [*_rows(folder.skipped), *_files(folder.files.unread(folder.records))]
+    left = rows[MOST_REASONS:]
+    return Table(
+        title="What cannot be read",
+        headers=("what", "where", "cells", "reason"),
+        rows=tuple(rows[:MOST_REASONS]),
+        note="All else is here. " + (f"{len(left)} more reasons are not shown." if left else ""),
+    )
+
+
+def unread_lines(folder: RunFolder) -> list[str]:
+    """The same, a line a reason: what the terminal and the top of the markdown say."""
+    return [_line(row) for row in unread_table(folder).rows]
+
+
+def unread_rows(skipped: Sequence[SkippedRow]) -> list[str]:
+    """Of the rows alone, a line a reason."""
+    return [_line(row) for row in _rows(skipped)]
+
+
+def _line(row: tuple[str, ...]) -> str:
+    what, where, cells, reason = row
+    return f"{what} ({where}{f', of cell {cells}' if cells else ''}): {reason}"
+
+
+def _rows(skipped: Sequence[SkippedRow]) -> list[tuple[str, str, str, str]]:
+    groups: dict[str, list[SkippedRow]] = {}
+    for row in skipped:
+        groups.setdefault(row.reason, []).append(row)
+    return [
+        (
+            f"{_counted(group, 'row')} of results.jsonl",
+            f"line{'s' * (len(group) > 1)} {line_words(row.line for row in group)}",
+            _cells(group),
+            reason,
+        )
+        for reason, group in groups.items()
+    ]
+
+
+def _files(skipped: Sequence[SkippedFile]) -> list[tuple[str, str, str, str]]:
+    groups: dict[str, list[SkippedFile]] = {}
+    for one in skipped:
+        groups.setdefault(one.reason, []).append(one)
+    return [
+        (_counted(group, "file"), _few([one.place for one in group]), _cells(group), reason)
+        for reason, group in groups.items()
+    ]
+
+
+def _counted(group: Sequence[object], what: str) -> str:
+    return f"{numerals.count(len(group))} {what}{'s' * (len(group) > 1)}"
+
+
+def line_words(numbers: Iterable[int]) -> str:
+    """``3, 7–9``; of many stretches the first few and how many more."""
+    stretches: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if stretches and number == stretches[-1][1] + 1:
+            stretches[-1][1] = number
+        else:
+            stretches.append([number, number])
+    return _few([str(low) if low == high else f"{low}–{high}" for low, high in stretches])
+
+
+def _cells(group: Sequence[SkippedRow | SkippedFile]) -> str:
+    return _few(list(dict.fromkeys(row.cell_id for row in group if row.cell_id)))
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

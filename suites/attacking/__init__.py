@@ -1,0 +1,1 @@
+"""Attacking: train a federation, run the attacks of a suite on what each observer received."""

@@ -1,0 +1,116 @@
+"""Checkpoint: where a long training stands, in its cell's folder, so that a stopped run goes on from there.
+
+Plain numbers and JSON in one npz, nothing pickled. Streams are addressed by round: there is no generator to remember.
+"""
+
+import json
+import time
+import warnings
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...fl.plan import Plan
+from ...fl.resume_state import ResumeState
+from ..results.store import Store
+
+SCHEMA = "checkpoint-1"
+EVERY_S = 180.0
+"""CPU seconds between two checkpoints."""
+_NAME, _HEADER = "checkpoint", "header"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A checkpoint that was read: where the federation stood, what its recorders held, seconds spent until then."""
+
+    standing: ResumeState
+    recorded: Any
+    cpu_s: float
+    wall_s: float
+
+
+@dataclass(kw_only=True)
+class Checkpoint:
+    """The checkpoint of one training cell."""
+
+    store: Store
+    cell_id: str
+    _written: float = field(default_factory=time.process_time)
+    _holds: bool = True
+
+    def offer(self, standing: ResumeState, *, recorded: Any, cpu_s: float, wall_s: float) -> None:
+        """Write it, once enough time has passed since the last; a federation whose state is no plain data has none."""
+        if not self._holds or time.process_time() - self._written < EVERY_S:
+            return
+        tensors: list[Tensor] = []
+        try:
+            whole = [standing.round, standing.model, standing.state, standing.shared, standing.kept, recorded]
+            content = _encoded(whole, tensors)
+        except TypeError:
+            self._holds = False
+            return
+        header = {"schema": SCHEMA, "cell_id": self.cell_id, "cpu_s": cpu_s, "wall_s": wall_s, "content": content}
+        arrays = {f"tensor{number}": tensor.detach().numpy() for number, tensor in enumerate(tensors)}
+        text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+        self.store.save_arrays(self.cell_id, _NAME, {_HEADER: text, **arrays})
+        self._written = time.process_time()
+
+    def found(self, plan: Plan) -> Found | None:
+        """What an earlier session left of this plan, or None. A torn or foreign file is told of, and left aside."""
+        path = self.store.cell_folder(self.cell_id) / f"{_NAME}.npz"
+        if not path.exists():
+            return None
+        try:
+            found = self._read(self.store.load_arrays(f"cells/{self.cell_id}/{_NAME}.npz"))
+            found.standing.check(plan.rounds, torch.empty(1, plan.layout.dim))
+            return found
+        except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
+            warnings.warn(f"{path} is not used, training starts over: {error}", RuntimeWarning, stacklevel=2)
+            return None
+
+    def discard(self) -> None:
+        """Its cell is finished."""
+        self.store.discard(self.cell_id, f"{_NAME}.npz")
+
+    def _read(self, arrays: Mapping[str, np.ndarray]) -> Found:
+        header = json.loads(arrays[_HEADER].tobytes())
+        if header["schema"] != SCHEMA or header["cell_id"] != self.cell_id:
+            raise ValueError(
+                f"it must be {SCHEMA} of cell {self.cell_id}, got {header['schema']} of {header['cell_id']}"
+            )
+        number, model, state, shared, kept, recorded = _decoded(header["content"], arrays)
+        standing = ResumeState(round=number, model=model, state=state, shared=shared, kept=kept)
+        return Found(standing=standing, recorded=recorded, cpu_s=header["cpu_s"], wall_s=header["wall_s"])
+
+
+def _encoded(value: Any, tensors: list[Tensor]) -> Any:
+    """JSON in which each tensor, put into ``tensors``, is its number. Raises TypeError for what is no plain data."""
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        return {"tensor": len(tensors) - 1}
+    if isinstance(value, Mapping):
+        # As pairs: JSON's own keys are text, and clients are numbers.
+        return {"map": [[_encoded(key, tensors), _encoded(item, tensors)] for key, item in value.items()]}
+    if isinstance(value, list | tuple):
+        return {"tuple" if isinstance(value, tuple) else "list": [_encoded(item, tensors) for item in value]}
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    raise TypeError(f"a checkpoint holds plain data only, got {type(value).__name__}")
+
+
+def _decoded(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, held),) = value.items()
+    if kind == "tensor":
+        return torch.from_numpy(arrays[f"tensor{held}"].copy())
+    if kind == "map":
+        return {_decoded(key, arrays): _decoded(item, arrays) for key, item in held}
+    items = [_decoded(item, arrays) for item in held]
+    return tuple(items) if kind == "tuple" else items

@@ -1,0 +1,88 @@
+"""Device: where an attack's search runs. Everything else of a run stays on the CPU."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...attacks.attack import Attack, Evidence, Knowledge
+from ...attacks.gradient.objectives.search_attack import SearchAttack
+from ...fl.message import Message
+from ...fl.view import RoundView, View
+from ..config.source import ConfigError
+
+
+def check_device(device: str) -> None:
+    """Raise ConfigError where this machine or this PyTorch has no such device."""
+    if device == "cuda" and not torch.cuda.is_available():
+        built = f"PyTorch {torch.__version__} was built {'for' if torch.version.cuda else 'without'} CUDA"
+        raise ConfigError(f'device "cuda" is not available here ({built}); leave it out, or say device "cpu"')
+
+
+def attacked(attack: Attack, view: View, knowledge: Knowledge, rng: np.random.Generator, *, device: str) -> Evidence:
+    """What the attack brings, its search carried out on ``device``; random draws are the CPU's on every device.
+
+    Convolutions on a GPU would take ten bits of each number (TF32, cuDNN's default), and a search for gradients that
+    match to the last bit would end early. They take all, by algorithms that repeat their bits.
+    """
+    if device == "cpu" or not isinstance(attack, SearchAttack):
+        return attack.run(view, knowledge, rng)
+    with _exact_convolutions():
+        return attack.run(moved_view(view, device), moved_knowledge(knowledge, device), rng)
+
+
+@contextmanager
+def _exact_convolutions() -> Iterator[None]:
+    """In float32 and deterministic; afterwards as they were.
+
+    Not by ``cudnn.flags``: it fails where the caller chose a precision.
+    """
+    cudnn: Any = torch.backends.cudnn  # mypy sees the module, which is replaced on import.
+    before = cudnn.conv.fp32_precision, cudnn.deterministic, cudnn.benchmark
+    cudnn.conv.fp32_precision, cudnn.deterministic, cudnn.benchmark = "ieee", True, False
+    try:
+        yield
+    finally:
+        cudnn.conv.fp32_precision, cudnn.deterministic, cudnn.benchmark = before
+
+
+def moved_view(view: View, device: str) -> View:
+    """The same view with its tensors on ``device``."""
+    rounds = tuple(_moved_round(seen, device) for seen in view.rounds)
+    return replace(view, rounds=rounds, final_model=view.final_model.to(device))
+
+
+def moved_knowledge(knowledge: Knowledge, device: str) -> Knowledge:
+    """The same knowledge with its public images, labels and first model on ``device``."""
+    return replace(
+        knowledge,
+        public_images=knowledge.public_images.to(device),
+        public_labels=knowledge.public_labels.to(device),
+        initial=_moved(knowledge.initial, device),
+    )
+
+
+def _moved_round(seen: RoundView, device: str) -> RoundView:
+    return replace(
+        seen,
+        broadcast=_moved(seen.broadcast, device),
+        reports=_moved_message(seen.reports, device),
+        aggregate=_moved(seen.aggregate, device),
+        shared={name: array.to(device) for name, array in seen.shared.items()},
+        masked_words=_moved_message(seen.masked_words, device),
+    )
+
+
+def _moved_message(message: Message | None, device: str) -> Message | None:
+    if message is None:
+        return None
+    side = {name: array.to(device) for name, array in message.side.items()}
+    return replace(message, values=message.values.to(device), present=message.present.to(device), side=side)
+
+
+def _moved(tensor: Tensor | None, device: str) -> Tensor | None:
+    return None if tensor is None else tensor.to(device)

@@ -1,0 +1,193 @@
+"""Shadows: federations trained on a random half of the pool each, every one of them the target of attacks in turn."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...attacks.attack import Attack, Knowledge
+from ...attacks.membership.final_model.shadow_attack import ShadowAttack
+from ...attacks.shadow_bank import ShadowBank, true_class_logits
+from ...audit.evidence import CandidateScores, MembershipScores
+from ...audit.observer import FINAL_MODEL
+from ...fl.engine import run_federation
+from ...fl.plan import Plan
+from ...fl.probe import Candidates
+from ...fl.protection import Protection
+from ...fl.streams import Streams, uniform
+from ...fl.task import Task
+from ...fl.training.local import Batch
+from ...fl.view import RoundView, View
+from ..config.resolve import plan_of, task_of
+from ..jobs.cells import AttackCell, ShadowJob
+from ..results.record import Record
+from ..results.store import Store
+from ..scoring.shadow_rows import groups, score_shadows
+from .trial import Clock, failures_as_rows
+
+_FIRST_BLOCK = 2**29
+"""Batches of shadows are numbered from here: they share no draw with a trial or an audit's replicas."""
+_BATCH_BYTES = 2**25
+"""What the gradients of one client's lot may take, in all federations of a batch; larger ones cost four times the time,
+in page faults.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shadows:
+    """Trained federations: their final models ``(M, d)``, the bank of what they say, and who the candidates are.
+
+    ``population``: images and labels that none of them trained on.
+    """
+
+    task: Task
+    plan: Plan
+    protection: Protection
+    models: Tensor
+    bank: ShadowBank
+    candidates: Candidates
+    population: tuple[Tensor, Tensor]
+
+    def view(self, target: int) -> View:
+        """What the public sees of one federation: its last model."""
+        rounds = tuple(RoundView(round=number) for number in range(self.plan.rounds))
+        return View(
+            observer=FINAL_MODEL, plan=self.plan, rounds=rounds, final_model=self.models[target : target + 1].clone()
+        )
+
+    def knowledge(self, target: int) -> Knowledge:
+        """What an attacker on that federation has: all others but its twin, with who is in them."""
+        known = Knowledge.of(
+            self.task,
+            self.plan,
+            self.protection,
+            candidates=self.candidates,
+            shadows=self.bank.references(target),
+        )
+        return replace(known, public_images=self.population[0], public_labels=self.population[1])
+
+
+def run_shadows(job: ShadowJob, store: Store, finished: frozenset[str]) -> list[str]:
+    """Train, attack every federation, score; write every cell that is not finished. Returns what failed, with reasons.
+
+    Raises:
+        DiskRefuses: every cell written before stays.
+    """
+    wanted = [item for item in job.attacks if item.cell.cell_id not in finished]
+    if not wanted:
+        return []
+    torch.set_num_threads(1)
+    clock, shadows = Clock(), None
+    with failures_as_rows([item.cell for item in wanted], store, clock) as failed:
+        task = task_of(job.federation, job.seed)
+        plan = plan_of(job.federation, job.change, task)
+        shadows = train_shadows(task, plan, job.protection, Streams(job.seed), count=job.count)
+    if shadows is None:
+        return failed
+    for item in wanted:
+        clock = clock if item is wanted[0] else Clock()  # The first cell bears the training.
+        work: Callable[[], list[Record]] = partial(_attacked, item, job, shadows, store)
+        with failures_as_rows([item.cell], store, clock) as more:
+            records = work()
+            times = clock.fields()
+            store.finish(item.cell.cell_id, [record.model_copy(update=times) for record in records])
+        failed += more
+    return failed
+
+
+def train_shadows(task: Task, plan: Plan, protection: Protection, streams: Streams, *, count: int) -> Shadows:
+    """``count`` federations in complementary pairs, each sample of each client in by a fair coin.
+
+    They share what is public, the initial model included; each has its own cohorts, lots and noise.
+
+    Raises:
+        ValueError: if the count is odd, or the plan or protection cannot do with samples left out.
+        FloatingPointError: if training diverged.
+    """
+    if count < 2 or count % 2:
+        raise ValueError(f"shadow federations come in pairs: count must be even and >= 2, got {count}")
+    included = membership(streams, count, len(task.labels))
+    size = _batch(task, plan)
+    batches = [included[start : start + size] for start in range(0, count, size)]
+    models = torch.cat(
+        [
+            run_federation(
+                task,
+                plan,
+                protection,
+                streams,
+                batch=Batch(replicas=len(masks), block=_FIRST_BLOCK + number, included=masks),
+            )
+            for number, masks in enumerate(batches)
+        ]
+    )
+    if not bool(torch.isfinite(models).all()):
+        raise FloatingPointError("training diverged: a final model holds NaN or infinity")
+    return _asked(task, plan, protection, models, included)
+
+
+def membership(streams: Streams, count: int, pool: int) -> Tensor:
+    """Who is in which federation, ``(count, pool)``: fair coins, and in each second one the opposite of the first's."""
+    halves = uniform(streams.generator("membership"), (count // 2, pool)) < 0.5
+    return torch.stack([halves, ~halves], dim=1).flatten(0, 1)
+
+
+def _batch(task: Task, plan: Plan) -> int:
+    """How many federations run together."""
+    rows = max(plan.clients, *(1.5 * plan.expected_lot(client) for client in range(plan.clients)))
+    return max(2, int(_BATCH_BYTES / (4 * rows * plan.layout.dim)))
+
+
+def _asked(task: Task, plan: Plan, protection: Protection, models: Tensor, included: Tensor) -> Shadows:
+    dealt = torch.from_numpy(np.unique(torch.cat(task.parts).numpy()))
+    images, labels = task.images[dealt], task.labels[dealt]
+    population = (
+        torch.cat([task.outsider_images, task.test_images]),
+        torch.cat([task.outsider_labels, task.test_labels]),
+    )
+    bank = ShadowBank(
+        logits=np.stack([true_class_logits(task.network, model, images, labels) for model in models]),
+        included=included[:, dealt].numpy(),
+        population=np.stack([true_class_logits(task.network, model, *population) for model in models]),
+        ids=dealt.numpy(),
+        paired=True,
+    )
+    candidates = Candidates(images=images, labels=labels, clients=tuple(range(task.clients)))
+    return Shadows(
+        task=task,
+        plan=plan,
+        protection=protection,
+        models=models,
+        bank=bank,
+        candidates=candidates,
+        population=population,
+    )
+
+
+def _attacked(item: AttackCell, job: ShadowJob, shadows: Shadows, store: Store) -> list[Record]:
+    """The rows of one attack on every federation in turn: truth meets what it said of each."""
+    said, attack, bank, streams = [], item.entry.attack, shadows.bank, Streams(job.seed)
+    for target in range(bank.models):
+        rng = streams.generator(f"attack {item.entry.label}", replicate=target)
+        evidence = attack.run(shadows.view(target), shadows.knowledge(target), rng)
+        if not isinstance(evidence, CandidateScores):
+            raise TypeError(f"an attack on shadows must bring CandidateScores, got {type(evidence).__name__}")
+        said.append(evidence.against(bank.included[target]))
+    without = [_without(group, attack, bank, said) for group in groups(bank.models)]
+    return score_shadows(item.cell, said, without, bank.references(0).models, store)
+
+
+def _without(
+    group: list[int], attack: Attack, bank: ShadowBank, said: list[MembershipScores]
+) -> list[MembershipScores]:
+    """What the attack says of the other targets when none of the group is a reference."""
+    if not isinstance(attack, ShadowAttack):
+        return [scores for target, scores in enumerate(said) if target not in group]
+    left, setting = bank.without(group), said[0].setting
+    return [
+        CandidateScores(attack.scores(left.references(target), left.outputs(target)), setting).against(truth)
+        for target, truth in enumerate(left.included)
+    ]

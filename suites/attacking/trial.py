@@ -1,0 +1,281 @@
+"""Trial: trains one federation and lets every attack of the suite look at it. Failures become rows."""
+
+import resource
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ...attacks.attack import Knowledge, Level, Undefined
+from ...attacks.reduced_view import seat
+from ...audit.evidence import CandidateScores, LabelCounts, Reconstructions, SourceScores
+from ...audit.observer import UPLOADS
+from ...fl.engine import Recorder, run_federation
+from ...fl.plan import Plan
+from ...fl.probe import CandidateProbe, PeopleProbe
+from ...fl.recorder import AccuracyRecorder, LotRecorder, NumbersRecorder, ViewRecorder
+from ...fl.resume_state import ResumeState
+from ...fl.streams import Streams
+from ...fl.task import Task
+from ...fl.view import View
+from ..config.resolve import plan_of, task_of
+from ..jobs.cells import AttackCell, Cell, TrialJob
+from ..results.record import Record
+from ..results.store import DiskRefuses, Store
+from ..scoring.candidates import answers, each_once
+from ..scoring.label_rows import score_label_counts
+from ..scoring.membership import score_membership
+from ..scoring.single_sample import score_reconstructions
+from ..scoring.source import score_source
+from ..scoring.utility import utility_rows
+from .checkpoint import Checkpoint
+from .device import attacked
+from .pooled import is_pooled, pooled_evidence, pooled_truth
+from .worst_case import known_hypotheses
+
+Probe = CandidateProbe | PeopleProbe
+_PEAK_UNITS = 2**20 if sys.platform == "darwin" else 2**10
+
+
+@dataclass(kw_only=True)
+class Clock:
+    """Time and memory of one cell."""
+
+    wall: float = field(default_factory=time.perf_counter)
+    cpu: float = field(default_factory=time.process_time)
+
+    def fields(self) -> dict[str, float]:
+        """The time fields of a record."""
+        return {
+            "wall_s": round(time.perf_counter() - self.wall, 4),
+            "cpu_s": round(time.process_time() - self.cpu, 4),
+            # Kilobytes, and bytes on macOS.
+            "peak_mem_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _PEAK_UNITS, 1),
+        }
+
+
+@dataclass(kw_only=True)
+class TrainedTrial:
+    """One trained federation and what was recorded of it.
+
+    ``probes``: each attack's candidates, None where it needs none, the error where it could not choose any; ``lots``:
+    by client: those that candidates are asked about, all where an attack reads uploads.
+    """
+
+    task: Task
+    plan: Plan
+    streams: Streams
+    final: Tensor
+    views: dict[str, View]
+    probes: dict[str, Probe | Exception | None]
+    lots: dict[int, LotRecorder]
+    accuracy: AccuracyRecorder
+    numbers: NumbersRecorder
+
+
+def run_trial(job: TrialJob, store: Store, finished: frozenset[str]) -> list[str]:
+    """Train, attack, score; write every cell that is not finished. Returns the titles of the failed ones with their
+    reasons.
+
+    Raises:
+        DiskRefuses: every cell written before stays.
+    """
+    wanted = [cell for cell in job.cells if cell.cell_id not in finished]
+    if not wanted:
+        return []
+    torch.set_num_threads(1)
+    clock = Clock()
+    trained: TrainedTrial | None = None
+    checkpoint = _checkpoint(job, store)
+    with failures_as_rows(wanted, store, clock) as failed:
+        trained = _train(job, clock, checkpoint)
+    if trained is None:
+        return failed
+    for cell, work in _cells(job, trained, store):
+        if cell in wanted:
+            clock = clock if cell is wanted[0] else Clock()  # The first cell bears the training.
+            with failures_as_rows([cell], store, clock) as more:
+                records = work()
+                times = clock.fields()
+                store.finish(cell.cell_id, [record.model_copy(update=times) for record in records])
+            failed += more
+    if checkpoint is not None:
+        checkpoint.discard()
+    return failed
+
+
+def _checkpoint(job: TrialJob, store: Store) -> Checkpoint | None:
+    """Where a training that nothing watches but utility is kept; what attacks have seen by then is not."""
+    return None if job.training is None or job.attacks else Checkpoint(store=store, cell_id=job.training.cell_id)
+
+
+@contextmanager
+def failures_as_rows(cells: list[Cell], store: Store, clock: Clock) -> Iterator[list[str]]:
+    """An error inside becomes one row per cell, with its reason, and a log; a refusing disk is passed on."""
+    failed: list[str] = []
+    try:
+        yield failed
+    except DiskRefuses:
+        raise
+    except Undefined as omission:
+        for cell in cells:
+            store.finish(cell.cell_id, [cell.record(metric="none", status="skipped", reason=str(omission))])
+    # The one boundary where whatever a part raises, a user's own included, becomes a row; so does its sys.exit().
+    except (Exception, SystemExit) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:500].encode(errors="backslashreplace").decode()
+        for cell in cells:
+            store.save_text(cell.cell_id, "log.txt", traceback.format_exc())
+            row = cell.record(metric="none", status="failed", verdict="", reason=reason, **clock.fields())
+            store.finish(cell.cell_id, [row])
+            failed.append(f"{cell.title}: {reason}")
+
+
+def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> TrainedTrial:
+    task, streams = task_of(job.federation, job.seed), Streams(job.seed)
+    plan = plan_of(job.federation, job.change, task)
+    probes = {item.entry.label: _planted(item, task, streams) for item in job.attacks}
+    observers = {str(item.entry.observer): item.entry.observer for item in job.attacks}
+    recorders = {name: ViewRecorder(observer=observer) for name, observer in observers.items()}
+    planted = [probe for probe in probes.values() if isinstance(probe, CandidateProbe)]
+    asked = {client for probe in planted for client in probe.shown.clients}
+    # Of an attack on uploads the truth is what stood in every client's lots; of a sum all the others are the rest.
+    if None in probes.values() or any(_knows_sums(item) for item in job.attacks):
+        asked |= set(range(task.clients))
+    lots = {client: LotRecorder(client=client) for client in sorted(asked)}
+    accuracy = AccuracyRecorder(task=task, every=plan.marks[0])
+    numbers = NumbersRecorder(protection=job.protection, plan=plan, every=max(1, plan.rounds // 200))
+    watching: list[Recorder] = [*recorders.values(), *lots.values(), accuracy, numbers]
+    final = run_federation(
+        task,
+        plan,
+        job.protection,
+        streams,
+        recorders=watching,
+        standing=None if checkpoint is None else _resumed(checkpoint, plan, clock, accuracy, numbers),
+        keep=None if checkpoint is None else partial(_keep, checkpoint, clock, accuracy, numbers),
+    )
+    if not bool(torch.isfinite(final).all()):
+        raise FloatingPointError("training diverged: the final model holds NaN or infinity")
+    views = {name: recorder.view(plan, final) for name, recorder in recorders.items()}
+    return TrainedTrial(
+        task=task,
+        plan=plan,
+        streams=streams,
+        final=final,
+        views=views,
+        probes=probes,
+        lots=lots,
+        accuracy=accuracy,
+        numbers=numbers,
+    )
+
+
+def _resumed(
+    checkpoint: Checkpoint, plan: Plan, clock: Clock, accuracy: AccuracyRecorder, numbers: NumbersRecorder
+) -> ResumeState | None:
+    """Where an earlier session stood; its recorders' content and its seconds are taken over."""
+    found = checkpoint.found(plan)
+    if found is None:
+        return None
+    accuracy.curve, numbers.rows = found.recorded
+    clock.cpu, clock.wall = clock.cpu - found.cpu_s, clock.wall - found.wall_s
+    return found.standing
+
+
+def _keep(
+    checkpoint: Checkpoint, clock: Clock, accuracy: AccuracyRecorder, numbers: NumbersRecorder, standing: ResumeState
+) -> None:
+    times = clock.fields()
+    recorded = [accuracy.curve, numbers.rows]
+    checkpoint.offer(standing, recorded=recorded, cpu_s=times["cpu_s"], wall_s=times["wall_s"])
+
+
+def _knows_sums(item: AttackCell) -> bool:
+    return item.entry.attack.level is Level.WORST_CASE and item.entry.observer.rank < UPLOADS.rank
+
+
+def _planted(item: AttackCell, task: Task, streams: Streams) -> Probe | Exception | None:
+    """An attack's candidates; its error is kept for its own cell, the federation trains without it."""
+    try:
+        # One stream for all attacks: those that ask about as many candidates ask about the same ones.
+        return item.entry.attack.plant(task, streams.generator("candidates"))
+    except Exception as error:
+        return error
+
+
+def _cells(job: TrialJob, trained: TrainedTrial, store: Store) -> list[tuple[Cell, Callable[[], list[Record]]]]:
+    """Each cell of the trial with the work that gives its rows."""
+    works: list[tuple[Cell, Callable[[], list[Record]]]] = []
+    if job.training is not None:
+        recorded = trained.accuracy, trained.numbers
+        works.append(
+            (job.training, partial(utility_rows, job.training, trained.task, trained.final[0], *recorded, store))
+        )
+    return [*works, *((item.cell, partial(_attack, item, job, trained, store)) for item in job.attacks)]
+
+
+def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store) -> list[Record]:
+    attack, label = item.entry.attack, item.entry.label
+    view, probe = trained.views[str(item.entry.observer)], trained.probes[label]
+    if isinstance(probe, Exception):
+        raise probe
+    worlds = None
+    if isinstance(probe, CandidateProbe) and attack.level is Level.WORST_CASE:
+        worlds = known_hypotheses(trained.task, trained.plan, job.protection, trained.lots, view, probe)
+    knowledge = Knowledge.of(
+        trained.task,
+        trained.plan,
+        job.protection,
+        level=attack.level,
+        candidates=None if probe is None else probe.shown,
+        worlds=worlds,
+    )
+    if attack.active:
+        view = _tampered(item, job, trained, knowledge)
+    if item.entry.seat is not None and not attack.seated:
+        seated = seat(view, knowledge)
+        view, knowledge = seated.view, seated.knowledge
+    evidence = attacked(attack, view, knowledge, trained.streams.generator(f"attack {label}"), device=job.device)
+    return score(item.cell, evidence, trained, probe, store, adversary=item.entry.attack.adversary)
+
+
+def _tampered(item: AttackCell, job: TrialJob, trained: TrainedTrial, knowledge: Knowledge) -> View:
+    """What its observer sees of a federation of the same data and draws whose server is the attacker."""
+    recorder, plan = ViewRecorder(observer=item.entry.observer), trained.plan
+    tamper = partial(item.entry.attack.tamper, knowledge=knowledge)
+    final = run_federation(trained.task, plan, job.protection, trained.streams, recorders=[recorder], tamper=tamper)
+    return recorder.view(plan, final)
+
+
+def score(
+    cell: Cell, evidence: object, trained: TrainedTrial, probe: Probe | None, store: Store, *, adversary: str
+) -> list[Record]:
+    """Truth meets evidence: the rows of one attack."""
+    if isinstance(evidence, CandidateScores):
+        if probe is None:
+            raise TypeError("the attack brought candidate scores but planted no candidates")
+        if isinstance(probe, PeopleProbe):
+            return score_membership(cell, each_once(evidence, probe.member), store, adversary=adversary)
+        return score_membership(cell, answers(evidence, probe), store, adversary=adversary)
+    if isinstance(evidence, SourceScores):
+        if not isinstance(probe, CandidateProbe):
+            raise TypeError("the attack brought source scores but planted no candidates")
+        return score_source(cell, evidence, probe, store)
+    task, lots = trained.task, trained.lots
+    if isinstance(evidence, Reconstructions | LabelCounts) and is_pooled(evidence):
+        pool = pooled_truth(task, trained.plan, lots)
+        evidence, task, lots = pooled_evidence(evidence), pool.task, pool.lots
+    if isinstance(evidence, Reconstructions):
+        return score_reconstructions(cell, evidence, task, store)
+    if isinstance(evidence, LabelCounts):
+        return score_label_counts(cell, evidence, task, trained.plan, lots)
+    raise TypeError(
+        "an attack must bring CandidateScores, SourceScores, Reconstructions or LabelCounts, "
+        f"got {type(evidence).__name__}"
+    )

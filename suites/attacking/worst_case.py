@@ -1,0 +1,247 @@
+"""Worst case: what differential privacy assumes that the adversary knows, namely everything but the one bit."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from ...attacks.attack import Hypotheses
+from ...attacks.membership.alignment import RoundRows, rounds_of
+from ...audit.observer import AGGREGATE, GLOBAL_MODELS, UPLOADS
+from ...fl.laws.law import GaussianLaw, Law, Mixing, ReportLaw
+from ...fl.partitions.sampling import FixedSize
+from ...fl.plan import Plan
+from ...fl.probe import CandidateProbe
+from ...fl.protection import Protection
+from ...fl.recorder import LotRecorder
+from ...fl.task import Task
+from ...fl.view import View
+
+_NO_NOISE = 1e-12
+"""Deviation of a release that has no noise: it tells all."""
+
+Ask = Callable[[int, int, slice], Hypotheses]
+
+
+def known_hypotheses(
+    task: Task,
+    plan: Plan,
+    protection: Protection,
+    lots: Mapping[int, LotRecorder],
+    view: View,
+    probe: CandidateProbe,
+) -> Ask | None:
+    """(round, client, which candidates) -> how what was seen of that round lies to both worlds.
+
+    Known are every lot that was drawn and what else is in it. ``lots``: of the clients in question, of all where only
+    their sum is seen. None where the release is no noise around something that is known: no law, several local steps
+    (the models between them are hidden), an algorithm whose clients keep something, lots of one size (who else was
+    drawn would tell), a sum of clients who may be absent, reports that were mixed, dropout (its draws are hidden).
+    """
+    if plan.algorithm.local_steps != 1 or plan.algorithm.share(view.final_model) or _fixed(plan):
+        return None
+    if task.network.dropout_rate:
+        return None
+    room = _Room(task=task, plan=plan, protection=protection, lots=lots, view=view, probe=probe)
+    if view.observer.rank >= UPLOADS.rank:
+        asks = [room.ask_uploads(client) for client in probe.shown.clients]
+    elif view.observer.rank in (AGGREGATE.rank, GLOBAL_MODELS.rank):
+        asks = [room.ask_sums(client) for client in probe.shown.clients]
+    else:
+        return None
+    known = {client: ask for client, ask in zip(probe.shown.clients, asks, strict=True) if ask is not None}
+    if len(known) < len(asks):
+        return None
+    return lambda number, client, which: known[client](number, client, which)
+
+
+def _fixed(plan: Plan) -> bool:
+    return isinstance(plan.lot, FixedSize) and any(plan.lot.rate(size) < 1 for size in plan.sizes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Lot:
+    """One client's lot of one round: the samples' gradients ``(n, d)``, and which candidates stand in it ``(m,)``."""
+
+    rows: Tensor
+    inside: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Share:
+    """What each candidate adds to a sum, ``rows (m, d)``, and their squared lengths ``(m,)``."""
+
+    rows: Tensor
+    squares: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Room:
+    """The run with its truth."""
+
+    task: Task
+    plan: Plan
+    protection: Protection
+    lots: Mapping[int, LotRecorder]
+    view: View
+    probe: CandidateProbe
+    _totals: dict[tuple[int, int], tuple[Tensor, _Lot]] = field(default_factory=dict)
+    _shares: dict[tuple[int, int, GaussianLaw], _Share] = field(default_factory=dict)
+    _asked: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+
+    @cached_property
+    def _seen(self) -> dict[int, RoundRows]:
+        """What was seen, by round."""
+        return {rows.round: rows for rows in rounds_of(self.view)}
+
+    def ask_uploads(self, client: int) -> Ask | None:
+        """One client's own release: noise on the sum of its clipped samples, or on its whole report."""
+        law = self.protection.law(UPLOADS, self.plan, client)
+        if (own := _of_samples(law)) is not None and self.protection.per_sample:
+            return self._by_samples(own)
+        of_reports = isinstance(law, GaussianLaw) or (isinstance(law, ReportLaw) and law.mixing is Mixing.NONE)
+        if law is None or not of_reports or self.protection.per_sample:
+            return None
+        return self._by_reports(law, (client,))
+
+    def ask_sums(self, client: int) -> Ask | None:
+        """The sum of a round in which everybody is, seen as it is or between two models that nobody disturbed."""
+        kind, clients = type(self.protection), range(self.plan.clients)
+        if self.plan.cohort_rate != 1 or kind.broadcast is not Protection.broadcast:
+            return None
+        law = self.protection.law(self.view.observer, self.plan, client)
+        if isinstance(law, GaussianLaw) and law.scale > 0 and law.rate == 1 and not self.protection.per_sample:
+            return self._by_reports(law, clients)
+        plain = kind.channel is Protection.channel and kind.aggregate is Protection.aggregate
+        uploads = [_of_samples(self.protection.law(UPLOADS, self.plan, one)) for one in clients]
+        laws = [law for law in uploads if law is not None]
+        known = plain and self.protection.per_sample and len(laws) == len(uploads)
+        return self._by_sums(laws, client) if known else None
+
+    def _by_samples(self, law: GaussianLaw) -> Ask:
+        def ask(number: int, client: int, which: slice) -> Hypotheses:
+            total, lot = self._total(number, client, law)
+            return self._added(self._released(number, client) - total, lot.inside[which], number, which, law)
+
+        return ask
+
+    def _by_sums(self, laws: list[GaussianLaw], client: int) -> Ask:
+        """The mean by sizes of everybody's noisy sums."""
+        weights, own = [size / sum(self.plan.sizes) for size in self.plan.sizes], laws[client]
+        noise = math.hypot(*(weight * law.noise_std for weight, law in zip(weights, laws, strict=True)))
+        pooled = replace(own, scale=weights[client] * own.scale, noise_std=noise)
+
+        def ask(number: int, client: int, which: slice) -> Hypotheses:
+            totals = [weight * self._total(number, k, laws[k])[0] for k, weight in enumerate(weights)]
+            inside = self._total(number, client, own)[1].inside[which]
+            noise = self._released(number, client) - torch.stack(totals).sum(0)
+            return self._added(noise, inside, number, which, pooled)
+
+        return ask
+
+    def _added(self, noise: Tensor, inside: Tensor, number: int, which: slice, law: GaussianLaw) -> Hypotheses:
+        """``noise (d,)`` is what a release holds beside a sum in which the candidates that are ``inside (m,)`` stand
+        already.
+        """
+        share = self._share(number, which, law)
+        # <released - rest, share> - |share|^2 / 2, where the rest is the total less the share of who is inside.
+        along = (share.rows @ noise).double() + (inside.double() - 0.5) * share.squares
+        return Hypotheses(log_ratio=along / max(law.noise_std, _NO_NOISE) ** 2, rate=law.rate)
+
+    def _by_reports(self, law: Law, clients: range | tuple[int, ...]) -> Ask:
+        """Noise on whole reports: a candidate moves the mean of its client's lot."""
+
+        def ask(number: int, client: int, which: slice) -> Hypotheses:
+            gradients = self._gradients(number, which)
+            others = [self._report(number, k, law) for k in clients if k != client]
+            lot, model = self._lot(number, client), self._model(number)
+            inside, total = lot.inside[which].unsqueeze(1).to(gradients), lot.rows.sum(0)
+            without = (total - inside * gradients) / (len(lot.rows) - inside).clamp_min(1)
+            having = (total + (1 - inside) * gradients) / (len(lot.rows) + 1 - inside)
+            absent, present = (law.contribution(self._update(model, mean)) for mean in (without, having))
+            rest = torch.stack([torch.zeros_like(model), *others]).sum(0)
+            return Hypotheses(
+                log_ratio=_log_ratio(law, self._released(number, client) - rest, absent, present),
+                rate=self.plan.lot.rate(self.plan.sizes[client]),
+            )
+
+        return ask
+
+    def _report(self, number: int, client: int, law: Law) -> Tensor:
+        """(d,), what another client's report adds."""
+        rows, model = self._lot(number, client).rows, self._model(number)
+        return law.contribution(self._update(model, rows.sum(0, keepdim=True) / max(1, len(rows))))[0]
+
+    def _update(self, model: Tensor, directions: Tensor) -> Tensor:
+        """What a client adds after one step along minus each of ``directions (m, d)``."""
+        models, algorithm = model.expand_as(directions), self.plan.algorithm
+        return algorithm.update(models, algorithm.step(models, directions, algorithm.start(models))[0])
+
+    def _total(self, number: int, client: int, law: GaussianLaw) -> tuple[Tensor, _Lot]:
+        """The noiseless sum ``(d,)`` of one client's lot, and the lot; kept for the candidates of the same round."""
+        if (number, client) not in self._totals:
+            for key in [key for key in self._totals if key[0] != number]:
+                del self._totals[key]
+            lot = self._lot(number, client)
+            self._totals[number, client] = (law.contribution(lot.rows).sum(0), lot)
+        return self._totals[number, client]
+
+    def _share(self, number: int, which: slice, law: GaussianLaw) -> _Share:
+        """What the candidates add; kept for the next client with the same law."""
+        key = (number, which.start, law)
+        if key not in self._shares:
+            rows = law.contribution(self._gradients(number, which))
+            self._shares.clear()
+            self._shares[key] = _Share(rows=rows, squares=rows.square().sum(1).double())
+        return self._shares[key]
+
+    def _released(self, number: int, client: int) -> Tensor:
+        """(d,), what was seen of the client, or of the sum of all."""
+        rows = self._seen[number]
+        return rows.values[rows.senders.index(client) if self.view.observer.rank >= UPLOADS.rank else 0]
+
+    def _gradients(self, number: int, which: slice) -> Tensor:
+        """(m, d), the candidates' own; kept for the next client."""
+        key = (number, which.start)
+        if key not in self._asked:
+            shown, model = self.probe.shown, self._model(number)
+            images, labels = shown.images[which].unsqueeze(0), shown.labels[which].unsqueeze(0)
+            self._asked.clear()
+            self._asked[key] = self.task.network.sample_gradients(model.unsqueeze(0), images, labels)[0]
+        return self._asked[key]
+
+    def _lot(self, number: int, client: int) -> _Lot:
+        masks, model = self.lots[client].lots[number], self._model(number)
+        size = self.plan.sizes[client]
+        mask = masks[0][0] if masks else torch.zeros(size, dtype=torch.bool)
+        drawn = self.task.parts[client][mask]
+        rows = self.task.network.sample_gradients(
+            model.unsqueeze(0), self.task.images[drawn].unsqueeze(0), self.task.labels[drawn].unsqueeze(0)
+        )[0]
+        own = torch.from_numpy(self.probe.holder == client)
+        places = torch.from_numpy(self.probe.sample).clamp_min(0).clamp_max(size - 1)
+        return _Lot(rows=rows, inside=own & mask[places])
+
+    def _model(self, number: int) -> Tensor:
+        broadcast = self.view.rounds[number].broadcast
+        if broadcast is None:
+            raise ValueError(f"view of round {number} must hold the model")
+        return broadcast[0]
+
+
+def _log_ratio(law: Law, released: Tensor, absent: Tensor, present: Tensor) -> Tensor:
+    """(m,), how much likelier ``released (d,)`` is around ``present (m, d)`` than around ``absent``."""
+    if isinstance(law, GaussianLaw):
+        # Not two densities, which are sums over all coordinates and nearly equal.
+        along = ((released - (absent + present) / 2) * (present - absent)).double().sum(1)
+        return along / max(law.noise_std, _NO_NOISE) ** 2
+    seen = released.double()
+    return law.log_density(seen, present.double()) - law.log_density(seen, absent.double())
+
+
+def _of_samples(law: Law | None) -> GaussianLaw | None:
+    """The law where it is noise on a sum of samples: a gradient enters an update with a minus sign."""
+    return law if isinstance(law, GaussianLaw) and law.scale < 0 else None

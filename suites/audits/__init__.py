@@ -1,0 +1,1 @@
+"""Audits of claims: how each is planned, run, measured and judged."""

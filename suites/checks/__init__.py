@@ -1,0 +1,1 @@
+"""Implementation checks: deterministic comparisons of replayed runs, of draws and of laws."""

@@ -1,0 +1,168 @@
+"""Noise probes: runs that share data, cohorts and lots and differ by the stations' draws; what differs is noise."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from ...fl.laws.law import GaussianLaw
+from ...fl.replay import Recording
+from .check import CheckResult
+
+PRESENT, BETWEEN_CLIENTS, BETWEEN_ROUNDS, SCALE = (
+    "noise present",
+    "noise fresh between clients",
+    "noise fresh between rounds",
+    "noise scale",
+)
+_SHARED = 0.9
+"""Cosine of two noise vectors from which they count as one draw; independent ones of 10 numbers reach it once in 10^4,
+of 100 never.
+"""
+_FEWEST, _FEWEST_DRAWN = 10, 50
+"""Numbers that two noise vectors must both move before they are compared; coins meet more often than Gaussians do."""
+_ERRORS = 6.0
+"""Standard errors by which noise has to fall short of its law before that is called broken."""
+
+
+def noise_checks(
+    draws: Sequence[Recording],
+    laws: Sequence[GaussianLaw] | None,
+    layers: Mapping[str, slice],
+    *,
+    drawn: bool = False,
+) -> list[CheckResult]:
+    """``draws``: at least two recordings; ``laws``: each row's, None where the defense publishes none that is Gaussian;
+    ``layers``: their coordinates; ``drawn``: whether reports are drawn from a law of their own, such as coins.
+    """
+    releases = torch.stack([torch.stack(draw.releases) for draw in draws])
+    present = torch.stack(draws[0].present)
+    senders = draws[0].senders
+    if drawn:
+        found = [_any_presence(releases, present)]
+    else:
+        places = layers if laws else {"release": slice(None)}
+        found = [_presence(releases, present, places, senders, gaussian=bool(laws))]
+    fewest = _FEWEST_DRAWN if drawn else _FEWEST
+    noise = (releases[0] - releases[1]).masked_fill(~present.unsqueeze(-1), 0)
+    if senders is not None and len(senders) > 1:
+        rounds = [f"round {t}" for t in range(len(noise))]
+        found.append(_freshness(BETWEEN_CLIENTS, noise, rounds, _names(senders), fewest))
+    if len(noise) > 1:
+        rounds = [f"round {t}" for t in range(len(noise))]
+        found.append(_freshness(BETWEEN_ROUNDS, noise.transpose(0, 1), _names(senders), rounds, fewest))
+    if laws is None:
+        return [*found, CheckResult(name=SCALE, kept=None, witness="no Gaussian law is published for this observer")]
+    steady = [t for t in range(len(noise)) if all(same_state(draw, t) for draw in draws)]
+    return [*found, _scale(releases[:, steady], present[steady], laws, layers)]
+
+
+def same_state(recording: Recording, number: int) -> bool:
+    """Whether a round was run in the public state of the first, which is the one that a law speaks of."""
+    first, now = recording.states[0], recording.states[number]
+    return first.keys() == now.keys() and all(torch.equal(first[name], now[name]) for name in first)
+
+
+def _names(senders: tuple[int, ...] | None) -> list[str]:
+    return ["the sum"] if senders is None else [f"client {sender}" for sender in senders]
+
+
+def _presence(
+    releases: Tensor, present: Tensor, layers: Mapping[str, slice], senders: tuple[int, ...] | None, *, gaussian: bool
+) -> CheckResult:
+    """The least share of a layer's numbers that other noise moves; all of them must move under a Gaussian law, and
+    any one of a release under another.
+    """
+    moved = (releases[1:] != releases[:1]).any(0)
+    names, least, where, allowed = _names(senders), math.inf, "nobody sent anything", 1.0
+    for number, row in present.nonzero().tolist():
+        for layer, place in layers.items():
+            share = float(moved[number, row, place].double().mean())
+            if share < least:
+                least, where = share, f"{names[row]}, round {number}, {layer}"
+    if not gaussian:
+        allowed = 1 / releases.shape[-1]
+    if math.isinf(least):
+        return CheckResult(name=PRESENT, kept=None, witness=where)
+    none = ": no noise, or noise that no stream moves, as from a seed of its own" if least == 0 else ""
+    return CheckResult(
+        name=PRESENT,
+        kept=least >= allowed,
+        measured=least,
+        allowed=allowed,
+        relation=">=",
+        unit="share of numbers",
+        witness=where + none,
+    )
+
+
+def _any_presence(releases: Tensor, present: Tensor) -> CheckResult:
+    """The share of all numbers together that other draws move: a single report may well come twice."""
+    moved = (releases[1:] != releases[:1]).any(0)[present]
+    if len(moved) < _FEWEST:
+        return CheckResult(name=PRESENT, kept=None, witness=f"fewer than {_FEWEST} reports were sent")
+    share = float(moved.double().mean())
+    return CheckResult(
+        name=PRESENT,
+        kept=share > 0,
+        measured=share,
+        allowed=1 / moved.numel(),
+        relation=">=",
+        unit="share of numbers",
+        witness=f"{len(moved)} reports together",
+    )
+
+
+def _freshness(name: str, noise: Tensor, groups: Sequence[str], members: Sequence[str], fewest: int) -> CheckResult:
+    """The largest absolute cosine between two members' noise ``(groups, members, d)`` within a group, of those that
+    both move ``fewest`` numbers at least.
+    """
+    lengths = torch.linalg.vector_norm(noise, dim=-1, keepdim=True)
+    unit = noise / lengths.clamp_min(torch.finfo(noise.dtype).tiny)
+    # Rounded: which of several equal pairs is named must not hang on the last digit.
+    cosines = (unit @ unit.transpose(1, 2)).abs().tril(-1).round(decimals=6)
+    moved = (noise != 0).to(noise.dtype)
+    compared = (moved @ moved.transpose(1, 2)).tril(-1) >= fewest
+    cosines = cosines.masked_fill(~compared, -1.0)
+    if not bool(compared.any()):
+        return CheckResult(name=name, kept=None, witness="no two releases carry noise that the streams move")
+    group, one, other = torch.unravel_index(cosines.argmax(), cosines.shape)
+    measured = float(cosines.max())
+    return CheckResult(
+        name=name,
+        kept=measured < _SHARED,
+        measured=measured,
+        allowed=_SHARED,
+        unit="cosine",
+        witness=f"{members[int(other)]} and {members[int(one)]}, {groups[int(group)]}",
+    )
+
+
+def _scale(releases: Tensor, present: Tensor, laws: Sequence[GaussianLaw], layers: Mapping[str, slice]) -> CheckResult:
+    """The noise's standard deviation over the law's: of all rounds together, of each release and of each layer, the one
+    that falls short by the most standard errors. More noise than published breaks no claim.
+    """
+    std = torch.tensor([law.noise_std for law in laws], dtype=torch.float64)
+    if not bool((std > 0).all()):
+        return CheckResult(name=SCALE, kept=None, witness="the published law has no noise")
+    # Each number's variance over the draws has draws - 1 degrees of freedom; present ones only.
+    squares = (releases.var(0) / std.square().unsqueeze(-1))[present]
+    parts = {"all releases": squares, **{layer: squares[:, place] for layer, place in layers.items()}}
+    parts |= {f"release {number}": row for number, row in enumerate(squares)}
+    worst, ratio, limit, where = math.inf, math.nan, math.nan, ""
+    for name, part in parts.items():
+        measured = float(part.mean().sqrt())
+        error = 1 / math.sqrt(2 * (len(releases) - 1) * part.numel())
+        if (measured - 1) / error < worst:
+            worst, ratio, limit = (measured - 1) / error, measured, 1 - _ERRORS * error
+            where = f"standard deviation over the law's, {name}, standard error {error:.2g}"
+    return CheckResult(
+        name=SCALE,
+        kept=ratio >= limit,
+        measured=ratio,
+        allowed=limit,
+        relation=">=",
+        unit="standard deviations of the law",
+        witness=where,
+    )

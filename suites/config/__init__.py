@@ -1,0 +1,1 @@
+"""Configuration: suite files, presets and parts, checked before anything runs."""

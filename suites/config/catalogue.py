@@ -1,0 +1,158 @@
+"""Catalogue: parts are found by file name, by entry point or as ``package.module:Class``; nothing is registered."""
+
+import hashlib
+import importlib
+import inspect
+from dataclasses import dataclass, fields
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from ...audit.nearest import nearest
+from .part_files import Kind, own_parts
+from .source import ConfigError
+from .suite import AttackSpec, DefenseSpec
+
+_ROOT = __package__.split(".")[0]
+_TABLES: dict[Kind, type[BaseModel]] = {"defense": DefenseSpec, "attack": AttackSpec}
+
+
+def _base(kind: Kind) -> type[Any]:
+    """The class that parts of this kind derive from; loads torch."""
+    if kind == "defense":
+        from ...defenses.defense import Defense
+
+        return Defense
+    from ...attacks.attack import Attack
+
+    return Attack
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part with its configuration: ``path`` rebuilds it, ``version`` tells its code apart."""
+
+    path: str
+    instance: Any
+    version: str
+
+
+def names(kind: Kind) -> dict[str, type[Any]]:
+    """Every part of the package and of installed entry points (``fedassay.defenses``, ``fedassay.attacks``) by name.
+
+    Imports all of them; ``part_listing.summaries`` does not.
+
+    Raises:
+        ConfigError: an entry point that does not load.
+    """
+    own = {name: part.load() for name, part in own_parts(kind).items()}
+    return from_entry_points(kind) | own
+
+
+def from_entry_points(kind: Kind) -> dict[str, type[Any]]:
+    """The parts of installed entry points alone; ConfigError for one that does not load."""
+    return {name: _loaded(point, kind) for name, point in _points(kind).items()}
+
+
+def _points(kind: Kind) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=f"fedassay.{kind}s")}
+
+
+def _loaded(point: EntryPoint, kind: Kind) -> type[Any]:
+    return _foreign(kind, f"{point.module}:{point.attr}", of=f"entry point {point.name!r}")
+
+
+def find(kind: Kind, name: str) -> type[Any]:
+    """The class of a part: by the name of its file or entry point, or as ``package.module:Class``.
+
+    Raises:
+        ConfigError: unknown name (nearest known first), module that does not import, class that is none or of another
+        kind.
+    """
+    if ":" in name:
+        return _foreign(kind, name)
+    own, points = own_parts(kind), _points(kind)
+    if name in own:
+        return cast(type[Any], own[name].load())
+    if name in points:  # The others stay unloaded: one broken plug-in must not stop the rest.
+        return _loaded(points[name], kind)
+    known = nearest(name, [*own, *points])
+    raise ConfigError(f"unknown {kind} {name!r}; known: {known}; or your own as package.module:Class")
+
+
+def build(kind: Kind, name: str, configuration: dict[str, Any], *, where: str = "") -> Part:
+    """A part with its fields set; ConfigError says where, which field, and what fields there are."""
+    part, place = find(kind, name), f"{where}: " if where else ""
+    _check_fields(part, name, kind, place)
+    known = [field.name for field in fields(part)]
+    for key in configuration:
+        if key not in known:
+            raise ConfigError(f"{place}{name} has no field {key!r}; it has: {nearest(key, known)}")
+    try:
+        instance = part(**configuration)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{place}{name}: {error}") from None
+    return Part(path=name, instance=instance, version=version_of(part))
+
+
+def adopt(instance: Any, kind: Kind) -> Part:
+    """A part that the caller built, such as ``MyDefense(clip_norm=1.0)``."""
+    if not isinstance(instance, _base(kind)):
+        got = f"the class {instance.__name__}" if isinstance(instance, type) else type(instance).__name__
+        raise ConfigError(f"a {kind} must be an instance of {_base(kind).__name__}, got {got}")
+    owner = type(instance)
+    ours = {(part.module, part.class_name): name for name, part in own_parts(kind).items()}
+    path = ours.get((owner.__module__, owner.__qualname__), f"{owner.__module__}:{owner.__qualname__}")
+    _check_fields(owner, path, kind)
+    return Part(path=path, instance=instance, version=version_of(owner))
+
+
+def _check_fields(part: type[Any], name: str, kind: Kind, place: str = "") -> None:
+    """ConfigError for a field that has the name of a key of the part's table in a suite, which would take its value."""
+    reserved = _TABLES[kind].model_fields
+    if taken := [field.name for field in fields(part) if field.name in reserved]:
+        keys = ", ".join(reserved)
+        raise ConfigError(
+            f"{place}{name}: its field {taken[0]!r} must have another name: a suite's {kind}s keep {keys}"
+        )
+
+
+def version_of(part: type[Any]) -> str:
+    """The part's version; for a part from outside also a digest of its source, which may change under the same
+    version.
+    """
+    version = str(part.version)
+    if part.__module__.startswith(f"{_ROOT}."):
+        return version
+    try:
+        source = inspect.getsource(inspect.getmodule(part) or part)
+    except (OSError, TypeError):
+        source = ""
+    return f"{version}+{hashlib.sha256(source.encode()).hexdigest()[:8]}"
+
+
+def _foreign(kind: Kind, name: str, *, of: str = "") -> type[Any]:
+    module_name, _, class_name = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:  # Whatever a user's module does on import is told to the user.
+        reason = f"cannot import {module_name}: {type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError) and error.name == module_name.partition(".")[0] and not of:
+            reason += (
+                "; it is looked for beside the suite file, where the command is given, and among what is installed"
+            )
+        raise ConfigError(f"{of or kind} {name!r}: {reason}") from error
+    if not hasattr(module, class_name):
+        base = _base(kind)
+        classes = [key for key, one in vars(module).items() if isinstance(one, type) and issubclass(one, base)]
+        raise ConfigError(
+            f"{of or kind} {name!r}: {module_name} has no {class_name!r}; it has: {nearest(class_name, classes)}"
+        )
+    return _checked(getattr(module, class_name), name, kind)
+
+
+def _checked(part: Any, name: str, kind: Kind) -> type[Any]:
+    if not (isinstance(part, type) and issubclass(part, _base(kind))):
+        raise ConfigError(f"{kind} {name!r} must be a subclass of fedassay's {_base(kind).__name__}, got {part!r}")
+    return part

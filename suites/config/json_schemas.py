@@ -1,0 +1,52 @@
+"""Shapes: the JSON Schemas of what a suite file names by a word or a small table: samplings, partitions, algorithms."""
+
+from collections.abc import Iterable
+from dataclasses import MISSING, fields
+from typing import Any
+
+from ...fl.algorithms.algorithm import KNOWN_ALGORITHMS
+from ...fl.partitions.partitions import KNOWN_PARTITIONS
+
+Shape = dict[str, Any]
+
+
+def one_of(names: Iterable[str]) -> Shape:
+    """One of these words."""
+    return {"type": "string", "enum": list(names)}
+
+
+def _table(fixed: Shape, part: type) -> Shape:
+    """A table with this fixed key and the fields of a part; those without a default must be there."""
+    own = [field for field in fields(part) if field.init]
+    needed = [field.name for field in own if field.default is MISSING and field.default_factory is MISSING]
+    return {
+        "type": "object",
+        "properties": {**fixed, **{field.name: {} for field in own}},
+        "required": [*fixed, *needed],
+        "additionalProperties": False,
+    }
+
+
+def _single(key: str, amount: Shape) -> Shape:
+    return {"type": "object", "properties": {key: amount}, "required": [key], "additionalProperties": False}
+
+
+SAMPLING: Shape = {
+    "description": "Who is drawn: all, each with one probability, or so many of them.",
+    "anyOf": [
+        {"const": "full"},
+        _single("poisson", {"type": "number", "exclusiveMinimum": 0, "maximum": 1}),
+        _single("fixed_size", {"type": "integer", "minimum": 1}),
+    ],
+}
+PARTITION: Shape = {
+    "description": "How samples are dealt to clients: a word, or a table with its kind and fields.",
+    "anyOf": [
+        one_of(kind for kind, part in KNOWN_PARTITIONS.items() if not fields(part)),
+        *(_table({"kind": {"const": kind}}, part) for kind, part in KNOWN_PARTITIONS.items()),
+    ],
+}
+ALGORITHM: Shape = {
+    "description": "How a client computes its update and the server adds them.",
+    "anyOf": [_table({"name": {"const": name}}, part) for name, part in KNOWN_ALGORITHMS.items()],
+}

@@ -1,0 +1,142 @@
+"""Part files: which files of the package define a part, read from their text without importing them.
+
+Importing every defense to find one takes seconds, for most of them load torch. The class that a file defines, the
+classes that it derives from and its docstrings stand in the text. A class that names ``ABC`` among its own bases is
+what parts share and none itself.
+"""
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module, resources
+from importlib.resources.abc import Traversable
+from typing import Any, Literal
+
+Kind = Literal["defense", "attack"]
+_ROOT = __package__.split(".")[0]
+_Name = tuple[str, str]
+"""Module and class."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartFile:
+    """A file that defines one part.
+
+    Args:
+        name: of the file, without its ending, which is the part's name.
+        module: dotted, with the package's name.
+        class_name: of the part.
+        summary: first line of the file's docstring.
+        doc: of the class, or empty.
+    """
+
+    name: str
+    module: str
+    class_name: str
+    summary: str
+    doc: str
+
+    def load(self) -> Any:
+        """The class; imports the file."""
+        return getattr(import_module(self.module), self.class_name)
+
+
+_FOLDERS: dict[Kind, tuple[str, ...]] = {
+    "defense": ("defenses",),
+    "attack": ("attacks.gradient", "attacks.labels", "attacks.membership"),
+}
+_BASES: dict[Kind, str] = {"defense": "Defense", "attack": "Attack"}
+
+
+def own_parts(kind: Kind) -> dict[str, PartFile]:
+    """The package's own parts of a kind by name, in order."""
+    return part_files(_FOLDERS[kind], _BASES[kind])
+
+
+@lru_cache(maxsize=8)
+def part_files(folders: tuple[str, ...], base: str) -> dict[str, PartFile]:
+    """The parts below some folders of the package by name, each the first public class of its file that derives from
+    ``base``.
+
+    Args:
+        folders: dotted, below the package, such as ``defenses``; their sub-folders are read as well.
+        base: class that all parts derive from, directly or through classes of these folders.
+
+    Raises:
+        ValueError: two files of one name that both define a part.
+    """
+    root = resources.files(_ROOT)
+    trees = {
+        module: ast.parse(text)
+        for folder in folders
+        for module, text in _sources(root.joinpath(*folder.split(".")), f"{_ROOT}.{folder}")
+    }
+    bases = {name: found for module, tree in trees.items() for name, found in _bases(module, tree)}
+    parts: dict[str, PartFile] = {}
+    for module, tree in trees.items():
+        part = _part(module, tree, bases, base)
+        if part is None:
+            continue
+        if part.name in parts:
+            raise ValueError(f"two parts are named {part.name!r}: {parts[part.name].module} and {module}")
+        parts[part.name] = part
+    return dict(sorted(parts.items()))
+
+
+def _sources(folder: Traversable, package: str) -> Iterator[tuple[str, str]]:
+    """Module and text of every file below a folder."""
+    for entry in sorted(folder.iterdir(), key=lambda one: one.name):
+        if entry.is_dir() and entry.joinpath("__init__.py").is_file():
+            yield from _sources(entry, f"{package}.{entry.name}")
+        elif entry.name.endswith(".py") and entry.name != "__init__.py":
+            yield f"{package}.{entry.name.removesuffix('.py')}", entry.read_text(encoding="utf-8")
+
+
+def _bases(module: str, tree: ast.Module) -> Iterator[tuple[_Name, tuple[_Name, ...]]]:
+    """Each class of a file with the classes that it derives from."""
+    homes = dict(_imported(module, tree))
+    for node in _classes(tree):
+        named = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
+        names = [base.id for base in named if isinstance(base, ast.Name)]
+        yield (module, node.name), tuple(homes.get(name, (module, name)) for name in names)
+
+
+def _imported(module: str, tree: ast.Module) -> Iterator[tuple[str, _Name]]:
+    """Name in the file -> where it comes from, of relative imports."""
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.level:
+            above = module.split(".")[: -node.level]
+            home = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield alias.asname or alias.name, (home, alias.name)
+
+
+def _classes(tree: ast.Module) -> Sequence[ast.ClassDef]:
+    return [node for node in tree.body if isinstance(node, ast.ClassDef)]
+
+
+def _part(module: str, tree: ast.Module, bases: dict[_Name, tuple[_Name, ...]], base: str) -> PartFile | None:
+    own = [
+        node
+        for node in _classes(tree)
+        if node.name != base and node.name[0] != "_" and not _is_abstract(node)
+        if _derives((module, node.name), bases, base)
+    ]
+    if not own:
+        return None
+    return PartFile(
+        name=module.rpartition(".")[2],
+        module=module,
+        class_name=own[0].name,
+        summary=(ast.get_docstring(tree) or ast.get_docstring(own[0]) or "").partition("\n")[0],
+        doc=ast.get_docstring(own[0]) or "",
+    )
+
+
+def _is_abstract(node: ast.ClassDef) -> bool:
+    return any(isinstance(base, ast.Name) and base.id == "ABC" for base in node.bases)
+
+
+def _derives(name: _Name, bases: dict[_Name, tuple[_Name, ...]], base: str) -> bool:
+    return name[1] == base or any(_derives(one, bases, base) for one in bases.get(name, ()))

@@ -1,0 +1,77 @@
+"""Presets: other runs of the same suite that its file names, such as a small one for continuous integration."""
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ...audit.nearest import nearest
+from .source import ConfigError, Source, set_key
+
+PRESETS = "presets"
+KEEP = "keep"
+DROP = "drop"
+AUDIT = "audit"
+KINDS = ("federations", "defenses", "attacks")
+
+
+def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
+    """Change a parsed suite as its table ``[presets.NAME]`` says.
+
+    Its ``keep`` names tables whose neighbours of the same kind are left out, its ``drop`` tables that are left out even
+    so; both take ``*`` for any letters, and what was published for a table that is left out goes with it. Every other
+    key is a dotted one in quotes with the value that takes the place of the file's.
+
+    Raises:
+        ConfigError: no such preset, a key that is no change or belongs to a table that is left out, no such table to
+            keep or drop.
+    """
+    presets = tree.get(PRESETS, {})
+    if name not in presets:
+        known = nearest(name, presets) if presets else "the suite has none"
+        raise ConfigError(f"--preset {name}: no such preset of {source.name}; known: {known}")
+    changes, place = presets[name], source.where((PRESETS, name))
+    gone = _leave_out(tree, changes, place)
+    for key in (key for key in changes if key not in (KEEP, DROP)):
+        if key in (*KINDS, PRESETS):
+            raise ConfigError(f'{place}: write the whole key in quotes, such as "{key}.NAME.FIELD", got {key!r}')
+        for table in gone:
+            if f"{key}.".startswith(f"{table}."):
+                raise ConfigError(f"{place}: {key} is set, but the preset leaves {table} out")
+        set_key(tree, key.split("."), changes[key], told=f"{place}: {key}")
+
+
+def _leave_out(tree: dict[str, Any], changes: dict[str, Any], place: str) -> list[str]:
+    """Names of the tables that are gone."""
+    there = [f"{kind}.{name}" for kind in KINDS for name in tree.get(kind, {})]
+    there += [AUDIT] if AUDIT in tree else []
+    kept, dropped = (_matching(changes.get(word, []), there, f"{place}: {word}") for word in (KEEP, DROP))
+    chosen = {_kind(key) for key in kept}
+    gone = [key for key in there if key in dropped or (_kind(key) in chosen and key not in kept)]
+    for key in gone:
+        _remove(tree, key)
+    return gone
+
+
+def _kind(key: str) -> str:
+    return key.partition(".")[0]
+
+
+def _matching(patterns: Iterable[str], there: list[str], place: str) -> set[str]:
+    found: set[str] = set()
+    for pattern in patterns:
+        named = {key for key in there if fnmatchcase(key, pattern)}
+        if not named:
+            raise ConfigError(f"{place}: no table {pattern!r}; known: {nearest(pattern, there)}")
+        found |= named
+    return found
+
+
+def _remove(tree: dict[str, Any], key: str) -> None:
+    kind, _, label = key.partition(".")
+    if kind == AUDIT:
+        del tree[kind]
+        return
+    del tree[kind][label]
+    field = kind.removesuffix("s")
+    if "published" in tree:
+        tree["published"] = [row for row in tree["published"] if row.get(field) != label]

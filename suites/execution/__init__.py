@@ -1,0 +1,1 @@
+"""Execution: carry a planned run out in processes, and resume it."""

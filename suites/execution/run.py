@@ -1,0 +1,227 @@
+"""Run: carry a plan out in processes, append what is finished, judge, close. Interrupt it at any moment and resume."""
+
+import platform
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from ...defenses.defense import Defense
+from ..attacking.device import check_device
+from ..audits.by_attacks import hear_attacks
+from ..audits.judge_claim import hold_court
+from ..config.plugin_path import from_manifest, from_run, has_own_parts
+from ..config.resolve import ResolvedSuite, resolve
+from ..config.source import ConfigError, Source
+from ..config.suite import SuiteSpec
+from ..config.suite_file import check_suite
+from ..jobs.cells import Cell
+from ..planning.run_plan import RunPlan, plan_run
+from ..results.checksums import seal
+from ..results.cost import Cost
+from ..results.environment import PACKAGES, cores, git, hardware, versions
+from ..results.gate import Gate, judge_run
+from ..results.store import CLAIMS, GATE, MANIFEST, Store
+from .workers import worked
+
+
+class Progress(Protocol):
+    """Hears of every finished cell."""
+
+    def start(self, total: int, cached: int) -> None:
+        """``total`` cells, of which ``cached`` were finished before."""
+        ...
+
+    def advance(self, titles: Iterable[str], failed: Iterable[str]) -> None:
+        """These cells are finished; those among them failed."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """A planned run and where it goes. ``whole``: none of it was done before, so that ``cost`` is all that it takes."""
+
+    suite: ResolvedSuite
+    plan: RunPlan
+    store: Store
+    cost: Cost
+    whole: bool
+
+
+def launch(
+    spec: SuiteSpec,
+    source: Source,
+    *,
+    seed: int = 0,
+    extra: tuple[str | Defense, ...] = (),
+    folder: Path | None = None,
+    command: str = "",
+    cost: Cost | None = None,
+) -> Launch:
+    """Resolve, calibrate, lay out, and write the manifest; nothing has run yet. ``cost``: begun before, if it was.
+
+    Raises:
+        ConfigError, DatasetMissing: see ``resolve`` and ``check_device``.
+        FileExistsError: if ``folder`` already holds a run.
+    """
+    cost = cost or Cost()
+    check_device(spec.device)
+    suite = resolve(spec, source, seed=seed, extra=extra)
+    plan = plan_run(suite)
+    started = datetime.now(UTC)
+    name = f"{started:%Y-%m-%dT%H-%M-%SZ}_{spec.name}_{secrets.token_hex(2)}"
+    place = folder or Path("runs") / name
+    manifest = _manifest(suite, plan, place.name, seed, command, started)
+    if source.folder and has_own_parts(spec):
+        manifest["suite_folder"] = from_run(source.folder, place)
+    return Launch(
+        suite=suite,
+        plan=plan,
+        store=Store.create(place, manifest, claims_of(plan)),
+        cost=cost,
+        whole=True,
+    )
+
+
+def claims_of(plan: RunPlan) -> list[dict[str, Any]]:
+    """The rows of claims.json."""
+    return [claim.to_dict() for claim in plan.claims]
+
+
+def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
+    """A run as its manifest describes it, to go on with; ``retry_failed``: cells that failed are run again.
+
+    Raises:
+        ConfigError: if the folder holds no run, a part was a class of a session that is over, or code or data have
+        changed since.
+    """
+    store = Store.open(folder)
+    manifest = store.manifest()
+    if manifest.get("schema") != "manifest-1":
+        raise ConfigError(
+            f"{folder / MANIFEST}: unknown schema {manifest.get('schema')!r}; this version reads manifest-1"
+        )
+    kinds = {"suite": dict, "seed": int, "run_id": str, "versions": dict}
+    if lacking := [key for key, kind in kinds.items() if type(manifest.get(key)) is not kind]:
+        raise ConfigError(f"{folder / MANIFEST} lacks {', '.join(lacking)}, or holds something else there")
+    _same_versions(folder, manifest["versions"])
+    source = Source(str(folder / MANIFEST), folder=from_manifest(manifest.get("suite_folder"), folder))
+    spec = check_suite(manifest["suite"], source)
+    check_device(spec.device)
+    suite = resolve(spec, source, seed=manifest["seed"])
+    plan = plan_run(suite)
+    if plan.run_id != manifest["run_id"]:
+        raise ConfigError(
+            f"{folder} cannot be resumed: a part's code, a data set or the suite changed since it began "
+            f"(run {manifest['run_id']} would now be {plan.run_id}). "
+            "What it holds can still be reported; start a new run"
+        )
+    with store.locked():
+        store.write_claims(claims_of(plan))  # They follow from the manifest: a damaged file is made again.
+        if retry_failed:
+            store.forget_failed()
+    return Launch(suite=suite, plan=plan, store=store, cost=Cost(), whole=False)
+
+
+def _same_versions(folder: Path, then: dict[str, str]) -> None:
+    """Rows of one run must not come from two versions of what computes them."""
+    now = versions()
+    changed = [
+        f"{name} {then.get(name)} then, {now.get(name)} now" for name in PACKAGES if then.get(name) != now.get(name)
+    ]
+    if changed:
+        raise ConfigError(
+            f"{folder} cannot be resumed: {'; '.join(changed)}. What it holds can still be reported; start a new run"
+        )
+
+
+def carry_out(begun: Launch, progress: Progress, *, jobs: int | None = None) -> Gate:
+    """Do what is not yet done; returns the verdict of the whole run.
+
+    Raises:
+        DiskRefuses: if the folder cannot be written; KeyboardInterrupt: both leave a run that can be resumed.
+    """
+    with begun.store.locked():
+        return _carried_out(begun, progress, jobs or cores())
+
+
+def _carried_out(begun: Launch, progress: Progress, processes: int) -> Gate:
+    plan, store = begun.plan, begun.store
+    recorded = store.collect()
+    progress.start(len(plan.cells), len(recorded))
+    try:
+        for work, failed in worked(plan, store, frozenset(recorded), processes, begun.cost):
+            _append(store, [cell for cell in work.cells if cell.cell_id not in recorded], failed, progress)
+        sessions: list[tuple[Cell, Callable[[], list[str]]]] = [
+            *((audit.cell, partial(hold_court, audit, store)) for audit in plan.audits),
+            *((audit.cell, partial(hear_attacks, audit, store)) for audit in plan.by_attacks),
+        ]
+        for cell, judged in sessions:
+            if cell.cell_id not in recorded:
+                _append(store, [cell], judged(), progress)
+    finally:
+        progress.close()
+    return close(begun)
+
+
+def close(begun: Launch) -> Gate:
+    """Judge what is recorded and write it down."""
+    store = begun.store
+    rows = store.rows()
+    planned = {cell.cell_id for cell in begun.plan.cells}
+    missing = planned - {record.cell_id for record in rows.records}
+    gate = judge_run(rows.records, missing=len(missing), unread=len(rows.skipped))
+    found = {"verdict_line": gate.verdict_line, "exit_code": gate.exit_code}
+    store.write_json(GATE, found | seal(store.folder / CLAIMS, rows))
+    manifest = store.manifest() | {"finished": _now(datetime.now(UTC))}
+    store.write_json(MANIFEST, manifest)
+    return gate
+
+
+def settle(begun: Launch) -> None:
+    """Write down what the run took from its start to its pages: later plans learn from it. Not of one that was done in
+    parts, of which the first told nobody.
+    """
+    if begun.whole:
+        manifest = begun.store.manifest() | {"cpu_s": round(begun.cost.seconds(), 2)}
+        begun.store.write_json(MANIFEST, manifest)
+
+
+def _append(store: Store, cells: Iterable[Any], failed: list[str], progress: Progress) -> None:
+    done = list(cells)
+    for cell in done:
+        store.append(cell.cell_id)
+    progress.advance([cell.title for cell in done], failed)
+
+
+def _manifest(
+    suite: ResolvedSuite, plan: RunPlan, name: str, seed: int, command: str, started: datetime
+) -> dict[str, Any]:
+    return {
+        "schema": "manifest-1",
+        "run_id": plan.run_id,
+        "name": name,
+        "suite": suite.spec.model_dump(mode="json"),
+        "seed": seed,
+        "seeds": list(suite.seeds),
+        "command": command,
+        "started": _now(started),
+        "finished": None,
+        "versions": versions(),
+        "python": platform.python_version(),
+        "git": git(),
+        "hardware": hardware(),
+        "data": suite.digests,
+        "planned_cells": len(plan.cells),
+    }
+
+
+def _now(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,140 @@
+"""Queries: independent trials of all that a client releases of its lots, its answers to a query as well as its steps.
+
+A claim of one sample holds for every data set, so also for a client that holds this sample or none: a gradient far
+beyond every clip, in each lot by its own coin. The protection's own stations clip, noise and answer; nothing is
+trained. A canary in a federation shows in the uploads only; here a score reads the query too.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.evidence import Projections, Setting
+from ...audit.observer import UPLOADS
+from ...fl.message import Message
+from ...fl.plan import Plan
+from ...fl.protection import Context, Protection, State
+from ...fl.streams import Streams
+from ..config.resolve import plan_of, task_of
+from .cells import BlockJob
+
+WITNESS = (
+    "a client's steps and answers with one sample far beyond the clip or none, scored by their log-likelihood ratio"
+)
+Draws = Callable[..., np.random.Generator]
+_FAR = 1e6
+_CLIENT = 0
+_BATCH = 20_000
+
+
+@runtime_checkable
+class QueryLaw(Protocol):
+    """A protection that says what one sample does to all that its client releases of a lot."""
+
+    def log_ratio(
+        self, direction: Tensor, answer: Tensor | None, client: int, context: Context, state: State
+    ) -> Tensor:
+        """Log-likelihood ratio ``(R,)`` of a step's ``direction (R, d)`` and ``answer (R, k)`` between a client that
+        holds nothing and one that holds a sample beyond every clip along the last coordinate, drawn as lots are.
+        ``answer``: None reads the direction alone.
+        """
+        ...
+
+
+def query_law(protection: Protection, claim: Claim) -> QueryLaw | None:
+    """The protection's law of its answers, where the claim is of a sample that is there or not, to who sees uploads."""
+    told = (claim.unit, claim.adjacency, claim.observer.rank) == (Unit.SAMPLE, Adjacency.ADD_REMOVE, UPLOADS.rank)
+    return protection if told and isinstance(protection, QueryLaw) else None
+
+
+def audited_law(job: BlockJob) -> QueryLaw | None:
+    """The law by which this audit reads queries; None for one that plants canaries in one run, or answers none."""
+    return None if job.audit.design == "one_run" else query_law(job.protection, job.claim)
+
+
+def query_evidence(job: BlockJob, world: int) -> list[Projections]:
+    """``job.replicas`` trials of one world, on the claim's own plan, batch by batch."""
+    task = task_of(job.federation, job.seed)
+    plan, streams = plan_of(job.federation, job.change, task), Streams(job.seed)
+    whole, rest = divmod(job.replicas, _BATCH)
+    sizes = [_BATCH] * whole + ([rest] if rest else [])
+    return [
+        published_query_trials(
+            job.protection, plan, job.claim, world=world, trials=size, streams=streams, block=number + 1
+        )
+        for number, size in enumerate(sizes)
+    ]
+
+
+def published_query_trials(
+    protection: Protection,
+    plan: Plan,
+    claim: Claim,
+    *,
+    world: int,
+    trials: int,
+    streams: Streams,
+    block: int = 1,
+    queried: bool = True,
+) -> Projections:
+    """``trials`` runs over the claim's rounds of one client that holds the sample (``world`` 1) or nothing (0).
+
+    For each round the log-likelihood ratio of what it released, zero where it had stopped; their sum is the run's.
+
+    Args:
+        block: part of every stream's name: no two blocks share a draw; 0 is a trial's.
+        queried: whether the score reads the answers.
+
+    Raises:
+        ValueError: for a protection that publishes no ratio, or a claim that these trials are no evidence of.
+    """
+    law = query_law(protection, claim)
+    if law is None:
+        raise ValueError(
+            f"trials of queries are of one sample (add/remove), seen by uploads, by its law: {claim.describe()}"
+        )
+    state, scores, seen = protection.initial_state(plan), list[Tensor](), list[Tensor]()
+    for number in range(claim.rounds):
+        draws = partial(streams.generator, replicate=block, world=world, round=number, client=_CLIENT)
+        context = Context(plan=plan, round=number, replicas=trials, senders=(_CLIENT,))
+        state = protection.open_round(context, state)
+        there = protection.participates(context, state, draws("participation"))
+        present = torch.ones(trials, 1, dtype=torch.bool) if there is None else there
+        ratio, answers = _round(protection, law, context, state, draws, world=world, queried=queried)
+        state = _answered(protection, answers, present, context, state, draws)
+        scores.append(ratio.masked_fill(~present[:, 0], 0))
+        seen.append(present[:, 0])
+    values, masks = (torch.stack(rows, dim=1).numpy() for rows in (scores, seen))
+    return Projections(np.asarray(values, dtype=np.float64), np.asarray(masks), Setting.claimed(claim))
+
+
+def _round(
+    protection: Protection, law: QueryLaw, context: Context, state: State, draws: Draws, *, world: int, queried: bool
+) -> tuple[Tensor, Tensor]:
+    """The log-likelihood ratio ``(R,)`` of a round's steps, and the answers ``(R, steps, k)``."""
+    row = torch.full((context.replicas, 1, 1), _FAR)
+    ratio, answers = torch.zeros(context.replicas, dtype=torch.float64), list[Tensor]()
+    for step in range(context.plan.algorithm.local_steps):
+        drawn = context.plan.lot.draw(draws("lot", step=step), context.replicas, 1) & bool(world)
+        direction, answer = (
+            station(row, drawn, _CLIENT, context, state, draws(purpose, step=step))
+            for station, purpose in ((protection.local_step, "local noise"), (protection.local_query, "local query"))
+        )
+        ratio += law.log_ratio(direction, answer if queried else None, _CLIENT, context, state)
+        answers.append(answer)
+    return ratio, torch.stack(answers, dim=1)
+
+
+def _answered(
+    protection: Protection, answers: Tensor, present: Tensor, context: Context, state: State, draws: Draws
+) -> State:
+    """The state after the round: the client's answers came with an empty report."""
+    side = {"query": answers.unsqueeze(1).masked_fill(~present[..., None, None], 0)}
+    report = torch.zeros(context.replicas, 1, 1)
+    message = Message(values=report, present=present, senders=(_CLIENT,), side=side)
+    return protection.close_round(report[:, 0], context, protection.query(message, context, state, draws("query")))

@@ -1,0 +1,1 @@
+"""Mutation tests: broken mechanisms and defenses, each audited beside its correct version."""

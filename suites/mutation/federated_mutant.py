@@ -1,0 +1,145 @@
+"""A control defense as a mutant: its canary's projections in whole federations, beside those of its correct twin."""
+
+import dataclasses
+from functools import lru_cache, partial
+
+import numpy as np
+import torch
+
+from ...attacks.attack import Knowledge, Level
+from ...attacks.canary import CanaryProjections, canary_sender
+from ...audit.binomial import FloatArray
+from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.estimators.release_tests import BrokenRelease, Release, scores
+from ...defenses.controls.mechanisms.mutant import Mutant, Score
+from ...defenses.defense import Defense
+from ...fl.algorithms.algorithm import FedSGD
+from ...fl.canary import Canary
+from ...fl.data.datasets import load_dataset
+from ...fl.engine import run_federation
+from ...fl.laws.law import GaussianLaw
+from ...fl.partitions.partitions import partition_from
+from ...fl.partitions.sampling import Full, Poisson
+from ...fl.plan import Plan
+from ...fl.protection import Protection
+from ...fl.recorder import ViewRecorder
+from ...fl.streams import Streams
+from ...fl.task import Task, build_task
+from ...fl.training.local import Batch
+from ..checks.check import CheckResult
+from ..checks.replay_checks import check_claim
+from ..config.canaries import absent_row
+from ..jobs.audited_federation import release_of
+
+CLIENTS, SAMPLES, ROUNDS = 3, 8, 5
+CANARY_NORM = 10.0
+"""In clip norms: a canary of norm 1 could never show a missing clip."""
+LOOKED_FOR = (BrokenRelease(noise=0.5), BrokenRelease(noise=0.1), BrokenRelease(row=CANARY_NORM))
+"""Each gives a score; the planner takes the one that needs the fewest trials."""
+
+
+def correct_version(control: Defense) -> Defense:
+    """The defense that a control breaks, with the same configuration: the class that it inherits from.
+
+    Raises:
+        ValueError: for a control that inherits from no defense.
+    """
+    for base in type(control).__mro__[1:]:
+        if issubclass(base, Defense) and base is not Defense and not base.control:
+            known = {field.name for field in dataclasses.fields(base)}
+            return base(**{name: value for name, value in control.fields().items() if name in known})
+    raise ValueError(f"{type(control).__name__} inherits from no correct defense: it has no twin to be compared with")
+
+
+def federated_mutant(control: Defense) -> Mutant:
+    """``control`` and its twin on digits: 3 clients of 8 samples, 5 rounds, sampled as the claimed unit is.
+
+    Raises:
+        ValueError: if the two sign different claims, or one that no canary along an unused weight covers.
+    """
+    twin = correct_version(control)
+    task, plan = _federation(_sampled_unit(twin))
+    broken, correct = control.prepare(plan), twin.prepare(plan)
+    claim = broken.claims[0]
+    if claim != correct.claims[0]:
+        raise ValueError(f"{type(control).__name__} must sign its twin's claim, got {claim.describe()}")
+    law = correct.protection.law(claim.observer, plan, 0 if claim.unit is Unit.SAMPLE else plan.clients)
+    if not isinstance(law, GaussianLaw):
+        raise ValueError(f"{type(twin).__name__} must publish the Gaussian law of its release, got {law}")
+    canary = _canary(claim, plan, CANARY_NORM * law.clip_norm)
+    release = release_of(law, canary.present, replaced=claim.adjacency is Adjacency.REPLACE_ONE, rounds=plan.rounds)
+    return Mutant(
+        claim=claim,
+        correct=partial(_projections, task, plan, correct.protection, claim, canary),
+        broken=partial(_projections, task, plan, broken.protection, claim, canary),
+        scores=tuple(_score(release, looked_for) for looked_for in LOOKED_FOR),
+        witness=f"a canary of {CANARY_NORM:g} clip norms along a weight that no data moves",
+    )
+
+
+def probed(control: Defense, *, broken: bool) -> tuple[CheckResult, ...]:
+    """What deterministic probes show of the control, or of its correct twin."""
+    twin = correct_version(control)
+    task, plan = _federation(_sampled_unit(twin))
+    prepared = (control if broken else twin).prepare(plan)
+    return check_claim(task, plan, prepared.protection, prepared.claims[0])
+
+
+@lru_cache(maxsize=4)
+def _federation(sampled: Unit) -> tuple[Task, Plan]:
+    task = build_task(
+        load_dataset("digits"),
+        model="logistic",
+        partition=partition_from("iid"),
+        clients=CLIENTS,
+        streams=Streams(0),
+        samples=CLIENTS * SAMPLES,
+    ).with_inert(1)
+    plan = Plan(
+        sizes=task.sizes,
+        rounds=ROUNDS,
+        cohort=Poisson(0.5) if sampled is Unit.CLIENT else Full(),
+        lot=Poisson(0.25) if sampled is Unit.SAMPLE else Full(),
+        algorithm=FedSGD(learning_rate=0.5),
+        layout=task.network.layout,
+    )
+    return task, plan
+
+
+@lru_cache(maxsize=16)
+def _sampled_unit(defense: Defense) -> Unit:
+    """The unit of its claim, on a plan where everybody takes part; no unit's sampling hides it under zero-out."""
+    _, plan = _federation(Unit.REPORT)
+    claim = defense.prepare(plan).claims[0]
+    return Unit.REPORT if claim.adjacency is Adjacency.ZERO_OUT else claim.unit
+
+
+def _canary(claim: Claim, plan: Plan, length: float) -> Canary:
+    row = torch.zeros(plan.layout.dim)
+    row[-1] = length
+    return Canary(unit=claim.unit, present=row, absent=absent_row(row, claim.adjacency))
+
+
+def _projections(
+    task: Task,
+    plan: Plan,
+    protection: Protection,
+    claim: Claim,
+    canary: Canary,
+    world: int,
+    n: int,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """``(n, rounds)`` projections on the canary, one federation each; 0 where the observer saw nothing of it."""
+    sender = canary_sender(canary, plan)
+    unused = slice(plan.layout.model_dim, plan.layout.dim)
+    recorder = ViewRecorder(observer=claim.observer, coordinates=unused, senders=(sender,))
+    streams, batch = Streams(int(rng.integers(2**63))), Batch(replicas=n, world=world)
+    final = run_federation(task, plan, protection, streams, batch=batch, canary=canary, recorders=[recorder])
+    knowledge = Knowledge.of(task, plan, protection, level=Level.WORST_CASE, canary=canary)
+    seen = CanaryProjections().run(recorder.view(plan, final), knowledge, streams.generator("attack canary"))
+    return np.where(seen.seen, seen.values, 0.0)
+
+
+def _score(release: Release, looked_for: BrokenRelease) -> Score:
+    return lambda projections: scores(projections, release, looked_for)

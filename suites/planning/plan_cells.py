@@ -1,0 +1,69 @@
+"""Cell maker: what identifies a cell of a plan, and the facts that all its rows share."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...defenses.defense import variant_of
+from ..config.identity import identity, plain
+from ..config.resolve import DefenseEntry, ResolvedSuite
+from ..config.suite import FederationSpec
+from ..jobs.cells import Cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellMaker:
+    """Makes the cells of one run."""
+
+    suite: ResolvedSuite
+    run_id: str
+
+    def cell(
+        self,
+        entry: DefenseEntry,
+        federation: str,
+        seed: int | None,
+        *,
+        configuration: Any = None,
+        measured_on: FederationSpec | None = None,
+        **facts: Any,
+    ) -> Cell:
+        """``configuration``: what else determines its values; ``measured_on``: where that is not the federation itself,
+        the data and model that were used; ``facts``: the other fields that all its rows share.
+        """
+        spec = self.suite.spec.federations[federation]
+        basis = self.suite.spec.federations[spec.calibrated_on] if spec.calibrated_on else None
+        used = measured_on or spec
+        cell_id = identity(
+            # Names too: two labels for one configuration are two cells of a run, each with rows of its own.
+            names=[federation, entry.label],
+            federation=spec.model_dump(mode="json"),
+            basis=basis.model_dump(mode="json") if basis else None,
+            data=[self.suite.digests[one.dataset] for one in (used, spec, basis) if one is not None],
+            defense=part_facts(entry),
+            seed=seed,
+            configuration=configuration,
+            executor="sequential",
+            device=self.suite.spec.device,
+            **facts,
+        )
+        shared = {
+            "run_id": self.run_id,
+            "suite": self.suite.spec.name,
+            "suite_version": self.suite.spec.version,
+            "federation": federation,
+            "dataset": used.dataset,
+            "dataset_sha256": self.suite.digests[used.dataset],
+            "model": used.model,
+            "defense": entry.label,
+            "defense_version": entry.part.version,
+            "control": entry.defense.control,
+            "variant": variant_of(entry.defense),
+            "seed": seed,
+        }
+        return Cell(cell_id=cell_id, facts=shared | facts)
+
+
+def part_facts(entry: DefenseEntry) -> list[Any]:
+    """What identifies a defense, with what it changes of the plan."""
+    change = entry.change.model_dump(mode="json")
+    return [entry.part.path, entry.part.version, plain(entry.defense.fields()), change]

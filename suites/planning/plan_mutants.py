@@ -1,0 +1,84 @@
+"""The cells of a suite's mutants: two editions each, and the claim that both sign."""
+
+import hashlib
+import inspect
+from collections.abc import Iterator
+
+from ...defenses.controls.mechanisms import mutant as noun
+from ..config.identity import identity
+from ..config.resolve import ResolvedSuite
+from ..config.source import ConfigError
+from ..config.suite import SuiteSpec
+from ..jobs.cells import Cell, MutantJob, StatedClaim
+from ..mutation.mutants import FEDERATION, build_mutant, chosen_mutants, module_of
+
+ESTIMATOR = "planned_event"
+Planned = tuple[MutantJob, tuple[StatedClaim, StatedClaim]]
+
+
+def plan_mutants(suite: ResolvedSuite, run_id: str) -> tuple[Planned, ...]:
+    """One job a mutant, with what both editions sign.
+
+    Raises:
+        ConfigError: for an unknown mutant, or a control that cannot be compared with a correct twin.
+    """
+    spec = suite.spec.mutants
+    if spec is None:
+        return ()
+    chosen = chosen_mutants(spec.only)
+    share = suite.spec.alpha / len(chosen)
+    return tuple(_planned(suite, run_id, name, kind, share) for name, kind in chosen.items())
+
+
+def mutant_versions(suite: SuiteSpec) -> Iterator[str]:
+    """Name and code of every mutant of the suite."""
+    if suite.mutants is not None:
+        for name in chosen_mutants(suite.mutants.only):
+            yield f"{name} {_version(name)}"
+
+
+def _planned(suite: ResolvedSuite, run_id: str, name: str, kind: str, share: float) -> Planned:
+    spec = suite.spec.mutants
+    if spec is None:
+        raise ValueError("this suite has no mutants")
+    try:
+        claim = build_mutant(name).claim
+    except ValueError as error:
+        raise ConfigError(f"mutant {name} cannot be set up: {error}") from error
+    signed = [
+        StatedClaim(defense=label, federation=f"{kind}s", control=control, claim=claim)
+        for label, control in ((name, True), (f"{name} (twin)", False))
+    ]
+    configuration = [spec.model_dump(mode="json"), share, list(suite.seeds)]
+    broken, correct = (
+        Cell(
+            cell_id=identity(mutant=name, control=one.control, version=_version(name), configuration=configuration),
+            facts={
+                "run_id": run_id,
+                "suite": suite.spec.name,
+                "suite_version": suite.spec.version,
+                "federation": one.federation,
+                "dataset": "digits" if kind == FEDERATION else "none",
+                "dataset_sha256": suite.digests.get("digits", "") if kind == FEDERATION else "",
+                "model": "logistic" if kind == FEDERATION else "none",
+                "defense": one.defense,
+                "defense_version": _version(name),
+                "control": one.control,
+                "seed": None,
+                "role": "audit",
+                "attack": ESTIMATOR,
+                "attack_version": "1",
+                "observer": str(claim.observer),
+                "claim_id": claim.claim_id,
+            },
+        )
+        for one in signed
+    )
+    job = MutantJob(name=name, spec=spec, seeds=suite.seeds, alpha=share, broken=broken, correct=correct)
+    return job, (signed[0], signed[1])
+
+
+def _version(name: str) -> str:
+    """Of its own code and of the noun's: eight hexadecimal digits."""
+    source = inspect.getsource(module_of(name)) + inspect.getsource(noun)
+    return hashlib.sha256(source.encode()).hexdigest()[:8]

@@ -1,0 +1,52 @@
+"""Schemas: JSON Schema 2020-12 of what a run writes and reads: its rows, its claims, its suite."""
+
+from typing import Any
+
+from .claims_file import SCHEMA as CLAIMS
+from .claims_file import ClaimsFile
+from .record import SCHEMA as RESULT
+from .record import Record
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+KINDS = ("result", "claim", "suite")
+_SUITE = "suite-1"
+
+
+def schema_of(kind: str) -> dict[str, Any]:
+    """``result``: a line of results.jsonl; ``claim``: claims.json; ``suite``: a suite file, read as TOML.
+
+    What needs more than one field at a time (that a name is a federation of the suite, that a curve is as long as its
+    epsilons) no schema says: ``fedassay plan`` and the readers do. Raises ValueError for another kind.
+    """
+    if kind == "result":
+        return _result()
+    if kind == "claim":
+        return _headed(ClaimsFile.model_json_schema(), CLAIMS, "claims.json of a run of fedassay")
+    if kind == "suite":
+        return _suite()
+    raise ValueError(f"schema must be {', '.join(KINDS[:-1])} or {KINDS[-1]}, got {kind!r}")
+
+
+def _result() -> dict[str, Any]:
+    schema = Record.model_json_schema()
+    # A row says what it is, though whoever makes one in Python need not.
+    schema["required"] = ["schema", *schema["required"]]
+    return _headed(schema, RESULT, "A row of results.jsonl of a run of fedassay")
+
+
+def _suite() -> dict[str, Any]:
+    from ..config.suite import SuiteSpec  # Lazy: it knows the laboratory, and with it torch.
+
+    schema = SuiteSpec.model_json_schema()
+    needed = ["federations", "defenses"]
+    schema["required"] = [name for name in schema["required"] if name not in needed]
+    for tables in ("federations", "defenses", "attacks"):
+        schema["properties"][tables]["additionalProperties"] = False  # A label that the pattern refuses.
+    schema["anyOf"] = [{"required": needed}, {"required": ["mutants"]}]
+    return _headed(schema, _SUITE, "A suite file of fedassay")
+
+
+def _headed(schema: dict[str, Any], name: str, title: str) -> dict[str, Any]:
+    """The same schema, which first says what it is."""
+    head = {"$schema": DIALECT, "$id": f"urn:fedassay:{name}", "title": title}
+    return head | {key: value for key, value in schema.items() if key not in head}

@@ -1,0 +1,65 @@
+"""The digits anchor of benchmarks/digits_anchor.py, whole: known areas, and the order of the attacks."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from fedassay.audit.metrics.low_rate import tpr_at
+from fedassay.suites.scoring.membership import auc
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    path = Path(__file__).parents[3] / "benchmarks" / "digits_anchor.py"
+    spec = importlib.util.spec_from_file_location("digits_anchor", path)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+@pytest.fixture(scope="module")
+def found(benchmark):
+    """Mean area of each attack over the 16 targets, and the share of members found at 1 % of non-members."""
+    runs = benchmark.attacked_in_turn(benchmark.anchor(), benchmark.TARGETS)
+    areas = {name: float(np.mean([auc(run[name]) for run in runs])) for name in benchmark.KNOWN}
+    together = {name: benchmark.pooled([run[name] for run in runs]) for name in benchmark.KNOWN}
+    return areas, {name: tpr_at(all_of.member, all_of.nonmember, 0.01) for name, all_of in together.items()}
+
+
+def test_every_known_area_is_met(benchmark, found):
+    """Within .02: other seeds scatter by .006 at most, an interval's half width is .01."""
+    areas, rates = found
+    for name, (area, rate) in benchmark.KNOWN.items():
+        if area is not None:
+            assert areas[name] == pytest.approx(area, abs=0.02), name
+        if rate is not None:
+            assert rates[name] == pytest.approx(rate, abs=0.03), name
+
+
+def test_the_two_sided_test_is_worse_and_the_order_is_the_known_one(found):
+    areas, rates = found
+    assert areas["LiRA offline, two-sided (wrong)"] < areas["LiRA offline, one-sided"] - 0.1
+    assert areas["loss"] < areas["calibrated loss, x - mu_out"] < areas["LiRA online, per-example variance"]
+    assert areas["LiRA online, per-example variance"] < areas["LiRA online, pooled variance"]
+    # A rank among 397 points orders as the loss does, but for its ties.
+    assert areas["attack P"] == pytest.approx(areas["loss"], abs=1e-3)
+    assert rates["attack R"] == 0  # 31 references allow no false-positive rate of 1 %.
+
+
+def test_written_out_gradients_are_those_of_autograd(benchmark):
+    rng = np.random.default_rng(0)
+    weights = [benchmark.initial(rng, 2, 6, 5), benchmark.initial(rng, 2, 5, 4)]
+    for weight in weights:
+        weight.requires_grad_(True)
+    images = torch.from_numpy(rng.random((2, 7, 6)).astype(np.float32))
+    labels = torch.from_numpy(rng.integers(4, size=(2, 7)))
+    logits = benchmark.with_one(torch.relu(benchmark.with_one(images) @ weights[0])) @ weights[1]
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum") / 7
+    expected = torch.autograd.grad(loss, weights)
+    targets = torch.nn.functional.one_hot(labels, 4).float()
+    with torch.no_grad():
+        torch.testing.assert_close(benchmark.slopes(weights, images, targets), list(expected))

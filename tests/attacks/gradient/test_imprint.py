@@ -1,0 +1,214 @@
+"""Imprint attack: exact for images alone in their bin, from uploads and from a secure sum, and nothing under noise."""
+
+from dataclasses import dataclass, replace
+from math import exp, lgamma
+
+import numpy as np
+import pytest
+import torch
+from fedassay.attacks.attack import Knowledge, Undefined
+from fedassay.attacks.gradient.imprint import Imprint, binned_images
+from fedassay.attacks.reduced_view import seat
+from fedassay.audit.observer import AGGREGATE, UPLOADS, Observer
+from fedassay.defenses.sample_level.dp_sgd import DPSGD
+from fedassay.fl.algorithms.algorithm import Algorithm, FedAvg, FedSGD
+from fedassay.fl.data.datasets import load_dataset
+from fedassay.fl.engine import run_federation
+from fedassay.fl.models.imprint import direction
+from fedassay.fl.partitions.partitions import IID
+from fedassay.fl.partitions.sampling import Full
+from fedassay.fl.plan import Plan
+from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import ViewRecorder
+from fedassay.fl.streams import Streams
+from fedassay.fl.task import Task, build_task
+from fedassay.fl.view import View
+
+EXACT = 1 / 32
+"""A digit's pixels are sixteenths: with smaller errors, rounding gives the very image. Single precision stays below
+0.01 here.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    task: Task
+    view: View
+    knowledge: Knowledge
+
+
+def digits(
+    observer: Observer = UPLOADS,
+    *,
+    clients: int = 2,
+    samples: int = 64,
+    model: str = "imprint",
+    algorithm: Algorithm | None = None,
+    epsilon: float | None = None,
+    rounds: int = 1,
+    seed: int = 0,
+) -> Run:
+    """Digits dealt evenly, full lots, seen by ``observer``; under dp_sgd where an epsilon is told."""
+    task = build_task(
+        load_dataset("digits"),
+        model=model,
+        partition=IID(),
+        clients=clients,
+        streams=Streams(seed),
+        samples=samples,
+    )
+    plan = Plan(
+        sizes=task.sizes,
+        rounds=rounds,
+        cohort=Full(),
+        lot=Full(),
+        algorithm=algorithm or FedSGD(learning_rate=0.5),
+        layout=task.network.layout,
+    )
+    protection: Protection = Protection()
+    if epsilon is not None:
+        protection = DPSGD(epsilon=epsilon, delta=1e-5).prepare(plan).protection
+    recorder = ViewRecorder(observer=observer)
+    final = run_federation(task, plan, protection, Streams(seed), recorders=[recorder])
+    knowledge = Knowledge.of(task, plan, protection)
+    return Run(task=task, view=recorder.view(plan, final), knowledge=knowledge)
+
+
+def attacked(run: Run) -> tuple[torch.Tensor, np.ndarray]:
+    """Images found and the upload of each."""
+    seated = seat(run.view, run.knowledge)
+    found = Imprint().run(seated.view, seated.knowledge, np.random.default_rng(0))
+    assert found.uploads is not None
+    assert found.setting.observer == run.view.observer
+    return torch.from_numpy(found.images.astype(np.float32)), found.uploads
+
+
+def alone(images: torch.Tensor, bins: tuple[float, ...]) -> torch.Tensor:
+    """Which of ``images (n, ...)`` have their bin to themselves, by the thresholds that the server chose."""
+    edges = torch.tensor(bins, dtype=torch.float64)
+    held = torch.bucketize(images.flatten(1).double() @ direction(64), edges)
+    return torch.bincount(held)[held] == 1
+
+
+def errors(found: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+    """Largest pixel error ``(n,)`` of the find nearest to each true image."""
+    return (found[:, None] - truth).abs().amax((2, 3, 4)).amin(0)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_images_alone_in_their_bin_are_exact(seed: int) -> None:
+    run = digits(seed=seed)
+    found, uploads = attacked(run)
+    for client, part in enumerate(run.task.parts):
+        truth = run.task.images[part]
+        lone = alone(truth, run.task.network.bins)
+        assert lone.double().mean() > 0.7
+        assert errors(found[uploads == client], truth)[lone].max() < EXACT
+
+
+def test_weight_deltas_tell_the_same_as_gradients() -> None:
+    """Differences of weights have lost digits to the weights: an image of a faint gradient is off by 7e-3."""
+    run = digits(algorithm=FedAvg(learning_rate=0.1, local_steps=1), seed=1)
+    found, uploads = attacked(run)
+    for client, part in enumerate(run.task.parts):
+        truth = run.task.images[part]
+        assert errors(found[uploads == client], truth)[alone(truth, run.task.network.bins)].max() < EXACT
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_sum_of_all_clients_gives_up_the_same_images(seed: int) -> None:
+    """What a secure sum reveals: who sees it finds images without ever seeing an upload."""
+    run = digits(AGGREGATE, clients=8, seed=seed)
+    assert all(seen.reports is None for seen in run.view.rounds)
+    found, uploads = attacked(run)
+    assert uploads.tolist() == [0] * 64
+    truth = run.task.images[torch.cat(run.task.parts)]
+    lone = alone(truth, run.task.network.bins)
+    assert lone.double().mean() > 0.6
+    assert errors(found, truth)[lone].max() < EXACT
+
+
+def expected_alone(images: int, bins: int, public: int | None = None) -> float:
+    """Share of n images that have their bin to themselves: (1 - 1/k)^(n-1) for bins of equal mass.
+
+    Thresholds at quantiles of m public images leave bins of mass Beta(a, m + 1 - a), a = m / k: the share is k times
+    the mean of p (1 - p)^(n-1).
+    """
+    if public is None:
+        return (1 - 1 / bins) ** (images - 1)
+    a, b = public / bins, public + 1 - public / bins
+
+    def log_beta(x: float, y: float) -> float:
+        return lgamma(x) + lgamma(y) - lgamma(x + y)
+
+    return bins * exp(log_beta(a + 1, b + images - 1) - log_beta(a, b))
+
+
+def test_the_share_that_is_alone_is_the_expected_one() -> None:
+    """Over 200 draws of 32 digits: .84, where endless public images would give .885."""
+    images, network = load_dataset("digits").train_images, digits().task.network
+    rng = np.random.default_rng(0)
+    shares = [float(alone(images[rng.permutation(len(images))[:32]], network.bins).double().mean()) for _ in range(200)]
+    assert expected_alone(32, 256) == pytest.approx(0.8858, abs=1e-4)
+    assert np.mean(shares) == pytest.approx(expected_alone(32, 256, public=450), abs=0.02)
+
+
+def test_noise_of_dp_sgd_leaves_nothing() -> None:
+    run = digits(epsilon=8.0)
+    found, uploads = attacked(run)
+    for client, part in enumerate(run.task.parts):
+        truth = run.task.images[part]
+        assert errors(found[uploads == client], truth).min() > 0.2
+        # Nor is any of its images nearer, on average, than the mean public image.
+        nearest = (found[uploads == client][:, None] - truth).square().mean((2, 3, 4)).amin(0).mean()
+        assert nearest > (run.task.test_images.mean(0) - truth).square().mean()
+
+
+def test_swapping_the_truth_changes_no_bit() -> None:
+    run = digits()
+    before = attacked(run)[0]
+    run.task.images.fill_(0.5)
+    assert torch.equal(before, attacked(run)[0])
+
+
+def test_two_images_in_one_bin_come_out_as_their_blend_and_a_lone_one_as_itself() -> None:
+    """By hand: rows 0 and 1 lit by x0 (bin 1), row 0 alone by x1 and x2 (bin 0), with slopes 2, 1, 3."""
+    images = torch.tensor([[0.9, 0.1], [0.2, 0.3], [0.4, 0.1]], dtype=torch.float64)
+    slopes = torch.tensor([2.0, 1.0, 3.0], dtype=torch.float64)
+    lit = torch.tensor([[1.0, 1, 1], [1, 0, 0], [0, 0, 0]], dtype=torch.float64)
+    weights, biases = (lit * slopes) @ images, (lit * slopes).sum(1)
+    found = binned_images(
+        weights, biases, torch.tensor([1.0, 0.0]), torch.tensor([1.0, -0.5, -0.95], dtype=torch.float64), 3
+    )
+    blend = (images[1] + 3 * images[2]) / 4
+    torch.testing.assert_close(found.double(), torch.stack([blend, images[0], blend]), atol=1e-6, rtol=0)
+
+
+def test_an_upload_that_lights_no_row_is_answered_with_black() -> None:
+    zeros = torch.zeros(3, 4)
+    assert binned_images(zeros, zeros[:, 0], torch.ones(4), torch.zeros(3), 2).tolist() == [[0.0] * 4] * 2
+
+
+def test_a_model_without_an_imprint_layer_is_refused() -> None:
+    with pytest.raises(Undefined, match="the model mlp has no imprint layer: its server did not plant one"):
+        attacked(digits(model="mlp"))
+
+
+def test_a_layer_that_training_has_moved_is_refused() -> None:
+    run = digits(rounds=2)
+    with pytest.raises(Undefined, match="training has moved the imprint layer before round 1"):
+        Imprint(round=1).run(run.view, run.knowledge, np.random.default_rng(0))
+
+
+def test_masked_words_of_a_secure_sum_are_refused() -> None:
+    run = digits()
+    (seen,) = run.view.rounds
+    assert seen.reports is not None
+    masked = replace(run.view, rounds=(replace(seen, reports=replace(seen.reports, masked=True)),))
+    with pytest.raises(Undefined, match="uploads are masked words of a secure sum"):
+        Imprint().run(masked, run.knowledge, np.random.default_rng(0))
+
+
+def test_a_bad_round_is_named_and_shown() -> None:
+    with pytest.raises(ValueError, match="round must be a whole number >= 0, got -1"):
+        Imprint(round=-1)

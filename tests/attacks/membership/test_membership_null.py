@@ -1,0 +1,56 @@
+"""The null test of membership attacks, with fewer repeats than the benchmark of the same name."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.evidence import Design, Setting
+from fedassay.audit.metrics.low_rate import counted_runs, joint_statement, lowest_rate
+from fedassay.audit.metrics.roc import area_interval
+from fedassay.audit.observer import UPLOADS
+from fedassay.suites.scoring.candidates import each_once
+
+REPEATS = 40
+SETTING = Setting(unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=UPLOADS, rounds=1, design=Design.CLUSTERED)
+
+
+@pytest.fixture(scope="module")
+def null():
+    path = Path(__file__).parents[3] / "benchmarks" / "membership_null.py"
+    spec = importlib.util.spec_from_file_location("membership_null", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def runs(null):
+    return [null.said(1000 + seed) for seed in range(REPEATS)]
+
+
+def test_of_attacks_on_nobodys_samples_the_intervals_hold_chance(null, runs):
+    """23 attacks: intervals that hold it 93 times in a hundred hold it 30 of 40 times or fewer once in 2,900."""
+    for name in null.ATTACKS:
+        assert sum(run[name].holds for run in runs) > 30, name
+
+
+def test_of_attacks_on_nobodys_samples_hardly_a_statement_says_that_chance_is_beaten(null, runs):
+    """20 attacks: statements of which one in 100 is wrong are wrong 6 of 40 times once in 350,000."""
+    for name in null.ATTACKS:
+        assert sum(run[name].fires for run in runs) < 6, name
+
+
+def test_an_attack_that_is_told_the_answer_is_not_at_chance(null):
+    """The same samples and coins, and scores that lean by one standard deviation."""
+    rng, held, fired = np.random.default_rng(0), 0, 0
+    for _ in range(REPEATS):
+        member = rng.permutation(null.ASKED) < null.ASKED // 2
+        scores = null.CandidateScores(rng.standard_normal(null.ASKED) + member, SETTING)
+        sides = each_once(scores, member).given_the_run
+        found = area_interval(sides)
+        held += found.low <= 0.5 <= found.high
+        fired += joint_statement(sides, lowest_rate(counted_runs(sides))).beats_chance
+    assert held < 10
+    assert fired > 10

@@ -1,0 +1,193 @@
+"""Who ever took part: clients and writers, against those that were dealt samples and never came."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from fedassay.attacks.attack import Undefined
+from fedassay.attacks.membership.people.client_loss import ClientLoss
+from fedassay.attacks.membership.people.client_membership import ClientMembership
+from fedassay.attacks.membership.people.random_people import RandomPeople
+from fedassay.attacks.membership.people.writer_membership import WriterMembership
+from fedassay.audit.claim import Unit
+from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
+from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
+from fedassay.fl.engine import run_federation
+from fedassay.fl.probe import plant_clients, plant_writers
+from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import ViewRecorder
+from fedassay.fl.streams import Streams
+from fedassay.suites.scoring.membership import auc
+from torch.nn.functional import cross_entropy
+
+
+@pytest.fixture
+def attacked(toy_task, toy_plan, knowledge_of):
+    """(attack, observer, changes) -> evidence, view, probe and task: four clients take part, four are held out."""
+
+    def run(attack, observer=AGGREGATE, *, protection=None, seed=0, **changes):
+        task = toy_task((4,) * 8, held_out=4, seed=seed, side=6)
+        plan, protection = toy_plan(task, **changes), protection or Protection()
+        probe = attack.plant(task, np.random.default_rng(seed))
+        recorder = ViewRecorder(observer=observer)
+        final = run_federation(task, plan, protection, Streams(seed), recorders=[recorder])
+        view = recorder.view(plan, final)
+        knowledge = knowledge_of(task, plan, protection, candidates=probe.shown)
+        return attack.run(view, knowledge, np.random.default_rng(seed)), view, probe, task
+
+    return run
+
+
+def mean_area(attacked, attack, *args, **changes):
+    """Over 20 federations."""
+    found = [attacked(attack, *args, seed=seed, **changes) for seed in range(20)]
+    return np.mean([auc(evidence.against(probe.member)) for evidence, _, probe, _ in found])
+
+
+@pytest.mark.parametrize("attack", [ClientMembership(), WriterMembership()])
+@pytest.mark.parametrize("observer", [AGGREGATE, GLOBAL_MODELS, SHUFFLED])
+def test_without_noise_who_took_part_is_told(attack, observer, attacked):
+    """20 federations of four and four clients, or eight and eight writers: a coin's mean is below .7."""
+    assert mean_area(attacked, attack, observer) > 0.7
+
+
+def test_who_took_part_is_fitted_better_by_the_last_model(attacked):
+    """As above, of many rounds."""
+    assert mean_area(attacked, ClientLoss(), FINAL_MODEL, rounds=40) > 0.7
+
+
+@pytest.mark.parametrize("attack", [ClientMembership(), WriterMembership(), ClientLoss(), RandomPeople()])
+def test_under_noise_or_by_chance_it_is_a_coin(attack, attacked):
+    """20 areas of four and four: their mean deviates by .05 at most; four standard errors."""
+    loud = DPFedAvgProtection(clip_norm=1e-3, noise_multiplier=1000.0)
+    assert mean_area(attacked, attack, protection=loud) == pytest.approx(0.5, abs=0.2)
+
+
+def test_scores_are_cosines_with_each_ones_mean_gradient(attacked):
+    evidence, view, probe, task = attacked(ClientMembership())
+    expected = np.zeros(8)
+    for seen in view.rounds:
+        for person in range(8):
+            mine = probe.shown.person == person
+            point = seen.broadcast[0].clone().requires_grad_(True)
+            loss = cross_entropy(task.network.logits(point, probe.shown.images[mine]), probe.shown.labels[mine])
+            (gradient,) = torch.autograd.grad(loss, point)
+            expected[person] += float(torch.cosine_similarity(-seen.aggregate[0], gradient, dim=0)) / 3
+    np.testing.assert_allclose(evidence.values, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_clients_loss_is_the_mean_of_its_samples_at_the_last_model(attacked):
+    evidence, view, probe, task = attacked(ClientLoss(), FINAL_MODEL)
+    for person, score in enumerate(evidence.values):
+        mine = probe.shown.person == person
+        loss = cross_entropy(
+            task.network.logits(view.final_model[0], probe.shown.images[mine]), probe.shown.labels[mine]
+        )
+        assert score == pytest.approx(-float(loss), rel=1e-5)
+
+
+def test_the_server_that_sees_names_has_nothing_to_infer_about_clients(attacked):
+    for observer in (UPLOADS, Observer("aggregate", sees_participation=True)):
+        with pytest.raises(Undefined, match="told who takes part"):
+            attacked(ClientMembership(), observer)
+
+
+def test_a_writer_may_be_with_any_client(attacked):
+    evidence, _view, probe, _ = attacked(WriterMembership(), UPLOADS, rounds=1)
+    shuffled = attacked(WriterMembership(), SHUFFLED, rounds=1)[0]
+    np.testing.assert_allclose(evidence.values, shuffled.values, rtol=1e-5)
+    assert auc(evidence.against(probe.member)) > 0.8
+
+
+def test_setting_and_truth_are_of_people(attacked):
+    asked = [(ClientMembership(), Unit.CLIENT, 8), (WriterMembership(), Unit.USER, 16)]
+    asked += [(RandomPeople(), Unit.CLIENT, 8), (RandomPeople(unit="user"), Unit.USER, 16)]
+    for attack, unit, people in asked:
+        evidence, _, probe, _ = attacked(attack)
+        assert evidence.setting.unit is unit
+        assert len(evidence.values) == people == 2 * probe.member.sum()
+
+
+def counts(probe):
+    return torch.bincount(probe.shown.person).tolist()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_how_many_samples_somebody_has_does_not_show(seed, toy_task):
+    """The plan tells sizes: who has another number was known to be no member, at AUC .9 under label skew."""
+    task = toy_task((3, 4, 5, 6, 7), held_out=2)
+    probe = plant_clients(task, count=9, rng=np.random.default_rng(seed))
+    # All who are held out, and two of three that take part: the least is theirs who are asked about.
+    assert counts(probe) in ([3] * 4, [4] * 4)
+    sides = {True: task.parts, False: task.held_out}
+    for person, member in enumerate(probe.member):
+        images = probe.shown.images[probe.shown.person == person]
+        homes = [
+            [bool((task.images[part] == image).flatten(1).all(1).any()) for image in images]
+            for part in sides[bool(member)]
+        ]
+        assert sum(all(home) for home in homes) == 1
+        assert len(torch.unique(images, dim=0)) == len(images)
+    owned = replace(task, owners=torch.tensor([0] * 3 + [1] * 9 + [2] * 6 + [3] * 7))
+    assert counts(plant_writers(owned, count=2, rng=np.random.default_rng(seed))) == [3] * 4
+
+
+def test_samples_that_are_shown_of_a_client_are_drawn_at_random(toy_task):
+    task = toy_task((3, 3, 6, 3), held_out=2)
+    seen = np.zeros(6)
+    for seed in range(400):
+        probe = plant_clients(task, count=2, rng=np.random.default_rng(seed))
+        for image in probe.shown.images[torch.from_numpy(~probe.member)[probe.shown.person]]:
+            seen += (task.images[task.held_out[0]] == image).flatten(1).all(1).numpy()
+    # Each of six is shown half of the time; five standard errors.
+    assert np.abs(seen / 400 - 0.5).max() < 5 * 0.5 / 20
+
+
+def test_clients_of_equal_sizes_are_asked_about_by_all_of_their_samples_and_in_no_order(toy_task):
+    task = toy_task((4, 4, 4, 4, 4), held_out=2)
+    probe = plant_clients(task, count=9, rng=np.random.default_rng(1))
+    assert probe.member.tolist() != sorted(probe.member.tolist())
+    sides = {True: task.parts, False: task.held_out}
+    for person, member in enumerate(probe.member):
+        images = probe.shown.images[probe.shown.person == person]
+        assert any(len(part) == len(images) and torch.equal(task.images[part], images) for part in sides[bool(member)])
+
+
+def test_a_writer_of_whom_anything_trained_is_no_non_member(toy_task):
+    task = replace(toy_task((4, 4, 4, 4), held_out=2), owners=torch.arange(16) % 6)
+    with pytest.raises(
+        ValueError, match="users must be at least 2 that take part and 2 that are held out, got 6 and 0"
+    ):
+        plant_writers(task, count=2, rng=np.random.default_rng(0))
+
+
+def test_who_cannot_be_asked_about_is_refused(toy_task):
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match=r"clients must be at least 2 .* got 3 and 0: raise the federation's held_out"):
+        plant_clients(toy_task(), count=2, rng=rng)
+    with pytest.raises(ValueError, match="must say whose its images are"):
+        plant_writers(replace(toy_task(), owners=None), count=2, rng=rng)
+    with pytest.raises(ValueError, match="count must be a whole number >= 2, got 1"):
+        ClientMembership(count=1)
+
+
+def test_only_clients_and_users_are_people():
+    with pytest.raises(ValueError, match="unit must be client or user, got 'sample'"):
+        RandomPeople(unit="sample")
+
+
+def test_people_are_scored_round_by_round_as_a_shorter_look_would(attacked):
+    whole, view, *_ = attacked(ClientMembership(), rounds=4)
+    history = dict(whole.history)
+    assert list(history) == [1, 2, 3, 4]
+    np.testing.assert_array_equal(history[4], whole.values)
+    steps = np.diff([number * history[number] for number in range(1, 5)], axis=0)
+    # A mean of cosines: what each round adds lies in [-1, 1].
+    assert np.abs(steps).max() <= 1 + 1e-6
+    assert len(view.rounds) == 4
+
+
+@pytest.mark.parametrize("attack", [ClientLoss(), RandomPeople()])
+def test_who_looks_at_the_final_model_alone_has_no_history(attack, attacked):
+    assert attacked(attack, FINAL_MODEL, rounds=4)[0].history == ()

@@ -1,0 +1,294 @@
+"""Attacks with shadow models: hand-computed scores, naive twins, laws with known answers, and chance where there is
+nothing to see.
+"""
+
+import math
+
+import numpy as np
+import pytest
+from fedassay.attacks.attack import Knowledge
+from fedassay.attacks.membership.final_model.attack_p import AttackP
+from fedassay.attacks.membership.final_model.attack_r import AttackR
+from fedassay.attacks.membership.final_model.calibrated_loss import CalibratedLoss
+from fedassay.attacks.membership.final_model.lira_offline import LiRAOffline
+from fedassay.attacks.membership.final_model.lira_online import LiRAOnline
+from fedassay.attacks.membership.final_model.quantile_regression import QuantileRegression, conditional_deviations
+from fedassay.attacks.membership.final_model.rmia import RMIA
+from fedassay.attacks.membership.final_model.shadow_attack import rank_among
+from fedassay.attacks.shadow_bank import Outputs, ShadowBank
+from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.evidence import Design, MembershipScores, Setting
+from fedassay.audit.observer import FINAL_MODEL
+from fedassay.fl.engine import run_federation
+from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import ViewRecorder
+from fedassay.fl.streams import Streams
+from fedassay.suites.scoring.membership import auc
+from fedassay.suites.scoring.shadow_rows import groups, over_targets
+from scipy.special import expit
+from scipy.stats import norm, t
+
+SETTING = Setting(
+    unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=FINAL_MODEL, rounds=1, design=Design.CLUSTERED
+)
+ATTACKS = [
+    CalibratedLoss(),
+    AttackR(),
+    LiRAOffline(),
+    LiRAOnline(),
+    LiRAOnline(variance="pooled"),
+    RMIA(),
+    RMIA(online=True),
+]
+
+
+def bank(logits, included, population=None, paired=True):
+    models, candidates = logits.shape
+    return ShadowBank(
+        logits=logits,
+        included=included,
+        population=np.zeros((models, 3)) if population is None else population,
+        ids=np.arange(candidates),
+        paired=paired,
+    )
+
+
+def pairs(rng, models, candidates):
+    halves = rng.random((models // 2, candidates)) < 0.5
+    return np.stack([halves, ~halves], axis=1).reshape(models, candidates)
+
+
+def normal_bank(*, gain, models=32, candidates=400, points=200, seed=0):
+    """Candidates of unlike difficulty and scatter, whose logit rises by ``gain`` deviations where they are in."""
+    rng = np.random.default_rng(seed)
+    included, place, spread = (
+        pairs(rng, models, candidates),
+        2 * rng.standard_normal(candidates),
+        rng.gamma(4, 0.25, candidates),
+    )
+    logits = place + spread * (rng.standard_normal((models, candidates)) + gain * included)
+    population = 2 * rng.standard_normal(points) + rng.gamma(4, 0.25, points) * rng.standard_normal((models, points))
+    return bank(logits, included, population)
+
+
+def area(scores, member):
+    return auc(MembershipScores(scores[member], scores[~member], SETTING))
+
+
+def mean_area(score, whole):
+    """``score``: (references, outputs) -> scores; the mean over all targets."""
+    return float(np.mean(areas(score, whole)))
+
+
+def areas(score, whole):
+    return [
+        area(score(whole.references(target), whole.outputs(target)), whole.included[target])
+        for target in range(whole.models)
+    ]
+
+
+def test_scores_computed_by_hand():
+    """Two candidates; references 0 and 1 hold the first, 2 and 3 the second."""
+    logits = np.array([[3.0, 0.0], [5.0, 2.0], [1.0, 4.0], [2.0, 8.0]])
+    included = np.array([[True, False], [True, False], [False, True], [False, True]])
+    references = bank(logits, included, np.array([[0.0, 1.0]] * 4), paired=False)
+    said = Outputs(candidates=np.array([4.0, 1.0]), population=np.array([0.0, -5.0]))
+    np.testing.assert_allclose(CalibratedLoss().scores(references, said), [4 - 1.5, 1 - 1.0])
+    np.testing.assert_allclose(AttackR().scores(references, said), [1.0, 0.5])
+    np.testing.assert_allclose(LiRAOffline().scores(references, said), [2.5 / math.sqrt(0.5), 0.0])
+    online = [
+        norm.logpdf(4, 4, math.sqrt(2)) - norm.logpdf(4, 1.5, math.sqrt(0.5)),
+        norm.logpdf(1, 6, math.sqrt(8)) - norm.logpdf(1, 1, math.sqrt(2)),
+    ]
+    np.testing.assert_allclose(LiRAOnline().scores(references, said), online)
+    # Within members (2 + 8) / 2 about their own means, within non-members (.5 + 2) / 2.
+    pooled = [
+        norm.logpdf(x, within, math.sqrt(5)) - norm.logpdf(x, out, math.sqrt(1.25))
+        for x, within, out in ((4, 4, 1.5), (1, 6, 1))
+    ]
+    np.testing.assert_allclose(LiRAOnline(variance="pooled").scores(references, said), pooled)
+
+
+@pytest.mark.parametrize("online", [False, True])
+def test_rmia_is_the_plain_loop_over_pairs(online):
+    whole, a = normal_bank(gain=1.0, models=8, candidates=20, points=9), 0.3
+    references, said = whole.references(0), whole.outputs(0)
+    found = RMIA(online=online).scores(references, said)
+    p, q = expit(references.logits), expit(references.population)
+    for x in range(20):
+        out, within = p[~references.included[:, x], x].mean(), p[references.included[:, x], x].mean()
+        usual = (out + within) / 2 if online else ((1 + a) * out + 1 - a) / 2
+        mine = expit(said.candidates[x]) / usual
+        others = [expit(said.population[z]) / (((1 + a) * q[:, z].mean() + 1 - a) / 2) for z in range(9)]
+        wins = sum((other < mine) + 0.5 * (other == mine) for other in others) / 9
+        assert found[x] == pytest.approx(wins)
+
+
+def test_ties_count_half():
+    ranks = rank_among(np.array([0.0, 1.0, 2.0, 3.0]), np.array([1.0, 2.0, 2.0, 5.0]))
+    np.testing.assert_allclose(ranks, [0.0, 0.125, 0.5, 0.75])
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=repr)
+def test_models_that_all_say_the_same_are_told_apart_by_chance(attack):
+    included = pairs(np.random.default_rng(0), 8, 40)
+    same = bank(np.full((8, 40), 1.25), included, np.full((8, 5), 1.25))
+    assert mean_area(attack.scores, same) == 0.5
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=repr)
+def test_what_members_gain_is_found(attack):
+    """Far more than chance, and no more than the test that knows each candidate's law: Phi(1 / sqrt(2)) = .760."""
+    found = mean_area(attack.scores, normal_bank(gain=1.0))
+    assert 0.6 < found < norm.cdf(1 / math.sqrt(2)) + 0.01
+
+
+def test_the_online_ratio_reaches_the_test_that_knows_the_laws():
+    many = normal_bank(gain=1.0, models=200, candidates=300)
+    assert mean_area(LiRAOnline().scores, many) == pytest.approx(norm.cdf(1 / math.sqrt(2)), abs=0.015)
+
+
+def test_the_two_sided_density_is_worse_than_the_one_sided_test():
+    """Public code scores members by how unlikely their logit is without them, too low or too high."""
+
+    def two_sided(references, said):
+        out = references.moments(included=False)
+        return -norm.logpdf(said.candidates, out.mean, np.sqrt(out.variance))
+
+    whole = normal_bank(gain=1.0)
+    assert mean_area(two_sided, whole) < mean_area(LiRAOffline().scores, whole) - 0.1
+
+
+def test_difficulty_hides_from_the_plain_loss_what_references_show():
+    whole = normal_bank(gain=1.0)
+    assert mean_area(lambda references, said: said.candidates, whole) < 0.64
+    assert mean_area(CalibratedLoss().scores, whole) > 0.7
+
+
+def test_a_variance_of_all_logits_at_once_loses_the_candidates_with_little_scatter():
+    """Members' logits are all alike, non-members' unlike: over all candidates the ratio of scales is another one."""
+    rng = np.random.default_rng(5)
+    included, place = pairs(rng, 64, 400), 6 * rng.standard_normal(400)
+    logits = np.where(included, 3.0, place) + rng.standard_normal((64, 400)) + 0.8 * included
+    whole = bank(logits, included)
+
+    def wrong(references, said):
+        laws = [references.moments(included=side) for side in (True, False)]
+        spreads = [references.logits[references.included == side].std() for side in (True, False)]
+        densities = [norm.logpdf(said.candidates, law.mean, spread) for law, spread in zip(laws, spreads, strict=True)]
+        return densities[0] - densities[1]
+
+    assert mean_area(wrong, whole) < mean_area(LiRAOnline(variance="pooled").scores, whole) - 0.02
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=repr)
+def test_exchangeable_members_are_found_no_oftener_than_intervals_allow(attack):
+    """200 repeats without a gain: at least 180 of the 95 % intervals hold .5. A sound interval fails that with
+    probability .002; the seeds are fixed.
+    """
+    held, scattered = 0, 0
+    for repeat in range(200):
+        whole = normal_bank(gain=0.0, models=8, candidates=30, points=20, seed=repeat)
+        values = areas(attack.scores, whole)
+        found = over_targets(values, [areas(attack.scores, whole.without(group)) for group in groups(8)])
+        held += found.low <= 0.5 <= found.high
+        pairs = np.reshape(values, (-1, 2)).mean(1)
+        scattered += abs(pairs.mean() - 0.5) <= t.ppf(0.975, 3) * pairs.std(ddof=1) / 2
+    assert held >= 180
+    if attack == LiRAOnline(variance="pooled"):
+        # As if targets were strangers to each other: each is the others' reference, and pairs repeat one another.
+        assert scattered < 180
+
+
+def test_with_the_twin_left_in_there_is_something_to_find_where_nothing_is():
+    """The planted bug: six references of which one is the twin. A member's mean without it rests on one model more."""
+    found, sound = [], []
+    for seed in range(60):
+        whole = normal_bank(gain=0.0, models=6, candidates=200, seed=seed)
+        leaky = bank(whole.logits, whole.included, whole.population, paired=False)
+        for target in range(6):
+            said, truth = whole.outputs(target), whole.included[target]
+            found.append(area(LiRAOnline(variance="pooled").scores(leaky.references(target), said), truth))
+            sound.append(area(LiRAOnline(variance="pooled").scores(whole.references(target), said), truth))
+    assert abs(np.mean(sound) - 0.5) < 0.005
+    assert abs(np.mean(found) - 0.5) > 0.02
+
+
+def test_a_point_is_compared_with_public_points_like_it():
+    """Half of all points are easy, scatter little and are known by one pixel: there a small gain is a large one."""
+    rng = np.random.default_rng(2)
+
+    def points(n):
+        easy = rng.random(n) < 0.5
+        features = np.stack([easy, rng.random(n), np.ones(n)], axis=1).astype(float)
+        return features, np.where(easy, 8 + 0.3 * rng.standard_normal(n), 3 * rng.standard_normal(n))
+
+    (features, logits), (public, public_logits) = points(2000), points(600)
+    member = np.arange(2000) < 1000
+    logits[member] += np.where(features[member, 0] == 1, 0.3, 3.0)
+    scores = conditional_deviations(features, logits, public, public_logits)
+    # One deviation for everybody: Phi(1 / sqrt(2)) = .760, less what the fit misses.
+    assert area(scores, member) == pytest.approx(norm.cdf(1 / math.sqrt(2)), abs=0.02)
+    assert area(logits, member) < 0.67
+
+
+def test_deviations_of_points_that_nobody_trained_on_are_standard():
+    rng = np.random.default_rng(4)
+    features, public = rng.standard_normal((3000, 40)), rng.standard_normal((300, 40))
+    weights = rng.standard_normal(40)
+    scores = conditional_deviations(
+        features,
+        features @ weights + 2 * rng.standard_normal(3000),
+        public,
+        public @ weights + 2 * rng.standard_normal(300),
+    )
+    assert abs(scores.mean()) < 0.3
+    assert scores.std() == pytest.approx(1, rel=0.2)
+
+
+def test_a_regression_on_two_points_is_refused():
+    with pytest.raises(ValueError, match="a regression needs 3 public points or more, got 2"):
+        conditional_deviations(np.zeros((4, 2)), np.zeros(4), np.zeros((2, 2)), np.zeros(2))
+
+
+@pytest.fixture
+def seen(toy_task, toy_plan, knowledge_of):
+    """A federation's last model, and what an attacker without shadow models knows of it."""
+    task = toy_task((40, 40), outsiders=40)
+    plan, probe = toy_plan(task), CalibratedLoss().plant(task, np.random.default_rng(0))
+    recorder = ViewRecorder(observer=FINAL_MODEL)
+    final = run_federation(task, plan, Protection(), Streams(0), recorders=[recorder])
+    return recorder.view(plan, final), knowledge_of(task, plan, Protection(), candidates=probe.shown)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=repr)
+def test_without_shadow_models_there_is_nothing_to_compare_with(attack, seen):
+    view, knowledge = seen
+    with pytest.raises(ValueError, match="needs shadow models, and none is available"):
+        attack.run(view, knowledge, np.random.default_rng(0))
+
+
+def test_a_bank_of_other_candidates_is_refused(seen):
+    view, knowledge = seen
+    fields = {name: getattr(knowledge, name) for name in Knowledge.__dataclass_fields__}
+    other = Knowledge(**(fields | {"shadows": normal_bank(gain=1.0)}))
+    with pytest.raises(ValueError, match="the bank must be of the 80 candidates and 9 public images, got 400 and 200"):
+        CalibratedLoss().run(view, other, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("attack", [AttackP(), QuantileRegression()], ids=repr)
+def test_attacks_on_public_points_need_no_shadow_models(attack, seen):
+    assert attack.run(*seen, np.random.default_rng(0)).values.shape == (80,)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: LiRAOnline(variance="global"), "variance must be"),
+        (lambda: RMIA(a=1.5), r"a must be in \[0, 1\], got 1.5"),
+        (lambda: RMIA(online="yes"), "online must be true or false"),
+    ],
+)
+def test_fields_out_of_range_are_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()

@@ -1,0 +1,204 @@
+import math
+
+import numpy as np
+import pytest
+from fedassay.audit.curve import GaussianCurve, ProfileCurve
+from fedassay.audit.estimators.clopper_pearson import ceiling, clopper_pearson, epsilon_low, upper_bound
+from fedassay.audit.estimators.gaussian_dp import delta_from_mu, mu_from_epsilon
+from fedassay.audit.evidence import Design
+from fedassay.audit.power.detectable import detectable_epsilon
+from fedassay.audit.power.threshold import Bonferroni, Fixed, Split
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.stats import binom, norm
+
+REPEATS = 2000
+
+
+def test_no_error_in_a_hundred_gives_3_2813():
+    assert epsilon_low(0, 0, 100, 100, delta=1e-5, alpha=0.05) == pytest.approx(3.2813, abs=1e-4)
+
+
+@pytest.mark.parametrize(("n", "bound"), [(10**3, 5.60), (10**4, 7.90), (10**5, 10.21), (10**6, 12.51)])
+def test_the_ceiling_has_the_closed_form(n, bound):
+    rate = 1 - 0.025 ** (1 / n)
+    assert ceiling(n, n, delta=1e-5, alpha=0.05) == pytest.approx(math.log((1 - rate - 1e-5) / rate), rel=1e-9)
+    assert ceiling(n, n, delta=1e-5, alpha=0.05) == pytest.approx(bound, abs=0.005)
+
+
+def test_hand_computed_bound_of_both_directions():
+    # U(0, n; a) = 1 - a^(1/n); one trial a side at alpha .4 leaves .8 on both sides, which shows nothing.
+    assert epsilon_low(0, 0, 1, 1, delta=0, alpha=0.4) == 0
+    assert upper_bound(0, 2, 0.2) == pytest.approx(1 - math.sqrt(0.2))
+    fpr, fnr = 1 - 0.1 ** (1 / 10), 1 - 0.1 ** (1 / 20)
+    both = [math.log((1 - fnr - 0.1) / fpr), math.log((1 - fpr - 0.1) / fnr)]
+    assert both[1] > both[0] > 0
+    assert epsilon_low(0, 0, 10, 20, delta=0.1, alpha=0.2) == pytest.approx(both[1])
+    assert epsilon_low(0, 0, 20, 10, delta=0.1, alpha=0.2) == pytest.approx(both[1])
+
+
+def test_the_bound_on_a_rate_solves_the_binomial_tail():
+    for k, n, alpha in [(0, 5, 0.05), (3, 17, 0.01), (99, 100, 0.2), (40, 1000, 1e-6)]:
+        naive = brentq(lambda rate, k=k, n=n, alpha=alpha: binom.cdf(k, n, rate) - alpha, 1e-12, 1 - 1e-12, xtol=1e-14)
+        assert upper_bound(k, n, alpha) == pytest.approx(naive, rel=1e-8)
+
+
+def test_all_errors_bound_nothing_and_a_tiny_alpha_survives():
+    np.testing.assert_array_equal(upper_bound([3, 7], [3, 7], 0.05), [1, 1])
+    assert upper_bound(0, 1000, 1e-20) == pytest.approx(1 - 1e-20 ** (1 / 1000), rel=1e-9)
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.integers(1, 300), st.floats(0, 1), st.floats(0.001, 0.5))
+def test_a_bound_lies_above_the_rate_and_grows_with_errors(n, share, alpha):
+    k = round(share * n)
+    bounds = upper_bound(np.arange(n + 1), n, alpha)
+    assert np.all(np.diff(bounds) > 0) or n > 100
+    assert bounds[k] > k / n or k == n
+    assert 0 < bounds[0] <= bounds[-1] == 1
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.integers(1, 200), st.integers(1, 200), st.floats(0, 1), st.floats(0, 1), st.floats(0, 0.3))
+def test_no_counts_beat_the_ceiling_and_delta_only_costs(n0, n1, share0, share1, delta):
+    fp, fn = round(share0 * n0), round(share1 * n1)
+    bound = epsilon_low(fp, fn, n0, n1, delta, 0.05)
+    assert 0 <= bound <= ceiling(n0, n1, delta, 0.05)
+    assert bound <= epsilon_low(fp, fn, n0, n1, 0.0, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"n0": 0, "fp": 0}, "n must be >= 1, got 0"),
+        ({"fp": 11}, "errors must lie in 0..n, got 11 of 10"),
+        ({"fn": -1}, "errors must lie in 0..n, got -1 of 10"),
+        ({"alpha": 0.0}, r"alpha must lie in \(0, 1\), got 0.0"),
+        ({"alpha": 2.0}, r"alpha must lie in \(0, 1\), got 1.0"),
+        ({"delta": -0.1}, r"delta must lie in \[0, 1\), got -0.1"),
+        ({"delta": 1.0}, r"delta must lie in \[0, 1\), got 1.0"),
+    ],
+)
+def test_impossible_counts_and_levels_are_refused(arguments, says):
+    with pytest.raises(ValueError, match=says):
+        epsilon_low(**({"fp": 1, "fn": 1, "n0": 10, "n1": 10, "delta": 1e-5, "alpha": 0.05} | arguments))
+
+
+def test_a_measurement_carries_what_it_was_read_from(scores_of):
+    scores = scores_of(np.r_[np.ones(97), np.zeros(3)], np.r_[np.ones(2), np.zeros(198)])
+    seen = clopper_pearson(scores, delta=1e-5, alpha=0.05, threshold=Fixed(0.5), epsilon=1.0, witness="canary 7")
+    assert (seen.n0, seen.n1, seen.false_positives, seen.false_negatives) == (200, 100, 2, 3)
+    assert seen.fpr_high == pytest.approx(float(upper_bound(2, 200, 0.025)))
+    assert seen.fnr_high == pytest.approx(float(upper_bound(3, 100, 0.025)))
+    assert seen.epsilon_low == pytest.approx(epsilon_low(2, 3, 200, 100, 1e-5, 0.05))
+    assert seen.estimate == pytest.approx(math.log((0.97 - 1e-5) / 0.01))
+    assert seen.ceiling == pytest.approx(ceiling(200, 100, 1e-5, 0.05))
+    assert (seen.threshold_policy, seen.threshold, seen.witness) == ("fixed", 0.5, "canary 7")
+    planned = {"n0": 200, "n1": 100, "alpha": 0.05, "delta": 1e-5, "curve": None, "epsilon": 1.0}
+    assert seen.detectable == detectable_epsilon(**planned, fpr=2.5 / 201)
+    assert (seen.below_curve, seen.comparisons) == (None, 1)
+
+
+def test_zero_errors_give_a_bound_but_no_point_estimate(scores_of):
+    seen = clopper_pearson(scores_of(np.ones(50), np.zeros(50)), delta=1e-5, alpha=0.05, threshold=Fixed(0.5))
+    assert seen.estimate is None
+    assert seen.epsilon_low == seen.ceiling
+    assert seen.detectable is None
+
+
+def test_an_attack_that_is_always_wrong_shows_nothing(scores_of):
+    seen = clopper_pearson(scores_of(np.zeros(50), np.ones(50)), delta=1e-5, alpha=0.05, threshold=Fixed(0.5))
+    assert seen.epsilon_low == 0
+    assert seen.estimate == 0
+
+
+def test_bonferroni_reports_its_best_threshold_at_its_share(scores_of):
+    rng = np.random.default_rng(2)
+    scores = scores_of(rng.normal(3, 1, 400), rng.normal(0, 1, 400))
+    best = clopper_pearson(scores, delta=1e-5, alpha=0.06, threshold=Bonferroni((-5.0, 1.5, 8.0)))
+    alone = clopper_pearson(scores, delta=1e-5, alpha=0.02, threshold=Fixed(1.5))
+    assert best.threshold == 1.5
+    assert best.epsilon_low == alone.epsilon_low
+    assert (best.alpha, best.comparisons, best.ceiling) == (0.06, 3, alone.ceiling)
+
+
+def test_bonferroni_prefers_the_point_under_the_curve_to_the_larger_bound(scores_of):
+    rng = np.random.default_rng(5)
+    scores = scores_of(rng.normal(1.85, 1, 500), rng.normal(0, 1, 500))
+    both = clopper_pearson(scores, delta=1e-5, alpha=0.01, threshold=Bonferroni((0.9, 3.0)), curve=GaussianCurve(0.925))
+    tail = clopper_pearson(scores, delta=1e-5, alpha=0.005, threshold=Fixed(3.0), curve=GaussianCurve(0.925))
+    assert tail.epsilon_low > both.epsilon_low
+    assert (tail.below_curve, both.below_curve, both.threshold) == (False, True, 0.9)
+
+
+@pytest.mark.parametrize("design", [Design.ONE_RUN, Design.CLUSTERED])
+def test_a_design_beyond_the_theorem_is_refused(scores_of, design):
+    with pytest.raises(ValueError, match=f"clopper_pearson needs independent trials.*got {design.value}"):
+        clopper_pearson(scores_of([1.0], [0.0], design=design), delta=1e-5, alpha=0.05, threshold=Fixed(0.5))
+
+
+@pytest.mark.parametrize(("name", "value"), [("alpha", 0.0), ("alpha", 1.0), ("delta", -1e-9), ("delta", 1.0)])
+def test_levels_out_of_range_are_refused(scores_of, name, value):
+    levels = {"alpha": 0.05, "delta": 1e-5} | {name: value}
+    with pytest.raises(ValueError, match=f"{name} must lie in"):
+        clopper_pearson(scores_of([1.0], [0.0]), threshold=Fixed(0.5), **levels)
+
+
+@pytest.mark.parametrize("policy", [Fixed(0.3), Split(0.5), Bonferroni((-1.0, 0.0, 1.0))], ids=str)
+def test_null_scores_are_refuted_no_oftener_than_alpha(scores_of, most_false_alarms, policy):
+    # Of 2000 repeats at alpha .05 at most 131 (99.9 %) may show an epsilon at all.
+    rng = np.random.default_rng(0)
+    alarms = 0
+    for _ in range(REPEATS):
+        scores = scores_of(rng.normal(size=100), rng.normal(size=120))
+        alarms += clopper_pearson(scores, delta=0.0, alpha=0.05, threshold=policy).epsilon_low > 0
+    assert alarms <= most_false_alarms(REPEATS, 0.05) == 131
+
+
+@pytest.mark.parametrize("policy", [Fixed(0.5), Split(0.5), Bonferroni((-0.5, 0.5))], ids=str)
+def test_a_mechanism_at_its_claim_is_refuted_no_oftener_than_alpha(scores_of, most_false_alarms, policy):
+    # (1, .05)-DP to the letter: with chance .05 the canary is told, else randomised response at e^1.
+    rng, wrong = np.random.default_rng(1), 0.95 / (1 + math.e)
+    alarms = 0
+    for _ in range(REPEATS):
+        scores = scores_of((rng.random(400) >= wrong).astype(float), (rng.random(400) < wrong).astype(float))
+        alarms += clopper_pearson(scores, delta=0.05, alpha=0.05, threshold=policy).epsilon_low > 1
+    assert 0 < alarms <= most_false_alarms(REPEATS, 0.05)
+
+
+def test_a_halved_sigma_falls_under_the_signed_curve_and_an_honest_one_does_not(scores_of):
+    # A claim of 4 (mu .925; halved, 9.08), 500 trials a world, alpha .01 / 6: exact false alarm 3e-6, exact power 1.
+    mu, rng = mu_from_epsilon(4, 1e-5), np.random.default_rng(2)
+    levels = {"delta": 1e-5, "alpha": 0.01 / 6, "threshold": Fixed(mu / 2), "curve": GaussianCurve(mu), "epsilon": 4.0}
+    for _ in range(1000):
+        assert not clopper_pearson(scores_of(rng.normal(mu, 1, 500), rng.normal(0, 1, 500)), **levels).below_curve
+    for _ in range(200):
+        broken = clopper_pearson(scores_of(rng.normal(mu, 0.5, 500), rng.normal(0, 0.5, 500)), **levels)
+        assert broken.below_curve
+        assert broken.epsilon_low < 4
+
+
+def test_a_profile_of_many_knots_refutes_what_the_exact_curve_refutes(scores_of):
+    mu, rng = mu_from_epsilon(4, 1e-5), np.random.default_rng(3)
+    knots = tuple(np.linspace(0, 8, 400))
+    deltas = tuple(delta_from_mu(mu, knot) for knot in knots)
+    broken = scores_of(rng.normal(mu, 0.5, 500), rng.normal(0, 0.5, 500))
+    for curve in (GaussianCurve(mu), ProfileCurve(knots, deltas, deltas)):
+        assert clopper_pearson(broken, delta=1e-5, alpha=0.01, threshold=Fixed(mu / 2), curve=curve).below_curve
+
+
+@pytest.mark.parametrize(("epsilon", "expected"), [(1, 0.12), (2, 0.49), (4, 1.29), (8, 2.67)])
+def test_expected_tightness_at_a_thousand_trials(epsilon, expected):
+    # Exact sum over both error counts, the best of a grid of thresholds.
+    mu, n, counts = mu_from_epsilon(epsilon, 1e-5), 1000, np.arange(1001)
+    high = upper_bound(counts, n, 0.025)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        first = np.log((1 - high[None, :] - 1e-5) / high[:, None])
+        second = np.log((1 - high[:, None] - 1e-5) / high[None, :])
+    bounds = np.nan_to_num(np.fmax(np.fmax(first, second), 0), nan=0.0)
+    means = [
+        binom.pmf(counts, n, norm.sf(cut)) @ bounds @ binom.pmf(counts, n, norm.cdf(cut - mu))
+        for cut in np.arange(mu / 2, mu + 3, 0.1)
+    ]
+    assert max(means) == pytest.approx(expected, abs=0.01)

@@ -1,0 +1,134 @@
+import math
+
+import numpy as np
+import pytest
+from fedassay.audit.binomial import upper_bound
+from fedassay.audit.curve import GaussianCurve
+from fedassay.audit.estimators.gaussian_dp import (
+    delta_from_mu,
+    epsilon_from_mu,
+    gaussian_dp,
+    mu_from_epsilon,
+    mu_from_rates,
+)
+from fedassay.audit.power.detectable import detectable_epsilon
+from fedassay.audit.power.threshold import Bonferroni, Fixed, Split
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.stats import binom, norm
+
+
+def test_mu_one_is_4_3772_at_1e_5_and_4_887_at_1e_6():
+    assert epsilon_from_mu(1, 1e-5) == pytest.approx(4.3772, abs=5e-5)
+    assert epsilon_from_mu(1, 1e-6) == pytest.approx(4.887, abs=5e-4)
+
+
+@pytest.mark.parametrize(("epsilon", "sigma"), [(1, 3.731), (2, 1.994), (4, 1.081), (8, 0.600)])
+def test_the_noise_of_a_claim_is_that_of_the_table(epsilon, sigma):
+    assert 1 / mu_from_epsilon(epsilon, 1e-5) == pytest.approx(sigma, abs=5e-4)
+
+
+def test_a_halved_sigma_behind_a_claim_of_four_is_9_08():
+    assert epsilon_from_mu(2 * mu_from_epsilon(4, 1e-5), 1e-5) == pytest.approx(9.08, abs=0.005)
+
+
+@pytest.mark.parametrize(("mu", "epsilon"), [(0.5, 0.3), (1.0, 2.0), (3.0, 4.0), (0.01, 0.0)])
+def test_delta_is_the_hockey_stick_integral(mu, epsilon):
+    def excess(x):
+        return max(0.0, norm.pdf(x - mu) - math.exp(epsilon) * norm.pdf(x))
+
+    kink = epsilon / mu + mu / 2
+    naive = quad(excess, kink, kink + 12, epsabs=1e-14)[0]
+    assert delta_from_mu(mu, epsilon) == pytest.approx(naive, rel=1e-7)
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(st.floats(math.log(1e-4), math.log(50)), st.floats(math.log(1e-12), math.log(0.4)))
+def test_the_inverses_agree_from_tiny_to_huge(log_mu, log_delta):
+    mu, delta = math.exp(log_mu), math.exp(log_delta)
+    epsilon = epsilon_from_mu(mu, delta)
+    if epsilon == 0:
+        assert math.erf(mu / math.sqrt(8)) <= delta * (1 + 1e-9)
+        return
+    assert delta_from_mu(mu, epsilon) == pytest.approx(delta, rel=1e-6)
+    assert mu_from_epsilon(epsilon, delta) == pytest.approx(mu, rel=1e-6)
+
+
+def test_numbers_at_the_edges():
+    assert delta_from_mu(1e-4, 0) == pytest.approx(1e-4 / math.sqrt(2 * math.pi), rel=1e-8)
+    assert delta_from_mu(50, 0) == pytest.approx(1)
+    assert delta_from_mu(1e-4, 50) == 0
+    assert delta_from_mu(50, 1250) == pytest.approx(0.5 - 0.5 * math.exp(1250 + norm.logcdf(-50) + math.log(2)))
+    assert epsilon_from_mu(0, 1e-5) == 0
+    assert epsilon_from_mu(1e-6, 1e-5) == 0
+    assert epsilon_from_mu(1, 0) == math.inf
+    assert mu_from_epsilon(1, 0) == 0
+    for wrong in (lambda: delta_from_mu(-1, 1), lambda: epsilon_from_mu(1, 1.0), lambda: mu_from_epsilon(-1, 0.1)):
+        with pytest.raises(ValueError, match="must"):
+            wrong()
+
+
+def test_rates_below_the_coin_show_no_mu():
+    assert mu_from_rates(0.9, 0.9) == 0
+    assert mu_from_rates(norm.sf(1.2), norm.cdf(1.2 - 2)) == pytest.approx(2)
+    assert mu_from_rates(0.0, 0.5) == math.inf
+    assert math.isnan(mu_from_rates(0.0, 1.0))
+
+
+def test_the_bound_is_that_of_the_joint_point(scores_of):
+    rng = np.random.default_rng(0)
+    member, nonmember = rng.normal(1.5, 1, 300), rng.normal(0, 1, 300)
+    seen = gaussian_dp(scores_of(member, nonmember), delta=1e-5, alpha=0.05, threshold=Fixed(0.75), epsilon=1.0)
+    fpr = float(upper_bound(np.sum(nonmember > 0.75), 300, 0.025))
+    fnr = float(upper_bound(np.sum(member <= 0.75), 300, 0.025))
+    assert seen.epsilon_low == pytest.approx(epsilon_from_mu(norm.isf(fpr) - norm.ppf(fnr), 1e-5))
+    assert seen.estimate == pytest.approx(epsilon_from_mu(1.5, 1e-5), rel=0.2)
+    # A Gaussian bound exceeds the claim just when the point lies under the claim's Gaussian curve.
+    claimed = GaussianCurve(mu_from_epsilon(1.0, 1e-5))
+    rate = (seen.false_positives + 0.5) / 301
+    assert seen.detectable == detectable_epsilon(
+        n0=300, n1=300, alpha=0.05, delta=1e-5, fpr=rate, curve=claimed, epsilon=None
+    )
+    assert seen.assumption == "trade-off curve of a mu-GDP mechanism"
+
+
+def test_no_error_gives_the_ceiling_and_delta_zero_is_refused(scores_of):
+    scores = scores_of(np.ones(50), np.zeros(50))
+    seen = gaussian_dp(scores, delta=1e-5, alpha=0.05, threshold=Fixed(0.5))
+    rate = 1 - 0.025 ** (1 / 50)
+    assert seen.epsilon_low == seen.ceiling == pytest.approx(epsilon_from_mu(2 * norm.isf(rate), 1e-5))
+    assert seen.estimate is None
+    with pytest.raises(ValueError, match="delta must be > 0 for the Gaussian-DP bound, got 0"):
+        gaussian_dp(scores, delta=0.0, alpha=0.05, threshold=Fixed(0.5))
+
+
+def test_all_guesses_the_same_give_zero(scores_of):
+    for cut in (-1.0, 2.0):
+        seen = gaussian_dp(scores_of(np.ones(50), np.zeros(50)), delta=1e-5, alpha=0.05, threshold=Fixed(cut))
+        assert (seen.epsilon_low, seen.estimate) == (0, None)
+
+
+@pytest.mark.parametrize("policy", [Fixed(0.5), Split(0.5), Bonferroni((0.0, 1.0))], ids=str)
+def test_null_and_boundary_are_refuted_no_oftener_than_alpha(scores_of, most_false_alarms, policy):
+    # 1000 repeats of each; at most 73 of 1000 (99.9 %) at alpha .05.
+    rng, claimed = np.random.default_rng(4), epsilon_from_mu(1, 1e-5)
+    null = boundary = 0
+    for _ in range(1000):
+        out, again, held = rng.normal(size=100), rng.normal(size=100), rng.normal(1, 1, 100)
+        null += gaussian_dp(scores_of(again, out), delta=1e-5, alpha=0.05, threshold=policy).epsilon_low > 0
+        boundary += gaussian_dp(scores_of(held, out), delta=1e-5, alpha=0.05, threshold=policy).epsilon_low > claimed
+    assert max(null, boundary) <= most_false_alarms(1000, 0.05) == 73
+
+
+@pytest.mark.parametrize(("epsilon", "expected"), [(1, 0.38), (2, 1.31), (4, 3.20), (8, 6.98)])
+def test_expected_tightness_at_a_thousand_trials(epsilon, expected):
+    # Exact mean of mu over both error counts, the best of a grid of thresholds, then its epsilon.
+    mu, n, counts = mu_from_epsilon(epsilon, 1e-5), 1000, np.arange(1001)
+    depth = -norm.ppf(upper_bound(counts[:-1], n, 0.025))
+    gains = np.maximum(0, depth[:, None] + depth[None, :])
+    means = [
+        binom.pmf(counts[:-1], n, norm.sf(cut)) @ gains @ binom.pmf(counts[:-1], n, norm.cdf(cut - mu))
+        for cut in np.arange(mu / 2 - 0.1, mu / 2 + 0.5, 0.05)
+    ]
+    assert epsilon_from_mu(max(means), 1e-5) == pytest.approx(expected, abs=0.01)

@@ -1,0 +1,70 @@
+"""Scores that somebody brings along: the same court, and what cannot be judged is refused."""
+
+import math
+
+import numpy as np
+import pytest
+from fedassay.audit.binomial import epsilon_low
+from fedassay.audit.claim import Claim
+from fedassay.audit.estimators.given_scores import audit_scores
+from fedassay.audit.finding import Verdict
+
+CLAIM = Claim.stated(1.0, 1e-5, unit="sample", adjacency="add_remove", observer="final_model")
+
+
+def test_a_threshold_fixed_before_gives_the_closed_form():
+    finding = audit_scores(np.ones(100), np.zeros(100), CLAIM, threshold=0.5)
+    assert finding.measurement.epsilon_low == epsilon_low(0, 0, 100, 100, 1e-5, 0.05)
+    assert finding.measurement.epsilon_low == pytest.approx(3.2813, abs=1e-4)
+    assert finding.verdict is Verdict.REFUTED
+    assert finding.line().startswith("eps 1, delta 1e-5, one sample (add/remove), seen by the public (final model): ")
+
+
+def test_without_one_half_of_each_side_chooses_and_sides_may_be_unequal():
+    rng = np.random.default_rng(0)
+    measured = audit_scores(rng.normal(3, 1, 2000), rng.normal(0, 1, 500), CLAIM, seed=4).measurement
+    assert (measured.n1, measured.n0, measured.threshold_policy) == (1000, 250, "split(fraction=0.5, seed=4)")
+    assert measured.epsilon_low > 1
+
+
+def test_the_claims_curve_refutes_where_the_epsilon_cannot():
+    # Half the noise behind epsilon 4, 500 counted trials a world: the curve sees it, the bound stays far below 4.
+    rng, claim = np.random.default_rng(1), Claim.stated(delta=1e-5, mu=0.925)
+    finding = audit_scores(rng.normal(1.85, 1, 1000), rng.normal(0, 1, 1000), claim)
+    assert (finding.verdict, finding.route) == (Verdict.REFUTED, "curve")
+    assert finding.measurement.epsilon_low < 4
+
+
+def test_scores_exactly_at_a_signed_curve_are_refuted_no_oftener_than_alpha(most_false_alarms):
+    # 500 repeats at alpha .05: more than 41 have chance .001.
+    rng, claim = np.random.default_rng(2), Claim.stated(delta=1e-5, mu=1.0)
+    refuted = sum(
+        audit_scores(rng.normal(1, 1, 200), rng.normal(0, 1, 200), claim, seed=seed).verdict is Verdict.REFUTED
+        for seed in range(500)
+    )
+    assert refuted <= most_false_alarms(500, 0.05) == 41
+
+
+@pytest.mark.parametrize(
+    ("member", "nonmember", "options", "says"),
+    [
+        ([], [1.0], {}, r"member must not be empty, got shape \(0,\)"),
+        ([1.0], [], {}, r"nonmember must not be empty, got shape \(0,\)"),
+        ([1.0], [1.0, 2.0], {}, "a split of 0.5 leaves a part of 1 member scores empty"),
+        ([1.0, math.nan], [1.0], {}, "member must be finite, got 1 of 2 NaN or infinite"),
+        ([1.0], [-math.inf], {}, "nonmember must be finite, got 1 of 1 NaN or infinite"),
+        ([[1.0]], [1.0], {}, r"member must have 1 dimension\(s\), got shape \(1, 1\)"),
+        ([1.0], [0.0], {"threshold": math.nan}, "a threshold must be finite, got nan"),
+        ([1.0], [0.0], {"threshold": 0.5, "alpha": 0.0}, r"alpha must lie in \(0, 1\), got 0.0"),
+        ([1.0], [0.0], {"threshold": 0.5, "alpha": 1.5}, r"alpha must lie in \(0, 1\), got 1.5"),
+        ([1.0, 0.0], [0.0, 0.0], {"alpha": -1}, r"alpha must lie in \(0, 1\), got -1"),
+    ],
+)
+def test_scores_that_cannot_be_judged_are_refused(member, nonmember, options, says):
+    with pytest.raises(ValueError, match=says):
+        audit_scores(member, nonmember, CLAIM, **options)
+
+
+def test_one_score_a_side_shows_nothing_and_can_show_nothing():
+    finding = audit_scores([1.0], [0.0], CLAIM, threshold=0.5)
+    assert (finding.verdict, finding.measurement.epsilon_low) == (Verdict.UNDERPOWERED, 0.0)

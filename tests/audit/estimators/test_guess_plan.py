@@ -1,0 +1,72 @@
+"""The planned number of guesses: fixed by the claim, enough to reach it, near the best that could be chosen."""
+
+import numpy as np
+import pytest
+from fedassay.audit.estimators.guess_plan import planned_guesses
+from fedassay.audit.estimators.one_run import epsilon_low
+from fedassay.audit.estimators.one_run_fdp import mu_low
+from fedassay.audit.gaussian import epsilon_from_mu, mu_from_epsilon
+
+CLAIM = {"epsilon": 1.0, "delta": 1e-5, "alpha": 0.05}
+
+
+def proven(made, *, canaries, gaussian, rng, runs=40):
+    """Mean bound of a mechanism with half of the claimed noise, when so many are guessed."""
+    mu, found = 2 * mu_from_epsilon(1.0, 1e-5), []
+    for _ in range(runs):
+        coins = rng.integers(2, size=canaries) == 1
+        order = np.argsort(rng.normal(size=canaries) + mu * coins)
+        right = int(coins[order[canaries - made // 2 :]].sum() + (~coins[order[: made - made // 2]]).sum())
+        if gaussian:
+            found.append(epsilon_from_mu(mu_low(right, made, canaries, alpha=0.05), 1e-5))
+        else:
+            found.append(epsilon_low(right, made, canaries, delta=1e-5, alpha=0.05))
+    return float(np.mean(found))
+
+
+@pytest.mark.parametrize("gaussian", [False, True])
+def test_the_plan_proves_nearly_as_much_as_the_best_number_would(gaussian):
+    rng = np.random.default_rng(0)
+    planned = planned_guesses(500, gaussian=gaussian, **CLAIM)
+    others = {made: proven(made, canaries=500, gaussian=gaussian, rng=rng) for made in (10, 25, 50, 100, 200, 500)}
+    assert proven(planned, canaries=500, gaussian=gaussian, rng=rng) > 0.85 * max(others.values())
+    assert proven(planned, canaries=500, gaussian=gaussian, rng=rng) > 1.5 * min(others.values())
+
+
+def test_guesses_without_an_error_reach_the_claim_where_any_number_would():
+    # 200 guesses, all right, prove 3.7 at alpha .01; a claim of 4 could never be refuted by them.
+    made = planned_guesses(1000, epsilon=4.0, delta=1e-5, alpha=0.01)
+    assert made == 300
+    assert (
+        epsilon_low(made, made, 1000, delta=1e-5, alpha=0.01)
+        > 4.0
+        > epsilon_low(200, 200, 1000, delta=1e-5, alpha=0.01)
+    )
+
+
+def test_where_no_number_reaches_the_claim_the_best_bound_is_planned():
+    assert 2 <= planned_guesses(20, epsilon=8.0, delta=1e-5, alpha=0.01) <= 20
+
+
+def test_delta_0_is_planned_too():
+    made = planned_guesses(200, epsilon=1.0, delta=0.0, alpha=0.05)
+    assert epsilon_low(made, made, 200, delta=0.0, alpha=0.05) > 1.0
+
+
+@pytest.mark.parametrize(("gaussian", "made"), [(False, 70), (True, 100)])
+def test_aimed_at_all_of_the_noise_the_plan_is_for_the_largest_bound_on_a_true_claim(gaussian, made):
+    claim = {"epsilon": 4.0, "delta": 1e-5, "alpha": 0.05, "gaussian": gaussian}
+    assert planned_guesses(1000, noise=1.0, **claim) == made
+    # Without an error, 70 guesses would not refute it; half the noise is the default.
+    assert planned_guesses(1000, **claim) == planned_guesses(1000, noise=0.5, **claim) == 200
+
+
+@pytest.mark.parametrize("noise", [0.0, -0.5, 1.5, float("nan")])
+def test_a_share_of_noise_lies_between_0_and_1(noise):
+    with pytest.raises(ValueError, match=r"noise must lie in \(0, 1\], got"):
+        planned_guesses(100, noise=noise, **CLAIM)
+
+
+def test_one_canary_is_no_crowd():
+    with pytest.raises(ValueError, match="at least 2 canaries, got 1"):
+        planned_guesses(1, **CLAIM)

@@ -1,0 +1,210 @@
+"""The anytime audit: valid at every stopping time, a confidence sequence, and how early it stops."""
+
+import math
+
+import numpy as np
+import pytest
+from fedassay.audit.estimators.clopper_pearson import epsilon_low
+from fedassay.audit.estimators.gaussian_dp import mu_from_epsilon
+from fedassay.audit.estimators.sequential import Expected, anytime_bound, bet, open_account, run_until, sequential
+from fedassay.audit.evidence import Design
+from fedassay.audit.finding import Verdict, judge
+from fedassay.audit.power.detectable import power_at
+from fedassay.audit.power.threshold import Fixed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+REPEATS = 2000
+LEVEL = math.log(20)
+MU = 2 * mu_from_epsilon(1, 1e-5)
+"""A halved sigma behind a claim of (1, 1e-5): the truth is 2.15."""
+CUT = 2.5
+TWIN = Expected(tpr=float(norm.sf(CUT - MU)), fpr=float(norm.sf(CUT)))
+
+
+def wealth(member, nonmember, epsilon, delta=0.0, expected=None):
+    account = open_account(stakes_for=epsilon, delta=delta, expected=expected)
+    return bet(account, member, nonmember, epsilon=epsilon, stakes_for=epsilon, delta=delta)[0]
+
+
+def naive_wealth(member, nonmember, epsilon, top, delta):
+    """One trial after the other; the stake is fixed before the trial is looked at."""
+    squares = 10 * (1 + math.exp(2 * top))
+    gains, product, path = squares * 0.2 / (math.exp(top) + delta), 1.0, []
+    for x, y in zip(member, nonmember, strict=True):
+        stake = min(max(gains / squares, 0.0), 0.5 / (math.exp(top) + delta))
+        product *= 1 + stake * (x - math.exp(epsilon) * y - delta)
+        tuned = x - math.exp(top) * y - delta
+        gains, squares = gains + tuned, squares + tuned**2
+        path.append(math.log(product))
+    return path
+
+
+@settings(derandomize=True, deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40), st.floats(0, 3), st.floats(0, 0.2))
+def test_the_wealth_is_that_of_betting_trial_by_trial(pairs, epsilon, delta):
+    member, nonmember = (np.array(side) for side in zip(*pairs, strict=True))
+    account = open_account(stakes_for=epsilon + 0.1, delta=delta)
+    path, _ = bet(account, member, nonmember, epsilon=epsilon, stakes_for=epsilon + 0.1, delta=delta)
+    expected = naive_wealth(member, nonmember, epsilon, epsilon + 0.1, delta)
+    np.testing.assert_allclose(path, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("cut", [1, 17, 99])
+def test_an_account_carries_on_where_it_stood(cut):
+    rng = np.random.default_rng(0)
+    hits = rng.random((2, 100)) < 0.3
+    terms = {"epsilon": 0.9, "stakes_for": 1.0, "delta": 1e-3}
+    whole, _ = bet(open_account(stakes_for=1.0, delta=1e-3), *hits, **terms)
+    first, account = bet(open_account(stakes_for=1.0, delta=1e-3), *hits[:, :cut], **terms)
+    second, _ = bet(account, *hits[:, cut:], **terms)
+    np.testing.assert_allclose(np.r_[first, second], whole, rtol=1e-12)
+
+
+def test_the_first_stake_by_hand():
+    # No expectation: .2 / e^eps of a wealth of 1. A hit in world 1 alone, then one in world 0 alone.
+    path = wealth(np.array([True]), np.array([False]), epsilon=0.0)
+    assert path[0] == pytest.approx(math.log(1.2))
+    assert wealth(np.array([False]), np.array([True]), epsilon=0.0)[0] == pytest.approx(math.log(0.8))
+
+
+BOUNDARIES = {
+    "null at epsilon 0": (0.0, 0.0, 0.5, 0.5),
+    "randomised response": (1.0, 0.0, 1 / (1 + math.exp(-1)), 1 / (1 + math.exp(1))),
+    "rare event": (1.0, 0.0, 0.05 * math.e, 0.05),
+    "with delta": (1.0, 0.05, 0.1 * math.e + 0.05, 0.1),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDARIES)
+@pytest.mark.parametrize("expected", [None, Expected(tpr=0.3, fpr=0.05)])
+def test_at_every_stopping_time_the_boundary_is_refuted_no_oftener_than_alpha(most_false_alarms, name, expected):
+    # 2000 repeats of 1500 trials, looked at after each: at most 131 may ever reach 1 / alpha = 20.
+    epsilon, delta, tpr, fpr = BOUNDARIES[name]
+    rng, alarms = np.random.default_rng(1), 0
+    for _ in range(8):
+        member, nonmember = rng.random((250, 1500)) < tpr, rng.random((250, 1500)) < fpr
+        alarms += np.sum(wealth(member, nonmember, epsilon, delta, expected).max(axis=-1) >= LEVEL)
+    assert alarms <= most_false_alarms(REPEATS, 0.05) == 131
+
+
+def test_the_fixed_size_test_looked_at_after_every_trial_is_not_valid(most_false_alarms):
+    # The same looks by Clopper-Pearson: what the e-process is for.
+    rng, alarms = np.random.default_rng(2), 0
+    counts = np.cumsum(
+        rng.random((2, 400, 400)) < np.array([1 / (1 + math.e), 1 / (1 + math.e)])[:, None, None], axis=2
+    )
+    for fp, fn in zip(*counts, strict=True):
+        looks = range(9, 400, 10)
+        alarms += any(epsilon_low(int(fp[n]), int(fn[n]), n + 1, n + 1, 0.0, 0.2) > 1 for n in looks)
+    assert alarms > most_false_alarms(400, 0.2)
+
+
+def test_the_confidence_sequence_errs_no_oftener_than_alpha(most_false_alarms):
+    # The bound after 300 trials, at epsilon exactly 1; 500 repeats, at most 41 (99.9 %) at alpha .05.
+    rng, errors = np.random.default_rng(3), 0
+    for _ in range(500):
+        member, nonmember = rng.random(300) < 1 / (1 + math.exp(-1)), rng.random(300) < 1 / (1 + math.e)
+        errors += anytime_bound(member, nonmember, delta=0.0, alpha=0.05) > 1
+    assert errors <= most_false_alarms(500, 0.05)
+
+
+def test_the_bound_closes_in_on_the_truth_from_below():
+    rng = np.random.default_rng(4)
+    member, nonmember = rng.random(20_000) < 1 / (1 + math.exp(-1)), rng.random(20_000) < 1 / (1 + math.e)
+    bounds = [anytime_bound(member[:n], nonmember[:n], delta=0.0, alpha=0.05) for n in (100, 1000, 20_000)]
+    assert bounds == sorted(bounds)
+    assert 0.9 < bounds[-1] < 1
+
+
+def test_no_evidence_is_zero_and_no_error_is_finite():
+    some = np.ones(1000, dtype=bool)
+    assert anytime_bound(some, some, delta=0.0, alpha=0.05) == 0
+    assert anytime_bound(~some, some, delta=0.0, alpha=0.05) == 0
+    assert anytime_bound(some[:1], ~some[:1], delta=0.0, alpha=0.05) == 0
+    assert 4 < anytime_bound(some, ~some, delta=0.0, alpha=0.05) < math.log(1000)
+
+
+def test_a_measurement_counts_what_was_seen(scores_of):
+    rng = np.random.default_rng(5)
+    scores = scores_of(rng.normal(2, 1, 300), rng.normal(0, 1, 300))
+    seen = sequential(scores, delta=1e-5, alpha=0.05, threshold=Fixed(1.5))
+    hits = scores.member > 1.5, scores.nonmember > 1.5
+    assert (seen.n0, seen.n1, seen.false_positives) == (300, 300, int(hits[1].sum()))
+    assert 0 < seen.epsilon_low == anytime_bound(*hits, delta=1e-5, alpha=0.05) < seen.estimate < seen.ceiling + 3
+    assert (seen.fpr_high, seen.below_curve) == (None, None)
+
+
+def test_a_run_stops_at_the_trial_that_refutes_and_the_verdict_agrees(scores_of, claim_of):
+    rng, asked = np.random.default_rng(6), []
+
+    def draw(n):
+        asked.append(n)
+        return scores_of(rng.normal(3, 1, n), rng.normal(0, 1, n))
+
+    arguments = {"epsilon": 1.0, "delta": 1e-5, "alpha": 0.05, "threshold": Fixed(1.5)}
+    seen = run_until(draw, **arguments, limit=5000, batch=40)
+    assert seen.n0 == seen.n1 < sum(asked) < 500
+    assert seen.epsilon_low > 1
+    assert judge(claim_of(epsilon=1.0), seen).verdict is Verdict.REFUTED
+
+
+def test_a_run_that_refutes_nothing_ends_at_its_limit(scores_of, claim_of):
+    rng = np.random.default_rng(7)
+
+    def draw(n):
+        return scores_of(rng.normal(size=n), rng.normal(size=n))
+
+    seen = run_until(draw, epsilon=1.0, delta=1e-5, alpha=0.05, threshold=Fixed(0.0), limit=1010, batch=500)
+    assert (seen.n0, seen.epsilon_low) == (1010, 0)
+    assert judge(claim_of(epsilon=1.0), seen).verdict is Verdict.NOT_REFUTED
+
+
+def stopping_times(expected, repeats, trials):
+    rng, times = np.random.default_rng(8), []
+    for _ in range(repeats):
+        member, nonmember = rng.random(trials) < TWIN.tpr, rng.random(trials) < TWIN.fpr
+        reached = np.flatnonzero(wealth(member, nonmember, 1.0, 1e-5, expected) >= LEVEL)
+        times.append(reached[0] + 1 if len(reached) else math.inf)
+    return np.array(times)
+
+
+def test_a_halved_sigma_is_refuted_sooner_than_by_a_fixed_number_of_trials():
+    # Claim 1, truth 2.15, alpha .05, 200 repeats. Clopper-Pearson at its best threshold needs 9300 for 50 %.
+    designed, blind = (np.median(stopping_times(expected, 200, 20_000)) for expected in (TWIN, None))
+    print(
+        f"median trials a world to refute sigma / 2: e-process {designed:.0f} designed, {blind:.0f} blind; fixed 9300"
+    )
+    assert designed < 7500
+    assert blind < 9300
+    levels = {"alpha": 0.05, "delta": 1e-5, "curve": None, "epsilon": 1.0}
+    best = max(power_at(norm.sf(t), norm.cdf(t - MU), n0=9300, n1=9300, **levels) for t in (2.2, 2.35, 2.5, 2.65))
+    assert best == pytest.approx(0.5, abs=0.04)
+
+
+def test_unpaired_trials_and_impossible_arguments_are_refused(scores_of):
+    arguments = {"delta": 1e-5, "alpha": 0.05, "threshold": Fixed(0.5)}
+    with pytest.raises(ValueError, match="sequential pairs the trials of both worlds, got 2 and 1"):
+        sequential(scores_of([1.0, 2.0], [0.0]), **arguments)
+    with pytest.raises(ValueError, match="sequential needs independent trials"):
+        sequential(scores_of([1.0], [0.0], design=Design.ONE_RUN), **arguments)
+    for change, says in [
+        ({"alpha": 0.0}, "alpha must lie in"),
+        ({"delta": -1.0}, "delta must lie in"),
+        ({"epsilon": math.inf}, "epsilon must be >= 0 and finite, got inf"),
+    ]:
+        with pytest.raises(ValueError, match=says):
+            sequential(scores_of([1.0], [0.0]), **(arguments | change))
+    with pytest.raises(ValueError, match="limit and batch must be >= 1, got 0 and 500"):
+        run_until(lambda n: scores_of([1.0], [0.0]), epsilon=1.0, limit=0, **arguments)
+    with pytest.raises(ValueError, match=r"draw\(5\) must give as many trials a world, got 1"):
+        run_until(lambda n: scores_of([1.0], [0.0]), epsilon=1.0, limit=5, **arguments)
+    with pytest.raises(ValueError, match=r"stakes for epsilon 1.0 are too high against 1.7"):
+        bet(open_account(stakes_for=1.0, delta=0.0), *np.ones((2, 3), bool), epsilon=1.7, stakes_for=1.0, delta=0.0)
+    with pytest.raises(ValueError, match=r"trials must be pairs, \(n,\) each and some, got \(2,\) and \(3,\)"):
+        anytime_bound(np.ones(2, bool), np.ones(3, bool), delta=0.0, alpha=0.05)
+    with pytest.raises(ValueError, match="alpha must lie in"):
+        anytime_bound(np.ones(2, bool), np.ones(2, bool), delta=0.0, alpha=1.5)
+    with pytest.raises(ValueError, match="tpr and fpr must lie"):
+        Expected(tpr=0.0, fpr=0.0)

@@ -1,0 +1,240 @@
+"""What cannot be audited is refused in words that carry it; what the mechanism raises passes with a note."""
+
+import math
+import sys
+
+import numpy as np
+import pytest
+from fedassay.audit.claim import Claim
+from fedassay.audit.finding import Verdict
+from fedassay.audit.mechanism.mechanism import audit_mechanism
+
+CLAIM = Claim.stated(1.0)
+
+
+def audit(mechanism, **options):
+    return audit_mechanism(mechanism, CLAIM, **({"inputs": (0.0, 1.0), "trials": 200} | options))
+
+
+def honest(x, rng):
+    return x + rng.laplace(size=np.shape(x))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"trials": 0}, "trials must be >= 2, got 0"),
+        ({"trials": 1}, "trials must be >= 2, got 1"),
+        ({"trials": 1e6}, "trials must be a whole number, got 1000000.0"),
+        ({"pilot": 3}, "pilot must be >= 4, got 3"),
+        ({"seed": -1}, "seed must be >= 0, got -1"),
+        ({"alpha": 0.0}, r"alpha must lie in \(0, 1\), got 0.0"),
+        ({"alpha": 1.0}, r"alpha must lie in \(0, 1\), got 1.0"),
+        ({"alpha": math.nan}, r"alpha must lie in \(0, 1\), got nan"),
+        ({"inputs": None}, "give either inputs or pairs, got neither"),
+        ({"pairs": [(0, 1)]}, "give either inputs or pairs, got both"),
+        ({"inputs": None, "pairs": []}, "pairs must hold at least one pair of inputs, got none"),
+        ({"inputs": (1.0,)}, r"a pair must be two inputs \(x0, x1\), got \(1.0,\)"),
+        ({"inputs": "ab"}, "a pair must be two inputs"),
+        ({"inputs": 3}, "a pair must be two inputs"),
+        ({"batched": True, "inputs": ({}, {1})}, "inputs of a batched mechanism must be arrays of numbers or strings"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(options, says):
+    with pytest.raises(ValueError, match=says):
+        audit(honest, **options)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "says"),
+    [
+        (lambda x, rng: math.nan, r"finite, got NaN or infinity 1 times in the first calls on input 0 \(0.0\)"),
+        (lambda x, rng: math.inf if x else 0.0, r"on input 1 \(1.0\), first in trial 0"),
+        (lambda x, rng: None, "outputs must be numbers or strings, got NoneType in the first calls on input 0"),
+        (lambda x, rng: {"a": 1}, "outputs must be numbers or strings, got dict"),
+        (lambda x, rng: 1j, "outputs must be numbers or strings, got complex"),
+        (lambda x, rng: [], "outputs must not be empty"),
+        (lambda x, rng: [0.0] * (1 + int(x)), r"one shape, got numbers of shape \(1,\) and numbers of shape \(2,\)"),
+        (lambda x, rng: "a" if x else 1.0, r"got numbers of shape \(\) and strings of shape \(\)"),
+        (lambda x, rng: [0.0] * rng.integers(1, 3), "outputs must be of one shape, got several in the pilot"),
+    ],
+)
+def test_outputs_that_cannot_be_audited_are_refused(mechanism, says):
+    with pytest.raises(ValueError, match=says):
+        audit(mechanism)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "says"),
+    [
+        (lambda x, rng: honest(x, rng)[:-1], r"one row a trial, got shape \(255,\) for 256 trials"),
+        (lambda x, rng: 0.0, r"one row a trial, got shape \(\) for 256 trials"),
+        (lambda x, rng: x + rng.laplace(), "the 256 rows of a call are equal but differ between calls"),
+        (lambda x, rng: x + np.random.default_rng(7).laplace(size=x.shape), "draw all noise from the rng that it is"),
+        (lambda x, rng: np.where(x == 1, np.nan, honest(x, rng)), "256 times in the first calls on input 1"),
+    ],
+)
+def test_batched_outputs_that_cannot_be_audited_are_refused(mechanism, says):
+    with pytest.raises(ValueError, match=says):
+        audit(mechanism, batched=True)
+
+
+@pytest.mark.parametrize(
+    ("x0", "x1"),
+    [
+        (1, 1),
+        (1, 1.0),
+        ("no", "no"),
+        (np.arange(3), np.arange(3.0)),
+        ([np.zeros(2), 1], [np.zeros(2), 1]),
+        ({"a": np.ones(2)}, {"a": np.ones(2)}),
+    ],
+)
+def test_equal_inputs_are_refused_for_they_can_show_nothing(x0, x1):
+    for given in ({"inputs": (x0, x1)}, {"inputs": None, "pairs": [(0.0, 1.0), (x0, x1)]}):
+        with pytest.raises(ValueError, match=r"a pair must be two inputs that differ, got .* twice"):
+            audit(lambda x, rng: rng.random(), **given)
+
+
+@pytest.mark.parametrize(
+    ("x0", "x1"),
+    [
+        (0, -1),
+        ([1], [1, 2]),
+        (np.zeros(2), np.zeros((2, 1))),
+        ({"a": 1}, {"b": 1}),
+        ([np.zeros(2)], [np.ones(2)]),
+        (None, "no"),
+    ],
+)
+def test_inputs_that_differ_anywhere_are_audited(x0, x1):
+    assert audit(lambda x, rng: rng.random(), inputs=(x0, x1)).verdict is not Verdict.REFUTED
+
+
+def test_sys_exit_is_an_error_of_the_mechanism_and_no_end_of_the_audit():
+    for code, says in ((0, r"sys.exit\(0\)"), (None, r"sys.exit\(\)"), ("done", r"sys.exit\('done'\)")):
+        with pytest.raises(RuntimeError, match=f"the mechanism called {says}") as caught:
+            audit(lambda x, rng, code=code: sys.exit(code))
+        assert caught.value.__notes__ == ["raised by the mechanism in the first calls on input 0 (0.0), trial 0"]
+
+
+def test_a_mechanism_for_arrays_that_gets_a_plain_number_is_told_of_batched():
+    for broken in (lambda x, rng: x + rng.normal(size=x.shape), lambda x, rng: len(x)):
+        with pytest.raises((AttributeError, TypeError)) as caught:
+            audit(broken)
+        assert len(caught.value.__notes__) == 2
+        assert "needs batched=True (on the command line --batched)" in caught.value.__notes__[1]
+        with pytest.raises((AttributeError, TypeError)) as caught:
+            audit(lambda x, rng: None.shape, batched=True)
+        assert len(caught.value.__notes__) == 1
+
+
+def test_whole_numbers_that_no_float_holds_are_refused_where_floats_are_needed():
+    odd = 2**60 + 1
+    for mechanism in (
+        lambda x, rng: int(rng.integers(0, 2**40)) * 2**20 + odd,
+        lambda x, rng: [int(rng.integers(0, 2**62)), odd],
+        lambda x, rng: odd if rng.random() < 0.5 else 0.5,
+        lambda x, rng: [odd, 0.5],
+    ):
+        with pytest.raises(ValueError, match=r"must be numbers that float64 holds exactly \(whole ones up to 2\^53\)"):
+            audit(mechanism)
+    with pytest.raises(ValueError, match="score must be numbers that float64 holds exactly"):
+        audit(honest, score=lambda outputs: np.full(len(outputs), odd))
+
+
+def test_a_noise_that_is_shared_for_one_of_the_inputs_alone_is_refused():
+    def shared(x, rng):
+        return x + (rng.laplace() if x[0] == 1 else rng.laplace(size=x.shape))
+
+    with pytest.raises(ValueError, match="draw noise in the shape of x"):
+        audit(shared, batched=True)
+
+
+def test_a_nan_late_in_the_stream_is_found_and_its_trial_named():
+    calls = []
+
+    def late(x, rng):
+        calls.append(x)
+        return math.nan if len(calls) == 500 else honest(x, rng)
+
+    # Guards 1 + 1, pilots 100 + 100: call 500 is trial 97 of the counted ones of input 1.
+    with pytest.raises(ValueError, match=r"1 times in the counted trials on input 1 \(1.0\), first in trial 97"):
+        audit(late)
+
+
+def test_a_shape_that_changes_on_the_way_is_refused():
+    calls = []
+
+    def growing(x, rng):
+        calls.append(x)
+        # Guards: two large and sixteen small calls on each input.
+        return np.zeros((len(x), 1 + (len(calls) > 36)))
+
+    with pytest.raises(
+        ValueError, match=r"must stay numbers of shape \(1,\), got float64 of \(2,\) in the pilot on inp"
+    ):
+        audit(growing, batched=True)
+
+
+def test_what_the_mechanism_raises_passes_with_a_note():
+    calls = []
+
+    def failing(x, rng):
+        calls.append(x)
+        if len(calls) == 10:
+            raise KeyError("budget")
+        return x
+
+    with pytest.raises(KeyError, match="budget") as caught:
+        audit(failing)
+    assert caught.value.__notes__ == ["raised by the mechanism in the pilot on input 0 (0.0), trial 7"]
+    with pytest.raises(ZeroDivisionError) as caught:
+        audit(lambda x, rng: 1 // 0, batched=True)
+    assert caught.value.__notes__ == ["raised by the mechanism in the first calls on input 0 (0.0), trials 0 to 255"]
+
+
+@pytest.mark.parametrize("x", [np.zeros(2), 0.0])
+def test_an_input_cannot_be_written_into(x):
+    def careless(x, rng):
+        x += 1
+        return x
+
+    with pytest.raises(ValueError, match="read-only"):
+        audit(careless, inputs=(x, x + 1), batched=True)
+    if isinstance(x, np.ndarray):
+        with pytest.raises(ValueError, match="read-only"):
+            audit(careless, inputs=(x, x + 1))
+
+
+def test_a_score_must_give_one_finite_number_an_output():
+    with pytest.raises(ValueError, match=r"score must give \(100,\), one number an output, got shape \(1,\)"):
+        audit(honest, score=lambda outputs: outputs[:1])
+    with pytest.raises(ValueError, match="score must give finite numbers, got 100 of 100 NaN or infinite"):
+        audit(honest, score=lambda outputs: outputs * np.nan)
+
+
+def test_a_score_must_not_look_at_other_outputs():
+    with pytest.raises(ValueError, match="score must score each output by itself, got other scores for 50 outputs"):
+        audit(honest, score=lambda outputs: outputs - outputs.mean())
+
+
+def test_strings_of_too_many_values_need_a_score():
+    with pytest.raises(ValueError, match="strings of more values than a pilot can learn: give a score"):
+        audit(lambda x, rng: str(rng.random() + x))
+    scored = audit(lambda x, rng: str(rng.random() + x), score=lambda outputs: outputs.astype(float))
+    assert scored.verdict is Verdict.REFUTED
+
+
+def test_huge_tiny_and_constant_outputs_give_finite_numbers():
+    for mechanism in (
+        lambda x, rng: 1e308 * (rng.random() - 0.5),
+        lambda x, rng: [1e308 * rng.random(), -1e308 * rng.random()],
+        lambda x, rng: 5e-324 * x,
+        lambda x, rng: 0,
+        lambda x, rng: rng.integers(0, 2**50, dtype=np.uint64) << np.uint64(13),
+    ):
+        for trials in (2, 3, 200):
+            measured = audit(mechanism, trials=trials).measurement
+            assert math.isfinite(measured.epsilon_low)
+            assert 0 <= measured.epsilon_low <= measured.ceiling

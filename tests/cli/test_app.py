@@ -1,0 +1,216 @@
+"""The commands run, resume and report: what they print, and the exit code that they end with."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from fedassay.suites.execution import run as run_module
+from fedassay.suites.results import store as store_module
+from fedassay.suites.results.store import Store
+
+
+def lines(result, first):
+    return [line for line in result.stdout.splitlines() if line.startswith(first)]
+
+
+def test_a_run_prints_plan_progress_claims_tables_gate_and_the_report(say, suite_file, tmp_path):
+    result = say("run", suite_file(), "-j", 1, "-o", "out")
+    assert result.exit_code == 0
+    assert lines(result, "plan") == [
+        "plan   2 defenses x 2 attacks, 1 seeds: 2 federations; 1 audits on 80 replicas; 8 cells"
+    ]
+    progress = lines(result, "run")
+    assert progress[0] == "run    8 cells, cached 0"
+    assert [line.split()[1] for line in progress[1:]] == [f"{number}/8" for number in range(1, 9)]
+    assert any("ldp_gaussian" in line and line.endswith(": NOT REFUTED") for line in lines(result, "claim"))
+    assert "Attacks on federation main" in result.stdout
+    assert lines(result, "gate") == [
+        "gate   OK: 1 claims NOT REFUTED, 0 controls REFUTED as they must be (exit code 0)"
+    ]
+    assert lines(result, "open") == ["open   out/report.html"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "cells",
+        "claims.json",
+        "gate.json",
+        "manifest.json",
+        "report.html",
+        "report.md",
+        "results.jsonl",
+    }
+
+
+def test_a_run_goes_below_runs_unless_told(say, suite_file, tmp_path):
+    assert say("run", suite_file(), "-j", 1).exit_code == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert "_tiny_" in folder.name
+
+
+def test_a_run_takes_seed_seeds_and_changes(say, suite_file, tmp_path):
+    result = say("run", suite_file(), "-j", 1, "-o", "out", "--seed", 2, "--seeds", 2, "--set", "audit.replicas=60")
+    assert result.exit_code == 0
+    manifest = Store(tmp_path / "out").manifest()
+    assert manifest["seeds"] == [4, 5]
+    assert manifest["suite"]["audit"]["replicas"] == 60
+
+
+MINE = """\
+from dataclasses import dataclass
+
+from fedassay import Prepared
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
+
+
+@dataclass(frozen=True, kw_only=True)
+class MyDefense(LDPGaussian):
+    epsilon: float = 3.0
+"""
+
+
+def test_a_defense_in_a_file_of_ones_own_runs_by_its_path_and_stands_in_the_report(suite_file, tmp_path):
+    (tmp_path / "mypkg").mkdir()
+    (tmp_path / "mypkg" / "mod.py").write_text(MINE)
+    words = ["run", str(suite_file()), "-j", "1", "-o", "out", "-d", "mypkg.mod:MyDefense", "-d", "none"]
+    done = subprocess.run(
+        [sys.executable, "-m", "fedassay", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    claims = json.loads((tmp_path / "out" / "claims.json").read_text())["claims"]
+    assert [(claim["defense"], claim["claim"]["epsilon"]) for claim in claims] == [
+        ("ldp_gaussian", 4.0),
+        ("MyDefense", 3.0),
+    ]
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert page.count("MyDefense") > 3
+    assert "none_2" in page
+    assert f"fedassay {' '.join(words).replace(' -o out', '')}" in page
+    rows = Store(tmp_path / "out").records()
+    assert {row.status for row in rows if row.defense == "MyDefense"} == {"ok"}
+    assert any("MyDefense" in line and "NOT REFUTED" in line for line in done.stdout.splitlines())
+
+
+def test_a_resumed_run_prints_what_a_whole_one_does(say, suite_file, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(run_module, "hold_court", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+        stopped = say("run", suite_file(), "-j", 1, "-o", "my run")
+    assert stopped.exit_code == 130
+    assert stopped.stderr == ("interrupted. Finished cells are kept; go on with: fedassay resume 'my run'\n")
+    resumed = say("resume", "my run", "-j", 1)
+    assert resumed.exit_code == 0
+    assert lines(resumed, "run") == ["run    8 cells, cached 7", "run    8/8 main ldp_gaussian likelihood_ratio pooled"]
+    whole = say("run", suite_file(), "-j", 1, "-o", "other")
+    assert lines(resumed, "claim") == lines(whole, "claim")
+    assert lines(resumed, "gate") == lines(whole, "gate")
+
+
+def test_a_full_disk_is_incomplete_and_resuming_completes_it(say, suite_file, monkeypatch):
+    real, left = store_module._write_whole, iter(range(12))
+
+    def full(path, content):
+        if next(left, None) is None:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        real(path, content)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store_module, "_write_whole", full)
+        stopped = say("run", suite_file(), "-j", 1, "-o", "out")
+    assert stopped.exit_code == 12
+    assert stopped.stderr.startswith("INCOMPLETE: the run stopped, out cannot be written: [Errno 28] No space left")
+    assert stopped.stderr.endswith("Finished cells are kept; go on with: fedassay resume out\n")
+    assert not lines(stopped, "gate")
+    assert say("resume", "out", "-j", 1).exit_code == 0
+
+
+def test_a_disk_that_is_full_from_the_start_is_named_and_left_as_it_was(say, suite_file, tmp_path, monkeypatch):
+    def full(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(store_module, "_write_whole", full)
+    result = say("run", suite_file(), "-j", 1, "-o", "deep/out")
+    told = "INCOMPLETE: [Errno 28] No space left on device: 'deep/out/claims.json'\n"
+    assert (result.exit_code, result.stderr) == (12, told)
+    assert not (tmp_path / "deep").exists()
+
+
+def test_a_file_that_may_not_grow_is_named_and_nothing_else_is_told(suite_file, tmp_path):
+    code = "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))\n"
+    code += "from fedassay.__main__ import main\nmain()"
+    words = ["run", str(suite_file("seeds = 1", "seeds = 8")), "-j", "2", "-o", "out"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 12, done.stderr
+    told = "INCOMPLETE: the run stopped, out cannot be written: [Errno 27] File too large: 'out/results.jsonl'."
+    assert done.stderr == f"{told} Finished cells are kept; go on with: fedassay resume out\n"
+
+
+def test_a_failing_defense_is_incomplete_and_told_on_the_way(say, suite_file, own_module):
+    broken = MINE + "    def prepare(self, plan):\n        honest = super().prepare(plan)\n"
+    broken += "        return Prepared(protection=Broken(), claims=())\n\n\nfrom fedassay import Protection\n\n\n"
+    broken += "class Broken(Protection):\n    def report(self, *rest):\n        raise RuntimeError('out of budget')\n"
+    result = say("run", suite_file(), "-j", 1, "-o", "out", "-d", f"{own_module(broken)}:MyDefense")
+    assert result.exit_code == 12
+    assert len(lines(result, "FAILED main MyDefense")) == 3
+    assert lines(result, "gate") == ["gate   INCOMPLETE: 3 cells FAILED (MyDefense) (exit code 12)"]
+
+
+def test_a_station_with_a_slip_of_the_pen_is_told_before_anything_runs(say, suite_file, own_module):
+    slip = "\n\nfrom fedassay import Protection\n\n\nclass Mute(Protection):\n    def reports(self, *rest):\n"
+    slip += "        return rest[0]\n"
+    result = say("run", suite_file(), "-j", 1, "-o", "out", "-d", f"{own_module(MINE + slip)}:MyDefense")
+    assert result.exit_code == 2
+    assert "Mute.reports overrides nothing: did you mean report? Else rename it" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_an_honest_claim_that_is_refuted_fails_and_a_control_must_be(say, suite_file):
+    changes = ["--set", "audit.replicas=600", "--set", "audit.batch=600", "--set", "defenses.ldp_gaussian.epsilon=1"]
+    control = ("[defenses.none]", "[defenses.control_noise_halved]\nepsilon = 4.0\n\n[defenses.none]")
+    result = say("run", suite_file(*control), "-j", 1, "-o", "out", *changes)
+    assert result.exit_code == 0
+    assert lines(result, "gate") == [
+        "gate   OK: 1 claims NOT REFUTED, 1 controls REFUTED as they must be (exit code 0)"
+    ]
+    assert any(line.endswith("REFUTED (a control: it must be)") for line in lines(result, "claim"))
+
+
+def test_a_report_is_written_again_from_the_records_alone(say, finished, tmp_path):
+    folder = shutil.copytree(finished.folder, tmp_path / "copy")
+    shutil.rmtree(folder / "cells")
+    (folder / "report.html").unlink()
+    result = say("report", folder)
+    assert (result.exit_code, result.stdout) == (0, f"open   {folder / 'report.html'}\n")
+    assert "ldp_gaussian" in (folder / "report.html").read_text(encoding="utf-8")
+    assert say("report", folder, "--html", "page.html", "--md", "page.md").exit_code == 0
+    assert (tmp_path / "page.html").is_file()
+    assert (tmp_path / "page.md").is_file()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda folder: (folder / "manifest.json").unlink(), "has no manifest.json"),
+        (lambda folder: (folder / "claims.json").write_text("[]"), "claims.json must hold a JSON object, got list"),
+        (lambda folder: (folder / "manifest.json").write_text("{"), "is not JSON"),
+    ],
+)
+def test_a_folder_that_cannot_be_reported_is_told_in_one_line(say, finished, tmp_path, spoil, says):
+    folder = shutil.copytree(finished.folder, tmp_path / "copy")
+    spoil(folder)
+    result = say("report", folder)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_report_is_not_written_over_a_folder(say, finished, tmp_path):
+    (tmp_path / "page").mkdir()
+    assert say("report", finished.folder, "--html", "page").exit_code == 2

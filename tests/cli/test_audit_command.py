@@ -1,0 +1,292 @@
+"""``fedassay audit``: mechanisms and scores of one's own, the printed finding, the exit code, and what is refused."""
+
+import json
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from fedassay.cli import app as cli
+from typer.testing import CliRunner
+
+MINE = """\
+import math
+import sys
+
+import typer
+
+
+def laplace(x, rng):
+    return x + rng.laplace(size=x.shape)
+
+
+def coin(x, rng):
+    return x == (rng.random() < math.e / (1 + math.e))
+
+
+def words(x, rng):
+    return x if rng.random() < 0.7 else "no"
+
+
+def broken(x, rng):
+    return x / 0
+
+
+def lost(x, rng):
+    raise FileNotFoundError("ledger.txt")
+
+
+def leaves(x, rng):
+    sys.exit(0)
+
+
+def leaves_by_typer(x, rng):
+    raise typer.Exit(0)
+
+
+def shaped(x, rng):
+    return x + rng.laplace(size=x.shape)
+
+
+def blank(x, rng):
+    return float("nan")
+
+
+number = 3
+"""
+
+
+@pytest.fixture
+def mine(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(MINE, encoding="utf-8")
+    yield path
+    sys.modules.pop("mine", None)
+
+
+@pytest.fixture
+def scores(tmp_path):
+    rng = np.random.default_rng(0)
+    sides = {"member": rng.normal(1.85, 1, 2000), "nonmember": rng.normal(0, 1, 1500)}
+    np.savez(tmp_path / "scores.npz", **sides)
+    rows = [f"{a},x,{b}" for a, b in zip(sides["member"], [*sides["nonmember"], *[""] * 500], strict=True)]
+    (tmp_path / "scores.csv").write_text("\n".join(["member,name, nonmember ", *rows, ""]), encoding="utf-8-sig")
+    return tmp_path
+
+
+@pytest.mark.usefixtures("mine")
+@pytest.mark.parametrize("target", ["mine.py:laplace", "mine:laplace", "./mine.py:laplace"])
+def test_a_mechanism_at_its_claim_is_ok(say, target):
+    result = say("audit", target, "--epsilon", 1, "--inputs", -1, 0, "--batched", "--trials", 20_000)
+    claim, seen, gate = result.stdout.splitlines()
+    assert claim.startswith(f"claim  {target}  eps 1, delta 0, one report (replace-one), seen by the server that sees")
+    assert claim.endswith(": NOT REFUTED")
+    assert seen.startswith("seen   clopper_pearson, 20000 + 20000 trials, alpha 0.05, event fixed on a pilot, seed 0; ")
+    assert "inputs -1 and 0; event {" in seen
+    assert gate == "gate   OK: 1 claims NOT REFUTED (exit code 0)"
+    assert result.exit_code == 0
+
+
+@pytest.mark.usefixtures("mine")
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["mine:coin", "--epsilon", 0.5, "--inputs", "false", "true", "--trials", 3000], 10),
+        (["mine:coin", "--epsilon", 1, "--inputs", "false", "true", "--trials", 3000], 0),
+        (["mine:words", "--epsilon", 1, "--inputs", '"no"', '"yes"', "--trials", 3000], 10),
+        (["mine:laplace", "--epsilon", 3, "--inputs", "[0, 0]", "[1, 1.5]", "--trials", 20_000], 0),
+        (["mine:laplace", "--epsilon", 1.5, "--inputs", "[0, 0]", "[1, 1.5]", "--trials", 20_000], 10),
+        (["mine:coin", "--epsilon", 5, "--inputs", 0, 1, "--trials", 50], 11),
+        (["scores.npz", "--epsilon", 4, "--delta", 1e-5], 0),
+        (["scores.csv", "--mu", 0.925, "--delta", 1e-5], 10),
+        (["scores.npz", "--mu", 0.925, "--delta", 1e-5, "--threshold", 0.9], 10),
+        (["scores.npz", "--epsilon", 9, "--delta", 1e-5], 11),
+    ],
+)
+def test_the_exit_code_is_that_of_the_verdict(say, scores, words, code):
+    result = say("audit", *words)
+    assert result.exit_code == code, result.output
+    verdict = {0: "OK: 1 claims NOT REFUTED", 10: f"FAIL: claims REFUTED: {words[0]}", 11: "INCONCLUSIVE: UNDERPOWERED"}
+    assert result.stdout.splitlines()[-1].startswith(f"gate   {verdict[code]}")
+    assert result.stdout.splitlines()[-1].endswith(f"(exit code {code})")
+
+
+def test_both_kinds_of_file_give_one_finding(say, scores):
+    words = ["--epsilon", 1, "--delta", 1e-5, "--unit", "sample", "--adjacency", "add_remove", "--seed", 3, "--json"]
+    found = [json.loads(say("audit", name, *words).stdout)["finding"] for name in ("scores.npz", "scores.csv")]
+    assert found[0] == found[1]
+    assert (found[0]["measurement"]["n1"], found[0]["measurement"]["n0"]) == (1000, 750)
+
+
+def test_json_holds_the_claim_the_finding_and_the_exit_code(say, scores):
+    words = ["--epsilon", 9, "--delta", 1e-5, "--observer", "final_model", "--rounds", 4, "--alpha", 0.01]
+    result = say("audit", "scores.npz", *words, "--json")
+    told = json.loads(result.stdout)
+    assert told["target"] == "scores.npz"
+    assert (told["claim"]["epsilon"], told["claim"]["observer"], told["claim"]["rounds"]) == (9, "final_model", 4)
+    assert (told["finding"]["verdict"], told["finding"]["measurement"]["alpha"]) == ("UNDERPOWERED", 0.01)
+    assert told["exit_code"] == result.exit_code == 11
+
+
+@pytest.mark.usefixtures("mine", "scores")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["scores.npz"], "a claim needs epsilon or mu, got neither"),
+        (["scores.npz", "--epsilon", 1, "--delta", -0.5], "delta must lie in [0, 1), got -0.5"),
+        (["scores.npz", "--epsilon", "nan"], "epsilon must be > 0 and finite, got nan"),
+        (["scores.npz", "--epsilon", 1, "--alpha", 1], "alpha must lie in (0, 1), got 1"),
+        (["scores.npz", "--epsilon", 1, "--unit", "sampel"], "unit must be sample"),
+        (["scores.npz", "--epsilon", 1, "--threshold", "inf"], "a threshold must be finite, got inf"),
+        (["scores.npz", "--epsilon", 1, "--inputs", 0, 1], "--inputs belongs to a mechanism, not to scores.npz"),
+        (["scores.npz", "--epsilon", 1, "--trials", 9], "--trials belongs to a mechanism, not to scores.npz"),
+        (["scores.npz", "--epsilon", 1, "--batched"], "--batched belongs to a mechanism, not to scores.npz"),
+        (["no.npz", "--epsilon", 1], "No such file or directory: 'no.npz'"),
+        (["no.csv", "--epsilon", 1], "No such file or directory: 'no.csv'"),
+        (["mine.py", "--epsilon", 1], "cannot audit 'mine.py': a target is a .npz or .csv file of member"),
+        (["no.py:f", "--epsilon", 1, "--inputs", 0, 1], "there is no file no.py"),
+        (["no.such:f", "--epsilon", 1, "--inputs", 0, 1], "cannot import no.such: ModuleNotFoundError"),
+        (["mine:laplase", "--epsilon", 1, "--inputs", 0, 1], "mine has no 'laplase'; it has: laplace, "),
+        (["mine:number", "--epsilon", 1, "--inputs", 0, 1], "mine:number must be a function, got int"),
+        (["mine:coin", "--epsilon", 1], "mine:coin needs --inputs X0 X1"),
+        (["mine:coin", "--epsilon", 1, "--inputs", 0, "yes"], "--inputs takes two JSON values"),
+        (["mine:coin", "--epsilon", 1, "--inputs", 0, "NaN"], "got 'NaN': NaN is no JSON number"),
+        (["mine:coin", "--epsilon", 1, "--inputs", 0, 1, "--threshold", 0], "--threshold belongs to a file of scores"),
+        (["mine:coin", "--epsilon", 1, "--inputs", 0, 1, "--trials", 1], "trials must be >= 2, got 1"),
+        (["mine:coin", "--epsilon", 1, "--inputs", 1, 1], "a pair must be two inputs that differ, got 1 twice"),
+        (
+            ["mine:coin", "--epsilon", 1, "--inputs", "[0, 1]", "[0, 1]"],
+            "must be two inputs that differ, got array([0, 1",
+        ),
+        (["mine:blank", "--epsilon", 1, "--inputs", 0, 1], "outputs must be finite, got NaN or infinity 1 times"),
+        (
+            ["mine:blank", "--epsilon", 1, "--inputs", 0, 1, "--batched"],
+            "a batched mechanism must give one row a trial",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_paragraph(say, words, says):
+    result = say("audit", *words)
+    assert result.exit_code == 2, result.output
+    assert says in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a,b\n1,2\n", "must have the columns member and nonmember; it has: a, b"),
+        ("", "must have the columns member and nonmember; it has: nothing"),
+        ("member;nonmember\n1;2\n", "it has: member;nonmember"),
+        ("member,nonmember\n1,2\n1,two\n", "line 3, nonmember: a score must be a number, got 'two'"),
+        ("member,nonmember\n1,2\n,3\n4,5\n", "line 3: member has an empty cell before its end"),
+        ("member,nonmember\n1,\n2,\n", "nonmember must not be empty"),
+        ("member,nonmember\n", "member must not be empty"),
+        ("member,nonmember\n1,2\ninf,3\n", "member must be finite, got 1 of 2"),
+        ("member,nonmember\n1,2\n1152921504606846977,3\n", "line 3, member: float64 does not hold 1152921504606846977"),
+        ("member,nonmember\n1,2\n", "a split of 0.5 leaves a part of 1 member scores empty"),
+        (b"member,nonmember\n\xff\xfe,2\n", "cannot be read as CSV in UTF-8"),
+    ],
+)
+def test_a_csv_that_holds_no_scores_is_told(say, tmp_path, text, says):
+    (tmp_path / "bad.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    result = say("audit", "bad.csv", "--epsilon", 1)
+    assert (result.exit_code, says in result.stderr, result.stderr.count("\n")) == (2, True, 1), result.output
+
+
+class Trap:
+    def __reduce__(self):
+        return (exec, ("raise SystemError('unpickled')",))
+
+
+def test_a_npz_is_never_unpickled_and_a_bad_one_is_told(say, tmp_path):
+    trap = np.empty(1, dtype=object)
+    trap[0] = Trap()
+    np.savez(tmp_path / "trap.npz", member=trap, nonmember=np.ones(3))
+    np.savez(tmp_path / "other.npz", members=np.ones(3))
+    np.savez(tmp_path / "words.npz", member=np.array(["a", "b"]), nonmember=np.ones(3))
+    np.savez(tmp_path / "square.npz", member=np.ones((2, 2)), nonmember=np.ones(3))
+    np.savez(tmp_path / "large.npz", member=2**60 + np.arange(3), nonmember=np.ones(3))
+    (tmp_path / "text.npz").write_text("member")
+    (tmp_path / "pickle.npz").write_bytes(pickle.dumps(Trap()))
+    np.save(tmp_path / "array.npy", np.ones(3))
+    (tmp_path / "array.npy").rename(tmp_path / "array.npz")
+    (tmp_path / "empty.npz").touch()
+    (tmp_path / "folder.npz").mkdir()
+    for name, says in [
+        ("trap", "cannot be read as .npz without unpickling"),
+        ("pickle", "cannot be read as .npz without unpickling"),
+        ("text", "cannot be read as .npz without unpickling"),
+        ("array", "cannot be read as .npz without unpickling"),
+        ("empty", "cannot be read as .npz without unpickling"),
+        ("other", "must hold the arrays member and nonmember; it holds: members"),
+        ("words", "member must be numbers, got <U1"),
+        ("large", "member must be numbers that float64 holds exactly"),
+        ("square", "member must have 1 dimension(s), got shape (2, 2)"),
+        ("folder", "Is a directory"),
+    ]:
+        result = say("audit", f"{name}.npz", "--epsilon", 1)
+        assert (result.exit_code, says in result.stderr, result.stderr.count("\n")) == (2, True, 1), result.output
+
+
+@pytest.mark.usefixtures("mine")
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("broken", ZeroDivisionError),
+        ("lost", RuntimeError),
+        ("leaves", RuntimeError),
+        ("leaves_by_typer", RuntimeError),
+        ("shaped", AttributeError),
+    ],
+)
+def test_what_the_mechanism_raises_is_a_crash_that_says_where(tmp_path, monkeypatch, name, error):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    result = CliRunner().invoke(cli.app, ["audit", f"mine:{name}", "--epsilon", "1", "--inputs", "0", "1"])
+    assert result.exit_code == 1
+    assert isinstance(result.exception, error)
+    said = " ".join([str(result.exception), *getattr(result.exception, "__notes__", [])])
+    assert "raised by the mechanism in the first calls on input 0 (0), trial 0" in said
+    assert ("--batched" in said) is (name == "shaped")
+
+
+def test_a_file_finds_what_lies_beside_it(say, tmp_path):
+    folder = tmp_path / "deep"
+    folder.mkdir()
+    (folder / "beside_it.py").write_text("SCALE = 1.0\n")
+    (folder / "far.py").write_text(
+        "from beside_it import SCALE\n\n\ndef f(x, rng):\n    return x + rng.laplace(0, SCALE)\n"
+    )
+    result = say("audit", "deep/far.py:f", "--epsilon", 2, "--inputs", 0, 1, "--trials", 2000)
+    assert result.exit_code == 0, result.output
+
+
+def test_an_interrupted_audit_ends_with_130(say, tmp_path):
+    (tmp_path / "slow.py").write_text("def f(x, rng):\n    raise KeyboardInterrupt\n")
+    result = say("audit", "slow.py:f", "--epsilon", 1, "--inputs", 0, 1)
+    assert (result.exit_code, result.stderr) == (130, "interrupted\n")
+
+
+def test_an_audit_waits_for_no_torch(tmp_path):
+    (tmp_path / "mine.py").write_text(MINE)
+    code = "import sys\nfrom typer.testing import CliRunner\nfrom fedassay.cli.app import app\n"
+    code += "words = ['audit', 'mine.py:coin', '--epsilon', '1', '--inputs', '0', '1', '--trials', '2000']\n"
+    code += "code = CliRunner().invoke(app, words).exit_code\n"
+    code += "print(code, [name for name in ('torch', 'pandas', 'sklearn', 'matplotlib') if name in sys.modules])\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout == "0 []\n"
+
+
+def test_scores_that_a_run_s_attack_left_are_no_independent_trials(say, tmp_path):
+    sides = {"member": np.arange(50.0) + 100, "nonmember": np.arange(50.0)}
+    for design, code in (("independent", 10), ("clustered", 2)):
+        np.savez(tmp_path / "left.npz", **sides, design=np.array(design))
+        result = say("audit", "left.npz", "--epsilon", 1, "--threshold", 75)
+        assert result.exit_code == code
+    assert (
+        result.stderr
+        == "left.npz holds clustered scores: bring one score of each of many runs, with the unit and without\n"
+    )

@@ -1,0 +1,249 @@
+"""``fedassay init``: a project whose own test passes at once, and fails with its reasons where the defense breaks."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import fedassay
+import pytest
+from fedassay.cli import init_command
+
+FILES = {
+    "my_defense.py",
+    "suite.toml",
+    "test_my_defense.py",
+    "pytest.ini",
+    "requirements.txt",
+    ".gitignore",
+    "README.md",
+    ".github/workflows/privacy.yml",
+    "baselines/main.json",
+}
+
+
+def run(folder, *words):
+    installed = any(point.value == "fedassay.cli.pytest_plugin" for point in entry_points(group="pytest11"))
+    plugin = [] if installed or words[0] != "pytest" else ["-p", "fedassay.cli.pytest_plugin", "-p", "no:cacheprovider"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+    environment |= {"PYTHONPATH": str(Path(fedassay.__file__).parents[1])}
+    return subprocess.run(
+        [sys.executable, "-m", words[0], *plugin, *words[1:]],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    place = tmp_path_factory.mktemp("init")
+    done = run(place, "fedassay", "init", "demo")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return place / "demo"
+
+
+def test_what_it_measured_is_fine_and_its_audit_was_not_blind(demo):
+    told = json.loads((demo / "runs" / "first" / "gate.json").read_text())["verdict_line"]
+    assert told == "OK: 1 claims NOT REFUTED, 1 controls REFUTED as they must be"
+
+
+def test_it_writes_a_project_and_overwrites_nothing(demo):
+    there = {str(path.relative_to(demo)) for path in demo.rglob("*") if path.is_file()}
+    assert there >= FILES
+    before = (demo / "my_defense.py").read_bytes()
+    again = run(demo.parent, "fedassay", "init", "demo")
+    assert again.returncode == 2
+    assert "already holds my_defense.py, suite.toml" in again.stderr
+    assert (demo / "my_defense.py").read_bytes() == before
+
+
+def test_its_test_passes_at_once_and_half_the_noise_fails_with_all_that_one_needs(demo):
+    passed = run(demo, "pytest")
+    assert passed.returncode == 0, passed.stdout
+    code = (demo / "my_defense.py").read_text()
+    assert "noise_std = 2 * self.clip_norm" in code
+    try:
+        (demo / "my_defense.py").write_text(
+            code.replace("noise_std = 2 * self.clip_norm", "noise_std = self.clip_norm")
+        )
+        failed = run(demo, "pytest")
+    finally:
+        (demo / "my_defense.py").write_text(code)
+    assert failed.returncode == 1
+    told = failed.stdout
+    assert "FAIL: claims REFUTED: mine; 2 of 5 cells worse than the baseline" in told
+    assert "main/mine/likelihood_ratio (uploads) AUC" in told
+    assert "in the baseline" in told
+    assert "worse by 0." in told
+    assert "over 8 seeds" in told
+    assert "again  pytest test_my_defense.py::test_the_claim_holds_and_nothing_got_worse" in told
+
+
+def test_the_workflow_is_yaml_that_runs_the_test(demo):
+    yaml = pytest.importorskip("yaml")
+    told = yaml.safe_load((demo / ".github" / "workflows" / "privacy.yml").read_text())
+    steps = [step.get("run", "") for step in told["jobs"]["fedassay"]["steps"]]
+    assert any(step.startswith("pytest --fedassay-report=reports") for step in steps)
+
+
+def test_every_file_that_the_workflow_names_is_written_and_asks_for_the_version_that_measured(demo):
+    """actions/setup-python fails where its cache finds no such file, and pip where it is to install from one."""
+    yaml = pytest.importorskip("yaml")
+    steps = yaml.safe_load((demo / ".github" / "workflows" / "privacy.yml").read_text())["jobs"]["fedassay"]["steps"]
+    cached = [step["with"]["cache-dependency-path"] for step in steps if "cache" in step.get("with", {})]
+    installed = [re.findall(r"-r (\S+)", step["run"]) for step in steps if "pip install" in step.get("run", "")]
+    assert cached == ["requirements.txt"]
+    assert installed == [["requirements.txt"]]
+    asked = [line for line in (demo / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
+    assert asked == [f"fedassay>={fedassay.__version__}", "pytest>=8"]
+    assert f"fedassay-{fedassay.__version__}-py3-none-any.whl" in (demo / "README.md").read_text()
+    assert all("{version}" not in (demo / name).read_text() for name in FILES)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("", "name a folder for the project, got ''"), ("/", "/ is the root of"), ("/../.", "/../. is the root of")],
+)
+def test_neither_no_name_nor_the_root_of_the_file_system_is_taken_for_a_folder(say, tmp_path, monkeypatch, name, words):
+    monkeypatch.setattr(init_command, "write", lambda folder: pytest.fail(f"wrote into {folder}"))
+    refused = say("init", name)
+    assert refused.exit_code == 2
+    assert words in refused.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_to_be_typed_next_can_be_typed(say, tmp_path, monkeypatch):
+    monkeypatch.setattr(init_command, "measure", lambda folder: "OK: made up")
+    done = say("init", "sub dir/ü; true")
+    assert done.exit_code == 0, done.output
+    (line,) = [line for line in done.output.splitlines() if line.startswith("next")]
+    assert shlex.split(line.partition("next")[2]) == ["cd", "sub dir/ü; true", "&&", "pytest"]
+
+
+def test_where_nothing_could_be_written_nothing_is_said_to_be_taken_back(say, tmp_path, monkeypatch):
+    def refused(path, *arguments, **options):
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    told = say("init", "proc/x")
+    assert told.exit_code == 2
+    assert "No such file or directory: 'proc/x'" in told.output
+    assert "taken back" not in told.output
+
+
+def test_what_cannot_be_taken_back_is_named(say, tmp_path, monkeypatch):
+    def stopped(folder):
+        monkeypatch.setattr(Path, "unlink", lambda path, missing_ok: refuse(path))
+        raise KeyboardInterrupt
+
+    def refuse(path):
+        if path.name == "suite.toml":
+            raise PermissionError(13, "Permission denied", str(path))
+        path.rename(path.parent / "gone") if path.exists() else None
+
+    monkeypatch.setattr(init_command, "measure", stopped)
+    told = say("init", "demo")
+    assert told.exit_code == 130
+    assert "what was written in demo could not be taken back: demo/suite.toml\n" in told.output
+
+
+def test_a_disk_that_fills_is_told_with_the_file_that_it_did_not_take(tmp_path):
+    """The limit of a file's size stands for the disk's; 8 blocks of 512 bytes hold every file of the project."""
+    code = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0})); "
+    code += "from fedassay.__main__ import main; sys.argv = ['fedassay', 'init', 'demo']; main()"
+    for limit, file in ((1000, "demo/my_defense.py"), (4096, "demo/runs/first/")):
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(limit)],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(Path(fedassay.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.returncode == 12, done.stderr
+        assert f"File too large: '{file}" in done.stderr
+        assert "stopped: what was written in demo is taken back" in done.stderr
+        assert list(tmp_path.iterdir()) == []
+
+
+def tree(place):
+    return {
+        str(path.relative_to(place)): path.read_bytes() if path.is_file() and not path.is_symlink() else None
+        for path in place.rglob("*")
+    }
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), RuntimeError("planted"), OSError(28, "No space left")])
+@pytest.mark.parametrize("name", ["demo", "mine/demo", "."])
+def test_what_is_stopped_half_way_leaves_only_what_was_there_and_can_be_given_again(
+    say, tmp_path, monkeypatch, stop, name
+):
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "baselines").mkdir()
+    before = tree(tmp_path)
+
+    def stopped(folder):
+        (folder / "runs" / "first" / "cells").mkdir(parents=True)
+        (folder / "__pycache__").mkdir()
+        (folder / "__pycache__" / "my_defense.pyc").write_bytes(b"x")
+        raise stop
+
+    monkeypatch.setattr(init_command, "measure", stopped)
+    if isinstance(stop, RuntimeError):
+        with pytest.raises(AssertionError, match="planted"):
+            say("init", name)
+    else:
+        assert say("init", name).exit_code == (130 if isinstance(stop, KeyboardInterrupt) else 12)
+    assert tree(tmp_path) == before
+    monkeypatch.setattr(init_command, "measure", lambda folder: "OK: made up")
+    again = say("init", name)
+    assert again.exit_code == 0, again.output
+    assert (tmp_path / name / "suite.toml").is_file()
+
+
+def occupied(place, how):
+    match how:
+        case "runs/first":
+            (place / how).mkdir(parents=True)
+        case "link":
+            (place / "suite.toml").symlink_to("nowhere")
+        case _:
+            (place / how).parent.mkdir(parents=True, exist_ok=True)
+            (place / how).write_text("mine")
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("runs/first", "already holds runs/first"),
+        ("link", "already holds suite.toml"),
+        ("baselines/main.json", "already holds baselines/main.json"),
+        ("baselines", "baselines is no folder"),
+        (".github/workflows", "workflows is no folder"),
+        ("runs", "runs is no folder"),
+    ],
+)
+def test_what_stands_in_the_way_is_told_before_anything_is_written(say, tmp_path, how, words):
+    (tmp_path / "demo").mkdir()
+    occupied(tmp_path / "demo", how)
+    before = tree(tmp_path)
+    refused = say("init", "demo")
+    assert refused.exit_code == 2
+    assert words in refused.output
+    assert tree(tmp_path) == before
+
+
+def test_a_file_in_place_of_the_folder_is_told(say, tmp_path):
+    (tmp_path / "demo").write_text("mine")
+    refused = say("init", "demo")
+    assert refused.exit_code == 2
+    assert "demo is no folder" in refused.output

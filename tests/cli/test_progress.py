@@ -1,0 +1,101 @@
+"""Progress: a bar where somebody watches, one line a cell in a log; no cell and no failure goes unsaid."""
+
+import io
+import sys
+
+import pytest
+import typer
+from fedassay.cli.console import say as said
+from fedassay.cli.errors import told
+from fedassay.cli.progress import Bar, Lines, print_table, progress
+from fedassay.reports.tables.table import Table
+from fedassay.suites.config.source import ConfigError
+from rich.console import Console
+
+
+@pytest.mark.parametrize(("watched", "kind"), [(True, Bar), (False, Lines)])
+def test_a_bar_is_for_a_terminal_and_lines_are_for_a_log(monkeypatch, watched, kind):
+    stream = io.StringIO()
+    stream.isatty = lambda: watched
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert type(progress()) is kind
+
+
+def test_a_log_numbers_the_cells_from_those_that_were_finished_before(capsys):
+    lines = Lines()
+    lines.start(5, 2)
+    lines.advance(["a", "b"], ["b: ValueError: [no] budget"])
+    lines.advance(["c"], [])
+    lines.close()
+    assert capsys.readouterr().out.splitlines() == [
+        "run    5 cells, cached 2",
+        "run    3/5 a",
+        "run    4/5 b",
+        "FAILED b: ValueError: [no] budget",
+        "run    5/5 c",
+    ]
+
+
+def test_a_bar_counts_cells_and_failures_and_prints_reasons_as_they_are():
+    bar, out = Bar(), io.StringIO()
+    bar._bar.live.console = Console(file=out, force_terminal=True, width=120)
+    bar.start(5, 2)
+    bar.advance(iter(["a", "b"]), iter(["b: ValueError: [bold]no[/bold] budget"]))
+    bar.close()
+    (task,) = bar._bar.tasks
+    assert (task.completed, task.total, task.fields["cached"], task.fields["failed"]) == (4, 5, 2, 1)
+    assert "FAILED b: ValueError: [bold]no[/bold] budget" in out.getvalue()
+    assert "4/5" in out.getvalue()
+
+
+EVIL = "\u001b[2J\u001b[31mgate   OK\n\rgate   OK\u202e"
+CLEAN = "\ufffd[2J\ufffd[31mgate   OK gate   OK\ufffd"
+
+
+def test_what_is_said_is_one_line_each(capsys):
+    said(f"a {EVIL}", "b")
+    assert capsys.readouterr().out == f"a {CLEAN}\nb\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "lines"),
+    [
+        (ConfigError(EVIL), [CLEAN]),
+        (ConfigError(EVIL, "second"), [CLEAN, "second"]),
+        (FileNotFoundError(EVIL), [CLEAN]),
+        (OSError(EVIL), [f"INCOMPLETE: {CLEAN}"]),
+    ],
+)
+def test_an_error_clears_no_screen_and_forges_no_line(capsys, error, lines):
+    with pytest.raises(typer.Exit), told():
+        raise error
+    assert capsys.readouterr().err.split("\n") == [*lines, ""]
+
+
+def test_progress_and_tables_clear_no_screen_and_forge_no_line(capsys):
+    lines = Lines()
+    lines.start(1, 0)
+    lines.advance([EVIL], [EVIL])
+    print_table(Table(title=EVIL, headers=("a",), rows=((EVIL,),), note=EVIL))
+    out = capsys.readouterr().out
+    assert not set("\x1b\r\u202e") & set(out)
+    assert not any(line.startswith("gate") for line in out.splitlines())
+
+
+def test_a_watched_bar_prints_a_reason_without_escapes():
+    bar, out = Bar(), io.StringIO()
+    bar._bar.live.console = Console(file=out, force_terminal=True, width=120)
+    bar.start(1, 0)
+    bar.advance(["a"], [EVIL])
+    bar.close()
+    assert f"FAILED {CLEAN}" in out.getvalue()
+
+
+def test_the_names_of_a_suite_clear_no_screen_and_forge_no_line(say, suite_file):
+    name = r"\u001b[2J\u001b[31mgate   OK\n\u202e"
+    result = say("plan", suite_file("[defenses.none]", f'[defenses."{name}"]\n[defenses."2{name}"]'))
+    assert result.exit_code == 2
+    assert not set("\x1b\r\u202e") & set(result.output)
+    # What the program itself tells in lines of their own stays so.
+    named = [line.split(": ")[1] for line in result.stderr.splitlines()]
+    assert named == [f"defenses.{two}\ufffd[2J\ufffd[31mgate   OK \ufffd" for two in ("", "2")]

@@ -1,0 +1,251 @@
+"""The plugin in a pytest of its own: what passes, what fails with which words, what is kept, and other processes."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import fedassay
+import pytest
+from fedassay.cli import pytest_plugin
+from fedassay.suites.config.source import ConfigError
+
+PLUGIN = "fedassay.cli.pytest_plugin"
+GATED = """
+def test_it(fedassay_gate):
+    fedassay_gate("tiny.toml", jobs=1)
+"""
+AUDITED = """
+import fedassay
+
+CLAIM = fedassay.Claim.stated(epsilon=1.0, unit="report", adjacency="replace_one")
+
+
+def noisy(x, rng):
+    return x + {scale} * rng.laplace(size=x.shape)
+
+
+def test_it(fedassay_audit):
+    finding = fedassay_audit(noisy, CLAIM, inputs=(0.0, 1.0), trials=20_000, batched=True)
+    assert finding.measurement.epsilon_low > 0.5
+"""
+
+
+@pytest.fixture
+def pytest_of_ones_own(tmp_path, tiny):
+    """(test code, words) -> exit code and output of pytest in a folder with a small suite."""
+    (tmp_path / "tiny.toml").write_text(tiny, encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n", encoding="utf-8")
+    installed = any(point.value == PLUGIN for point in entry_points(group="pytest11"))
+
+    def run(code, *words):
+        (tmp_path / "test_own.py").write_text(code, encoding="utf-8")
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *([] if installed else ["-p", PLUGIN])]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+        environment |= {"PYTHONPATH": str(Path(fedassay.__file__).parents[1])}
+        done = subprocess.run(
+            [*command, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+def test_a_gate_that_is_fine_passes_and_its_line_is_in_the_summary(pytest_of_ones_own, tmp_path):
+    code, said = pytest_of_ones_own(GATED, f"--fedassay-report={tmp_path / 'kept'}", "--strict-markers")
+    assert code == 0, said
+    assert "test_own.py::test_it: OK: 1 claims NOT REFUTED" in said
+    (kept,) = (tmp_path / "kept").iterdir()
+    assert kept.name.startswith("test_own.py-test_it-")
+    assert (kept / "report.html").is_file()
+
+
+SIGNS = """
+import pytest
+
+LONG = "x" * 120
+
+
+@pytest.mark.parametrize("name", ["a/b", "a:b", "a?b", "A/B", LONG, "y" + LONG])
+def test_gate(fedassay_gate, name):
+    fedassay_gate("tiny.toml", fail_on=["fail"], jobs=1, overrides=["seeds=1"])
+"""
+
+
+def test_tests_whose_names_differ_in_signs_capitals_or_their_beginning_keep_runs_of_their_own(
+    pytest_of_ones_own, tmp_path
+):
+    """Also where two processes run them at once."""
+    words = ["-n", "2"] if importlib.util.find_spec("xdist") else []
+    code, said = pytest_of_ones_own(SIGNS, f"--fedassay-report={tmp_path / 'kept'}", *words)
+    assert code == 0, said
+    kept = [path.name for path in (tmp_path / "kept").iterdir() if (path / "gate.json").is_file()]
+    assert len(kept) == len({name.lower() for name in kept}) == 6
+    assert not [name for name in kept if re.search(r"\.\d+$", name)], "named by what they are, not by who came first"
+    assert all(len(name.encode()) < 130 for name in kept)
+
+
+def test_a_folder_that_another_process_has_just_made_is_not_taken(tmp_path, monkeypatch):
+    ours, theirs = (pytest_plugin._Folders(tmp_path / "kept", "test_a.py::test[\u4e2d/b]") for _ in range(2))
+    first = theirs()
+    # Whoever looks first sees nothing, in the moment before the other makes it.
+    monkeypatch.setattr(Path, "exists", lambda path: False)
+    second = ours()
+    assert first.is_dir()
+    assert second.is_dir()
+    assert second.name == f"{first.name}.2"
+    assert ours().name == f"{first.name}-2"
+
+
+def test_a_file_in_the_way_of_the_reports_is_told_in_one_sentence(tmp_path):
+    (tmp_path / "kept").write_text("mine")
+    for place in (tmp_path / "kept", tmp_path / "kept" / "deeper"):
+        with pytest.raises(ConfigError, match=f"{place} cannot be a folder for runs: a file is in its way"):
+            pytest_plugin._Folders(place, "test_a.py::test")()
+
+
+def test_a_gate_that_is_not_fine_fails_with_its_reasons_unless_it_is_told_to_let_them_be(pytest_of_ones_own):
+    weak = GATED.replace("jobs=1", 'jobs=1, overrides=["audit.replicas=4"]')
+    code, said = pytest_of_ones_own(weak)
+    assert code == 1
+    assert "INCONCLUSIVE: claims that this run cannot judge: ldp_gaussian" in said
+    assert "Traceback" not in said
+    code, said = pytest_of_ones_own(weak.replace("jobs=1", 'jobs=1, fail_on=["fail"]'))
+    assert code == 0, said
+    assert "test_own.py::test_it: OK: nothing that is failed on (not failed on: INCONCLUSIVE: " in said
+
+
+def test_a_baseline_is_asked_for_accepted_and_then_held_against(pytest_of_ones_own, tmp_path):
+    gated = GATED.replace("jobs=1", 'jobs=1, seeds=2, fail_on=["fail", "incomplete"], baseline="baselines/main"')
+    code, said = pytest_of_ones_own(gated)
+    assert code == 1
+    assert "INCOMPLETE: " in said
+    assert "--accept" in said
+    code, said = pytest_of_ones_own(gated, "--fedassay-accept")
+    assert code == 0, said
+    assert (tmp_path / "baselines" / "main.json").is_file()
+    code, said = pytest_of_ones_own(gated)
+    assert code == 0, said
+    assert "cells worse than the baseline" in said
+
+
+def test_options_of_the_marker_are_the_defaults_and_unknown_ones_are_told(pytest_of_ones_own):
+    marked = "import pytest\n\n@pytest.mark.fedassay(seeds=2)" + GATED
+    code, said = pytest_of_ones_own(marked.replace("jobs=1", 'jobs=1, fail_on=["fail"]'), "--strict-markers")
+    assert code == 0, said
+    code, said = pytest_of_ones_own(GATED.replace("jobs", "job"))
+    assert code == 1
+    assert "fedassay_gate knows seeds, seed, jobs, overrides and device, got job" in said
+
+
+def test_of_several_markers_the_nearest_says_and_options_go_by_name_only(pytest_of_ones_own):
+    """A marker's mistake fails the test that has it, and no other: one sentence, no source of anybody's."""
+    marked = """
+import pytest
+
+pytestmark = pytest.mark.fedassay(seeds=2, overrides=["seeds=7"])
+
+
+@pytest.mark.fedassay(seeds=3)
+def test_nearest(request, fedassay_gate):
+    assert fedassay_gate.defaults == {"seeds": 3, "overrides": ["seeds=7"]}
+
+
+@pytest.mark.fedassay("cfg/tiny.toml")
+def test_by_place(fedassay_gate):
+    fedassay_gate("tiny.toml")
+
+
+@pytest.mark.fedassay(sedes=2)
+def test_unknown(fedassay_gate):
+    fedassay_gate("tiny.toml")
+
+
+@pytest.mark.fedassay(sede=2)
+def test_unknown_of_an_audit(fedassay_audit):
+    pass
+
+
+@pytest.mark.fedassay(seed="x")
+def test_kind(fedassay_gate):
+    fedassay_gate("tiny.toml")
+"""
+    code, said = pytest_of_ones_own(marked)
+    assert code == 1
+    assert "1 passed" in said
+    assert "@pytest.mark.fedassay takes options by name (seeds, seed, jobs, overrides and device), got 'cfg/" in said
+    assert "@pytest.mark.fedassay knows seeds, seed, jobs, overrides and device, got sedes\n" in said
+    assert "@pytest.mark.fedassay knows seeds, seed, jobs, overrides and device, got sede\n" in said
+    assert "seed must be a whole number >= 0, got 'x'" in said
+    assert "pytest_plugin.py" not in said
+    assert "resolve.py" not in said
+
+
+def test_a_mistake_is_told_in_one_sentence_below_the_tests_own_line(pytest_of_ones_own, tmp_path):
+    mistakes = {
+        'fedassay_gate("nix.toml")': "nix.toml",
+        'fedassay_gate("tiny.toml", sedes=2)': "got sedes",
+        'fedassay_gate("tiny.toml", seeds=0)': "seeds must be a whole number >= 1, got 0",
+        'fedassay_gate("tiny.toml", seeds=True)': "seeds must be a whole number >= 1, got True",
+        'fedassay_gate("tiny.toml", seed="x")': "seed must be a whole number >= 0, got 'x'",
+        'fedassay_gate("tiny.toml", jobs=-1)': "jobs must be a whole number >= 1, got -1",
+        'fedassay_gate("tiny.toml", device=3)': "device must be a name such as 'cpu', got 3",
+        'fedassay_gate("tiny.toml", overrides="seeds=2")': "overrides must be a list of texts such as ['audit.",
+        'fedassay_gate("tiny.toml", overrides=[2])': "overrides must be a list of texts such as ['audit.",
+        'fedassay_gate("tiny.toml", margins=3)': 'margins must be a table such as {"auc": 0.1}, got 3',
+        'fedassay_gate("tiny.toml", baseline=3)': 'baseline must be a file such as "baselines/main", got 3',
+        'fedassay_gate("tiny.toml", fail_on="fail")': "fail_on must be a list of texts such as ['fail'], got 'fail'",
+        'fedassay_gate("tiny.toml", fail_on=["fial"])': "unknown verdict 'fial'",
+        'fedassay_gate("tiny.toml", 3)': "a defense must be an instance of Defense, got int",
+        "fedassay_gate(3)": "suite must be a bundled suite's name or a suite file, got 3",
+        'fedassay_gate("tiny.toml", jobs=1, margins={"auk": 0.1})': "auk",
+        "fedassay_audit(print, None, trails=2)": "unexpected keyword argument 'trails'",
+    }
+    tests = [f"def test_{number}(fedassay_gate, fedassay_audit):\n    {call}\n" for number, call in enumerate(mistakes)]
+    code, said = pytest_of_ones_own("\n\n".join(tests), f"--basetemp={tmp_path / 'base'}")
+    assert code == 1
+    shown = re.split(r"^_+ test_\d+ _+$", said.partition("short test summary")[0], flags=re.MULTILINE)[1:]
+    for sentence, text in zip(mistakes.values(), shown, strict=True):
+        assert sentence in text
+        assert re.findall(r"^(\S+\.py):\d+: ", text, re.MULTILINE) == ["test_own.py"], text
+    left = {path.name[:-9] for path in tmp_path.glob("base/*/test_own*")}
+    assert left == {"test_own.py-test_15"}, "only the unknown margin is told after the run"
+
+
+@pytest.mark.parametrize(("scale", "code", "words"), [(1.1, 0, "NOT REFUTED"), (0.5, 1, "FAIL: claims REFUTED: noisy")])
+def test_a_mechanism_is_audited(scale, code, words, pytest_of_ones_own):
+    """Laplace of scale 1.1 keeps epsilon .91; of .5 it keeps 2."""
+    found, said = pytest_of_ones_own(AUDITED.format(scale=scale))
+    assert found == code, said
+    assert words in said
+
+
+def test_tests_that_run_federations_can_be_left_out(pytest_of_ones_own):
+    code, said = pytest_of_ones_own(GATED + "\ndef test_other():\n    pass\n", "-m", "not fedassay")
+    assert code == 0
+    assert "1 passed, 1 deselected" in said
+
+
+@pytest.mark.skipif(importlib.util.find_spec("xdist") is None, reason="pytest-xdist is not installed")
+def test_other_processes_tell_the_same(pytest_of_ones_own):
+    two = GATED.replace("jobs=1", 'fail_on=["fail"]') + GATED.replace("test_it", "test_too").replace(
+        "jobs=1", 'fail_on=["fail"], seed=1'
+    )
+    code, said = pytest_of_ones_own(two, "-n", "2")
+    assert code == 0, said
+    for name in ("test_it", "test_too"):
+        assert f"test_own.py::{name}: OK: 1 claims NOT REFUTED" in said
+
+
+def test_the_plugin_costs_every_other_pytest_nothing():
+    heavy = "[name for name in ('torch', 'numpy', 'pandas', 'matplotlib', 'pydantic') if name in sys.modules]"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys, pytest, fedassay.cli.pytest_plugin; print({heavy})"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,89 @@
+"""Connected dots: never below what is exact, within a thousandth above it, and refusals."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from fedassay.audit.gaussian import delta_from_mu, epsilon_from_mu
+from fedassay.defenses.accounting.clones import shuffled
+from fedassay.defenses.accounting.composition import composed_epsilon
+from fedassay.defenses.accounting.counts import CountPair, binomial, bit_among
+from fedassay.defenses.accounting.pld_convolution import many_curve, many_epsilon
+
+DELTA = 1e-5
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """mu-GDP: composes exactly to sqrt(releases) mu."""
+
+    mu: float
+    pure_epsilon: float = math.inf
+
+    def delta(self, epsilon):
+        return delta_from_mu(self.mu, epsilon)
+
+
+@pytest.mark.parametrize(("mu", "releases"), [(1.0, 1), (0.1, 100), (2e-3, 250_000), (0.05, 40_000)])
+def test_gaussians_compose_to_their_exact_epsilon_and_never_below_it(mu, releases):
+    exact = epsilon_from_mu(mu * math.sqrt(releases), DELTA)
+    assert exact < many_epsilon(Gaussian(mu), releases=releases, delta=DELTA) < exact * 1.002
+
+
+def test_randomised_response_is_what_enumeration_gives():
+    once = bit_among(binomial(0, 0.5), epsilon=1.0)
+    ones = CountPair(*(np.outer(np.outer(side, side).ravel(), side).ravel() for side in (once.p, once.q)))
+    exact = ones.epsilon(0.01)
+    assert exact - 1e-9 <= many_epsilon(once, releases=3, delta=0.01) < exact * 1.01
+
+
+@pytest.mark.parametrize("releases", [1, 2, 3])
+def test_a_few_pure_releases_never_cost_more_than_their_sum(releases):
+    """Randomised response at 1 leaks tanh(1/2) at delta 0: dots alone gave 1.0109 for one of it at delta 1e-9."""
+    once = bit_among(binomial(0, 0.5), epsilon=1.0)
+    assert once.pure_epsilon == pytest.approx(1.0)
+    found = many_epsilon(once, releases=releases, delta=1e-9)
+    assert releases * (1 - 1e-3) < found <= releases * once.pure_epsilon
+    curve = many_curve(once, releases=releases, reach=found, failure=1e-6)
+    assert max(d for e, d in zip(curve.epsilons, curve.delta_add, strict=True) if e > releases) == 1e-6
+    assert curve.delta_add[0] >= math.tanh(0.5)
+
+
+def test_what_only_one_side_has_keeps_no_pure_epsilon():
+    assert CountPair(np.array([0.5, 0.5, 0.0]), np.array([0.5, 0.4, 0.1])).pure_epsilon == math.inf
+    assert CountPair(np.array([0.5, 0.5]), np.array([0.5, 0.5]), lost=1e-9).pure_epsilon == math.inf
+    assert CountPair(np.array([0.8, 0.2, 0.0]), np.array([0.2, 0.8, 0.0])).pure_epsilon == pytest.approx(math.log(4))
+
+
+def test_clones_of_7850_coordinates_are_what_rounding_at_a_fine_interval_gives():
+    """.0689 a coordinate at 10,000 clients and budget 1; rounding up adds 7850 intervals at most."""
+    pair = shuffled(clients=10_000, epsilon0=1.0)
+    rounded = composed_epsilon(pair, rounds=7850, delta=3.6e-5, interval=4e-6)
+    assert rounded - 7850 * 4e-6 < many_epsilon(pair, releases=7850, delta=3.6e-5) < rounded
+    assert many_epsilon(pair, releases=7850, delta=3.6e-5) == pytest.approx(5.811, abs=2e-3)
+
+
+def test_the_curve_is_the_gaussians_own_from_above():
+    curve = many_curve(Gaussian(0.1), releases=100, reach=4.4)
+    exact = np.array([delta_from_mu(1.0, epsilon) for epsilon in curve.epsilons])
+    found = np.array(curve.delta_remove)
+    assert (found >= exact).all()
+    assert found == pytest.approx(exact, rel=0.02, abs=1e-10)
+    assert 4.4 in curve.epsilons
+    failing = many_curve(Gaussian(0.1), releases=100, reach=4.4, failure=1e-3)
+    assert np.array(failing.delta_add) == pytest.approx(np.minimum(1, found + 1e-3))
+
+
+@pytest.mark.parametrize(
+    ("releases", "delta", "message"),
+    [
+        (0, DELTA, "releases must be a whole number >= 1, got 0"),
+        (2, 0.0, r"delta must be in \(0, 1\)"),
+        (2, 1e-12, "delta must be >= 1e-09 for 2 releases"),
+        (10**8, 1e-7, "delta must be >= 4.0002e-07 for 100000000 releases"),
+    ],
+)
+def test_what_cannot_be_composed_is_refused(releases, delta, message):
+    with pytest.raises(ValueError, match=message):
+        many_epsilon(Gaussian(0.1), releases=releases, delta=delta)

@@ -1,0 +1,147 @@
+"""DP-FedAvg: clip at the client, noise on the sum, the expected cohort below; the law at both observers of sums."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.curve import ProfileCurve
+from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
+from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
+from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.engine import run_federation
+from fedassay.fl.message import Message
+from fedassay.fl.partitions.sampling import FixedSize, Poisson
+from fedassay.fl.protection import Context
+from fedassay.fl.streams import normal
+from fedassay.fl.training.local import Batch
+
+
+def message(values, present=None):
+    present = torch.ones(values.shape[:2], dtype=torch.bool) if present is None else present
+    return Message(values=values * present.unsqueeze(-1), present=present, senders=tuple(range(values.shape[1])))
+
+
+@pytest.fixture
+def context(toy_task, toy_plan):
+    """Four clients of which every second is expected."""
+    plan = toy_plan(toy_task((4, 6, 5, 1)), cohort=Poisson(0.5))
+    return Context(plan=plan, round=0, replicas=1, senders=(0, 1, 2, 3))
+
+
+def test_each_client_clips_its_own_update(context, rng):
+    """Lengths 10, 8 and .5; clipped after the sum, the first two would leave (2, 0)."""
+    updates = message(torch.tensor([[[10.0, 0.0], [-8.0, 0.0], [0.3, 0.4], [0.0, 0.0]]]))
+    reports = DPFedAvgProtection(clip_norm=1.0, noise_multiplier=9.0).report(updates, context, {}, rng)
+    torch.testing.assert_close(reports.values, torch.tensor([[[1.0, 0.0], [-1.0, 0.0], [0.3, 0.4], [0.0, 0.0]]]))
+
+
+def test_the_aggregate_is_the_noised_sum_over_the_expected_cohort_and_weighs_all_alike(context):
+    """Three came where two were expected; their sizes are 4, 5 and 1. The generator's own numbers are the noise."""
+    present = torch.tensor([[True, False, True, True]])
+    reports = message(torch.tensor([[[1.0, 0.0], [9.0, 9.0], [0.0, 1.0], [1.0, 0.0]]]), present)
+    protection = DPFedAvgProtection(clip_norm=0.5, noise_multiplier=3.0)
+    seen = protection.aggregate(reports, context, {}, np.random.default_rng(2))
+    noise = normal(np.random.default_rng(2), (1, 2))
+    torch.testing.assert_close(seen, (torch.tensor([[2.0, 1.0]]) + 3.0 * 0.5 * noise) / 2)
+
+
+def test_a_round_to_which_nobody_came_is_noise_all_the_same(context, has_std):
+    """40,000 numbers."""
+    nobody = message(torch.ones(400, 4, 100), torch.zeros(400, 4, dtype=torch.bool))
+    protection = DPFedAvgProtection(clip_norm=0.5, noise_multiplier=3.0)
+    assert has_std(protection.aggregate(nobody, context, {}, np.random.default_rng(3)), 3.0 * 0.5 / 2)
+
+
+def test_the_law_is_one_over_the_expected_cohort(context):
+    """Expected cohort 2: scale 1/2, noise 3 x .5 / 2."""
+    for observer in (AGGREGATE, GLOBAL_MODELS):
+        law = DPFedAvgProtection(clip_norm=0.5, noise_multiplier=3.0).law(observer, context.plan, 0)
+        assert (law.clip_norm, law.scale, law.noise_std, law.rate, law.steps) == (0.5, 0.5, 0.75, 0.5, 1)
+
+
+def test_who_sees_uploads_or_only_the_last_model_has_no_law(context):
+    """The uploads carry no noise; the last model is not one round's release."""
+    for observer in (UPLOADS, SHUFFLED, FINAL_MODEL):
+        assert DPFedAvgProtection(clip_norm=0.5, noise_multiplier=3.0).law(observer, context.plan, 0) is None
+
+
+ALGORITHMS = [
+    FedSGD(learning_rate=0.25),
+    FedAvg(learning_rate=0.1, local_steps=2, server_learning_rate=0.5),
+    FedAvg(learning_rate=0.1, local_steps=2, optimizer="adam"),
+]
+
+
+@pytest.fixture
+def sums(toy_task, toy_plan, tape, streams):
+    """(algorithm, ...) -> the plan, and what sees sums and what sees models per round, on weights no data moves."""
+
+    def run(algorithm, protection, replicas):
+        task = toy_task((4, 6, 5), inert=100)
+        plan = toy_plan(task, cohort=Poisson(0.5), algorithm=algorithm)
+        final = run_federation(task, plan, protection, streams, batch=Batch(replicas=replicas), recorders=[tape])
+        models = [event.broadcast for event in tape.events] + [final]
+        between = [algorithm.aggregate_between(a, b) for a, b in pairwise(models)]
+        aggregates = [event.aggregate for event in tape.events]
+        return plan, {AGGREGATE: torch.stack(aggregates)[..., -100:], GLOBAL_MODELS: torch.stack(between)[..., -100:]}
+
+    return run
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
+def test_both_observers_of_sums_see_the_laws_noise_in_a_simulated_run(algorithm, sums, has_std):
+    """45,000 numbers each, whatever the clients' optimiser."""
+    protection = DPFedAvgProtection(clip_norm=0.5, noise_multiplier=3.0)
+    plan, seen = sums(algorithm, protection, replicas=150)
+    for observer, noise in seen.items():
+        assert has_std(noise, protection.law(observer, plan, 0).noise_std)
+        assert not has_std(noise, 0.95 * protection.law(observer, plan, 0).noise_std)
+
+
+def test_rounds_do_not_share_their_noise(sums):
+    """4,000 numbers a round: three correlations under five standard errors."""
+    _, seen = sums(FedSGD(learning_rate=0.25), DPFedAvgProtection(clip_norm=0.5, noise_multiplier=3.0), replicas=40)
+    correlations = np.corrcoef(seen[AGGREGATE].flatten(1).numpy()) - np.eye(3)
+    assert np.abs(correlations).max() < 5 / math.sqrt(4000)
+
+
+def test_a_client_adds_its_clipped_share_in_the_rounds_it_comes_to(toy_task, toy_plan, tape, streams):
+    """One client at rate .5, expected cohort .5: its clipped update doubled, in about half of 1,000 replicas."""
+    task = toy_task((4,))
+    plan = toy_plan(task, cohort=Poisson(0.5), rounds=1)
+    protection = DPFedAvgProtection(clip_norm=0.01, noise_multiplier=0.0)
+    run_federation(task, plan, protection, streams, batch=Batch(replicas=1000), recorders=[tape])
+    (event,) = tape.events
+    rows = task.network.sample_gradients(event.broadcast[:1], task.images[None], task.labels[None])[0]
+    law, came = protection.law(AGGREGATE, plan, 0), event.reports.present[:, 0]
+    expected = law.contribution(-rows.mean(0)).expand(int(came.sum()), -1)
+    torch.testing.assert_close(event.aggregate[came], expected, rtol=1e-4, atol=1e-7)
+    assert not event.aggregate[~came].any()
+    assert abs(float(came.double().mean()) - law.rate) < 5 * math.sqrt(0.25 / 1000)
+
+
+def test_the_claim_is_one_client_against_those_who_see_every_model(toy_task, toy_plan):
+    plan = toy_plan(toy_task(), cohort=Poisson(0.5), rounds=20)
+    prepared = DPFedAvg(epsilon=4.0, clip_norm=0.3).prepare(plan)
+    (claim,) = prepared.claims
+    assert (claim.unit, claim.adjacency, claim.observer) == (Unit.CLIENT, Adjacency.ADD_REMOVE, GLOBAL_MODELS)
+    assert not claim.observer.sees_participation
+    assert (claim.epsilon, claim.rounds, claim.parameters["steps"]) == (4.0, 20, 20)
+    assert claim.parameters["noise_multiplier"] == prepared.protection.noise_multiplier
+    assert isinstance(claim.curve, ProfileCurve)
+
+
+def test_rare_cohorts_take_less_noise_than_frequent_ones(toy_task, toy_plan):
+    rare, frequent = (
+        DPFedAvg().prepare(toy_plan(toy_task(), cohort=cohort, rounds=20)).protection.noise_multiplier
+        for cohort in (Poisson(0.1), Poisson(0.5))
+    )
+    assert rare < frequent / 2
+
+
+def test_cohorts_of_fixed_size_are_not_accounted_as_poisson(toy_task, toy_plan):
+    with pytest.raises(ValueError, match="cohort must be Poisson or full"):
+        DPFedAvg().prepare(toy_plan(toy_task(), cohort=FixedSize(2)))

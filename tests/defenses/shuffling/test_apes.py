@@ -1,0 +1,124 @@
+"""APES: each client's own bound, the paper's averaged one below it, calibration, and what its stations send."""
+
+import numpy as np
+import pytest
+import torch
+from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.observer import SHUFFLED
+from fedassay.defenses.accounting.heterogeneous import client_bound, published_bound
+from fedassay.defenses.shuffling.apes import APES
+from fedassay.defenses.shuffling.mechanisms.calibration import calibrated_mean
+from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.engine import run_federation
+from fedassay.fl.laws.law import Mixing
+from fedassay.fl.layout import Layout
+from fedassay.fl.partitions.sampling import Full, Poisson
+from fedassay.fl.plan import Plan
+from fedassay.fl.streams import Streams
+from fedassay.fl.training.local import Batch
+
+
+def plan(clients=10_000, dim=7850, rounds=1, cohort=None):
+    return Plan(
+        sizes=(6,) * clients,
+        rounds=rounds,
+        cohort=cohort or Full(),
+        lot=Full(),
+        algorithm=FedSGD(learning_rate=0.5),
+        layout=Layout(names=("weight",), shapes=((dim,),)),
+    )
+
+
+@pytest.fixture(scope="module")
+def uniform2():
+    return APES(budget_scale=1.0, delta=3.6e-5).prepare(plan())
+
+
+def test_at_uniform2_a_coordinates_claims_are_each_clients_own_bound(uniform2):
+    """.0596 and .0022 of the reference at budgets 1 and .05; the median's (.525) by its own bound, near .0273 at .5."""
+    claims = [claim for claim in uniform2.claims if claim.unit is Unit.COORDINATE]
+    assert [claim.part for claim in claims] == ["one coordinate"] * 3
+    budgets = np.array(uniform2.protection.budgets)
+    for claim in claims:
+        client = int(claim.parameters["client"])
+        assert claim.subjects == f"clients of budget {budgets[client]:.4g}"
+        bound = client_bound(epsilon=budgets[client], others=np.delete(budgets, client))
+        assert claim.epsilon == pytest.approx(bound.epsilon(1e-8), abs=2e-9)
+    assert [claim.epsilon for claim in claims] == pytest.approx([0.0022, 0.0289, 0.0596], abs=5e-5)
+
+
+def test_at_uniform2_all_coordinates_cost_a_twelfth_of_the_published_total(uniform2):
+    joint = [claim for claim in uniform2.claims if claim.unit is Unit.CLIENT]
+    for claim in joint:
+        assert (claim.adjacency, claim.observer, claim.rounds) == (Adjacency.REPLACE_ONE, SHUFFLED, 1)
+    assert joint[-1].epsilon == pytest.approx(4.930, abs=2e-3)
+    assert joint[0].epsilon < joint[1].epsilon < joint[2].epsilon
+
+
+def test_as_published_it_claims_table_threes_figures_for_all_alike():
+    joint, coordinate = APES(budget_scale=1.0, delta=3.6e-5, variant="as_published").prepare(plan()).claims
+    assert round(coordinate.epsilon, 3) == 0.057
+    assert joint.epsilon == pytest.approx(57.6, rel=0.01)
+    assert (joint.subjects, coordinate.subjects) == ("all", "all")
+    provable = [claim.parameters["provable_epsilon"] for claim in (joint, coordinate)]
+    assert provable == pytest.approx([4.930, 0.0596], rel=1e-3)
+    # Below what the client with the largest budget may be told.
+    own = client_bound(epsilon=1.0, others=np.full(9_999, 1.0)).epsilon(1e-8)
+    assert coordinate.epsilon < 0.0596 < own
+
+
+def test_budgets_are_scaled_until_the_largest_spends_the_target():
+    prepared = APES(epsilon=3.0).prepare(plan(clients=200, dim=50, rounds=4))
+    largest = [claim for claim in prepared.claims if claim.unit is Unit.CLIENT][-1]
+    assert 2.995 < largest.epsilon <= 3.0
+    assert int(largest.parameters["client"]) == int(np.argmax(prepared.protection.budgets))
+    wanted = APES(epsilon=6.0, variant="as_published").prepare(plan(clients=200, dim=50, rounds=4))
+    assert wanted.claims[0].epsilon == pytest.approx(6.0, rel=1e-3)
+    averaged = published_bound(wanted.protection.budgets).epsilon(1e-8)
+    assert wanted.claims[1].epsilon == pytest.approx(averaged)
+
+
+def test_every_client_reports_at_its_own_budget_and_the_server_sees_only_which_there_are(toy_task, toy_plan, tape):
+    task = toy_task((4,) * 12)
+    federation = toy_plan(task, rounds=1)
+    protection = APES(budget_scale=4.0).prepare(federation).protection
+    run_federation(task, federation, protection, Streams(0), batch=Batch(replicas=2), recorders=[tape])
+    (event,) = tape.events
+    budgets = torch.tensor(protection.budgets, dtype=torch.float64)
+    torch.testing.assert_close(event.reports.side["budget"], budgets.expand(2, -1))
+    arrived = event.received.side["budget"]
+    assert not torch.equal(arrived[0], budgets)
+    torch.testing.assert_close(arrived.sort(1).values, budgets.sort().values.expand(2, -1))
+    assert event.received.senders is None
+    torch.testing.assert_close(event.aggregate, calibrated_mean(event.received, protection.radius))
+    for client in (0, 7):
+        law = protection.law(SHUFFLED, federation, client)
+        assert (law.budget, law.mixing) == (protection.budgets[client], Mixing.COORDINATES)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: APES(epsilon=0.0), "epsilon must be a number > 0, got 0.0"),
+        (lambda: APES(delta=0.0), r"delta must be in \(0, 1\), got 0.0"),
+        (lambda: APES(coordinate_delta=1.0), r"delta must be in \(0, 1\), got 1.0"),
+        (lambda: APES(budgets="table2"), "budgets must be"),
+        (lambda: APES(budget_scale=0.0), "budget_scale must be a number > 0, got 0.0"),
+        (lambda: APES(variant="paper"), "variant must be"),
+        (lambda: APES().prepare(plan(1, 5)), "clients must be >= 2"),
+        (lambda: APES(variant="as_published").prepare(plan(1, 5)), "clients must be >= 2"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_where_not_all_come_those_count_who_are_clones_least_often():
+    """A sampled cohort costs more, and one of rate 1 is everybody."""
+    whole, sure, part = (
+        APES(budget_scale=1.0).prepare(plan(300, 10, cohort=cohort)).claims
+        for cohort in (Full(), Poisson(1.0), Poisson(0.5))
+    )
+    assert [claim.epsilon for claim in whole] == [claim.epsilon for claim in sure]
+    assert all(a.epsilon < b.epsilon for a, b in zip(whole, part, strict=True))

@@ -1,0 +1,236 @@
+"""Algorithms: steps computed by hand, Adam as PyTorch takes it, and the signs of updates and gradients."""
+
+import pytest
+import torch
+from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD, algorithm_from
+from fedassay.fl.algorithms.proximal import BoundedUpdate, FedProx
+from fedassay.fl.algorithms.scaffold import Scaffold
+from fedassay.fl.streams import Streams, normal
+
+MODEL = torch.tensor([[1.0, -2.0], [0.5, 4.0]])
+DIRECTION = torch.tensor([[0.5, 1.0], [-2.0, 0.0]])
+
+
+def turn(algorithm, model, directions):
+    """A client's turn: what it uploads after steps along the given directions."""
+    local, state = model, algorithm.start(model)
+    for direction in directions:
+        local, state = algorithm.step(local, direction, state)
+    return algorithm.update(model, local)
+
+
+def test_fedsgd_uploads_minus_the_gradient_and_the_server_takes_the_step():
+    algorithm = FedSGD(learning_rate=0.1)
+    update = turn(algorithm, MODEL, [DIRECTION])
+    assert update.tolist() == [[-0.5, -1.0], [2.0, 0.0]]
+    torch.testing.assert_close(algorithm.combine(MODEL, update), torch.tensor([[0.95, -2.1], [0.7, 4.0]]))
+
+
+def test_fedsgd_uploads_gradients_far_below_the_weights_last_digit_exactly():
+    tiny = torch.tensor([[1e-12, -3e-9], [7e-20, 1.0]])
+    assert torch.equal(turn(FedSGD(learning_rate=0.1), MODEL, [tiny]), -tiny)
+
+
+def test_fedavg_uploads_the_difference_of_weights_after_its_steps():
+    algorithm = FedAvg(learning_rate=0.5, local_steps=2, server_learning_rate=2.0)
+    update = turn(algorithm, MODEL, [DIRECTION, 3 * DIRECTION])
+    assert update.tolist() == [[-1.0, -2.0], [4.0, 0.0]]
+    assert algorithm.combine(MODEL, update).tolist() == [[-1.0, -6.0], [8.5, 4.0]]
+
+
+@pytest.mark.parametrize(
+    "algorithm", [FedSGD(learning_rate=0.3), FedAvg(learning_rate=0.2, local_steps=4)], ids=["fedsgd", "fedavg"]
+)
+def test_an_update_is_linear_scale_times_the_sum_of_the_directions(algorithm):
+    rng = Streams(0).generator("directions")
+    directions = [normal(rng, (2, 2)) for _ in range(algorithm.local_steps)]
+    update = turn(algorithm, MODEL, directions)
+    torch.testing.assert_close(update, algorithm.linear_scale * torch.stack(directions).sum(0))
+
+
+@pytest.mark.parametrize(
+    "algorithm", [FedSGD(learning_rate=0.3), FedAvg(learning_rate=0.2, local_steps=4)], ids=["fedsgd", "fedavg"]
+)
+def test_gradient_reads_an_upload_with_the_sign_and_scale_of_the_mean_direction(algorithm):
+    update = turn(algorithm, MODEL, [DIRECTION] * algorithm.local_steps)
+    torch.testing.assert_close(algorithm.gradient(update), DIRECTION)
+
+
+def test_fedprox_pulls_each_step_back_to_the_model_it_began_at():
+    """By hand: the first step is -.5 d; the second starts .5 |d| away, so its direction is d + 2 (-.5 d) = 0."""
+    algorithm = FedProx(learning_rate=0.5, local_steps=2, mu=2.0, server_learning_rate=3.0)
+    update = turn(algorithm, MODEL, [DIRECTION, DIRECTION])
+    assert update.tolist() == [[-0.25, -0.5], [1.0, 0.0]]
+    assert algorithm.combine(MODEL, update).tolist() == [[0.25, -3.5], [3.5, 4.0]]
+    assert algorithm.linear_scale is None
+
+
+def test_fedprox_of_one_step_is_fedavg():
+    one = FedProx(learning_rate=0.5, local_steps=1, mu=2.0)
+    assert torch.equal(
+        turn(one, MODEL, [DIRECTION]), turn(FedAvg(learning_rate=0.5, local_steps=1), MODEL, [DIRECTION])
+    )
+    assert one.linear_scale == -0.5
+
+
+def test_a_bounded_update_is_pulled_back_only_from_beyond_its_radius():
+    """Along (3, 4), radius 2: a step to length 5 stays free; from there mu .1 pulls (5 - 2) back by .3 a step."""
+    algorithm = BoundedUpdate(learning_rate=1.0, local_steps=2, mu=0.1, radius=2.0)
+    away = torch.tensor([[-3.0, -4.0], [-0.6, -0.8]])
+    first = turn(algorithm, torch.zeros(2, 2), [away])
+    torch.testing.assert_close(first, -away)
+    second = turn(algorithm, torch.zeros(2, 2), [away, torch.zeros(2, 2)])
+    torch.testing.assert_close(second, torch.tensor([[3.0, 4.0], [0.6, 0.8]]) * torch.tensor([[4.7 / 5], [1.0]]))
+
+
+def test_scaffold_steps_along_the_gradient_minus_its_own_control_plus_the_servers():
+    """Learning rate .5, two steps: own control (1, 0), server's (0, 2), so each step moves by -.5 (d + (-1, 2))."""
+    algorithm = Scaffold(learning_rate=0.5, local_steps=2)
+    everybody, own = torch.tensor([[0.0, 2.0], [0.0, 2.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    state = algorithm.start(MODEL, {"control": everybody}, {"control": own})
+    local = MODEL
+    for direction in (DIRECTION, 3 * DIRECTION):
+        local, state = algorithm.step(local, direction, state)
+    update = algorithm.update(MODEL, local)
+    assert update.tolist() == [[0.0, -4.0], [5.0, -2.0]]
+    # The new own control is the mean of the directions: option II of the paper.
+    kept = algorithm.keep(MODEL, local, state)
+    torch.testing.assert_close(kept["control"], 2 * DIRECTION)
+    # Its change is told by the update and the server's control, as the docstring says.
+    torch.testing.assert_close(kept["control"] - own, -everybody - update / (2 * 0.5))
+
+
+def test_the_servers_control_moves_by_the_clients_mean_change_times_their_share():
+    """Algorithm 1, line 17, with the mean change read off the aggregate; half of the clients came."""
+    algorithm = Scaffold(learning_rate=0.5, local_steps=2)
+    shared = algorithm.share(MODEL)
+    assert torch.equal(shared["control"], torch.zeros(2, 2))
+    controls = [0.5 * MODEL, DIRECTION]
+    updates = [-(0.5 * 2) * control for control in controls]  # First round: no correction yet.
+    after = algorithm.advance(shared, torch.stack(updates).mean(0), 0.5)
+    torch.testing.assert_close(after["control"], 0.5 * torch.stack(controls).mean(0))
+
+
+def test_adam_steps_are_those_of_torch_and_start_afresh_each_round():
+    algorithm = FedAvg(learning_rate=0.05, local_steps=7, optimizer="adam")
+    directions = normal(Streams(1).generator("directions"), (7, 2, 2)) * torch.tensor([1e-3, 10.0])
+    twin = MODEL.clone().requires_grad_(True)
+    optimizer = torch.optim.Adam([twin], lr=0.05)
+    for direction in directions:
+        twin.grad = direction.clone()
+        optimizer.step()
+    for _ in range(2):
+        update = turn(algorithm, MODEL, directions)
+        torch.testing.assert_close(update, twin.detach() - MODEL, rtol=1e-5, atol=1e-6)
+
+
+def test_kept_moments_go_on_where_the_clients_last_round_left_them():
+    """Two rounds of two steps are four steps of torch's Adam, each round on the server's own model."""
+    algorithm = FedAvg(learning_rate=0.05, local_steps=2, optimizer="adam", keep_moments=True)
+    directions = normal(Streams(1).generator("directions"), (4, 2, 2)) * torch.tensor([1e-3, 10.0])
+    twin = MODEL.clone().requires_grad_(True)
+    optimizer = torch.optim.Adam([twin], lr=0.05)
+    kept: dict[str, torch.Tensor] = {}
+    for pair in (directions[:2], directions[2:]):
+        local, state = MODEL, algorithm.start(MODEL, {}, kept)
+        with torch.no_grad():
+            twin.copy_(MODEL)
+        for direction in pair:
+            local, state = algorithm.step(local, direction, state)
+            twin.grad = direction.clone()
+            optimizer.step()
+        kept = algorithm.keep(MODEL, local, state)
+        torch.testing.assert_close(local, twin.detach(), rtol=1e-5, atol=1e-6)
+    fresh = FedAvg(learning_rate=0.05, local_steps=2, optimizer="adam")
+    assert fresh.keep(MODEL, MODEL, state) == {}
+
+
+def test_a_fresh_adams_single_step_is_a_sign_and_a_kept_ones_second_is_not():
+    for keep, whole in ((False, True), (True, False)):
+        algorithm = FedAvg(learning_rate=0.05, local_steps=1, optimizer="adam", keep_moments=keep)
+        kept: dict[str, torch.Tensor] = {}
+        for direction in (DIRECTION, -0.1 * DIRECTION):
+            local, state = algorithm.step(MODEL, direction, algorithm.start(MODEL, {}, kept))
+            kept = algorithm.keep(MODEL, local, state)
+        stride = (local - MODEL)[DIRECTION != 0].abs()
+        assert bool((stride > 0.0499).all()) is whole
+
+
+def test_adam_promises_no_linear_scale_and_its_gradient_points_the_right_way():
+    algorithm = FedAvg(learning_rate=0.05, local_steps=3, optimizer="adam")
+    assert algorithm.linear_scale is None
+    assert torch.equal(algorithm.gradient(turn(algorithm, MODEL, [DIRECTION] * 3)).sign(), DIRECTION.sign())
+
+
+def test_double_precision_stays_double_and_single_stays_single():
+    for optimizer in ("sgd", "adam"):
+        algorithm = FedAvg(learning_rate=0.05, local_steps=1, optimizer=optimizer)
+        for dtype in (torch.float32, torch.float64):
+            assert turn(algorithm, MODEL.to(dtype), [DIRECTION.to(dtype)]).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        FedSGD(learning_rate=0.3),
+        FedAvg(learning_rate=0.2, local_steps=4, server_learning_rate=0.7),
+        FedProx(learning_rate=0.2, local_steps=4, mu=0.1, server_learning_rate=0.7),
+        Scaffold(learning_rate=0.2, local_steps=4, server_learning_rate=0.7),
+    ],
+    ids=["fedsgd", "fedavg", "fedprox", "scaffold"],
+)
+def test_two_global_models_tell_the_aggregate_between_them(algorithm):
+    aggregate = normal(Streams(2).generator("aggregate"), (2, 2))
+    after = algorithm.combine(MODEL, aggregate)
+    torch.testing.assert_close(algorithm.aggregate_between(MODEL, after), aggregate, rtol=1e-5, atol=1e-6)
+
+
+def test_a_suite_file_names_algorithms():
+    assert algorithm_from({"name": "fedsgd", "learning_rate": 0.5}) == FedSGD(learning_rate=0.5)
+    spec = {"name": "fedavg", "learning_rate": 1, "local_steps": 5, "optimizer": "adam"}
+    assert algorithm_from(spec) == FedAvg(learning_rate=1, local_steps=5, optimizer="adam")
+    assert spec["name"] == "fedavg"
+    assert algorithm_from(spec | {"keep_moments": True}).keep_moments
+    for wrong in ({"keep_moments": 1}, {"keep_moments": True, "optimizer": "sgd"}):
+        with pytest.raises(ValueError, match="keep_moments"):
+            algorithm_from(spec | wrong)
+    prox = {"name": "fedprox", "learning_rate": 0.5, "local_steps": 2, "mu": 0.1}
+    assert algorithm_from(prox) == FedProx(learning_rate=0.5, local_steps=2, mu=0.1)
+    bounded = BoundedUpdate(learning_rate=0.5, local_steps=2, mu=0.1, radius=3.0)
+    assert algorithm_from(prox | {"name": "bounded_update", "radius": 3.0}) == bounded
+    scaffold = {"name": "scaffold", "learning_rate": 0.5, "local_steps": 2}
+    assert algorithm_from(scaffold) == Scaffold(learning_rate=0.5, local_steps=2)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"name": "fedsdg", "learning_rate": 0.5}, "algorithm must be fedsgd, .*, got 'fedsdg'"),
+        ({"learning_rate": 0.5}, "got None"),
+        ({"name": ["fedavg"]}, r"got \['fedavg'\]"),
+        ({"name": "fedavg", "learning_rate": 0.5}, "fedavg: .*local_steps"),
+        ({"name": "fedavg", "learning_rate": 0.5, "local_steps": 1, "momentum": 0.9}, "momentum"),
+        ({"name": "fedavg", "learning_rate": 0.5, "local_steps": 0}, "local_steps must be a whole number >= 1, got 0"),
+        ({"name": "fedavg", "learning_rate": 0.5, "local_steps": 2.5}, "got 2.5"),
+        ({"name": "fedavg", "learning_rate": 0.5, "local_steps": 1, "optimizer": "sdg"}, "got 'sdg'"),
+        ({"name": "fedavg", "learning_rate": 1.0, "local_steps": 1, "server_learning_rate": -1}, "got -1"),
+        ({"name": "fedsgd", "learning_rate": 0.5, "local_steps": 2}, "FedSGD takes one local step"),
+        ({"name": "fedsgd", "learning_rate": 0}, "learning_rate must be a number > 0, got 0"),
+        ({"name": "fedsgd", "learning_rate": "0.5"}, "learning_rate must be a number > 0, got '0.5'"),
+        ({"name": "fedsgd", "learning_rate": float("nan")}, "got nan"),
+        ({"name": "fedsgd", "learning_rate": float("inf")}, "got inf"),
+        ({"name": "fedprox", "learning_rate": 0.5, "local_steps": 2}, "fedprox: .*mu"),
+        ({"name": "fedprox", "learning_rate": 0.5, "local_steps": 2, "mu": 0}, "mu must be a number > 0, got 0"),
+        (
+            {"name": "bounded_update", "learning_rate": 1, "local_steps": 1, "mu": 1, "radius": -1},
+            "radius must be a number > 0, got -1",
+        ),
+        ({"name": "scaffold", "learning_rate": 0.5, "local_steps": True}, "local_steps must be a whole number"),
+        ({"name": "scaffold", "learning_rate": 0.5, "local_steps": 1, "mu": 1.0}, "mu"),
+        # Noise laws are built on it: a suite file must not be able to set it.
+        ({"name": "fedsgd", "learning_rate": 0.5, "linear_scale": 2.0}, "linear_scale"),
+    ],
+)
+def test_a_bad_algorithm_is_refused_with_what_was_given(spec, message):
+    with pytest.raises(ValueError, match=message):
+        algorithm_from(spec)

@@ -1,0 +1,130 @@
+"""Network: gradients as a plain autograd loop computes them, one replica or many, and nothing on inert weights."""
+
+import pytest
+import torch
+from fedassay.fl.models.models import build_model
+from fedassay.fl.models.network import Network
+from fedassay.fl.streams import Streams, normal, uniform
+from torch.nn.functional import cross_entropy
+
+SHAPES = {"logistic": (1, 5, 4), "mlp": (2, 3, 3), "lenet": (1, 7, 8), "cnn26k": (1, 14, 15)}
+INERT = 3
+SAMPLES = 4
+
+
+def case(model, replicas=1, dtype=torch.float64):
+    """A network with random parameters, images and labels, in double precision so that the twin must agree closely."""
+    network = Network(model=model, shape=SHAPES[model], classes=5, inert=INERT)
+    rng = Streams(4).generator("case")
+    params = 0.3 * normal(rng, (replicas, network.layout.dim), dtype=dtype)
+    images = uniform(rng, (replicas, SAMPLES, *SHAPES[model]), dtype=dtype)
+    labels = torch.from_numpy(rng.integers(5, size=(replicas, SAMPLES)))
+    return network, params, images, labels
+
+
+def naive_gradient(model, params, image, label):
+    """One sample's gradient by a module with the weights written in and ``backward``, flattened in parameter order."""
+    module = build_model(model, shape=SHAPES[model], classes=5).double()
+    place = 0
+    with torch.no_grad():
+        for weights in module.parameters():
+            weights.copy_(params[place : place + weights.numel()].view_as(weights))
+            place += weights.numel()
+    cross_entropy(module(image.unsqueeze(0)), label.unsqueeze(0)).backward()
+    return torch.cat([weights.grad.flatten() for weights in module.parameters()])
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("model", SHAPES)
+def test_sample_gradients_are_those_of_a_backward_pass_each(model, replicas):
+    network, params, images, labels = case(model, replicas)
+    rows = network.sample_gradients(params, images, labels)
+    assert rows.shape == (replicas, SAMPLES, network.layout.dim)
+    for r in range(replicas):
+        for n in range(SAMPLES):
+            naive = naive_gradient(model, params[r], images[r, n], labels[r, n])
+            torch.testing.assert_close(rows[r, n, :-INERT], naive, rtol=1e-9, atol=1e-12)
+    assert not rows[..., -INERT:].any()
+    assert rows[..., :-INERT].abs().amax(-1).min() > 1e-4  # The twin agreed on numbers, not on zeros.
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("model", SHAPES)
+def test_gradient_is_the_weighted_sum_of_the_sample_gradients(model, replicas):
+    network, params, images, labels = case(model, replicas)
+    weights = torch.tensor([[0.5, 0.0, -1.0, 2.0], [0.25, 0.25, 0.25, 0.25]], dtype=torch.float64)[:replicas]
+    rows = network.sample_gradients(params, images, labels)
+    expected = (rows * weights.unsqueeze(-1)).sum(1)
+    gradient = network.gradient(params, images, labels, weights)
+    torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-12)
+    assert not gradient[:, -INERT:].any()
+
+
+@pytest.mark.parametrize("model", SHAPES)
+def test_replicas_together_are_replicas_one_by_one(model):
+    network, params, images, labels = case(model, replicas=3, dtype=torch.float32)
+    together = network.sample_gradients(params, images, labels)
+    means = network.gradient(params, images, labels, torch.full((3, SAMPLES), 1 / SAMPLES))
+    for r in range(3):
+        alone = [part[r : r + 1] for part in (params, images, labels)]
+        torch.testing.assert_close(network.sample_gradients(*alone)[0], together[r], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(
+            network.gradient(*alone, torch.full((1, SAMPLES), 1 / SAMPLES))[0], means[r], rtol=1e-4, atol=1e-6
+        )
+
+
+def test_the_logistic_gradient_is_the_hand_computed_one():
+    network = Network(model="logistic", shape=(1, 1, 2), classes=2, inert=1)
+    # Zero weights: both classes have probability 1/2, so the residual of label 1 is (1/2, -1/2).
+    rows = network.sample_gradients(torch.zeros(1, 7), torch.tensor([[[[[0.2, 0.6]]]]]), torch.tensor([[1]]))
+    torch.testing.assert_close(rows[0, 0], torch.tensor([0.1, 0.3, -0.1, -0.3, 0.5, -0.5, 0.0]))
+
+
+@pytest.mark.parametrize("model", SHAPES)
+def test_inert_weights_change_neither_logits_nor_losses(model):
+    network, params, images, labels = case(model)
+    moved = params[0].clone()
+    moved[-INERT:] += 100
+    assert torch.equal(network.logits(moved, images[0]), network.logits(params[0], images[0]))
+    assert torch.equal(network.losses(moved, images[0], labels[0]), network.losses(params[0], images[0], labels[0]))
+
+
+def test_losses_are_cross_entropies():
+    network, params, images, labels = case("mlp")
+    logits = network.logits(params[0], images[0])
+    expected = logits.logsumexp(-1) - logits.gather(1, labels[0].unsqueeze(-1)).squeeze(-1)
+    losses = network.losses(params[0], images[0], labels[0])
+    torch.testing.assert_close(losses, expected)
+
+
+@pytest.mark.parametrize("model", ["logistic", "mlp"])
+def test_a_lots_gradient_is_the_mean_of_its_samples_and_of_its_labels(model):
+    """Lots of two samples; a label of halves is the mean of the two labels; each lot at a model of its own or not."""
+    network, params, images, labels = case(model, replicas=2)
+    hot = torch.nn.functional.one_hot(labels[0], 5).double()
+    rows, pairs = network.sample_gradients(params[:1], images[:1], labels[:1])[0], torch.tensor([[0, 1], [2, 0]])
+    lots = network.lot_gradients(params[0], images[0][pairs], hot[pairs])
+    torch.testing.assert_close(lots, torch.stack([rows[:2].mean(0), rows[[2, 0]].mean(0)]))
+    own = network.lot_gradients(params, images[:, :1], hot[None, :1].expand(2, -1, -1))
+    ones = network.sample_gradients(params, images[:, :1], labels[:1, :1].expand(2, 1))
+    torch.testing.assert_close(own, ones[:, 0])
+    halves, other = (hot[:1] + torch.eye(5, dtype=torch.float64)[:1]) / 2, torch.tensor([[0]])
+    zero = network.sample_gradients(params[:1], images[:1, :1], other)[0, 0]
+    torch.testing.assert_close(network.lot_gradients(params[0], images[:1, :1], halves[None])[0], (rows[0] + zero) / 2)
+
+
+def test_initial_weights_come_from_the_stream_alone_and_inert_ones_start_at_zero():
+    plain, audited = (Network(model="lenet", shape=(1, 8, 8), classes=4, inert=inert) for inert in (0, 2))
+    first = audited.initial(Streams(1).generator("init"))
+    assert first.shape == (audited.layout.dim,)
+    assert torch.equal(first[:-2], plain.initial(Streams(1).generator("init")))
+    assert first[-2:].tolist() == [0, 0]
+    assert not torch.equal(first, audited.initial(Streams(2).generator("init")))
+
+
+@pytest.mark.parametrize("model", SHAPES)
+def test_what_is_evaluated_fast_are_the_logits(model):
+    network, params, images, _ = case(model)
+    fast = network.evaluated(params[0].requires_grad_(True), images[0])
+    torch.testing.assert_close(fast, network.logits(params[0], images[0]).detach(), rtol=1e-12, atol=1e-14)
+    assert not fast.requires_grad

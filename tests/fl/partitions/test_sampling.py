@@ -1,0 +1,145 @@
+"""Sampling: exact sizes, honest rates, one stream for all rules, lots as a loop would fill them."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson, lots, sampling_from
+from fedassay.fl.streams import Streams
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+RULES = [Full(), Poisson(0.3), Poisson(1.0), FixedSize(1), FixedSize(4), FixedSize(100)]
+
+
+def rng(purpose="lot"):
+    return Streams(3).generator(purpose)
+
+
+def test_full_draws_everybody():
+    assert Full().draw(rng(), 50, 7).all()
+    assert Full().rate(7) == 1
+
+
+@pytest.mark.parametrize("probability", [0.02, 0.3, 0.97])
+def test_poisson_draws_each_one_at_its_rate_and_the_sizes_scatter_binomially(probability):
+    replicas, n = 4000, 25
+    mask = Poisson(probability).draw(rng(), replicas, n)
+    # Five standard errors on the whole and on each column: under 2e-5 false alarms in all.
+    error = math.sqrt(probability * (1 - probability) / replicas)
+    assert abs(float(mask.double().mean()) - probability) < 5 * error / math.sqrt(n)
+    assert bool(((mask.double().mean(0) - probability).abs() < 5 * error).all())
+    # The variance of the sizes tells independent draws from shared ones; its error is about sqrt(2 / replicas) of it.
+    variance = float(mask.sum(1).double().var())
+    assert variance == pytest.approx(n * probability * (1 - probability), rel=5 * math.sqrt(2 / replicas))
+
+
+def test_poisson_at_rate_one_draws_everybody():
+    assert Poisson(1.0).draw(rng(), 100, 100).all()
+
+
+def test_fixed_size_draws_exactly_that_many_and_every_subset_as_often():
+    replicas = 6000
+    mask = FixedSize(2).draw(rng(), replicas, 4)
+    assert mask.sum(1).unique().tolist() == [2]
+    subsets, counts = np.unique(mask.numpy(), axis=0, return_counts=True)
+    assert len(subsets) == 6
+    # Chi-square with 5 degrees of freedom is above 25.7 with probability 1e-4.
+    assert float(((counts - 1000) ** 2 / 1000).sum()) < 25.7
+
+
+def test_fixed_size_draws_all_where_there_are_fewer():
+    assert FixedSize(9).draw(rng(), 5, 4).all()
+    assert FixedSize(9).rate(4) == 1
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_rate_is_the_share_that_is_drawn(rule):
+    share = float(rule.draw(rng(), 4000, 8).double().mean())
+    assert share == pytest.approx(rule.rate(8), abs=5 * 0.5 / math.sqrt(4000 * 8))
+
+
+def test_every_rule_leaves_the_stream_at_the_same_place():
+    following = []
+    for rule in RULES:
+        stream = rng()
+        rule.draw(stream, 6, 11)
+        following.append(stream.random())
+    assert len(set(following)) == 1
+
+
+def test_a_larger_rate_or_size_adds_to_the_same_draw():
+    for rules in ([Poisson(p) for p in (0.1, 0.5, 0.9)], [FixedSize(k) for k in (1, 3, 8)]):
+        for fewer, more in pairwise([rule.draw(rng(), 40, 10) for rule in rules]):
+            assert bool((fewer <= more).all())
+            assert not torch.equal(fewer, more)
+
+
+def test_replicas_and_streams_draw_differently():
+    mask = Poisson(0.5).draw(rng(), 2, 64)
+    assert not torch.equal(mask[0], mask[1])
+    assert not torch.equal(mask, Poisson(0.5).draw(rng("cohort"), 2, 64))
+
+
+@settings(derandomize=True, max_examples=100, deadline=None)
+@given(
+    st.integers(1, 5).flatmap(
+        lambda n: st.lists(st.lists(st.booleans(), min_size=n, max_size=n), min_size=1, max_size=4)
+    )
+)
+def test_lots_are_what_a_loop_would_list_and_padding_is_marked(rows):
+    indices, real = lots(torch.tensor(rows))
+    longest = max(1, max(sum(row) for row in rows))
+    assert indices.shape == real.shape == (len(rows), longest)
+    for row, chosen, marks in zip(rows, indices.tolist(), real.tolist(), strict=True):
+        drawn = [sample for sample, taken in enumerate(row) if taken]
+        assert [sample for sample, mark in zip(chosen, marks, strict=True) if mark] == drawn
+        assert marks == [True] * len(drawn) + [False] * (longest - len(drawn))
+        assert all(not row[sample] for sample, mark in zip(chosen, marks, strict=True) if not mark)
+
+
+def test_lots_of_nobody_still_have_one_place_and_it_is_padding():
+    indices, real = lots(torch.zeros(3, 4, dtype=torch.bool))
+    assert indices.shape == (3, 1)
+    assert not real.any()
+
+
+@pytest.mark.parametrize(
+    ("spec", "rule"),
+    [
+        ("full", Full()),
+        ({"poisson": 0.1}, Poisson(0.1)),
+        ({"poisson": 1}, Poisson(1.0)),
+        ({"fixed_size": 32}, FixedSize(32)),
+    ],
+)
+def test_a_suite_file_names_the_rules(spec, rule):
+    assert sampling_from(spec) == rule
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("poison", r"got 'poison' \(known: poisson,"),
+        ({"fixed": 3}, r"got \{'fixed': 3\} \(known: fixed_size,"),
+        ("poisson", "poisson = RATE"),
+        ({}, "sampling must be"),
+        (0.1, "got 0.1"),
+        (None, "got None"),
+        ({"poisson": 0.1, "fixed_size": 3}, "sampling must be"),
+        ({"poisson": None}, "sampling must be"),
+        ({"poisson": 0}, r"probability must be in \(0, 1\], got 0"),
+        ({"poisson": 1.5}, "got 1.5"),
+        ({"poisson": float("nan")}, "got nan"),
+        ({"poisson": "0.1"}, "got '0.1'"),
+        ({"poisson": True}, "got True"),
+        ({"fixed_size": 0}, "whole number >= 1, got 0"),
+        ({"fixed_size": 2.5}, "whole number >= 1, got 2.5"),
+        ({"fixed_size": True}, "got True"),
+    ],
+)
+def test_any_other_spelling_is_refused_with_what_was_given(spec, message):
+    with pytest.raises(ValueError, match=message):
+        sampling_from(spec)

@@ -1,0 +1,105 @@
+"""Curves over the rounds: leakage beside what was spent, accuracy against it, and nothing where nobody says."""
+
+from xml.etree import ElementTree
+
+from fedassay.reports.figures.accuracy_spent import accuracy_spent
+from fedassay.reports.figures.by_round import leakage_by_round
+from fedassay.reports.figures.panels import chosen, told
+from fedassay.reports.figures.sheet import INK
+from fedassay.reports.reading.rounds import thinned
+from fedassay.reports.reading.run_folder import RunFolder
+
+SPENT = [(1, 1.5), (2, 2.5), (3, 4.0)]
+
+
+def leaks(run_maker, defense="dp_fedavg", attack="cosine", curves=((0.5, 0.6, 0.7), (0.5, 0.7, 0.9)), **fields):
+    for seed, curve in enumerate(curves):
+        cell = f"{attack}_{defense}_{seed}"
+        run_maker.rounds(cell, list(curve), name="auc")
+        row = {"cell_id": cell, "defense": defense, "attack": attack, "seed": seed, "value": curve[-1]}
+        run_maker.row(**row, **fields)
+
+
+def learns(run_maker, defense, *curves):
+    for seed, curve in enumerate(curves):
+        artifact = run_maker.rounds(f"t_{defense}_{seed}", list(curve))
+        row = {"cell_id": f"t_{defense}_{seed}", "role": "utility", "attack": "training", "metric": "accuracy"}
+        run_maker.row(**row, defense=defense, seed=seed, value=curve[-1], artifact=artifact)
+
+
+def test_leakage_is_the_mean_of_the_seeds_beside_what_the_claim_has_spent(run_maker, make_claim):
+    leaks(run_maker)
+    run_maker.sign("dp_fedavg", make_claim(), spent=SPENT)
+    (figure,) = leakage_by_round(run_maker.write())
+    assert [row[:3] for row in figure.table.rows] == [
+        ("dp_fedavg", f"{n}", e) for n, e in ((1, "1.50"), (2, "2.50"), (3, "4.00"))
+    ]
+    assert [row[3].split()[0] for row in figure.table.rows] == ["0.500", "0.650", "0.800"]
+    ElementTree.fromstring(figure.svg)
+
+
+def test_a_claim_that_does_not_say_what_it_spends_leaves_the_lower_panel_empty(run_maker, make_claim):
+    leaks(run_maker)
+    run_maker.sign("dp_fedavg", make_claim())
+    folder = run_maker.write()
+    (figure,) = leakage_by_round(folder)
+    assert {row[2] for row in figure.table.rows} == {"–"}
+    assert "no ε by round is claimed" in figure.svg
+    assert accuracy_spent(folder) is None
+
+
+def test_a_run_without_attacks_by_round_has_no_such_figure(quick_folder):
+    assert leakage_by_round(quick_folder) == ()
+
+
+def test_of_many_defenses_the_twelve_that_leak_most_are_drawn_and_all_are_in_the_table(run_maker):
+    for place in range(14):
+        leaks(run_maker, defense=f"d{place:02d}", curves=((0.5, 0.5 + place / 100),))
+    (figure,) = leakage_by_round(run_maker.write())
+    assert {row[0] for row in figure.table.rows} == {f"d{place:02d}" for place in range(14)}
+    assert [f">d{place:02d}<" in figure.svg for place in range(14)] == [False] * 2 + [True] * 12
+    assert figure.description.endswith("Drawn: the 12 of 14 panels whose attacks reached most; all are in the table.")
+
+
+def test_null_attacks_do_not_choose_the_panels():
+    assert chosen(["a", "b", "c"], [0.1, 0.9, 0.9], most=2) == ["b", "c"]
+    assert chosen(["a", "b", "c"], [0.5, 0.5, 0.5], most=2) == ["a", "b"]
+    assert told(3, 3, "x") == ""
+
+
+def test_accuracy_stands_at_what_was_spent_by_the_same_round(run_maker, make_claim):
+    learns(run_maker, "dp_fedavg", (0.1, 0.2, 0.3), (0.3, 0.4, 0.5))
+    learns(run_maker, "none", (0.5, 0.8, 0.9))
+    # The claim says nothing of round 2.
+    run_maker.sign("dp_fedavg", make_claim(), spent=[SPENT[0], SPENT[2]])
+    figure = accuracy_spent(run_maker.write())
+    assert [(*row[2:4], row[4].split()[0]) for row in figure.table.rows] == [
+        ("1", "1.50", "0.200"),
+        ("3", "4.00", "0.400"),
+    ]
+    assert INK in figure.svg
+
+
+def test_claims_of_other_units_have_panels_of_their_own(run_maker, make_claim):
+    for defense, unit in (("dp_fedavg", "client"), ("dp_sgd", "sample")):
+        learns(run_maker, defense, (0.1, 0.2, 0.3))
+        run_maker.sign(defense, make_claim(unit=unit), spent=SPENT)
+    figure = accuracy_spent(run_maker.write())
+    assert "one client (add/remove)" in figure.svg
+    assert "one sample (add/remove)" in figure.svg
+
+
+def test_a_table_thins_a_curve_evenly_and_keeps_its_end():
+    assert thinned(range(1, 21), 5) == [4, 8, 12, 16, 20]
+    assert thinned([3, 1, 2], 5) == [1, 2, 3]
+    assert thinned([], 5) == []
+
+
+def test_both_figures_are_the_same_bytes_from_a_copy(run_maker, make_claim):
+    leaks(run_maker)
+    learns(run_maker, "dp_fedavg", (0.1, 0.2, 0.3))
+    run_maker.sign("dp_fedavg", make_claim(), spent=SPENT)
+    folder = run_maker.write()
+    again = RunFolder.read(folder.path)
+    assert leakage_by_round(folder)[0].svg == leakage_by_round(again)[0].svg
+    assert accuracy_spent(folder).svg == accuracy_spent(again).svg

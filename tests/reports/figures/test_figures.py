@@ -1,0 +1,245 @@
+import base64
+import io
+import re
+import warnings
+from xml.etree import ElementTree
+
+import matplotlib
+import numpy as np
+import pytest
+from fedassay.audit.claim import Unit
+from fedassay.audit.metrics.roc import roc_vertices
+from fedassay.reports.figures.claimed_measured import claimed_measured
+from fedassay.reports.figures.heatmap import heatmap
+from fedassay.reports.figures.labels import spread, wrapped
+from fedassay.reports.figures.learning import learning
+from fedassay.reports.figures.log_log import drawable
+from fedassay.reports.figures.privacy_utility import privacy_utility
+from fedassay.reports.figures.reconstructions import reconstructions
+from fedassay.reports.figures.roc import roc
+from fedassay.reports.figures.sheet import Sheet
+from fedassay.reports.formats.page import figures
+from PIL import Image
+
+AUDIT = {"role": "audit", "attack": "canary", "metric": "epsilon_low", "seed": None, "n": 500}
+
+
+def texts(svg):
+    return [element.text for element in ElementTree.fromstring(svg).iter() if element.tag.endswith("}text")]
+
+
+def test_nothing_is_drawn_below_one_trial_in_n():
+    rng = np.random.default_rng(1)
+    x, y = drawable(*roc_vertices(rng.normal(1, 1, 200), rng.normal(0, 1, 100)), 1 / 100, 1 / 200, width=254)
+    assert x.min() >= 1 / 100
+    assert y.min() >= 1 / 200
+    assert (x[-1], y[-1]) == (1, 1)
+
+
+def test_an_errorless_attack_is_drawn_at_one_from_the_first_trial_on():
+    x, y = drawable(*roc_vertices(np.ones(10), np.zeros(10)), 0.1, 0.1, width=254)
+    assert (x.tolist(), y.tolist()) == ([0.1, 1.0], [1.0, 1.0])
+
+
+def test_ten_thousand_scores_are_thinned_to_what_a_screen_can_show():
+    rng = np.random.default_rng(2)
+    x, y = drawable(*roc_vertices(rng.normal(1, 1, 10_000), rng.normal(0, 1, 10_000)), 1e-4, 1e-4, width=254)
+    assert len(x) < 1200
+    assert (np.diff(x) >= 0).all()
+    assert (np.diff(y) >= 0).all()
+
+
+def sign_and_measure(run, defense, claim):
+    run.sign(defense, claim)
+    row = AUDIT | {"defense": defense, "claim_id": claim.claim_id, "ceiling": 4.5, "verdict": "NOT_REFUTED"}
+    run.row(**row, value=1.0)
+    run.row(role="utility", attack="training", metric="accuracy", defense=defense, value=0.9)
+
+
+@pytest.mark.parametrize("draw", [claimed_measured, privacy_utility])
+def test_claims_of_other_units_or_deltas_have_panels_of_their_own(run_maker, make_claim, draw):
+    sign_and_measure(run_maker, "dp_fedavg", make_claim())
+    sign_and_measure(run_maker, "dp_sgd", make_claim(delta=1e-6))
+    sign_and_measure(run_maker, "no_clip", make_claim(unit=Unit.SAMPLE))
+    sign_and_measure(run_maker, "noise_halved", make_claim(epsilon=8.0))
+    headings = [text for text in texts(draw(run_maker.write()).svg) if text.startswith("one ")]
+    assert headings == [
+        "one client (add/remove), δ = 1e-5",
+        "one client (add/remove), δ = 1e-6",
+        "one sample (add/remove), δ = 1e-5",
+    ]
+
+
+def test_claimed_against_measured_shows_the_bound_rounded_down_and_the_claim(run_maker, make_claim):
+    signed = run_maker.sign("dp_fedavg", make_claim(epsilon=2.5))
+    row = AUDIT | {"defense": "dp_fedavg", "claim_id": signed.claim_id, "verdict": "REFUTED", "detectable": 6.1}
+    run_maker.row(**row, value=3.199)
+    words = texts(claimed_measured(run_maker.write()).svg)
+    assert {"≥ 3.19", "2.5", "REFUTED", "detectable from 6.10"} <= set(words)
+    assert "seen by other clients (every round's model)" in words
+
+
+def test_the_frontier_names_the_undefended_federation(quick_folder):
+    assert texts(privacy_utility(quick_folder).svg).count("none: 0.947") == 3
+
+
+def test_the_heatmap_prints_each_number_and_hatches_what_was_not_measured(run_maker):
+    run_maker.row(defense="none", value=0.81, direction="higher_leaks")
+    run_maker.row(defense="dp_fedavg", metric="none", status="failed", reason="diverged")
+    run_maker.row(defense="dp_sgd", attack="alignment", value=0.62, direction="higher_leaks")
+    (figure,) = heatmap(run_maker.write())
+    words = texts(figure.svg)
+    assert {"0.810", "0.620", "failed", "AUC (↑ leaks more)"} <= set(words)
+    # Of two attacks by three defenses two cells hold a number.
+    assert len(re.findall(r"fill: url\(#h", figure.svg)) == 4
+
+
+def test_equal_values_are_not_painted_as_a_leak(run_maker):
+    for defense, value in (("none", 0.501), ("dp_fedavg", 0.500)):
+        run_maker.row(defense=defense, value=value, direction="higher_leaks")
+    (figure,) = heatmap(run_maker.write())
+    assert "#7c2415" not in figure.svg
+
+
+def test_reconstructions_show_best_median_and_worst(run_maker):
+    images = np.zeros((5, 1, 4, 4))
+    psnr = np.array([12.0, 30.0, 5.0, 20.0, 8.0])
+    artifact = run_maker.arrays("c", "images", originals=images, reconstructions=images, psnr=psnr)
+    for record, value in enumerate(psnr):
+        run_maker.row(metric="psnr", scope="record", record=record, value=float(value), artifact=artifact, cell_id="c")
+    (figure,) = reconstructions(run_maker.write())
+    assert figure.table.rows == (("loss", "none", "5", "30.0", "12.0", "5.0"),)
+    assert [text for text in texts(figure.svg) if text.endswith(" dB")] == ["30.0 dB", "12.0 dB", "5.0 dB"]
+    assert figure.svg.count("data:image/png;base64,") == 6
+
+
+def test_a_null_attack_stands_below_the_reconstructions_once(quick_folder):
+    (figure,) = reconstructions(quick_folder)
+    assert [row[0] for row in figure.table.rows].count("mean_image (null attack)") == 1
+    assert figure.table.rows[-1][0] == "mean_image (null attack)"
+
+
+@pytest.mark.parametrize(("channels", "mode"), [(1, "L"), (3, "RGBA")])
+def test_grey_images_are_stored_grey_and_no_pixel_changes(run_maker, channels, mode):
+    images = np.random.default_rng(0).integers(256, size=(1, channels, 8, 8)) / 255
+    artifact = run_maker.arrays("c", "images", originals=images, reconstructions=images, psnr=np.array([100.0]))
+    run_maker.row(metric="psnr", scope="record", record=0, value=100.0, artifact=artifact)
+    (figure,) = reconstructions(run_maker.write())
+    png = re.search(r'base64,([^"]+)"', figure.svg)[1]
+    with Image.open(io.BytesIO(base64.b64decode(png))) as stored:
+        assert stored.mode == mode
+        pixels = np.asarray(stored.convert("RGB"))
+    assert (pixels == np.round(255 * np.moveaxis(images[0], 0, -1))).all()
+
+
+def test_large_images_are_thinned(run_maker):
+    images = np.random.default_rng(0).random((1, 3, 256, 256))
+    artifact = run_maker.arrays("c", "images", originals=images, reconstructions=images, psnr=np.array([12.0]))
+    run_maker.row(metric="psnr", scope="record", record=0, value=12.0, artifact=artifact)
+    (figure,) = reconstructions(run_maker.write())
+    assert len(figure.svg) < 60_000
+
+
+def test_the_learning_curve_is_the_mean_of_the_seeds(run_maker):
+    for seed, curve in enumerate(([0.1, 0.5], [0.3, 0.7, 0.9])):
+        artifact = run_maker.rounds(f"c{seed}", curve)
+        run_maker.row(
+            role="utility", attack="training", metric="accuracy", seed=seed, value=curve[-1], artifact=artifact
+        )
+    (figure,) = learning(run_maker.write())
+    assert figure.table.rows == (("1", "0.200"), ("2", "0.600"))
+
+
+def test_labels_are_moved_no_further_than_they_must():
+    assert spread([0.0, 10.0, 10.0], gap=2.0) == [0.0, 9.0, 11.0]
+    assert spread([5.0, 1.0], gap=1.0) == [5.0, 1.0]
+    assert spread([], gap=1.0) == []
+
+
+def test_long_labels_are_broken_after_underscores():
+    assert wrapped("control_noise_halved", letters=14) == "control_noise_\nhalved"
+    assert wrapped("none", letters=2) == "none"
+    assert wrapped("_a__b", letters=1).replace("\n", "") == "_a__b"
+
+
+@pytest.mark.parametrize("draw", [claimed_measured, privacy_utility, roc])
+def test_a_run_without_claims_has_no_figure_of_claims(run_maker, draw):
+    run_maker.row(value=0.5)
+    assert draw(run_maker.write()) is None
+
+
+def test_figures_without_their_artifacts_are_left_out(run_maker, make_claim):
+    sign_and_measure(run_maker, "dp_fedavg", make_claim())
+    run_maker.row(metric="psnr", scope="record", record=0, value=10.0, artifact="cells/gone/images.npz")
+    folder = run_maker.write()
+    assert roc(folder) is None
+    assert reconstructions(folder) == ()
+    assert learning(folder) == ()
+
+
+def test_every_figure_is_whole_and_stands_alone(quick_folder):
+    drawn = figures(quick_folder)
+    assert [figure.key for figure in drawn] == [
+        "claimed-measured",
+        "privacy-utility",
+        "roc",
+        "heatmap-main",
+        "reconstructions-main-inverting_gradients",
+        "learning-main",
+    ]
+    for figure in drawn:
+        ElementTree.fromstring(figure.svg)
+        assert figure.title
+        assert figure.description.endswith(".")
+        assert figure.table.rows
+        assert re.findall(r'(?:href|src)="(?!#|data:image/png)', figure.svg) == []
+        assert "<metadata" not in figure.svg
+
+
+def test_no_two_figures_share_an_identifier(quick_folder):
+    names = [name for figure in figures(quick_folder) for name in set(re.findall(r' id="([^"]+)"', figure.svg))]
+    assert len(names) == len(set(names))
+
+
+def test_drawing_twice_gives_the_same_bytes(quick_folder):
+    assert [figure.svg for figure in figures(quick_folder)] == [figure.svg for figure in figures(quick_folder)]
+
+
+def test_drawing_leaves_matplotlib_as_it_was(quick_folder):
+    with matplotlib.rc_context({"font.size": 23.0, "axes.grid": True}):
+        before = dict(matplotlib.rcParams)
+        (figure,) = heatmap(quick_folder)
+        assert dict(matplotlib.rcParams) == before
+    # And a reader's own settings do not reach the figure.
+    assert heatmap(quick_folder)[0].svg == figure.svg
+
+
+def test_of_many_audits_twelve_are_drawn_alarming_ones_first_and_all_are_in_the_table(run_maker, make_claim):
+    for place in range(14):
+        name = f"d{place:02d}"
+        signed = run_maker.sign(name, make_claim())
+        artifact = run_maker.arrays(name, "scores", member=np.arange(9.0) + place, nonmember=np.arange(9.0))
+        run_maker.row(
+            cell_id=name,
+            role="audit",
+            defense=name,
+            claim_id=signed.claim_id,
+            metric="epsilon_low",
+            value=0.1 * (place + 1),
+            seed=None,
+            verdict="REFUTED" if place == 0 else "NOT_REFUTED",
+            artifact=artifact,
+        )
+    figure = roc(run_maker.write())
+    assert len(figure.table.rows) == 14
+    assert [f">d{place:02d}<" in figure.svg for place in range(14)] == [True, False, False] + [True] * 11
+    assert "Drawn: the 12 of 14 panels that have to be seen first" in figure.description
+
+
+def test_letters_that_matplotlib_s_font_lacks_are_drawn_without_a_warning():
+    with warnings.catch_warnings(record=True) as caught, Sheet("key", 100, 50) as sheet:
+        warnings.simplefilter("always")
+        sheet.text(0, 0, "mine \ufdfd 漢 \U0001f600")
+        svg = sheet.svg()
+    assert [str(warning.message) for warning in caught] == []
+    assert "mine \ufdfd 漢 \U0001f600" in texts(svg)

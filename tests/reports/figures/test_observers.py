@@ -1,0 +1,66 @@
+"""What each observer can tell, drawn: which attack stands for a place, and what is filled."""
+
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from fedassay.audit.claim import Unit
+from fedassay.audit.observer import UPLOADS
+from fedassay.reports.figures.observers import observers
+from fedassay.reports.reading.membership import memberships
+
+
+def normal(shift, seed=0, count=60):
+    rng = np.random.default_rng(seed)
+    return {"member": rng.normal(shift, 1, count), "nonmember": rng.normal(0, 1, count)}
+
+
+@pytest.fixture
+def drawn(run_maker, add_membership, make_claim):
+    run_maker.sign("dp_sgd", make_claim(unit=Unit.SAMPLE, observer=UPLOADS))
+    for defense in ("none", "dp_sgd"):
+        add_membership(run_maker, defense, "weak", **normal(0.1))
+        add_membership(run_maker, defense, "strong", **normal(1.0))
+        add_membership(run_maker, defense, "coin", role="null", **normal(4.0))
+        add_membership(run_maker, defense, "loss", observer="final_model", **normal(0.5))
+    add_membership(run_maker, "dp_sgd", "ratio", adversary="worst_case", **normal(2.0))
+    return run_maker.write()
+
+
+def test_the_best_of_each_kind_of_adversary_stands_at_its_place_and_no_null_attack(drawn):
+    (figure,) = observers(drawn)
+    told = [(row[0], row[2], row[3], row[4], row[8]) for row in figure.table.rows if "upload" in row[1]]
+    assert sorted(told) == sorted(
+        [
+            ("none", "sample", "realistic", "strong", "none speaks"),
+            ("dp_sgd", "sample", "realistic", "strong", "ε 4"),
+            ("dp_sgd", "sample", "all but one bit known", "ratio", "ε 4"),
+        ]
+    )
+
+
+def test_intervals_are_for_all_attacks_at_a_place(drawn):
+    (figure,) = observers(drawn)
+    row = next(row for row in figure.table.rows if row[4] == "ratio")
+    one = next(one for one in memberships(drawn) if one.attack == "ratio")
+    low, high = one.interval(1 - 0.05 / 3)
+    assert row[5:8] == (f"{one.area:.3f}", f"{low:.3f}", f"{high:.3f}")
+
+
+def test_the_drawing_is_xml_with_a_panel_for_each_observer_and_always_the_same(drawn):
+    (figure,) = observers(drawn)
+    ElementTree.fromstring(figure.svg)
+    assert figure.svg.count("one sample") == 2
+    assert observers(drawn)[0].svg == figure.svg
+
+
+def test_one_defense_alone_is_nothing_to_compare(run_maker, add_membership):
+    add_membership(run_maker, "none", **normal(1.0))
+    assert observers(run_maker.write()) == ()
+
+
+def test_an_area_below_the_usual_range_is_on_the_sheet(run_maker, add_membership):
+    for defense in ("none", "dp_sgd"):
+        add_membership(run_maker, defense, **normal(-3.0))
+    (figure,) = observers(run_maker.write())
+    assert float(figure.table.rows[0][5]) < 0.1

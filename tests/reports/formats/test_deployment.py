@@ -1,0 +1,167 @@
+"""Claims in a registry's fields: every value is from the claim or the plan, and what neither says is not stated."""
+
+import json
+
+import pytest
+from fedassay.audit.claim import Claim
+from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
+from fedassay.reports.formats.deployment import NOT_STATED, deployments
+from fedassay.reports.reading.run_folder import RunFolder
+from fedassay.reports.reading.unprotected import left_unprotected
+
+PLAN = {
+    "rounds": 30,
+    "cohort": {"poisson": 0.25},
+    "lot": {"fixed_size": 8},
+    "algorithm": {"name": "fedavg", "learning_rate": 0.1, "local_steps": 5},
+}
+
+
+def entries(*folders):
+    document = json.loads(deployments(folders))
+    assert document["schema"] == "deployment-1"
+    return document["claims"]
+
+
+@pytest.fixture
+def export(run_maker, make_claim):
+    """(plan of the federation, change by the defense, claim's changes) -> the entry of the only claim."""
+
+    def one(plan, change=None, **changes):
+        run_maker.manifest["suite"] |= {"federations": {"main": plan}, "defenses": {"dp": {"plan": change}}}
+        run_maker.sign("dp", make_claim(**changes))
+        (entry,) = entries(run_maker.write())
+        return entry
+
+    return one
+
+
+def test_what_the_plan_says_is_told(export):
+    entry = export(PLAN)
+    assert entry["composition"] == {
+        "rounds_claimed": 20,
+        "rounds_run": 30,
+        "local_steps": 5,
+        "hyper_parameter_tuning_included": "no",
+    }
+    assert entry["sampling"] == {
+        "clients": "each with probability 0.25, independently",
+        "records": "8 at a time, drawn uniformly without replacement",
+        "accountant_assumes": "every client, every round",
+    }
+    assert entry["setting"] == {"data": "horizontal", "participants": NOT_STATED}
+
+
+def test_what_the_claim_says_is_told_and_epsilon_never_stands_alone(export):
+    loss = export(PLAN, mu=0.925)["privacy_loss"]
+    assert (loss["epsilon"], loss["delta"], loss["unit"], loss["adjacency"]) == (4.0, 1e-5, "client", "add_remove")
+    assert (loss["observer"], loss["dp_model"], loss["curve"]["mu"]) == ("global_models", "central", 0.925)
+    assert loss["accountant"] == "gdp 1"
+
+
+@pytest.mark.parametrize(
+    ("observer", "server", "clients", "channel"),
+    [
+        (FINAL_MODEL, "trusted:", "trusted:", "trusted:"),
+        (GLOBAL_MODELS, "trusted:", "not trusted:", "trusted:"),
+        (AGGREGATE, "not trusted with the sum;", "not trusted:", "trusted:"),
+        (
+            Observer("aggregate", sees_masked_words=True),
+            "not trusted with the sum;",
+            "not trusted:",
+            "trusted but with",
+        ),
+        (SHUFFLED, "not trusted with shuffled reports;", "not trusted:", "trusted:"),
+        (UPLOADS, "not trusted:", "not trusted:", "not trusted:"),
+    ],
+)
+def test_whoever_sees_no_more_than_the_observer_need_not_be_trusted(export, observer, server, clients, channel):
+    trust = export(PLAN, observer=observer)["trust"]
+    assert trust["as_signed"] == "the server is trusted"
+    for party, words in (("server", server), ("clients", clients), ("channel", channel)):
+        assert trust[party].startswith(words)
+    assert trust["collusion_threshold"] == NOT_STATED
+
+
+def test_what_the_defense_changes_of_the_plan_counts(export):
+    entry = export(PLAN, {"cohort": "full", "lot": None, "algorithm": {"name": "fedsgd", "learning_rate": 1.0}})
+    assert entry["sampling"]["clients"] == "all, every time"
+    assert entry["sampling"]["records"].startswith("8 at a time")
+    assert entry["composition"]["local_steps"] == 1
+
+
+def test_a_manifest_that_says_nothing_leaves_the_plan_not_stated(export):
+    entry = export({})
+    assert entry["composition"]["rounds_run"] == entry["composition"]["local_steps"] == NOT_STATED
+    assert entry["sampling"]["clients"] == entry["sampling"]["records"] == NOT_STATED
+    assert entry["setting"]["data"] == NOT_STATED
+
+
+def test_a_federation_that_the_manifest_lacks_is_not_stated(run_maker, make_claim):
+    run_maker.sign("dp", make_claim(), federation="gone")
+    (entry,) = entries(run_maker.write())
+    assert entry["composition"]["rounds_run"] == NOT_STATED
+
+
+def test_what_a_claim_by_its_own_terms_leaves_open_is_listed(make_claim):
+    assert left_unprotected(make_claim(part="layer fc", subjects="users of budget 1"), 30) == [
+        "against the server that sees only the sum",
+        "against the analyser behind the shuffler",
+        "against the server that sees every upload",
+        "against whoever is told who takes part in a round",
+        "several clients at once",
+        "more than 20 of the 30 rounds",
+        "anything but layer fc",
+        "anybody but users of budget 1",
+    ]
+
+
+def test_a_claim_against_whoever_sees_all_names_no_stronger_observer(make_claim):
+    assert left_unprotected(make_claim(observer=UPLOADS), 20)[0] == "against whoever is told who takes part in a round"
+    assert "against whoever is told the masked words" in left_unprotected(make_claim(observer=AGGREGATE))
+
+
+def test_audits_stand_beside_the_claim_they_judge(run_maker, make_claim):
+    signed = run_maker.sign("dp", make_claim())
+    run_maker.sign("twin", make_claim(), control=True)
+    run_maker.row(
+        role="audit",
+        attack="likelihood_ratio",
+        defense="dp",
+        claim_id=signed.claim_id,
+        metric="epsilon_low",
+        value=0.9,
+        ci_level=0.99,
+        ceiling=4.5,
+        n=500,
+        verdict="NOT_REFUTED",
+        seed=None,
+    )
+    dp, twin = entries(run_maker.write())
+    assert [audit["verdict"] for audit in dp["audits"]] == ["NOT_REFUTED"]
+    assert dp["audits"][0]["epsilon_at_least"] == 0.9
+    assert (twin["control"], twin["audits"]) == (True, [])
+
+
+def test_a_claim_of_which_only_numbers_are_known_says_so(run_maker):
+    run_maker.sign("dp", Claim.stated(epsilon=1.0))
+    (entry,) = entries(run_maker.write())
+    assert entry["trust"]["as_signed"] == entry["sampling"]["accountant_assumes"] == NOT_STATED
+
+
+def test_the_claims_of_a_real_run_are_exported_whole(finished):
+    (entry,) = entries(RunFolder.read(finished.folder))
+    assert entry["statement"].startswith("eps 4, delta 1e-5, one report (replace-one), seen by the server")
+    assert entry["composition"] == {
+        "rounds_claimed": 2,
+        "rounds_run": 2,
+        "local_steps": 1,
+        "hyper_parameter_tuning_included": "no",
+    }
+    assert entry["sampling"]["clients"] == "all, every time"
+    assert entry["audits"][0]["verdict"] == "NOT_REFUTED"
+
+
+def test_a_run_without_claims_exports_none(run_maker):
+    run_maker.row(value=0.5)
+    assert entries(run_maker.write()) == []

@@ -1,0 +1,141 @@
+"""The tables as LaTeX. A reader of our own undoes the escapes: what it gives back must be the table's text."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+from fedassay.reports.formats.fitting import parts
+from fedassay.reports.formats.latex import _COMMANDS, escaped, latex
+from fedassay.reports.tables.run_tables import run_tables
+from fedassay.reports.tables.table import Table
+from hypothesis import given
+from hypothesis import strategies as st
+
+SPECIAL = set("\\{}$&#%_^~")
+
+
+def typeset(text):
+    """What is printed: our commands undone, the longest first."""
+    undo = {command: sign for sign, command in _COMMANDS.items() if command not in ("''", "'", "`", "~")}
+    undo |= {"{}": "", r"\_": "_", r"\allowbreak{}": ""}
+    pattern = "|".join(re.escape(command) for command in sorted(undo, key=len, reverse=True))
+    return re.sub(pattern, lambda found: undo[found.group()].replace("\0", ""), text)
+
+
+def rows_of(text, title):
+    """Cells of the table of this caption, still escaped."""
+    body = text[text.index(rf"\caption{{{title}}}") :].split(r"\midrule")[1].split(r"\bottomrule")[0]
+    return [line.removesuffix(r" \\").split(" & ") for line in body.strip().splitlines()]
+
+
+def test_each_part_of_a_table_has_its_rules_its_columns_and_its_rows(quick_folder):
+    text = latex([quick_folder])
+    tables = [part.table for table in run_tables(quick_folder) for part in parts(table)]
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == len(tables)
+    for rule in ("toprule", "midrule", "bottomrule"):
+        assert text.count(f"\\{rule}\n") == len(tables)
+    for table in tables:
+        found = rows_of(text, escaped(table.title))
+        assert [len(row) for row in found] == [len(table.headers)] * len(table.rows)
+        # An interval in a broken cell is held together by spaces that do not break.
+        printed = [[typeset(cell).replace("~", " ") for cell in row] for row in found]
+        assert printed == [list(row) for row in table.rows]
+
+
+def test_values_stand_with_their_intervals(run_maker):
+    for seed, value in enumerate((0.5, 0.6, 0.7)):
+        run_maker.row(value=value, seed=seed)
+    assert "0.600 {[}0.352,~0.848]" in latex([run_maker.write()])
+
+
+def test_the_run_stands_in_a_comment_on_one_line(run_maker):
+    run_maker.manifest["command"] = "fedassay run x\n\\input{secret}\r\u2028\\end"
+    run_maker.row(value=0.5)
+    text = latex([run_maker.write()])
+    assert re.search(
+        r"^% run run, id r{12}, suite quick, version 1: fedassay run x \\input\{secret\} \\end$", text, re.M
+    )
+    assert all(line.startswith("%") for line in text.splitlines() if "input" in line or "usepackage" in line)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a_b & 5 % of {x}", r"a\_b \& 5 \% of \{x\}"),
+        ("\\input{x}", r"\textbackslash{}input\{x\}"),
+        ("$a^b~c#d", r"\$a\textasciicircum{}b\textasciitilde{}c\#d"),
+        ("<script>", r"\textless{}script\textgreater{}"),
+        ("\"&'", r"''\&'"),
+        ("--x ''y'' a---b", r"-{}-x '{}'y'{}' a-{}-{}-b"),
+        ("[1]*", "{[}1]{*}"),
+        ("ε ≥ 4, δ ↑ −1", r"$\varepsilon$ $\geq$ 4, $\delta$ $\uparrow$ $-$1"),
+        ("1\u202f000\u2003x\u2028y", r"1\,000 x y"),
+        ("é 漢", "é {[}U+6F22]"),
+        ("a\nb\x00c\x1b", "a b c"),
+    ],
+)
+def test_what_latex_would_read_is_escaped(text, expected):
+    assert escaped(text) == expected
+
+
+@given(st.text())
+def test_no_text_leaves_its_cell(text):
+    bare = escaped(text)
+    for command in sorted(filter(None, _COMMANDS.values()), key=len, reverse=True):
+        bare = bare.replace(command, "") if len(command) > 1 else bare
+    assert not SPECIAL - {"~"} & set(bare)
+    assert "\n" not in bare
+    groups = re.sub(r"\\[{}]", "", escaped(text))
+    assert groups.count("{") == groups.count("}")
+
+
+WIDE = Table(
+    title="Wide & long",
+    headers=("defense", "metric", *(f"a_very_long_name_of_defense_{place}" for place in range(9)), "n"),
+    rows=tuple(
+        (f"attack_{row}", "AUC (↑ leaks more) ε ≤ 4 − ∞", *["0.650 [0.635, 0.665]"] * 9, str(row)) for row in range(60)
+    ),
+    numeric=frozenset(range(2, 12)),
+    note="漢 100 % of what_is <seen>.",
+    about=2,
+)
+
+
+def test_a_word_that_no_page_holds_ends_in_an_ellipsis(run_maker):
+    """TeX stops at a box of 16383 pt; a name that is 120 letters long stays whole."""
+    run_maker.row(value=0.5, defense="x" * 120)
+    run_maker.row(value=0.6, defense=f"one {'y' * 3000}")
+    text = latex([run_maker.write()])
+    assert re.search(r"(?<!x)x{120}(?!x)", text)
+    assert re.search(rf"(?<!y)y{{119}}{re.escape(escaped('…'))}", text)
+    assert "y" * 120 not in text
+    assert max(map(float, re.findall(r"p\{([\d.]+)em\}", text)), default=0) <= 100
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
+def test_pdflatex_sets_every_table_within_the_margins(quick_folder, tmp_path, monkeypatch):
+    """One engine, the article class: no error, nothing wider than the text, nothing longer than the page."""
+    monkeypatch.setattr("fedassay.reports.formats.latex.tables_of", lambda folders: [*run_tables(folders[0]), WIDE])
+    (tmp_path / "tables.tex").write_text(latex([quick_folder]), encoding="utf-8")
+    document = r"\documentclass{article}\usepackage{booktabs,array}\begin{document}\input{tables.tex}\end{document}"
+    (tmp_path / "main.tex").write_text(document)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "main.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=120)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout
+    assert "too large" not in done.stdout
+    assert "Missing character" not in (tmp_path / "main.log").read_text(errors="replace")
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
+def test_pdflatex_does_not_stop_at_a_word_of_thousands_of_letters(run_maker, tmp_path):
+    run_maker.row(value=0.5, defense="x" * 3000)
+    run_maker.row(value=0.6, defense=f"one {'y' * 5000}")
+    (tmp_path / "tables.tex").write_text(latex([run_maker.write()]), encoding="utf-8")
+    document = r"\documentclass{article}\usepackage{booktabs,array}\begin{document}\input{tables.tex}\end{document}"
+    (tmp_path / "main.tex").write_text(document)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "main.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=120)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "too large" not in done.stdout

@@ -1,0 +1,59 @@
+from itertools import pairwise
+
+from fedassay.reports.formats.escaped import CUT, LIMIT, cell
+from fedassay.reports.formats.markdown import markdown
+
+
+def test_failures_come_first(quick_folder):
+    text = markdown(quick_folder)
+    places = [text.index(part) for part in ("**INCOMPLETE", "## Look here first", "**failed** alignment", "## Claims")]
+    assert places == sorted(places)
+    assert text.index("## Claims") < text.index("## Attacks on federation main") < text.index("## Not measured")
+
+
+def test_a_refuted_honest_claim_and_a_blind_control_are_among_them(run_maker, make_claim):
+    row = {"role": "audit", "metric": "epsilon_low", "claim_id": make_claim().claim_id, "seed": None, "value": 1.0}
+    run_maker.sign("dp_fedavg", make_claim())
+    run_maker.sign("noise_halved", make_claim(), control=True)
+    run_maker.row(**row, defense="dp_fedavg", verdict="REFUTED", reason="eps >= 5 > 4")
+    run_maker.row(**row, defense="noise_halved", verdict="NOT_REFUTED")
+    lines = markdown(run_maker.write()).split("## Look here first\n\n")[1].splitlines()
+    assert lines[0].startswith("- **REFUTED** dp_fedavg: eps 4, delta 1e-5, one client")
+    assert lines[0].endswith("; eps &gt;= 5 &gt; 4")
+    assert lines[1].startswith("- **NOT REFUTED** noise_halved (a control: it must be REFUTED): eps 4")
+
+
+def test_a_run_without_failures_has_no_such_part(run_maker):
+    run_maker.row(value=0.5)
+    assert "Look here first" not in markdown(run_maker.write())
+
+
+def test_every_table_row_has_as_many_cells_as_its_header(quick_folder):
+    lines = markdown(quick_folder).splitlines()
+    tables = [line for line in lines if line.startswith("|")]
+    assert len(tables) > 25
+    for above, below in pairwise(lines):
+        if above.startswith("|") and below.startswith("|"):
+            assert above.replace("\\|", "").count("|") == below.replace("\\|", "").count("|")
+
+
+def test_it_is_cut_at_sixty_kibibytes_on_a_whole_line_with_the_failures_kept(run_maker):
+    for number in range(900):
+        run_maker.row(metric=f"metric_{number}", status="skipped", reason=f"reason {number} " + "é" * 60)
+    run_maker.row(metric="auc", status="failed", reason="the one that matters")
+    text = markdown(run_maker.write())
+    assert LIMIT - 400 < len(text.encode()) <= LIMIT
+    assert text.endswith("|\n" + CUT)
+    assert "**failed** loss, AUC, on none: the one that matters" in text
+
+
+def test_text_cannot_become_markup_a_link_or_a_mention():
+    assert cell("a|b\nc") == "a\\|b c"
+    assert cell("<script>") == "&lt;script&gt;"
+    assert cell("*x* `y` [t](u) dp_fedavg _z_") == "\\*x\\* \\`y\\` [t]\\(u) dp_fedavg \\_z\\_"
+    assert cell("@team") == "@\u200bteam"
+    assert cell("[0.1, 0.2]") == "[0.1, 0.2]"
+
+
+def test_the_same_folder_gives_the_same_text(quick_folder):
+    assert markdown(quick_folder) == markdown(quick_folder)

@@ -1,0 +1,42 @@
+"""The page is what HTML says a page is, and what a keyboard and a screen reader need is there."""
+
+import re
+
+import html5lib
+import pytest
+from fedassay.reports.formats.page import html, several
+
+
+@pytest.fixture(scope="module")
+def pages(quick_folder, quick_page):
+    return {"one": quick_page, "several": several([quick_folder, quick_folder])}
+
+
+@pytest.mark.parametrize("name", ["one", "several"])
+def test_the_page_is_valid_html(name, pages):
+    html5lib.HTMLParser(strict=True).parse(pages[name])
+
+
+@pytest.mark.parametrize("name", ["one", "several"])
+def test_whatever_scrolls_can_be_reached_by_the_keyboard_and_has_a_name(name, pages):
+    scrolling = re.findall(r'<div class="(?:wide|card)"([^>]*)>', pages[name])
+    assert scrolling
+    for attributes in scrolling:
+        assert 'tabindex="0"' in attributes
+        assert re.search(r'aria-label="[^"]+"', attributes)
+
+
+@pytest.mark.parametrize("name", ["one", "several"])
+def test_no_header_of_a_table_is_empty(name, pages):
+    headers = re.findall(r"<th\b[^>]*>(.*?)</th>", pages[name], re.DOTALL)
+    assert headers
+    assert [header for header in headers if not re.sub(r"<[^>]*>", "", header).strip()] == []
+
+
+def test_a_page_that_is_broken_is_caught(quick_page):
+    with pytest.raises(html5lib.html5parser.ParseError):
+        html5lib.HTMLParser(strict=True).parse(quick_page.replace("</table>", "", 1))
+
+
+def test_the_page_of_a_run_is_always_the_same(quick_folder, quick_page):
+    assert html(quick_folder) == quick_page

@@ -1,0 +1,235 @@
+"""Several runs in one report: rows about the same thing side by side, each with its run."""
+
+import re
+
+import pytest
+from fedassay.reports.formats.latex import latex
+from fedassay.reports.formats.markdown import several as markdown
+from fedassay.reports.formats.page import several as html
+from fedassay.reports.formats.spreadsheet import spreadsheet
+from fedassay.reports.formats.write import read_runs, write_files
+from fedassay.reports.reading.run_folder import RunFolder
+from fedassay.reports.tables.run_tables import labels, overview, run_tables, side_by_side, tables_of
+from fedassay.reports.tables.table import Table
+
+
+def table(*rows, headers=("attack", "metric", "none", "n"), note=""):
+    return Table(
+        title="Attacks", headers=headers, rows=rows, numeric=frozenset(range(2, len(headers))), note=note, about=2
+    )
+
+
+@pytest.fixture
+def two(make_run, make_claim):
+    """Runs of two suites: they share the undefended federation, and each has a defense that the other has not."""
+    first, second = make_run("monday"), make_run("tuesday")
+    second.manifest |= {"suite": {**second.manifest["suite"], "name": "other", "version": "7"}, "run_id": "t" * 12}
+    for run, defense, value in ((first, "dp_sgd", 0.55), (second, "fedsel", 0.75)):
+        run.row(defense="none", value=value + 0.1)
+        run.row(defense=defense, value=value)
+        run.row(defense=defense, role="utility", attack="training", metric="accuracy", value=value)
+        signed = run.sign(defense, make_claim(epsilon=10 * value))
+        run.row(
+            role="audit",
+            defense=defense,
+            claim_id=signed.claim_id,
+            metric="epsilon_low",
+            value=1.0,
+            seed=None,
+            verdict="NOT_REFUTED",
+        )
+    first.gate = {"verdict_line": "OK: 1 claims NOT REFUTED, 0 controls REFUTED as they must be", "exit_code": 0}
+    first.manifest["planned_cells"] = 4
+    second.manifest["command"] = "fedassay run other"
+    return [first.write(), second.write()]
+
+
+def test_rows_about_the_same_thing_stand_together():
+    merged = side_by_side(
+        [
+            ("a", table(("loss", "AUC", "0.5", "3"), ("dot", "AUC", "0.7", "3"))),
+            ("b", table(("dot", "AUC", "0.8", "4"), ("new", "AUC", "0.9", "4"))),
+        ]
+    )
+    assert merged.headers == ("attack", "metric", "run", "none", "n")
+    assert merged.rows == (
+        ("loss", "AUC", "a", "0.5", "3"),
+        ("dot", "AUC", "a", "0.7", "3"),
+        ("dot", "AUC", "b", "0.8", "4"),
+        ("new", "AUC", "b", "0.9", "4"),
+    )
+    assert merged.numeric == {3, 4}
+
+
+def test_columns_that_one_run_lacks_are_empty_in_its_rows_and_the_last_stays_last():
+    merged = side_by_side(
+        [
+            ("a", table(("loss", "AUC", "0.5", "0.6", "3"), headers=("attack", "metric", "none", "x", "n"))),
+            ("b", table(("loss", "AUC", "0.7", "0.8", "4"), headers=("attack", "metric", "none", "y", "n"))),
+        ]
+    )
+    assert merged.headers == ("attack", "metric", "run", "none", "x", "y", "n")
+    assert merged.rows == (("loss", "AUC", "a", "0.5", "0.6", "–", "3"), ("loss", "AUC", "b", "0.7", "–", "0.8", "4"))
+
+
+def test_a_defense_called_as_a_column_is_keeps_its_own():
+    headers = ("attack", "metric", "n", "metric", "n")
+    merged = side_by_side(
+        [
+            ("a", table(("loss", "AUC", "0.1", "0.2", "3"), headers=headers)),
+            ("b", table(("loss", "AUC", "0.3", "4"), headers=("attack", "metric", "metric", "n"))),
+        ]
+    )
+    assert merged.rows == (("loss", "AUC", "a", "0.1", "0.2", "3"), ("loss", "AUC", "b", "–", "0.3", "4"))
+
+
+def test_notes_are_said_once_and_other_ones_both():
+    rows = ("loss", "AUC", "0.5", "3")
+    merged = side_by_side([(name, table(rows, note=note)) for name, note in (("a", "x."), ("b", "x."), ("c", "y."))])
+    assert merged.note == "x. y."
+
+
+def test_one_run_keeps_its_tables_as_they_are(quick_folder):
+    assert tables_of([quick_folder]) == run_tables(quick_folder)
+
+
+def test_every_row_of_every_run_is_there(two):
+    merged = tables_of(two)
+    assert sum(len(table.rows) for table in merged) == sum(len(table.rows) for run in two for table in run_tables(run))
+    for one in merged:
+        place = one.headers.index("run")
+        assert {row[place] for row in one.rows} <= {"monday", "tuesday"}
+
+
+def test_the_overview_says_what_each_run_was_and_what_came_of_it(two):
+    assert [row[:2] for row in overview(two).rows] == [
+        ("monday", "quick, version 1"),
+        ("tuesday", "other, version 7"),
+    ]
+    assert overview(two).rows[0][3:] == ("OK: 1 claims NOT REFUTED, 0 controls REFUTED as they must be", "0")
+    assert overview(two).rows[1][3].startswith("UNFINISHED: 4 of 108")
+    assert overview(two).rows[1][4] == "–"
+
+
+def test_page_and_markdown_hold_verdicts_tables_and_the_source_of_each_run(two):
+    for text in (html(two), markdown(two)):
+        for words in (
+            "2 runs",
+            "OK: 1 claims NOT REFUTED, 0 controls REFUTED as they must be",
+            "UNFINISHED",
+            "dp_sgd",
+            "fedsel",
+            "fedassay run other",
+        ):
+            assert words in text.replace("dp<wbr>", "dp")
+        assert text.count("r" * 12) == text.count("t" * 12) == 1
+    assert len(html(two).encode()) < 100_000
+
+
+def test_a_page_of_several_runs_needs_nothing_else(two):
+    page = html(two)
+    assert "<script" not in page
+    targets = set(re.findall(r'\bid="([^"]+)"', page))
+    assert {link[1:] for link in re.findall(r'(?:href|src)="([^"]*)"', page)} <= targets
+
+
+def test_the_runs_that_cannot_be_read_whole_are_named(two):
+    (two[1].path / "results.jsonl").open("a").write('{"schema":"result-2"}\n')
+    text = markdown([two[0], RunFolder.read(two[1].path)])
+    assert "- tuesday: **cannot be read** 1 row of results.jsonl (line 5): schema" in text
+    assert "monday: **cannot" not in text
+
+
+def test_runs_of_one_name_are_told_apart_by_their_path(make_run):
+    runs = [make_run(f"{place}/out") for place in "ab"]
+    folders = []
+    for number, run in enumerate(runs):
+        run.manifest["run_id"] = str(number)
+        folders.append(run.write())
+    assert labels(folders) == [f"out ({run.path})" for run in runs]
+
+
+def test_the_same_run_twice_is_refused_by_path_and_as_a_copy(two, tmp_path):
+    path = two[0].path
+    with pytest.raises(ValueError, match="are the same run: name it once"):
+        read_runs([path, two[1].path, path / ".." / path.name])
+    copy = tmp_path / "elsewhere"
+    copy.mkdir()
+    for name in ("manifest.json", "results.jsonl"):
+        (copy / name).write_bytes((path / name).read_bytes())
+    with pytest.raises(ValueError, match="are the same run"):
+        read_runs([path, copy])
+    assert len(read_runs([path, two[1].path])) == 2
+
+
+def test_all_formats_are_written_at_once_or_none(two, tmp_path):
+    names = {"html": "a.html", "md": "a.md", "latex": "a.tex", "csv": "a.csv", "claims": "a.json"}
+    wanted = {name: tmp_path / "new" / file for name, file in names.items()}
+    assert write_files(two, wanted) == list(wanted.values())
+    assert wanted["latex"].read_text(encoding="utf-8") == latex(two)
+    assert wanted["csv"].read_bytes().decode() == spreadsheet(two)
+    with pytest.raises(ValueError, match="html, md, latex, csv or claims, got 'pdf'"):
+        write_files(two, {"md": tmp_path / "b.md", "pdf": tmp_path / "b.pdf"})
+    assert not (tmp_path / "b.md").exists()
+
+
+BAD = "<script>alert(1)</script>"
+QUOTES = "\"&'"
+
+
+def test_no_name_becomes_markup_in_any_format(make_run, make_claim):
+    runs = []
+    for name in ("one", "two"):
+        run = make_run(name)
+        run.manifest |= {"run_id": name, "name": f"{name} {BAD}", "command": BAD}
+        signed = run.sign(BAD, make_claim())
+        run.row(
+            role="audit",
+            defense=BAD,
+            claim_id=signed.claim_id,
+            metric="epsilon_low",
+            value=1.0,
+            seed=None,
+            verdict="NOT_REFUTED",
+            reason=QUOTES,
+        )
+        run.row(defense=BAD, attack=QUOTES, federation=BAD, value=0.5)
+        run.row(defense=BAD, attack=QUOTES, metric="none", status="failed", reason=f"| {BAD} | [x](http://y) `")
+        run.row(cell_id=BAD, schema=BAD)
+        runs.append(run.write())
+    page, text = html(runs), markdown(runs)
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;alert") > 8
+    assert QUOTES not in page
+    assert "&#34;&amp;&#39;" in page
+    # In an indented block markdown shows everything as it stands: the command that runs it again.
+    shown = "\n".join(line for line in text.splitlines() if not line.startswith("    "))
+    assert "<script" not in shown
+    assert "](http" not in shown.replace("\\](", "").replace("]\\(", "")
+    assert all(line.startswith("%") for line in latex(runs).splitlines() if "<script" in line)
+    cells = spreadsheet(runs)
+    assert f'"{QUOTES.replace(chr(34), chr(34) * 2)}"' in cells
+
+
+def test_the_page_of_two_runs_draws_claims_frontier_and_heatmap_of_each(two):
+    page = html(two)
+    found = re.findall(r'<figure id="([^"]+)">', page)
+    assert found == [
+        *(f"run-{number}-claimed-measured" for number in (1, 2)),
+        *(f"run-{number}-privacy-utility" for number in (1, 2)),
+        *(f"run-{number}-heatmap-main" for number in (1, 2)),
+    ]
+    names = re.findall(r' id="([^"]+)"', page)
+    assert len(names) == len(set(names))
+    referred = set(re.findall(r'(?:url\(#|href="#)([^")]+)', page))
+    assert referred <= set(names)
+    assert "Privacy and utility: monday" in page
+    assert "left out" not in page
+
+
+def test_a_page_of_many_runs_leaves_out_the_figures_of_the_last_and_says_so(two, monkeypatch):
+    monkeypatch.setattr("fedassay.reports.formats.page._ROOM", 30_000)
+    page = html(two)
+    assert 'id="run-1-privacy-utility"' in page
+    assert 'id="run-2-' not in page
+    assert "figures of the last 1 runs are left out" in page

@@ -1,0 +1,96 @@
+import subprocess
+import sys
+
+from fedassay.reports.formats.page import html
+from fedassay.reports.formats.terminal import claim_lines, tables
+from fedassay.reports.reading.claims import claim_rows
+from fedassay.reports.tables.printed import claim_table
+
+AUDIT = {"role": "audit", "attack": "canary", "metric": "epsilon_low", "seed": None, "n": 1000}
+CLAIM = "eps 4, delta 1e-5, one client (add/remove), seen by other clients (every round's model)"
+
+
+def test_a_claim_that_stands_and_a_control_that_falls_read_as_promised(run_maker, make_claim):
+    claim = make_claim(mu=0.925)
+    run_maker.sign("dp_fedavg", claim)
+    run_maker.sign("noise_halved", claim, control=True)
+    common = AUDIT | {"claim_id": claim.claim_id, "route": "curve"}
+    stands = {"value": 0.9, "ceiling": 4.97, "detectable": 6.1, "verdict": "NOT_REFUTED", "reason": "at alpha .002"}
+    run_maker.row(**common, **stands, defense="dp_fedavg")
+    scores = run_maker.arrays("c", "scores", fpr_high=0.0207, fnr_high=0.035)
+    run_maker.row(**common, defense="noise_halved", value=2.2, ceiling=4.97, verdict="REFUTED", artifact=scores)
+    assert claim_lines(run_maker.write()) == [
+        f"claim  dp_fedavg     {CLAIM}: eps >= 0.9, ceiling 4.97, detectable 6.1, by curve: NOT REFUTED",
+        f"claim  noise_halved  {CLAIM}: eps >= 2.2, ceiling 4.97, under the signed curve (FPR <= .021, FNR <= .035): "
+        "REFUTED (a control: it must be)",
+    ]
+
+
+def test_a_control_that_stands_says_what_it_must_be(run_maker, make_claim):
+    claim = run_maker.sign("noise_halved", make_claim(), control=True)
+    row = AUDIT | {"claim_id": claim.claim_id, "route": "eps_low", "verdict": "NOT_REFUTED"}
+    run_maker.row(**row, defense="noise_halved", value=0.5, ceiling=4.9)
+    (line,) = claim_lines(run_maker.write())
+    assert line.endswith("by the bound on eps: NOT REFUTED (a control: it must be REFUTED)")
+
+
+def test_a_claims_probes_stand_in_its_line_and_broken_ones_by_name(run_maker, make_claim):
+    claim = run_maker.sign("dp_fedavg", make_claim())
+    row = AUDIT | {"claim_id": claim.claim_id, "defense": "dp_fedavg", "cell_id": "a"}
+    run_maker.row(**row, value=0.5, ceiling=4.9, route="eps_low", verdict="NOT_REFUTED")
+    probe = row | {"role": "probe", "attack": "replay"}
+    broken = "sensitivity 10 > 1 allowed (a row of 10 clip norms)"
+    run_maker.row(**probe | {"metric": "probe_sensitivity"}, value=10.0, verdict="BROKEN", reason=broken)
+    run_maker.row(**probe | {"metric": "probe_noise_present"}, value=1.0, verdict="KEPT", reason="all of it")
+    run_maker.row(**probe | {"metric": "probe_noise_scale"}, status="skipped", reason="no law")
+    folder = run_maker.write()
+    (line,) = claim_lines(folder)
+    words = "probe broken: sensitivity 10 > 1 allowed, 1 probe kept, 1 probe not possible"
+    assert line.endswith(f"by the bound on eps, {words}: NOT REFUTED")
+    (claimed,) = claim_rows(folder)
+    assert claimed.alarming
+    assert claim_table([claimed]).rows[0][-1] == f"NOT REFUTED; {words}"
+    assert f"<small>{words.replace('>', '&gt;')}</small>" in html(folder)
+
+
+def test_a_failed_audit_prints_its_reason_and_no_number(run_maker, make_claim):
+    claim = run_maker.sign("dp_fedavg", make_claim())
+    row = AUDIT | {"metric": "none", "claim_id": claim.claim_id, "defense": "dp_fedavg"}
+    run_maker.row(**row, status="failed", reason="training diverged")
+    assert claim_lines(run_maker.write()) == [f"claim  dp_fedavg  {CLAIM}: training diverged: FAILED"]
+
+
+def test_a_claim_without_an_audit_has_a_line_too(run_maker, make_claim):
+    run_maker.sign("dp_fedavg", make_claim())
+    assert claim_lines(run_maker.write()) == [f"claim  dp_fedavg  {CLAIM}: NOT AUDITED"]
+
+
+def test_every_claim_of_a_defense_has_a_line_and_a_defense_without_one_says_so(run_maker, make_claim):
+    run_maker.row(metric="auc", value=0.5, defense="none", seed=0)
+    run_maker.sign("nbafl", make_claim())
+    run_maker.sign("nbafl", make_claim(mu=0.5))
+    lines = claim_lines(run_maker.write())
+    assert lines[0] == "claim  none   claims nothing: NO CLAIM"
+    assert lines[1:] == [f"claim  nbafl  {CLAIM}: NOT AUDITED"] * 2
+
+
+def test_the_tables_hold_one_primary_metric_an_attack(run_maker):
+    for seed in (0, 1):
+        run_maker.row(seed=seed, metric="auc", value=0.5 + seed / 10, direction="higher_leaks")
+        run_maker.row(seed=seed, metric="balanced_accuracy", value=0.5, direction="higher_leaks")
+    run_maker.row(defense="dp_fedavg", metric="none", status="skipped", reason="not defined")
+    assert tables(run_maker.write()) == [
+        "Attacks on federation main",
+        "attack  metric               none  dp_fedavg  n",
+        "------  ------------------  -----  ---------  -",
+        "loss    AUC (↑ leaks more)  0.550          –  2",
+        "",
+        "skipped  loss, every metric, on dp_fedavg: 1 row: not defined",
+    ]
+
+
+def test_printing_lines_loads_no_drawing_and_no_frame():
+    code = "import sys, fedassay.reports.formats.terminal; print([m for m in {} if m in sys.modules])"
+    heavy = ["matplotlib", "jinja2", "pandas", "torch"]
+    done = subprocess.run([sys.executable, "-c", code.format(heavy)], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

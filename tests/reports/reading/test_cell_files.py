@@ -1,0 +1,185 @@
+"""Data files of cells: read where they can be, else told and left out, and the report is made without them."""
+
+import zipfile
+
+import numpy as np
+import pytest
+from fedassay.reports.formats.markdown import markdown
+from fedassay.reports.formats.page import html
+from fedassay.reports.formats.terminal import tables
+from fedassay.reports.reading.run_folder import RunFolder
+from fedassay.reports.tables.unread import unread_lines
+
+ROUNDS = "cells/c1/rounds.csv"
+
+
+@pytest.fixture
+def scored(run_maker):
+    """A run of one attack of two seeds with scores beside them; where the first one's lie."""
+    for seed in range(2):
+        told = {"unit": "sample", "adjacency": "add_remove", "rounds": 1, "design": "independent"}
+        artifact = run_maker.arrays(
+            f"c{seed}", "scores", member=np.arange(9.0) + seed, nonmember=np.arange(9.0), **told
+        )
+        run_maker.row(
+            cell_id=f"c{seed}", seed=seed, metric="auc", value=0.6 + seed / 10, artifact=artifact, observer="uploads"
+        )
+    run_maker.manifest["planned_cells"] = 2
+    return run_maker.write().path / "cells/c0/scores.npz"
+
+
+def only(folder):
+    (found,) = folder.files.unread(folder.records)
+    return found
+
+
+def test_arrays_of_an_artifact_are_read_back(run_maker):
+    artifact = run_maker.arrays("c1", "scores", member=np.array([1.0, 2.0]), word=np.array("x"))
+    run_maker.row(value=0.5, artifact=artifact)
+    folder = run_maker.write()
+    assert folder.files.arrays(folder.records[0], without=["word"])["member"].tolist() == [1.0, 2.0]
+    assert folder.files.unread(folder.records) == ()
+
+
+def test_what_was_not_copied_along_is_missed_by_nobody(run_maker):
+    run_maker.row(value=0.5, artifact="cells/gone/scores.npz")
+    folder = run_maker.write()
+    assert folder.files.arrays(folder.records[0]) is None
+    assert folder.files.rounds(folder.records[0]) == []
+    assert folder.files.unread(folder.records) == ()
+
+
+def test_a_link_out_of_the_folder_is_not_followed(run_maker, tmp_path):
+    run_maker.row(value=0.5, artifact="cells/c1/scores.npz")
+    folder = run_maker.write()
+    np.savez(tmp_path / "secret.npz", member=np.zeros(1))
+    (folder.path / "cells/c1").mkdir(parents=True)
+    (folder.path / "cells/c1/scores.npz").symlink_to(tmp_path / "secret.npz")
+    assert folder.files.arrays(folder.records[0]) is None
+    assert only(folder).reason == "lies outside the run's folder"
+
+
+def test_an_array_that_needs_pickle_is_left_out(run_maker):
+    artifact = run_maker.arrays("c1", "scores", member=np.array([{"a": 1}], dtype=object))
+    run_maker.row(value=0.5, artifact=artifact)
+    folder = run_maker.write()
+    assert folder.files.arrays(folder.records[0]) is None
+    assert "allow_pickle=False" in only(folder).reason
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"text", b"\x93NUMPY\x01", b"\x80\x04K\x01."])
+def test_scores_that_are_no_archive_are_told_without_being_asked_for(scored, content):
+    scored.write_bytes(content)
+    found = only(RunFolder.read(scored.parents[2]))
+    assert (found.place, found.cell_id) == ("cells/c0/scores.npz", "c0")
+    assert found.reason.startswith("holds no such arrays: ")
+
+
+def test_scores_cut_anywhere_are_told(scored):
+    whole = scored.read_bytes()
+    for cut in range(0, len(whole), 97):
+        scored.write_bytes(whole[:cut])
+        assert only(RunFolder.read(scored.parents[2])).place == "cells/c0/scores.npz"
+
+
+def test_a_single_array_under_the_name_of_an_archive_is_told(scored):
+    with scored.open("wb") as file:
+        np.save(file, np.zeros(3))
+    assert only(RunFolder.read(scored.parents[2])).cell_id == "c0"
+
+
+def test_a_flipped_bit_within_an_array_is_told_once_it_was_read(scored):
+    with zipfile.ZipFile(scored) as archive:
+        inside = archive.getinfo("member.npy").header_offset + 200
+    damaged = bytearray(scored.read_bytes())
+    damaged[inside] ^= 1
+    scored.write_bytes(damaged)
+    folder = RunFolder.read(scored.parents[2])
+    assert folder.files.arrays(folder.records[0]) is None
+    assert "CRC" in only(folder).reason
+
+
+def test_every_page_says_what_it_was_made_without_and_shows_all_else(scored):
+    scored.write_bytes(b"PK")
+    said = "1 file (cells/c0/scores.npz, of cell c0): holds no such arrays"
+    page = html(RunFolder.read(scored.parents[2]))
+    assert page.count('href="#unread"') == page.count('id="unread"') == 1
+    assert "cells/c0/scores.npz" in page
+    assert "0.650" in page  # The mean AUC of both seeds' rows.
+    assert f"**cannot be read** {said}" in markdown(RunFolder.read(scored.parents[2]))
+    assert any(line.startswith(f"unread  {said}") for line in tables(RunFolder.read(scored.parents[2])))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"round,auc\n1,nan\n", "auc must be a number, got nan"),
+        (b"round,auc\n1,1e400\n", "auc must be a number, got 1e400"),
+        (b"round,auc\n1,half\n", "could not convert"),
+        (b"round,auc\n1,.5,.6\n", "no table of numbers"),
+        (b"round,auc\n1.5,.5\n", "round must be a whole number, got 1.5"),
+        (b"round,auc\n1e300,.5\n", "round must be a whole number"),
+        (b"round,auc\n-1,.5\n", "round must be a whole number"),
+        (b"auc\n.5\n", "round must be a whole number, got None"),
+        (b"round,auc\n1,\xff\n", "codec can't decode"),
+        (b'round,auc\n"' + b"1" * 200_000, "field larger than field limit"),
+    ],
+)
+def test_a_table_of_no_numbers_is_left_out(run_maker, text, says):
+    run_maker.row(cell_id="c1", value=0.5)
+    folder = run_maker.write()
+    (folder.path / ROUNDS).parent.mkdir(parents=True)
+    (folder.path / ROUNDS).write_bytes(text)
+    assert folder.files.rounds(folder.records[0]) == []
+    assert says in only(folder).reason
+    (line,) = unread_lines(folder)
+    assert line.startswith(f"1 file ({ROUNDS}, of cell c1): is no table of numbers: ")
+    html(folder)
+
+
+def test_an_empty_place_of_a_table_is_no_number_and_no_damage(run_maker):
+    run_maker.row(cell_id="c1", value=0.5)
+    folder = run_maker.write()
+    (folder.path / ROUNDS).parent.mkdir(parents=True)
+    (folder.path / ROUNDS).write_text("round,auc,loss\n1,0.5,\n2,0.6,0.1\n")
+    assert folder.files.rounds(folder.records[0]) == [{"round": 1, "auc": 0.5}, {"round": 2, "auc": 0.6, "loss": 0.1}]
+    assert folder.files.unread(folder.records) == ()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"fpr_high": np.zeros(2)}, "fpr_high must be one number, got float64 of shape (2,)"),
+        ({"fnr_high": np.array("text")}, "fnr_high must be one number"),
+        ({"auc": np.array(np.nan)}, "auc must be one number"),
+        ({"member": np.array([1.0, np.nan])}, "member must be scores without NaN"),
+        ({"member": np.array(1.0)}, "member must be scores without NaN"),
+        ({"nonmember": np.array(["a"])}, "nonmember must be scores without NaN"),
+        (
+            {"member": np.zeros(3), "member_runs": np.zeros(2, dtype=int)},
+            "member_runs must be a number >= 0",
+        ),
+        ({"member": np.zeros(3), "member_candidates": np.zeros(3)}, "member_candidates must be a number >= 0"),
+        ({"reconstructions": np.zeros(3)}, "reconstructions must have 4 dimensions"),
+        ({"originals": np.zeros((2, 1, 4, 4)), "psnr": np.zeros(3)}, "must be as many each"),
+        (
+            {"originals": np.zeros((2, 1, 4, 4)), "reconstructions": np.zeros((2, 1, 5, 4))},
+            "originals and reconstructions must have one shape",
+        ),
+    ],
+)
+def test_arrays_that_are_not_what_their_names_say_are_left_out(run_maker, make_claim, arrays, says):
+    told = {"unit": "sample", "adjacency": "add_remove", "rounds": 1, "design": "independent"}
+    artifact = run_maker.arrays("c1", "scores", **told, **arrays)
+    signed = make_claim()
+    run_maker.sign("dp_fedavg", signed)
+    for role, metric in (("audit", "epsilon_low"), ("attack", "auc"), ("attack", "psnr")):
+        claim = {"claim_id": signed.claim_id, "verdict": "NOT_REFUTED"} if role == "audit" else {}
+        run_maker.row(
+            cell_id="c1", defense="dp_fedavg", role=role, metric=metric, value=0.7, artifact=artifact, seed=0, **claim
+        )
+    folder = run_maker.write()
+    assert "cells/c1/scores.npz" in html(folder)
+    assert says in only(folder).reason
+    assert "cells/c1/scores.npz" in markdown(RunFolder.read(folder.path))
+    assert any("cells/c1/scores.npz" in line for line in tables(RunFolder.read(folder.path)))

@@ -1,0 +1,43 @@
+import pytest
+from fedassay.reports.reading.pooling import mean_over_seeds, median_over_images
+
+
+def test_the_t_interval_of_three_seeds_by_hand():
+    # Mean .9, standard deviation .1, t(.975, 2) = 4.30265: half width .1 / sqrt(3) * 4.30265 = .248414.
+    pooled = mean_over_seeds([0.8, 0.9, 1.0])
+    assert pooled.value == pytest.approx(0.9)
+    assert pooled.low == pytest.approx(0.9 - 0.248414, abs=1e-6)
+    assert pooled.high == pytest.approx(0.9 + 0.248414, abs=1e-6)
+    assert (pooled.n, pooled.method) == (3, "mean over seeds, 95 % t interval")
+
+
+@pytest.mark.parametrize(("values", "why"), [([0.7], "one seed"), ([1.0, 1.0, 1.0], "all seeds equal")])
+def test_values_that_allow_no_interval_get_none_and_say_why(values, why):
+    pooled = mean_over_seeds(values)
+    assert (pooled.low, pooled.high) == (None, None)
+    assert pooled.method.startswith(why)
+
+
+def test_the_bootstrap_of_five_images_reaches_both_ends():
+    # The median of five draws from 1..5 is 1 with probability sum_{k>=3} C(5,k) .2^k .8^(5-k) = .058 > .025; so is 5.
+    pooled = median_over_images([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert (pooled.value, pooled.low, pooled.high) == (3.0, 1.0, 5.0)
+    assert pooled.n == 5
+
+
+def test_the_bootstrap_of_eleven_images_leaves_the_extremes_out():
+    # P[median of eleven draws <= the second of eleven] = P[Bin(11, 2/11) >= 6] = .0072 < .025; <= the third: .051.
+    pooled = median_over_images([float(value) for value in range(11)])
+    assert (pooled.value, pooled.low, pooled.high) == (5.0, 2.0, 8.0)
+
+
+def test_the_bootstrap_gives_the_same_interval_every_time():
+    values = [11.3, 9.8, 12.1, 10.0, 8.7, 9.9]
+    assert median_over_images(values) == median_over_images(values)
+
+
+@pytest.mark.parametrize("pool", [mean_over_seeds, median_over_images])
+@pytest.mark.parametrize("values", [[], [float("nan")], [1.0, float("inf")]])
+def test_what_is_no_number_is_refused(pool, values):
+    with pytest.raises(ValueError, match="finite numbers"):
+        pool(values)

@@ -1,0 +1,142 @@
+import json
+
+import pytest
+from fedassay.audit.curve import ProfileCurve
+from fedassay.reports.reading.run_folder import RunFolder
+
+
+def test_records_come_in_the_order_of_the_file(run_maker):
+    run_maker.row(metric="auc", value=0.5)
+    run_maker.row(metric="balanced_accuracy", value=0.6)
+    folder = run_maker.write()
+    assert [(record.metric, record.value) for record in folder.records] == [("auc", 0.5), ("balanced_accuracy", 0.6)]
+    assert folder.skipped == ()
+
+
+def test_the_frame_has_a_row_a_record_and_the_names_of_the_file(run_maker):
+    run_maker.row(value=0.5, seed=0)
+    run_maker.row(value=0.7, seed=1)
+    frame = run_maker.write().frame
+    assert frame["value"].tolist() == [0.5, 0.7]
+    assert frame["schema"].tolist() == ["result-1", "result-1"]
+
+
+def test_the_frame_of_a_run_without_rows_still_has_its_columns(run_maker):
+    frame = run_maker.write().frame
+    assert len(frame) == 0
+    assert {"schema", "defense", "value"} <= set(frame.columns)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "claims.json"])
+def test_an_unknown_schema_names_what_was_expected_and_found(run_maker, name):
+    run_maker.write()
+    path = run_maker.path / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": "other-9"}))
+    with pytest.raises(ValueError, match=rf"{name}: schema '(manifest|claims)-1' .*'other-9'"):
+        RunFolder.read(run_maker.path)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "claims.json", "gate.json"])
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"[]", b"{}", b'{"schema": "claims-1"}'])
+def test_a_file_beside_the_rows_that_cannot_be_read_is_an_error_that_names_it(run_maker, name, content):
+    run_maker.row(value=0.5)
+    run_maker.write()
+    (run_maker.path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=name):
+        RunFolder.read(run_maker.path)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"epsilon": "4"}, "claims.0.claim.epsilon: Input should be a valid number"),
+        ({"epsilon": -1}, "claims.0.claim.epsilon: Input should be greater than 0"),
+        ({"unit": "person"}, "claims.0.claim.unit"),
+        ({"observer": "somebody"}, "observer must be .*'somebody'"),
+        ({"tuned": True}, "claims.0.claim.tuned: Extra inputs are not permitted"),
+        ({"curve": {"family": "gaussian"}}, "claims.0.claim.curve.gaussian.mu: Field required"),
+        ({"curve": {"family": "profile", "epsilons": [1], "delta_add": [], "delta_remove": []}}, ".* equally long"),
+    ],
+)
+def test_a_claim_that_was_changed_to_none_is_an_error_with_its_place(run_maker, make_claim, change, says):
+    run_maker.sign("dp_fedavg", make_claim())
+    run_maker.claims[0]["claim"] |= change
+    with pytest.raises(ValueError, match=rf"claims\.json holds no claims: {says}"):
+        run_maker.write()
+
+
+def test_a_claim_comes_back_as_it_was_signed(run_maker, make_claim):
+    curve = ProfileCurve((0.5, 1.0), (0.1, 0.01), (0.1, 0.02))
+    parameters = {"whole": 1, "part": 1.0, "yes": True, "name": "x"}
+    for signed in (make_claim(), make_claim(mu=0.5), make_claim(curve=curve, parameters=parameters, subjects="some")):
+        run_maker.sign("dp_fedavg", signed)
+    for entry in run_maker.write().claims:
+        assert entry.claim.claim_id == entry.claim_id
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"git": {"commit": 3}}, "is not a manifest: git.commit: Input should be a valid string"),
+        ({"git": "main"}, "is not a manifest: git: "),
+        ({"seeds": ["x"]}, "is not a manifest: seeds.0: "),
+        ({"command": "\ud800"}, "is not JSON: .*surrogates not allowed"),
+    ],
+)
+def test_a_manifest_that_was_changed_to_none_is_an_error_with_its_place(run_maker, change, says):
+    run_maker.manifest |= change
+    with pytest.raises(ValueError, match=rf"manifest\.json {says}"):
+        run_maker.write()
+
+
+@pytest.mark.parametrize("rounds", ["x", None, 3.5, True, [], {"a": 1}])
+def test_rounds_that_a_hand_has_spoilt_are_not_told(run_maker, rounds):
+    run_maker.manifest["suite"]["federations"] = {"main": {"rounds": rounds, "clients": 10}}
+    folder = run_maker.write()
+    assert (folder.rounds_of("main"), folder.clients_of("main")) == (None, 10)
+
+
+def test_a_folder_that_is_no_run_says_so(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"not a run's folder: it has no manifest\.json"):
+        RunFolder.read(tmp_path)
+
+
+def test_an_unfinished_run_has_neither_gate_nor_claims_nor_rows(run_maker):
+    run_maker.write()
+    for name in ("results.jsonl", "claims.json"):
+        (run_maker.path / name).unlink()
+    folder = RunFolder.read(run_maker.path)
+    assert (folder.records, folder.claims, folder.gate) == ((), (), None)
+
+
+def test_a_control_and_its_twin_sign_one_claim_and_are_told_apart(run_maker, make_claim):
+    run_maker.sign("dp_fedavg", make_claim())
+    run_maker.sign("noise_halved", make_claim(), control=True)
+    row = {"role": "audit", "claim_id": make_claim().claim_id, "metric": "epsilon_low", "seed": None}
+    run_maker.row(**row, defense="dp_fedavg", value=0.9)
+    run_maker.row(**row, defense="noise_halved", value=2.2)
+    folder = run_maker.write()
+    assert folder.claims[0].claim_id == folder.claims[1].claim_id
+    assert [folder.claim_of(record).control for record in folder.records] == [False, True]
+
+
+def test_a_gate_that_the_records_no_longer_bear_is_not_repeated(run_maker):
+    run_maker.row(value=0.5)
+    run_maker.gate = {"verdict_line": "OK: all is well", "exit_code": 0}
+    run_maker.manifest["planned_cells"] = 3
+    gate = run_maker.write().gate
+    assert gate.exit_code == 12
+    assert gate.verdict_line == "INCOMPLETE: 2 cells missing (when it was finished the run said: OK: all is well)"
+
+
+def test_a_gate_that_did_not_see_a_row_that_cannot_be_read_is_not_repeated(run_maker):
+    run_maker.row(value=0.5)
+    run_maker.gate = {"verdict_line": "OK: no claim was audited", "exit_code": 0}
+    run_maker.manifest["planned_cells"] = 1
+    assert run_maker.write().gate.exit_code == 0
+    run_maker.row(value=0.5, schema="result-2")
+    gate = run_maker.write().gate
+    assert gate.exit_code == 12
+    assert gate.verdict_line.startswith(
+        "INCOMPLETE: 1 rows that cannot be read (when it was finished the run said: OK:"
+    )

@@ -1,0 +1,204 @@
+from dataclasses import replace
+
+import pytest
+from fedassay.reports.reading.claims import claim_rows
+from fedassay.reports.tables.grid import attack_grids
+from fedassay.reports.tables.printed import claim_table, omission_table
+from fedassay.reports.tables.tables import attack_rows, omission_rows, utility_rows
+
+AUDIT = {"role": "audit", "attack": "canary", "metric": "epsilon_low", "seed": None, "n": 500, "ceiling": 4.5}
+
+
+def test_a_claim_stands_beside_what_was_measured_about_it(run_maker, make_claim):
+    signed = run_maker.sign("dp_fedavg", make_claim())
+    row = AUDIT | {"defense": "dp_fedavg", "claim_id": signed.claim_id, "detectable": 6.1, "route": "curve"}
+    run_maker.row(**row, value=0.999, verdict="NOT_REFUTED")
+    assert claim_table(claim_rows(run_maker.write())).rows == (
+        (
+            "dp_fedavg",
+            "eps 4, delta 1e-5, one client (add/remove), seen by other clients (every round's model)",
+            "0.99",
+            "4.50",
+            "6.10",
+            "500",
+            "signed curve",
+            "NOT REFUTED",
+        ),
+    )
+
+
+def test_claims_come_in_the_order_of_the_suite_whatever_the_file_says(run_maker, make_claim):
+    for defense in ("dp_sgd", "noise_halved", "dp_fedavg"):
+        signed = run_maker.sign(defense, make_claim(), control=defense == "noise_halved")
+        run_maker.row(**AUDIT, defense=defense, claim_id=signed.claim_id, value=1.0, verdict="NOT_REFUTED")
+    assert [row.defense for row in claim_rows(run_maker.write())] == ["dp_fedavg", "noise_halved", "dp_sgd"]
+
+
+def test_a_claim_that_nothing_judged_is_shown_as_not_audited(run_maker, make_claim):
+    run_maker.sign("dp_fedavg", make_claim())
+    (row,) = claim_rows(run_maker.write())
+    assert (row.verdict, row.epsilon_low, row.alarming) == ("NOT_AUDITED", None, False)
+
+
+def test_an_audit_without_a_claim_prints_no_epsilon(run_maker):
+    run_maker.row(**AUDIT, defense="none", value=5.6, verdict="NO_CLAIM")
+    (row,) = claim_table(claim_rows(run_maker.write())).rows
+    assert row[1:5] == ("signs no claim", "–", "–", "–")
+
+
+@pytest.mark.parametrize(
+    ("control", "verdict", "alarming"),
+    [
+        (False, "REFUTED", True),
+        (False, "NOT_REFUTED", False),
+        (False, "UNDERPOWERED", False),
+        (True, "REFUTED", False),
+        (True, "NOT_REFUTED", True),
+        (True, "UNDERPOWERED", True),
+    ],
+)
+def test_an_honest_claim_refuted_alarms_and_so_does_a_control_that_is_not(
+    run_maker, make_claim, control, verdict, alarming
+):
+    signed = run_maker.sign("dp_fedavg", make_claim(), control=control)
+    run_maker.row(**AUDIT, defense="dp_fedavg", claim_id=signed.claim_id, value=1.0, verdict=verdict)
+    (row,) = claim_rows(run_maker.write())
+    assert row.alarming is alarming
+
+
+def test_a_failed_audit_is_a_failed_claim_with_its_reason(run_maker, make_claim):
+    signed = run_maker.sign("dp_fedavg", make_claim())
+    row = AUDIT | {"metric": "none", "defense": "dp_fedavg", "claim_id": signed.claim_id}
+    run_maker.row(**row, status="failed", reason="no scores")
+    (row,) = claim_rows(run_maker.write())
+    assert (row.verdict, row.alarming, row.record.reason) == ("FAILED", True, "no scores")
+
+
+def test_auc_is_pooled_over_seeds_as_by_hand(run_maker):
+    for seed, value in enumerate((0.8, 0.9, 1.0)):
+        run_maker.row(seed=seed, value=value, direction="higher_leaks")
+    (row,) = attack_rows(run_maker.write())
+    assert row.pooled.value == pytest.approx(0.9)
+    assert row.pooled.low == pytest.approx(0.651586, abs=1e-6)
+    assert row.pooled.high == pytest.approx(1.148414, abs=1e-6)
+    assert row.pooled.n == 3
+
+
+def test_a_single_row_keeps_the_interval_that_it_was_measured_with(run_maker):
+    """Of federations that were attacked in turn; of several seeds each is one number."""
+    run_maker.row(value=0.7, ci_low=0.65, ci_high=0.75, ci_level=0.95, ci_method="jackknife")
+    (row,) = attack_rows(run_maker.write())
+    assert (row.pooled.value, row.pooled.low, row.pooled.high) == (0.7, 0.65, 0.75)
+    assert (row.pooled.n, row.pooled.method) == (1, "jackknife")
+    run_maker.row(seed=1, value=0.72, ci_low=0.65, ci_high=0.75, ci_level=0.95, ci_method="jackknife")
+    (row,) = attack_rows(run_maker.write())
+    assert row.pooled.low == pytest.approx(0.71 - 12.7062 * 0.01, abs=1e-4)
+
+
+def test_rows_per_image_are_pooled_by_their_median_over_images_and_seeds(run_maker):
+    for seed in (0, 1):
+        for image, value in enumerate((10.0, 20.0, 90.0)):
+            run_maker.row(seed=seed, record=image, scope="record", metric="psnr", value=value + seed)
+    (row,) = attack_rows(run_maker.write())
+    assert (row.pooled.value, row.pooled.n) == (20.5, 6)
+    assert "bootstrap" in row.pooled.method
+
+
+def test_an_unavailable_row_counts_as_missing_and_not_as_zero(run_maker):
+    run_maker.row(seed=0, value=0.8)
+    run_maker.row(seed=1, status="unavailable", reason="no weights")
+    (row,) = attack_rows(run_maker.write())
+    assert (row.pooled.value, row.pooled.n, row.missing, row.status, row.reason) == (
+        0.8,
+        1,
+        1,
+        "unavailable",
+        "no weights",
+    )
+
+
+def test_a_cell_that_failed_is_missing_from_every_metric_of_its_attack(run_maker):
+    run_maker.row(seed=0, metric="auc", value=0.8)
+    run_maker.row(seed=0, metric="balanced_accuracy", value=0.7)
+    run_maker.row(seed=1, metric="none", status="failed", reason="diverged")
+    (grid,) = attack_grids(attack_rows(run_maker.write()))
+    assert [(line.metric, line.cells[0].missing, line.cells[0].status) for line in grid.lines] == [
+        ("auc", 1, "failed"),
+        ("balanced_accuracy", 1, "failed"),
+    ]
+
+
+def test_a_grid_cell_without_a_value_keeps_the_row_that_says_why(run_maker):
+    run_maker.row(defense="none", value=0.8)
+    run_maker.row(defense="dp_fedavg", metric="none", status="skipped", reason="not defined")
+    run_maker.row(defense="dp_sgd", attack="alignment", value=0.6)
+    (grid,) = attack_grids(attack_rows(run_maker.write()))
+    assert grid.defenses == ("none", "dp_fedavg", "dp_sgd")
+    loss = next(line for line in grid.lines if line.attack == "loss")
+    assert [cell and cell.status for cell in loss.cells] == ["", "skipped", None]
+
+
+def test_null_attacks_stand_below_the_attacks(run_maker):
+    run_maker.row(attack="coin", role="null", value=0.5)
+    run_maker.row(attack="loss", value=0.6)
+    run_maker.row(attack="alignment", value=0.7)
+    rows = attack_rows(run_maker.write())
+    assert [(row.attack, row.null) for row in rows] == [("loss", False), ("alignment", False), ("coin", True)]
+
+
+def test_bookkeeping_rows_are_not_shown(run_maker):
+    run_maker.row(role="replicas", attack="canary", metric="replicas", value=500.0)
+    folder = run_maker.write()
+    assert (attack_rows(folder), claim_rows(folder), omission_rows(folder)) == ([], [], [])
+
+
+def test_the_change_of_accuracy_is_paired_by_seed(run_maker):
+    # Differences -.1, -.1, -.4: mean -.2, standard deviation sqrt(.03), half width sqrt(.03 / 3) * 4.30265 = .430265.
+    for defense, values in {"none": (0.9, 0.8, 0.9), "dp_fedavg": (0.8, 0.7, 0.5)}.items():
+        for seed, value in enumerate(values):
+            run_maker.row(role="utility", attack="training", metric="accuracy", defense=defense, seed=seed, value=value)
+    undefended, defended = utility_rows(run_maker.write())
+    assert undefended.change is None
+    assert defended.change.value == pytest.approx(-0.2)
+    assert defended.change.low == pytest.approx(-0.2 - 0.430265, abs=1e-6)
+    assert defended.change.n == 3
+
+
+def test_a_seed_that_only_one_of_them_finished_is_not_paired(run_maker):
+    run_maker.row(role="utility", attack="training", metric="accuracy", defense="none", seed=0, value=0.9)
+    run_maker.row(role="utility", attack="training", metric="accuracy", defense="dp_fedavg", seed=0, value=0.8)
+    run_maker.row(role="utility", attack="training", metric="accuracy", defense="dp_fedavg", seed=1, value=0.1)
+    _, defended = utility_rows(run_maker.write())
+    assert (defended.change.n, defended.change.value) == (1, pytest.approx(-0.1))
+
+
+def test_omissions_are_gathered_with_their_reasons_failures_first(run_maker):
+    for defense in ("none", "dp_fedavg"):
+        run_maker.row(defense=defense, metric="lpips", status="unavailable", reason="no weights")
+    run_maker.row(defense="dp_sgd", metric="none", status="failed", reason="ValueError: sigma")
+    run_maker.row(defense="dp_sgd", attack="llg", metric="none", status="skipped")
+    assert omission_table(omission_rows(run_maker.write())).rows == (
+        ("failed", "loss", "every metric", "dp_sgd", "1", "ValueError: sigma"),
+        ("unavailable", "loss", "LPIPS", "none, dp_fedavg", "2", "no weights"),
+        ("skipped", "llg", "every metric", "dp_sgd", "1", "no reason was recorded"),
+    )
+
+
+def test_an_omission_on_every_defense_says_so(run_maker):
+    for defense in ("none", "dp_fedavg"):
+        run_maker.row(defense=defense, metric="lpips", status="unavailable", reason="no weights")
+    (row,) = omission_rows(run_maker.write())
+    assert (row.where, row.rows) == ("every defense", 2)
+
+
+def test_the_order_of_the_rows_in_the_file_changes_no_table(quick_folder):
+    shuffled = replace(quick_folder, records=quick_folder.records[::-1])
+    for table in (claim_rows, attack_rows, utility_rows, omission_rows):
+        assert table(shuffled) == table(quick_folder)
+
+
+def test_a_claim_over_fewer_rounds_than_were_run_says_so(run_maker, make_claim):
+    run_maker.manifest["suite"]["federations"] = {"main": {"rounds": 30}}
+    signed = run_maker.sign("d", make_claim())
+    (row,) = claim_rows(run_maker.write())
+    assert row.says == f"{signed.describe()}, over {signed.rounds} of 30 rounds"

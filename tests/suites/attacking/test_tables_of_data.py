@@ -1,0 +1,82 @@
+"""Rows of a table in a federation: models that fit them, attacks that cannot, and a run from end to end."""
+
+import numpy as np
+import pytest
+from fedassay.fl.data.data_folder import DataFolder
+from fedassay.fl.data.datasets import _load
+from fedassay.fl.data.location30 import FILE, location30
+from fedassay.fl.models.models import build_model
+from fedassay.suites.attacking.trial import run_trial
+from fedassay.suites.config.resolve import _task, resolve
+from fedassay.suites.config.source import ConfigError
+from fedassay.suites.config.suite_file import load_suite
+from fedassay.suites.planning.run_plan import plan_run
+from fedassay.suites.results.store import Store
+
+
+@pytest.fixture
+def check_ins(tmp_path, monkeypatch):
+    """200 made-up rows of check-ins in FEDASSAY_DATA; what was loaded before is forgotten, and so is this after."""
+    rng = np.random.default_rng(0)
+    (tmp_path / FILE).parent.mkdir()
+    bits = rng.integers(256, size=(200, 56), dtype=np.uint8)
+    np.savez(tmp_path / FILE, x=bits, y=rng.integers(30, size=200, dtype=np.uint8))
+    monkeypatch.setenv("FEDASSAY_DATA", str(tmp_path))
+    _load.cache_clear()
+    _task.cache_clear()
+    yield DataFolder(tmp_path)
+    _load.cache_clear()
+    _task.cache_clear()
+
+
+@pytest.fixture
+def tabular(suite_file, check_ins):
+    def build(*changes, model="logistic"):
+        table = f'[federations.main]\ndataset = "location30"\nmodel = "{model}"'
+        spec, source = load_suite(
+            str(suite_file('[federations.main]\ndataset = "digits"\nmodel = "logistic"', table, *changes))
+        )
+        return resolve(spec, source, seed=0)
+
+    return build
+
+
+@pytest.mark.parametrize("model", ["logistic", "mlp"])
+def test_a_federation_of_rows_trains_and_is_attacked(tabular, tmp_path, model):
+    plan = plan_run(tabular(model=model))
+    for trial in plan.trials:
+        store = Store(tmp_path / "run")
+        assert run_trial(trial, store, frozenset()) == []
+        metrics = {row.metric for cell in trial.cells for row in store.cell_records(cell.cell_id)}
+        assert {"accuracy", "auc"} <= metrics
+
+
+@pytest.mark.parametrize("model", ["lenet", "cnn26k", "convnet"])
+def test_models_of_images_refuse_rows_with_their_shape(model):
+    with pytest.raises(ValueError, match=rf"{model} needs images of at least .* got shape \(1, 1, 446\)"):
+        build_model(model, shape=(1, 1, 446), classes=30)
+
+
+def test_a_model_of_images_is_refused_before_anything_runs(tabular):
+    with pytest.raises(ConfigError, match="federation main cannot be set up: lenet needs images of at least 7x7"):
+        plan_run(tabular(model="lenet"))
+
+
+@pytest.mark.parametrize("attack", ["inversion", "mean_image", "dlg", "imprint"])
+def test_an_attack_that_reconstructs_images_is_refused_with_its_line(tabular, attack):
+    with pytest.raises(
+        ConfigError, match=r"suite\d+\.toml, line \d+: .*has 1x446: name federations of images"
+    ) as refused:
+        tabular("[attacks.loss]", f"[attacks.{attack}]\n\n[attacks.loss]")
+    assert f"{attack} reconstructs images of at least 3x3 pixels; location30, of federation main" in str(refused.value)
+
+
+def test_the_same_attack_is_welcome_on_images(suite_file):
+    spec, source = load_suite(str(suite_file("[attacks.loss]", "[attacks.mean_image]\n\n[attacks.loss]")))
+    assert len(resolve(spec, source, seed=0).attacks) == 3
+
+
+def test_rows_have_no_sensitive_regions(check_ins):
+    loaded = location30(check_ins)
+    assert loaded.train_masks is None
+    assert loaded.train_targets is None

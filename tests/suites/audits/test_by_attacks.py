@@ -1,0 +1,263 @@
+"""Attacks in court: whose coins are guessed, who shares alpha, what is refuted, and what no verdict follows from."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from fedassay.attacks.membership.final_model.shadow_attack import ShadowAttack
+from fedassay.audit.claim import Claim
+from fedassay.audit.evidence import Design, MembershipScores, Setting
+from fedassay.audit.finding import Verdict, judge
+from fedassay.fl.protection import Protection
+from fedassay.fl.streams import Streams
+from fedassay.suites.attacking.shadows import membership, train_shadows
+from fedassay.suites.audits.by_attacks import TARGET, measure_attack, measure_attacks, scores_of
+from fedassay.suites.config.catalogue import names
+from fedassay.suites.config.resolve import plan_of, resolve, task_of
+from fedassay.suites.config.suite import FederationSpec, PlanChange
+from fedassay.suites.config.suite_file import load_suite
+from fedassay.suites.jobs.cells import AttackAudit
+from fedassay.suites.planning.plan_text import headline, outlook
+from fedassay.suites.planning.run_plan import plan_run
+from fedassay.suites.results.store import Store
+
+# Labels are noise, and a linear model has room for all of them: whoever trains without noise knows them by heart.
+SUITE = """\
+name = "heard"
+seeds = 1
+alpha = 0.05
+
+[federations.main]
+dataset = "digits"
+model = "logistic"
+clients = 2
+samples = 100
+label_noise = 1.0
+rounds = 20
+algorithm = { name = "fedavg", learning_rate = 1.0, local_steps = 5 }
+
+[defenses.dp_sgd]
+epsilon = 1.0
+delta = 1e-5
+
+[attacks.loss]
+shadows = 8
+
+[attacks.lira_online]
+shadows = 8
+
+[attacks.random_scores]
+shadows = 8
+"""
+SILENT = """\
+from dataclasses import dataclass
+from fedassay.defenses.defense import Prepared
+from fedassay.defenses.sample_level.dp_sgd import DPSGD
+from fedassay.fl.protection import Protection
+
+@dataclass(frozen=True, kw_only=True)
+class Silent(DPSGD):
+    def prepare(self, plan):
+        return Prepared(protection=Protection(), claims=super().prepare(plan).claims)
+"""
+AUDIT = "[audit]\nreplicas = 40\nbatch = 16\nsamples_per_client = 4\nnoise_shares = [0.5]\n"
+
+
+def stated(epsilon):
+    return Claim.stated(epsilon, 1e-5, unit="sample", adjacency="add_remove", observer="final_model", rounds=20)
+
+
+def setting(design=Design.ONE_RUN):
+    return dataclasses.replace(Setting.claimed(stated(1.0)), design=design)
+
+
+def evidence(run):
+    return {row.defense: row for row in run.records if row.role == "evidence"}
+
+
+@pytest.fixture
+def planned(suite_file):
+    """(changes) -> the run plan."""
+
+    def plan(*changes, more=""):
+        spec, source = load_suite(str(suite_file(*changes, text=SUITE + more)))
+        return plan_run(resolve(spec, source, seed=0))
+
+    return plan
+
+
+def test_a_claim_without_its_noise_is_refuted_and_its_honest_twin_is_not(assay, suite_file, own_module):
+    silent = f'[defenses.silent]\npart = "{own_module(SILENT)}:Silent"\nepsilon = 1.0\n'
+    run = assay(suite_file(text=SUITE + silent))
+    found = evidence(run)
+    assert (found["silent"].verdict, found["silent"].route) == ("REFUTED", "eps_low")
+    assert found["silent"].value > 1.0
+    assert (found["silent"].n, found["silent"].observer, found["silent"].detectable) == (100, "final_model", None)
+    assert "on shadow federation 0 of seed 0, each of 100 samples in by a fair coin: " in found["silent"].reason
+    assert found["dp_sgd"].verdict != "REFUTED"
+    assert run.verdict.exit_code == 10
+    assert run.verdict.verdict_line == "FAIL: claims REFUTED by attacks: silent"
+
+
+def test_attacks_that_show_nothing_make_no_run_inconclusive(assay, suite_file):
+    run = assay(suite_file(text=SUITE))
+    (row,) = evidence(run).values()
+    assert (row.verdict, row.value) == ("UNDERPOWERED", 0.0)
+    assert row.reason.startswith("no attack showed anything: ")
+    # Two attacks, each read by one estimator: the curve that is signed is no Gaussian's.
+    assert (row.ci_level, row.ci_method) == (0.95, "one_run, one-sided, bonferroni(k=2)")
+    assert (run.verdict.exit_code, run.verdict.verdict_line) == (
+        0,
+        "OK: no claim was audited, attacks refuted none of 1 claims (1 of which they could not have)",
+    )
+
+
+def audit_of(claim, attacks=2, candidates=200, alpha=0.05):
+    rest = {"candidates": candidates, "seed": 0, "alpha": alpha}
+    return AttackAudit(cell=None, claim=claim, setting=setting(), attacks=(None,) * attacks, **rest)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0])
+def test_honest_scores_are_refuted_no_oftener_than_alpha(epsilon):
+    """Two attacks on the same run, with all that the claim allows: each coin is told right at e^eps to 1.
+
+    100 repeats at alpha .05: more than 13 would be refuted once in two thousand such batches.
+    """
+    claim, refuted = stated(epsilon), 0
+    for repeat in range(100):
+        rng = np.random.default_rng([repeat, round(100 * epsilon)])
+        coins = rng.random(200) < 0.5
+        told = np.where(rng.random(200) < 1 / (1 + np.exp(-epsilon)), coins, ~coins)
+        said = {}
+        for label in "ab":
+            scores = told + 0.1 * rng.random(200)
+            said[label] = MembershipScores(scores[coins], scores[~coins], setting())
+        measured, _ = measure_attacks(audit_of(claim), said)
+        assert (measured.alpha, measured.comparisons, measured.detectable) == (0.05, 2, None)
+        refuted += judge(claim, measured).verdict is Verdict.REFUTED
+    assert refuted <= 13
+
+
+def test_the_attack_that_tells_most_is_the_witness_and_each_has_its_share():
+    rng = np.random.default_rng(0)
+    weak, strong = (MembershipScores(rng.normal(shift, 1, 100), rng.normal(0, 1, 100), setting()) for shift in (0, 4))
+    measured, label = measure_attacks(audit_of(stated(1.0), attacks=2), {"weak": weak, "strong": strong})
+    assert label == "strong"
+    assert measured.witness.startswith("strong on shadow federation 0 of seed 0, each of 200 samples")
+    rng = Streams(0).generator("guess ties strong")
+    alone = measure_attack(stated(1.0), strong, alpha=0.025, rng=rng, witness="")
+    assert measured.epsilon_low == alone.epsilon_low > 1.0
+
+
+def test_a_signed_gaussian_curve_gives_each_attack_a_second_reading():
+    settings = {"unit": "sample", "adjacency": "add_remove", "observer": "final_model", "rounds": 20}
+    claim = Claim.stated(delta=1e-5, mu=0.3, **settings)
+    rng = np.random.default_rng(0)
+    scores = MembershipScores(rng.normal(1.5, 1, 200), rng.normal(0, 1, 200), setting())
+    measured, _ = measure_attacks(audit_of(claim, candidates=400), {"a": scores, "b": scores})
+    assert (measured.comparisons, measured.alpha) == (4, 0.05)
+    assert measured.estimator == "one_run_fdp"
+    assert judge(claim, measured).verdict is Verdict.REFUTED
+
+
+def test_attacks_left_out_keep_their_share():
+    """Registered is registered: who answers may depend on what was seen."""
+    strong = MembershipScores(np.arange(100.0) + 60, np.arange(100.0), setting())
+    two, three = (measure_attacks(audit_of(stated(1.0), attacks=n), {"strong": strong})[0] for n in (2, 3))
+    assert two.epsilon_low > three.epsilon_low
+    assert two.alpha == three.alpha == 0.05
+
+
+def test_order_of_members_and_outsiders_tells_nothing_where_scores_tie():
+    """All equal: 200 guesses are right as often as coins fall, five standard deviations."""
+    tied, right = MembershipScores(np.zeros(100), np.zeros(100), setting()), 0
+    for repeat in range(50):
+        rng = np.random.default_rng(repeat)
+        measured = measure_attack(stated(1.0), tied, alpha=0.05, rng=rng, witness="")
+        right += measured.right / measured.made
+    assert abs(right / 50 - 0.5) < 5 * 0.5 / (50 * measured.made) ** 0.5
+
+
+def test_a_claim_that_is_audited_and_attacked_is_tested_twice_and_spends_alpha_once(planned):
+    both, alone = planned(more=AUDIT), planned()
+    assert [audit.alpha for audit in (*both.audits, *both.by_attacks)] == [0.025, 0.025]
+    assert [audit.alpha for audit in alone.by_attacks] == [0.05]
+    assert ", 1 by attacks; " in headline(alone)
+    (line,) = [line for line in outlook(alone) if line.startswith("audit")]
+    assert "100 samples in one run, by attacks (loss, lira_online), " in line
+
+
+def test_registered_are_all_attacks_on_shadows_but_null_ones_on_the_first_seed(planned):
+    (audit,) = planned("seeds = 1", "seeds = 2", more="[attacks.alone]\npart = 'loss'\n").by_attacks
+    assert [item.entry.label for item in audit.attacks] == ["loss", "lira_online"]
+    assert {item.cell.facts["seed"] for item in audit.attacks} == {audit.seed} == {0}
+    assert audit.candidates == 100
+    assert audit.setting == setting()
+
+
+def test_attacks_on_more_and_on_fewer_shadows_share_one_audit(planned):
+    (audit,) = planned(more="[attacks.more]\npart = 'rmia'\nshadows = 16\n").by_attacks
+    assert [item.entry.label for item in audit.attacks] == ["loss", "lira_online", "more"]
+
+
+@pytest.mark.parametrize("defense", ["dp_fedavg", "ldp_gaussian", "none"])
+def test_a_claim_of_another_unit_is_no_business_of_theirs(planned, defense):
+    changes = ("[defenses.dp_sgd]\nepsilon = 1.0\ndelta = 1e-5", f"[defenses.{defense}]")
+    plan = planned(*changes)
+    assert plan.by_attacks == ()
+    assert len(plan.claims) == (defense != "none")
+
+
+def test_a_federation_that_borrows_its_calibration_is_not_judged(planned):
+    shown = "\n[federations.shown]\ncalibrated_on = 'main'\nclients = 2\nsamples = 100\nrounds = 1\n"
+    shown += "algorithm = { name = 'fedsgd', learning_rate = 1.0 }\n"
+    plan = planned("[attacks.loss]", "[attacks.loss]\nfederation = ['main', 'shown']", more=shown)
+    assert [audit.cell.facts["federation"] for audit in plan.by_attacks] == ["main"]
+
+
+def test_an_attack_that_failed_fails_the_audit_with_its_reason(assay, suite_file):
+    run = assay(suite_file("[attacks.lira_online]\nshadows = 8", "[attacks.lira_online]\nshadows = 4", text=SUITE))
+    (row,) = evidence(run).values()
+    assert (row.status, row.verdict) == ("failed", "")
+    assert row.reason.startswith("ValueError: lira_online on shadows of seed 0: ValueError: fewer shadow models")
+    assert run.verdict.exit_code == 12
+
+
+def test_what_is_guessed_are_the_coins_of_the_first_federation(assay, suite_file, planned):
+    run = assay(suite_file(text=SUITE))
+    (audit,) = planned().by_attacks
+    store = Store.open(run.folder)
+    rows = {row.attack: row for row in run.records if row.metric == "auc"}
+    item = SimpleNamespace(cell=SimpleNamespace(cell_id=rows["loss"].cell_id), entry=audit.attacks[0].entry)
+    scores = scores_of(item, audit, store)
+    coins = membership(
+        Streams(0), 8, len(task_of(load_suite(str(suite_file(text=SUITE)))[0].federations["main"], 0).labels)
+    )
+    assert (len(scores.member), len(scores.nonmember)) == (int(coins[TARGET].sum()), int((~coins[TARGET]).sum()))
+    assert scores.setting.design is Design.ONE_RUN
+    kept = store.load_arrays(rows["loss"].artifact)
+    assert str(kept["design"]) == "clustered"
+    np.testing.assert_array_equal(scores.member, kept["member"][: len(scores.member)])
+
+
+def test_what_is_said_of_the_guessed_federation_knows_neither_its_coins_nor_its_twins():
+    """Both rows of coins are turned round and what the federation said is held fixed: no bit of any attack changes."""
+    spec = FederationSpec(
+        model="logistic", clients=2, samples=60, rounds=2, algorithm={"name": "fedsgd", "learning_rate": 1.0}
+    )
+    task = task_of(spec, 0)
+    plan = plan_of(spec, PlanChange(), task)
+    told = train_shadows(task, plan, Protection(), Streams(0), count=16)
+    included, logits = told.bank.included.copy(), told.bank.logits.copy()
+    included[[TARGET, TARGET + 1]] = included[[TARGET + 1, TARGET]]
+    logits[TARGET + 1] += 1.0
+    turned = dataclasses.replace(told, bank=dataclasses.replace(told.bank, included=included, logits=logits))
+    attacks = [part for part in names("attack").values() if issubclass(part, ShadowAttack)]
+    assert len(attacks) >= 4
+    for part in attacks:
+        said = [
+            part().run(one.view(TARGET), one.knowledge(TARGET), np.random.default_rng(0)).values
+            for one in (told, turned)
+        ]
+        np.testing.assert_array_equal(*said)

@@ -1,0 +1,302 @@
+"""The court session on blocks written by hand: what is true of the replicas decides, and what is missing is FAILED."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fedassay.audit.estimators.release_tests import BrokenRelease, draw
+from fedassay.audit.evidence import Design, Projections, Setting
+from fedassay.audit.observer import Observer
+from fedassay.defenses.controls.control_seed_shared import ControlSeedShared
+from fedassay.fl.streams import Streams
+from fedassay.suites.audits.judge_claim import hold_court
+from fedassay.suites.audits.power import designed_tests
+from fedassay.suites.audits.replicas import SETTING, canary_for, save_projections
+from fedassay.suites.config.resolve import resolve
+from fedassay.suites.config.suite_file import load_suite
+from fedassay.suites.jobs.audited_federation import audited_federation, claimed_release
+from fedassay.suites.planning.run_plan import plan_run
+from fedassay.suites.results.store import Store
+
+REPLICAS = 1000
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store.create(tmp_path / "run", {}, [])
+
+
+@pytest.fixture
+def audit_of(suite_file):
+    """(overrides) -> the one audit of the small suite, with a thousand replicas."""
+
+    def build(*overrides):
+        spec, source = load_suite(str(suite_file("replicas = 40", f"replicas = {REPLICAS}")), overrides=overrides)
+        (audit,) = plan_run(resolve(spec, source, seed=0)).audits
+        return audit
+
+    return build
+
+
+def setting_of(claim, **changes):
+    fields = {
+        "unit": claim.unit,
+        "adjacency": claim.adjacency,
+        "observer": claim.observer,
+        "rounds": claim.rounds,
+        "design": Design.INDEPENDENT,
+    }
+    return Setting(**(fields | changes))
+
+
+def write_block(store, block, truth, *, stream=0, shift=0.0, **changes):
+    """The block's replicas as they would be if ``truth`` were what is wrong with the claimed mechanism."""
+    release, setting = claimed_release(block), setting_of(block.claim, **changes)
+    worlds = []
+    for world in (0, 1):
+        rng = Streams(stream).generator("by hand", world=world, client=block.seed)
+        values = draw(release, truth, world=world, n=block.replicas, rng=rng) + shift
+        worlds.append([Projections(values, np.ones(values.shape, dtype=bool), setting)])
+    artifact = save_projections(block, worlds, store)
+    row = block.cell.record(metric="replicas", value=block.replicas, n=block.replicas, artifact=artifact)
+    store.finish(block.cell.cell_id, [row])
+
+
+def judged(store, audit):
+    failed = hold_court(audit, store)
+    row, *probes = store.cell_records(audit.cell.cell_id)
+    assert {probe.role for probe in probes} <= {"probe"}
+    assert bool(failed) == (row.status == "failed")
+    return row
+
+
+def test_a_claim_at_its_boundary_is_not_refuted(store, audit_of):
+    # The mechanism leaks exactly what is claimed: refuted with chance below alpha = .05, and here at a fixed seed.
+    audit = audit_of()
+    write_block(store, audit.blocks[0], BrokenRelease())
+    row = judged(store, audit)
+    assert (row.verdict, row.status, row.route) == ("NOT_REFUTED", "ok", "curve")
+    assert 0 < row.value < audit.claim.epsilon < row.ceiling
+
+
+def test_a_claim_at_its_boundary_is_refuted_no_oftener_than_alpha(store, audit_of):
+    # alpha .05: of 20 runs more than 6 would be refuted once in 30,000 batches.
+    refuted = 0
+    for stream in range(20):
+        audit = audit_of()
+        write_block(store, audit.blocks[0], BrokenRelease(), stream=stream)
+        refuted += judged(store, audit).verdict == "REFUTED"
+    assert refuted <= 6
+
+
+@pytest.mark.parametrize("truth", [BrokenRelease(noise=0.5), BrokenRelease(noise=0.1), BrokenRelease(row=10.0)])
+def test_a_broken_twin_is_refuted(store, audit_of, truth):
+    audit = audit_of()
+    write_block(store, audit.blocks[0], truth)
+    row = judged(store, audit)
+    assert (row.verdict, row.route) == ("REFUTED", "curve")
+    assert row.reason.startswith("under the signed curve (FPR <= ")
+
+
+def test_the_row_says_what_was_measured_and_how(store, audit_of):
+    audit = audit_of()
+    write_block(store, audit.blocks[0], BrokenRelease(noise=0.5))
+    row = judged(store, audit)
+    assert (row.metric, row.unit, row.role, row.claim_id) == ("epsilon_low", "epsilon", "audit", audit.claim.claim_id)
+    assert (row.n, row.ci_level, row.ci_low) == (REPLICAS, 0.95, row.value)
+    assert row.ci_method == "clopper_pearson, one-sided, bonferroni(k=2)"
+    arrays = store.load_arrays(row.artifact)
+    assert {name: array.shape for name, array in arrays.items()} == {
+        "member": (REPLICAS,),
+        "nonmember": (REPLICAS,),
+        "threshold": (),
+        "fpr_high": (),
+        "fnr_high": (),
+        "alpha": (),
+    }
+    # The joint point that the row reports is that of the arrays beside it.
+    from fedassay.audit.binomial import upper_bound
+
+    errors = np.count_nonzero(arrays["nonmember"] > arrays["threshold"])
+    share = float(arrays["alpha"]) / 2 / 2  # Two tests, two rates.
+    assert float(arrays["fpr_high"]) == pytest.approx(float(upper_bound(errors, REPLICAS, share)))
+
+
+def test_the_threshold_is_known_before_any_score_is(store, audit_of, tmp_path):
+    audit = audit_of()
+    release = claimed_release(audit.blocks[0])
+    known = {test.threshold for test in designed_tests(audit.claim, release, audit.blocks[0].audit, n=REPLICAS)}
+    for number, (truth, shift) in enumerate(
+        [(BrokenRelease(), 0.0), (BrokenRelease(noise=0.5), 0.3), (BrokenRelease(), -5.0), (BrokenRelease(), 1e3)]
+    ):
+        place = Store.create(tmp_path / f"other{number}", {}, [])
+        write_block(place, audit.blocks[0], truth, shift=shift)
+        row = judged(place, audit)
+        assert float(place.load_arrays(row.artifact)["threshold"]) in known
+
+
+def test_replicas_of_all_seeds_are_pooled(store, audit_of):
+    audit = audit_of("seeds=3")
+    assert len(audit.blocks) == 3
+    for block in audit.blocks:
+        write_block(store, block, BrokenRelease(noise=0.5))
+    row = judged(store, audit)
+    assert (row.n, row.verdict) == (REPLICAS, "REFUTED")
+    arrays = store.load_arrays(row.artifact)
+    assert len(np.unique(arrays["member"])) == REPLICAS
+
+
+def test_a_failed_block_fails_the_audit_with_its_reason(store, audit_of):
+    audit = audit_of("seeds=2")
+    write_block(store, audit.blocks[0], BrokenRelease())
+    broken = audit.blocks[1].cell
+    store.finish(broken.cell_id, [broken.record(metric="none", status="failed", reason="MemoryError: none left")])
+    row = judged(store, audit)
+    assert (row.status, row.verdict, row.value) == ("failed", "", None)
+    assert row.reason == "ValueError: replicas of seed 1: MemoryError: none left"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"observer": Observer("uploads", sees_participation=True)}, "told who takes part, the claim covers"),
+        ({"unit": "sample"}, "the evidence is of one sample, the claim of one report"),
+        ({"adjacency": "add_remove"}, "the evidence is of add/remove neighbours, the claim of replace-one"),
+        ({"rounds": 3}, "the evidence is of 3 rounds, the claim covers 2"),
+    ],
+)
+def test_evidence_of_another_setting_is_out_of_scope_however_damning(store, audit_of, changes, says):
+    audit = audit_of()
+    write_block(store, audit.blocks[0], BrokenRelease(noise=0.1), **changes)
+    row = judged(store, audit)
+    assert row.verdict == "OUT_OF_SCOPE"
+    assert says in row.reason
+
+
+def test_evidence_of_a_weaker_observer_counts(store, audit_of):
+    audit = audit_of()
+    write_block(store, audit.blocks[0], BrokenRelease(noise=0.1), observer=Observer("shuffled"))
+    assert judged(store, audit).verdict == "REFUTED"
+
+
+def test_trials_that_share_their_noise_are_refused(store, audit_of):
+    audit = audit_of()
+    write_block(store, audit.blocks[0], BrokenRelease(noise=0.1), design=Design.CLUSTERED)
+    row = judged(store, audit)
+    assert row.status == "failed"
+    assert "needs independent trials" in row.reason
+
+
+def test_blocks_of_two_settings_are_not_pooled(store, audit_of):
+    audit = audit_of("seeds=2")
+    write_block(store, audit.blocks[0], BrokenRelease())
+    write_block(store, audit.blocks[1], BrokenRelease(), observer=Observer("shuffled"))
+    assert "must be evidence of one setting" in judged(store, audit).reason
+
+
+def test_a_score_that_is_no_number_is_refused(store, audit_of):
+    audit = audit_of()
+    write_block(store, audit.blocks[0], BrokenRelease())
+    cell = audit.blocks[0].cell
+    arrays = store.load_arrays(store.cell_records(cell.cell_id)[0].artifact)
+    arrays["member"][0, 0] = np.nan
+    store.save_arrays(cell.cell_id, "projections", arrays)
+    row = judged(store, audit)
+    assert row.status == "failed"
+    assert "must be finite, got 1 of" in row.reason
+
+
+def test_a_block_keeps_its_setting_as_data(store, audit_of):
+    audit = audit_of()
+    write_block(store, audit.blocks[0], BrokenRelease())
+    kept = json.loads((store.cell_folder(audit.blocks[0].cell.cell_id) / SETTING).read_text())
+    assert Setting.from_dict(kept) == setting_of(audit.claim)
+
+
+def test_the_claimed_release_of_local_noise_is_the_mechanisms_own(audit_of):
+    # Two clipped reports are up to twice the clip norm apart; sigma is the noise over that.
+    block = audit_of().blocks[0]
+    release = claimed_release(block)
+    parameters = block.claim.parameters
+    assert release.sigma == pytest.approx(parameters["noise_std"] / (2 * parameters["clip_norm"]))
+    assert (release.rate, release.steps, release.rounds) == (1.0, 1, 2)
+
+
+def test_the_canary_of_a_report_stands_at_both_ends_of_the_unused_weight(audit_of):
+    block = audit_of().blocks[0]
+    task, plan = audited_federation(block)
+    canary = canary_for(block, task, plan)
+    length = block.audit.canary_norm * block.claim.parameters["clip_norm"]
+    assert canary.present[-1] == length == -canary.absent[-1]
+    assert canary.present[:-1].abs().sum() == canary.absent[:-1].abs().sum() == 0
+    assert plan.layout.inert == 1
+    assert task.sizes == (4, 4)
+
+
+def test_a_defense_without_noise_and_without_a_law_is_refuted_by_a_split(assay, suite_file, own_defense):
+    module = own_defense("pass")
+    changes = ("replicas = 40", "replicas = 200", "batch = 16", "batch = 200")
+    run = assay(suite_file(*changes), defenses=[f"{module}:Signing"])
+    (row,) = [row for row in run.records if row.role == "audit" and row.defense == "Signing"]
+    assert (row.verdict, row.n) == ("REFUTED", 100)
+    assert row.ci_method == "clopper_pearson, one-sided, split(fraction=0.5, seed=0)"
+    assert run.verdict.exit_code == 10
+    assert run.verdict.verdict_line == (
+        "FAIL: claims REFUTED: Signing; published laws that a probe found broken: Signing"
+    )
+
+
+def broken_audit(audit, part):
+    """The audit as it would be of a broken twin that signs the same claim."""
+    block = audit.blocks[0]
+    _, plan = audited_federation(block)
+    (claim,) = part().prepare(plan).claims
+    assert claim == audit.claim
+    return replace(audit, blocks=(replace(block, protection=part().prepare(plan).protection),))
+
+
+def test_every_claim_is_probed_and_each_probe_is_a_row_of_the_audits_cell(store, audit_of):
+    audit = audit_of()
+    write_block(store, audit.blocks[0], BrokenRelease())
+    row = judged(store, audit)
+    probes = store.cell_records(audit.cell.cell_id)[1:]
+    assert [(probe.metric, probe.verdict, probe.status) for probe in probes] == [
+        ("probe_sensitivity", "KEPT", "ok"),
+        ("probe_noise_present", "KEPT", "ok"),
+        ("probe_noise_fresh_between_clients", "KEPT", "ok"),
+        ("probe_noise_fresh_between_rounds", "KEPT", "ok"),
+        ("probe_noise_scale", "KEPT", "ok"),
+        ("probe_noise_of_its_own_in_every_replica", "KEPT", "ok"),
+        ("probe_noise_scale_in_every_round", "KEPT", "ok"),
+        ("probe_canary_arrives", "KEPT", "ok"),
+    ]
+    assert {(probe.role, probe.attack, probe.claim_id) for probe in probes} == {
+        ("probe", "replay", audit.claim.claim_id)
+    }
+    assert probes[0].value == pytest.approx(2.0, rel=1e-3)
+    assert probes[0].reason.startswith("sensitivity 2 <= 2 allowed (")
+    assert "probe" not in row.reason
+
+
+def test_a_claim_that_is_not_refuted_says_which_probe_it_breaks(store, audit_of):
+    """One noise for all clients: each report by itself is as claimed, so the statistics have nothing to refute."""
+    audit = broken_audit(audit_of(), ControlSeedShared)
+    write_block(store, audit.blocks[0], BrokenRelease())
+    row = judged(store, audit)
+    assert row.verdict == "NOT_REFUTED"
+    assert row.reason.endswith("; probe: noise fresh between clients 1 > 0.9 allowed (client 0 and client 1, round 0)")
+    verdicts = {probe.metric: probe.verdict for probe in store.cell_records(audit.cell.cell_id)[1:]}
+    assert [metric for metric, verdict in verdicts.items() if verdict == "BROKEN"] == [
+        "probe_noise_fresh_between_clients"
+    ]
+
+
+def test_a_probe_that_is_not_possible_is_skipped_with_its_reason(assay, suite_file, own_defense):
+    module = own_defense("pass")
+    run = assay(suite_file(), defenses=[f"{module}:Signing"])
+    probes = {row.metric: row for row in run.records if row.role == "probe" and row.defense == "Signing"}
+    assert probes["probe_sensitivity"].status == "skipped"
+    assert probes["probe_sensitivity"].reason == "no Gaussian law is published for this observer"
+    assert probes["probe_noise_present"].verdict == "BROKEN"
+    assert not [row for row in run.records if row.status == "failed"]

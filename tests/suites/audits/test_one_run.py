@@ -1,0 +1,171 @@
+"""One federation with a crowd of canaries: what it may refute, what it may not, and what nobody may know beforehand."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fedassay.suites.audits.judge_claim import hold_court
+from fedassay.suites.audits.one_run import SETTING, canary_set_for, guesses_planned
+from fedassay.suites.audits.replicas import run_block
+from fedassay.suites.config.resolve import resolve
+from fedassay.suites.config.suite_file import load_suite
+from fedassay.suites.jobs.audited_federation import audited_federation
+from fedassay.suites.planning.plan_text import headline, outlook
+from fedassay.suites.planning.run_plan import plan_run
+from fedassay.suites.results.store import Store
+
+TEXT = """name = "crowd"
+seeds = 1
+alpha = 0.05
+
+[federations.main]
+model = "logistic"
+clients = 4
+samples = 40
+rounds = 4
+lot = { poisson = 0.5 }
+algorithm = { name = "fedsgd", learning_rate = 0.5 }
+
+[defenses.ldp_gaussian]
+epsilon = 1.0
+
+[audit]
+design = "one_run"
+canaries = 300
+samples_per_client = 4
+"""
+LDP = "[defenses.ldp_gaussian]\nepsilon = 1.0\n"
+TWINS = "[defenses.dp_sgd]\nepsilon = 1.0\n[defenses.control_no_clip]\nepsilon = 1.0\n"
+
+
+@pytest.fixture
+def planned(suite_file):
+    """(changes, seed) -> the run plan."""
+
+    def plan(*changes, seed=0):
+        spec, source = load_suite(str(suite_file(*changes, text=TEXT)))
+        return plan_run(resolve(spec, source, seed=seed))
+
+    return plan
+
+
+@pytest.fixture
+def judged(tmp_path):
+    """(audit) -> its row, after its one run."""
+
+    def judge(audit, name="run"):
+        store = Store.create(tmp_path / name, {}, [])
+        assert run_block(audit.blocks[0], store, frozenset()) == []
+        assert hold_court(audit, store) == []
+        return store.cell_records(audit.cell.cell_id)[0], store
+
+    return judge
+
+
+def test_a_missing_clip_is_refuted_from_one_run_and_its_honest_twin_is_not(suite_file, assay):
+    run = assay(suite_file(LDP, TWINS, text=TEXT))
+    rows = {row.defense: row for row in run.records if row.role == "audit"}
+    assert (rows["control_no_clip"].verdict, rows["control_no_clip"].route) == ("REFUTED", "eps_low")
+    assert rows["dp_sgd"].verdict == "NOT_REFUTED"
+    assert {row.attack for row in rows.values()} == {"one_run"}
+    assert {row.metric for row in run.records if row.role == "replicas"} == {"canaries"}
+
+
+def test_no_noise_at_all_is_refuted_and_the_curve_is_read_where_it_is_signed(suite_file, assay, own_defense):
+    module = own_defense("pass")
+    run = assay(suite_file(text=TEXT), defenses=[f"{module}:Signing"])
+    rows = {row.defense: row for row in run.records if row.role == "audit"}
+    assert (rows["Signing"].verdict, rows["Signing"].n) == ("REFUTED", 300)
+    assert rows["ldp_gaussian"].verdict == "NOT_REFUTED"
+    assert rows["ldp_gaussian"].ci_method == "one_run_fdp, one-sided, bonferroni(k=2)"
+    assert rows["ldp_gaussian"].detectable > 1.0
+    assert run.verdict.exit_code == 10
+
+
+def test_an_honest_claim_at_its_boundary_is_refuted_no_oftener_than_alpha(planned, judged):
+    # alpha .05: of 25 runs more than 6 would be refuted once in 6,000 batches.
+    refuted = 0
+    (audit,) = planned("canaries = 300", "canaries = 100").audits
+    for seed in range(25):
+        block = replace(audit.blocks[0], seed=seed)
+        row, _ = judged(replace(audit, blocks=(block,)), f"run{seed}")
+        refuted += row.verdict == "REFUTED"
+    assert refuted <= 6
+
+
+def test_the_coins_are_fair_and_have_a_stream_of_their_own(planned):
+    plans = [planned("canaries = 300", "canaries = 2000", seed=seed) for seed in (0, 0, 1)]
+    coins = []
+    for plan in plans:
+        block = plan.blocks[0]
+        coins.append(canary_set_for(block, audited_federation(block)[1]).coins.numpy())
+    assert np.array_equal(coins[0], coins[1])
+    # 2,000 coins: five standard errors of a half.
+    assert abs(coins[0].mean() - 0.5) < 5 * 0.5 / 2000**0.5
+    assert abs((coins[0] == coins[2]).mean() - 0.5) < 5 * 0.5 / 2000**0.5
+
+
+def test_what_is_kept_is_one_run_of_300_canaries(planned, judged):
+    (audit,) = planned().audits
+    row, store = judged(audit)
+    (block,) = audit.blocks
+    arrays = store.load_arrays(store.cell_records(block.cell.cell_id)[0].artifact)
+    assert arrays["values"].shape == arrays["seen"].shape == (300, 4)
+    setting = json.loads((store.cell_folder(block.cell.cell_id) / SETTING).read_text())
+    assert (setting["design"], setting["rounds"]) == ("one_run", 4)
+    shown = store.load_arrays(row.artifact)
+    assert len(shown["member"]) + len(shown["nonmember"]) == 300
+    assert len(shown["member"]) == arrays["member"].sum()
+    assert int(shown["made"]) in guesses_planned(audit).values()
+
+
+def test_the_number_of_guesses_is_known_before_the_run(planned):
+    (audit,) = planned().audits
+    guesses = guesses_planned(audit)
+    assert set(guesses) == {"one_run", "one_run_fdp"}
+    (line,) = [line for line in outlook(planned()) if line.startswith("audit")]
+    assert f"300 canaries in one run, {guesses['one_run_fdp']} guesses (one_run_fdp) or " in line
+    assert "detectable" in line
+
+
+def test_one_run_is_that_of_the_first_seed(planned):
+    plan = planned("seeds = 1", "seeds = 3")
+    assert [(block.seed, block.runs) for block in plan.blocks] == [(0, 1)]
+    assert "1 audits on 1 replicas" in headline(plan)
+
+
+def test_a_claim_over_the_first_rounds_is_judged_by_them(planned, judged):
+    (audit,) = planned().audits
+    claim = replace(audit.claim, rounds=2)
+    block = replace(audit.blocks[0], claim=claim)
+    row, _ = judged(replace(audit, claim=claim, blocks=(block,)))
+    assert row.verdict == "NOT_REFUTED"
+
+
+def test_a_claim_at_delta_0_is_judged(planned, judged):
+    (audit,) = planned().audits
+    claim = replace(audit.claim, delta=0.0, curve=None)
+    block = replace(audit.blocks[0], claim=claim)
+    row, _ = judged(replace(audit, claim=claim, blocks=(block,)))
+    assert (row.status, row.verdict) == ("ok", "NOT_REFUTED")
+
+
+def test_a_thousand_reports_stand_in_one_run(planned, judged):
+    (audit,) = planned("canaries = 300", "canaries = 1000").audits
+    row, store = judged(audit)
+    assert (row.n, row.verdict) == (1000, "NOT_REFUTED")
+    block = store.cell_records(audit.blocks[0].cell.cell_id)[0]
+    assert store.load_arrays(block.artifact)["values"].shape == (1000, 4)
+
+
+def test_the_report_of_a_one_run_audit_is_printed(suite_file, tmp_path):
+    import fedassay
+
+    run = fedassay.run(str(suite_file(text=TEXT)), jobs=1, folder=tmp_path / "reported")
+    (page,) = run.folder.rglob("*.md")
+    (line,) = [
+        line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| ldp_gaussian | eps")
+    ]
+    assert "| 300 canaries, one run | bound on ε | NOT REFUTED; 5 probes kept |" in line
+    assert (run.folder / "report.html").is_file()

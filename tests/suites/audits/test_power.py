@@ -1,0 +1,175 @@
+"""How broken a mechanism must be before a planned audit refutes it, and where one test alone is blind."""
+
+import math
+
+import pytest
+from fedassay.audit.claim import Adjacency, Claim, Unit
+from fedassay.audit.estimators.likelihood_ratio import threshold_at
+from fedassay.audit.estimators.release_tests import BrokenRelease, Release, ReleaseTest
+from fedassay.audit.observer import UPLOADS
+from fedassay.defenses.accounting.gaussian import SampledGaussian, calibrate_sampled_gaussian
+from fedassay.fl.streams import Streams
+from fedassay.suites.audits.power import designed_tests, detectable_epsilon, refutes, replicas_needed
+from fedassay.suites.config.suite import AuditSpec
+
+ALPHA = 0.002
+"""The share of one of quick's five claims."""
+N = 1000
+NEARLY_NONE = 0.01
+
+
+@pytest.fixture(scope="module")
+def lot_sampled():
+    """The claim and law of quick's dp_sgd: rate .1, 20 steps, epsilon 4."""
+    mechanism = calibrate_sampled_gaussian(epsilon=4.0, delta=1e-5, rate=0.1, steps=20)
+    claim = Claim(
+        epsilon=4.0,
+        delta=1e-5,
+        unit=Unit.SAMPLE,
+        adjacency=Adjacency.ADD_REMOVE,
+        observer=UPLOADS,
+        rounds=20,
+        dp_model="central",
+        mechanism="Poisson-subsampled Gaussian",
+        parameters={},
+        accountant="",
+        sampling="",
+        trust="",
+        source="",
+        curve=mechanism.curve(4.0),
+    )
+    return claim, Release(sigma=mechanism.sigma, rate=0.1, steps=1, rounds=20)
+
+
+@pytest.fixture(scope="module")
+def power_of(lot_sampled):
+    """(tests, what is true of the noise or the row) -> chance to refute at quick's numbers."""
+    claim, release = lot_sampled
+    return lambda tests, **truth: refutes(BrokenRelease(**truth), claim, release, tests, n=N, alpha=ALPHA)
+
+
+@pytest.fixture(scope="module")
+def designed(lot_sampled):
+    """The tests that quick registers."""
+    return designed_tests(*lot_sampled, AuditSpec(), n=N)
+
+
+@pytest.fixture(scope="module")
+def on_the_claimed_ratio(lot_sampled):
+    """(false-positive rates) -> tests on the claimed law's own likelihood ratio, at its quantiles in world 0."""
+    _, release = lot_sampled
+
+    def tests(*rates):
+        rng = {"rng": Streams(0).generator("threshold"), "n": 50_000}
+        law = {"sigma": release.sigma, "rate": release.rate, "steps": release.steps, "rounds": release.rounds}
+        return tuple(ReleaseTest(twin=BrokenRelease(), threshold=threshold_at(rate, **law, **rng)) for rate in rates)
+
+    return tests
+
+
+def test_the_law_is_quicks(lot_sampled):
+    assert lot_sampled[1].sigma == pytest.approx(0.948, abs=5e-4)
+
+
+def test_a_forgotten_noise_is_invisible_at_the_claimed_median_alone_and_plain_beside_a_second_threshold(
+    lot_sampled, power_of, on_the_claimed_ratio
+):
+    # Without noise a score only counts how often the canary was taken; both thresholds lie far above never.
+    edge = 1 / (2 * lot_sampled[1].sigma ** 2)
+    out, taken = (math.log(0.9 + 0.1 * math.exp(side * edge)) for side in (-1, 1))
+    median, lower = (test.threshold for test in on_the_claimed_ratio(0.5, 0.7))
+    assert 15 * out + 5 * taken < median < 14 * out + 6 * taken  # Six of 20 times: .011 of world 1 is told, none of 0.
+    assert 17 * out + 3 * taken < lower < 16 * out + 4 * taken  # Four of 20 times: .13 of world 1, and none of 0.
+    assert power_of(on_the_claimed_ratio(0.5), noise=NEARLY_NONE) < 1e-6
+    assert power_of(on_the_claimed_ratio(0.5), noise=0.3) < 0.05
+    assert power_of(on_the_claimed_ratio(0.5), noise=0.5) > 0.99
+    assert power_of(on_the_claimed_ratio(0.5, 0.7), noise=NEARLY_NONE) > 0.999
+
+
+def test_each_designed_test_has_a_blind_spot(power_of, designed):
+    by_twin = {(test.twin.noise, test.twin.row): [test] for test in designed}
+    assert power_of(by_twin[0.8, 1.0], noise=NEARLY_NONE) < 1e-6
+    assert power_of(by_twin[0.8, 1.0], noise=0.3) < 0.05
+    assert power_of(by_twin[0.5, 1.0], row=10.0) < 0.2
+    assert power_of(by_twin[0.1, 1.0], noise=0.6) < 0.05
+    assert power_of(by_twin[1.0, 10.0], noise=0.1) < 0.05
+
+
+@pytest.mark.parametrize("truth", [{"noise": share} for share in (0.5, 0.4, 0.3, 0.2, 0.1, 0.05, NEARLY_NONE)])
+def test_together_they_cover_one_anothers(power_of, designed, truth):
+    assert power_of(designed, **truth) > 0.99
+
+
+@pytest.mark.parametrize("row", [3.0, 10.0, 30.0])
+def test_a_missing_clip_is_seen(power_of, designed, row):
+    assert power_of(designed, row=row) > 0.99
+
+
+def test_an_honest_mechanism_is_refuted_no_oftener_than_alpha(power_of, designed):
+    assert power_of(designed, noise=1.0) <= ALPHA
+
+
+def test_power_falls_with_the_noise_that_is_added(power_of, designed):
+    powers = [power_of(designed, noise=share) for share in (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)]
+    assert powers == sorted(powers)
+
+
+def test_what_is_detectable_comes_down_to_the_claim_as_replicas_grow(lot_sampled):
+    claim, release = lot_sampled
+    found = [
+        detectable_epsilon(claim, release, designed_tests(claim, release, AuditSpec(), n=n), n=n, alpha=ALPHA)
+        for n in (200, 1000, 4000, 16000)
+    ]
+    assert found == sorted(found, reverse=True)
+    assert len(set(found)) == 4
+    assert claim.epsilon < found[-1] < 6
+
+
+@pytest.mark.parametrize(("n", "share", "too_little"), [(1400, 0.65, 0.7), (1600, 0.7, 0.75)])
+def test_what_is_detectable_is_the_least_broken_twin_that_is_refuted_nine_times_in_ten(
+    lot_sampled, n, share, too_little
+):
+    claim, release = lot_sampled
+    tests = designed_tests(claim, release, AuditSpec(), n=n)
+    chances = [
+        refutes(BrokenRelease(noise=part), claim, release, tests, n=n, alpha=ALPHA) for part in (share, too_little)
+    ]
+    assert chances[0] >= 0.9 > chances[1]
+    twin = SampledGaussian(sigma=share * release.sigma, rate=0.1, steps=20)
+    assert detectable_epsilon(claim, release, tests, n=n, alpha=ALPHA) == twin.epsilon(1e-5)
+
+
+def test_too_few_replicas_detect_nothing(lot_sampled):
+    claim, release = lot_sampled
+    tests = designed_tests(claim, release, AuditSpec(), n=5)
+    assert detectable_epsilon(claim, release, tests, n=5, alpha=ALPHA) is None
+
+
+def test_the_suite_says_which_twins_are_looked_for(lot_sampled):
+    tests = designed_tests(*lot_sampled, AuditSpec(noise_shares=(0.9, 0.3), canary_norm=7.0), n=N)
+    assert [test.twin for test in tests] == [BrokenRelease(noise=0.9), BrokenRelease(noise=0.3), BrokenRelease(row=7.0)]
+
+
+def test_the_same_design_gives_the_same_thresholds(lot_sampled, designed):
+    assert designed_tests(*lot_sampled, AuditSpec(), n=N) == designed
+
+
+def test_one_more_share_leaves_the_thresholds_before_it_alone(lot_sampled, designed):
+    more = designed_tests(*lot_sampled, AuditSpec(noise_shares=(0.8, 0.5, 0.1, 0.05)), n=N)
+    assert more[:3] == designed[:3]
+
+
+def test_replicas_needed_of_a_sampled_mechanism_are_those_at_which_its_own_test_reaches_the_power(lot_sampled):
+    claim, release = lot_sampled
+    needed = replicas_needed(claim, release, share=0.5, alpha=ALPHA)
+    assert list(needed) == ["signed curve", "epsilon alone", "e-process"]
+    # One test at all of alpha, where the audit's designed tests share it.
+    only = AuditSpec(noise_shares=(0.5,))
+    n = needed["signed curve"]
+    test = designed_tests(claim, release, only, n=n)[:1]
+    assert refutes(BrokenRelease(noise=0.5), claim, release, test, n=n, alpha=ALPHA) == pytest.approx(0.9, abs=0.06)
+
+
+def test_noise_that_is_all_there_is_out_of_reach(lot_sampled):
+    claim, release = lot_sampled
+    assert set(replicas_needed(claim, release, share=1.0, alpha=ALPHA, limit=10**5).values()) == {None}

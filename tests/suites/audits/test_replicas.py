@@ -1,0 +1,159 @@
+"""Replicas through the real stations show what the claimed law says; those of the controls show what is broken."""
+
+import math
+
+import numpy as np
+import pytest
+from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.evidence import Design, Projections, Setting
+from fedassay.audit.observer import GLOBAL_MODELS
+from fedassay.suites.audits.replicas import SETTING, check_independent, run_block
+from fedassay.suites.config.resolve import resolve
+from fedassay.suites.config.suite_file import load_suite
+from fedassay.suites.jobs.audited_federation import claimed_release
+from fedassay.suites.planning.run_plan import plan_run
+from fedassay.suites.results.store import Store
+from scipy.stats import binom, chi2
+
+REPLICAS, ROUNDS, RATE = 600, 5, 0.3
+
+DEFENSES = {
+    "dp_sgd": "",
+    "control_no_clip": "",
+    "dp_fedavg": f"plan = {{ cohort = {{ poisson = {RATE} }} }}",
+    "control_noise_halved": f"plan = {{ cohort = {{ poisson = {RATE} }} }}",
+    "ldp_gaussian": "",
+}
+
+
+@pytest.fixture
+def block_of(suite_file):
+    """(defense, changes) -> the audit's one block of a suite with this defense alone."""
+
+    def build(defense, *changes, seed=0):
+        text = f"""name = "one"
+seeds = 1
+
+[federations.main]
+model = "logistic"
+clients = 2
+samples = 40
+rounds = {ROUNDS}
+lot = {{ poisson = {RATE} }}
+algorithm = {{ name = "fedsgd", learning_rate = 0.5 }}
+
+[defenses.{defense}]
+{DEFENSES[defense]}
+
+[audit]
+samples_per_client = 3
+replicas = {REPLICAS}
+batch = 250
+"""
+        spec, source = load_suite(str(suite_file(*changes, text=text)))
+        (block,) = plan_run(resolve(spec, source, seed=seed)).blocks
+        return block
+
+    return build
+
+
+@pytest.fixture
+def shown(tmp_path):
+    """(block) -> its arrays, after it was run."""
+
+    def run(block):
+        store = Store(tmp_path / "run")
+        assert run_block(block, store, frozenset()) == []
+        (row,) = store.cell_records(block.cell.cell_id)
+        assert (row.metric, row.value, row.status) == ("replicas", REPLICAS, "ok")
+        return store.load_arrays(row.artifact)
+
+    return run
+
+
+def has_std(values, std):
+    """Whether centred Gaussian numbers have this standard deviation: falsely "no" once in a million seeds."""
+    low, high = chi2.ppf([5e-7, 1 - 5e-7], values.size)
+    return low <= float(np.square(values).sum()) / std**2 <= high
+
+
+@pytest.mark.parametrize("defense", ["dp_sgd", "dp_fedavg", "ldp_gaussian"])
+def test_an_honest_defenses_replicas_follow_its_claimed_law(block_of, shown, defense):
+    block = block_of(defense)
+    release, arrays = claimed_release(block), shown(block)
+    out, within = arrays["nonmember"], arrays["member"]
+    assert out.shape == within.shape == (REPLICAS, ROUNDS)
+    assert arrays["nonmember_seen"].all()
+    assert arrays["member_seen"].all()
+    assert release.rate == (1.0 if defense == "ldp_gaussian" else RATE)
+    assert has_std(out, release.sigma)
+    # With the canary in, each number stands sigma beside 0 or 1, and on the mean as often beside 1 as it is drawn.
+    spread = math.sqrt(release.rate * (1 - release.rate) + release.sigma**2)
+    assert abs(within.mean() - release.rate) < 5 * spread / math.sqrt(within.size)
+    assert abs(within.std() - spread) < 0.05 * spread
+
+
+def test_the_control_with_half_the_noise_shows_half_the_noise(block_of, shown):
+    block = block_of("control_noise_halved")
+    arrays, sigma = shown(block), claimed_release(block).sigma
+    assert has_std(arrays["nonmember"], sigma / 2)
+    assert not has_std(arrays["nonmember"], sigma)
+
+
+def test_the_control_without_a_clip_shows_the_canary_in_its_raw_length(block_of, shown):
+    block = block_of("control_no_clip")
+    arrays, sigma = shown(block), claimed_release(block).sigma
+    assert has_std(arrays["nonmember"], sigma)
+    taken = int((arrays["member"] > 5).sum())
+    low, high = binom.ppf([5e-7, 1 - 5e-7], arrays["member"].size, RATE)
+    assert low <= taken <= high
+    assert arrays["member"][arrays["member"] > 5].mean() == pytest.approx(10, abs=5 * sigma / math.sqrt(taken))
+
+
+@pytest.mark.parametrize("defense", ["dp_sgd", "dp_fedavg", "ldp_gaussian"])
+def test_no_two_replicas_share_a_draw_of_noise_in_any_batch_or_world(block_of, shown, defense):
+    arrays = shown(block_of(defense))
+    noise = np.concatenate([arrays["nonmember"], arrays["member"]]).astype(np.float64)
+    # Less the whole number of times that the canary was taken, equal draws of noise would be equal fractions.
+    fractions = np.sort((noise % 1).round(5), axis=0)
+    repeated = (np.diff(fractions, axis=0) == 0).mean()
+    assert repeated < 0.03  # 1200 numbers on 100,000 places: .012 meet by chance.
+
+
+def test_another_seed_draws_another_block(block_of, shown):
+    one, other = (shown(block_of("ldp_gaussian", seed=seed)) for seed in (0, 1))
+    assert not np.intersect1d(one["nonmember"], other["nonmember"]).size > 3
+
+
+def test_a_block_says_what_its_scores_are_evidence_of(block_of, shown, tmp_path):
+    block = block_of("dp_fedavg")
+    shown(block)
+    kept = (Store(tmp_path / "run").cell_folder(block.cell.cell_id) / SETTING).read_text()
+    assert kept == (
+        '{"unit": "client", "adjacency": "add_remove", "observer": "global_models", "rounds": 5, '
+        '"design": "independent"}'
+    )
+
+
+def test_a_finished_block_is_not_run_again(block_of, tmp_path):
+    block = block_of("ldp_gaussian")
+    store = Store(tmp_path / "run")
+    assert run_block(block, store, frozenset({block.cell.cell_id})) == []
+    assert store.finished() == set()
+
+
+def test_replicas_that_share_their_noise_are_no_independent_trials():
+    setting = Setting(
+        unit=Unit.CLIENT, adjacency=Adjacency.ADD_REMOVE, observer=GLOBAL_MODELS, rounds=3, design=Design.INDEPENDENT
+    )
+    own = np.random.default_rng(0).normal(size=(50, 3))
+    seen = np.ones(own.shape, dtype=bool)
+    check_independent([Projections(own, seen, setting)], noisy=True)
+    shared = Projections(np.broadcast_to(own[:1], own.shape), seen, setting)
+    with pytest.raises(ValueError, match="share their noise"):
+        check_independent([shared], noisy=True)
+    check_independent([shared], noisy=False)
+    # Three replicas in four never saw the sender: they show the same nothing, and no shared noise.
+    absent = np.arange(50) % 4 > 0
+    values, came = np.where(absent[:, None], 0.5, own), np.repeat(~absent[:, None], 3, axis=1)
+    check_independent([Projections(values, came, setting)], noisy=True)

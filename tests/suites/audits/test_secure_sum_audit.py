@@ -1,0 +1,120 @@
+"""Zero-out claims of secure sums in a suite: what is planted, that honest ones stand and lost shares do not."""
+
+import pytest
+import torch
+from fedassay.audit.claim import Adjacency, Unit
+from fedassay.suites.audits.replicas import canary_for
+from fedassay.suites.config.canaries import absent_row
+from fedassay.suites.config.resolve import resolve
+from fedassay.suites.config.suite_file import load_suite
+from fedassay.suites.jobs.audited_federation import audited_federation, claimed_release
+from fedassay.suites.planning.run_plan import plan_run
+
+TEXT = """name = "secure"
+seeds = 1
+alpha = 0.05
+
+[federations.main]
+model = "logistic"
+clients = 9
+samples = 90
+rounds = 1
+algorithm = { name = "fedsgd", learning_rate = 0.5 }
+
+[defenses.distributed_gaussian]
+dropout = 0.8
+drops = "first"
+
+[defenses.control_lost_shares]
+dropout = 0.8
+drops = "first"
+
+[audit]
+canary = "dirac"
+clients = 9
+samples_per_client = 1
+replicas = 600
+batch = 300
+"""
+DISCRETE = """
+[defenses.skellam]
+drops = "first"
+
+[defenses.distributed_discrete_gaussian]
+drops = "first"
+
+[defenses.binomial]
+drops = "first"
+
+[defenses.poisson_binomial]
+drops = "first"
+
+[audit]
+clients = 2
+samples_per_client = 1
+replicas = 600
+batch = 300
+"""
+
+
+@pytest.fixture
+def block_of(suite_file):
+    """(canary) -> the first block of the suite's honest claim."""
+
+    def build(canary):
+        spec, source = load_suite(str(suite_file('"dirac"', f'"{canary}"', text=TEXT)))
+        blocks = plan_run(resolve(spec, source, seed=0)).blocks
+        return next(block for block in blocks if block.cell.facts["defense"] == "distributed_gaussian")
+
+    return build
+
+
+@pytest.mark.parametrize("canary", ["dirac", "random"])
+def test_a_zero_out_canary_is_there_in_both_worlds_and_zero_in_one(canary, block_of):
+    block = block_of(canary)
+    planted = canary_for(block, *audited_federation(block))
+    assert (planted.unit, planted.adjacency) == (Unit.CLIENT, Adjacency.ZERO_OUT)
+    assert not planted.absent.any()
+    assert planted.there(0) == planted.there(1) == (0,)
+
+
+@pytest.mark.parametrize("canary", ["mislabelled", "crafted"])
+def test_data_cannot_be_set_to_zero(canary, block_of):
+    block = block_of(canary)
+    with pytest.raises(ValueError, match="canary must be a row"):
+        canary_for(block, *audited_federation(block))
+
+
+def test_the_row_of_the_other_world_is_none_its_opposite_or_zero():
+    row = torch.tensor([0.0, 2.0])
+    assert absent_row(row, Adjacency.ADD_REMOVE) is None
+    assert absent_row(row, Adjacency.REPLACE_ONE).tolist() == [0.0, -2.0]
+    assert absent_row(row, Adjacency.ZERO_OUT).tolist() == [0.0, 0.0]
+
+
+def test_the_release_of_a_zero_out_claim_is_one_rows_length_over_the_noise(block_of):
+    block = block_of("dirac")
+    release = claimed_release(block)
+    assert release.sigma == pytest.approx(block.claim.parameters["noise_multiplier"])
+    assert release.rate == 1.0
+
+
+def test_lost_shares_are_refuted_and_the_honest_stand(suite_file, assay):
+    """Ten clients with the canary, eight drop out: the control's sum has two tenths of its twin's variance."""
+    run = assay(suite_file(text=TEXT))
+    rows = {row.defense: row for row in run.records if row.role == "audit"}
+    assert {name: row.verdict for name, row in rows.items()} == {
+        "distributed_gaussian": "NOT_REFUTED",
+        "control_lost_shares": "REFUTED",
+    }
+
+
+def test_discrete_claims_are_audited_through_the_same_stations(suite_file, assay):
+    suite = suite_file(text=TEXT[: TEXT.index("[defenses.distributed_gaussian]")] + DISCRETE)
+    rows = [row for row in assay(suite).records if row.role == "audit"]
+    assert {row.defense: row.verdict for row in rows} == {
+        "skellam": "NOT_REFUTED",
+        "distributed_discrete_gaussian": "NOT_REFUTED",
+        "binomial": "NOT_REFUTED",
+        "poisson_binomial": "NOT_REFUTED",
+    }

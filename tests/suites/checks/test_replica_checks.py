@@ -1,0 +1,122 @@
+"""What projections say round by round: bare rounds, bare replicas, shared noise, a canary that is dropped."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.estimators.release_tests import BrokenRelease, Release, draw
+from fedassay.audit.evidence import Design, Projections, Setting
+from fedassay.audit.observer import GLOBAL_MODELS
+from fedassay.suites.audits.replicas import check_independent
+from fedassay.suites.checks.replica_checks import (
+    ARRIVES,
+    EVERY_ROUND,
+    REPEATED,
+    check_centred,
+    expected_repeats,
+    replica_checks,
+)
+
+RELEASE = Release(sigma=1.5, rate=0.5, rounds=20)
+SETTING = Setting(
+    unit=Unit.CLIENT,
+    adjacency=Adjacency.ADD_REMOVE,
+    observer=GLOBAL_MODELS,
+    rounds=20,
+    design=Design.INDEPENDENT,
+)
+
+
+def runs(world, *, n=1000, seed=0, twin=None):
+    values = draw(RELEASE, twin or BrokenRelease(), world=world, n=n, rng=np.random.default_rng([seed, world]))
+    return Projections(values.astype(np.float32), np.ones(values.shape, dtype=bool), SETTING)
+
+
+def changed(side, change):
+    values = side.values.copy()
+    change(values)
+    return replace(side, values=values)
+
+
+def broken(member, nonmember):
+    return {found.name for found in replica_checks(member, nonmember, RELEASE) if not found.kept}
+
+
+def test_an_honest_mechanism_keeps_all_over_many_seeds():
+    """100 seeds of 20 rounds at seven standard errors: a false alarm has a chance of about 1e-8."""
+    for seed in range(100):
+        assert broken(runs(1, seed=seed), runs(0, seed=seed)) == set()
+        check_centred([runs(0, seed=seed)])
+
+
+def test_one_round_without_noise_among_twenty_is_seen():
+    def bare(values):
+        values[:, 3] = 0.0
+
+    assert broken(runs(1), changed(runs(0), bare)) == {EVERY_ROUND, REPEATED}
+
+
+def test_a_fiftieth_of_the_releases_without_noise_is_seen_by_its_repeats():
+    def bare(values):
+        values[np.random.default_rng(1).random(values.shape) < 0.02] = 0.0
+
+    assert broken(runs(1), changed(runs(0), bare)) == {REPEATED}
+
+
+@pytest.mark.parametrize("spacing", [0.2, 1 / 300, 1 / 4000])
+def test_noise_on_a_grid_repeats_as_often_as_it_must_and_no_oftener(spacing):
+    """4000 replicas of one round, as of a secure sum; one in five without noise still shows on the finest."""
+    release = Release(sigma=1.5, spacing=spacing)
+    setting = replace(SETTING, rounds=1)
+    noise = np.random.default_rng(7).normal(size=(4000, 1))
+    on_grid = 1.5 * spacing * np.rint(noise / spacing)
+    honest = Projections(on_grid, np.ones(noise.shape, dtype=bool), setting)
+    there = replace(honest, values=on_grid[::-1] + 1)
+
+    def repeats(nonmember, law=release):
+        return {found.name: found.kept for found in replica_checks(there, nonmember, law)}[REPEATED]
+
+    assert repeats(honest)
+    assert not repeats(honest, replace(release, spacing=0.0))
+    check_independent([honest], noisy=True, spacing=spacing)
+    if spacing < 1e-3:
+        bare = np.where(np.arange(4000)[:, None] % 5 == 0, 0.0, on_grid)
+        assert not repeats(replace(honest, values=bare))
+        shared = replace(honest, values=np.repeat(on_grid[:10], 400, axis=0))
+        with pytest.raises(ValueError, match="share their noise"):
+            check_independent([shared], noisy=True, spacing=spacing)
+
+
+def test_repeats_are_counted_by_hand():
+    """Two numbers in cells of chance p are one with the sum of p squared, spacing / (2 sqrt(pi)): half are repeats."""
+    assert expected_repeats(2, 0.01) - 6 * (0.01 / 4 / np.pi**0.5 / 2) ** 0.5 == pytest.approx(0.00141, rel=1e-2)
+    assert expected_repeats(1000, 0.0) == 0.0
+
+
+def test_half_of_the_noise_in_one_round_is_seen():
+    def halved(values):
+        values[:, 7] /= 2
+
+    assert broken(runs(1), changed(runs(0), halved)) == {EVERY_ROUND}
+
+
+def test_a_canary_that_never_arrives_is_told():
+    assert broken(runs(0, seed=5), runs(0)) == {ARRIVES}
+
+
+def test_one_that_is_ten_times_as_long_arrives():
+    assert broken(runs(1, twin=BrokenRelease(row=10)), runs(0)) == set()
+
+
+def test_rounds_that_were_seldom_seen_are_not_judged():
+    few = replace(runs(0), seen=np.zeros((1000, 20), dtype=bool))
+    assert [found.kept for found in replica_checks(replace(runs(1), seen=few.seen), few, RELEASE)] == [None, None]
+
+
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.1])
+def test_a_part_of_the_noise_that_replicas_share_is_no_independent_trial(share):
+    rng = np.random.default_rng(2)
+    values = 1.5 * (np.sqrt(1 - share) * rng.standard_normal((1000, 20)) + np.sqrt(share) * rng.standard_normal(20))
+    with pytest.raises(ValueError, match="replicas share part of their noise"):
+        check_centred([replace(runs(0), values=values)])

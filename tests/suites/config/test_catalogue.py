@@ -1,0 +1,208 @@
+"""Parts are found by file name, by entry point, or as package.module:Class; every refusal says what there is."""
+
+import importlib
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+from fedassay.attacks.attack import Attack
+from fedassay.attacks.membership.by_round.likelihood_ratio import LikelihoodRatio
+from fedassay.defenses.defense import Defense
+from fedassay.defenses.sample_level.dp_sgd import DPSGD
+from fedassay.defenses.without_dp.none import Undefended
+from fedassay.suites.config import catalogue
+from fedassay.suites.config.catalogue import adopt, build, find, names, version_of
+from fedassay.suites.config.part_listing import summary
+from fedassay.suites.config.source import ConfigError
+
+MINE = """\
+from dataclasses import dataclass
+
+from fedassay.defenses.defense import Defense
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(Defense):
+    clip_norm: float = 1.0
+
+    def __post_init__(self):
+        if self.clip_norm <= 0:
+            raise ValueError(f"clip_norm must be > 0, got {self.clip_norm}")
+
+
+class Other:
+    pass
+"""
+
+
+@pytest.fixture
+def entry_point(monkeypatch):
+    """(name, value) -> declares an entry point of the group that the catalogue asks for, and no other."""
+    points = []
+
+    def declare(name, value, group="fedassay.defenses"):
+        points.append(EntryPoint(name=name, value=value, group=group))
+
+    monkeypatch.setattr(catalogue, "entry_points", lambda group: [point for point in points if point.group == group])
+    return declare
+
+
+def test_finding_one_part_imports_no_other():
+    code = (
+        "import sys\nfrom fedassay.suites.config.catalogue import find\nfind('defense', 'dp_sgd')\n"
+        "print('fedassay.defenses.layers.fedre' in sys.modules, 'fedassay.defenses.shuffling.apes' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize(("kind", "base"), [("defense", Defense), ("attack", Attack)])
+def test_every_part_is_of_its_kind_and_says_what_it_is_in_one_line(kind, base):
+    for name, part in names(kind).items():
+        assert issubclass(part, base)
+        assert part is not base
+        assert part.__module__.rpartition(".")[2] == name
+        assert summary(part).endswith((".", ")."))
+
+
+def test_a_part_is_found_by_its_files_name():
+    assert find("defense", "none") is Undefended
+    assert find("attack", "likelihood_ratio") is LikelihoodRatio
+
+
+def test_an_unknown_part_lists_the_known_ones_nearest_first():
+    with pytest.raises(ConfigError, match=r"unknown defense 'dp_sdg'; known: dp_sgd, .*; or your own as package\.mod"):
+        find("defense", "dp_sdg")
+
+
+@pytest.mark.parametrize(("kind", "name"), [("attack", "dp_sgd"), ("defense", "loss")])
+def test_a_part_of_the_other_kind_is_unknown(kind, name):
+    with pytest.raises(ConfigError, match=f"unknown {kind} '{name}'"):
+        find(kind, name)
+
+
+def test_a_class_of_ones_own_is_found_by_its_path_and_built_with_its_fields(own_module):
+    module = own_module(MINE)
+    part = build("defense", f"{module}:Mine", {"clip_norm": 2.5})
+    assert (part.path, part.instance.clip_norm) == (f"{module}:Mine", 2.5)
+    assert type(part.instance).__module__ == module
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("raise RuntimeError('no licence')", "RuntimeError: no licence"),
+        ("import a_package_that_nobody_has", "ModuleNotFoundError: No module named 'a_package_that_nobody_has'"),
+        ("import sys; sys.exit(0)", "SystemExit: 0"),
+        ("def f(:", "SyntaxError"),
+    ],
+)
+def test_a_module_that_does_not_import_is_told_with_its_own_error(own_module, source, says):
+    module = own_module(source)
+    with pytest.raises(ConfigError, match=rf"defense '{module}:Mine': cannot import {module}: {says}"):
+        find("defense", f"{module}:Mine")
+
+
+@pytest.mark.parametrize("name", ["no_such_module_at_all:Mine", ":Mine", "fedassay.no_such:Mine"])
+def test_a_module_that_is_not_there_is_told(name):
+    with pytest.raises(ConfigError, match="cannot import"):
+        find("defense", name)
+
+
+def test_a_class_that_is_missing_lists_the_modules_own_nearest_first(own_module):
+    module = own_module(MINE)
+    with pytest.raises(ConfigError, match=f"{module} has no 'Mime'; it has: Mine"):
+        find("defense", f"{module}:Mime")
+
+
+@pytest.mark.parametrize("name", ["Other", "dataclass"])
+def test_what_is_no_defense_is_refused(own_module, name):
+    module = own_module(MINE)
+    with pytest.raises(ConfigError, match=f"'{module}:{name}' must be a subclass of fedassay's Defense, got"):
+        find("defense", f"{module}:{name}")
+
+
+def test_a_defense_is_no_attack(own_module):
+    module = own_module(MINE)
+    with pytest.raises(ConfigError, match="must be a subclass of fedassay's Attack"):
+        find("attack", f"{module}:Mine")
+
+
+def test_an_unknown_field_lists_the_parts_fields_nearest_first():
+    with pytest.raises(ConfigError, match="dp_sgd has no field 'epslion'; it has: epsilon, clip_norm or delta"):
+        build("defense", "dp_sgd", {"epslion": 1.0})
+
+
+@pytest.mark.parametrize("field", ["part", "plan", "federation", "replicas"])
+def test_a_field_that_a_suites_table_keeps_for_itself_is_refused(own_module, field):
+    module = own_module(MINE.replace("clip_norm", field))
+    says = f"its field '{field}' must have another name: a suite's defenses keep part, plan, federation, replicas"
+    with pytest.raises(ConfigError, match=f"^x, line 3: {module}:Mine: {says}"):
+        build("defense", f"{module}:Mine", {}, where="x, line 3")
+    with pytest.raises(ConfigError, match=f"^{module}:Mine: {says}"):
+        adopt(importlib.import_module(module).Mine(), "defense")
+
+
+def test_no_part_of_the_package_has_a_field_that_a_suite_keeps():
+    for kind in ("defense", "attack"):
+        for name in names(kind):
+            assert build(kind, name, {}).path == name
+
+
+def test_a_bad_field_is_told_in_the_parts_own_words_with_its_place():
+    with pytest.raises(ConfigError, match=r"^x\.toml, line 3: dp_sgd: epsilon must be a number > 0, got -1"):
+        build("defense", "dp_sgd", {"epsilon": -1}, where="x.toml, line 3")
+
+
+def test_a_built_part_of_the_package_is_named_as_a_suite_names_it():
+    part = adopt(DPSGD(epsilon=2.0), "defense")
+    assert (part.path, part.version, part.instance.epsilon) == ("dp_sgd", DPSGD.version, 2.0)
+
+
+def test_a_built_part_of_ones_own_is_named_by_its_path(own_module):
+    module = own_module(MINE)
+    part = adopt(importlib.import_module(module).Mine(), "defense")
+    assert part.path == f"{module}:Mine"
+
+
+def test_only_an_instance_is_adopted():
+    with pytest.raises(ConfigError, match="a defense must be an instance of Defense, got the class "):
+        adopt(DPSGD, "defense")
+
+
+def test_the_version_of_ones_own_part_changes_with_its_source(own_module):
+    first, same, other = (own_module(source) for source in (MINE, MINE, MINE.replace("<= 0", "< 0")))
+    versions = [version_of(find("defense", f"{module}:Mine")) for module in (first, same, other)]
+    assert versions[0] == versions[1] != versions[2]
+    assert all(version.startswith("1+") for version in versions)
+
+
+def test_the_version_of_a_part_of_the_package_is_what_it_says():
+    assert version_of(DPSGD) == "1"
+
+
+def test_an_entry_point_is_found_by_its_name_and_listed(own_module, entry_point):
+    module = own_module(MINE)
+    entry_point("from_elsewhere", f"{module}:Mine")
+    assert find("defense", "from_elsewhere").__module__ == module
+    assert names("defense")["from_elsewhere"].__name__ == "Mine"
+    assert "from_elsewhere" not in names("attack")
+
+
+def test_no_entry_point_takes_the_name_of_a_part_of_the_package(own_module, entry_point):
+    entry_point("none", f"{own_module(MINE)}:Mine")
+    assert find("defense", "none") is Undefended
+    assert names("defense")["none"] is Undefended
+
+
+def test_one_broken_entry_point_does_not_stop_the_others(own_module, entry_point):
+    module = own_module(MINE)
+    entry_point("broken", f"{own_module('raise RuntimeError')}:Mine")
+    entry_point("sound", f"{module}:Mine")
+    assert find("defense", "sound").__module__ == module
+    assert find("defense", "none") is Undefended
+    with pytest.raises(ConfigError, match=r"'broken'.*cannot import"):
+        find("defense", "broken")
+    with pytest.raises(ConfigError, match="known: broken"):
+        find("defense", "brokn")

@@ -1,0 +1,51 @@
+"""The suite of FedRE: what it says the paper prints, what its presets need, and that its defenses fit its models."""
+
+import pytest
+from fedassay.fl.data.datasets import available
+from fedassay.fl.models.network import Network
+from fedassay.suites.config.suite_file import load_suite
+
+TABLE_1 = """
+central     0.721 0.771 0.917 0.838
+local_only  0.408 0.607 0.564 0.585
+ldp_fed_50  0.523 0.654 0.681 0.667
+blur_lus_50 0.577 0.689 0.639 0.663
+fedre_50    0.601 0.697 0.651 0.673
+ldp_fed_10  0.430 0.592 0.594 0.593
+blur_lus_10 0.439 0.611 0.606 0.609
+fedre_10    0.448 0.630 0.618 0.624
+"""
+
+
+def test_table_1_is_the_papers():
+    spec, _ = load_suite("papers/fedre")
+    told = {(row.defense, row.metric): row.value for row in spec.published if row.source.startswith("Table 1,")}
+    metrics = ("iou", "precision", "recall", "f_score")
+    lines = [line.split() for line in TABLE_1.split("\n") if line]
+    expected = {
+        (line[0], metric): float(value) for line in lines for metric, value in zip(metrics, line[1:], strict=True)
+    }
+    assert told == expected
+
+
+@pytest.mark.parametrize("preset", ["smoke", "drawn"])
+def test_small_presets_need_no_data_of_anybody(preset):
+    spec, _ = load_suite("papers/fedre", preset=preset)
+    names = {federation.dataset for federation in spec.federations.values()}
+    names |= {spec.audit.dataset} if spec.audit else set()
+    assert {available(name) for name in names} <= {"bundled", "drawn here"}
+
+
+def test_fixed_scores_are_one_for_each_layer_of_the_model_that_they_were_measured_on():
+    """Biases have few numbers to answer with: each scores less than the weight of its layer."""
+    spec, _ = load_suite("papers/fedre")
+    counted = 0
+    for label, defense in spec.defenses.items():
+        scores = (defense.model_extra or {}).get("scores")
+        if scores:
+            federation = spec.federations[defense.federation or "main"]
+            network = Network(model=federation.model, shape=(1, 64, 128), classes=2)
+            assert len(scores) == len(network.layout.names), label
+            assert all(weight > bias for weight, bias in zip(scores[::2], scores[1::2], strict=True))
+            counted += 1
+    assert counted == 6

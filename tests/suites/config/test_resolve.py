@@ -1,0 +1,219 @@
+"""From a checked suite to parts, plans and claims: what is wrong is told before anything runs."""
+
+import dataclasses
+
+import pytest
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
+from fedassay.defenses.sample_level.dp_sgd import DPSGD
+from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
+from fedassay.suites.config.resolve import plan_of, prepare, resolve, task_of
+from fedassay.suites.config.source import ConfigError
+from fedassay.suites.config.suite import PlanChange
+from fedassay.suites.config.suite_file import load_suite
+
+OWN = """\
+from dataclasses import dataclass
+
+from fedassay.defenses.defense import Defense, Prepared
+from fedassay.fl.protection import Protection
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(Defense):
+    clip_norm: float | None = 1.0
+
+    def prepare(self, plan):
+        {body}
+"""
+
+
+@pytest.fixture
+def resolved(suite_file):
+    """(old, new, ..., options) -> the resolved small suite with these changes."""
+
+    def build(*changes, overrides=(), **options):
+        spec, source = load_suite(str(suite_file(*changes)), overrides=overrides)
+        return resolve(spec, source, **({"seed": 0} | options))
+
+    return build
+
+
+def refusal(call, *arguments, **options):
+    with pytest.raises(ConfigError) as refused:
+        call(*arguments, **options)
+    return str(refused.value)
+
+
+def line_of(text, fragment):
+    return next(number for number, line in enumerate(text.splitlines(), 1) if fragment in line)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "says"),
+    [
+        ("epsilon = 4.0", "epsilon = -1.0", "epsilon = -1.0", "ldp_gaussian: epsilon must be a number > 0, got -1.0"),
+        ("delta = 1e-5", "delta = 2.0", "delta = 2.0", "ldp_gaussian: delta must be in (0, 1), got 2.0"),
+        ("epsilon = 4.0", 'epsilon = "4"', 'epsilon = "4"', "ldp_gaussian: epsilon must be a number > 0, got '4'"),
+        ("epsilon = 4.0", "epslion = 4.0", "epslion", "ldp_gaussian has no field 'epslion'; it has: epsilon"),
+        ("[defenses.none]", "[defenses.nnoe]", "[defenses.nnoe]", "unknown defense 'nnoe'; known: none"),
+        ("[defenses.none]", '[defenses.x]\npart = "nnoe"', "part =", "unknown defense 'nnoe'; known: none"),
+        ("[attacks.loss]", "[attacks.los]", "[attacks.los]", "unknown attack 'los'; known: loss"),
+        ("count = 8", "conut = 8", "conut", "loss has no field 'conut'; it has: count"),
+        ("count = 8", "client = 0\ncount = 0", "count = 0", "loss: count must be"),
+    ],
+)
+def test_a_parts_bad_field_is_told_with_the_line_of_that_very_field(resolved, tiny, old, new, line, says):
+    said = refusal(resolved, old, new)
+    assert f".toml, line {line_of(tiny.replace(old, new), line)}: {says}" in said
+
+
+def test_a_parts_bad_field_from_the_command_line_is_blamed_on_it(resolved):
+    said = refusal(resolved, overrides=("defenses.ldp_gaussian.epsilon=-1",))
+    assert said.startswith("--set defenses.ldp_gaussian.epsilon: ldp_gaussian: epsilon must be")
+
+
+def test_a_label_may_name_another_part(resolved):
+    suite = resolved("[defenses.none]", '[defenses.weak]\npart = "ldp_gaussian"\nepsilon = 100.0')
+    assert [entry.label for entry in suite.defenses] == ["weak", "ldp_gaussian"]
+    assert [entry.defense for entry in suite.defenses] == [LDPGaussian(epsilon=100.0), LDPGaussian(epsilon=4.0)]
+
+
+def test_seeds_of_two_blocks_do_not_meet(resolved):
+    assert resolved(overrides=("seeds=3",)).seeds == (0, 1, 2)
+    assert resolved(overrides=("seeds=3",), seed=2).seeds == (6, 7, 8)
+    assert "seed must be >= 0, got -1" in refusal(resolved, seed=-1)
+
+
+def test_added_defenses_get_labels_of_their_own(resolved, own_module):
+    module = own_module(OWN.format(body="..."))
+    suite = resolved(extra=(f"{module}:Mine", "none", LDPGaussian(epsilon=1.0), f"{module}:Mine"))
+    assert [entry.label for entry in suite.defenses] == [
+        "none",
+        "ldp_gaussian",
+        "Mine",
+        "none_2",
+        "ldp_gaussian_2",
+        "Mine_2",
+    ]
+    assert suite.spec.defenses["ldp_gaussian_2"].model_extra["epsilon"] == 1.0
+
+
+@pytest.mark.parametrize("name", ["Défense", "A" * 60])
+def test_any_class_name_gives_a_label_that_a_suite_file_could_hold(resolved, own_module, name):
+    module = own_module(OWN.format(body="...").replace("class Mine", f"class {name}"))
+    suite = resolved(extra=(f"{module}:{name}", f"{module}:{name}"))
+    again = type(suite.spec).model_validate(suite.spec.model_dump(mode="json"))
+    assert again == suite.spec
+
+
+def test_an_added_field_of_none_is_kept(resolved, own_module):
+    module = own_module(OWN.format(body="..."))
+    mine = __import__(module).Mine(clip_norm=None)
+    written = resolved(extra=(mine,)).spec.defenses["Mine"].model_dump(mode="json")
+    assert {name: written[name] for name in ("part", "clip_norm")} == {"part": f"{module}:Mine", "clip_norm": None}
+
+
+def test_a_federation_that_cannot_be_dealt_is_told_as_such(resolved):
+    suite = resolved("samples = 60", "samples = 1")
+    said = refusal(prepare, suite, suite.defenses[0], "main", 0)
+    assert said.startswith("federation main cannot be set up: samples must be in 2..")
+
+
+def test_a_model_that_does_not_fit_the_images_is_told_as_the_federations(resolved):
+    suite = resolved('"logistic"', '"cnn26k"')
+    said = refusal(prepare, suite, suite.defenses[0], "main", 0)
+    assert said.startswith("federation main cannot be set up: cnn26k needs images of at least 14x14")
+
+
+def test_a_plan_that_breaks_a_defenses_theorem_is_told_with_both_names(resolved):
+    suite = resolved("rounds = 2", "rounds = 2\nlot = { fixed_size = 4 }", extra=(DPSGD(),))
+    said = refusal(prepare, suite, suite.defenses[2], "main", 0)
+    assert said.startswith("defense dp_sgd cannot be prepared for federation main: lot must be Poisson or full")
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("raise ValueError('rounds must be even')", "cannot be prepared for federation main: rounds must be even"),
+        ("raise RuntimeError('no licence')", "cannot be prepared for federation main: RuntimeError: no licence"),
+        ("return {}['x']", "cannot be prepared for federation main: KeyError: 'x'"),
+        ("return None", "must return Prepared(protection, claims), got None"),
+        ("return Protection()", "must return Prepared(protection, claims), got <"),
+        ("return Prepared(protection=None, claims=())", "must return Prepared(protection, claims)"),
+        ("return Prepared(protection=Protection, claims=())", "must return Prepared(protection, claims)"),
+        ("return Prepared(protection=Protection(), claims=None)", "must return Prepared(protection, claims)"),
+        ("return Prepared(protection=Protection(), claims=('private',))", "must return Prepared(protection, claims)"),
+    ],
+)
+def test_a_defense_that_cannot_be_prepared_or_returns_rubbish_is_told(resolved, own_module, body, says):
+    module = own_module(OWN.format(body=body))
+    suite = resolved(extra=(f"{module}:Mine",))
+    said = refusal(prepare, suite, suite.defenses[2], "main", 0)
+    assert said.startswith("defense Mine")
+    assert says in said
+
+
+def test_a_defense_that_does_not_define_prepare_is_told(resolved, own_module):
+    source = OWN.format(body="...").replace("def prepare", "def prepaer")
+    suite = resolved(extra=(f"{own_module(source)}:Mine",))
+    assert "TypeError: Mine does not define prepare(plan)" in refusal(prepare, suite, suite.defenses[2], "main", 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "changed", "kept"),
+    [
+        ("cohort = { poisson = 0.5 }", "cohort", Poisson(0.5), Full()),
+        ("lot = { fixed_size = 3 }", "lot", FixedSize(3), Full()),
+        (
+            'algorithm = { name = "fedsgd", learning_rate = 0.1 }',
+            "algorithm",
+            FedSGD(learning_rate=0.1),
+            FedSGD(learning_rate=0.5),
+        ),
+    ],
+)
+def test_a_defense_changes_its_own_plan_there_and_nobody_elses(resolved, change, field, changed, kept):
+    suite = resolved("[defenses.none]", f"[defenses.none]\nplan = {{ {change} }}")
+    spec = suite.spec.federations["main"]
+    own, other = (plan_of(spec, entry.change, task_of(spec, 0)) for entry in suite.defenses)
+    assert (getattr(own, field), getattr(other, field)) == (changed, kept)
+    assert dataclasses.replace(own, **{field: kept}) == other
+
+
+def test_a_federation_that_shows_one_upload_borrows_the_calibration_of_its_basis(resolved):
+    shown = """[federations.shown]
+model = "logistic"
+clients = 3
+samples = 3
+partition = "one_sample"
+rounds = 1
+algorithm = { name = "fedsgd", learning_rate = 0.5 }
+calibrated_on = "main"
+
+[defenses.none]"""
+    suite = resolved("[defenses.none]", shown)
+    ldp = suite.defenses[1]
+    assert prepare(suite, ldp, "shown", 0).protection == prepare(suite, ldp, "main", 0).protection
+    alone = resolved("[defenses.none]", shown.replace('calibrated_on = "main"\n', ""))
+    assert prepare(alone, ldp, "shown", 0).protection != prepare(suite, ldp, "main", 0).protection
+
+
+def test_the_data_of_a_federation_depend_on_the_seed_and_on_nothing_else(resolved):
+    spec = resolved().spec.federations["main"]
+    first, again, other = task_of(spec, 0), task_of(spec.model_copy(), 0), task_of(spec, 1)
+    assert first is again
+    assert not first.parts[0].equal(other.parts[0]) or not first.images.equal(other.images)
+
+
+def test_label_noise_reaches_the_pool_and_no_test_label(resolved):
+    clean = task_of(resolved().spec.federations["main"], 0)
+    noisy = task_of(resolved("rounds = 2", "rounds = 2\nlabel_noise = 0.5").spec.federations["main"], 0)
+    assert (noisy.labels != clean.labels).any()
+    assert (noisy.outsider_labels != clean.outsider_labels).any()
+    assert (noisy.test_labels == clean.test_labels).all()
+
+
+def test_an_empty_change_is_the_federations_plan(resolved):
+    spec = resolved().spec.federations["main"]
+    assert plan_of(spec, PlanChange(), task_of(spec, 0)).rounds == 2

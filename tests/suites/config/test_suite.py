@@ -1,0 +1,252 @@
+"""What a suite file may say; every refusal names file, line and what is known."""
+
+import pytest
+from fedassay.suites.config.source import ConfigError
+from fedassay.suites.config.suite_file import bundled_suites, load_suite
+
+
+@pytest.fixture
+def refusal(suite_file):
+    """(old, new, ..., overrides) -> what is said of the small suite with these changes, without the folder's name."""
+
+    def read(*changes, overrides=()):
+        path = suite_file(*changes)
+        with pytest.raises(ConfigError) as refused:
+            load_suite(str(path), overrides=overrides)
+        return str(refused.value).replace(str(path), "suite.toml")
+
+    return read
+
+
+def line_of(text, fragment):
+    return next(number for number, line in enumerate(text.splitlines(), 1) if fragment in line)
+
+
+def test_the_small_suite_is_read_as_it_is_written(suite_file):
+    spec, _ = load_suite(str(suite_file()))
+    assert (spec.name, spec.seeds, spec.alpha) == ("tiny", 1, 0.05)
+    assert list(spec.defenses) == ["none", "ldp_gaussian"]
+    assert spec.defenses["ldp_gaussian"].model_extra == {"delta": 1e-5, "epsilon": 4.0}
+    assert spec.audit.noise_shares == (0.5,)
+
+
+@pytest.mark.parametrize("name", sorted(bundled_suites()))
+def test_every_bundled_suite_is_valid_and_called_as_its_file(name):
+    spec, source = load_suite(name)
+    assert spec.name == name.removeprefix("papers/")
+    assert source.name == f"{name}.toml"
+    assert spec.description
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "known"),
+    [
+        ("seeds = 1", "sedes = 1", "sedes", "seeds"),
+        ("rounds = 2", "rounds = 2\nsampels = 40", "federations.main.sampels", "samples"),
+        ("replicas = 40", "replicsa = 40", "audit.replicsa", "replicas"),
+        ("batch = 16", "canray = 1", "audit.canray", "canary"),
+        ("[defenses.none]", '[defenses.none.plan]\ncohrot = "full"', "defenses.none.plan.cohrot", "cohort"),
+        ("[defenses.none]", '[defenses.none]\nplan = { lto = "full" }', "defenses.none.plan.lto", "lot"),
+        ("[defenses.none]", '[defenses.str]\npart = "none"\nplan = { lto = 1 }', "defenses.str.plan.lto", "lot"),
+    ],
+)
+def test_an_unknown_key_is_named_with_its_line_and_the_nearest_known_first(refusal, tiny, old, new, key, known):
+    line = line_of(tiny.replace(old, new), key.rpartition(".")[2])
+    assert refusal(old, new).startswith(f"suite.toml, line {line}: unknown key '{key}'; known here: {known}")
+
+
+def test_a_misspelt_key_and_the_one_that_it_leaves_missing_are_both_told(refusal, tiny):
+    said = refusal("rounds = 2", "rouns = 2").splitlines()
+    table, key = line_of(tiny, "[federations.main]"), line_of(tiny, "rounds = 2")
+    assert said[0] == f"suite.toml, line {table}: federations.main.rounds is missing"
+    assert said[1].startswith(f"suite.toml, line {key}: unknown key 'federations.main.rouns'; known here: rounds")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('"digits"', '"digit"', "federations.main.dataset: unknown data set 'digit'; known: digits"),
+        ('"logistic"', '"logistics"', "federations.main.model: unknown model 'logistics'; known: logistic"),
+        ("rounds = 2", 'rounds = 2\npartition = "idi"', "partition kind must be iid"),
+        ("rounds = 2", 'rounds = 2\npartition = { kind = "dirichlet", alhpa = 1 }', "no field 'alhpa'; it has alpha"),
+        ("rounds = 2", 'rounds = 2\npartition = { kind = "dirichlet", alpha = -1 }', "alpha must be a number > 0"),
+        ("rounds = 2", "rounds = 2\npartition = 3", "federations.main.partition: cannot be read, got 3"),
+        ("rounds = 2", "rounds = 2\nlot = { poison = 0.1 }", "known: poisson"),
+        ("rounds = 2", "rounds = 2\nlot = { poisson = 1.5 }", "probability must be in (0, 1], got 1.5"),
+        ("rounds = 2", "rounds = 2\ncohort = 7", "federations.main.cohort: sampling must be"),
+        ("fedsgd", "fedsdg", "federations.main.algorithm: algorithm must be fedsgd"),
+        ("learning_rate = 0.5", "learning_rate = -0.5", "learning_rate must be"),
+        ("learning_rate = 0.5", "learning_rate = inf", "federations.main.algorithm.learning_rate must be finite"),
+        (
+            "rounds = 2",
+            "rounds = 2\nlabel_noise = 1.5",
+            "federations.main.label_noise: Input should be less than or eq",
+        ),
+        (
+            "rounds = 2",
+            "rounds = 2\nlabel_noise = true",
+            "federations.main.label_noise: Input should be a valid number",
+        ),
+        (
+            "rounds = 2",
+            "rounds = 2\npixel_noise = -0.1",
+            "federations.main.pixel_noise: Input should be greater than or equal to 0",
+        ),
+        ("rounds = 2", "rounds = 2\npixel_noise = inf", "pixel_noise must be finite"),
+        ("rounds = 2", "rounds = 0", "federations.main.rounds: Input should be greater than or equal to 1"),
+        ("rounds = 2", "rounds = true", "federations.main.rounds: Input should be a valid integer"),
+        ("seeds = 1", "seeds = 0", "seeds: Input should be greater than or equal to 1"),
+        ("seeds = 1", 'seeds = "1"', "seeds: Input should be a valid integer"),
+        ("alpha = 0.05", "alpha = 1.0", "alpha: Input should be less than 1"),
+        ("alpha = 0.05", "alpha = nan", "alpha must be finite"),
+        ("replicas = 40", "replicas = 1", "audit.replicas: Input should be greater than or equal to 2"),
+        ("noise_shares = [0.5]", "noise_shares = []", "audit.noise_shares"),
+        (
+            "noise_shares = [0.5]",
+            "noise_shares = [0.5, 0.0]",
+            "audit.noise_shares.1: Input should be greater than or equal to 0.001",
+        ),
+        (
+            'name = "tiny"',
+            'name = "tiny"\ngate.margins = { auk = 0.1 }',
+            "gate.margins: margin: unknown metric 'auk'; known: auc",
+        ),
+        (
+            'name = "tiny"',
+            'name = "tiny"\ngate.margins = { auc = true }',
+            "gate.margins.auc: Input should be a valid number",
+        ),
+        ('name = "tiny"', 'name = "tiny"\ngate.margins = { auc = 0 }', "margin of auc must be a number > 0, got 0"),
+        ("batch = 16", "canary_norm = inf", "audit.canary_norm must be finite"),
+        ("batch = 16", 'canary = "dirca"', "audit.canary: unknown canary 'dirca'; known: dirac"),
+        ("batch = 16", 'design = "onerun"', "audit.design: unknown design 'onerun'; known: one_run"),
+        ("batch = 16", 'design = "one_run"', 'audit.design: design "one_run" needs canaries = M'),
+        ("batch = 16", "canaries = 9", 'audit.canaries: only design = "one_run" plants several canaries'),
+        ("batch = 16", "canaries = 1", "audit.canaries: Input should be greater than or equal to 2"),
+        (
+            "batch = 16",
+            'design = "one_run"\ncanaries = 9\ncanary = "random"',
+            "audit.canary: design \"one_run\" plants Dirac canaries, got 'random'",
+        ),
+        ("epsilon = 4.0", "epsilon = nan", "defenses.ldp_gaussian.epsilon must be finite"),
+        ("[defenses.none]", '[defenses."no ne"]', "defenses.no ne: String should match pattern"),
+        ('name = "tiny"', 'name = "../tiny"', "name: String should match pattern"),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_field_and_line(refusal, tiny, old, new, says):
+    line = line_of(tiny.replace(old, new), new.splitlines()[-1])
+    said = refusal(old, new)
+    assert said.startswith(f"suite.toml, line {line}: ")
+    assert says in said
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("count = 8", 'count = 8\nfederation = "mian"', "attacks.loss.federation: no federation 'mian'; known: main"),
+        (
+            "count = 8",
+            'count = 8\nfederation = ["main", "mian"]',
+            "attacks.loss.federation: no federation 'mian'; known: main",
+        ),
+        ("batch = 16", 'federation = "other"', "audit.federation: no federation 'other'; known: main"),
+        ("rounds = 2", 'rounds = 2\ncalibrated_on = "x"', "federations.main.calibrated_on: no federation 'x'"),
+        (
+            "rounds = 2",
+            'rounds = 2\ncalibrated_on = "main"',
+            "federations.main.calibrated_on: federation 'main' borrows its calibration",
+        ),
+    ],
+)
+def test_a_reference_to_no_federation_is_refused_with_its_line(refusal, tiny, old, new, says):
+    line = line_of(tiny.replace(old, new), new.splitlines()[-1].partition(" =")[0] + " =")
+    assert refusal(old, new).startswith(f"suite.toml, line {line}: {says}")
+
+
+def test_an_audit_of_a_federation_that_borrows_its_calibration_would_audit_nothing_and_is_refused(refusal):
+    borrowing = """[federations.shown]
+clients = 1
+rounds = 1
+algorithm = { name = "fedsgd", learning_rate = 1.0 }
+calibrated_on = "main"
+
+[audit]
+federation = "shown"
+"""
+    assert "audit.federation: federation 'shown' borrows its calibration" in refusal("[audit]\n", borrowing)
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("seeds=0", "--set seeds: seeds: Input should be greater than or equal to 1"),
+        ("federations.main.rouns=3", "--set federations.main.rouns: unknown key 'federations.main.rouns'"),
+        ("audit={ replicsa = 3 }", "--set audit: unknown key 'audit.replicsa'; known here: replicas"),
+        ("sedes.x=3", "--set sedes.x: unknown key 'sedes'; known here: seeds"),
+        ("federations.main.dataset=digit", "--set federations.main.dataset: federations.main.dataset: unknown data"),
+        ("name.x=3", "--set name.x=3: name is no table"),
+        ("seeds", "--set takes key.sub=value, got 'seeds'"),
+        ("mutants.power=.5", "--set mutants.power: the suite has no [mutants] table, and one would add every mutant"),
+        ("audit.clients=99", "--set audit.clients: audit.clients: federation 'main' has 2, got 99"),
+    ],
+)
+def test_a_bad_override_is_blamed_on_the_command_line(refusal, override, says):
+    assert refusal(overrides=(override,)).startswith(says)
+
+
+def test_a_good_override_changes_the_suite(suite_file):
+    changes = ("seeds=4", "defenses.ldp_gaussian.epsilon=1", "federations.main.lot={ poisson = 0.5 }", "name=other")
+    spec, source = load_suite(str(suite_file()), overrides=changes)
+    assert (spec.seeds, spec.name) == (4, "other")
+    assert spec.defenses["ldp_gaussian"].model_extra == {"delta": 1e-5, "epsilon": 1}
+    assert spec.federations["main"].lot == {"poisson": 0.5}
+    assert source.overrides == ("seeds", "defenses.ldp_gaussian.epsilon", "federations.main.lot", "name")
+
+
+def test_an_audit_of_more_clients_than_there_are_is_refused_with_its_line(refusal, tiny):
+    line = line_of(tiny, "[audit]") + 1
+    says = f"suite.toml, line {line}: audit.clients: federation 'main' has 2, got 3"
+    assert refusal("[audit]\n", "[audit]\nclients = 3\n") == says
+
+
+def test_a_federation_of_one_client_is_audited_by_default(suite_file):
+    spec, _ = load_suite(str(suite_file("clients = 2", "clients = 1")))
+    assert (spec.federations["main"].clients, spec.audit.clients) == (1, 2)
+
+
+def test_a_mutants_table_may_be_asked_for_on_the_command_line(suite_file):
+    assert load_suite(str(suite_file()), overrides=("mutants={ only = ['fixed_lots'] }",))[0].mutants is not None
+
+
+def test_a_missing_suite_lists_the_bundled_ones_nearest_first():
+    with pytest.raises(ConfigError, match=r"no suite 'quik': it is neither a file nor a bundled suite \(quick"):
+        load_suite("quik")
+
+
+def test_a_folder_is_no_suite(tmp_path):
+    with pytest.raises(ConfigError, match="neither a file nor a bundled suite"):
+        load_suite(str(tmp_path))
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "x.toml").write_bytes(b'name = "\xff\xfe"\n')
+    with pytest.raises(ConfigError, match=r"x\.toml: not a TOML file: it is not UTF-8 text"):
+        load_suite(str(tmp_path / "x.toml"))
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n"])
+def test_an_empty_file_lacks_everything_that_a_suite_must_say(tmp_path, text):
+    (tmp_path / "x.toml").write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        load_suite(str(tmp_path / "x.toml"))
+    said = [line.rpartition(": ")[2] for line in str(refused.value).splitlines()]
+    assert said == ["name is missing", "federations is missing", "defenses is missing"]
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_read_and_keep_the_line_numbers(tmp_path, tiny):
+    path = tmp_path / "x.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + tiny.replace("\n", "\r\n").encode())
+    assert load_suite(str(path))[0].name == "tiny"
+    path.write_bytes(b"\xef\xbb\xbf" + tiny.replace("\n", "\r\n").replace("seeds = 1", "sedes = 1").encode())
+    with pytest.raises(ConfigError, match=f"line {line_of(tiny, 'seeds = 1')}: unknown key 'sedes'"):
+        load_suite(str(path))

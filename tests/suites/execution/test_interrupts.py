@@ -1,0 +1,147 @@
+"""Ctrl-C at any time, and cells whose own files were damaged: the run says so, and going on mends it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from fedassay.__main__ import main
+from fedassay.cli.app import app
+from fedassay.suites.results import store as store_module
+from fedassay.suites.results.store import Store
+from typer.testing import CliRunner
+
+
+def is_running(pid):
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def hears_ctrl_c():
+    """Whoever starts the tests in the background of a script has them ignore it, and all that they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def say(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.mark.parametrize("left", [2, 5, 9, 14, 19, 23, 27])
+def test_ctrl_c_at_any_write_ends_with_130_and_the_run_can_go_on(
+    suite_file, finished, monkeypatch, tmp_path, timeless, left
+):
+    folder, writes = tmp_path / "run", iter(range(1000))
+    with monkeypatch.context() as patched:
+        for owner, name, real in (
+            (store_module, "_write_whole", store_module._write_whole),
+            (Store, "append", Store.append),
+        ):
+
+            def interrupted(*arguments, real=real):
+                if next(writes) == left:
+                    raise KeyboardInterrupt
+                return real(*arguments)
+
+            patched.setattr(owner, name, interrupted)
+        stopped = say("run", suite_file(), "-j", 1, "-o", folder)
+    assert stopped.exit_code == 130
+    assert f"interrupted. Finished cells are kept; go on with: fedassay resume {folder}" in stopped.stderr
+    assert not any(row.status == "failed" for row in Store(folder).records())
+    resumed = say("resume", folder, "-j", 1)
+    assert resumed.exit_code == 0, resumed.output
+    assert timeless(Store(folder).records()) == timeless(finished.records)
+
+
+LOADING = """import os, sys, time
+from pathlib import Path
+if "Loky" in " ".join(sys.orig_argv):
+    Path("hang").write_text(str(os.getpid()))
+    time.sleep(120)
+"""
+
+
+@pytest.mark.parametrize("busy", ["working", "loading"])
+def test_ctrl_c_at_a_terminal_ends_the_run_and_its_workers(suite_file, tmp_path, own_source, busy):
+    hang = "(Path('hang').write_text(str(os.getpid())), time.sleep(120)) if True else None"
+    (tmp_path / "own_sleeping.py").write_text(own_source(hang if busy == "working" else "None"))
+    if busy == "loading":
+        (tmp_path / "sitecustomize.py").write_text(LOADING)
+    words = ["run", str(suite_file()), "-j", "2", "-d", "own_sleeping:Mine", "-o", "run"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedassay", *words],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
+        start_new_session=True,
+        preexec_fn=hears_ctrl_c,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "hang").exists() or not (tmp_path / "hang").read_text():
+            assert process.poll() is None, "the run ended before it could be interrupted"
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        # A terminal sends it to the run and to its workers alike.
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 130, said
+    assert said == "interrupted. Finished cells are kept; go on with: fedassay resume run\n"
+    assert not (tmp_path / "run" / "gate.json").exists()
+    worker = int((tmp_path / "hang").read_text())
+    deadline = time.monotonic() + 30
+    while is_running(worker):
+        assert time.monotonic() < deadline, "a worker outlives its run"
+        time.sleep(0.1)
+
+
+def test_a_worker_whose_run_died_while_it_loaded_ends_too():
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait(timeout=60)
+    watching = (
+        f"import time, fedassay.suites.execution.workers as workers; workers._end_with({gone.pid}); time.sleep(100)"
+    )
+    worker = subprocess.run(
+        [sys.executable, "-c", watching], timeout=60, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert worker.returncode == 1
+
+
+def test_a_cell_whose_own_rows_are_damaged_leaves_the_run_incomplete_until_it_is_run_again(
+    assay, suite_file, finished, timeless
+):
+    folder = assay(suite_file()).folder
+    store = Store(folder)
+    cell = next(row.cell_id for row in store.records() if row.role == "utility")
+    damaged = store.cell_folder(cell) / "records.jsonl"
+    damaged.write_bytes(damaged.read_bytes().replace(b"result-1", b"result-9"))
+    told = say("resume", folder, "-j", 1)
+    assert told.exit_code == 12
+    assert "gate   INCOMPLETE: 1 cells missing; 1 rows that cannot be read (exit code 12)" in told.output
+    assert f"of cell {cell}): schema 'result-1' is what this version of fedassay reads, got 'result-9'" in told.output
+    mended = say("resume", folder, "--retry-failed", "-j", 1)
+    assert mended.exit_code == 0, mended.output
+    assert timeless(store.records()) == timeless(finished.records)
+
+
+def test_ctrl_c_while_modules_load_is_one_word(monkeypatch, capsys):
+    def find_spec(name, path=None, target=None):
+        if name == "fedassay.cli.app":
+            raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "fedassay.cli.app")
+    monkeypatch.setattr(sys, "meta_path", [SimpleNamespace(find_spec=find_spec), *sys.meta_path])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"

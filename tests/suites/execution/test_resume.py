@@ -1,0 +1,292 @@
+"""Whatever stops a run, what is finished is kept, nothing is repeated, and resuming gives the rows of a whole run."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import fedassay
+import pytest
+from fedassay.api import Silent
+from fedassay.cli.app import app
+from fedassay.suites.config.source import ConfigError
+from fedassay.suites.execution import run as run_module
+from fedassay.suites.execution import workers as workers_module
+from fedassay.suites.results import environment
+from fedassay.suites.results import store as store_module
+from fedassay.suites.results.store import DiskRefuses, Store
+from typer.testing import CliRunner
+
+
+def contents(folder):
+    """Path below the run's folder -> bytes, of every file of its cells."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() for path in (folder / "cells").rglob("*") if path.is_file()
+    }
+
+
+def results(folder):
+    """(cell, metric) of every line of results.jsonl; fails where one is torn."""
+    return [
+        (row["cell_id"], row["metric"]) for row in map(json.loads, (folder / "results.jsonl").read_text().splitlines())
+    ]
+
+
+class Killed(BaseException):
+    """Nothing in the package catches this: as good as a kill, at a place of our choice."""
+
+
+class Stopper:
+    """Lets ``left`` writes pass, then kills, half of the time with half of the bytes on the disk."""
+
+    def __init__(self, monkeypatch, left):
+        self.left = left
+        real_write, real_append = store_module._write_whole, Store.append
+
+        def write(path, content):
+            if self._passes():
+                return real_write(path, content)
+            path.with_name(f".{path.name}.999").write_bytes(content[: len(content) // 2])
+            raise Killed
+
+        def append(store, cell_id):
+            if self._passes():
+                return real_append(store, cell_id)
+            lines = (store.cell_folder(cell_id) / "records.jsonl").read_bytes()
+            with (store.folder / "results.jsonl").open("ab") as out:
+                out.write(lines[: len(lines) // 2])
+            raise Killed
+
+        monkeypatch.setattr(store_module, "_write_whole", write)
+        monkeypatch.setattr(Store, "append", append)
+
+    def _passes(self):
+        self.left -= 1
+        return self.left >= 0
+
+
+def writes_of_a_run(assay, path, monkeypatch):
+    with monkeypatch.context() as patched:
+        stopper = Stopper(patched, 10_000)
+        assay(path)
+    return 10_000 - stopper.left
+
+
+def test_a_run_killed_at_any_of_its_writes_resumes_to_the_same_rows(
+    assay, suite_file, finished, monkeypatch, tmp_path, timeless
+):
+    path = suite_file()
+    total = writes_of_a_run(assay, path, monkeypatch)
+    assert total == 29  # Claims and manifest; artifact, rows and line of 8 cells; a block's setting; gate and manifest.
+    for left in range(2, total, 2):
+        folder = tmp_path / f"killed{left}"
+        with monkeypatch.context() as patched:
+            Stopper(patched, left)
+            with pytest.raises(Killed):
+                fedassay.run(str(path), jobs=1, folder=folder, report=False)
+        done = {cell: (folder / "cells" / cell / "records.jsonl").read_bytes() for cell in Store(folder).finished()}
+        resumed = fedassay.resume(folder, jobs=1, report=False)
+        assert timeless(resumed.records) == timeless(finished.records)
+        assert len(results(folder)) == len(set(results(folder)))
+        assert resumed.verdict == finished.verdict
+        # Times and all: what was finished before was not run again.
+        assert (
+            done.items()
+            <= {
+                cell: (folder / "cells" / cell / "records.jsonl").read_bytes() for cell in Store(folder).finished()
+            }.items()
+        )
+
+
+def test_a_finished_run_resumes_to_itself_without_running_anything(finished, tmp_path, monkeypatch):
+    folder = shutil.copytree(finished.folder, tmp_path / "copy")
+    before = contents(folder)
+    monkeypatch.setattr(workers_module, "work", lambda *arguments: pytest.fail("a finished cell was run again"))
+    monkeypatch.setattr(run_module, "hold_court", lambda *arguments: pytest.fail("a claim was judged again"))
+    resumed = fedassay.resume(folder, jobs=1, report=False)
+    assert resumed.records == finished.records
+    assert resumed.verdict == finished.verdict
+    assert contents(folder) == before
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+        # A dead process that nobody has waited for is still there, as a zombie.
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def test_a_killed_process_resumes_from_the_command_line_without_repeating_a_finished_cell(
+    suite_file, tmp_path, monkeypatch, timeless, own_source
+):
+    hang = "Path('hang').write_text(str(os.getpid())), time.sleep(900)"
+    hanging = own_source(f"({hang}) if Path('hang').exists() else None")
+    (tmp_path / "own_hanging.py").write_text(hanging)
+    (tmp_path / "hang").touch()
+    path, folder = suite_file(), tmp_path / "run"
+    words = ["run", str(path), "-j", "2", "-d", "own_hanging:Mine"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedassay", *words, "-o", str(folder)],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        # Everything but the hanging defense's three cells and the audit.
+        deadline = time.monotonic() + 400
+        while not ((folder / "results.jsonl").exists() and (folder / "results.jsonl").read_bytes().count(b"\n") >= 11):
+            assert process.poll() is None, "the run ended before it could be killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    worker = int((tmp_path / "hang").read_text())
+    assert worker != process.pid
+    deadline = time.monotonic() + 30
+    while is_running(worker):
+        assert time.monotonic() < deadline, "a worker outlives its run and would compute beside the resumed one"
+        time.sleep(0.1)
+    with (folder / "results.jsonl").open("ab") as out:
+        out.write(b'{"schema":"result-1","run_id":"torn')
+    done = contents(folder)
+    stamps = {name: (folder / name).stat().st_mtime_ns for name in done}
+    assert len(Store(folder).finished()) == 7
+    assert not (folder / "gate.json").exists()
+
+    (tmp_path / "hang").unlink()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    resumed = CliRunner().invoke(app, ["resume", str(folder), "-j", "1"])
+    assert resumed.exit_code == 0, resumed.output
+    assert "cached 7" in resumed.output
+    assert done.items() <= contents(folder).items()
+    assert {name: (folder / name).stat().st_mtime_ns for name in done} == stamps
+    assert len(results(folder)) == len(set(results(folder)))
+
+    words[3] = "1"
+    whole = CliRunner().invoke(app, [*words, "-o", str(tmp_path / "whole")])
+    assert whole.exit_code == 0
+    assert timeless(Store(folder).records()) == timeless(Store(tmp_path / "whole").records())
+    assert [line for line in resumed.output.splitlines() if line.startswith(("claim", "gate"))] == [
+        line for line in whole.output.splitlines() if line.startswith(("claim", "gate"))
+    ]
+    sys.modules.pop("own_hanging", None)
+
+
+def test_a_full_disk_stops_the_run_and_loses_nothing(assay, suite_file, finished, tmp_path, monkeypatch, timeless):
+    folder = tmp_path / "run"
+    for left in (2, 9, 16, 20):
+        shutil.rmtree(folder, ignore_errors=True)
+        with monkeypatch.context() as patched:
+            real, count = store_module._write_whole, iter(range(1000))
+
+            def write(path, content, real=real, count=count, left=left):
+                # Once, and then there is space again: what was being measured must not be taken for a failure.
+                if next(count) == left:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                real(path, content)
+
+            patched.setattr(store_module, "_write_whole", write)
+            with pytest.raises(DiskRefuses, match="No space left"):
+                fedassay.run(str(suite_file()), jobs=1, folder=folder, report=False)
+        assert not any(record.status == "failed" for record in Store(folder).records())
+        assert timeless(fedassay.resume(folder, jobs=1, report=False).records) == timeless(finished.records)
+
+
+def test_an_interrupt_keeps_what_is_finished(suite_file, finished, tmp_path, timeless):
+    class Impatient(Silent):
+        closed = 0
+
+        def advance(self, titles, failed):
+            if next(iter(titles)).startswith("main none"):
+                raise KeyboardInterrupt
+
+        def close(self):
+            self.closed += 1
+
+    progress = Impatient()
+    with pytest.raises(KeyboardInterrupt):
+        fedassay.run(str(suite_file()), jobs=1, folder=tmp_path / "run", progress=progress)
+    assert progress.closed == 1
+    assert len({record.cell_id for record in Store(tmp_path / "run").records()}) == 4
+    resumed = fedassay.resume(tmp_path / "run", jobs=1, report=False)
+    assert timeless(resumed.records) == timeless(finished.records)
+
+
+def test_an_added_defense_is_found_again_on_resume(assay, suite_file, own_defense):
+    from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
+
+    module = own_defense("pass")
+    run = assay(suite_file(), defenses=[f"{module}:Mine", LDPGaussian(epsilon=2.0)], seed=2)
+    assert fedassay.resume(run.folder, jobs=1, report=False).records == run.records
+
+
+def test_ones_own_defense_that_changed_since_is_refused(assay, suite_file, own_defense):
+    module = own_defense("pass")
+    run = assay(suite_file(), defenses=[f"{module}:Mine"])
+    own_defense("aggregate = 2 * aggregate", name=module)
+    with pytest.raises(ConfigError, match="cannot be resumed: a part's code, a data set or the suite changed since"):
+        fedassay.resume(run.folder)
+
+
+def test_ones_own_defense_that_is_gone_is_told(assay, suite_file, own_defense, own_module):
+    module = own_defense("pass")
+    run = assay(suite_file(), defenses=[f"{module}:Mine"])
+    own_module("", name=module)
+    with pytest.raises(ConfigError, match=f"{module} has no 'Mine'"):
+        fedassay.resume(run.folder)
+
+
+def test_a_part_of_the_package_with_a_new_version_is_refused(finished, monkeypatch):
+    from fedassay.attacks.membership.final_model.loss import LossThreshold
+
+    monkeypatch.setattr(LossThreshold, "version", "2")
+    with pytest.raises(ConfigError, match="cannot be resumed: a part's code"):
+        fedassay.resume(finished.folder)
+
+
+def test_another_version_of_what_computes_is_refused_by_name(finished, monkeypatch):
+    real = environment.versions()
+    monkeypatch.setattr(run_module, "versions", lambda: real | {"torch": "9.9"})
+    with pytest.raises(ConfigError, match=rf"cannot be resumed: torch {real['torch']} then, 9\.9 now\. What it holds"):
+        fedassay.resume(finished.folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda manifest: manifest.update(schema="manifest-0"), "unknown schema 'manifest-0'; this version reads"),
+        (lambda manifest: manifest.pop("suite"), "lacks suite"),
+        (lambda manifest: manifest["suite"].pop("federations"), "federations is missing"),
+        (lambda manifest: manifest["suite"]["audit"].update(replicas=41), "a part's code, a data set or the suite"),
+        (lambda manifest: manifest.update(seed=1), "a part's code, a data set or the suite changed"),
+        (lambda manifest: manifest["suite"]["defenses"].update(dp={"part": "gone"}), "unknown defense 'gone'"),
+    ],
+)
+def test_a_manifest_that_was_changed_is_refused(finished, tmp_path, change, says):
+    folder = shutil.copytree(finished.folder, tmp_path / "copy")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    change(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ConfigError, match=says):
+        fedassay.resume(folder)
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="holds no run"):
+        fedassay.resume(tmp_path)
+
+
+def test_a_run_is_not_started_where_one_stands(finished, suite_file):
+    before = contents(finished.folder)
+    with pytest.raises(FileExistsError, match="already holds a run"):
+        fedassay.run(str(suite_file()), folder=finished.folder)
+    assert contents(finished.folder) == before

@@ -1,0 +1,299 @@
+"""What a run consists of: each cell once, named by all that determines its rows and by nothing else."""
+
+import math
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from fedassay.suites.config import resolve as resolve_module
+from fedassay.suites.config.resolve import resolve
+from fedassay.suites.config.source import ConfigError
+from fedassay.suites.config.suite_file import load_suite
+from fedassay.suites.planning.plan_text import headline, outlook
+from fedassay.suites.planning.run_plan import plan_run
+
+SHOWN = """[federations.shown]
+model = "logistic"
+clients = 3
+samples = 3
+partition = "one_sample"
+rounds = 1
+algorithm = { name = "fedsgd", learning_rate = 0.5 }
+calibrated_on = "main"
+
+[defenses.none]"""
+
+
+@pytest.fixture
+def planned(suite_file):
+    """(old, new, ..., options) -> the plan of the small suite with these changes."""
+
+    def build(*changes, seed=0, extra=(), overrides=()):
+        spec, source = load_suite(str(suite_file(*changes)), overrides=overrides)
+        return plan_run(resolve(spec, source, seed=seed, extra=extra))
+
+    return build
+
+
+def test_a_defense_that_asks_for_few_seeds_runs_on_the_first_of_them(planned):
+    plan = planned("[defenses.none]", "[defenses.none]\nseeds = 2", overrides=("seeds=4",))
+    ran = {(job.training.facts["defense"], job.seed) for job in plan.trials}
+    assert ran == {("none", 0), ("none", 1), *(("ldp_gaussian", seed) for seed in range(4))}
+    few = planned("delta = 1e-5", "delta = 1e-5\nseeds = 3", overrides=("seeds=4",))
+    assert [block.seed for block in few.audits[0].blocks] == [0, 1, 2]
+    assert sum(block.replicas for block in few.audits[0].blocks) == 40
+    whole = ids(planned(overrides=("seeds=4",)), attack="training")
+    assert ids(plan, attack="training").items() <= whole.items(), "a seed's trial is the same with fewer beside it"
+
+
+def ids(plan, **facts):
+    """(defense, attack, seed) -> id, of the cells with these facts."""
+    chosen = [cell for cell in plan.cells if all(cell.facts[name] == value for name, value in facts.items())]
+    return {(cell.facts["defense"], cell.facts["attack"], cell.facts["seed"]): cell.cell_id for cell in chosen}
+
+
+def test_the_small_suite_has_two_trials_one_block_and_one_audit(planned):
+    plan = planned()
+    roles = Counter(cell.facts["role"] for cell in plan.cells)
+    assert roles == {"utility": 2, "attack": 2, "null": 2, "replicas": 1, "audit": 1}
+    assert [(claim.defense, claim.federation, claim.control) for claim in plan.claims] == [
+        ("ldp_gaussian", "main", False)
+    ]
+    assert headline(plan) == "2 defenses x 2 attacks, 1 seeds: 2 federations; 1 audits on 80 replicas; 8 cells"
+
+
+@pytest.mark.parametrize(("replicas", "seeds"), [(40, 3), (7, 2), (2, 3)])
+def test_the_seeds_share_the_replicas_and_none_is_lost(planned, replicas, seeds):
+    plan = planned("replicas = 40", f"replicas = {replicas}", overrides=(f"seeds={seeds}",))
+    shares = [block.replicas for block in plan.blocks]
+    assert sum(shares) == replicas
+    assert max(shares) - min(shares) <= 1
+    assert len({block.seed for block in plan.blocks}) == len(shares) == min(replicas, seeds)
+
+
+def test_alpha_is_shared_equally_by_the_claims(planned):
+    both = planned("[defenses.none]", '[defenses.other]\npart = "ldp_gaussian"\nepsilon = 2.0\n\n[defenses.none]')
+    assert [audit.alpha for audit in both.audits] == [0.025, 0.025]
+    assert [audit.alpha for audit in planned().audits] == [0.05]
+
+
+@pytest.mark.parametrize("name", ["quick"])
+def test_no_two_cells_of_a_bundled_suite_share_an_id(name):
+    spec, source = load_suite(name)
+    plan = plan_run(resolve(spec, source, seed=0))
+    counted = Counter(cell.cell_id for cell in plan.cells)
+    assert max(counted.values()) == 1
+    assert len(plan.cells) == 182
+
+
+def test_one_configuration_under_two_labels_is_two_cells(planned):
+    # `fedassay run quick -d dp_sgd`: the same part with the same fields as the suite's own.
+    plan = planned(extra=("ldp_gaussian",))
+    labels = Counter(cell.facts["defense"] for cell in plan.cells)
+    assert labels["ldp_gaussian"] == labels["ldp_gaussian_2"] == 5
+    assert len({cell.cell_id for cell in plan.cells}) == len(plan.cells)
+
+
+def test_one_configuration_under_two_federations_is_two_cells(planned, tiny):
+    main = tiny[tiny.index("[federations.main]") : tiny.index("[defenses.none]")]
+    plan = planned("[defenses.none]", main.replace("main", "twin") + "[defenses.none]")
+    assert len({cell.cell_id for cell in plan.cells}) == len(plan.cells) == 10
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "same"),
+    [
+        (("epsilon = 4.0", "epsilon = 3.0"), {}, {"none"}),
+        (("[defenses.none]", "[defenses.none]\nplan = { lot = { poisson = 0.5 } }"), {}, {"ldp_gaussian"}),
+        (("rounds = 2", "rounds = 3"), {}, set()),
+        (("rounds = 2", "rounds = 2\nlabel_noise = 0.15"), {}, set()),
+        (("rounds = 2", "rounds = 2\npixel_noise = 0.15"), {}, set()),
+        (("learning_rate = 0.5", "learning_rate = 0.6"), {}, set()),
+        ((), {"seed": 1}, set()),
+        (("alpha = 0.05", "alpha = 0.04"), {}, {"none", "ldp_gaussian"}),
+        (("description", "# description"), {}, {"none", "ldp_gaussian"}),
+    ],
+)
+def test_a_change_gives_new_ids_to_the_trials_that_it_touches_and_to_no_other(planned, changes, options, same):
+    before, after = planned(), planned(*changes, **options)
+    for role in ("utility", "attack", "null"):
+        old, new = (ids(plan, role=role) for plan in (before, after))
+        old, new = ({key[:2]: value for key, value in found.items()} for found in (old, new))
+        assert {key[0] for key in old if old[key] == new[key]} == same
+
+
+def test_an_attacks_field_changes_its_own_cells_only(planned):
+    before = planned()
+    after = planned("[attacks.loss]\ncount = 8", "[attacks.loss]\ncount = 7")
+    changed = {key[1] for key, value in ids(before).items() if ids(after)[key] != value}
+    assert changed == {"loss"}
+
+
+def test_another_data_digest_changes_every_cell(planned, monkeypatch):
+    before = planned()
+    real = resolve_module.load_dataset
+
+    class Changed:
+        def __init__(self, dataset):
+            self.dataset, self.digest = dataset, "0" * 64
+
+        def __getattr__(self, name):
+            return getattr(self.dataset, name)
+
+    monkeypatch.setattr(resolve_module, "load_dataset", lambda name: Changed(real(name)))
+    after = planned()
+    assert not set(ids(before).values()) & set(ids(after).values())
+    assert before.run_id != after.run_id
+
+
+def test_a_new_version_of_a_part_changes_its_cells(planned, monkeypatch):
+    from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
+
+    before = planned()
+    monkeypatch.setattr(LDPGaussian, "version", "2")
+    after = planned()
+    changed = {key[0] for key, value in ids(before).items() if ids(after)[key] != value}
+    assert changed == {"ldp_gaussian"}
+    assert before.run_id != after.run_id
+
+
+def test_another_defense_leaves_every_other_cell_its_id_as_long_as_it_signs_nothing(planned):
+    before = planned()
+    after = planned("[defenses.none]", '[defenses.more]\npart = "none"\n\n[defenses.none]')
+    assert ids(before).items() <= ids(after).items()
+    assert before.run_id != after.run_id
+
+
+def test_another_claim_changes_the_audits_alone_for_they_share_alpha(planned):
+    before = planned()
+    after = planned("[defenses.none]", '[defenses.more]\npart = "ldp_gaussian"\nepsilon = 1.0\n\n[defenses.none]')
+    changed = {key for key, value in ids(before).items() if ids(after)[key] != value}
+    assert changed == {("ldp_gaussian", "likelihood_ratio", None)}
+
+
+@pytest.mark.parametrize(
+    "change", [("batch = 16", "batch = 8"), ("noise_shares = [0.5]", "noise_shares = [0.4]"), ("= 40", "= 41")]
+)
+def test_a_change_of_the_audit_leaves_the_trials_alone(planned, change):
+    before, after = planned(), planned(*change)
+    changed = {key[1] for key, value in ids(before).items() if ids(after)[key] != value}
+    assert changed == {"canary", "likelihood_ratio"}
+
+
+def test_an_audits_rows_name_the_data_and_model_that_were_used(planned):
+    plan = planned('"logistic"', '"mlp"')
+    models = {cell.facts["role"]: cell.facts["model"] for cell in plan.cells}
+    assert models == {"utility": "mlp", "attack": "mlp", "null": "mlp", "replicas": "logistic", "audit": "logistic"}
+
+
+def test_a_federation_that_borrows_its_calibration_is_attacked_but_neither_measured_nor_audited(planned):
+    plan = planned("[defenses.none]", SHOWN, "[attacks.loss]", '[attacks.idlg]\nfederation = "shown"\n\n[attacks.loss]')
+    shown = [cell.facts for cell in plan.cells if cell.facts["federation"] == "shown"]
+    assert {(fact["role"], fact["attack"]) for fact in shown} == {("attack", "idlg")}
+    assert {claim.federation for claim in plan.claims} == {"main"}
+
+
+def test_an_attack_on_several_federations_is_a_cell_of_each(planned):
+    both = '[attacks.idlg]\nfederation = ["main", "shown"]\n\n[attacks.loss]'
+    cells = planned("[defenses.none]", SHOWN, "[attacks.loss]", both).cells
+    idlg = [cell for cell in cells if cell.facts["attack"] == "idlg" and cell.facts["defense"] == "none"]
+    assert sorted(cell.facts["federation"] for cell in idlg) == ["main", "shown"]
+    assert len({cell.cell_id for cell in idlg}) == 2
+
+
+def test_a_federation_that_borrows_its_calibration_and_is_not_attacked_is_not_run(planned):
+    assert {cell.facts["federation"] for cell in planned("[defenses.none]", SHOWN).cells} == {"main"}
+
+
+def test_a_plan_change_is_not_carried_over_to_a_federation_of_one_upload(planned):
+    plan = planned(
+        "[defenses.none]",
+        SHOWN + "\nplan = { cohort = { poisson = 0.5 } }",
+        "[attacks.loss]",
+        '[attacks.idlg]\nfederation = "shown"\n\n[attacks.loss]',
+    )
+    changes = {trial.cells[0].facts["federation"]: trial.change.cohort for trial in plan.trials if trial.seed == 0}
+    first = [t for t in plan.trials if t.cells[0].facts["defense"] == "none"]
+    assert {t.cells[0].facts["federation"]: t.change.cohort for t in first} == {
+        "main": {"poisson": 0.5},
+        "shown": None,
+    }
+    assert set(changes) == {"main", "shown"}
+
+
+def test_without_an_audit_claims_are_signed_and_nothing_is_judged(planned, tiny):
+    plan = planned(tiny[tiny.index("[audit]") :], "")
+    assert (plan.audits, plan.blocks) == ((), ())
+    assert len(plan.claims) == 1
+
+
+def test_a_cells_title_says_where_it_stands_in_the_run(planned):
+    titles = [cell.title for cell in planned().cells]
+    assert titles[0] == "main ldp_gaussian canary seed 0"
+    assert titles[-1] == "main ldp_gaussian likelihood_ratio pooled"
+
+
+def best_bound(n, alpha):
+    """What no error among n replicas a world proves, each rate at alpha / 2 (delta 1e-5)."""
+    high = 1 - (alpha / 2) ** (1 / n)
+    return math.log((1 - high - 1e-5) / high)
+
+
+def test_the_outlook_says_for_every_claim_how_far_its_audit_sees(planned):
+    lines = outlook(planned("replicas = 40", "replicas = 2000"))
+    assert lines[0] == "train  main: digits, logistic, 2 clients, 2 rounds, 2 federations"
+    assert lines[1].startswith("audit  ldp_gaussian: eps 4, delta 1e-5, one report (replace-one), seen by")
+    # Two tests share alpha: one for half the noise, one for a missing clip.
+    assert f": 2000 replicas a world, ceiling {best_bound(2000, 0.05 / 2):.2f}, detectable " in lines[1]
+    assert lines[1].endswith(" (power .9 at alpha 0.05)")
+
+
+def test_the_outlook_says_what_each_estimator_would_need_to_see_half_the_noise(planned):
+    line = outlook(planned("replicas = 40", "replicas = 5"))[2]
+    costs = dict(part.rsplit(" ", 1) for part in line.partition("a world: ")[2].split(", "))
+    assert list(costs) == ["signed curve", "epsilon alone", "effect size", "e-process"]
+    counts = {route: int(count.replace(",", "")) for route, count in costs.items()}
+    assert counts["effect size"] < counts["signed curve"] < counts["e-process"] < counts["epsilon alone"]
+
+
+def test_the_outlook_of_too_few_replicas_says_so(planned):
+    line = outlook(planned("replicas = 40", "replicas = 5"))[1]
+    assert f": 5 replicas a world, ceiling {max(0, best_bound(5, 0.025)):.2f}, UNDERPOWERED: no missing noise" in line
+
+
+UNAUDITABLE = """\
+from dataclasses import dataclass, replace
+
+from fedassay.audit.claim import {name}
+from fedassay.defenses.defense import Prepared
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(LDPGaussian):
+    def prepare(self, plan):
+        honest = super().prepare(plan)
+        claims = tuple(replace(claim, {change}) for claim in honest.claims)
+        return Prepared(protection=honest.protection, claims=claims)
+"""
+
+
+def test_the_outlook_says_of_a_claim_that_no_canary_covers_why(planned, own_module):
+    module = own_module(UNAUDITABLE.format(name="Unit", change="unit=Unit.USER"))
+    line = outlook(planned(extra=(f"{module}:Mine",)))[-1]
+    assert line.startswith("audit  Mine: ")
+    assert "OUT OF SCOPE: no canary design covers unit user under replace_one: this claim is not audited" in line
+
+
+def test_the_gates_margins_are_no_part_of_a_run(planned):
+    """So that a run may be judged, or go on, under others."""
+    loose = planned('name = "tiny"', 'name = "tiny"\ngate.margins = { auc = 0.2 }')
+    assert (loose.run_id, ids(loose)) == (planned().run_id, ids(planned()))
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -1.0, None, "2", True])
+def test_spending_that_is_no_epsilon_names_the_defense(planned, wrong):
+    signed = next(iter(planned().claims))
+    spent = replace(signed, marks=(1,), spending=lambda rounds: wrong)
+    with pytest.raises(ConfigError, match=rf"defenses\.{signed.defense}: spending\(1\) must be a number >= 0, got"):
+        spent.to_dict()

@@ -1,0 +1,112 @@
+"""The suite of mutants: what it finds, runs, writes and prints."""
+
+import dataclasses
+
+import fedassay
+import pytest
+from fedassay.defenses.controls.control_no_clip import ControlNoClip
+from fedassay.defenses.sample_level.dp_sgd import DPSGD
+from fedassay.suites.config.source import ConfigError
+from fedassay.suites.mutation.federated_mutant import correct_version, federated_mutant
+from fedassay.suites.mutation.mutants import build_mutant, known_mutants, module_of
+
+FEW = ['mutants.only=["control_no_clip", "visible_lots"]', "mutants.pilot_federations=400", "mutants.pilot=2000"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of two mutants, one mechanism and one federation."""
+    return fedassay.run("mutants", overrides=FEW, seeds=2, jobs=1, folder=tmp_path_factory.mktemp("run") / "out")
+
+
+def test_there_are_at_least_twenty_and_every_control_defense_is_one():
+    known = known_mutants()
+    assert len(known) >= 20
+    assert {name for name in known if name.startswith("control_")} == {
+        name for name, kind in known.items() if kind == "federation"
+    }
+
+
+@pytest.mark.parametrize("name", sorted(known_mutants()))
+def test_every_mutant_says_which_bug_it_plants_and_both_editions_sign_one_claim(name):
+    assert "real bug" in module_of(name).__doc__.lower()
+    assert build_mutant(name).claim.epsilon > 0
+
+
+def test_the_run_refutes_the_mutants_and_spares_their_twins(finished):
+    verdicts = {record.defense: record.verdict for record in finished.records if record.role == "audit"}
+    assert verdicts == {
+        "control_no_clip": "REFUTED",
+        "control_no_clip (twin)": "NOT_REFUTED",
+        "visible_lots": "REFUTED",
+        "visible_lots (twin)": "NOT_REFUTED",
+    }
+    assert finished.verdict.exit_code == 0
+
+
+def test_every_seed_has_a_row_and_every_federation_its_probes(finished):
+    rows = finished.table()
+    each = rows[rows.metric == "refuted"]
+    assert sorted(each.groupby("defense").size()) == [2, 2, 2, 2]
+    assert set(each.seed) == {0, 1}
+    probed = rows[rows.role == "probe"]
+    assert set(probed.defense) == {"control_no_clip", "control_no_clip (twin)"}
+    assert set(probed[probed.defense == "control_no_clip"].verdict) >= {"KEPT", "BROKEN"}
+    assert "BROKEN" not in set(probed[probed.defense == "control_no_clip (twin)"].verdict)
+
+
+def test_the_report_counts_kills_and_false_alarms(finished):
+    for name in ("report.md", "report.html"):
+        text = (finished.folder / name).read_text(encoding="utf-8")
+        assert "2 of 2 mutants refuted: 2 by statistics, 0 by probes alone" in text
+        assert "Correct twins refuted: 0 of 2 (0 of 4 tests)" in text
+
+
+def test_the_same_suite_gives_the_same_rows(finished, tmp_path):
+    again = fedassay.run("mutants", overrides=FEW, seeds=2, jobs=1, folder=tmp_path / "again", report=False)
+    drop = ["wall_s", "cpu_s", "peak_mem_mb"]
+    key = ["cell_id", "role", "metric", "seed"]
+    first, second = (
+        run.table().drop(columns=drop).sort_values(key).reset_index(drop=True) for run in (finished, again)
+    )
+    assert first.to_json() == second.to_json()
+
+
+def test_an_unknown_mutant_is_named_with_its_nearest(tmp_path):
+    with pytest.raises(ConfigError, match=r"unknown mutant 'fixed_lot'; known: fixed_lots"):
+        fedassay.run("mutants", overrides=['mutants.only=["fixed_lot"]'], folder=tmp_path / "out")
+
+
+def test_only_a_suite_of_mutants_needs_no_federation(tmp_path):
+    for text, words in (
+        ('name = "x"', "federations is missing"),
+        ('name = "x"\n[federations]\n[defenses]', r"at least one \[federations.NAME\] table is needed"),
+        ('name = "x"\n[mutants]\npilots = 3', "unknown key 'mutants.pilots'; known here: pilot"),
+    ):
+        (tmp_path / "x.toml").write_text(text)
+        with pytest.raises(ConfigError, match=words):
+            fedassay.run(str(tmp_path / "x.toml"), folder=tmp_path / "out")
+
+
+def test_the_twin_of_a_control_is_the_defense_that_it_breaks_with_the_same_fields():
+    assert correct_version(ControlNoClip(epsilon=3.0, clip_norm=0.5)) == DPSGD(epsilon=3.0, clip_norm=0.5)
+
+
+def test_a_control_without_a_twin_is_refused():
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Alone(fedassay.Defense):
+        control = True
+
+    with pytest.raises(ValueError, match="inherits from no correct defense"):
+        correct_version(Alone())
+
+
+def test_a_control_that_signs_another_claim_is_refused():
+    class Another(ControlNoClip):
+        def prepare(self, plan):
+            honest = super().prepare(plan)
+            claim = dataclasses.replace(honest.claims[0], epsilon=9.0)
+            return dataclasses.replace(honest, claims=(claim,))
+
+    with pytest.raises(ValueError, match="must sign its twin's claim"):
+        federated_mutant(Another())

@@ -1,0 +1,168 @@
+"""One verdict line, and an exit code that always agrees with it."""
+
+import itertools
+
+import pytest
+from fedassay.suites.results.gate import FAIL, INCOMPLETE, INCONCLUSIVE, OK, Gate, judge_run
+from fedassay.suites.results.record import Record
+
+WORDS = {OK: "OK", FAIL: "FAIL", INCONCLUSIVE: "INCONCLUSIVE", INCOMPLETE: "INCOMPLETE"}
+
+
+def row(**changes):
+    fields = {
+        "run_id": "r",
+        "cell_id": "c",
+        "suite": "s",
+        "suite_version": "1",
+        "federation": "main",
+        "dataset": "digits",
+        "dataset_sha256": "0",
+        "model": "logistic",
+        "defense": "d",
+        "defense_version": "1",
+        "role": "attack",
+        "attack": "loss",
+        "attack_version": "1",
+        "metric": "auc",
+        "value": 0.5,
+    }
+    return Record(**(fields | changes))
+
+
+def audit(verdict, **changes):
+    return row(**({"role": "audit", "verdict": verdict, "metric": "epsilon_low"} | changes))
+
+
+def by_attacks(verdict, **changes):
+    return audit(verdict, **({"role": "evidence", "attack": "membership"} | changes))
+
+
+def failed(**changes):
+    return row(**({"status": "failed", "value": None, "metric": "none", "reason": "x"} | changes))
+
+
+def test_the_exit_codes_are_those_that_the_manual_promises():
+    assert (OK, FAIL, INCONCLUSIVE, INCOMPLETE) == (0, 10, 11, 12)
+
+
+@pytest.mark.parametrize(
+    ("records", "missing", "code", "line"),
+    [
+        ([], 0, OK, "OK: no claim was audited"),
+        ([row(), row(role="utility")], 0, OK, "OK: no claim was audited"),
+        ([audit("NOT_REFUTED")], 0, OK, "OK: 1 claims NOT REFUTED, 0 controls REFUTED as they must be"),
+        (
+            [audit("NOT_REFUTED"), audit("REFUTED", control=True)],
+            0,
+            OK,
+            "OK: 1 claims NOT REFUTED, 1 controls REFUTED as they must be",
+        ),
+        (
+            [audit("NOT_REFUTED"), audit("REFUTED", variant="as_published"), audit("", variant="as_published")],
+            0,
+            OK,
+            "OK: 1 claims NOT REFUTED, 0 controls REFUTED as they must be, 1 of 2 claims as published REFUTED",
+        ),
+        ([failed(role="audit", variant="as_published")], 0, INCOMPLETE, "INCOMPLETE: 1 cells FAILED (d)"),
+        ([audit("REFUTED", defense="mine")], 0, FAIL, "FAIL: claims REFUTED: mine"),
+        ([audit("UNDERPOWERED")], 0, INCONCLUSIVE, "INCONCLUSIVE: claims that this run cannot judge: d"),
+        ([audit("OUT_OF_SCOPE")], 0, INCONCLUSIVE, "INCONCLUSIVE: claims that this run cannot judge: d"),
+        ([audit("NO_CLAIM")], 0, INCONCLUSIVE, "INCONCLUSIVE: claims that this run cannot judge: d"),
+        ([audit("")], 0, INCONCLUSIVE, "INCONCLUSIVE: claims that this run cannot judge: d"),
+        ([failed()], 0, INCOMPLETE, "INCOMPLETE: 1 cells FAILED (d)"),
+        ([failed(role="audit", verdict="")], 0, INCOMPLETE, "INCOMPLETE: 1 cells FAILED (d)"),
+        ([row()], 2, INCOMPLETE, "INCOMPLETE: 2 cells missing"),
+        ([audit("NOT_REFUTED", control=True)], 0, INCOMPLETE, "INCOMPLETE: controls not refuted: d"),
+        ([audit("UNDERPOWERED", control=True)], 0, INCOMPLETE, "INCOMPLETE: controls not refuted: d"),
+        ([row(status="skipped", value=None), row(status="unavailable", value=None)], 0, OK, "OK: no claim was audited"),
+    ],
+)
+def test_each_outcome_has_its_code_and_its_line(records, missing, code, line):
+    assert judge_run(records, missing=missing) == Gate(verdict_line=line, exit_code=code)
+
+
+TROUBLES = {
+    "failed": ([failed(defense="f")], 0, INCOMPLETE),
+    "missing": ([], 3, INCOMPLETE),
+    "blind": ([audit("NOT_REFUTED", control=True, defense="b")], 0, INCOMPLETE),
+    "refuted": ([audit("REFUTED", defense="r")], 0, FAIL),
+    "weak": ([audit("UNDERPOWERED", defense="w")], 0, INCONCLUSIVE),
+    "fine": ([audit("NOT_REFUTED"), audit("REFUTED", control=True), row()], 0, OK),
+}
+
+
+@pytest.mark.parametrize("names", [names for k in range(1, 7) for names in itertools.combinations(TROUBLES, k)])
+def test_incomplete_beats_refuted_beats_inconclusive_and_nothing_is_left_unsaid(names):
+    records = [record for name in names for record in TROUBLES[name][0]]
+    gate = judge_run(records, missing=sum(TROUBLES[name][1] for name in names))
+    codes = {TROUBLES[name][2] for name in names}
+    assert gate.exit_code == next(code for code in (INCOMPLETE, FAIL, INCONCLUSIVE, OK) if code in codes)
+    assert gate.verdict_line.startswith(f"{WORDS[gate.exit_code]}: ")
+    said = {"failed": "FAILED (f)", "missing": "3 cells missing", "blind": "not refuted: b", "refuted": "REFUTED: r"}
+    said["weak"] = "cannot judge: w"
+    for name in set(names) - {"fine"}:
+        assert said[name] in gate.verdict_line
+
+
+@pytest.mark.parametrize("verdict", ["NOT_REFUTED", "UNDERPOWERED", "OUT_OF_SCOPE"])
+@pytest.mark.parametrize("audits", [[], [audit("NOT_REFUTED"), audit("REFUTED", control=True)]])
+def test_attacks_that_refute_nothing_change_no_verdict(verdict, audits):
+    gate = judge_run([*audits, by_attacks(verdict), by_attacks(verdict, control=True, defense="c")])
+    told = judge_run(audits)
+    could = "" if verdict == "NOT_REFUTED" else " (1 of which they could not have)"
+    assert gate == Gate(verdict_line=f"{told.verdict_line}, attacks refuted none of 1 claims{could}", exit_code=OK)
+
+
+def test_attacks_that_refute_an_honest_claim_fail_the_run():
+    gate = judge_run([audit("NOT_REFUTED"), by_attacks("REFUTED", defense="mine")])
+    assert (gate.exit_code, gate.verdict_line) == (FAIL, "FAIL: claims REFUTED by attacks: mine")
+
+
+@pytest.mark.parametrize("changes", [{"control": True}, {"variant": "as_published"}])
+def test_attacks_may_refute_what_is_on_trial_or_broken_on_purpose(changes):
+    assert judge_run([audit("NOT_REFUTED"), by_attacks("REFUTED", **changes)]).exit_code == OK
+
+
+def test_a_control_that_only_attacks_refute_was_not_refuted_by_its_audit():
+    records = [audit("NOT_REFUTED", control=True, defense="c"), by_attacks("REFUTED", control=True, defense="c")]
+    assert judge_run(records).verdict_line == "INCOMPLETE: controls not refuted: c"
+
+
+def test_attacks_that_failed_leave_the_run_incomplete():
+    assert judge_run([failed(role="evidence")]).exit_code == INCOMPLETE
+
+
+def test_the_order_of_the_rows_does_not_count():
+    records = [record for trouble in TROUBLES.values() for record in trouble[0]]
+    assert len({judge_run(order, missing=1) for order in itertools.permutations(records[:5])}) == 1
+
+
+def test_many_names_are_cut_and_counted():
+    records = [audit("REFUTED", defense=f"d{number}") for number in range(6)]
+    assert judge_run(records).verdict_line == "FAIL: claims REFUTED: d0, d1, d2, d3 and 2 more"
+
+
+def test_raise_for_status_raises_unless_all_is_fine():
+    judge_run([]).raise_for_status()
+    with pytest.raises(RuntimeError, match=r"^FAIL: claims REFUTED: d$"):
+        judge_run([audit("REFUTED")]).raise_for_status()
+
+
+def test_a_broken_probe_of_an_honest_claim_is_inconclusive_and_of_a_control_is_not():
+    probe = {"role": "probe", "metric": "probe_noise_scale", "verdict": "BROKEN"}
+    kept = audit("NOT_REFUTED", defense="d")
+    lawless = kept.model_copy(update=probe)
+    gate = judge_run([kept, lawless])
+    assert (gate.exit_code, gate.verdict_line) == (
+        INCONCLUSIVE,
+        "INCONCLUSIVE: published laws that a probe found broken: d",
+    )
+    refuted = audit("REFUTED", defense="c", control=True)
+    assert judge_run([kept, refuted, refuted.model_copy(update=probe)]).exit_code == OK
+
+
+def test_a_row_that_cannot_be_read_leaves_the_run_incomplete_whatever_the_others_say():
+    gate = judge_run([audit("NOT_REFUTED")], unread=2)
+    assert gate == Gate(verdict_line="INCOMPLETE: 2 rows that cannot be read", exit_code=INCOMPLETE)
+    assert judge_run([audit("REFUTED")], unread=1).exit_code == INCOMPLETE

@@ -1,0 +1,194 @@
+"""Rows read back: whatever a file has been through, each row that can be read is, and each other one is told."""
+
+import json
+
+import pytest
+from fedassay.suites.results.record import SCHEMA, Record
+from fedassay.suites.results.rows import CONTRADICTED, REPEATED, TORN, SkippedRow, read_record, read_rows
+from hypothesis import given
+from hypothesis import strategies as st
+
+FIELDS = {
+    "schema": SCHEMA,
+    "run_id": "r",
+    "suite": "s",
+    "suite_version": "1",
+    "federation": "main",
+    "dataset": "digits",
+    "dataset_sha256": "0",
+    "model": "logistic",
+    "defense": "none",
+    "defense_version": "1",
+    "role": "utility",
+    "attack": "training",
+    "attack_version": "1",
+    "metric": "accuracy",
+    "value": 0.5,
+}
+
+
+def row(cell_id="a", **changes):
+    return {"schema": SCHEMA, "cell_id": cell_id, **FIELDS, **changes}
+
+
+def line(cell_id="a", **changes):
+    return Record.model_validate(row(cell_id, **changes)).to_line().encode()
+
+
+def read(tmp_path, content):
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(content)
+    return read_rows(path)
+
+
+def cells(rows):
+    return [record.cell_id for record in rows.records]
+
+
+def test_no_file_holds_no_rows(tmp_path):
+    rows = read_rows(tmp_path / "results.jsonl")
+    assert (rows.records, rows.skipped) == ((), ())
+
+
+def test_whole_rows_come_in_order_and_nothing_is_skipped(tmp_path):
+    rows = read(tmp_path, line("b") + b"\n" + line("a"))
+    assert (cells(rows), rows.skipped) == (["b", "a"], ())
+
+
+def test_a_last_row_without_its_newline_is_a_row(tmp_path):
+    assert cells(read(tmp_path, line("a") + line("b")[:-1])) == ["a", "b"]
+
+
+def test_a_torn_last_row_is_told(tmp_path):
+    rows = read(tmp_path, line("a") + line("b")[:90])
+    assert (cells(rows), rows.skipped) == (["a"], (SkippedRow(line=2, cell_id="", reason=TORN),))
+
+
+def test_a_row_written_on_behind_a_torn_one_is_not_lost_with_it(tmp_path):
+    reason = 'somebody wrote {"schema":"result-1"} here'
+    rows = read(tmp_path, line("a") + line("b")[:90] + line("c", reason=reason) + line("d"))
+    assert cells(rows) == ["a", "c", "d"]
+    assert rows.records[1].reason == reason
+    assert rows.skipped == (SkippedRow(line=2, cell_id="", reason=TORN),)
+
+
+def test_two_rows_on_one_line_are_two(tmp_path):
+    rows = read(tmp_path, line("a")[:-1] + line("b"))
+    assert (cells(rows), rows.skipped) == (["a", "b"], ())
+
+
+@given(st.data())
+def test_a_file_cut_anywhere_and_written_on_loses_the_cut_row_only(tmp_path_factory, data):
+    whole = line("a") + line("b", reason='{"schema":')
+    cut = data.draw(st.integers(0, len(whole)))
+    rows = read(tmp_path_factory.mktemp("cut"), whole[:cut] + line("c"))
+    ends = (len(line("a")), len(whole))
+    # A row that lacks nothing but its newline is whole.
+    assert cells(rows) == [cell for cell, end in zip("ab", ends, strict=True) if cut >= end - 1] + ["c"]
+    assert len(rows.skipped) == (cut not in (0, ends[0] - 1, ends[0], ends[1] - 1, ends[1]))
+
+
+@pytest.mark.parametrize(
+    ("bad", "cell_id", "reason"),
+    [
+        (b"no row at all", "", "not JSON: Expecting value"),
+        (b"\xff\xfe\x00", "", "not JSON: "),
+        (b"[1, 2]", "", "a row must be a JSON object, got list"),
+        (b"[" * 100_000, "", "not JSON: nested too deep"),
+        (json.dumps(row("b", value="0.5")).encode(), "b", "not a record: value: Input should be a valid number"),
+        (json.dumps(row("b", n=1.5)).encode(), "b", "not a record: n: Input should be a valid integer"),
+        (
+            json.dumps(row("b", value=float("nan"))).encode(),
+            "b",
+            "not a record: value: Input should be a finite number",
+        ),
+        (json.dumps(row("b", epsilon=3, role="x")).encode(), "b", "not a record: role: Input should be .*, and 1 more"),
+        (json.dumps({"schema": SCHEMA, "cell_id": 7}).encode(), "", "not a record: run_id: Field required, and "),
+        (json.dumps(row("b", schema="result-2")).encode(), "b", "schema 'result-1' is what .* reads, got 'result-2'"),
+        (json.dumps(row("b", schema=["result-1"])).encode(), "b", r"schema 'result-1' is what .*, got \['result-1'\]"),
+        (json.dumps(row("b", observer="foo")).encode(), "b", "not a record: observer: .*'foo'"),
+        (json.dumps(row("b", artifact="../secret.npz")).encode(), "b", "artifact: .*must be a path below the run's"),
+        (json.dumps(row("b", artifact="/etc/x.npz")).encode(), "b", "artifact: .*must be a path below the run's"),
+        (json.dumps(row("b", artifact="a\0b.npz")).encode(), "b", "artifact: .*must be a path below the run's"),
+        (json.dumps(row("b", artifact="é" * 200)).encode(), "b", "artifact: .*a name of more than 255 bytes"),
+        (
+            json.dumps(row("b", value=1e308)).encode(),
+            "b",
+            "value: .*must be a measurement, below 1e",
+        ),
+        (json.dumps(row("b/c")).encode(), "b/c", "cell_id: .*must be a folder's name"),
+        (json.dumps(row("..")).encode(), "..", "cell_id: .*must be a path below"),
+        (json.dumps(row("b", defense="\ud800")).encode(), "", "not JSON: .*surrogates not allowed"),
+        (json.dumps(row("b", value=7)).replace(": 7", ": 1e400").encode(), "b", "value: Input should be a finite"),
+        (b"{}", "", "schema 'result-1' is what this version of fedassay reads, got None"),
+    ],
+)
+def test_what_is_no_row_is_told_and_the_rest_is_read(tmp_path, bad, cell_id, reason):
+    rows = read(tmp_path, line("a") + bad + b"\n" + line("c"))
+    assert cells(rows) == ["a", "c"]
+    (skipped,) = rows.skipped
+    assert (skipped.line, skipped.cell_id) == (2, cell_id)
+    with pytest.raises(ValueError, match=reason):
+        raise ValueError(skipped.reason)
+
+
+def test_a_row_that_stands_twice_counts_once(tmp_path):
+    rows = read(tmp_path, line("a") + line("b") + line("a"))
+    assert cells(rows) == ["a", "b"]
+    assert rows.skipped == (SkippedRow(line=3, cell_id="a", reason=REPEATED),)
+
+
+def test_of_two_rows_about_one_measurement_the_first_counts(tmp_path):
+    rows = read(tmp_path, line("a", value=0.5) + line("a", value=0.9))
+    assert [record.value for record in rows.records] == [0.5]
+    assert rows.skipped == (SkippedRow(line=2, cell_id="a", reason=CONTRADICTED),)
+
+
+@pytest.mark.parametrize("field", ["metric", "attack", "cell_id"])
+def test_rows_about_other_measurements_of_a_cell_all_count(tmp_path, field):
+    assert len(read(tmp_path, line() + line(**{field: "other"})).records) == 2
+
+
+@pytest.mark.parametrize("field", ["round", "client", "record", "seed"])
+def test_rows_about_other_subjects_of_a_cell_all_count(tmp_path, field):
+    assert len(read(tmp_path, line() + line(**{field: 1})).records) == 2
+
+
+def from_0(older):
+    """``result-0``, which never was, called a value ``score``."""
+    score = older.pop("score")
+    return {**older, "schema": "result-1", "value": score}
+
+
+OLDER = {"result-0": from_0}
+
+
+def old(**changes):
+    older = row("o", schema="result-0", score=0.25) | changes
+    del older["value"]
+    return older
+
+
+def test_a_row_of_an_older_schema_is_read_as_one_of_this(tmp_path):
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(line("a") + json.dumps(old()).encode() + b"\n")
+    rows = read_rows(path, upgrades=OLDER)
+    assert rows.skipped == ()
+    assert rows.records == (read_record(row("a")), read_record(row("o", value=0.25)))
+    assert read_rows(path).skipped[0].reason.endswith("got 'result-0'")
+
+
+def test_upgrades_follow_each_other(tmp_path):
+    older = {"result-00": lambda oldest: {**oldest, "schema": "result-0", "score": oldest["points"] / 100}}
+    oldest = old(schema="result-00", points=75)
+    del oldest["score"]
+    with pytest.raises(ValueError, match="not a record: points"):
+        read_record(oldest, upgrades=older | OLDER)
+    del oldest["points"]
+    with pytest.raises(ValueError, match="not a row of schema 'result-00': KeyError: 'points'"):
+        read_record(oldest, upgrades=older | OLDER)
+
+
+def test_an_upgrade_that_leads_nowhere_does_not_hang():
+    with pytest.raises(ValueError, match="got 'result-0'"):
+        read_record(old(), upgrades={"result-0": lambda older: older})

@@ -1,0 +1,206 @@
+"""The published schemas against what is written and read: what a run writes they accept, what is none they refuse."""
+
+import json
+import tomllib
+from dataclasses import fields
+
+import pytest
+from fedassay.audit.claim import Claim
+from fedassay.suites.config.source import ConfigError
+from fedassay.suites.config.suite_file import bundled_suites, load_suite
+from fedassay.suites.results.claims_file import ClaimFields
+from fedassay.suites.results.rows import read_record
+from fedassay.suites.results.schemas import DIALECT, KINDS, schema_of
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
+
+
+@pytest.fixture(scope="module")
+def wrong():
+    """(kind, document) -> what is wrong with it, or None."""
+    validators = {kind: Draft202012Validator(schema_of(kind)) for kind in KINDS}
+    return lambda kind, document: best_match(validators[kind].iter_errors(document))
+
+
+def rows_of(run):
+    return [json.loads(line) for line in (run.folder / "results.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_schema_is_one_and_says_what_it_is(kind):
+    schema = schema_of(kind)
+    Draft202012Validator.check_schema(schema)
+    assert schema["$schema"] == DIALECT
+    assert schema["$id"].startswith("urn:fedassay:")
+    assert schema["title"]
+    assert schema["description"]
+
+
+def test_fields_are_described_by_their_docstrings():
+    described = schema_of("result")["properties"]
+    assert described["ceiling"]["description"] == "What a perfect attack could have shown with these n."
+    assert schema_of("suite")["properties"]["alpha"]["description"].startswith("Chance that any honest claim")
+
+
+def test_no_other_kind_is_known():
+    with pytest.raises(ValueError, match="schema must be result, claim or suite, got 'records'"):
+        schema_of("records")
+
+
+def test_every_row_that_a_run_writes_is_a_row(finished, wrong):
+    rows = rows_of(finished)
+    assert {row["role"] for row in rows} >= {"utility", "attack", "null", "audit", "probe", "replicas"}
+    assert [error for row in rows if (error := wrong("result", row))] == []
+
+
+def test_the_claims_that_a_run_writes_are_claims(finished, wrong):
+    claims = json.loads((finished.folder / "claims.json").read_text())
+    assert claims["claims"]
+    assert wrong("claim", claims) is None
+
+
+def test_the_suite_of_a_manifest_is_a_suite(finished, wrong):
+    assert wrong("suite", json.loads((finished.folder / "manifest.json").read_text())["suite"]) is None
+
+
+@pytest.mark.parametrize("name", bundled_suites())
+def test_every_bundled_suite_is_a_suite(name, wrong):
+    assert wrong("suite", tomllib.loads(bundled_suites()[name])) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"value": "0.5"},
+        {"value": []},
+        {"n": 1.5},
+        {"role": "guess"},
+        {"status": ""},
+        {"direction": "up"},
+        {"schema": "result-2"},
+        {"epsilon": 1.0},
+        {"control": 1},
+        {"seed": "0"},
+        {"defense": None},
+        {"value": 1e101},
+        {"value": -1e101},
+        {"cell_id": ""},
+        {"cell_id": "a/b"},
+        {"cell_id": ".."},
+        {"artifact": "/etc/passwd"},
+        {"artifact": "cells/../../a.npz"},
+        {"artifact": ".."},
+        {"artifact": "cells/\0.npz"},
+        {"observer": "everybody"},
+        {"observer": "uploads+nothing"},
+        {"observer": "uploads participation"},
+    ],
+)
+def test_what_is_no_row_both_the_schema_and_the_reader_refuse(finished, wrong, change):
+    row = rows_of(finished)[0]
+    assert wrong("result", row) is None
+    assert wrong("result", row | change)
+    with pytest.raises(ValueError):
+        read_record(row | change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cell_id": "..."},
+        {"cell_id": "a b\n"},
+        {"artifact": "cells/a..b/c...npz"},
+        {"artifact": "cells/two\nlines.npz"},
+        {"observer": ""},
+        {"observer": "uploads + participation+masked_words"},
+    ],
+)
+def test_an_odd_row_both_the_schema_and_the_reader_take(finished, wrong, change):
+    row = rows_of(finished)[0] | change
+    assert wrong("result", row) is None
+    read_record(row)
+
+
+@pytest.mark.parametrize("field", ["schema", "run_id", "cell_id", "defense", "metric", "role"])
+def test_what_lacks_a_field_both_refuse(finished, wrong, field):
+    row = {name: value for name, value in rows_of(finished)[0].items() if name != field}
+    assert field in wrong("result", row).message
+    with pytest.raises(ValueError, match=field):
+        read_record(row)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epsilon": 0},
+        {"observer": ""},
+        {"observer": "everybody"},
+        {"epsilon": "4"},
+        {"delta": 1},
+        {"rounds": 0},
+        {"unit": "person"},
+        {"adjacency": ""},
+        {"dp_model": "none"},
+        {"parameters": {"sigma": None}},
+        {"curve": {"family": "gaussian", "mu": -1}},
+        {"curve": {"family": "laplace"}},
+        {"tuning": "free"},
+    ],
+)
+def test_what_is_no_claim_is_refused(finished, wrong, change):
+    claims = json.loads((finished.folder / "claims.json").read_text())
+    claims["claims"][0]["claim"] |= change
+    assert wrong("claim", claims)
+
+
+def test_a_claim_of_the_schema_has_the_fields_of_a_claim():
+    assert set(ClaimFields.model_fields) == {field.name for field in fields(Claim)}
+
+
+WRONG_SUITES = [
+    ("seeds = 1", "seeds = 0"),
+    ("seeds = 1", 'seeds = "1"'),
+    ("seeds = 1", "seedz = 1"),
+    ("clients = 2", ""),
+    ('model = "logistic"', 'model = "logistics"'),
+    ('dataset = "digits"', 'dataset = "numbers"'),
+    ("rounds = 2", 'rounds = 2\npartition = "sorted"'),
+    ("rounds = 2", 'rounds = 2\npartition = "dirichlet"'),
+    ("rounds = 2", 'rounds = 2\npartition = { kind = "dirichlet", beta = 1.0 }'),
+    ("rounds = 2", "rounds = 2\ncohort = { poisson = 2.0 }"),
+    ("rounds = 2", "rounds = 2\nlot = { fixed_size = 3, poisson = 0.5 }"),
+    ('name = "fedsgd", learning_rate = 0.5', 'name = "fedsgd"'),
+    ('name = "fedsgd", learning_rate = 0.5', 'name = "sgd", learning_rate = 0.5'),
+    ("replicas = 40", 'replicas = 40\ncanary = "bird"'),
+    ("replicas = 40", "replicas = 40\nnoise_shares = []"),
+    ("[defenses.none]", '[defenses."a b"]'),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), WRONG_SUITES)
+def test_what_is_no_suite_both_the_schema_and_the_reader_refuse(suite_file, wrong, old, new):
+    path = suite_file("noise_shares = [0.5]\n", "", old, new)
+    assert wrong("suite", tomllib.loads(path.read_text()))
+    with pytest.raises(ConfigError):
+        load_suite(str(path))
+
+
+GOOD = [
+    ("rounds = 2", 'rounds = 2\npartition = { kind = "dirichlet", alpha = 0.5 }'),
+    ("rounds = 2", "rounds = 2\ncohort = { poisson = 0.5 }\nlot = { fixed_size = 3 }"),
+    ('name = "fedsgd", learning_rate = 0.5', 'name = "fedprox", learning_rate = 0.5, local_steps = 2, mu = 0.1'),
+    ("[defenses.none]", "[defenses.none]\nplan = { lot = { poisson = 0.5 } }"),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), GOOD)
+def test_what_is_a_suite_both_accept(suite_file, wrong, old, new):
+    path = suite_file(old, new)
+    assert wrong("suite", tomllib.loads(path.read_text())) is None
+    load_suite(str(path))
+
+
+def test_a_suite_needs_something_to_do(wrong):
+    assert wrong("suite", {"name": "x"})
+    assert wrong("suite", {"name": "x", "federations": {}})
+    assert wrong("suite", {"name": "x", "mutants": {}}) is None

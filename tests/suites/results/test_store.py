@@ -1,0 +1,399 @@
+"""A run's folder: whatever moment a run is killed in, nothing is lost, torn or written twice."""
+
+import errno
+import json
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from fedassay.suites.config.source import ConfigError
+from fedassay.suites.results import store as store_module
+from fedassay.suites.results.record import Record
+from fedassay.suites.results.store import MANIFEST, RESULTS, DiskRefuses, Store
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store.create(tmp_path / "run", {"schema": "manifest-1"}, [])
+
+
+def row(cell_id="a", **changes):
+    fields = {
+        "run_id": "r",
+        "suite": "s",
+        "suite_version": "1",
+        "federation": "main",
+        "dataset": "digits",
+        "dataset_sha256": "0",
+        "model": "logistic",
+        "defense": "none",
+        "defense_version": "1",
+        "role": "utility",
+        "attack": "training",
+        "attack_version": "1",
+        "metric": "accuracy",
+        "value": 0.5,
+    }
+    return Record(cell_id=cell_id, **(fields | changes))
+
+
+def rows(cell_id, count):
+    return [row(cell_id, record=number) for number in range(count)]
+
+
+def found(store):
+    """(cell, record) of all rows in results.jsonl, in order."""
+    return [(record.cell_id, record.record) for record in store.records()]
+
+
+def full_disk(*arguments, **options):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_run_that_cannot_be_begun_leaves_what_was_there(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("kept")
+    real = store_module._write_whole
+    monkeypatch.setattr(
+        store_module,
+        "_write_whole",
+        lambda path, content: (full_disk if path.name == MANIFEST else real)(path, content),
+    )
+    for place in ("mine/deep/run", "mine"):
+        with pytest.raises(DiskRefuses, match=f"{place}/{MANIFEST}"):
+            Store.create(tmp_path / place, {}, [])
+        assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
+
+
+def test_a_finished_cell_is_appended_once_however_often_it_is_collected(store):
+    store.finish("b", rows("b", 2))
+    store.finish("a", rows("a", 1))
+    for _ in range(3):
+        assert store.collect() == {"a", "b"}
+    assert found(store) == [("a", 0), ("b", 0), ("b", 1)]
+
+
+def test_what_was_appended_as_it_finished_is_not_appended_again(store):
+    store.finish("b", rows("b", 2))
+    store.append("b")
+    store.finish("a", rows("a", 1))
+    assert store.collect() == {"a", "b"}
+    assert found(store) == [("b", 0), ("b", 1), ("a", 0)]
+
+
+def test_an_unfinished_cell_is_not_listed(store):
+    store.save_arrays("a", "scores", {"member": np.ones(2)})
+    store.save_text("a", "log.txt", "half way")
+    (store.cell_folder("a") / ".records.jsonl.123").write_text(row("a").to_line())
+    assert store.finished() == set()
+    assert store.collect() == set()
+    assert store.records() == []
+
+
+@pytest.mark.parametrize("cut", [1, 40, 300])
+def test_a_torn_last_line_is_cut_off_and_its_cell_appended_whole(store, cut):
+    for cell_id in "ab":
+        store.finish(cell_id, rows(cell_id, 2))
+        store.append(cell_id)
+    results = store.folder / RESULTS
+    results.write_bytes(results.read_bytes()[:-cut])
+    assert store.collect() == {"a", "b"}
+    store.finish("c", rows("c", 1))
+    store.append("c")
+    assert found(store) == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("c", 0)]
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_results_cut_at_any_byte_and_written_on_come_out_whole(tmp_path_factory, data):
+    place = Store.create(tmp_path_factory.mktemp("cut") / "run", {}, [])
+    for cell_id, count in (("a", 1), ("b", 3), ("c", 2)):
+        place.finish(cell_id, rows(cell_id, count))
+        place.append(cell_id)
+    results = place.folder / RESULTS
+    whole = results.read_bytes()
+    cut = whole[: data.draw(st.integers(0, len(whole)))]
+    # Also where a later, careless writer went on behind the torn line.
+    behind = data.draw(st.sampled_from([b"", row("a", record=0).to_line().encode(), b"\x00\x00\n", b"\n"]))
+    results.write_bytes(cut + behind)
+    assert place.collect() == {"a", "b", "c"}
+    assert sorted(found(place)) == [("a", 0), ("b", 0), ("b", 1), ("b", 2), ("c", 0), ("c", 1)]
+
+
+def test_half_a_cell_is_completed(store):
+    store.finish("a", rows("a", 3))
+    (store.folder / RESULTS).write_text("".join(record.to_line() for record in rows("a", 2)))
+    assert store.collect() == {"a"}
+    assert found(store) == [("a", 0), ("a", 1), ("a", 2)]
+
+
+def test_a_cell_that_stands_twice_is_left_once(store):
+    store.finish("a", rows("a", 2))
+    store.append("a")
+    store.append("a")
+    assert store.collect() == {"a"}
+    assert found(store) == [("a", 0), ("a", 1)]
+
+
+@pytest.mark.parametrize("change", [(b"0.5", b"0.9"), (b'"value":0.5', b'"value":"x"'), (b"result-1", b"result-2")])
+def test_a_row_that_a_hand_changed_is_put_back_as_it_was_measured(store, change):
+    for cell_id in "ab":
+        store.finish(cell_id, rows(cell_id, 2))
+        store.append(cell_id)
+    results = store.folder / RESULTS
+    results.write_bytes(results.read_bytes().replace(*change, 1))
+    assert store.collect() == {"a", "b"}
+    assert sorted(found(store)) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+    assert {record.value for record in store.records()} == {0.5}
+
+
+def test_a_row_that_cannot_be_read_is_left_out_of_the_records_and_told(store):
+    store.finish("a", rows("a", 2))
+    store.append("a")
+    with (store.folder / RESULTS).open("ab") as results:
+        results.write(row("b").to_line().replace("result-1", "result-2").encode())
+    assert found(store) == [("a", 0), ("a", 1)]
+    assert [(skipped.line, skipped.cell_id) for skipped in store.rows().skipped] == [(3, "b")]
+
+
+@pytest.mark.parametrize("left", [0, 1, 50])
+def test_a_cell_whose_own_file_is_damaged_is_no_evidence_and_is_run_again(store, left):
+    for cell_id in "ab":
+        store.finish(cell_id, rows(cell_id, 1))
+    damaged = store.cell_folder("a") / "records.jsonl"
+    damaged.write_bytes(damaged.read_bytes()[:left])
+    assert store.finished() == {"b"}
+    if left:
+        with pytest.raises(ValueError, match=r"cells/a/records\.jsonl:1: "):
+            store.cell_records("a")
+
+
+def test_rows_of_another_cell_finish_none(store):
+    store.finish("a", rows("b", 1))
+    assert store.finished() == set()
+
+
+def test_a_cell_whose_arrays_are_damaged_is_run_again_on_request(store):
+    path = store.save_arrays("a", "projections", {"x": np.zeros(3)})
+    store.finish("a", rows("a", 1))
+    assert store.forget_failed() == 0
+    (store.folder / path).write_bytes(b"PK")
+    with pytest.raises(ValueError, match=r"cells/a/projections\.npz cannot be read .*; resume with --retry-failed"):
+        store.load_arrays(path)
+    assert store.forget_failed() == 1
+    assert store.finished() == set()
+
+
+def test_whole_results_are_not_rewritten(store):
+    store.finish("a", rows("a", 2))
+    store.collect()
+    before = (store.folder / RESULTS).stat()
+    store.collect()
+    after = (store.folder / RESULTS).stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+
+
+@pytest.mark.parametrize(
+    "reason", ["line\u2028end", "next\x85line", "two\nlines\r\n", "tab\t\x1c\x00", '"quoted" \\ ü 🙂']
+)
+def test_any_reason_is_one_line_and_comes_back_as_it_was(store, reason):
+    store.finish("a", [row("a", reason=reason, status="failed")])
+    assert store.collect() == {"a"}
+    assert [record.reason for record in store.records()] == [reason]
+    assert (store.folder / RESULTS).read_bytes().count(b"\n") == 1
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_row_holds_no_number_that_is_none(value):
+    with pytest.raises(ValidationError, match="finite"):
+        row(value=value)
+
+
+def test_a_row_with_an_unknown_field_is_refused():
+    with pytest.raises(ValidationError, match="extra"):
+        row(vaule=1.0)
+
+
+def test_arrays_come_back_as_they_were(store):
+    arrays = {"a": np.arange(3.0), "b": np.array([True, False]), "c": np.float64(0.5)}
+    path = store.save_arrays("a", "scores", arrays)
+    assert path == "cells/a/scores.npz"
+    back = store.load_arrays(path)
+    assert back.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(back[name], array)
+        assert back[name].dtype == np.asarray(array).dtype
+
+
+@pytest.mark.parametrize("array", [np.array([object()]), np.array(["a", None], dtype=object), [[1], [2, {}]]])
+def test_objects_are_not_saved_for_only_pickle_could_hold_them(store, array):
+    with pytest.raises(ValueError, match=r"array 'x' of scores must hold plain numbers|inhomogeneous"):
+        store.save_arrays("a", "scores", {"x": array})
+    assert not list(store.folder.glob("cells/**/*.npz"))
+
+
+def test_a_pickled_array_that_somebody_put_there_is_not_loaded(store, tmp_path):
+    store.cell_folder("a").mkdir(parents=True)
+    np.savez(store.cell_folder("a") / "scores.npz", x=np.array([{}], dtype=object))
+    with pytest.raises(ValueError, match="pickle"):
+        store.load_arrays("cells/a/scores.npz")
+
+
+def test_the_same_arrays_give_the_same_bytes(store):
+    one, two = (store.save_arrays(cell, "scores", {"x": np.arange(9)}) for cell in "ab")
+    assert (store.folder / one).read_bytes() == (store.folder / two).read_bytes()
+
+
+def test_writing_leaves_no_scraps(store):
+    store.save_arrays("a", "scores", {"x": np.ones(3)})
+    store.save_text("a", "log.txt", "x")
+    store.finish("a", rows("a", 1))
+    store.collect()
+    store.write_json("gate.json", {"exit_code": 0})
+    names = {path.name for path in store.folder.rglob("*") if path.is_file()}
+    assert names == {
+        "manifest.json",
+        "claims.json",
+        "results.jsonl",
+        "gate.json",
+        "records.jsonl",
+        "scores.npz",
+        "log.txt",
+    }
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda store: store.finish("a", rows("a", 1)),
+        lambda store: store.save_arrays("a", "scores", {"x": np.ones(3)}),
+        lambda store: store.save_text("a", "log.txt", "x"),
+        lambda store: store.write_json("gate.json", {}),
+        lambda store: store.append("b"),
+    ],
+)
+def test_a_full_disk_is_told_apart_and_leaves_no_scraps(store, monkeypatch, write):
+    store.finish("b", rows("b", 1))
+    before = sorted(path for path in store.folder.rglob("*") if path.is_file())
+    monkeypatch.setattr(store_module.os, "fsync", full_disk)
+    with pytest.raises(DiskRefuses, match="No space left on device") as refused:
+        write(store)
+    assert refused.value.errno == errno.ENOSPC
+    assert sorted(path for path in store.folder.rglob("*") if path.is_file() and path.name != RESULTS) == before
+
+
+def test_what_a_file_held_stays_when_its_new_content_does_not_fit(store, monkeypatch):
+    store.write_json("gate.json", {"exit_code": 0})
+    monkeypatch.setattr(store_module.os, "fsync", full_disk)
+    with pytest.raises(DiskRefuses):
+        store.write_json("gate.json", {"exit_code": 1})
+    assert json.loads((store.folder / "gate.json").read_text()) == {"exit_code": 0}
+
+
+def test_a_manifest_that_json_cannot_hold_is_refused(store):
+    with pytest.raises(ValueError, match="JSON"):
+        store.write_json("gate.json", {"epsilon": float("inf")})
+
+
+def test_a_folder_that_holds_a_run_is_not_started_in(store):
+    with pytest.raises(FileExistsError, match="already holds a run; resume it, or name another folder"):
+        Store.create(store.folder, {}, [])
+
+
+@pytest.mark.parametrize("left", ["cells", RESULTS])
+def test_a_folder_that_holds_the_rest_of_a_run_is_not_started_in(store, left):
+    store.finish("old", rows("old", 1))
+    store.collect()
+    for name in {"cells", RESULTS, MANIFEST} - {left}:
+        path = store.folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(FileExistsError, match=f"holds the rest of a run \\({left}\\); name another folder"):
+        Store.create(store.folder, {}, [])
+
+
+@pytest.mark.parametrize("below", [".", "run", "deep/run"])
+def test_a_file_is_no_folder_for_a_run(tmp_path, below):
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError, match="file is a file: name a folder for the run"):
+        Store.create(tmp_path / "file" / below, {}, [])
+
+
+def test_a_run_may_start_in_a_folder_that_holds_other_files(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    Store.create(tmp_path, {"schema": "manifest-1"}, [])
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert Store.open(tmp_path).manifest() == {"schema": "manifest-1"}
+
+
+def test_the_claims_stand_there_before_the_manifest_does(tmp_path, monkeypatch):
+    written = []
+    real = store_module._write_whole
+    monkeypatch.setattr(
+        store_module, "_write_whole", lambda path, content: (written.append(path.name), real(path, content))
+    )
+    Store.create(tmp_path / "run", {}, [])
+    assert written == ["claims.json", "manifest.json"]
+
+
+def test_a_folder_without_a_manifest_holds_no_run(tmp_path):
+    with pytest.raises(ConfigError, match=r"holds no run: there is no manifest\.json in it"):
+        Store.open(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"[]", b"3"])
+def test_a_manifest_that_cannot_be_read_is_told(store, content):
+    (store.folder / MANIFEST).write_bytes(content)
+    with pytest.raises(ConfigError, match=r"manifest\.json"):
+        store.manifest()
+
+
+def test_the_disks_refusal_survives_the_way_from_a_worker():
+    import pickle
+
+    error = pickle.loads(pickle.dumps(DiskRefuses(errno.ENOSPC, "No space left on device", "/x")))
+    assert (type(error), error.errno, error.filename) == (DiskRefuses, errno.ENOSPC, "/x")
+
+
+def test_a_second_writer_of_one_run_is_refused(tmp_path):
+    store = Store.create(tmp_path / "run", {"schema": "manifest-1"}, [])
+    with store.locked(), pytest.raises(ConfigError, match="another process is writing"), Store(store.folder).locked():
+        pass
+    with store.locked():
+        pass
+
+
+def test_of_two_runs_that_start_in_one_folder_at_once_one_is_refused(tmp_path, monkeypatch):
+    real, refused = store_module._write_whole, []
+
+    def write(path, content):
+        # The second comes while the first has looked and not yet written.
+        if not refused:
+            with pytest.raises((ConfigError, FileExistsError)) as error:
+                Store.create(tmp_path / "run", {"second": True}, [])
+            refused.append(error)
+        real(path, content)
+
+    monkeypatch.setattr(store_module, "_write_whole", write)
+    store = Store.create(tmp_path / "run", {"first": True}, [])
+    assert refused
+    assert store.manifest() == {"first": True}
+
+
+def test_however_many_start_in_one_folder_at_once_one_of_them_has_it(tmp_path):
+    def start(name):
+        gate.wait()
+        try:
+            Store.create(tmp_path / "run", {"name": name}, [])
+        except (ConfigError, FileExistsError):
+            return None
+        return name
+
+    gate = threading.Barrier(8)
+    with ThreadPoolExecutor(8) as pool:
+        begun = [name for name in pool.map(start, range(8)) if name is not None]
+    assert begun == [Store.open(tmp_path / "run").manifest()["name"]]

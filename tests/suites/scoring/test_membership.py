@@ -1,0 +1,224 @@
+"""Scores of membership guesses against scikit-learn, by hand, and against what may not be printed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.evidence import CandidateScores, Design, MembershipScores, Setting
+from fedassay.audit.metrics.low_rate import joint_statement, tpr_at
+from fedassay.audit.metrics.roc import area_interval
+from fedassay.audit.metrics.score_sides import Sides
+from fedassay.audit.observer import FINAL_MODEL
+from fedassay.suites.jobs.cells import Cell
+from fedassay.suites.results.store import Store
+from fedassay.suites.scoring.candidates import each_once
+from fedassay.suites.scoring.membership import auc, balanced_accuracy, score_membership
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score, roc_curve
+
+SETTING = Setting(
+    unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=FINAL_MODEL, rounds=1, design=Design.CLUSTERED
+)
+sides = st.lists(st.integers(0, 5), min_size=1, max_size=30)
+any_scores = st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=30)
+
+
+def scores(member, nonmember):
+    return MembershipScores(member, nonmember, SETTING)
+
+
+def truth_and_values(given):
+    truth = np.concatenate([np.ones(len(given.member)), np.zeros(len(given.nonmember))])
+    return truth, np.concatenate([given.member, given.nonmember])
+
+
+@given(sides, sides)
+def test_the_area_is_scikit_learns_with_ties(member, nonmember):
+    given = scores(member, nonmember)
+    assert auc(given) == pytest.approx(roc_auc_score(*truth_and_values(given)), abs=1e-12)
+
+
+@given(any_scores, any_scores)
+def test_the_area_is_scikit_learns_at_any_scale(member, nonmember):
+    given = scores(member, nonmember)
+    assert auc(given) == pytest.approx(roc_auc_score(*truth_and_values(given)), abs=1e-12)
+
+
+@given(sides, sides)
+def test_the_area_of_the_opposite_scores_is_the_rest(member, nonmember):
+    turned = scores([-score for score in member], [-score for score in nonmember])
+    assert auc(turned) == pytest.approx(1 - auc(scores(member, nonmember)), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("member", "nonmember", "area", "accuracy"),
+    [
+        ([3, 4], [1, 2], 1.0, 1.0),
+        ([1, 2], [3, 4], 0.0, 0.0),
+        ([1, 1], [1, 1], 0.5, 0.5),
+        ([2, 3, 4], [1, 2, 3], 7 / 9, 2 / 3),  # Cut 2.5: two of three on both sides.
+        ([5, 1], [2, 3], 0.5, 0.5),  # Cut 2.5: one of two on both sides.
+        ([4, 4, 4], [1], 1.0, 0.75),  # Cut 4: members tie with it, half each; the non-member lies below.
+        ([2, 2], [1, 2], 0.75, 0.625),  # Cut 2: (1/2 + (1 + 1/2) / 2) / 2.
+    ],
+)
+def test_area_and_balanced_accuracy_by_hand(member, nonmember, area, accuracy):
+    given = scores(member, nonmember)
+    assert auc(given) == pytest.approx(area)
+    assert balanced_accuracy(given) == pytest.approx(accuracy)
+
+
+@pytest.mark.parametrize("nonmembers", [1000, 1099, 2900, 5700])
+def test_the_threshold_is_the_lowest_that_lets_one_non_member_in_a_hundred_through(nonmembers):
+    outside = np.arange(nonmembers, dtype=float)
+    allowed = nonmembers // 100
+    just_above, just_at = nonmembers - 1 - allowed + 0.5, nonmembers - 1 - allowed
+    assert tpr_at(np.array([just_above]), outside, 0.01) == 1.0
+    assert tpr_at(np.array([float(just_at)]), outside, 0.01) == 0.0
+
+
+def test_the_rate_at_low_false_alarms_is_on_scikit_learns_curve():
+    rng = np.random.default_rng(0)
+    given = scores(rng.normal(1, 1, 700).round(1), rng.normal(0, 1, 1500).round(1))
+    fpr, tpr, _ = roc_curve(*truth_and_values(given), drop_intermediate=False)
+    assert tpr_at(given.member, given.nonmember, 0.01) == pytest.approx(tpr[fpr <= 0.01].max())
+
+
+def test_ties_at_the_threshold_count_for_nobody():
+    assert tpr_at(np.array([1.0, 2.0]), np.ones(1000), 0.01) == 0.5
+
+
+@pytest.fixture
+def cell():
+    facts = {
+        "run_id": "r",
+        "suite": "s",
+        "suite_version": "1",
+        "federation": "main",
+        "dataset": "digits",
+        "dataset_sha256": "0",
+        "model": "logistic",
+        "defense": "none",
+        "defense_version": "1",
+        "role": "attack",
+        "attack": "loss",
+        "attack_version": "1",
+        "seed": 0,
+    }
+    return Cell(cell_id="c", facts=facts)
+
+
+@pytest.mark.parametrize(
+    ("count", "estimated"),
+    [
+        (999, []),
+        (1000, ["tpr_at_fpr_0.01_estimate"]),
+        (10_000, ["tpr_at_fpr_0.01_estimate", "tpr_at_fpr_0.001_estimate"]),
+    ],
+)
+def test_of_one_run_rates_at_low_false_alarms_are_point_estimates(tmp_path, cell, count, estimated):
+    member = np.arange(2 * count) % 2 == 0
+    rows = score_membership(cell, each_once(CandidateScores(np.arange(2.0 * count), SETTING), member), Store(tmp_path))
+    assert [row.metric for row in rows] == ["auc", "balanced_accuracy", *estimated]
+    assert {row.n for row in rows} == {2 * count}
+    assert {row.direction for row in rows} == {"higher_leaks"}
+    for row in rows[2:]:
+        assert row.unit == "probability, point estimate"
+        assert row.reason.startswith("point estimate: 0 independent runs")
+        assert (row.ci_low, row.ci_level) == (None, None)
+
+
+def test_the_interval_of_one_run_says_that_it_is_of_this_run(tmp_path, cell):
+    rng = np.random.default_rng(0)
+    member = np.arange(200) % 2 == 0
+    given = CandidateScores(rng.normal(member, 1), SETTING)
+    area = score_membership(cell, each_once(given, member), Store(tmp_path))[0]
+    alone = area_interval(Sides.of(given.values[member], given.values[~member]))
+    assert (area.ci_low, area.ci_high, area.ci_level) == (alone.low, alone.high, 0.95)
+    assert "holds for this run alone" in area.ci_method
+
+
+def runs_of_two(count, shift, seed=0):
+    """Every run has a member and a non-member among its candidates."""
+    rng, member = np.random.default_rng(seed), np.arange(2 * count) % 2 == 0
+    return CandidateScores(rng.normal(shift * member, 1), SETTING, np.arange(2 * count) // 2), member
+
+
+def test_scores_of_several_runs_are_stated_by_their_number(tmp_path, cell):
+    given, member = runs_of_two(200, 3.0)
+    rows = {row.metric: row for row in score_membership(cell, each_once(given, member), Store(tmp_path))}
+    assert list(rows) == ["auc", "balanced_accuracy", "tpr_at_fpr_0.1"]
+    assert rows["auc"].ci_method == "DeLong over runs, logit scale"
+    said = joint_statement(Sides.of_evidence(given.against(member)), 0.1)
+    row = rows["tpr_at_fpr_0.1"]
+    assert (row.ci_low, row.ci_high, row.ci_level) == (said.tpr_low, 1.0, 0.95)
+    assert row.reason.endswith("from 100 + 100 independent runs")
+    assert row.unit == "probability"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "stated", "estimated"),
+    [
+        (19, [], []),
+        (1000, ["tpr_at_fpr_0.02"], ["tpr_at_fpr_0.01_estimate"]),
+        (2000, ["tpr_at_fpr_0.01"], []),
+        (4000, ["tpr_at_fpr_0.01", "tpr_at_fpr_0.005"], []),
+    ],
+)
+def test_which_rates_so_many_runs_allow(tmp_path, cell, pairs, stated, estimated):
+    given, member = runs_of_two(pairs, 1.0)
+    rows = [row.metric for row in score_membership(cell, each_once(given, member), Store(tmp_path))]
+    assert rows == ["auc", "balanced_accuracy", *stated, *estimated]
+
+
+def test_the_runs_are_kept_beside_the_scores(tmp_path, cell):
+    given, member = runs_of_two(3, 0.0)
+    store = Store(tmp_path)
+    kept = store.load_arrays(score_membership(cell, each_once(given, member), store)[0].artifact)
+    assert kept["member_runs"].tolist() == kept["nonmember_runs"].tolist() == [0, 1, 2]
+
+
+def test_constant_scores_find_nobody_and_have_no_interval(tmp_path, cell):
+    member = np.arange(4000) % 2 == 0
+    rows = score_membership(cell, each_once(CandidateScores(np.zeros(4000), SETTING), member), Store(tmp_path))
+    assert {row.metric: row.value for row in rows} == {
+        "auc": 0.5,
+        "balanced_accuracy": 0.5,
+        "tpr_at_fpr_0.01_estimate": 0.0,
+    }
+    assert rows[0].ci_low is None
+
+
+@pytest.mark.parametrize("everybody", [True, False])
+def test_one_class_absent_is_an_error(tmp_path, cell, everybody):
+    with pytest.raises(ValueError, match="member must not be empty"):
+        score_membership(cell, each_once(CandidateScores([1.0, 2.0], SETTING), np.full(2, everybody)), Store(tmp_path))
+
+
+def test_scores_that_are_no_numbers_are_an_error():
+    with pytest.raises(ValueError, match="values must be finite, got 1 of 2 NaN"):
+        CandidateScores([np.nan, 1.0], SETTING)
+
+
+def test_the_scores_are_kept_by_side(tmp_path, cell):
+    member = np.array([True, False, False, True])
+    store = Store(tmp_path)
+    rows = score_membership(cell, each_once(CandidateScores([4.0, 1.0, 3.0, 2.0], SETTING), member), store)
+    kept = store.load_arrays(rows[0].artifact)
+    assert kept["member"].tolist() == [4.0, 2.0]
+    assert kept["nonmember"].tolist() == [1.0, 3.0]
+    assert [row.value for row in rows] == [0.75, 0.5]
+
+
+def test_what_was_known_after_each_round_is_kept_beside_the_rows(tmp_path, cell):
+    """After one round the member stands last, after two it is level with one of two, after three above both."""
+    setting = replace(SETTING, rounds=3)
+    history = ((1, [0.0, 1.0, 2.0]), (2, [1.0, 1.0, 0.0]), (3, [5.0, 1.0, 0.0]))
+    evidence = CandidateScores([5.0, 1.0, 0.0], setting, history=history)
+    found = each_once(evidence, np.array([True, False, False]))
+    score_membership(cell, found, Store(tmp_path))
+    lines = (tmp_path / "cells" / "c" / "rounds.csv").read_text().splitlines()
+    assert lines[0] == "round,auc,auc_low,auc_high"
+    assert [line.split(",")[:2] for line in lines[1:]] == [["1", "0.0"], ["2", "0.75"], ["3", "1.0"]]

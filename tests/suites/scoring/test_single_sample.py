@@ -1,0 +1,302 @@
+"""Uploads of one sample each: every guess meets the sample behind its own upload, and nowhere earlier."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from fedassay.attacks.attack import Level
+from fedassay.attacks.membership.final_model.shadow_attack import ShadowAttack
+from fedassay.attacks.membership.people.people_attack import PeopleAttack
+from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.evidence import Design, Reconstructions, Setting
+from fedassay.audit.observer import UPLOADS
+from fedassay.fl.probe import PeopleProbe
+from fedassay.suites.attacking import trial as trial_module
+from fedassay.suites.config.catalogue import names
+from fedassay.suites.config.resolve import resolve, task_of
+from fedassay.suites.config.suite import FederationSpec
+from fedassay.suites.config.suite_file import load_suite
+from fedassay.suites.jobs.cells import Cell
+from fedassay.suites.planning.run_plan import plan_run
+from fedassay.suites.results.store import Store
+from fedassay.suites.scoring import single_sample
+from fedassay.suites.scoring.images import PSNR_CAP, Unavailable
+from fedassay.suites.scoring.single_sample import score_reconstructions
+
+SETTING = Setting(
+    unit=Unit.SAMPLE, adjacency=Adjacency.REPLACE_ONE, observer=UPLOADS, rounds=1, design=Design.CLUSTERED
+)
+UPLOADERS = 5
+
+
+@pytest.fixture
+def task():
+    spec = FederationSpec(
+        model="logistic",
+        partition="one_sample",
+        clients=UPLOADERS,
+        samples=20,
+        rounds=1,
+        algorithm={"name": "fedsgd", "learning_rate": 1.0},
+    )
+    return task_of(spec, 0)
+
+
+@pytest.fixture
+def cell():
+    facts = {
+        "run_id": "r",
+        "suite": "s",
+        "suite_version": "1",
+        "federation": "shown",
+        "dataset": "digits",
+        "dataset_sha256": "0",
+        "model": "logistic",
+        "defense": "none",
+        "defense_version": "1",
+        "role": "attack",
+        "attack": "inversion",
+        "attack_version": "1",
+        "seed": 0,
+    }
+    return Cell(cell_id="c", facts=facts)
+
+
+@pytest.fixture(autouse=True)
+def no_weights(monkeypatch):
+    """As on a machine without AlexNet's weights, wherever the tests run."""
+    monkeypatch.setattr(single_sample, "lpips_scorer", lambda: Unavailable("no weights here"))
+
+
+def behind_the_uploads(task):
+    """Images and labels of the clients' samples, in the order of the clients, one by one."""
+    indices = [int(part[0]) for part in task.parts]
+    assert indices != sorted(indices)  # The pool's order would not do.
+    return np.stack([task.images[index].numpy() for index in indices]), [int(task.labels[index]) for index in indices]
+
+
+def images_of(task, guess):
+    return Reconstructions(np.clip(guess, 0, 1), None, SETTING)
+
+
+def test_the_true_images_in_the_order_of_the_clients_are_perfect(tmp_path, cell, task):
+    truth, _ = behind_the_uploads(task)
+    rows = score_reconstructions(cell, images_of(task, truth), task, Store(tmp_path))
+    values = {(row.metric, row.record): row.value for row in rows if row.status == "ok"}
+    for number in range(UPLOADERS):
+        assert values["mse", number] == 0
+        assert values["psnr", number] == PSNR_CAP
+        assert values["psi_psnr", number] == values["outside_psnr", number] == PSNR_CAP
+        for metric in ("ssim", "psi_ssim", "outside_ssim"):
+            assert values[metric, number] == pytest.approx(1)
+    assert len(values) == 9 * UPLOADERS
+
+
+def test_each_image_is_scored_against_its_own_upload(tmp_path, cell, task):
+    truth, _ = behind_the_uploads(task)
+    guess = truth.copy()
+    guess[2] = 1 - guess[2]
+    rows = score_reconstructions(cell, images_of(task, guess), task, Store(tmp_path))
+    errors = {row.record: row.value for row in rows if row.metric == "mse"}
+    wanted = float(np.mean((2 * truth[2].astype(np.float64) - 1) ** 2))
+    assert errors == {0: 0.0, 1: 0.0, 2: pytest.approx(wanted), 3: 0.0, 4: 0.0}
+    assert {row.record: row.client for row in rows if row.metric == "mse"} == {n: n for n in range(UPLOADERS)}
+
+
+def test_a_metric_says_which_way_it_leaks(tmp_path, cell, task):
+    truth, _ = behind_the_uploads(task)
+    rows = score_reconstructions(cell, images_of(task, truth), task, Store(tmp_path))
+    assert {row.metric: row.direction for row in rows if row.status == "ok"} == {
+        f"{where}{metric}": direction
+        for where in ("", "psi_", "outside_")
+        for metric, direction in {"psnr": "higher_leaks", "mse": "lower_leaks", "ssim": "higher_leaks"}.items()
+    }
+
+
+def test_a_distance_that_cannot_be_had_is_one_row_a_region_that_says_why(tmp_path, cell, task):
+    truth, _ = behind_the_uploads(task)
+    rows = score_reconstructions(cell, images_of(task, truth), task, Store(tmp_path))
+    omitted = [row for row in rows if row.status != "ok"]
+    assert [row.metric for row in omitted] == ["lpips", "psi_lpips", "outside_lpips"]
+    assert {(row.status, row.reason, row.value) for row in omitted} == {("unavailable", "no weights here", None)}
+
+
+def test_the_task_says_which_pixels_are_sensitive_whatever_their_image(tmp_path, cell, task):
+    """Only the first pixel of each image is: an error there is all inside; each image has the mask of its sample."""
+    masks = torch.zeros(task.images.shape[0], 8, 8, dtype=torch.bool)
+    spots = {int(part[0]): (number, 7 - number) for number, part in enumerate(task.parts)}
+    for sample, (row, column) in spots.items():
+        masks[sample, row, column] = True
+    truth, _ = behind_the_uploads(task)
+    guess = truth.copy()
+    for number, (row, column) in enumerate(spots.values()):
+        guess[number, 0, row, column] = 1 - truth[number, 0, row, column]
+    told = dataclasses.replace(task, masks=masks)
+    rows = score_reconstructions(cell, images_of(told, guess), told, Store(tmp_path))
+    wanted = [(2 * truth[number, 0, row, column] - 1) ** 2 for number, (row, column) in enumerate(spots.values())]
+    assert [row.value for row in rows if row.metric == "psi_mse"] == pytest.approx(wanted)
+    assert [row.value for row in rows if row.metric == "outside_mse"] == [0.0] * UPLOADERS
+
+
+def test_behind_noise_on_pixels_the_image_without_it_is_what_was_to_be_hidden(tmp_path, cell, task):
+    truth, _ = behind_the_uploads(task)
+    noisy = dataclasses.replace(task, images=1 - task.images, originals=task.images)
+    rows = score_reconstructions(cell, images_of(noisy, truth), noisy, Store(tmp_path))
+    assert [row.value for row in rows if row.metric == "mse"] == [0.0] * UPLOADERS
+
+
+def test_without_a_region_there_is_no_row_of_one(tmp_path, cell, task):
+    untold = dataclasses.replace(task, masks=None)
+    truth, _ = behind_the_uploads(task)
+    rows = score_reconstructions(cell, images_of(untold, truth), untold, Store(tmp_path))
+    assert {row.metric for row in rows} == {"mse", "psnr", "ssim", "lpips"}
+
+
+def test_a_distance_that_can_be_had_is_a_row_an_image(tmp_path, cell, task, monkeypatch):
+    monkeypatch.setattr(single_sample, "lpips_scorer", lambda: lambda images, truth: np.arange(5.0))
+    truth, _ = behind_the_uploads(task)
+    rows = score_reconstructions(cell, images_of(task, truth), task, Store(tmp_path))
+    for metric in ("lpips", "psi_lpips", "outside_lpips"):
+        assert [row.value for row in rows if row.metric == metric] == [0.0, 1.0, 2.0, 3.0, 4.0]
+        assert {row.direction for row in rows if row.metric == metric} == {"lower_leaks"}
+
+
+def test_originals_and_reconstructions_are_kept_side_by_side(tmp_path, cell, task):
+    truth, _ = behind_the_uploads(task)
+    store = Store(tmp_path)
+    rows = score_reconstructions(cell, images_of(task, 1 - truth), task, store)
+    kept = store.load_arrays(rows[0].artifact)
+    np.testing.assert_array_equal(kept["originals"], truth)
+    np.testing.assert_allclose(kept["reconstructions"], 1 - truth, atol=1e-6)
+    assert kept["psnr"].tolist() == [row.value for row in rows if row.metric == "psnr"]
+
+
+def test_the_images_of_a_lot_are_matched_to_its_samples(tmp_path, cell):
+    """Two clients of two and three samples, each client's images in the wrong order; a client's own, not another's."""
+    spec = FederationSpec(
+        model="logistic", clients=2, samples=5, rounds=1, algorithm={"name": "fedsgd", "learning_rate": 1.0}
+    )
+    task = task_of(spec, 0)
+    assert sorted(task.sizes) == [2, 3]
+    images = np.concatenate([task.images[part].numpy()[::-1] for part in task.parts])
+    uploads = np.repeat([0, 1], task.sizes)
+    rows = score_reconstructions(cell, Reconstructions(images, None, SETTING, uploads), task, Store(tmp_path))
+    assert [row.value for row in rows if row.metric == "mse"] == [0.0] * 5
+    assert [row.client for row in rows if row.metric == "mse"] == uploads.tolist()
+    swapped = Reconstructions(images, None, SETTING, np.repeat([0, 1], task.sizes[::-1]))
+    with pytest.raises(ValueError, match="as many samples as it gives images"):
+        score_reconstructions(cell, swapped, task, Store(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"partition": "iid"}, "clients that hold 4 to 4 samples"),
+        ({"clients": 4}, "got 5 uploads of 4 clients"),
+    ],
+)
+def test_uploads_of_more_than_one_sample_are_not_scored(tmp_path, cell, task, changes, says):
+    fields = {"model": "logistic", "partition": "one_sample", "clients": UPLOADERS, "samples": 20, "rounds": 1}
+    algorithm = {"name": "fedsgd", "learning_rate": 1.0}
+    other = task_of(FederationSpec(**(fields | changes), algorithm=algorithm), 0)
+    evidence = Reconstructions(np.zeros((UPLOADERS, 1, 8, 8)), None, SETTING)
+    with pytest.raises(ValueError, match=says):
+        score_reconstructions(cell, evidence, other, Store(tmp_path))
+
+
+EVERYTHING = """\
+name = "everything"
+seeds = 1
+
+[federations.main]
+model = "logistic"
+clients = 3
+held_out = 3
+samples = 60
+rounds = 2
+algorithm = { name = "fedsgd", learning_rate = 0.5 }
+
+[federations.shown]
+model = "logistic"
+partition = "one_sample"
+clients = 3
+samples = 30
+rounds = 1
+algorithm = { name = "fedsgd", learning_rate = 0.5 }
+calibrated_on = "main"
+
+[defenses.{defense}]
+"""
+DEFENSES = {"map_inversion": "ldp_gaussian"}
+"""Whose law an attack cannot do without."""
+OBSERVING = sorted(
+    name
+    for name, part in names("attack").items()
+    # Those on shadows have their own trials, active ones train anew, and writers need data that names them.
+    if not issubclass(part, ShadowAttack) and not part.active and name != "writer_membership"
+)
+MODELS = {"imprint": "imprint"}
+"""Which an attack cannot do without."""
+
+
+def suite_with(name, tmp_path):
+    """The suite above with one attack on the federation that it is for."""
+    membership = "count" in names("attack")[name].__dataclass_fields__
+    table = f'\n[attacks.{name}]\nfederation = "{"main" if membership else "shown"}"\n'
+    people = issubclass(names("attack")[name], PeopleAttack) or name == "random_people"
+    table += f"count = {3 if people else 8}\n" if membership else ""
+    table += "iterations = 5\nrestarts = 1\n" if "iterations" in names("attack")[name].__dataclass_fields__ else ""
+    path = tmp_path / "suite.toml"
+    text = EVERYTHING.replace("{defense}", DEFENSES.get(name, "none")).replace("logistic", MODELS.get(name, "logistic"))
+    path.write_text(text + table)
+    spec, source = load_suite(str(path))
+    jobs = plan_run(resolve(spec, source, seed=0)).trials
+    return next(job for job in jobs if job.attacks)
+
+
+def another_truth(trained):
+    """The same views and candidates; other originals, labels, members and parts behind them."""
+    task, generator = trained.task, torch.Generator().manual_seed(1)
+    turned = dataclasses.replace(
+        task,
+        images=torch.rand(task.images.shape, generator=generator),
+        labels=(task.labels + 1) % 10,
+        masks=~task.masks,
+        outsider_images=1 - task.outsider_images,
+        outsider_labels=(task.outsider_labels + 1) % 10,
+        parts=tuple(part.flip(0) for part in reversed(task.parts)),
+    )
+    probes = {label: None if probe is None else other_probe(probe) for label, probe in trained.probes.items()}
+    return dataclasses.replace(trained, task=turned, probes=probes)
+
+
+def other_probe(probe):
+    if isinstance(probe, PeopleProbe):
+        return dataclasses.replace(probe, member=np.roll(probe.member, 3))
+    return dataclasses.replace(probe, holder=np.roll(probe.holder, 3), sample=np.roll(probe.sample, 3))
+
+
+def numbers(evidence):
+    return [value for value in vars(evidence).values() if isinstance(value, np.ndarray)]
+
+
+@pytest.mark.parametrize("name", OBSERVING)
+def test_another_truth_changes_the_scores_of_an_attack_and_not_a_bit_of_what_it_says(name, tmp_path, monkeypatch):
+    job = suite_with(name, tmp_path)
+    (item,) = job.attacks
+    assert item.entry.attack.level is Level.REALISTIC
+    trained, said = trial_module._train(job, trial_module.Clock(), None), []
+    real = trial_module.score
+    monkeypatch.setattr(
+        trial_module,
+        "score",
+        lambda cell, evidence, *rest, **told: said.append(evidence) or real(cell, evidence, *rest, **told),
+    )
+    rows = [trial_module._attack(item, job, truth, Store(tmp_path)) for truth in (trained, another_truth(trained))]
+    assert numbers(said[0])
+    for one, other in zip(numbers(said[0]), numbers(said[1]), strict=True):
+        assert one.tobytes() == other.tobytes()
+    values = [[row.value for row in group if row.status == "ok"] for group in rows]
+    # Guesses may be right as often under both.
+    assert values[0] != values[1] or names("attack")[name].null

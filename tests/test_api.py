@@ -1,0 +1,120 @@
+"""The small Python face: run, resume, and read what came out."""
+
+import json
+
+import fedassay
+import pytest
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
+from fedassay.suites.config.source import ConfigError
+from fedassay.suites.results.record import Record
+
+
+def test_a_run_gives_folder_gate_rows_and_lines(finished):
+    assert finished.verdict.exit_code == 0
+    assert (finished.folder / "report.html").is_file()
+    assert all(isinstance(record, Record) for record in finished.records)
+    (signed,) = [line for line in finished.lines() if "ldp_gaussian" in line]
+    assert signed.startswith("claim  ldp_gaussian  eps 4, delta 1e-5, one report (replace-one)")
+    assert signed.endswith(": NOT REFUTED")
+
+
+def test_the_table_holds_every_row_under_the_records_own_names(finished):
+    table = finished.table()
+    assert len(table) == len(finished.records)
+    assert list(table.columns)[:3] == ["schema", "run_id", "cell_id"]
+    utility = table[table.metric == "accuracy"].set_index("defense").value
+    assert utility["none"] > utility["ldp_gaussian"]
+
+
+def test_defenses_are_added_by_name_and_built(assay, suite_file):
+    run = assay(suite_file(), defenses=["none", LDPGaussian(epsilon=1.0, clip_norm=0.5)])
+    assert list(dict.fromkeys(run.table().defense)) == ["ldp_gaussian", "ldp_gaussian_2", "none", "none_2"]
+    claims = json.loads((run.folder / "claims.json").read_text())["claims"]
+    assert {claim["defense"]: claim["claim"]["epsilon"] for claim in claims} == {
+        "ldp_gaussian": 4.0,
+        "ldp_gaussian_2": 1.0,
+    }
+
+
+def test_the_manifest_holds_the_call_that_gives_the_run_again(assay, suite_file):
+    path = suite_file()
+    run = assay(path, defenses=[LDPGaussian(epsilon=1.0), "none"], seed=3, seeds=2, overrides=["audit.replicas=10"])
+    command = json.loads((run.folder / "manifest.json").read_text())["command"]
+    again = eval(command, {"fedassay": type("Stub", (), {"run": lambda *a, **k: (a, k)}), "LDPGaussian": LDPGaussian})
+    assert again == (
+        (str(path),),
+        {
+            "defenses": [LDPGaussian(epsilon=1.0), "none"],
+            "seed": 3,
+            "overrides": ["audit.replicas=10", "seeds=2"],
+        },
+    )
+
+
+def test_the_plain_call_is_plain(finished, suite_file, assay):
+    path = suite_file()
+    manifest = json.loads((assay(path).folder / "manifest.json").read_text())
+    assert manifest["command"] == f"fedassay.run({str(path)!r})"
+
+
+def test_what_was_wished_on_the_command_is_what_resume_goes_on_with(assay, suite_file):
+    run = assay(suite_file(), seed=1, seeds=2, overrides=["audit.replicas=10"])
+    resumed = fedassay.resume(run.folder, jobs=1)
+    assert resumed.records == run.records
+    assert (run.folder / "report.html").is_file()
+
+
+def test_progress_hears_of_every_cell_once(assay, suite_file):
+    class Ear:
+        def __init__(self):
+            self.heard, self.failed, self.calls = [], [], []
+
+        def start(self, total, cached):
+            self.calls.append((total, cached))
+
+        def advance(self, titles, failed):
+            self.heard += titles
+            self.failed += failed
+
+        def close(self):
+            self.calls.append("closed")
+
+    ear = Ear()
+    assay(suite_file(), progress=ear)
+    assert ear.calls == [(8, 0), "closed"]
+    assert len(ear.heard) == len(set(ear.heard)) == 8
+    assert ear.failed == []
+
+
+def test_a_mistake_is_a_config_error(assay):
+    with pytest.raises(ConfigError, match="no suite 'quack'"):
+        assay("quack")
+    assert issubclass(ConfigError, ValueError)
+
+
+def test_a_refuted_claim_raises_for_status(assay, suite_file, own_module):
+    source = """\
+from dataclasses import dataclass
+
+from fedassay import Prepared, Protection
+from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
+
+
+@dataclass(frozen=True, kw_only=True)
+class Careless(LDPGaussian):
+    def prepare(self, plan):
+        return Prepared(protection=Protection(), claims=super().prepare(plan).claims)
+"""
+    run = assay(
+        suite_file(), defenses=[f"{own_module(source)}:Careless"], overrides=["audit.replicas=200", "audit.batch=200"]
+    )
+    with pytest.raises(
+        RuntimeError, match=r"^FAIL: claims REFUTED: Careless; published laws that a probe found broken: Careless$"
+    ):
+        run.verdict.raise_for_status()
+
+
+def test_the_root_lists_its_names_and_refuses_others():
+    assert {"run", "resume", "Claim", "Defense"} <= set(dir(fedassay))
+    with pytest.raises(AttributeError, match="module 'fedassay' has no attribute 'rum'"):
+        fedassay.rum  # noqa: B018
