@@ -5,13 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from ..audit.arrays import BoolArray, FloatArray, IntArray
 from ..fl.models.network import Network
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -23,8 +20,8 @@ class Outputs:
         population: (Z,), of each public point that no model trained on.
     """
 
-    candidates: Floats
-    population: Floats
+    candidates: FloatArray
+    population: FloatArray
 
     def __post_init__(self) -> None:
         for name in ("candidates", "population"):
@@ -37,12 +34,12 @@ class Moments:
     ``count``, over how many.
     """
 
-    mean: Floats
-    squares: Floats
-    count: NDArray[np.int64]
+    mean: FloatArray
+    squares: FloatArray
+    count: IntArray
 
     @property
-    def variance(self) -> Floats:
+    def variance(self) -> FloatArray:
         """(N,), unbiased."""
         return np.asarray(self.squares / (self.count - 1), dtype=np.float64)
 
@@ -71,10 +68,10 @@ class ShadowBank:
         ValueError: for arrays that do not fit each other, NaN or infinity, an id given twice, or pairs that are none.
     """
 
-    logits: Floats
-    included: Flags
-    population: Floats
-    ids: NDArray[np.int64]
+    logits: FloatArray
+    included: BoolArray
+    population: FloatArray
+    ids: IntArray
     paired: bool = False
 
     def __post_init__(self) -> None:
@@ -154,7 +151,7 @@ class ShadowBank:
         return Moments(mean=mean, squares=squares, count=count)
 
 
-def true_class_logits(network: Network, model: Tensor, images: Tensor, labels: Tensor) -> Floats:
+def true_class_logits(network: Network, model: Tensor, images: Tensor, labels: Tensor) -> FloatArray:
     """``ln(p / (1 - p))`` of each image's own class under ``model (d,)``, ``(n,)``; finite where p rounds to 1."""
     with torch.no_grad():
         logits = network.logits(model, images).double()
@@ -168,7 +165,7 @@ def of_true_class(logits: Tensor, labels: Tensor) -> Tensor:
     return own.squeeze(-1) - others.logsumexp(-1)
 
 
-def _logits(name: str, values: Floats, *, dimensions: int) -> Floats:
+def _logits(name: str, values: FloatArray, *, dimensions: int) -> FloatArray:
     array = np.array(values, dtype=np.float64)
     if array.ndim != dimensions or not array.size:
         raise ValueError(f"{name} must have {dimensions} dimension(s) and not be empty, got shape {array.shape}")

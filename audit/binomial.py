@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import betainccinv
 
-FloatArray = NDArray[np.float64]
+from .arrays import FloatArray
 
 
 def upper_bound(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArray:

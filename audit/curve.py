@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
-from .binomial import FloatArray
+from .arrays import FloatArray
 from .wording import unknown
 
 

@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from .binomial import FloatArray
+from .arrays import BoolArray, FloatArray, IntArray
 from .claim import Adjacency, Claim, Unit
 from .exact import as_floats
 from .observer import Observer
@@ -94,8 +94,8 @@ class MembershipScores:
     member: FloatArray
     nonmember: FloatArray
     setting: Setting
-    member_runs: NDArray[np.int64] | None = None
-    nonmember_runs: NDArray[np.int64] | None = None
+    member_runs: IntArray | None = None
+    nonmember_runs: IntArray | None = None
 
     def __post_init__(self) -> None:
         for side in ("member", "nonmember"):
@@ -125,7 +125,7 @@ class CandidateScores:
 
     values: FloatArray
     setting: Setting
-    runs: NDArray[np.int64] | None = None
+    runs: IntArray | None = None
     history: tuple[tuple[int, FloatArray], ...] = ()
 
     def __post_init__(self) -> None:
@@ -189,9 +189,9 @@ class Reconstructions:
     """
 
     images: FloatArray
-    labels: NDArray[np.int64] | None
+    labels: IntArray | None
     setting: Setting
-    uploads: NDArray[np.int64] | None = None
+    uploads: IntArray | None = None
 
     def __post_init__(self) -> None:
         images = _frozen("images", self.images, dimensions=4)
@@ -231,7 +231,7 @@ class Projections:
     """
 
     values: FloatArray
-    seen: NDArray[np.bool_]
+    seen: BoolArray
     setting: Setting
 
     def __post_init__(self) -> None:
@@ -267,7 +267,7 @@ def checked_scores(name: str, values: ArrayLike) -> FloatArray:
     return _frozen(name, values, dimensions=1)
 
 
-def _runs(name: str, runs: ArrayLike | None, scores: FloatArray) -> NDArray[np.int64] | None:
+def _runs(name: str, runs: ArrayLike | None, scores: FloatArray) -> IntArray | None:
     return None if runs is None else whole_numbers(name, runs, len(scores))
 
 
@@ -285,7 +285,7 @@ def _frozen(name: str, values: ArrayLike, dimensions: int) -> FloatArray:
     return array
 
 
-def whole_numbers(name: str, values: ArrayLike, count: int) -> NDArray[np.int64]:
+def whole_numbers(name: str, values: ArrayLike, count: int) -> IntArray:
     """``values`` as (count,) whole numbers, read-only; else ValueError."""
     given = np.asarray(values)
     if given.shape != (count,) or not np.issubdtype(given.dtype, np.integer):

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .binomial import FloatArray
+from .arrays import BoolArray, FloatArray
 from .wording import shortened
 
 _BITS, _LARGEST = 53, 1023
@@ -25,7 +25,7 @@ def refuse_lost(name: str, values: Any) -> None:
         )
 
 
-def held(values: NDArray[Any]) -> NDArray[np.bool_]:
+def held(values: NDArray[Any]) -> BoolArray:
     """Where float64 holds ``values``, whole numbers of any width or sign, exactly."""
     if values.dtype.itemsize < 8:
         return np.ones(values.shape, dtype=np.bool_)

@@ -22,7 +22,8 @@ from fedassay.attacks.membership.final_model.lira_online import LiRAOnline
 from fedassay.attacks.membership.final_model.quantile_regression import conditional_deviations
 from fedassay.attacks.membership.final_model.rmia import RMIA
 from fedassay.attacks.membership.final_model.shadow_attack import ShadowAttack, rank_among
-from fedassay.attacks.shadow_bank import Floats, Outputs, ShadowBank, of_true_class
+from fedassay.attacks.shadow_bank import Outputs, ShadowBank, of_true_class
+from fedassay.audit.arrays import FloatArray
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, MembershipScores, Setting
 from fedassay.audit.metrics.low_rate import tpr_at
@@ -57,7 +58,7 @@ KNOWN = {
 class TwoSided(ShadowAttack):
     """How unlikely the logit is without the candidate, too low or too high: what public code takes for the test."""
 
-    def scores(self, references: ShadowBank, target: Outputs) -> Floats:
+    def scores(self, references: ShadowBank, target: Outputs) -> FloatArray:
         out = references.moments(included=False)
         return (target.candidates - out.mean) ** 2 / (2 * out.variance) + 0.5 * np.log(out.variance)
 
@@ -79,8 +80,8 @@ class Anchor:
     """The trained bank, and the pixels and labels, ``(points, 74)``, of its candidates and population."""
 
     bank: ShadowBank
-    features: Floats
-    population_features: Floats
+    features: FloatArray
+    population_features: FloatArray
 
 
 def anchor(*, models: int = 64, epochs: int = 40, seed: int = 0) -> Anchor:

@@ -7,12 +7,13 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
+from ...audit.arrays import FloatArray
 from ...audit.evidence import LabelCounts
 from ...fl.algorithms.algorithm import FedSGD
 from ...fl.view import View
 from ..attack import Attack, Knowledge
 from ..uploads import check_round
-from .lots import FloatArray, check_linear, class_means, counts_of_round, read_lots, whole_counts
+from .lots import check_linear, class_means, counts_of_round, read_lots, whole_counts
 
 _EXACT = 100.0
 """Weight of the equation that the counts sum to the lot: it is known, the others are estimates."""

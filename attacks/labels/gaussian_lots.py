@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .lots import FloatArray, IntArray
+from ...audit.arrays import FloatArray, IntArray
 
 Cost = Callable[[FloatArray], FloatArray]
 """Counts ``(..., classes)`` -> cost ``(...,)``; lower is likelier."""

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import softmax
 
+from ...audit.arrays import FloatArray, IntArray
 from ...audit.evidence import LabelCounts
 from ...fl.view import View
 from ..attack import Attack, Knowledge
 from ..uploads import check_round
-from .lots import FloatArray, IntArray, LastLayer, check_linear, counts_of_round, last_layer, read_lots
+from .lots import LastLayer, check_linear, counts_of_round, last_layer, read_lots
 
 
 def solved_counts(gradient: LastLayer, model: LastLayer, size: int) -> FloatArray:

@@ -9,6 +9,7 @@ from scipy.special import gammaln
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from ...audit.arrays import FloatArray, IntArray
 from ...audit.evidence import LabelCounts
 from ...fl.fields import check_count
 from ...fl.laws.law import GaussianLaw, Law
@@ -18,7 +19,7 @@ from ...fl.view import View
 from ..attack import Attack, Knowledge, Undefined
 from ..uploads import check_round
 from .gaussian_lots import Cost, GaussianLots, likeliest_counts
-from .lots import FloatArray, IntArray, Lots, check_linear, class_means, counts_of_round, read_lots, whole_counts
+from .lots import Lots, check_linear, class_means, counts_of_round, read_lots, whole_counts
 from .noise import noise_units
 
 Gaussian = GaussianLaw | LayeredGaussianLaw

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...audit.arrays import FloatArray, IntArray
 from ...audit.evidence import LabelCounts
 from ...fl.view import View
 from ..attack import Attack, Knowledge
 from ..uploads import check_round
-from .lots import FloatArray, IntArray, counts_of_round, read_lots
+from .lots import counts_of_round, read_lots
 
 
 def picked_labels(sums: FloatArray, sizes: IntArray, impact: FloatArray, offset: FloatArray) -> IntArray:

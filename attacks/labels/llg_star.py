@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...audit.arrays import FloatArray
 from ...audit.evidence import LabelCounts
 from ...fl.fields import check_count
 from ...fl.models.network import Network
@@ -14,7 +15,7 @@ from ...fl.view import View
 from ..attack import Attack, Knowledge
 from ..uploads import check_round
 from .llg import picked_labels
-from .lots import FloatArray, check_linear, counts_of_round, last_layer, read_lots
+from .lots import check_linear, counts_of_round, last_layer, read_lots
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,18 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
+from ...audit.arrays import FloatArray, IntArray
 from ...audit.evidence import LabelCounts
 from ...fl.layout import Layout
 from ...fl.plan import Plan
 from ...fl.view import View
 from ..attack import Knowledge
 from ..uploads import count_uploads, read_uploads, upload_setting
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..binomial import FloatArray
+from ..arrays import FloatArray
 from ..claim import Adjacency, Unit
 from ..curve import GaussianCurve
 from ..estimators.catalogue import Estimator

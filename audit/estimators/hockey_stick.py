@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from ..binomial import FloatArray
+from ..arrays import FloatArray
 from ..curve import Curve
 from ..evidence import Design, MembershipScores, Setting
 from ..measurement import Measurement

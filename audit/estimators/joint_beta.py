@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import betainc, betaincinv, betaln, expit, log_expit, logit
 
-from ..binomial import ErrorCounts, FloatArray, privacy_loss
+from ..arrays import FloatArray
+from ..binomial import ErrorCounts, privacy_loss
 from ..evidence import MembershipScores
 from ..measurement import Kind, Measurement
 from ..power.threshold import ThresholdPolicy

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import gammaln, xlog1py, xlogy
 
-from ..binomial import FloatArray
+from ..arrays import FloatArray
 from ..curve import Curve
 from ..evidence import MembershipScores
 from ..measurement import Measurement

@@ -8,10 +8,10 @@ one that no mu on its far end refutes: there is no grid, hence no edge to return
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import bdtr, ndtr, ndtri
 
-from ..binomial import FloatArray, check_level
+from ..arrays import BoolArray, FloatArray
+from ..binomial import check_level
 from ..evidence import Guesses, check_counts
 from ..gaussian import epsilon_from_mu
 from ..measurement import GAUSSIAN_ONE_RUN, Measurement
@@ -20,7 +20,7 @@ from .one_run import check_guesses, fewest_refuting, guesses_measured
 _PARTS = 48
 
 
-def refuted(right: int, made: int, canaries: int, *, mu: FloatArray, alpha: float) -> NDArray[np.bool_]:
+def refuted(right: int, made: int, canaries: int, *, mu: FloatArray, alpha: float) -> BoolArray:
     """``mu``: (k,) >= 0. Where mu-GDP leaves ``right`` or more of ``made`` guesses a chance below ``alpha``: (k,).
 
     From ``r = alpha right / m``, ``h = alpha (made - right) / m`` down to i = 0: ``h' = max(h, fbar^-1(r))``,
@@ -112,7 +112,7 @@ def _estimate(guesses: Guesses, delta: float) -> float | None:
     return epsilon_from_mu(_last(lambda mu: share_right(mu, abstained) <= share), delta)
 
 
-def _last(holds: Callable[[FloatArray], NDArray[np.bool_]]) -> float:
+def _last(holds: Callable[[FloatArray], BoolArray]) -> float:
     """The last mu >= 0 at which ``holds``, to nine digits, 0 where it does not hold at 0; many mu at a time."""
     low, high = 0.0, 1.0
     if not holds(np.zeros(1))[0]:

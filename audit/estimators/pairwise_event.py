@@ -8,9 +8,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from ..binomial import FloatArray, upper_bound
+from ..arrays import BoolArray, FloatArray
+from ..binomial import upper_bound
 from ..curve import Curve
 from ..evidence import Design, Setting, whole
 from ..measurement import Measurement
@@ -97,7 +98,7 @@ def pairwise_event(
 
 def best_event(
     member: ArrayLike, nonmember: ArrayLike, *, trials: int | None = None, delta: float = 0.0, alpha: float = 0.05
-) -> NDArray[np.bool_]:
+) -> BoolArray:
     """The event of a finite output space that shows most: ``(k,)`` booleans, from both (k,) distributions.
 
     Among the sets {ratio >= t} of the likelihood ratio member / nonmember (Neyman and Pearson 1933) the one with the

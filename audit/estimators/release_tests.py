@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from ..binomial import FloatArray
+from ..arrays import BoolArray, FloatArray
 from ..curve import Curve
 from ..evidence import MembershipScores, Projections
 from ..measurement import Measurement
@@ -69,7 +69,7 @@ class ReleaseTest:
 
 
 def scores(
-    projections: FloatArray, release: Release, twin: BrokenRelease, *, seen: NDArray[np.bool_] | None = None
+    projections: FloatArray, release: Release, twin: BrokenRelease, *, seen: BoolArray | None = None
 ) -> FloatArray:
     """Log-likelihood ratio under the twin's law, summed over rounds: ``projections (n, rounds)`` -> ``(n,)``.
 

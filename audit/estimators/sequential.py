@@ -10,15 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..binomial import FloatArray, check_level, privacy_loss
+from ..arrays import BoolArray, FloatArray
+from ..binomial import check_level, privacy_loss
 from ..evidence import MembershipScores
 from ..measurement import INDEPENDENT_TRIALS, Measurement
 from ..power.threshold import Fixed
 from .joint_point import check_scores
-
-Hits = NDArray[np.bool_]
 
 _CAP = 0.5
 """Share of the largest stake allowed: at all of it, one loss is ruin; at half, it is allowed up to ln 2 further."""
@@ -67,7 +65,7 @@ def open_account(*, stakes_for: float, delta: float, expected: Expected | None =
 
 
 def bet(
-    account: Account, member: Hits, nonmember: Hits, *, epsilon: float, stakes_for: float, delta: float
+    account: Account, member: BoolArray, nonmember: BoolArray, *, epsilon: float, stakes_for: float, delta: float
 ) -> tuple[FloatArray, Account]:
     """Log wealth after each of these trials, ``(..., n)``, and the account after the last.
 
@@ -89,8 +87,8 @@ def bet(
 
 
 def anytime_bound(
-    member: Hits,
-    nonmember: Hits,
+    member: BoolArray,
+    nonmember: BoolArray,
     *,
     delta: float,
     alpha: float,
@@ -138,7 +136,7 @@ def sequential(
     _check(scores, delta, alpha, epsilon)
     hits_in, hits_out = scores.member > threshold.threshold, scores.nonmember > threshold.threshold
 
-    def bound(member: Hits, nonmember: Hits) -> float:
+    def bound(member: BoolArray, nonmember: BoolArray) -> float:
         return anytime_bound(member, nonmember, delta=delta, alpha=alpha, epsilon=epsilon, expected=expected)
 
     shown = float(privacy_loss(hits_out.mean(), 1 - hits_in.mean(), delta))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import fdtrc
 
-from ..binomial import FloatArray
+from ..arrays import FloatArray
 
 MOST_TESTED = 16
 """Coordinates, the first ones."""

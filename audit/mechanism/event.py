@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..binomial import FloatArray
+from ..arrays import FloatArray
 from ..estimators.hockey_stick import Classifier, fit
 from ..exact import as_floats
 from ..power.cut import Cut, Stakes, best_cut

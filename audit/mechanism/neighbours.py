@@ -5,7 +5,7 @@ from itertools import chain
 
 import numpy as np
 
-from ..binomial import FloatArray
+from ..arrays import FloatArray
 from ..claim import Adjacency
 
 Pair = tuple[FloatArray, FloatArray]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..binomial import FloatArray
+from ..arrays import FloatArray
 from ..exact import held
 
 _MOST, _LOOK = 1024, 4096

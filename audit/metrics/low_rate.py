@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..binomial import FloatArray, check_level, upper_bound
-from .score_sides import Runs, Sides, shares
+from ..arrays import FloatArray, IntArray
+from ..binomial import check_level, upper_bound
+from .score_sides import Sides, shares
 
 ENOUGH = 10
 """A rate is stated only where so many independent non-members may lie above the threshold."""
@@ -104,7 +105,7 @@ def _allowed(count: int, rate: float) -> int:
     return math.floor(round(count * rate, 9))
 
 
-def _threshold(scores: FloatArray, runs: Runs, allowed: int) -> float:
+def _threshold(scores: FloatArray, runs: IntArray, allowed: int) -> float:
     """The lowest of ``scores`` that ``allowed`` of them, every run weighing 1, exceed at most."""
     levels, place = np.unique(scores, return_inverse=True)
     weights = np.bincount(place, weights=shares(runs))
@@ -112,7 +113,7 @@ def _threshold(scores: FloatArray, runs: Runs, allowed: int) -> float:
     return float(levels[np.argmax(above <= allowed + 1e-9)])
 
 
-def _upper(count: float, runs: Runs, alpha: float) -> float:
+def _upper(count: float, runs: IntArray, alpha: float) -> float:
     """Upper bound at ``alpha`` on a rate of which ``count`` was seen in all runs together."""
     several = len(np.unique(runs))
     worse = math.e if several < len(runs) else 1.0

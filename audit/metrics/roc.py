@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, logit, stdtrit
 
-from ..binomial import FloatArray, check_level, upper_bound
+from ..arrays import FloatArray
+from ..binomial import check_level, upper_bound
 from .score_sides import Sides
 
 _NOTHING = 1e-12

@@ -4,12 +4,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from ..binomial import FloatArray
+from ..arrays import FloatArray, IntArray
 from ..evidence import Design, MembershipScores, checked_scores, whole_numbers
-
-Runs = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -22,8 +20,8 @@ class Sides:
 
     member: FloatArray
     nonmember: FloatArray
-    member_runs: Runs
-    nonmember_runs: Runs
+    member_runs: IntArray
+    nonmember_runs: IntArray
 
     @classmethod
     def of(
@@ -93,7 +91,7 @@ class Sides:
         )
 
 
-def shares(runs: Runs) -> FloatArray:
+def shares(runs: IntArray) -> FloatArray:
     """(n,), the weight of each score where every run weighs 1 in all."""
     _, place, sizes = np.unique(runs, return_inverse=True, return_counts=True)
     return np.asarray(1.0 / sizes[place], dtype=np.float64)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..binomial import FloatArray, privacy_loss, upper_bound
+from ..arrays import FloatArray
+from ..binomial import privacy_loss, upper_bound
 from ..curve import Curve
 from .margin import margin
 

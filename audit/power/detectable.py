@@ -13,7 +13,8 @@ import numpy as np
 from scipy.special import bdtr, gammaln, xlog1py, xlogy
 from scipy.stats import binom
 
-from ..binomial import FloatArray, upper_bound
+from ..arrays import FloatArray
+from ..binomial import upper_bound
 from ..curve import Curve, GaussianCurve, ProfileCurve
 from ..gaussian import epsilon_from_mu
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..binomial import FloatArray
+from ..arrays import FloatArray
 from ..curve import Curve
 
 

@@ -10,7 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ..binomial import ErrorCounts, FloatArray, privacy_loss, upper_bound
+from ..arrays import FloatArray
+from ..binomial import ErrorCounts, privacy_loss, upper_bound
 from ..curve import Curve
 from ..wording import plain
 from .cut import Stakes, best_cut

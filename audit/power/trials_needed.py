@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 from scipy.special import bdtrik, ndtr, ndtri
 
-from ..binomial import FloatArray, check_level, privacy_loss, upper_bound
+from ..arrays import FloatArray
+from ..binomial import check_level, privacy_loss, upper_bound
 from ..curve import Curve, ProfileCurve
 from .detectable import power_at
 from .margin import margin

@@ -23,7 +23,7 @@ from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from dp_accounting.privacy_accountant import NeighboringRelation, PrivacyAccountant, UnsupportedEventError
 from dp_accounting.rdp import RdpAccountant
 
-from ...audit.binomial import FloatArray
+from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency
 from ..defense import check_delta, check_positive
 

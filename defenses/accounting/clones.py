@@ -8,7 +8,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from scipy.special import expit
 from scipy.stats import binom
 
-from ...audit.binomial import FloatArray
+from ...audit.arrays import FloatArray
 from ...audit.curve import ProfileCurve
 from ..defense import check_budget, check_positive
 from .counts import CountLaw, CountPair, binomial, bit_among, least_epsilon

@@ -9,7 +9,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from scipy.special import expit
 from scipy.stats import binom
 
-from ...audit.binomial import FloatArray
+from ...audit.arrays import FloatArray
 from ..defense import check_delta
 
 _DROPPED = math.exp(-70)

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from ...audit.binomial import FloatArray
+from ...audit.arrays import FloatArray
 from ..defense import check_delta, check_positive
 from .clones import ClonePair
 from .counts import poisson_binomial

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from dp_accounting.pld import common
 
-from ...audit.binomial import FloatArray
+from ...audit.arrays import FloatArray
 from ...audit.curve import ProfileCurve
 from ..defense import check_delta, check_positive
 

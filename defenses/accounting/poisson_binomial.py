@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import logsumexp
 
-from ...audit.binomial import FloatArray
+from ...audit.arrays import FloatArray
 from .conversion import renyi_budget
 from .counts import CountLaw, binomial
 from .discrete import check_order, check_whole

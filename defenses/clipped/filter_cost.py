@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...audit.binomial import FloatArray
+from ...audit.arrays import FloatArray
 from ..accounting.accountant import gaussian_steps, renyi_divergences
 from ..accounting.filter import RenyiFilter, renyi_epsilon
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...audit.binomial import FloatArray
+from ...audit.arrays import FloatArray
 from ..randomisers.randomiser import Randomiser
 
 _ROUNDING = 1e-6

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...audit.binomial import FloatArray
+from ...audit.arrays import FloatArray, IntArray
 from ...fl.laws.law import Mixing
 from .number import NumberReport, sendable, unrounded
 
@@ -100,7 +100,7 @@ def _aligned(release: Tensor, contribution: Tensor) -> tuple[Tensor, Tensor, Ten
     return reports, contribution.expand(shape), reports != 0
 
 
-def drawn_places(rows: int, dim: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def drawn_places(rows: int, dim: int, count: int, rng: np.random.Generator) -> IntArray:
     """``count`` different places of ``dim`` for each row, uniform, (rows, count) (Floyd's algorithm: Bentley 1987)."""
     if count == dim:
         return np.tile(np.arange(dim), (rows, 1))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...audit.binomial import FloatArray
+from ...audit.arrays import FloatArray
 from .coins import rejection
 from .outputs import Outputs, check_listable, finite
 

@@ -9,21 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...audit.binomial import FloatArray
+from ...audit.arrays import BoolArray, FloatArray
 
-Flags = NDArray[np.bool_]
 Propose = Callable[[NDArray[np.intp]], tuple[NDArray[Any], ArrayLike]]
 """Row numbers (m,) -> one proposal for each, and the exponents that ``exp_coin`` keeps them by."""
 _FINEST = 2.0**53
 
 
-def coin(share: ArrayLike, size: int, rng: np.random.Generator) -> Flags:
+def coin(share: ArrayLike, size: int, rng: np.random.Generator) -> BoolArray:
     """``size`` flags, true with chance ``share`` in [0, 1], a number or one a flag, rounded down to k / 2^53."""
     # The generator's numbers are j / 2^53, j uniform: of two such fractions the comparison is one of integers.
     return np.asarray(rng.random(size) < np.floor(np.asarray(share, dtype=np.float64) * _FINEST) / _FINEST)
 
 
-def exp_coin(exponent: ArrayLike, size: int, rng: np.random.Generator) -> Flags:
+def exp_coin(exponent: ArrayLike, size: int, rng: np.random.Generator) -> BoolArray:
     """``size`` flags, true with chance exp(-``exponent``), a number >= 0 or one a flag; no exponential is computed.
 
     The exponent's fraction is rounded down to k / 2^53: a lie is never rarer than claimed.
@@ -54,7 +53,7 @@ def rejection(count: int, propose: Propose, rng: np.random.Generator) -> NDArray
     return drawn
 
 
-def _small_exp_coin(gamma: FloatArray, rng: np.random.Generator) -> Flags:
+def _small_exp_coin(gamma: FloatArray, rng: np.random.Generator) -> BoolArray:
     """Exponents in [0, 1]: K = 1, 2, ... until a coin of gamma / K fails; heads where the last K is odd."""
     passed = np.zeros(gamma.size, dtype=np.int64)
     flipped, divisor = np.flatnonzero(gamma), 1

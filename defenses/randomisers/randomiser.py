@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...audit.binomial import FloatArray
+from ...audit.arrays import BoolArray, FloatArray, IntArray
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import Curve
 from ...audit.estimators.pairwise_event import best_event
@@ -134,7 +134,7 @@ class Randomiser:
         # A report that neither can give is no evidence of the member.
         return np.subtract(ahead, behind, out=np.full_like(ahead, -np.inf), where=np.isfinite(ahead))
 
-    def event(self, reports: ArrayLike, *, trials: int = TRIALS) -> NDArray[np.bool_]:
+    def event(self, reports: ArrayLike, *, trials: int = TRIALS) -> BoolArray:
         """``(...,)``: whether each report lies in the event {likelihood ratio >= t} that ``trials`` show most by.
 
         Fixed from the law before any report is drawn (Neyman and Pearson 1933).
@@ -218,7 +218,7 @@ def vectors(values: ArrayLike, dimension: int, radius: float) -> FloatArray:
     return array
 
 
-def categories(values: ArrayLike, domain: int) -> NDArray[np.int64]:
+def categories(values: ArrayLike, domain: int) -> IntArray:
     """The values as integers; ValueError unless all are whole and lie in 0..domain-1."""
     array = np.asarray(values)
     if array.dtype.kind not in "iu" or not np.all((array >= 0) & (array < domain)):

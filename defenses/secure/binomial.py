@@ -4,13 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...audit.arrays import IntArray
 from ...audit.claim import Value
 from ...fl.plan import Plan
 from ..accounting.accountant import RENYI
 from ..accounting.integer_noise import binomial_noise, binomial_noise_epsilon, published_binomial_noise, whole_share
 from ..defense import Prepared, check_variant, provable
 from .modular_sum import Sized
-from .samplers import Integers, centred_binomial
+from .samplers import centred_binomial
 from .secure_sum import SecureSumDefense, SecureSumProtection
 
 _LEAST_DELTA = 1e-12
@@ -20,7 +21,7 @@ _LEAST_DELTA = 1e-12
 class BinomialProtection(SecureSumProtection):
     """A share is Binomial(4 sigma^2 / shares, 1/2) less its mean, the coins rounded up to an even number."""
 
-    def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> Integers:
+    def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
         return centred_binomial(2 * whole_share(2 * self.sized.sigma**2, shares), shape, rng)
 
 

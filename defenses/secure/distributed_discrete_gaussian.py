@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...audit.arrays import IntArray
 from ...fl.plan import Plan
 from ..accounting.accountant import RENYI
 from ..accounting.integer_noise import discrete_gaussian_noise, whole_share
 from ..defense import Prepared
-from .samplers import Integers, discrete_gaussian
+from .samplers import discrete_gaussian
 from .secure_sum import SecureSumDefense, SecureSumProtection
 
 
@@ -16,7 +17,7 @@ from .secure_sum import SecureSumDefense, SecureSumProtection
 class DistributedDiscreteGaussianProtection(SecureSumProtection):
     """A share is a discrete Gaussian of variance sigma^2 / shares, rounded up to a whole number."""
 
-    def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> Integers:
+    def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
         return discrete_gaussian(whole_share(self.sized.sigma**2, shares), shape, rng)
 
 

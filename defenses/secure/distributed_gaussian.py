@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...audit.arrays import IntArray
 from ...fl.plan import Plan
 from ..accounting.accountant import ANALYTIC_GAUSSIAN
 from ..accounting.gaussian import gaussian_curve, gaussian_noise
 from ..accounting.spending import gaussian_spending
 from ..defense import Prepared
-from .samplers import Integers, rounded_gaussian
+from .samplers import rounded_gaussian
 from .secure_sum import SecureSumDefense, SecureSumProtection
 
 LEAST_SHARE = 2.0
@@ -24,7 +25,7 @@ LEAST_SHARE = 2.0
 class DistributedGaussianProtection(SecureSumProtection):
     """A share is N(0, sigma^2 / shares), rounded to the grid."""
 
-    def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> Integers:
+    def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
         return rounded_gaussian(self.sized.sigma / shares**0.5, shape, rng)
 
 

@@ -11,10 +11,9 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-Integers = NDArray[np.int64]
-Booleans = NDArray[np.bool_]
+from ...audit.arrays import BoolArray, IntArray
+
 LARGEST_SCALE = 4096
 """Largest standard deviation of the discrete Gaussian: the squares of its decisions stay below 2^62."""
 _MOST_TOSSED = 4096
@@ -22,7 +21,7 @@ _BLOCK = 1 << 16
 _COINS = np.array([bin(word).count("1") for word in range(1 << 16)], dtype=np.uint8)
 
 
-def discrete_gaussian(variance: int, shape: tuple[int, ...], rng: np.random.Generator) -> Integers:
+def discrete_gaussian(variance: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
     """Integers x with probability proportional to exp(-x^2 / (2 variance)) (Canonne et al. 2020, Algorithm 3).
 
     Args:
@@ -36,7 +35,7 @@ def discrete_gaussian(variance: int, shape: tuple[int, ...], rng: np.random.Gene
         raise ValueError(f"variance must be a whole number in 1..{LARGEST_SCALE**2}, got {variance!r}")
     scale = math.isqrt(variance) + 1
 
-    def candidates(n: int) -> tuple[Integers, Booleans]:
+    def candidates(n: int) -> tuple[IntArray, BoolArray]:
         drawn = discrete_laplace(scale, (n,), rng)
         excess = np.abs(drawn) * scale - variance
         divisor = np.full(n, 2 * variance * scale**2, dtype=np.int64)
@@ -45,7 +44,7 @@ def discrete_gaussian(variance: int, shape: tuple[int, ...], rng: np.random.Gene
     return _filled(shape, candidates)
 
 
-def discrete_laplace(scale: int, shape: tuple[int, ...], rng: np.random.Generator) -> Integers:
+def discrete_laplace(scale: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
     """Integers x with probability proportional to exp(-|x| / scale) (Canonne et al. 2020, Algorithm 2).
 
     Raises:
@@ -54,7 +53,7 @@ def discrete_laplace(scale: int, shape: tuple[int, ...], rng: np.random.Generato
     if not (isinstance(scale, int) and scale >= 1):
         raise ValueError(f"scale must be a whole number >= 1, got {scale!r}")
 
-    def candidates(n: int) -> tuple[Integers, Booleans]:
+    def candidates(n: int) -> tuple[IntArray, BoolArray]:
         rest = rng.integers(0, scale, n)
         kept = _bernoulli_exp(rest, np.full(n, scale, dtype=np.int64), rng)
         size = rest + scale * _failures(n, rng)
@@ -65,7 +64,7 @@ def discrete_laplace(scale: int, shape: tuple[int, ...], rng: np.random.Generato
     return _filled(shape, candidates)
 
 
-def skellam(variance: float, shape: tuple[int, ...], rng: np.random.Generator) -> Integers:
+def skellam(variance: float, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
     """Difference of two Poisson numbers of mean variance / 2 (Skellam 1946); closed under sums.
 
     Raises:
@@ -76,7 +75,7 @@ def skellam(variance: float, shape: tuple[int, ...], rng: np.random.Generator) -
     return rng.poisson(variance / 2, shape) - rng.poisson(variance / 2, shape)
 
 
-def centred_binomial(coins: int, shape: tuple[int, ...], rng: np.random.Generator) -> Integers:
+def centred_binomial(coins: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
     """Heads of ``coins`` fair coins minus half of them: variance coins / 4; closed under sums.
 
     Up to 4096 coins are tossed one by one; more are numpy's binomial.
@@ -100,12 +99,12 @@ def centred_binomial(coins: int, shape: tuple[int, ...], rng: np.random.Generato
     return heads.reshape(shape) - coins // 2
 
 
-def rounded_gaussian(std: float, shape: tuple[int, ...], rng: np.random.Generator) -> Integers:
+def rounded_gaussian(std: float, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
     """Gaussian numbers rounded to integers: float64, whose grid is that of numpy's ziggurat."""
     return np.rint(std * rng.standard_normal(shape)).astype(np.int64)
 
 
-def _filled(shape: tuple[int, ...], candidates: Callable[[int], tuple[Integers, Booleans]]) -> Integers:
+def _filled(shape: tuple[int, ...], candidates: Callable[[int], tuple[IntArray, BoolArray]]) -> IntArray:
     """Candidates drawn again in every place where one was rejected, a block of the shape at a time."""
     filled = np.zeros(math.prod(shape), dtype=np.int64)
     for start in range(0, len(filled), _BLOCK):
@@ -118,7 +117,7 @@ def _filled(shape: tuple[int, ...], candidates: Callable[[int], tuple[Integers, 
     return filled.reshape(shape)
 
 
-def _failures(n: int, rng: np.random.Generator) -> Integers:
+def _failures(n: int, rng: np.random.Generator) -> IntArray:
     """How often a coin of chance exp(-1) comes up before it first fails, ``(n,)``."""
     counts = np.zeros(n, dtype=np.int64)
     alive = np.arange(n)
@@ -128,7 +127,7 @@ def _failures(n: int, rng: np.random.Generator) -> Integers:
     return counts
 
 
-def _bernoulli_exp(numerator: Integers, denominator: Integers, rng: np.random.Generator) -> Booleans:
+def _bernoulli_exp(numerator: IntArray, denominator: IntArray, rng: np.random.Generator) -> BoolArray:
     """True with chance exp(-numerator / denominator) (Canonne et al. 2020, Algorithm 1)."""
     whole, rest = np.divmod(numerator, denominator)
     result = np.zeros(len(whole), dtype=bool)
@@ -137,7 +136,7 @@ def _bernoulli_exp(numerator: Integers, denominator: Integers, rng: np.random.Ge
     return result
 
 
-def _bernoulli_fraction(numerator: Integers, denominator: Integers, rng: np.random.Generator) -> Booleans:
+def _bernoulli_fraction(numerator: IntArray, denominator: IntArray, rng: np.random.Generator) -> BoolArray:
     """True with chance exp(-numerator / denominator) for a fraction in [0, 1]: von Neumann's alternating series."""
     result = np.zeros(len(numerator), dtype=bool)
     alive, turn = np.arange(len(numerator)), 1

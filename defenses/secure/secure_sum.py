@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...audit.arrays import IntArray
 from ...audit.claim import Adjacency, Claim, Unit, Value
 from ...audit.curve import Curve
 from ...audit.nearest import nearest
@@ -26,7 +27,7 @@ from ..accounting.gaussian import check_noise
 from ..clipped.defense import ClippedDefense
 from .masks import draw_masks
 from .modular_sum import Sized, check_bits, size_grid, to_integers
-from .samplers import LARGEST_SCALE, Integers
+from .samplers import LARGEST_SCALE
 
 SERVER = Observer("aggregate", sees_participation=True, sees_masked_words=True)
 """Whom every claim of a secure sum is made against: it knows who took part, every masked word, and their sum."""
@@ -59,7 +60,7 @@ class SecureSumProtection(Protection):
     drops: str
     sized: Sized
 
-    def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> Integers:
+    def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
         """Shares of noise in steps, of which ``shares`` make the noise of the claim."""
         raise TypeError(f"{type(self).__name__} does not define noise_share(shares, shape, rng)")
 

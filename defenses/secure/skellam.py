@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...audit.arrays import IntArray
 from ...fl.plan import Plan
 from ..accounting.accountant import RENYI
 from ..accounting.integer_noise import skellam_noise
 from ..defense import Prepared
-from .samplers import Integers, skellam
+from .samplers import skellam
 from .secure_sum import SecureSumDefense, SecureSumProtection
 
 
@@ -16,7 +17,7 @@ from .secure_sum import SecureSumDefense, SecureSumProtection
 class SkellamProtection(SecureSumProtection):
     """A share is Skellam of variance sigma^2 / shares: the sum of shares is Skellam too."""
 
-    def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> Integers:
+    def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
         return skellam(self.sized.sigma**2 / shares, shape, rng)
 
 

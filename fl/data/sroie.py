@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...audit.arrays import BoolArray
 from ..streams import Streams
 from .crops import Crop, crops_of
 from .data_folder import DataFolder
@@ -64,7 +65,7 @@ class _Labelled:
 
     pixels: NDArray[np.uint8]
     labels: list[int]
-    targets: NDArray[np.bool_] | None = None
+    targets: BoolArray | None = None
 
 
 def _read(folder: DataFolder) -> tuple[_Part, _Part]:

@@ -7,8 +7,8 @@ one can be told; the print is one bitmap font, far simpler than a scan: figures 
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...audit.arrays import BoolArray
 from ..streams import Streams
 from .receipts import Line, Receipt, fields_of
 
@@ -100,7 +100,7 @@ def _money(cents: int) -> str:
     return f"{cents // 100}.{cents % 100:02d}"
 
 
-def _printed(text: str) -> NDArray[np.bool_]:
+def _printed(text: str) -> BoolArray:
     """``(height, width)``, true where there is ink."""
     dots = np.zeros((7, _ADVANCE * len(text)), dtype=np.bool_)
     for place, sign in enumerate(text):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ...audit.arrays import BoolArray
 from .crops import HEIGHT, WIDTH, Crop
 from .receipts import Line, Receipt
 
@@ -25,7 +26,7 @@ class Tampered:
     """A crop's ``pixels (HEIGHT, WIDTH)`` after tampering, and which of them were pasted, ``changed``, alike."""
 
     pixels: NDArray[np.uint8]
-    changed: NDArray[np.bool_]
+    changed: BoolArray
 
     @classmethod
     def untouched(cls, crop: Crop) -> "Tampered":

@@ -8,14 +8,13 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from numpy.typing import NDArray
 
+from ...audit.arrays import FloatArray
 from ...audit.claim import Claim
 from ...audit.metrics.roc import largest_tpr
 from ...audit.wording import plain
 from .sheet import FAINT, INK, MUTED
 
-Rates = NDArray[np.float64]
 SIGNED: dict[str, Any] = {"color": INK, "linewidth": 1.3, "linestyle": (0, (5, 2.5))}
 CHANCE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (1, 2))}
 
@@ -49,7 +48,9 @@ def open_panel(ax: Axes, claims: Sequence[Claim], lowest_fpr: float, lowest_tpr:
     ax.plot(grid, grid, **CHANCE)
 
 
-def drawable(fpr: Rates, tpr: Rates, lowest_fpr: float, lowest_tpr: float, width: float) -> tuple[Rates, Rates]:
+def drawable(
+    fpr: FloatArray, tpr: FloatArray, lowest_fpr: float, lowest_tpr: float, width: float
+) -> tuple[FloatArray, FloatArray]:
     """The steps from one trial in n on, in a panel of ``width`` pixels: below it a rate is a guess about what was not
     seen.
     """

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from numpy.typing import NDArray
 
+from ...audit.arrays import FloatArray
 from ...suites.results.record import Record
 from ..reading.order import Order
 from ..reading.run_folder import RunFolder
@@ -25,7 +26,6 @@ DESCRIPTION = (
 MOST_CHARACTERS = 800_000
 """Of all figures of this kind on one page; the images of attacks that find no room stay in the run's folder."""
 MOST_PIXELS = 32
-Images = NDArray[np.float64]
 _WIDTH, _LEFT, _SIDE, _INNER, _ROW, _TOP = 940.0, 250.0, 76.0, 6.0, 104.0, 42.0
 _RANKS = ("best", "median", "worst")
 _STEP = 226.0
@@ -41,9 +41,9 @@ class Strip:
     attack: str
     defense: str
     null: bool
-    originals: Images
-    reconstructions: Images
-    psnr: NDArray[np.float64]
+    originals: FloatArray
+    reconstructions: FloatArray
+    psnr: FloatArray
     n: int
 
 
@@ -136,7 +136,7 @@ def _draw(sheet: Sheet, ax: Axes, top: float, strip: Strip, norm: Normalize) -> 
         sheet.text(left + _SIDE + _INNER, top + _SIDE + 5, words, size=10, color=MUTED)
 
 
-def _pixels(image: Images) -> NDArray[np.uint8]:
+def _pixels(image: FloatArray) -> NDArray[np.uint8]:
     """``image``: (channel, height, width) in [0, 1] -> (height, width, 3), thinned to ``MOST_PIXELS`` a side."""
     # Every second or third pixel, not their mean: averaging would smooth the noise of an attack away.
     step = -(-max(image.shape[1:]) // MOST_PIXELS)

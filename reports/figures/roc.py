@@ -7,6 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from ...audit.arrays import FloatArray
 from ...audit.metrics.roc import roc_vertices
 from ...audit.wording import at_most, plain
 from ..reading.claims import ClaimRow, claim_rows
@@ -15,7 +16,7 @@ from ..tables import numerals
 from ..tables.printed import VERDICTS, terms_words
 from ..tables.table import Table
 from .figure import Figure
-from .log_log import Rates, drawable, legend_handles, open_panel
+from .log_log import drawable, legend_handles, open_panel
 from .panels import chosen, told
 from .sheet import BLUE, INK, MUTED, RED, Sheet
 
@@ -60,13 +61,13 @@ def _weight(row: ClaimRow) -> float:
     return math.inf if row.alarming else share
 
 
-def _scores(folder: RunFolder, row: ClaimRow) -> dict[str, Rates]:
+def _scores(folder: RunFolder, row: ClaimRow) -> dict[str, FloatArray]:
     arrays = (folder.files.arrays(row.record) if row.record else None) or {}
     usable = all(name in arrays and arrays[name].size > 1 for name in ("member", "nonmember"))
     return arrays if usable else {}
 
 
-def _panel(ax: Axes, row: ClaimRow, scores: dict[str, Rates]) -> None:
+def _panel(ax: Axes, row: ClaimRow, scores: dict[str, FloatArray]) -> None:
     if row.signed is None:
         return
     member, nonmember = scores["member"].ravel(), scores["nonmember"].ravel()
@@ -109,7 +110,7 @@ def _legend(sheet: Sheet) -> None:
     sheet.legend(handles, columns=6)
 
 
-def _table(drawn: Sequence[tuple[ClaimRow, dict[str, Rates]]]) -> Table:
+def _table(drawn: Sequence[tuple[ClaimRow, dict[str, FloatArray]]]) -> Table:
     return Table(
         title=TITLE,
         headers=("defense", "claim", "trials without", "trials with", "FPR ≤", "FNR ≤", "jointly at", "verdict"),

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from numpy.typing import NDArray
 
+from ...audit.arrays import FloatArray
 from ..reading.order import Order
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
@@ -29,7 +29,6 @@ NORMS_DESCRIPTION = "The clip norm with which each client ran a round, one line 
 _PREFIX = "clip_norm_"
 _WIDTH, _HEIGHT, _PANEL, _LEFT, _GAP = 940.0, 330.0, 380.0, 52.0, 84.0
 _COLUMNS, _MARKS = 3, 10
-Series = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,22 +37,22 @@ class _Spent:
     and accuracy.
     """
 
-    rounds: Series
-    numbers: Mapping[str, Series]
-    curve: Series
+    rounds: FloatArray
+    numbers: Mapping[str, FloatArray]
+    curve: FloatArray
 
     @property
-    def epsilon(self) -> Series:
+    def epsilon(self) -> FloatArray:
         """Spent before each of ``rounds``."""
         return self.numbers["epsilon"]
 
     @property
-    def norms(self) -> dict[str, Series]:
+    def norms(self) -> dict[str, FloatArray]:
         """Each client's clip norm, by the client's number."""
         return {name.removeprefix(_PREFIX): values for name, values in self.numbers.items() if name.startswith(_PREFIX)}
 
     @property
-    def bought(self) -> Series:
+    def bought(self) -> FloatArray:
         """``(k, 2)``: epsilon spent and accuracy, after the same rounds."""
         spent = np.interp(self.curve[:, 0], self.rounds, self.epsilon)
         return np.asarray(np.column_stack([spent, self.curve[:, 1]]))
@@ -86,7 +85,7 @@ def _first(folder: RunFolder, federation: str, defense: str) -> _Spent | None:
     )
 
 
-def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, Series]:
+def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, FloatArray]:
     """Those that every row fills."""
     names = [name for name in (rows[0] if rows else ()) if all(name in row for row in rows)]
     return {name: np.array([row[name] for row in rows]) for name in names}

@@ -8,8 +8,8 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...audit.arrays import FloatArray
 from ...audit.estimators.release_tests import Release
 from ...audit.evidence import Projections
 from .check import CheckResult
@@ -79,7 +79,7 @@ def _arrival(member: Projections, nonmember: Projections, release: Release) -> C
     )
 
 
-def _columns(seen: Projections) -> Iterator[NDArray[np.float64]]:
+def _columns(seen: Projections) -> Iterator[FloatArray]:
     """Each round's projections where the sender was seen."""
     for number in range(seen.values.shape[1]):
         yield seen.values[seen.seen[:, number], number]
@@ -98,7 +98,7 @@ def expected_repeats(count: int, spacing: float) -> float:
     return min(1.0, share + 6 * math.sqrt(share / count))
 
 
-def _repeats(columns: list[NDArray[np.float64]], spacing: float) -> CheckResult:
+def _repeats(columns: list[FloatArray], spacing: float) -> CheckResult:
     """Of all rounds together: a few bare replicas in each are as bad as many in one, which the scale shows."""
     total = sum(map(len, columns))
     measured = 1 - sum(len(np.unique(column)) for column in columns) / total
@@ -115,7 +115,7 @@ def _repeats(columns: list[NDArray[np.float64]], spacing: float) -> CheckResult:
     )
 
 
-def _scale(columns: list[NDArray[np.float64]], sigma: float) -> CheckResult:
+def _scale(columns: list[FloatArray], sigma: float) -> CheckResult:
     ratios = [float(np.sqrt(np.mean(column**2))) / sigma for column in columns]
     limits = [1 - _ERRORS / math.sqrt(2 * len(column)) for column in columns]
     worst = min(range(len(columns)), key=lambda number: (ratios[number] - 1) * math.sqrt(len(columns[number])))

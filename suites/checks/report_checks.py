@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...audit.binomial import FloatArray
+from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency
 from ...audit.observer import SHUFFLED
 from ..jobs.cells import BlockJob

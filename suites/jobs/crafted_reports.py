@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from ...audit.binomial import FloatArray
+from ...audit.arrays import BoolArray, FloatArray
 from ...audit.claim import Claim, Unit
 from ...audit.evidence import Projections, Setting
 from ...audit.observer import SHUFFLED
@@ -43,7 +42,7 @@ class CraftedBatch:
 
     ratios: Projections
     place: FloatArray
-    odd: NDArray[np.bool_]
+    odd: BoolArray
 
 
 def report_law(job: BlockJob) -> ReportLaw | None:

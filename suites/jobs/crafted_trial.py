@@ -7,10 +7,10 @@ from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.stats import binom
 from torch import Tensor
 
+from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency, Claim
 from ...fl.laws.law import Mixing, ReportLaw
 from ...fl.message import Message
@@ -202,7 +202,7 @@ def check_noise(job: BlockJob, trial: Trial, task: Task, plan: Plan) -> None:
         )
 
 
-def _keys(reports: Tensor) -> NDArray[np.float64]:
+def _keys(reports: Tensor) -> FloatArray:
     """One number a replica, ``(replicas,)``, that tells reports (or sets of them) apart."""
     flat = reports.double().sort(1).values.flatten(1)
     return np.asarray((flat @ torch.arange(1, flat.shape[1] + 1, dtype=torch.float64).cos()).numpy(), dtype=np.float64)

@@ -8,7 +8,7 @@ import torch
 
 from ...attacks.attack import Knowledge, Level
 from ...attacks.canary import CanaryProjections, canary_sender
-from ...audit.binomial import FloatArray
+from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.estimators.release_tests import BrokenRelease, Release, scores
 from ...defenses.controls.mechanisms.mutant import Mutant, Score

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...audit.binomial import FloatArray
+from ...audit.arrays import FloatArray
 from ...audit.estimators.best_of import best_of
 from ...audit.estimators.clopper_pearson import clopper_pearson
 from ...audit.evidence import Design, MembershipScores, Setting

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
+from ...audit.arrays import FloatArray, IntArray
 from ..config.compatibility import LEAST_SIDE
 
 PSNR_CAP = 100.0
@@ -20,7 +21,6 @@ PSNR_CAP = 100.0
 ALEXNET = "alexnet-owt-7be5be79.pth"
 """torchvision's file of the ImageNet weights; the eight digits begin its SHA-256 sum."""
 
-FloatArray = NDArray[np.float64]
 LpipsScorer = Callable[[ArrayLike, ArrayLike], FloatArray]
 """(images, truth), each ``(n, c, h, w)`` in [0, 1] -> ``(n,)``, lower is nearer."""
 
@@ -70,7 +70,7 @@ def psnr(mse: float) -> float:
     return PSNR_CAP if mse == 0 else min(PSNR_CAP, float(-10 * np.log10(mse)))
 
 
-def match(reconstructions: ArrayLike, truth: ArrayLike) -> NDArray[np.int64]:
+def match(reconstructions: ArrayLike, truth: ArrayLike) -> IntArray:
     """The assignment of least total MSE (Kuhn 1955): ``reconstructions[permutation]`` stands in the order of the truth.
 
     For the images of one batch, whose order no gradient tells. Both ``(n, c, h, w)`` in [0, 1]; permutation ``(n,)``.

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
+from ...audit.arrays import FloatArray
 from ...audit.evidence import LabelCounts
 from ...fl.plan import Plan
 from ...fl.recorder import LotRecorder
 from ...fl.task import Task
 from ..jobs.cells import Cell
 from ..results.record import Record
-from .labels import FloatArray, Interval, LabelScores, mean_interval, rate_interval, score_labels
+from .labels import Interval, LabelScores, mean_interval, rate_interval, score_labels
 
 
 def score_label_counts(

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
+from ...audit.arrays import BoolArray, FloatArray
 from ...audit.binomial import upper_bound
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +39,7 @@ class LabelScores:
     accuracy: FloatArray
     chance: FloatArray
     total_variation: FloatArray
-    exact: NDArray[np.bool_]
+    exact: BoolArray
     count_error: FloatArray
     existence: FloatArray
     counted: FloatArray

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from ...audit.arrays import BoolArray, FloatArray
 from ...audit.binomial import upper_bound
-from .images import FloatArray, LpipsScorer, checked_pair, psnr, ssim_window
+from .images import LpipsScorer, checked_pair, psnr, ssim_window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +90,7 @@ def success_rate(scores: ArrayLike, *, threshold: float, alpha: float = 0.05) ->
     )
 
 
-def _scored(image: FloatArray, truth: FloatArray, mask: NDArray[np.bool_]) -> RegionScore:
+def _scored(image: FloatArray, truth: FloatArray, mask: BoolArray) -> RegionScore:
     errors, similarity = (image - truth) ** 2, _similarity(image, truth)
     inside, outside = (_means(errors, similarity, region) for region in (mask, ~mask))
     return RegionScore(
@@ -102,9 +103,7 @@ def _scored(image: FloatArray, truth: FloatArray, mask: NDArray[np.bool_]) -> Re
     )
 
 
-def _means(
-    errors: FloatArray, similarity: FloatArray, region: NDArray[np.bool_]
-) -> tuple[float, float] | tuple[None, None]:
+def _means(errors: FloatArray, similarity: FloatArray, region: BoolArray) -> tuple[float, float] | tuple[None, None]:
     if not region.any():
         return None, None
     return float(errors[:, region].mean()), float(similarity[:, region].mean())

@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ...attacks.attack import Undefined
+from ...audit.arrays import BoolArray, FloatArray
 from ...audit.evidence import Reconstructions
 from ...fl.task import Task
 from ..jobs.cells import Cell
 from ..results.record import Record
 from ..results.store import Store
-from .images import FloatArray, Unavailable, lpips_scorer, match, score_images
+from .images import Unavailable, lpips_scorer, match, score_images
 from .regions import score_regions
 
 _UNITS = {
@@ -30,7 +30,7 @@ class _Aligned:
 
     images: FloatArray
     truth: FloatArray
-    masks: NDArray[np.bool_] | None
+    masks: BoolArray | None
     clients: list[int]
 
 

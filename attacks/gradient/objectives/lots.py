@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from ....audit.arrays import IntArray
 from ....fl.algorithms.algorithm import FedAvg
 from ....fl.models.network import Network
 from ....fl.plan import Plan
@@ -28,7 +28,7 @@ def samples_behind(plan: Plan, client: int) -> int:
     return min(plan.sizes[client], _lot(plan, client) * plan.algorithm.local_steps)
 
 
-def upload_of_each_image(view: View, knowledge: Knowledge, round: int) -> NDArray[np.int64]:
+def upload_of_each_image(view: View, knowledge: Knowledge, round: int) -> IntArray:
     """The upload that each image to be named is of, ascending: all that a null attack reads of a view."""
     behind = [samples_behind(knowledge.plan, client) for client in upload_senders(view, round)]
     return np.repeat(np.arange(len(behind)), behind)

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...shadow_bank import Floats, Outputs, ShadowBank
+from ....audit.arrays import FloatArray
+from ...shadow_bank import Outputs, ShadowBank
 from .shadow_attack import ShadowAttack
 
 
@@ -14,7 +15,7 @@ class AttackR(ShadowAttack):
     half: one minus the p-value of a test that assumes no distribution. It has no more values than references.
     """
 
-    def scores(self, references: ShadowBank, target: Outputs) -> Floats:
+    def scores(self, references: ShadowBank, target: Outputs) -> FloatArray:
         references.check(outs=1)
         out = ~references.included
         below = (out & (references.logits < target.candidates)).sum(0)

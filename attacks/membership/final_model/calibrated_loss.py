@@ -5,7 +5,8 @@ What is easy for every model is no sign of membership: each candidate's own diff
 
 from dataclasses import dataclass
 
-from ...shadow_bank import Floats, Outputs, ShadowBank
+from ....audit.arrays import FloatArray
+from ...shadow_bank import Outputs, ShadowBank
 from .shadow_attack import ShadowAttack
 
 
@@ -16,6 +17,6 @@ class CalibratedLoss(ShadowAttack):
     In the logit of the true class, not in the loss: losses of what is learnt crowd at zero.
     """
 
-    def scores(self, references: ShadowBank, target: Outputs) -> Floats:
+    def scores(self, references: ShadowBank, target: Outputs) -> FloatArray:
         references.check(outs=1)
         return target.candidates - references.moments(included=False).mean

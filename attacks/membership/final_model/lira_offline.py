@@ -7,7 +7,8 @@ surprisingly badly.
 
 from dataclasses import dataclass
 
-from ...shadow_bank import Floats, Outputs, ShadowBank
+from ....audit.arrays import FloatArray
+from ...shadow_bank import Outputs, ShadowBank
 from .lira_online import deviation
 from .shadow_attack import ShadowAttack
 
@@ -18,7 +19,7 @@ class LiRAOffline(ShadowAttack):
     distribution function of it does, and is not rounded to 1.
     """
 
-    def scores(self, references: ShadowBank, target: Outputs) -> Floats:
+    def scores(self, references: ShadowBank, target: Outputs) -> FloatArray:
         references.check(outs=2)
         out = references.moments(included=False)
         return (target.candidates - out.mean) / deviation(out.variance)

@@ -5,7 +5,8 @@ from typing import Literal
 
 import numpy as np
 
-from ...shadow_bank import Floats, Outputs, ShadowBank
+from ....audit.arrays import FloatArray
+from ...shadow_bank import Outputs, ShadowBank
 from .shadow_attack import ShadowAttack
 
 _LEAST_DEVIATION = 1e-6
@@ -27,12 +28,12 @@ class LiRAOnline(ShadowAttack):
         if self.variance not in ("example", "pooled"):
             raise ValueError(f'variance must be "example" or "pooled", got {self.variance!r}')
 
-    def scores(self, references: ShadowBank, target: Outputs) -> Floats:
+    def scores(self, references: ShadowBank, target: Outputs) -> FloatArray:
         references.check(outs=2, ins=2)
         within, out = (self._log_density(references, target, included) for included in (True, False))
         return within - out
 
-    def _log_density(self, references: ShadowBank, target: Outputs, included: bool) -> Floats:
+    def _log_density(self, references: ShadowBank, target: Outputs, included: bool) -> FloatArray:
         """Up to the constant that both laws share."""
         law = references.moments(included=included)
         variance = law.variance if self.variance == "example" else np.full_like(law.mean, law.pooled_variance)
@@ -40,6 +41,6 @@ class LiRAOnline(ShadowAttack):
         return np.asarray(-0.5 * ((target.candidates - law.mean) / spread) ** 2 - np.log(spread), dtype=np.float64)
 
 
-def deviation(variance: Floats) -> Floats:
+def deviation(variance: FloatArray) -> FloatArray:
     """Its root; not zero where models agree to the last digit."""
     return np.asarray(np.sqrt(variance).clip(_LEAST_DEVIATION), dtype=np.float64)

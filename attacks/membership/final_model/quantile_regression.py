@@ -10,11 +10,11 @@ import numpy as np
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from ....audit.arrays import FloatArray
 from ....audit.evidence import CandidateScores
 from ....audit.observer import FINAL_MODEL, Observer
 from ....fl.view import View
 from ...attack import Knowledge
-from ...shadow_bank import Floats
 from ..candidate_attack import MembershipAttack
 from .shadow_attack import outputs_of
 
@@ -38,13 +38,15 @@ class QuantileRegression(MembershipAttack):
         return self.evidence(conditional_deviations(features, said.candidates, public, said.population), view)
 
 
-def features_of(images: Tensor, labels: Tensor, classes: int) -> Floats:
+def features_of(images: Tensor, labels: Tensor, classes: int) -> FloatArray:
     """``(n, pixels + classes)``: pixels, and which label."""
     columns = [images.flatten(1).double().numpy(), one_hot(labels, classes).double().numpy()]
     return np.concatenate(columns, axis=1, dtype=np.float64)
 
 
-def conditional_deviations(features: Floats, logits: Floats, public: Floats, public_logits: Floats) -> Floats:
+def conditional_deviations(
+    features: FloatArray, logits: FloatArray, public: FloatArray, public_logits: FloatArray
+) -> FloatArray:
     """Deviations ``(n,)`` by which ``logits (n,)`` exceed what a public point with these ``features (n, k)`` has.
 
     Raises:
@@ -59,7 +61,7 @@ def conditional_deviations(features: Floats, logits: Floats, public: Floats, pub
     return np.asarray((logits - mean) / np.exp(log_variance / 2), dtype=np.float64)
 
 
-def _ridge(public: Floats, values: Floats, features: Floats) -> tuple[Floats, Floats]:
+def _ridge(public: FloatArray, values: FloatArray, features: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The regression's values at ``features (n, k)``, and each public point's residual when it is left out.
 
     The penalty is that of least leave-one-out error; constant columns drop out.
@@ -70,7 +72,7 @@ def _ridge(public: Floats, values: Floats, features: Floats) -> tuple[Floats, Fl
     middle = values.mean()
     spectrum = left.T @ (values - middle)
 
-    def fit(penalty: float) -> tuple[float, Floats, Floats]:
+    def fit(penalty: float) -> tuple[float, FloatArray, FloatArray]:
         """Leave-one-out error, coefficients, residuals."""
         shrink = singular**2 / (singular**2 + penalty)
         leverage = (left**2 @ shrink) + 1 / len(values)

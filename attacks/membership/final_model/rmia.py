@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...shadow_bank import Floats, Outputs, ShadowBank
+from ....audit.arrays import FloatArray
+from ...shadow_bank import Outputs, ShadowBank
 from .shadow_attack import ShadowAttack, rank_among
 
 
@@ -37,7 +38,7 @@ class RMIA(ShadowAttack):
         if not 0 <= self.a <= 1:
             raise ValueError(f"a must be in [0, 1], got {self.a}")
 
-    def scores(self, references: ShadowBank, target: Outputs) -> Floats:
+    def scores(self, references: ShadowBank, target: Outputs) -> FloatArray:
         references.check(outs=1, ins=1 if self.online else 0)
         probability, out = _probability(references.logits), ~references.included
         without = (probability * out).sum(0) / out.sum(0)
@@ -47,14 +48,14 @@ class RMIA(ShadowAttack):
         others = self._usual(_probability(references.population).mean(0))
         return rank_among(_ratio(target.candidates, usual), _ratio(target.population, others))
 
-    def _usual(self, without: Floats) -> Floats:
+    def _usual(self, without: FloatArray) -> FloatArray:
         return ((1 + self.a) * without + 1 - self.a) / 2
 
 
-def _probability(logits: Floats) -> Floats:
+def _probability(logits: FloatArray) -> FloatArray:
     return np.asarray(np.exp(-np.logaddexp(0, -logits)), dtype=np.float64)
 
 
-def _ratio(logits: Floats, usual: Floats) -> Floats:
+def _ratio(logits: FloatArray, usual: FloatArray) -> FloatArray:
     """ln of the target's probability over the usual one."""
     return np.asarray(-np.logaddexp(0, -logits) - np.log(usual.clip(1e-300)), dtype=np.float64)

@@ -6,11 +6,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from ....audit.arrays import FloatArray
 from ....audit.evidence import CandidateScores
 from ....audit.observer import FINAL_MODEL, Observer
 from ....fl.view import View
 from ...attack import Knowledge
-from ...shadow_bank import Floats, Outputs, ShadowBank, true_class_logits
+from ...shadow_bank import Outputs, ShadowBank, true_class_logits
 from ..candidate_attack import MembershipAttack
 
 
@@ -20,7 +21,7 @@ class ShadowAttack(MembershipAttack, ABC):
 
     observer: ClassVar[Observer] = FINAL_MODEL
 
-    def scores(self, references: ShadowBank, target: Outputs) -> Floats:
+    def scores(self, references: ShadowBank, target: Outputs) -> FloatArray:
         """One score a candidate, ``(N,)``, higher means "the target trained on it".
 
         Raises:
@@ -53,7 +54,7 @@ def outputs_of(view: View, knowledge: Knowledge) -> Outputs:
     )
 
 
-def rank_among(values: Floats, others: Floats) -> Floats:
+def rank_among(values: FloatArray, others: FloatArray) -> FloatArray:
     """For each of ``values`` the share of ``others (m,)`` below it, ties counting half."""
     ordered = np.sort(others)
     below, up_to = (np.searchsorted(ordered, values, side=side) for side in ("left", "right"))

@@ -5,7 +5,7 @@ The real bug: the client draws fresh noise at the full epsilon in each round, an
 
 import numpy as np
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray
 from ....audit.claim import Adjacency, Unit
 from ....audit.estimators.likelihood_ratio import laplace
 from ....audit.observer import UPLOADS

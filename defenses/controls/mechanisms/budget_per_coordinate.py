@@ -5,7 +5,7 @@ The real bug: each bit is randomised at the full epsilon; a vector that differs 
 
 import numpy as np
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray
 from ....audit.claim import Adjacency, Unit
 from ....audit.observer import UPLOADS
 from .bits import randomised_response

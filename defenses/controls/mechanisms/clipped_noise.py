@@ -6,7 +6,7 @@ cut can only have come from the one input.
 
 import numpy as np
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray
 from .mutant import Mutant
 from .noise_shares import secure_sum_claim
 

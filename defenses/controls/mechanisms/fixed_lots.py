@@ -7,7 +7,7 @@ coin. When the unit enters a full lot it pushes another sample out, and moves th
 
 import numpy as np
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray
 from ....audit.claim import Adjacency, Unit
 from ....audit.estimators.likelihood_ratio import subsampled_gaussian
 from ....audit.observer import UPLOADS

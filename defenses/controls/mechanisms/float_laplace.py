@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray
 from ....audit.claim import Adjacency, Unit
 from ....audit.observer import UPLOADS
 from .mutant import Mutant, signed

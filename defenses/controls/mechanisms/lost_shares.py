@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray
 from .mutant import Mutant
 from .noise_shares import secure_sum_claim, total
 

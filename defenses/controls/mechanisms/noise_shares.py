@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray
 from ....audit.claim import Adjacency, Claim, Unit
 from ....audit.observer import AGGREGATE
 from ...accounting.gaussian import gaussian_curve, gaussian_noise

@@ -7,7 +7,7 @@ with a rare budget is then found in the shuffled multiset.
 import numpy as np
 from scipy.special import expit
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray
 from ....audit.claim import Adjacency, Unit
 from ....audit.observer import SHUFFLED
 from ...accounting.counts import binomial, bit_among

@@ -7,7 +7,7 @@ the accountant assumes independent coins (Chua et al. 2024, "How private are DP-
 import numpy as np
 from scipy.special import logsumexp
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray
 from ....audit.claim import Adjacency, Unit
 from ....audit.observer import UPLOADS
 from ...accounting.gaussian import SampledGaussian

@@ -5,7 +5,7 @@ The real bug: the reports travel over authenticated connections, or the shuffler
 
 import numpy as np
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray
 from ....audit.claim import Adjacency, Unit
 from ....audit.observer import SHUFFLED
 from ...accounting.clones import shuffled_bits

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray
 from ...randomisers.numbers.piecewise import Piecewise
 from ...randomisers.randomiser import Randomiser
 from .mutant import Mutant, Sample

@@ -6,7 +6,7 @@ to guess whether the unit took part.
 
 import numpy as np
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray
 from ....audit.claim import Adjacency, Unit
 from ....audit.estimators.likelihood_ratio import subsampled_gaussian
 from ....audit.observer import UPLOADS

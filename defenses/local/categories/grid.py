@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray
 from ...randomisers.randomiser import Randomiser, check_count
 
 MOST_LEVELS = 12

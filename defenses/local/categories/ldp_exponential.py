@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray
 from ...randomisers.categories.exponential import Exponential
 from .grid import Gridded
 from .gridded import GriddedDefense

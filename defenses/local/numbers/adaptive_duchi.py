@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray
 from ....audit.claim import Claim, Value
 from ....audit.observer import SHUFFLED, UPLOADS, Observer
 from ....fl.laws.law import Mixing

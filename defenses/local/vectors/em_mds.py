@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import BoolArray, FloatArray
 from ....fl.plan import Plan
 from ...accounting.spending import pure_spending
 from ...defense import Prepared, check_share
@@ -49,7 +49,7 @@ class EMMDSLaw(VectorLaw):
     def written(self, reports: NDArray[Any], dim: int) -> NDArray[np.float32]:
         return reports * np.float32(self.radius)
 
-    def read(self, rows: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    def read(self, rows: NDArray[np.float32]) -> tuple[NDArray[Any], BoolArray]:
         signs = np.sign(rows).astype(np.int8)
         count = min(self.chosen, rows.shape[1] - 1)
         whole = np.all((rows == 0) | (np.abs(rows) == np.float32(self.radius)), axis=1)

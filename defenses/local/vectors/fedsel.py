@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import BoolArray, FloatArray
 from ....fl.plan import Plan
 from ...accounting.spending import pure_spending
 from ...defense import Prepared, check_share
@@ -49,7 +49,7 @@ class FedSelLaw(VectorLaw):
         rows[np.arange(len(rows)), reports[:, 0].astype(np.int64)] = sendable(self.radius * reports[:, 1])
         return rows
 
-    def read(self, rows: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    def read(self, rows: NDArray[np.float32]) -> tuple[NDArray[Any], BoolArray]:
         chosen = np.argmax(rows != 0, axis=1)
         piecewise = self.randomiser(rows.shape[1]).piecewise
         number = Numeric(randomiser=piecewise, reach=piecewise.bound)

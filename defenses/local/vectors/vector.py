@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import BoolArray, FloatArray
 from ....fl.laws.law import Mixing, clip_entries
 from ...randomisers.randomiser import Randomiser
 
@@ -43,7 +43,7 @@ class VectorLaw:
         """Reports of n clients -> rows (n, dim)."""
         raise NotImplementedError
 
-    def read(self, rows: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    def read(self, rows: NDArray[np.float32]) -> tuple[NDArray[Any], BoolArray]:
         """Rows (n, d) -> the reports in them, and which rows hold one at all (n,)."""
         raise NotImplementedError
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray, IntArray
 from ..coins import rejection
 from ..outputs import Outputs, finite
 from ..randomiser import NOT_GIVEN, Randomiser, check_count, check_radius, vectors
@@ -45,11 +45,11 @@ class Exponential(Randomiser):
             raise ValueError(f"utilities must lie in [0, {self.sensitivity}], got {utilities.min()}")
         return np.asarray(self.epsilon / 2 * (1 - utilities / self.sensitivity))
 
-    def sample(self, values: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]:
+    def sample(self, values: ArrayLike, rng: np.random.Generator) -> IntArray:
         exponents = self._exponents(values)
         flat = exponents.reshape(-1, self.candidates)
 
-        def propose(rows: NDArray[np.intp]) -> tuple[NDArray[np.int64], FloatArray]:
+        def propose(rows: NDArray[np.intp]) -> tuple[IntArray, FloatArray]:
             choice = rng.integers(self.candidates, size=rows.size)
             return choice, flat[rows, choice]
 

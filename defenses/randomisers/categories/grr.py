@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray, IntArray
 from ..coins import rejection
 from ..outputs import Outputs, finite
 from ..randomiser import Randomiser, categories, check_count
@@ -43,11 +43,11 @@ class GRR(Randomiser):
         """Chance of each other value."""
         return (1 - self.truth) / (self.domain - 1)
 
-    def sample(self, values: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]:
+    def sample(self, values: ArrayLike, rng: np.random.Generator) -> IntArray:
         true = categories(values, self.domain)
         flat = true.ravel()
 
-        def propose(rows: NDArray[np.intp]) -> tuple[NDArray[np.int64], FloatArray]:
+        def propose(rows: NDArray[np.intp]) -> tuple[IntArray, FloatArray]:
             proposal = rng.integers(self.domain, size=rows.size)
             return proposal, np.where(proposal == flat[rows], 0.0, self.epsilon)
 
@@ -60,10 +60,10 @@ class GRR(Randomiser):
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
         return finite(np.arange(self.domain))
 
-    def inputs(self) -> NDArray[np.int64]:
+    def inputs(self) -> IntArray:
         return np.arange(self.domain)
 
-    def worst_pair(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def worst_pair(self) -> tuple[IntArray, IntArray]:
         return np.array(1), np.array(0)
 
     def estimate(self, reports: ArrayLike) -> FloatArray:

@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray, IntArray
 from ..outputs import Outputs, check_listable, finite
 from ..randomiser import PairLaw, Randomiser, categories, check_count
 from .grr import GRR
@@ -64,12 +64,12 @@ class LocalHashing(Randomiser):
         """Chance that a report's cell is that of a value which is not the client's."""
         return self.response.lie + self.collision * (self.response.truth - self.response.lie)
 
-    def cell(self, reports: ArrayLike, values: ArrayLike) -> NDArray[np.int64]:
+    def cell(self, reports: ArrayLike, values: ArrayLike) -> IntArray:
         """The cell of each value under the report's hash function: (..., 3) and (...,) broadcast."""
         rows = np.asarray(reports)
         return np.asarray((rows[..., 0] * np.asarray(values) + rows[..., 1]) % self.prime % self.cells)
 
-    def sample(self, values: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]:
+    def sample(self, values: ArrayLike, rng: np.random.Generator) -> IntArray:
         true = categories(values, self.domain)
         reports = np.empty((*true.shape, 3), dtype=np.int64)
         reports[..., 0] = rng.integers(1, self.prime, size=true.shape)
@@ -88,10 +88,10 @@ class LocalHashing(Randomiser):
         axes = np.arange(1, self.prime), np.arange(self.prime), np.arange(self.cells)
         return finite(np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=-1))
 
-    def inputs(self) -> NDArray[np.int64]:
+    def inputs(self) -> IntArray:
         return np.arange(self.domain)
 
-    def worst_pair(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def worst_pair(self) -> tuple[IntArray, IntArray]:
         return np.array(1), np.array(0)
 
     def pair_law(self) -> PairLaw:

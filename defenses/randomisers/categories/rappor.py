@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import binom
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray, IntArray
 from ..bits import Bits, Flips, all_bits
 from ..outputs import Outputs
 from ..randomiser import PairLaw, Randomiser, categories, check_count
@@ -68,10 +68,10 @@ class Rappor(Randomiser):
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
         return all_bits(self.bits)
 
-    def inputs(self) -> NDArray[np.int64]:
+    def inputs(self) -> IntArray:
         return np.arange(self.domain)
 
-    def worst_pair(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def worst_pair(self) -> tuple[IntArray, IntArray]:
         filters = self.bloom(self.inputs())
         apart = (filters[:, np.newaxis] != filters).sum(axis=-1)
         nonmember, member = np.unravel_index(int(apart.argmax()), apart.shape)

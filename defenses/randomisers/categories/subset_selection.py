@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray, IntArray
 from ..bits import Bits
 from ..coins import rejection
 from ..outputs import Outputs, check_listable, finite
@@ -74,10 +74,10 @@ class SubsetSelection(Randomiser):
         sets = np.array(list(itertools.combinations(range(self.domain), self.size)))
         return finite((sets[..., np.newaxis] == np.arange(self.domain)).any(axis=1).astype(np.int8))
 
-    def inputs(self) -> NDArray[np.int64]:
+    def inputs(self) -> IntArray:
         return np.arange(self.domain)
 
-    def worst_pair(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def worst_pair(self) -> tuple[IntArray, IntArray]:
         return np.array(1), np.array(0)
 
     def pair_law(self) -> PairLaw:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray, IntArray
 from ..bits import Bits, Flips, all_bits
 from ..outputs import Outputs
 from ..randomiser import PairLaw, Randomiser, categories, check_count
@@ -57,10 +57,10 @@ class Unary(Randomiser):
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
         return all_bits(self.domain)
 
-    def inputs(self) -> NDArray[np.int64]:
+    def inputs(self) -> IntArray:
         return np.arange(self.domain)
 
-    def worst_pair(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def worst_pair(self) -> tuple[IntArray, IntArray]:
         return np.array(1), np.array(0)
 
     def pair_law(self) -> PairLaw:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray, IntArray
 from ..coins import rejection
 from ..outputs import Outputs, finite
 from ..randomiser import NOT_GIVEN, Randomiser, check_count, check_radius, numbers
@@ -50,7 +50,7 @@ class Condensed(Randomiser):
     def _step(self) -> float:
         return self.radius / self.steps
 
-    def _place(self, values: ArrayLike) -> NDArray[np.int64]:
+    def _place(self, values: ArrayLike) -> IntArray:
         """Grid point of each value, -steps..steps."""
         return np.rint(numbers(values, self.radius) / self._step).astype(np.int64)
 
@@ -58,13 +58,13 @@ class Condensed(Randomiser):
         place = self._place(values)
         flat = place.ravel()
 
-        def propose(rows: NDArray[np.intp]) -> tuple[NDArray[np.int64], FloatArray]:
+        def propose(rows: NDArray[np.intp]) -> tuple[IntArray, FloatArray]:
             point = rng.integers(-self.steps, self.steps + 1, size=rows.size)
             return point, self.alpha / 2 * np.abs(point - flat[rows])
 
         return np.asarray(self._step * rejection(flat.size, propose, rng)).reshape(place.shape)
 
-    def _points(self) -> NDArray[np.int64]:
+    def _points(self) -> IntArray:
         return np.arange(-self.steps, self.steps + 1)
 
     def _log_law(self, value: ArrayLike) -> FloatArray:

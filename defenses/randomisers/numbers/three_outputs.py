@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray
 from ..coins import coin
 from ..outputs import Outputs, finite
 from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers

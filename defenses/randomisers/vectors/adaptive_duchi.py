@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray
 from ....audit.claim import Unit
 from ..bits import all_bits
 from ..numbers.duchi import Duchi

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import BoolArray, FloatArray
 from ..bits import Bits
 from ..coins import rejection
 from ..outputs import Outputs, check_listable, finite
@@ -70,7 +70,7 @@ class EMMDS(Randomiser):
         """How many of the top a set holds, in the mean."""
         return float(self._weights(least) @ np.arange(self.chosen + 1))
 
-    def _top(self, rows: FloatArray, sign: NDArray[np.int8]) -> NDArray[np.bool_]:
+    def _top(self, rows: FloatArray, sign: NDArray[np.int8]) -> BoolArray:
         return np.asarray(ranks(rows * sign[..., np.newaxis]) >= self.dimension - self.top)
 
     def _rows(self, values: ArrayLike) -> FloatArray:

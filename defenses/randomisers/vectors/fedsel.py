@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray, IntArray
 from ..coins import rejection
 from ..numbers.piecewise import Piecewise
 from ..outputs import Outputs, labelled
@@ -17,7 +17,7 @@ from ..randomiser import NOT_GIVEN, Randomiser, check_count, check_radius, vecto
 RULES = ("sampling", "ranking")
 
 
-def ranks(values: ArrayLike) -> NDArray[np.int64]:
+def ranks(values: ArrayLike) -> IntArray:
     """Place of each coordinate (..., d) in ascending order, 0..d-1; of equal ones the later has the higher place."""
     return np.argsort(np.argsort(values, axis=-1, kind="stable"), axis=-1, kind="stable")
 
@@ -82,7 +82,7 @@ class FedSel(Randomiser):
         flat = rows.reshape(-1, self.dimension)
         exponents = self._exponents(flat)
 
-        def propose(at: NDArray[np.intp]) -> tuple[NDArray[np.int64], FloatArray]:
+        def propose(at: NDArray[np.intp]) -> tuple[IntArray, FloatArray]:
             choice = rng.integers(self.dimension, size=at.size)
             return choice, exponents[at, choice]
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray
 from ....audit.curve import GaussianCurve
 from ....audit.gaussian import epsilon_from_mu
 from ...accounting.gaussian import gaussian_noise

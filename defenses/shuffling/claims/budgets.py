@@ -4,10 +4,9 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import norm
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray, IntArray
 from ....audit.nearest import nearest
 from ....fl.streams import Streams
 from ...defense import check_positive, check_share
@@ -73,7 +72,7 @@ def spokesmen(budgets: tuple[float, ...]) -> tuple[int, ...]:
 
 
 @cache
-def _order(clients: int) -> NDArray[np.int64]:
+def _order(clients: int) -> IntArray:
     # Raw bits and a stable sort, not `permutation`, whose result may change with numpy's version.
     raw = Streams(0).generator("budgets").bit_generator.random_raw(clients)
     return np.argsort(np.asarray(raw), kind="stable").astype(np.int64)

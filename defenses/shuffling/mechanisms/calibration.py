@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray
 from ....fl.message import Message
 from .clip_laplace import mean_and_variance
 

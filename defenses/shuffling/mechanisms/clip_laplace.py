@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray
 from ....fl.laws.law import Mixing, clip_entries
 
 _CHUNK = 1 << 15

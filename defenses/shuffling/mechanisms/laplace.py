@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import FloatArray
 from ....fl.laws.law import Mixing, clip_entries
 from .clip_laplace import on_grid, row_blocks
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ....audit.binomial import FloatArray
+from ....audit.arrays import BoolArray, FloatArray
 from ....fl.laws.law import Mixing, clip_entries
 from .clip_laplace import draw_at, log_clip_laplace, row_blocks
 
@@ -54,7 +54,7 @@ def _padded(
     return np.where(_largest(sizes.astype(np.float32), kept), noised, dummies)
 
 
-def _largest(sizes: NDArray[np.float32], kept: int) -> NDArray[np.bool_]:
+def _largest(sizes: NDArray[np.float32], kept: int) -> BoolArray:
     """Which ``kept`` of each row are the largest; of equal ones the first."""
     dim = sizes.shape[-1]
     least = np.partition(sizes, dim - kept, axis=-1)[..., dim - kept, np.newaxis]
