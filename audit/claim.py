@@ -193,12 +193,12 @@ class Claim:
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
     def describe(self) -> str:
-        """``eps 4, delta 1e-5, one client (add/remove), seen by other clients (every round's model)``."""
+        """``eps 4, delta 1e-5, one client (add/remove), adversary: other clients (every round's model)``."""
         who = "" if self.subjects == "all" else f", for {self.subjects}"
         what = "" if self.part == "joint" else f", {self.part} alone"
         return (
             f"eps {plain(self.epsilon)}, delta {plain(self.delta)}, one {self.unit} ({self.adjacency.phrase}), "
-            f"seen by {self.observer.phrase}{who}{what}"
+            f"adversary: {self.observer.phrase}{who}{what}"
         )
 
     def to_dict(self) -> dict[str, Any]:

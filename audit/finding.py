@@ -167,7 +167,7 @@ def _subject(finding: Finding) -> str:
     if finding.measurement is None:
         return "no claim"
     setting = finding.measurement.setting
-    where = f"one {setting.unit} ({setting.adjacency.phrase}), seen by {setting.observer.phrase}"
+    where = f"one {setting.unit} ({setting.adjacency.phrase}), adversary: {setting.observer.phrase}"
     return f"no claim, delta {plain(finding.measurement.delta)}, {where}"
 
 

@@ -7,9 +7,9 @@ from .wording import unknown
 _PHRASES = {
     "final_model": "the public (final model)",
     "global_models": "other clients (every round's model)",
-    "aggregate": "the server that sees only the sum",
-    "shuffled": "the analyser behind the shuffler",
-    "uploads": "the server that sees every upload",
+    "aggregate": "the server that observes only the aggregate",
+    "shuffled": "the analyser that observes shuffled reports",
+    "uploads": "the server that observes individual updates",
 }
 _RANKS = {name: rank for rank, name in enumerate(_PHRASES)}
 _FLAGS = {"participation": "who takes part", "masked_words": "the masked words"}
@@ -57,8 +57,8 @@ class Observer:
     @property
     def phrase(self) -> str:
         """The observer in words, as a report prints it."""
-        told = " and ".join(_FLAGS[flag] for flag in self._flags)
-        return _PHRASES[self.name] + (f", told {told}" if told else "")
+        extra = " and ".join(_FLAGS[flag] for flag in self._flags)
+        return _PHRASES[self.name] + (f", also observing {extra}" if extra else "")
 
     def covers(self, other: "Observer") -> bool:
         """True when a claim against this observer covers evidence of ``other``: one who sees no more than this one."""

@@ -67,7 +67,7 @@ def law_for(evidence: type[Any], *, gaussian: bool) -> Law:
 
 
 def setting(trials: Design) -> Setting:
-    """Of one round, seen by the server."""
+    """The setting of one round, with a server that observes individual updates."""
     return Setting(unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=UPLOADS, rounds=1, design=trials)
 
 

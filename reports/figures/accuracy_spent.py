@@ -64,7 +64,7 @@ def accuracy_spent(folder: RunFolder) -> Figure | None:
             row, column = divmod(place, _COLUMNS)
             left, top = _LEFT + column * (_PANEL + _GAP), _TOP + row * _HEIGHT
             sheet.text(left, top + 4, neighbours, size=11, weight="bold")
-            sheet.text(left, top + 21, f"seen by {observer}", size=9.5, color=MUTED)
+            sheet.text(left, top + 21, f"adversary: {observer}", size=9.5, color=MUTED)
             ax = sheet.axes(left, top + 44, _PANEL, _HEIGHT - 96)
             _panel(ax, lines, accuracy(folder, federation, bare) if bare else {})
             ax.set(xlabel="ε so far", ylabel="" if column else "accuracy", ylim=(0, 1))

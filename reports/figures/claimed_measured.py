@@ -115,7 +115,7 @@ def _dot(ax: Axes, low: float, place: float, verdict: str) -> None:
 
 def _words(sheet: Sheet, top: float, row: ClaimRow) -> None:
     sheet.text(0, top + 10, row.defense, size=12)
-    sheet.text(0, top + 28, f"seen by {_observer(row)}", size=9.5, color=MUTED)
+    sheet.text(0, top + 28, f"adversary: {_observer(row)}", size=9.5, color=MUTED)
     left = _LEFT + _PLOT + 26
     words = VERDICTS.get(row.verdict, row.verdict)
     below = "a control: it must be REFUTED" if row.must_fall else f"detectable from {numerals.epsilon(row.detectable)}"

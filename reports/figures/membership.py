@@ -75,7 +75,7 @@ def _weights(panels: Sequence[Panel]) -> list[float]:
 
 def _heading(sheet: Sheet, left: float, top: float, one: Membership) -> None:
     sheet.text(left, top + 8, f"{one.defense} (control)" if one.control else one.defense, size=12, weight="bold")
-    said = f"one {one.setting.unit}, seen by {one.setting.observer.phrase}; {claim_words(one)}"
+    said = f"one {one.setting.unit}, adversary: {one.setting.observer.phrase}; {claim_words(one)}"
     lines = textwrap.wrap(said, _LETTERS, max_lines=_LINES, placeholder=" …")
     for number, line in enumerate(lines):
         sheet.text(left, top + 27 + 14 * number, line, size=9.5, color=MUTED)

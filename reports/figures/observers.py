@@ -69,7 +69,7 @@ def _handle(kind: str) -> Line2D:
 
 def _heading(sheet: Sheet, left: float, top: float, level: Level) -> None:
     sheet.text(left, top + 8, f"one {level[1]}", size=12, weight="bold")
-    for number, line in enumerate(textwrap.wrap(f"seen by {level[0].phrase}", 40, max_lines=2, placeholder=" …")):
+    for number, line in enumerate(textwrap.wrap(f"adversary: {level[0].phrase}", 40, max_lines=2, placeholder=" …")):
         sheet.text(left, top + 26 + 14 * number, line, size=9.5, color=MUTED)
 
 

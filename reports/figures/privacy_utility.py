@@ -50,9 +50,9 @@ def privacy_utility(folder: RunFolder) -> Figure | None:
         for place, ((federation, words), panel) in enumerate(panels.items()):
             line, column = divmod(place, _COLUMNS)
             left, top = _LEFT + column * (_PANEL + _GAP), _TOP + line * _HEIGHT
-            heading, _, observer = words.partition(", seen by ")
+            heading, _, observer = words.partition(", adversary: ")
             sheet.text(left, top + 8, heading, size=11, weight="bold")
-            sheet.text(left, top + 25, f"seen by {observer}", size=9.5, color=MUTED)
+            sheet.text(left, top + 25, f"adversary: {observer}", size=9.5, color=MUTED)
             ax = sheet.axes(left, top + 48, _PANEL, _HEIGHT - 100)
             ax.set(ylim=limits, xlabel="ε", ylabel="" if column else _words(rows))
             ax.tick_params(labelleft=not column)

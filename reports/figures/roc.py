@@ -95,9 +95,9 @@ def _heading(sheet: Sheet, left: float, top: float, row: ClaimRow) -> None:
     style = {"size": 9.5, "ha": "right", "weight": "bold", "color": RED if row.verdict == "REFUTED" else INK}
     sheet.text(left + _PANEL, top + 10, judged, **style)
     epsilon = f"ε {plain(row.signed.claim.epsilon)}, " if row.signed else ""
-    terms, _, observer = terms_words(row).partition(", seen by ")
+    terms, _, observer = terms_words(row).partition(", adversary: ")
     sheet.text(left, top + 27, f"{epsilon}{terms}", size=9.5, color=MUTED)
-    sheet.text(left, top + 41, f"seen by {observer}", size=9.5, color=MUTED)
+    sheet.text(left, top + 41, f"adversary: {observer}", size=9.5, color=MUTED)
 
 
 def _legend(sheet: Sheet) -> None:

@@ -172,7 +172,7 @@ def neighbours_of(claim: Claim) -> str:
 
 def terms_words(row: ClaimRow) -> str:
     """All that an epsilon of this row is about: unit, adjacency, delta and who looks."""
-    seen = f", seen by {row.signed.claim.observer.phrase}" if row.signed else ""
+    seen = f", adversary: {row.signed.claim.observer.phrase}" if row.signed else ""
     return neighbours_words(row) + seen
 
 

@@ -96,7 +96,7 @@ def published_query_trials(
     law = query_law(protection, claim)
     if law is None:
         raise ValueError(
-            f"trials of queries are of one sample (add/remove), seen by uploads, by its law: {claim.describe()}"
+            f"trials of queries are of one sample (add/remove), adversary: uploads, by its law: {claim.describe()}"
         )
     state, scores, seen = protection.initial_state(plan), list[Tensor](), list[Tensor]()
     for number in range(claim.rounds):

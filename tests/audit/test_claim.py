@@ -11,7 +11,7 @@ from fedassay.audit.observer import UPLOADS
 
 def test_a_claim_describes_itself_with_unit_adjacency_observer_and_delta(claim_of):
     assert claim_of().describe() == (
-        "eps 4, delta 1e-5, one client (add/remove), seen by other clients (every round's model)"
+        "eps 4, delta 1e-5, one client (add/remove), adversary: other clients (every round's model)"
     )
     other = claim_of(
         epsilon=0.5,
@@ -23,7 +23,7 @@ def test_a_claim_describes_itself_with_unit_adjacency_observer_and_delta(claim_o
         part="layer fc1",
     )
     assert other.describe() == (
-        "eps 0.5, delta 0, one report (replace-one), seen by the server that sees every upload, "
+        "eps 0.5, delta 0, one report (replace-one), adversary: the server that observes individual updates, "
         "for users of budget 0.5, layer fc1 alone"
     )
 
@@ -119,7 +119,10 @@ def test_an_unknown_field_is_refused(claim_of):
 
 def test_a_stated_claim_has_the_numbers_and_says_what_was_not_stated():
     claim = Claim.stated(1.0)
-    assert claim.describe() == "eps 1, delta 0, one report (replace-one), seen by the server that sees every upload"
+    assert (
+        claim.describe()
+        == "eps 1, delta 0, one report (replace-one), adversary: the server that observes individual updates"
+    )
     assert (claim.mechanism, claim.trust, claim.source) == ("not stated",) * 3
     assert (claim.rounds, claim.curve, claim.dp_model) == (1, None, "local")
     other = Claim.stated(2, 1e-6, unit="client", adjacency="add_remove", observer="final_model", rounds=5)

@@ -154,7 +154,7 @@ def test_a_curve_that_the_claim_does_not_sign_is_refused(claim_of, measurement_o
 
 def test_the_lines_of_the_reports(claim_of, measurement_of):
     claim = claim_of(curve=GaussianCurve(MU))
-    subject = "eps 4, delta 1e-5, one client (add/remove), seen by other clients (every round's model)"
+    subject = "eps 4, delta 1e-5, one client (add/remove), adversary: other clients (every round's model)"
     under = judge(claim, measurement_of(below_curve=True, epsilon_low=2.209, ceiling=4.97, fnr_high=0.035))
     assert under.line() == (
         f"{subject}: eps >= 2.2 (ceiling 4.97), under the signed curve (FPR <= .021, FNR <= .035): REFUTED"
@@ -167,7 +167,7 @@ def test_the_lines_of_the_reports(claim_of, measurement_of):
     assert weak.line() == f"{subject}: eps >= 0 (ceiling 3.28), detectable none: UNDERPOWERED"
     nothing = judge(None, measurement_of(epsilon_low=1.0))
     assert nothing.line() == (
-        "no claim, delta 1e-5, one client (add/remove), seen by other clients (every round's model): "
+        "no claim, delta 1e-5, one client (add/remove), adversary: other clients (every round's model): "
         "eps >= 1 (ceiling 5.6): NO CLAIM"
     )
 

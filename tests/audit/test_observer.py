@@ -37,11 +37,14 @@ def test_the_phrases_are_those_of_the_reports():
     assert [observer.phrase for observer in LADDER] == [
         "the public (final model)",
         "other clients (every round's model)",
-        "the server that sees only the sum",
-        "the analyser behind the shuffler",
-        "the server that sees every upload",
+        "the server that observes only the aggregate",
+        "the analyser that observes shuffled reports",
+        "the server that observes individual updates",
     ]
-    assert Observer.parse("uploads+participation").phrase == "the server that sees every upload, told who takes part"
+    assert (
+        Observer.parse("uploads+participation").phrase
+        == "the server that observes individual updates, also observing who takes part"
+    )
 
 
 def test_an_unknown_name_lists_the_known_ones_nearest_first():

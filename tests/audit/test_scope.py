@@ -20,7 +20,10 @@ def test_less_than_was_claimed_is_covered(changes):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"observer": UPLOADS}, "the evidence is of the server that sees every upload, the claim covers other clients"),
+        (
+            {"observer": UPLOADS},
+            "the evidence is of the server that observes individual updates, the claim covers other clients",
+        ),
         ({"unit": Unit.CLIENT}, "the evidence is of one client, the claim of one sample"),
         ({"adjacency": Adjacency.REPLACE_ONE}, "of replace-one neighbours, the claim of add/remove"),
         ({"rounds": 11}, "the evidence is of 11 rounds, the claim covers 10"),

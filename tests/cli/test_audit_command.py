@@ -80,7 +80,9 @@ def scores(tmp_path):
 def test_a_mechanism_at_its_claim_is_ok(say, target):
     result = say("audit", target, "--epsilon", 1, "--inputs", -1, 0, "--batched", "--trials", 20_000)
     claim, seen, gate = result.stdout.splitlines()
-    assert claim.startswith(f"claim  {target}  eps 1, delta 0, one report (replace-one), seen by the server that sees")
+    assert claim.startswith(
+        f"claim  {target}  eps 1, delta 0, one report (replace-one), adversary: the server that observes"
+    )
     assert claim.endswith(": NOT REFUTED")
     assert seen.startswith("seen   clopper_pearson, 20000 + 20000 trials, alpha 0.05, event fixed on a pilot, seed 0; ")
     assert "inputs -1 and 0; event {" in seen

@@ -278,7 +278,7 @@ def quick_run(path: Path) -> RunMaker:
 
 
 def membership(run: RunMaker, defense: str, attack: str = "loss", **changes: Any) -> None:
-    """Scores of one seed's attack on samples at the server that sees every upload, and its AUC row."""
+    """Scores of one seed's attack on samples at the server that observes individual updates, and its AUC row."""
     given: dict[str, Any] = {"member": [2.0, 1.0], "nonmember": [0.0, 1.0], "seed": 0, "role": "attack"}
     given |= {"observer": "uploads", "unit": "sample", "adjacency": "add_remove", "rounds": 20, "design": "clustered"}
     given |= {"federation": "main", **changes}

@@ -23,5 +23,7 @@ class ClientMembership(PeopleAttack):
         self, view: View, knowledge: Knowledge, shown: People, rng: np.random.Generator
     ) -> dict[int, np.ndarray]:
         if view.observer.rank >= UPLOADS.rank or view.observer.sees_participation:
-            raise Undefined(f"{view.observer.phrase} is told who takes part: there is nothing to infer")
+            raise Undefined(
+                f"{view.observer.phrase}: this adversary observes who takes part, so there is nothing to infer"
+            )
         return super().scores(view, knowledge, shown, rng)

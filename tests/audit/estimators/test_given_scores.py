@@ -17,7 +17,9 @@ def test_a_threshold_fixed_before_gives_the_closed_form():
     assert finding.measurement.epsilon_low == epsilon_low(0, 0, 100, 100, 1e-5, 0.05)
     assert finding.measurement.epsilon_low == pytest.approx(3.2813, abs=1e-4)
     assert finding.verdict is Verdict.REFUTED
-    assert finding.line().startswith("eps 1, delta 1e-5, one sample (add/remove), seen by the public (final model): ")
+    assert finding.line().startswith(
+        "eps 1, delta 1e-5, one sample (add/remove), adversary: the public (final model): "
+    )
 
 
 def test_without_one_half_of_each_side_chooses_and_sides_may_be_unequal():

@@ -109,7 +109,7 @@ def signed(**changes):
         ({}, ""),
         ({"unit": Unit.CLIENT}, ""),
         ({"unit": Unit.REPORT, "adjacency": Adjacency.REPLACE_ONE}, ""),
-        ({"observer": AGGREGATE}, "the claim covers the server that sees only the sum"),
+        ({"observer": AGGREGATE}, "the claim covers the server that observes only the aggregate"),
         ({"unit": Unit.COORDINATE}, "one coordinate, which holds no whole sample"),
         ({"unit": Unit.LABEL}, "one label, which holds no whole sample"),
         ({"part": "layer output.bias"}, "of layer output.bias alone"),

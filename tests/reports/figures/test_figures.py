@@ -76,7 +76,7 @@ def test_claimed_against_measured_shows_the_bound_rounded_down_and_the_claim(run
     run_maker.row(**row, value=3.199)
     words = texts(claimed_measured(run_maker.write()).svg)
     assert {"≥ 3.19", "2.5", "REFUTED", "detectable from 6.10"} <= set(words)
-    assert "seen by other clients (every round's model)" in words
+    assert "adversary: other clients (every round's model)" in words
 
 
 def test_the_frontier_names_the_undefended_federation(quick_folder):

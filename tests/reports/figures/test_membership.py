@@ -23,7 +23,7 @@ def hatched(svg):
 
 @pytest.fixture
 def signed(run_maker, make_claim, add_membership):
-    """A sample-level claim against the server that sees every upload, beside an attack that it speaks about."""
+    """A sample-level claim against the server, together with an attack that it covers."""
     claim = make_claim(8.0, mu=1.5, unit=Unit.SAMPLE, observer=UPLOADS)
     run_maker.sign("dp_sgd", claim)
     add_membership(run_maker, "dp_sgd", member=np.arange(50.0), nonmember=np.arange(60.0))
@@ -33,7 +33,7 @@ def signed(run_maker, make_claim, add_membership):
 def test_a_claim_of_this_observer_and_unit_is_hatched_and_named(signed):
     (figure,) = membership(signed.write())
     assert hatched(figure.svg) == 1
-    assert "one sample, seen by the server that sees every" in texts(figure.svg)
+    assert "one sample, adversary: the server that observes" in texts(figure.svg)
     assert figure.table.rows[0][-1] == "ε\u00a08, δ\u00a01e-5"
 
 
@@ -45,7 +45,7 @@ def test_a_claim_of_this_observer_and_unit_is_hatched_and_named(signed):
         ({"rounds": 21}, "no claim speaks: the evidence is of 21 rounds, the claim covers 20"),
         (
             {"observer": "uploads+participation"},
-            "no claim speaks: the evidence is of the server that sees every upload",
+            "no claim speaks: the evidence is of the server that observes individual updates",
         ),
     ],
 )

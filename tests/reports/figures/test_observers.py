@@ -29,7 +29,7 @@ def drawn(run_maker, add_membership, make_claim):
 
 def test_the_best_of_each_kind_of_adversary_stands_at_its_place_and_no_null_attack(drawn):
     (figure,) = observers(drawn)
-    told = [(row[0], row[2], row[3], row[4], row[8]) for row in figure.table.rows if "upload" in row[1]]
+    told = [(row[0], row[2], row[3], row[4], row[8]) for row in figure.table.rows if "individual updates" in row[1]]
     assert sorted(told) == sorted(
         [
             ("none", "sample", "realistic", "strong", "none speaks"),

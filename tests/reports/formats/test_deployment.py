@@ -105,10 +105,10 @@ def test_a_federation_that_the_manifest_lacks_is_not_stated(run_maker, make_clai
 
 def test_what_a_claim_by_its_own_terms_leaves_open_is_listed(make_claim):
     assert left_unprotected(make_claim(part="layer fc", subjects="users of budget 1"), 30) == [
-        "against the server that sees only the sum",
-        "against the analyser behind the shuffler",
-        "against the server that sees every upload",
-        "against whoever is told who takes part in a round",
+        "against the server that observes only the aggregate",
+        "against the analyser that observes shuffled reports",
+        "against the server that observes individual updates",
+        "against an adversary who also observes which clients take part in a round",
         "several clients at once",
         "more than 20 of the 30 rounds",
         "anything but layer fc",
@@ -117,8 +117,11 @@ def test_what_a_claim_by_its_own_terms_leaves_open_is_listed(make_claim):
 
 
 def test_a_claim_against_whoever_sees_all_names_no_stronger_observer(make_claim):
-    assert left_unprotected(make_claim(observer=UPLOADS), 20)[0] == "against whoever is told who takes part in a round"
-    assert "against whoever is told the masked words" in left_unprotected(make_claim(observer=AGGREGATE))
+    assert (
+        left_unprotected(make_claim(observer=UPLOADS), 20)[0]
+        == "against an adversary who also observes which clients take part in a round"
+    )
+    assert "against an adversary who also observes the masked words" in left_unprotected(make_claim(observer=AGGREGATE))
 
 
 def test_audits_stand_beside_the_claim_they_judge(run_maker, make_claim):
@@ -151,7 +154,7 @@ def test_a_claim_of_which_only_numbers_are_known_says_so(run_maker):
 
 def test_the_claims_of_a_real_run_are_exported_whole(finished):
     (entry,) = entries(RunFolder.read(finished.folder))
-    assert entry["statement"].startswith("eps 4, delta 1e-5, one report (replace-one), seen by the server")
+    assert entry["statement"].startswith("eps 4, delta 1e-5, one report (replace-one), adversary: the server")
     assert entry["composition"] == {
         "rounds_claimed": 2,
         "rounds_run": 2,

@@ -101,7 +101,7 @@ def test_an_epsilon_of_the_claim_table_stands_beside_its_terms(quick_page):
     rows = [row for row in rows if 'class="why"' not in row]
     assert len(rows) == 5
     for row in rows:
-        assert re.search(r"eps \d, delta 1e-\d, one \w+ \((add/remove|replace-one)\)<small>seen by ", row)
+        assert re.search(r"eps \d, delta 1e-\d, one \w+ \((add/remove|replace-one)\)<small>adversary: ", row)
 
 
 def test_a_control_is_marked_and_its_refutation_is_as_it_must_be(quick_page):

@@ -7,7 +7,7 @@ from fedassay.reports.reading.claims import claim_rows
 from fedassay.reports.tables.printed import claim_table
 
 AUDIT = {"role": "audit", "attack": "canary", "metric": "epsilon_low", "seed": None, "n": 1000}
-CLAIM = "eps 4, delta 1e-5, one client (add/remove), seen by other clients (every round's model)"
+CLAIM = "eps 4, delta 1e-5, one client (add/remove), adversary: other clients (every round's model)"
 
 
 def test_a_claim_that_stands_and_a_control_that_falls_read_as_promised(run_maker, make_claim):

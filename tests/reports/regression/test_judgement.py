@@ -128,7 +128,7 @@ def test_every_row_that_keeps_a_run_from_being_fine_is_told_with_its_reason(craf
     run = craft("new").audit("REFUTED", defense="bold").audit("UNDERPOWERED", defense="shy")
     run.audit("NOT_REFUTED", defense="broken", control=True).audit("NOT_REFUTED")
     run.row(defense="bold", attack="ascent", seed=3, status="failed", metric="none", reason="ValueError: no")
-    says = "eps 4, delta 1e-5, one client (add/remove), seen by other clients (every round's model)"
+    says = "eps 4, delta 1e-5, one client (add/remove), adversary: other clients (every round's model)"
     assert judge(read(run)).details() == [
         f"claim  main/bold: {says}: REFUTED: eps >= 0.70",
         "again  fedassay run s.toml",
@@ -150,7 +150,7 @@ def test_a_claim_that_nothing_judged_is_skipped_not_passed(craft):
         case.get("name"): [child.tag for child in case]
         for case in ElementTree.fromstring(text.encode()).iter("testcase")
     }
-    says = "eps 4, delta 1e-5, one client (add/remove), seen by other clients (every round's model)"
+    says = "eps 4, delta 1e-5, one client (add/remove), adversary: other clients (every round's model)"
     assert cases == {
         "verdict": [],
         f"mine: {says} [likelihood_ratio]": [],
@@ -206,8 +206,8 @@ CHANGES = {
     ),
     "claim": (
         lambda run: (run.claims.clear(), run.lines.pop(), run.audit("NOT_REFUTED", epsilon=8.0)),
-        "defense mine claims eps 4, delta 1e-5, one client (add/remove), seen by other clients (every round's model) "
-        "then, eps 8, delta 1e-5, one client (add/remove), seen by other clients (every round's model) now",
+        "defense mine claims eps 4, delta 1e-5, one client (add/remove), adversary: other clients (every round's model)"
+        " then, eps 8, delta 1e-5, one client (add/remove), adversary: other clients (every round's model) now",
     ),
     "rounds": (lambda run: run.resign(rounds=5), "(every round's model): rounds 20 then, 5 now"),
     "no curve": (lambda run: run.resign(curve=None), "(every round's model): curve mu 0.925 then, none now"),

@@ -13,7 +13,7 @@ from fedassay.reports.formats.page import html
 from fedassay.reports.reading.membership import memberships
 from fedassay.reports.tables.membership_table import membership_table
 
-SERVER = "the server that sees every upload: one sample"
+SERVER = "the server that observes individual updates: one sample"
 PUBLIC = "the public (final model): one sample"
 
 
@@ -124,7 +124,7 @@ def test_a_defense_that_claims_two_units_has_two_rows(run_maker, make_claim, add
     add_membership(run_maker, "dp_sgd", **normal(1.0))
     add_membership(run_maker, "dp_sgd", "who", unit="client", **normal(1.0))
     found = cells(run_maker.write())
-    client = "the server that sees every upload: one client"
+    client = "the server that observes individual updates: one client"
     assert "OUT OF SCOPE" not in found["dp_sgd", "one sample: ε 4, δ 1e-5", SERVER]
     assert "OUT OF SCOPE" in found["dp_sgd", "one sample: ε 4, δ 1e-5", client]
     assert "OUT OF SCOPE" in found["dp_sgd", "one client: ε 4, δ 1e-5", SERVER]
@@ -171,7 +171,7 @@ def test_the_table_stands_on_both_pages(run_maker, add_membership):
     assert "## Membership by observer" in markdown(folder)
 
 
-WHOSE = "the server that sees every upload: whose sample"
+WHOSE = "the server that observes individual updates: whose sample"
 
 
 def source_row(run, defense, value, *, seed=0, attack="source", role="attack", adjacency="replace_one"):

@@ -117,7 +117,7 @@ def test_more_than_the_claim_allows_is_told(signed):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"observer": AGGREGATE}, "the claim covers the server that sees only the sum"),
+        ({"observer": AGGREGATE}, "the claim covers the server that observes only the aggregate"),
         ({"unit": Unit.LABEL}, "holds no whole sample"),
         ({"part": "layer output.bias"}, "of layer output.bias alone"),
     ],

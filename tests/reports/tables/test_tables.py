@@ -16,7 +16,7 @@ def test_a_claim_stands_beside_what_was_measured_about_it(run_maker, make_claim)
     assert claim_table(claim_rows(run_maker.write())).rows == (
         (
             "dp_fedavg",
-            "eps 4, delta 1e-5, one client (add/remove), seen by other clients (every round's model)",
+            "eps 4, delta 1e-5, one client (add/remove), adversary: other clients (every round's model)",
             "0.99",
             "4.50",
             "6.10",

@@ -36,8 +36,8 @@ def test_a_row_says_model_neighbours_observer_trust_and_clients(rows):
 
 
 def test_it_says_before_whom_nothing_is_claimed(rows):
-    assert "the server that sees every upload" in rows[0][5]
-    assert "the server that sees every upload" not in rows[1][5]
+    assert "the server that observes individual updates" in rows[0][5]
+    assert "the server that observes individual updates" not in rows[1][5]
 
 
 def test_a_run_without_claims_has_no_such_table(run_maker):

@@ -108,7 +108,7 @@ def test_every_attack_has_rows_or_says_why_not(rows):
     expected |= {(defense, "ratio_of_models") for defense in ("none", "ldp_gaussian", "distributed_gaussian")}
     expected |= {(row.defense, name) for row in rows for name in ("clients_of_uploads", "writer_membership")}
     assert set(skipped) == expected
-    assert "told who takes part" in skipped["none", "clients_of_uploads"]
+    assert "observes who takes part" in skipped["none", "clients_of_uploads"]
     assert "the exact ratio is not defined" in skipped["none", "ratio"]
 
 

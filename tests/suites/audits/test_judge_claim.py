@@ -160,7 +160,7 @@ def test_a_failed_block_fails_the_audit_with_its_reason(store, audit_of):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"observer": Observer("uploads", sees_participation=True)}, "told who takes part, the claim covers"),
+        ({"observer": Observer("uploads", sees_participation=True)}, "also observing who takes part, the claim covers"),
         ({"unit": "sample"}, "the evidence is of one sample, the claim of one report"),
         ({"adjacency": "add_remove"}, "the evidence is of add/remove neighbours, the claim of replace-one"),
         ({"rounds": 3}, "the evidence is of 3 rounds, the claim covers 2"),

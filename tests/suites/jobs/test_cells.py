@@ -242,7 +242,7 @@ def best_bound(n, alpha):
 def test_the_outlook_says_for_every_claim_how_far_its_audit_sees(planned):
     lines = outlook(planned("replicas = 40", "replicas = 2000"))
     assert lines[0] == "train  main: digits, logistic, 2 clients, 2 rounds, 2 federations"
-    assert lines[1].startswith("audit  ldp_gaussian: eps 4, delta 1e-5, one report (replace-one), seen by")
+    assert lines[1].startswith("audit  ldp_gaussian: eps 4, delta 1e-5, one report (replace-one), adversary:")
     # Two tests share alpha: one for half the noise, one for a missing clip.
     assert f": 2000 replicas a world, ceiling {best_bound(2000, 0.05 / 2):.2f}, detectable " in lines[1]
     assert lines[1].endswith(" (power .9 at alpha 0.05)")
