@@ -1,4 +1,4 @@
-"""Defense: configuration as fields, ``prepare(plan)`` calibrates and signs."""
+"""Defense: configuration as fields; ``prepare(plan)`` calibrates a protection and states its claims."""
 
 import dataclasses
 import math
@@ -17,10 +17,12 @@ _BOUNDS = (1e-12, 1e12)
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A calibrated protection and the claims that its defense signs for it; none where it claims nothing.
+    """A calibrated protection and the claims that its defense states for it; empty where it claims nothing.
 
-    ``spending``: by ``claim_id``, what the claim's accountant gives for the first so many rounds at the same noise
-    (``accounting.spending``). A claim may be without: where rounds cost what the data decide, or by its own formula.
+    Args:
+        spending: by ``claim_id``, the epsilon that the claim's accountant gives for the first rounds at the same noise
+            (``accounting.spending``). A claim has no entry where the cost of a round depends on the data, or where a
+            paper's own formula does not compose.
     """
 
     protection: Protection
@@ -30,34 +32,31 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class Defense:
-    """One defense a file. Fields are its public configuration; data and generators are arguments.
+    """Base of all defenses. Fields are its public configuration; data and generators are arguments.
 
-    ``control`` marks a broken twin: it signs a claim that it does not keep, and an audit must refute it.
+    ``control`` marks a defense that is broken on purpose: it states a claim that it does not satisfy, and an audit must
+    refute it. One file holds one defense.
     """
 
     version: ClassVar[str] = "1"
     control: ClassVar[bool] = False
 
     def prepare(self, plan: Plan) -> Prepared:
-        """Calibrate on the public plan.
+        """Calibrates on the public plan.
 
         Raises:
-            ValueError: if the plan breaks an assumption of the defense's theorem.
+            ValueError: if the plan violates an assumption of the defense's theorem.
         """
         raise TypeError(f"{type(self).__name__} does not define prepare(plan)")
 
     def fields(self) -> dict[str, object]:
-        """The configuration by name: part of a cell's identity."""
+        """The configuration by name; it is part of a cell's identity."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
-def broken(honest: Prepared, kind: Callable[..., Protection], **more: object) -> Prepared:
-    """What a control prepares: the claims of its twin, and a protection made of the twin's own fields and ``more``."""
-    return Prepared(protection=kind(**vars(honest.protection), **more), claims=honest.claims, spending=honest.spending)
-
-
 def restated(prepared: Prepared, **words: str) -> Prepared:
-    """The same noise and the same budget, claimed in other ``words``: fields of a claim."""
+    """The same noise and the same budget, with some fields of each claim replaced by ``words``."""
+    # A claim's id is a hash of its fields, so the spending must be filed under the new id.
     claims = {old.claim_id: dataclasses.replace(old, **words) for old in prepared.claims}  # type: ignore[arg-type]
     return Prepared(
         protection=prepared.protection,
@@ -67,64 +66,72 @@ def restated(prepared: Prepared, **words: str) -> Prepared:
 
 
 def check_budget(epsilon: float, delta: float) -> None:
-    """Raise ValueError unless 1e-6 <= epsilon <= 1e12 and 0 < delta < 1."""
+    """ValueError unless 1e-6 <= epsilon <= 1e12 and 0 < delta < 1."""
     check_epsilon(epsilon)
     check_delta(delta)
 
 
 def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
-    """Raise ValueError unless in [1e-6, 1e12]: below, noise outgrows what float32 reports carry, and no accountant
-    computes what is beyond.
+    """ValueError unless ``epsilon`` is in [1e-6, 1e12].
+
+    Below, the noise exceeds what float32 reports can represent; above, no accountant computes anything.
     """
     check_positive(name, epsilon)
     if epsilon < _LEAST_EPSILON:
-        raise ValueError(f"{name} must be >= {_LEAST_EPSILON:g}, or no report can carry its noise, got {epsilon!r}")
+        raise ValueError(
+            f"{name} must be >= {_LEAST_EPSILON:g}, or float32 reports cannot represent the noise, got {epsilon!r}"
+        )
     if epsilon > _MOST_EPSILON:
-        raise ValueError(f"{name} must be <= {_MOST_EPSILON:g}, which hides nothing already, got {epsilon!r}")
+        raise ValueError(
+            f"{name} must be <= {_MOST_EPSILON:g}: beyond it no accountant computes anything, got {epsilon!r}"
+        )
 
 
 def check_bound(name: str, value: float) -> None:
-    """Raise ValueError unless a clip bound is a number in [1e-12, 1e12]: no float32 report carries others."""
+    """ValueError unless a clip bound is in [1e-12, 1e12], which float32 reports can represent."""
     check_positive(name, value)
     if not _BOUNDS[0] <= value <= _BOUNDS[1]:
-        raise ValueError(f"{name} must be in [{_BOUNDS[0]:g}, {_BOUNDS[1]:g}], which reports can carry, got {value!r}")
+        raise ValueError(
+            f"{name} must be in [{_BOUNDS[0]:g}, {_BOUNDS[1]:g}], which float32 reports can represent, got {value!r}"
+        )
 
 
 def check_delta(delta: float, name: str = "delta") -> None:
-    """Raise ValueError unless 0 < delta < 1: at delta 0 noise with unbounded losses keeps no epsilon at all."""
+    """ValueError unless 0 < delta < 1: at delta 0 no noise with unbounded losses has a finite epsilon."""
     if not (_is_number(delta) and 0 < delta < 1):
         raise ValueError(f"{name} must be in (0, 1), got {delta!r}")
 
 
 def check_share(name: str, value: float) -> None:
-    """Raise ValueError unless 0 < ``value`` < 1."""
+    """ValueError unless 0 < ``value`` < 1."""
     if not (_is_number(value) and 0 < value < 1):
         raise ValueError(f"{name} must be in (0, 1), got {value!r}")
 
 
 def check_positive(name: str, value: float) -> None:
-    """Raise ValueError unless ``value`` is a finite number above zero."""
+    """ValueError unless ``value`` is a finite number above zero."""
     if not (_is_number(value) and 0 < value < math.inf):
         raise ValueError(f"{name} must be a number > 0, got {value!r}")
 
 
 def check_variant(variant: str) -> None:
-    """Raise ValueError unless the variant is "corrected", what is provable, or "as_published", the paper's form."""
+    """ValueError unless the variant is "corrected" (provable) or "as_published" (the paper's form)."""
     if variant not in ("corrected", AS_PUBLISHED):
         raise ValueError(f'variant must be "corrected" or "as_published", got {variant!r}')
 
 
 def variant_of(defense: Defense) -> str:
-    """The defense's ``variant``; empty where it knows none."""
+    """The defense's ``variant``; empty where it has none."""
     return str(getattr(defense, "variant", ""))
 
 
 def provable(epsilon: float, *, else_none: str = "no theorem covers it") -> dict[str, Value]:
-    """What a claim as published says of itself: the epsilon that is proved of its mechanism at its delta, or why none
-    is, where that is infinite.
+    """Parameters of a claim as published: the epsilon that is proved at its delta, or, where that is infinite, the
+    reason why none is.
     """
     return {PROVABLE: epsilon} if math.isfinite(epsilon) else {NOT_PROVABLE: f"none: {else_none}"}
 
 
 def _is_number(value: object) -> bool:
+    # A suite file's ``true`` is a number to Python, and no budget.
     return isinstance(value, Real) and not isinstance(value, bool)

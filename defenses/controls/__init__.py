@@ -1,1 +1,1 @@
-"""Controls: defenses and mechanisms that break their claim on purpose; every audit must refute them."""
+"""Defenses and mechanisms that are broken on purpose: an audit must refute them and spare their correct versions."""

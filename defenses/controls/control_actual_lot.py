@@ -1,7 +1,7 @@
-"""Control: DP-SGD that divides sum and noise by the lot's actual size.
+"""Control: DP-SGD that divides the noised sum by the actual size of the lot.
 
-The real bug: ``.mean()`` over a Poisson sample. The size tells who was drawn, through the scale of everybody's sum and
-of the noise; large lots carry less noise than the accountant takes them to.
+The real bug: ``.mean()`` over a Poisson sample. The size shows who was drawn, through the scale of the sum and of the
+noise, and large lots carry less noise than the accountant assumes.
 """
 
 from dataclasses import dataclass
@@ -10,28 +10,25 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from ...fl.plan import Plan
-from ...fl.protection import Context, State
-from ..defense import Prepared, broken
+from ...fl.protection import Context, Protection, State
 from ..sample_level.dp_sgd import DPSGD, DPSGDProtection
+from .control import Control
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActualLotProtection(DPSGDProtection):
-    """Publishes the law of its correct twin, which divides by the expected lot."""
+    """Divides by the actual lot; the correct version divides by the expected lot, which is public."""
 
     def local_step(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
     ) -> Tensor:
         direction = super().local_step(gradients, present, client, context, state, rng)
+        # The parent has divided by the expected lot already: undo that, then divide by the samples that are present.
         return direction * context.plan.expected_lot(client) / present.sum(1, keepdim=True).clamp_min(1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ControlActualLot(DPSGD):
-    """Signs the claim of DP-SGD and does not keep it: an audit must refute it."""
+class ControlActualLot(Control, DPSGD):
+    """States the claim of DP-SGD and does not satisfy it: an audit must refute it."""
 
-    control: ClassVar[bool] = True
-
-    def prepare(self, plan: Plan) -> Prepared:
-        return broken(super().prepare(plan), ActualLotProtection)
+    broken: ClassVar[type[Protection]] = ActualLotProtection

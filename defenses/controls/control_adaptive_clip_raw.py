@@ -1,7 +1,7 @@
-"""Control: DP-FedAvg whose clip norm is the median of the clients' norms as they are.
+"""Control: DP-FedAvg whose clip norm is the median of the clients' update norms, without noise.
 
-The real bug: adaptive clipping (Andrew et al. 2021) without its noise. The bound is broadcast, so every client reads an
-un-noised function of all updates; and from the second round on one client moves the scale of the noise.
+The real bug: adaptive clipping (Andrew et al. 2021) without its noise. The clip norm is broadcast, so every client
+reads a function of all updates that has no noise, and from the second round on one client moves the scale of the noise.
 """
 
 from dataclasses import dataclass
@@ -13,21 +13,22 @@ from torch import Tensor
 
 from ...fl.message import Message
 from ...fl.plan import Plan
-from ...fl.protection import Context, State
+from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
 from ..client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
-from ..defense import Prepared, broken
+from .control import Control
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveClipRawProtection(DPFedAvgProtection):
-    """Publishes the law of its correct twin, whose clip norm is this one's in the first round."""
+    """Clips to the exact median of the last round; the law that it publishes holds in the first round only."""
 
     def initial_state(self, plan: Plan) -> State:
         return {"clip_norm": torch.tensor(self.clip_norm), "medians": []}
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         bound, lengths = state["clip_norm"], torch.linalg.vector_norm(updates.values, dim=-1)
+        # Absent clients have zero rows; counting them would pull the median to 0.
         median = lengths.masked_fill(~updates.present, torch.nan).nanmedian(1, keepdim=True).values
         state["medians"].append(torch.where(median.isnan(), bound, median.clamp_min(1e-6)))
         return updates.with_values(updates.values * (bound / torch.maximum(lengths, bound)).unsqueeze(-1))
@@ -42,10 +43,7 @@ class AdaptiveClipRawProtection(DPFedAvgProtection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ControlAdaptiveClipRaw(DPFedAvg):
-    """Signs the claim of DP-FedAvg and does not keep it: a probe must break it."""
+class ControlAdaptiveClipRaw(Control, DPFedAvg):
+    """States the claim of DP-FedAvg and does not satisfy it: an implementation check must fail."""
 
-    control: ClassVar[bool] = True
-
-    def prepare(self, plan: Plan) -> Prepared:
-        return broken(super().prepare(plan), AdaptiveClipRawProtection)
+    broken: ClassVar[type[Protection]] = AdaptiveClipRawProtection

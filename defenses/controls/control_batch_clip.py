@@ -1,7 +1,7 @@
-"""Control: DP-SGD that scales the whole lot by one factor.
+"""Control: DP-SGD that scales the whole lot by one factor instead of clipping each sample.
 
-The real bug: a clip per batch, by the mean of the samples' norms. One gradient that is much longer than all others sets
-the factor: it enters with up to n clip norms, n the lot's size.
+The real bug: one clip per batch, by the mean of the samples' norms. A gradient that is much longer than all others sets
+the factor and enters with up to n clip norms, where n is the size of the lot.
 """
 
 from dataclasses import dataclass
@@ -11,31 +11,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...fl.plan import Plan
-from ...fl.protection import Context, State
-from ..defense import Prepared, broken
+from ...fl.protection import Context, Protection, State
 from ..sample_level.dp_sgd import DPSGD
+from .control import Control
 from .control_no_clip import NoClipProtection
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchClipProtection(NoClipProtection):
-    """Publishes the law of its correct twin; after one common factor no sample is clipped by itself."""
+    """Scales all gradients by one factor and clips no sample by itself."""
 
     def local_step(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
     ) -> Tensor:
         lengths = torch.linalg.vector_norm(gradients, dim=-1).masked_fill(~present, 0)
+        # Only samples that were drawn count: a factor set by the others would be a second bug.
         mean = lengths.sum(1) / present.sum(1).clamp_min(1)
         factor = self.clip_norm / mean.clamp_min(self.clip_norm)
         return super().local_step(gradients * factor[:, None, None], present, client, context, state, rng)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ControlBatchClip(DPSGD):
-    """Signs the claim of DP-SGD and does not keep it: an audit must refute it."""
+class ControlBatchClip(Control, DPSGD):
+    """States the claim of DP-SGD and does not satisfy it: an audit must refute it."""
 
-    control: ClassVar[bool] = True
-
-    def prepare(self, plan: Plan) -> Prepared:
-        return broken(super().prepare(plan), BatchClipProtection)
+    broken: ClassVar[type[Protection]] = BatchClipProtection

@@ -1,7 +1,7 @@
-"""Control: DP-SGD that clips the lot's mean instead of each sample.
+"""Control: DP-SGD that clips the mean of the lot instead of each sample.
 
 The real bug: ``clip_grad_norm_`` after ``loss.mean().backward()``. One long gradient turns the whole mean, by up to
-twice the clip norm, where the noise is made for the clip norm over the lot.
+twice the clip norm, while the noise is scaled to the clip norm over the lot.
 """
 
 from dataclasses import dataclass
@@ -11,16 +11,15 @@ import numpy as np
 from torch import Tensor
 
 from ...fl.laws.law import clip
-from ...fl.plan import Plan
-from ...fl.protection import Context, State
+from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
-from ..defense import Prepared, broken
 from ..sample_level.dp_sgd import DPSGD, DPSGDProtection
+from .control import Control
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClipAfterMeanProtection(DPSGDProtection):
-    """Publishes the law of its correct twin; direction = clip(mean of the lot) + the twin's noise."""
+    """direction = clip(mean of the lot) + the noise of the correct version."""
 
     def local_step(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
@@ -28,14 +27,12 @@ class ClipAfterMeanProtection(DPSGDProtection):
         lot = context.plan.expected_lot(client)
         mean = gradients.masked_fill(~present.unsqueeze(-1), 0).sum(1) / lot
         noise = self.noise_multiplier * self.clip_norm * normal(rng, tuple(mean.shape))
+        # The mean has sensitivity up to 2 clip norms; the noise is for one clip norm over the lot.
         return clip(mean, self.clip_norm) + noise / lot
 
 
 @dataclass(frozen=True, kw_only=True)
-class ControlClipAfterMean(DPSGD):
-    """Signs the claim of DP-SGD and does not keep it: an audit must refute it."""
+class ControlClipAfterMean(Control, DPSGD):
+    """States the claim of DP-SGD and does not satisfy it: an audit must refute it."""
 
-    control: ClassVar[bool] = True
-
-    def prepare(self, plan: Plan) -> Prepared:
-        return broken(super().prepare(plan), ClipAfterMeanProtection)
+    broken: ClassVar[type[Protection]] = ClipAfterMeanProtection

@@ -1,35 +1,32 @@
-"""Control: Gaussian shares that forget the drop-outs.
+"""Control: distributed Gaussian noise whose shares ignore that clients drop out.
 
-The real bug: every client's share is the noise over the number of clients invited, not of those that are sure to stay.
-Who drops out takes a share along, and the sum that is left has less noise than the accountant was told.
+The real bug: every client's share is the noise over the number of invited clients, not over the number that is sure to
+stay. A client that drops out takes its share along, and the remaining sum has less noise than the accountant assumes.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...fl.plan import Plan
-from ..defense import Prepared, broken
+from ...fl.protection import Protection
 from ..secure.distributed_gaussian import DistributedGaussian, DistributedGaussianProtection
+from .control import Control
 
 
 @dataclass(frozen=True, kw_only=True)
 class LostSharesProtection(DistributedGaussianProtection):
-    """Publishes the law of its correct twin; a share is enough only if nobody drops out."""
+    """Splits the noise over all invited clients, so the sum has enough of it only if no client drops out."""
 
     def shares_needed(self, invited: int) -> int:
         return invited
 
 
 @dataclass(frozen=True, kw_only=True)
-class ControlLostShares(DistributedGaussian):
-    """Signs the claim of distributed Gaussian noise and does not keep it: an audit must refute it.
+class ControlLostShares(Control, DistributedGaussian):
+    """States the claim of distributed Gaussian noise and does not satisfy it: an audit must refute it.
 
-    The same clients drop out in every round unless told otherwise: for those who stay no chance of being gone makes up
-    for what is missing.
+    By default the same clients drop out in every round. With random drop-outs the canary client might be absent itself,
+    and that chance would hide the missing noise.
     """
 
-    control: ClassVar[bool] = True
+    broken: ClassVar[type[Protection]] = LostSharesProtection
     drops: str = "first"
-
-    def prepare(self, plan: Plan) -> Prepared:
-        return broken(super().prepare(plan), LostSharesProtection)

@@ -1,6 +1,7 @@
-"""Control: DP-SGD that forgets to clip.
+"""Control: DP-SGD that does not clip.
 
-The real bug: the clip is applied to a copy, or to the batch's mean, so that one sample moves the sum at will.
+The real bug: the clip is applied to a copy, or to the mean of the batch, so that one sample can move the sum without a
+bound.
 """
 
 from dataclasses import dataclass
@@ -9,24 +10,21 @@ from typing import ClassVar
 from torch import Tensor
 
 from ...fl.laws.law import lot_sum
-from ...fl.plan import Plan
-from ..defense import Prepared, broken
+from ...fl.protection import Protection
 from ..sample_level.dp_sgd import DPSGD, DPSGDProtection
+from .control import Control
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoClipProtection(DPSGDProtection):
-    """Publishes the law of its correct twin and sums gradients as they are."""
+    """Sums the gradients without clipping them."""
 
     def total(self, gradients: Tensor, present: Tensor) -> Tensor:
         return lot_sum(gradients, present)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ControlNoClip(DPSGD):
-    """Signs the claim of DP-SGD and does not keep it: an audit must refute it."""
+class ControlNoClip(Control, DPSGD):
+    """States the claim of DP-SGD and does not satisfy it: an audit must refute it."""
 
-    control: ClassVar[bool] = True
-
-    def prepare(self, plan: Plan) -> Prepared:
-        return broken(super().prepare(plan), NoClipProtection)
+    broken: ClassVar[type[Protection]] = NoClipProtection

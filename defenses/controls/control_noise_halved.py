@@ -1,6 +1,6 @@
-"""Control: DP-FedAvg that adds half the noise it accounts for.
+"""Control: DP-FedAvg that adds half the noise that it accounts for.
 
-The real bug: a factor 2 lost between the accountant's convention of sensitivity and the code's.
+The real bug: a factor 2 lost between two conventions of sensitivity, that of the accountant and that of the code.
 """
 
 from dataclasses import dataclass
@@ -10,15 +10,14 @@ import numpy as np
 from torch import Tensor
 
 from ...fl.message import Message
-from ...fl.plan import Plan
-from ...fl.protection import Context, State
+from ...fl.protection import Context, Protection, State
 from ..client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
-from ..defense import Prepared, broken
+from .control import Control
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseHalvedProtection(DPFedAvgProtection):
-    """Publishes the law of its correct twin and adds half its noise."""
+    """Adds half the noise of the published law."""
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         halved = DPFedAvgProtection(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier / 2)
@@ -26,10 +25,7 @@ class NoiseHalvedProtection(DPFedAvgProtection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ControlNoiseHalved(DPFedAvg):
-    """Signs the claim of DP-FedAvg and does not keep it: an audit must refute it."""
+class ControlNoiseHalved(Control, DPFedAvg):
+    """States the claim of DP-FedAvg and does not satisfy it: an audit must refute it."""
 
-    control: ClassVar[bool] = True
-
-    def prepare(self, plan: Plan) -> Prepared:
-        return broken(super().prepare(plan), NoiseHalvedProtection)
+    broken: ClassVar[type[Protection]] = NoiseHalvedProtection

@@ -1,6 +1,7 @@
-"""Control: local Gaussian noise calibrated to one of all rounds.
+"""Control: local Gaussian noise that is calibrated to one round instead of all rounds.
 
-The real bug: the whole budget spent in every round, composition forgotten (noise short by the root of the rounds).
+The real bug: the whole budget is spent in every round and composition is forgotten, so the noise is too small by the
+square root of the number of rounds.
 """
 
 from dataclasses import dataclass
@@ -10,28 +11,29 @@ import numpy as np
 
 from ...fl.message import Message
 from ...fl.plan import Plan
-from ...fl.protection import Context, State
-from ..defense import Prepared, broken
+from ...fl.protection import Context, Protection, State
 from ..local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
+from .control import Control
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseOneRoundProtection(LDPGaussianProtection):
-    """Publishes the law of its correct twin and adds what would do for one of its ``releases``."""
+    """Adds the noise that would suffice for one of its ``releases``."""
 
     releases: int
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        # Gaussian releases compose as the root of their number.
         enough_once = self.noise_std / self.releases**0.5
         single = LDPGaussianProtection(clip_norm=self.clip_norm, noise_std=enough_once)
         return single.report(updates, context, state, rng)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ControlNoiseOneRound(LDPGaussian):
-    """Signs the claim of local DP and does not keep it: an audit must refute it."""
+class ControlNoiseOneRound(Control, LDPGaussian):
+    """States the claim of local DP and does not satisfy it: an audit must refute it."""
 
-    control: ClassVar[bool] = True
+    broken: ClassVar[type[Protection]] = NoiseOneRoundProtection
 
-    def prepare(self, plan: Plan) -> Prepared:
-        return broken(super().prepare(plan), NoiseOneRoundProtection, releases=plan.rounds)
+    def bug(self, plan: Plan) -> dict[str, object]:
+        return {"releases": plan.rounds}

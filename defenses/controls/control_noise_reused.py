@@ -1,7 +1,7 @@
 """Control: DP-FedAvg that adds the same noise in every round.
 
-The real bug: a generator seeded inside the round's function. What two rounds release differs by no noise at all. Each
-round by itself is noised as claimed.
+The real bug: a generator that is seeded inside the function of a round. The noise cancels in the difference of two
+rounds, although each round by itself carries the claimed noise.
 """
 
 from dataclasses import dataclass
@@ -12,22 +12,22 @@ from torch import Tensor
 
 from ...fl.message import Message
 from ...fl.plan import Plan
-from ...fl.protection import Context, State
+from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
 from ..client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
-from ..defense import Prepared, broken
+from .control import Control
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseReusedProtection(DPFedAvgProtection):
-    """Publishes the law of its correct twin; the first round's draw serves for all."""
+    """Draws noise in the first round and adds it again in all later ones."""
 
     def initial_state(self, plan: Plan) -> State:
         return {"drawn": []}
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         total = received.values.sum(1)
-        # Kept in the run's state, not drawn from a seed of its own: replicas stay independent trials.
+        # Kept in the state of the run and not drawn from a fixed seed, so that replicas stay independent runs.
         if not state["drawn"]:
             state["drawn"].append(normal(rng, tuple(total.shape)))
         noise: Tensor = self.noise_multiplier * self.clip_norm * state["drawn"][0]
@@ -35,10 +35,7 @@ class NoiseReusedProtection(DPFedAvgProtection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ControlNoiseReused(DPFedAvg):
-    """Signs the claim of DP-FedAvg and does not keep it: a probe must break it."""
+class ControlNoiseReused(Control, DPFedAvg):
+    """States the claim of DP-FedAvg and does not satisfy it: an implementation check must fail."""
 
-    control: ClassVar[bool] = True
-
-    def prepare(self, plan: Plan) -> Prepared:
-        return broken(super().prepare(plan), NoiseReusedProtection)
+    broken: ClassVar[type[Protection]] = NoiseReusedProtection

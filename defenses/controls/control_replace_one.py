@@ -1,6 +1,7 @@
-"""Control: replace-one local DP with the noise of add/remove.
+"""Control: local DP under replace-one with the noise of add/remove.
 
-The real bug: sensitivity C, that of a report that is there or not, where two clipped reports are up to 2C apart.
+The real bug: sensitivity C, which holds for a report that is present or absent, where two clipped reports are up to 2C
+apart.
 """
 
 from dataclasses import dataclass
@@ -9,15 +10,14 @@ from typing import ClassVar
 import numpy as np
 
 from ...fl.message import Message
-from ...fl.plan import Plan
-from ...fl.protection import Context, State
-from ..defense import Prepared, broken
+from ...fl.protection import Context, Protection, State
 from ..local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
+from .control import Control
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplaceOneProtection(LDPGaussianProtection):
-    """Publishes the law of its correct twin; the factor 2 is missing in the noise."""
+    """Adds noise without the factor 2 of replace-one."""
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         halved = LDPGaussianProtection(clip_norm=self.clip_norm, noise_std=self.noise_std / 2)
@@ -25,10 +25,7 @@ class ReplaceOneProtection(LDPGaussianProtection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ControlReplaceOne(LDPGaussian):
-    """Signs the claim of local DP and does not keep it: an audit must refute it."""
+class ControlReplaceOne(Control, LDPGaussian):
+    """States the claim of local DP and does not satisfy it: an audit must refute it."""
 
-    control: ClassVar[bool] = True
-
-    def prepare(self, plan: Plan) -> Prepared:
-        return broken(super().prepare(plan), ReplaceOneProtection)
+    broken: ClassVar[type[Protection]] = ReplaceOneProtection

@@ -1,7 +1,8 @@
-"""Control: local Gaussian noise from one seed for all clients.
+"""Control: local Gaussian noise from one seed that all clients share.
 
-The real bug: ``torch.manual_seed(round)`` in every client. All add the same noise, so the difference of two reports
-carries none. Each report by itself is noised as claimed: who looks at one client only sees nothing wrong.
+The real bug: ``torch.manual_seed(round)`` in every client. All clients add the same noise, so it cancels in the
+difference of two reports. Each report by itself carries the claimed noise: an audit of a single client finds nothing
+wrong.
 """
 
 from dataclasses import dataclass
@@ -11,28 +12,25 @@ import numpy as np
 
 from ...fl.laws.law import clip
 from ...fl.message import Message
-from ...fl.plan import Plan
-from ...fl.protection import Context, State
+from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
-from ..defense import Prepared, broken
 from ..local.vectors.ldp_gaussian import LDPGaussian, LDPGaussianProtection
+from .control import Control
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeedSharedProtection(LDPGaussianProtection):
-    """Publishes the law of its correct twin; one noise vector a replica and round, in everybody's report."""
+    """Draws one noise vector per replica and round and adds it to the report of every client."""
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         replicas, _, dim = updates.values.shape
+        # One draw for all clients (dimension 1), broadcast over the rows.
         noise = self.noise_std * normal(rng, (replicas, 1, dim))
         return updates.with_values(clip(updates.values, self.clip_norm) + noise)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ControlSeedShared(LDPGaussian):
-    """Signs the claim of local DP and does not keep it: a probe must break it."""
+class ControlSeedShared(Control, LDPGaussian):
+    """States the claim of local DP and does not satisfy it: an implementation check must fail."""
 
-    control: ClassVar[bool] = True
-
-    def prepare(self, plan: Plan) -> Prepared:
-        return broken(super().prepare(plan), SeedSharedProtection)
+    broken: ClassVar[type[Protection]] = SeedSharedProtection

@@ -1,6 +1,5 @@
 """A control defense as a mutant: its canary's projections in whole federations, beside those of its correct twin."""
 
-import dataclasses
 from functools import lru_cache, partial
 
 import numpy as np
@@ -11,7 +10,8 @@ from ...attacks.canary import CanaryProjections, canary_sender
 from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.estimators.release_tests import BrokenRelease, Release, scores
-from ...defenses.controls.mechanisms.mutant import Mutant, Score
+from ...defenses.controls.control import correct_version
+from ...defenses.controls.mutant import Mutant, Score
 from ...defenses.defense import Defense
 from ...fl.algorithms.algorithm import FedSGD
 from ...fl.canary import Canary
@@ -36,19 +36,6 @@ CANARY_NORM = 10.0
 """In clip norms: a canary of norm 1 could never show a missing clip."""
 LOOKED_FOR = (BrokenRelease(noise=0.5), BrokenRelease(noise=0.1), BrokenRelease(row=CANARY_NORM))
 """Each gives a score; the planner takes the one that needs the fewest trials."""
-
-
-def correct_version(control: Defense) -> Defense:
-    """The defense that a control breaks, with the same configuration: the class that it inherits from.
-
-    Raises:
-        ValueError: for a control that inherits from no defense.
-    """
-    for base in type(control).__mro__[1:]:
-        if issubclass(base, Defense) and base is not Defense and not base.control:
-            known = {field.name for field in dataclasses.fields(base)}
-            return base(**{name: value for name, value in control.fields().items() if name in known})
-    raise ValueError(f"{type(control).__name__} inherits from no correct defense: it has no twin to be compared with")
 
 
 def federated_mutant(control: Defense) -> Mutant:

@@ -14,7 +14,7 @@ from ...audit.finding import Finding, Verdict, judge
 from ...audit.measurement import Measurement
 from ...audit.power.threshold import Bonferroni, Fixed, ThresholdPolicy
 from ...audit.power.trials_needed import Plan, forbidden_curve, most_telling_point, simulated_points, trials_needed
-from ...defenses.controls.mechanisms.mutant import Mutant, Sample, Score
+from ...defenses.controls.mutant import Mutant, Sample, Score
 from ...fl.streams import Streams
 
 CHUNK = 2000

@@ -14,7 +14,7 @@ from ...audit.finding import Finding, Verdict
 from ...audit.nearest import nearest
 from ...defenses import controls as controlled
 from ...defenses.controls import mechanisms
-from ...defenses.controls.mechanisms.mutant import Mutant
+from ...defenses.controls.mutant import Mutant
 from ..attacking.trial import Clock, failures_as_rows
 from ..checks.check import check_rows
 from ..config.catalogue import find, from_entry_points

@@ -4,7 +4,7 @@ import hashlib
 import inspect
 from collections.abc import Iterator
 
-from ...defenses.controls.mechanisms import mutant as noun
+from ...defenses.controls import mutant as noun
 from ..config.identity import identity
 from ..config.resolve import ResolvedSuite
 from ..config.source import ConfigError

@@ -1,1 +1,1 @@
-"""Mutants: mechanisms with a planted bug, each beside its correct twin: catch the one, spare the other."""
+"""Mechanisms with a planted bug: ``mutant()`` in each file returns both samplers and the claim that they share."""

@@ -1,9 +1,9 @@
-"""Randomised bits: what each client sends by randomised response."""
+"""Randomised response of bits, which several mutants send."""
 
 import numpy as np
 from scipy.special import expit
 
 
 def randomised_response(bits: np.ndarray, *, epsilon: float, rng: np.random.Generator) -> np.ndarray:
-    """Each of the ``bits`` kept with probability e^eps / (1 + e^eps), else flipped (Warner 1965); same shape."""
+    """Keeps each of the ``bits`` with probability e^eps / (1 + e^eps), else flips it (Warner 1965); same shape."""
     return np.asarray(np.where(rng.random(bits.shape) < expit(epsilon), bits, 1 - bits))

@@ -1,4 +1,4 @@
-"""A local budget renewed every round, claimed for all of them.
+"""A local budget that is spent again in every round and claimed once for all rounds.
 
 The real bug: the client draws fresh noise at the full epsilon in each round, and the claim forgets composition.
 """
@@ -9,16 +9,16 @@ from ....audit.arrays import FloatArray
 from ....audit.claim import Adjacency, Unit
 from ....audit.estimators.likelihood_ratio import laplace
 from ....audit.observer import UPLOADS
-from .mutant import Mutant, Sample, signed
+from ..mutant import Mutant, Sample, mechanism_claim
 
 EPSILON, ROUNDS = 1.0, 10
 _RANGE = 2.0
-"""Values lie in [-1, 1]."""
+"""Values lie in [-1, 1], so two of them are at most 2 apart."""
 
 
 def mutant() -> Mutant:
     return Mutant(
-        claim=signed(
+        claim=mechanism_claim(
             epsilon=EPSILON,
             delta=0.0,
             unit=Unit.REPORT,
@@ -29,14 +29,14 @@ def mutant() -> Mutant:
             dp_model="local",
             source="Dwork et al. 2006; basic composition over the rounds",
         ),
-        correct=_edition(ROUNDS * _RANGE / EPSILON),
-        broken=_edition(_RANGE / EPSILON),
+        correct=_sampler(ROUNDS * _RANGE / EPSILON),
+        broken=_sampler(_RANGE / EPSILON),
         scores=(_score,),
         witness="the values 1 and -1 in every round; the likelihood ratio of the renewed budget",
     )
 
 
-def _edition(scale: float) -> Sample:
+def _sampler(scale: float) -> Sample:
     def sample(world: int, n: int, rng: np.random.Generator) -> FloatArray:
         return (2.0 * world - 1) + rng.laplace(scale=scale, size=(n, ROUNDS))
 
@@ -44,4 +44,5 @@ def _edition(scale: float) -> Sample:
 
 
 def _score(reports: np.ndarray) -> FloatArray:
+    # Centred at the lower value -1, so that the ratio is between shifts of 0 and of the whole range.
     return laplace(reports + 1, np.full(ROUNDS, _RANGE), scale=_RANGE / EPSILON)

@@ -1,6 +1,6 @@
-"""A local budget spent on every coordinate, claimed for the whole vector.
+"""A local budget that is spent on every coordinate and claimed for the whole vector.
 
-The real bug: each bit is randomised at the full epsilon; a vector that differs everywhere leaks d times as much.
+The real bug: each bit is randomised at the full epsilon, so two vectors that differ in all d bits leak d times as much.
 """
 
 import numpy as np
@@ -8,15 +8,15 @@ import numpy as np
 from ....audit.arrays import FloatArray
 from ....audit.claim import Adjacency, Unit
 from ....audit.observer import UPLOADS
+from ..mutant import Mutant, Sample, mechanism_claim
 from .bits import randomised_response
-from .mutant import Mutant, Sample, signed
 
 EPSILON, COORDINATES = 2.0, 8
 
 
 def mutant() -> Mutant:
     return Mutant(
-        claim=signed(
+        claim=mechanism_claim(
             epsilon=EPSILON,
             delta=0.0,
             unit=Unit.REPORT,
@@ -26,14 +26,14 @@ def mutant() -> Mutant:
             dp_model="local",
             source="Warner 1965; basic composition over the coordinates",
         ),
-        correct=_edition(EPSILON / COORDINATES),
-        broken=_edition(EPSILON),
+        correct=_sampler(EPSILON / COORDINATES),
+        broken=_sampler(EPSILON),
         scores=(_ones,),
         witness="the vector of ones and the vector of zeros; the number of ones",
     )
 
 
-def _edition(epsilon: float) -> Sample:
+def _sampler(epsilon: float) -> Sample:
     def sample(world: int, n: int, rng: np.random.Generator) -> np.ndarray:
         return randomised_response(np.full((n, COORDINATES), world), epsilon=epsilon, rng=rng)
 

@@ -1,13 +1,13 @@
-"""Gaussian noise cut off at two standard deviations.
+"""Gaussian noise that is cut off at two standard deviations.
 
-The real bug: the noise is clamped, or the noised value saturates, to fit the integers of the wire; what lies beyond the
-cut can only have come from the one input.
+The real bug: the noise is clamped, or the noised value saturates, to fit the integers of the wire format. An output
+beyond the cut is possible under one input only.
 """
 
 import numpy as np
 
 from ....audit.arrays import FloatArray
-from .mutant import Mutant
+from ..mutant import Mutant
 from .noise_shares import secure_sum_claim
 
 CUT = 2.0
@@ -19,6 +19,7 @@ def mutant() -> Mutant:
     def whole(world: int, n: int, rng: np.random.Generator) -> FloatArray:
         return world + sigma * rng.standard_normal(n)
 
+    # Clamps the noise and not the sum: a clamped sum is post-processing and would keep the claim.
     def clamped(world: int, n: int, rng: np.random.Generator) -> FloatArray:
         return world + sigma * np.clip(rng.standard_normal(n), -CUT, CUT)
 

@@ -1,7 +1,7 @@
-"""Randomised response with the size of the domain off by one.
+"""Randomised response whose domain size is off by one.
 
-The real bug: the probability to keep the truth is e^eps / (e^eps + k - 1); written with k - 1 values counted already,
-it becomes e^eps / (e^eps + k - 2).
+The real bug: the probability of the true value is e^eps / (e^eps + k - 1). A formula that counts the k - 1 other values
+already and subtracts one again gives e^eps / (e^eps + k - 2).
 """
 
 import math
@@ -11,14 +11,14 @@ import numpy as np
 from ....audit.arrays import FloatArray
 from ....audit.claim import Adjacency, Unit
 from ....audit.observer import UPLOADS
-from .mutant import Mutant, Sample, signed
+from ..mutant import Mutant, Sample, mechanism_claim
 
 EPSILON, DOMAIN = 1.0, 4
 
 
 def mutant() -> Mutant:
     return Mutant(
-        claim=signed(
+        claim=mechanism_claim(
             epsilon=EPSILON,
             delta=0.0,
             unit=Unit.REPORT,
@@ -28,18 +28,19 @@ def mutant() -> Mutant:
             dp_model="local",
             source="Kairouz, Bonawitz, Ramage 2016, equation 3",
         ),
-        correct=_edition(DOMAIN),
-        broken=_edition(DOMAIN - 1),
+        correct=_sampler(DOMAIN),
+        broken=_sampler(DOMAIN - 1),
         scores=(_is_one,),
         witness="values 1 and 0; the event {1 is reported}",
     )
 
 
-def _edition(domain: int) -> Sample:
-    """Generalised randomised response over DOMAIN values that believes in another ``domain``."""
+def _sampler(domain: int) -> Sample:
+    """Generalised randomised response over DOMAIN values whose probabilities are those of another ``domain``."""
     keep = math.exp(EPSILON) / (math.exp(EPSILON) + domain - 1)
 
     def sample(world: int, n: int, rng: np.random.Generator) -> np.ndarray:
+        # An offset of 1..k-1 modulo k is uniform over the other values and never the true one.
         other = (world + rng.integers(1, DOMAIN, size=n)) % DOMAIN
         return np.asarray(np.where(rng.random(n) < keep, world, other))
 

@@ -1,7 +1,7 @@
-"""Lots of a fixed size, accounted as Poisson lots.
+"""Lots of a fixed size that are accounted as Poisson lots.
 
-The real bug: a data loader draws batches of equal size while the accountant assumes that each sample enters by its own
-coin. When the unit enters a full lot it pushes another sample out, and moves the sum by up to twice the clip norm
+The real bug: a data loader draws batches of equal size, while the accountant assumes that each sample enters
+independently. A unit that enters a full lot displaces another sample and so moves the sum by up to twice the clip norm
 (Lebeda, Regehr, Kamath 2024, "Avoiding pitfalls for privacy accounting of subsampled mechanisms").
 """
 
@@ -12,7 +12,7 @@ from ....audit.claim import Adjacency, Unit
 from ....audit.estimators.likelihood_ratio import subsampled_gaussian
 from ....audit.observer import UPLOADS
 from ...accounting.gaussian import calibrate_sampled_gaussian
-from .mutant import Mutant, signed
+from ..mutant import Mutant, mechanism_claim
 
 EPSILON, DELTA, STEPS, SAMPLES, LOT = 2.0, 1e-5, 20, 40, 4
 RATE = LOT / SAMPLES
@@ -30,15 +30,16 @@ def mutant() -> Mutant:
         return release(others + world * rng.binomial(1, RATE, size=(n, STEPS)), rng)
 
     def fixed(world: int, n: int, rng: np.random.Generator) -> FloatArray:
-        # In the lot of 4 stands the unit (+1) in the place of one of the others (-1 each).
+        # In the lot of 4 the unit (+1) takes the place of one of the others (-1 each).
         return release(-LOT + 2 * world * rng.binomial(1, RATE, size=(n, STEPS)), rng)
 
     def score(releases: np.ndarray) -> FloatArray:
+        # The unit moves the sum by 2, so half the distance to the sum of the others has sensitivity 1.
         moved = (releases + LOT) / 2
         return np.asarray(subsampled_gaussian(moved, sigma=sigma / 2, rate=RATE, steps=1).sum(axis=1), dtype=np.float64)
 
     return Mutant(
-        claim=signed(
+        claim=mechanism_claim(
             epsilon=EPSILON,
             delta=DELTA,
             unit=Unit.SAMPLE,

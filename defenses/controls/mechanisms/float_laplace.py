@@ -1,7 +1,7 @@
 """Laplace noise in single precision.
 
-The real bug: floating-point numbers lie closer together near 0 than near 1, so that the low bits of ``x + noise`` tell
-which x it was (Mironov 2012, "On significance of the least significant bits for differential privacy").
+The real bug: floating-point numbers lie closer together near 0 than near 1, so the low bits of ``x + noise`` reveal x
+(Mironov 2012, "On significance of the least significant bits for differential privacy").
 """
 
 import math
@@ -11,7 +11,7 @@ import numpy as np
 from ....audit.arrays import FloatArray
 from ....audit.claim import Adjacency, Unit
 from ....audit.observer import UPLOADS
-from .mutant import Mutant, signed
+from ..mutant import Mutant, mechanism_claim
 
 EPSILON = 1.0
 _GRID = 2.0**-10
@@ -22,7 +22,7 @@ _NEAR = 2.0**-5
 
 def mutant() -> Mutant:
     return Mutant(
-        claim=signed(
+        claim=mechanism_claim(
             epsilon=EPSILON,
             delta=0.0,
             unit=Unit.REPORT,
@@ -40,7 +40,7 @@ def mutant() -> Mutant:
 
 
 def _discrete(world: int, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Laplace on a grid of 2^-10: the difference of two geometric numbers, exact in any precision."""
+    """Laplace on a grid of 2^-10: the difference of two geometric numbers, which is exact in any precision."""
     stop = -math.expm1(-EPSILON * _GRID)
     steps = rng.geometric(stop, size=n) - rng.geometric(stop, size=n)
     return np.asarray(world + steps * _GRID, dtype=np.float64)
@@ -55,4 +55,5 @@ def _single_precision(world: int, n: int, rng: np.random.Generator) -> np.ndarra
 def _score(outputs: np.ndarray) -> FloatArray:
     exact = outputs.astype(np.float64)
     on_the_grid = np.mod(exact * _COARSE, 1.0) == 0
+    # Both conditions are needed: far from 0 single precision lies on the coarse grid under either input.
     return np.asarray((np.abs(exact) < _NEAR) & on_the_grid, dtype=np.float64)

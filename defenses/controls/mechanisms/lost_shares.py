@@ -1,7 +1,7 @@
-"""Noise shares of clients who dropped out are lost.
+"""A secure sum in which the noise shares of clients that dropped out are lost.
 
-The real bug: every client adds its share of the noise before the secure sum, half of them drop out, and nobody adds
-what is missing (Kairouz, Liu, Steinke 2021, section on drop-out).
+The real bug: every client adds its share of the noise before the secure sum, half of the clients drop out, and the
+missing noise is not replaced (Kairouz, Liu, Steinke 2021, section on drop-out).
 """
 
 import math
@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from ....audit.arrays import FloatArray
-from .mutant import Mutant
+from ..mutant import Mutant
 from .noise_shares import secure_sum_claim, total
 
 CLIENTS, DROPPED = 40, 20
@@ -20,7 +20,7 @@ def mutant() -> Mutant:
     share = sigma / math.sqrt(CLIENTS)
 
     def recovered(world: int, n: int, rng: np.random.Generator) -> FloatArray:
-        # The survivors reveal the seeds of the missing shares to nobody: they add fresh ones.
+        # The survivors add fresh shares; revealing the seeds of the missing ones would show the noise to the server.
         return total(world, n, rng, shares=CLIENTS, share=share)
 
     def lost(world: int, n: int, rng: np.random.Generator) -> FloatArray:

@@ -1,4 +1,4 @@
-"""A sum of noise shares: what a secure aggregation opens, along the direction of one client's update."""
+"""A sum of noise shares, as secure aggregation opens it, along the direction of one client's update."""
 
 import numpy as np
 
@@ -6,15 +6,15 @@ from ....audit.arrays import FloatArray
 from ....audit.claim import Adjacency, Claim, Unit
 from ....audit.observer import AGGREGATE
 from ...accounting.gaussian import gaussian_curve, gaussian_noise
-from .mutant import signed
+from ..mutant import mechanism_claim
 
 EPSILON, DELTA = 2.0, 1e-5
 
 
 def secure_sum_claim(mechanism: str) -> tuple[Claim, float]:
-    """The claim of one noised sum at epsilon 2, and the standard deviation of its noise in clip norms."""
+    """Returns the claim of one noised sum at epsilon 2, and the standard deviation of its noise in clip norms."""
     sigma = gaussian_noise(epsilon=EPSILON, delta=DELTA, releases=1)
-    claim = signed(
+    claim = mechanism_claim(
         epsilon=EPSILON,
         delta=DELTA,
         unit=Unit.CLIENT,
@@ -29,5 +29,8 @@ def secure_sum_claim(mechanism: str) -> tuple[Claim, float]:
 
 
 def total(world: int, n: int, rng: np.random.Generator, *, shares: int, share: float) -> FloatArray:
-    """``(n,)`` sums of one client's row (1 in world 1) and ``shares`` noise shares of that standard deviation."""
+    """``(n,)`` sums of one client's row (1 in world 1, else 0) and of ``shares`` noise shares of standard deviation
+    ``share``.
+    """
+    # Shares are drawn one by one and summed, as clients would add them, not as one Gaussian.
     return np.asarray(world + share * rng.standard_normal((n, shares)).sum(axis=1), dtype=np.float64)

@@ -1,7 +1,7 @@
-"""Personalised budgets sent along with the reports.
+"""Personalised budgets that are sent along with the reports.
 
-The real bug: the analyser needs each client's budget to debias its report, so the budget travels beside it; a client
-with a rare budget is then found in the shuffled multiset.
+The real bug: the analyser needs each client's budget to debias its report, so the budget is sent in the same message. A
+client with a rare budget can then be found among the shuffled reports.
 """
 
 import numpy as np
@@ -11,8 +11,8 @@ from ....audit.arrays import FloatArray
 from ....audit.claim import Adjacency, Unit
 from ....audit.observer import SHUFFLED
 from ...accounting.counts import binomial, bit_among
+from ..mutant import Mutant, mechanism_claim
 from .bits import randomised_response
-from .mutant import Mutant, signed
 
 RARE, COMMON, DELTA, CLIENTS = 2.0, 1.0, 1e-5, 200
 
@@ -21,7 +21,7 @@ def mutant() -> Mutant:
     pair = bit_among(binomial(CLIENTS - 1, float(expit(-COMMON))), epsilon=RARE)
 
     return Mutant(
-        claim=signed(
+        claim=mechanism_claim(
             epsilon=pair.epsilon(DELTA),
             delta=DELTA,
             unit=Unit.REPORT,
@@ -40,12 +40,15 @@ def mutant() -> Mutant:
 
 
 def _reports(world: int, n: int, rng: np.random.Generator, *, linked: bool) -> FloatArray:
-    """(n, clients, 2): bit and budget in a shuffled order, the budgets ``linked`` to their bits or shuffled apart."""
+    """(n, clients, 2): bit and budget in a shuffled order; the budgets stay with their bits if ``linked``, else they
+    are shuffled separately.
+    """
     budgets = np.full((n, CLIENTS), COMMON)
     budgets[:, 0] = RARE
     bits = np.zeros((n, CLIENTS))
     bits[:, :1] = randomised_response(np.full((n, 1), world), epsilon=RARE, rng=rng)
     bits[:, 1:] = randomised_response(bits[:, 1:], epsilon=COMMON, rng=rng)
+    # Bits and budgets are the same draws in both versions; only the link between them differs.
     order = rng.permuted(np.tile(np.arange(CLIENTS), (n, 1)), axis=1)
     other = order if linked else rng.permuted(order, axis=1)
     return np.stack([np.take_along_axis(bits, order, 1), np.take_along_axis(budgets, other, 1)], axis=2)

@@ -1,7 +1,7 @@
-"""Epochs in shuffled order, accounted as Poisson lots.
+"""Epochs in shuffled order that are accounted as Poisson lots.
 
-The real bug: nearly every DP-SGD loop shuffles once an epoch, so that a sample stands in exactly one of its lots, while
-the accountant assumes independent coins (Chua et al. 2024, "How private are DP-SGD implementations?").
+The real bug: nearly every DP-SGD loop shuffles once per epoch, so that each sample is in exactly one of its lots, while
+the accountant assumes independent draws (Chua et al. 2024, "How private are DP-SGD implementations?").
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from ....audit.arrays import FloatArray
 from ....audit.claim import Adjacency, Unit
 from ....audit.observer import UPLOADS
 from ...accounting.gaussian import SampledGaussian
-from .mutant import Mutant, signed
+from ..mutant import Mutant, mechanism_claim
 
 STEPS, LOT, SIGMA, DELTA = 20, 5, 0.5, 1e-5
 RATE = 1 / STEPS
@@ -22,17 +22,18 @@ def mutant() -> Mutant:
     epsilon = mechanism.epsilon(DELTA)
 
     def poisson(world: int, n: int, rng: np.random.Generator) -> FloatArray:
+        # The gradients of the others are all -1, opposite to the unit's: the inputs of the witness.
         others = -rng.binomial(STEPS * LOT - 1, RATE, size=(n, STEPS))
         return _noised(others + world * rng.binomial(1, RATE, size=(n, STEPS)), rng)
 
     def shuffled(world: int, n: int, rng: np.random.Generator) -> FloatArray:
-        # The unit's place in the epoch: +1 where it stands, 0 where it was zeroed out, the others -1 each.
+        # At the unit's place in the epoch: +1 with the unit, 0 where it was zeroed out; the others are -1 each.
         sums = np.full((n, STEPS), -float(LOT))
         sums[np.arange(n), rng.integers(STEPS, size=n)] += 1 + world
         return _noised(sums, rng)
 
     return Mutant(
-        claim=signed(
+        claim=mechanism_claim(
             epsilon=epsilon,
             delta=DELTA,
             unit=Unit.SAMPLE,
@@ -56,7 +57,9 @@ def _noised(sums: np.ndarray, rng: np.random.Generator) -> FloatArray:
 
 
 def _score(releases: np.ndarray) -> FloatArray:
-    """ln of (mean over places of N(2 e_t)) / (mean over places of N(e_t)), from what lies above the others' sum."""
+    """Log-likelihood ratio of the shuffled epoch: ln of the mean over places of N(2 e_t), less ln of the mean over
+    places of N(e_t), of what lies above the sum of the others.
+    """
     moved = releases + LOT
     inside, zeroed = (logsumexp((2 * row * moved - row**2) / (2 * SIGMA**2), axis=1) for row in (2, 1))
     return np.asarray(inside - zeroed, dtype=np.float64)

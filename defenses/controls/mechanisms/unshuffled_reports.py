@@ -1,4 +1,4 @@
-"""Amplification by shuffling claimed, with no shuffler.
+"""Amplification by shuffling that is claimed without a shuffler.
 
 The real bug: the reports travel over authenticated connections, or the shuffler is a stub that keeps their order.
 """
@@ -9,8 +9,8 @@ from ....audit.arrays import FloatArray
 from ....audit.claim import Adjacency, Unit
 from ....audit.observer import SHUFFLED
 from ...accounting.clones import shuffled_bits
+from ..mutant import Mutant, mechanism_claim
 from .bits import randomised_response
-from .mutant import Mutant, signed
 
 EPSILON0, DELTA, CLIENTS = 2.0, 1e-5, 200
 
@@ -22,7 +22,7 @@ def mutant() -> Mutant:
         return randomised_response(bits, epsilon=EPSILON0, rng=rng)
 
     return Mutant(
-        claim=signed(
+        claim=mechanism_claim(
             epsilon=shuffled_bits(clients=CLIENTS, epsilon0=EPSILON0).epsilon(DELTA),
             delta=DELTA,
             unit=Unit.REPORT,

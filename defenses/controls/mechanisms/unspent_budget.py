@@ -1,7 +1,7 @@
-"""Piecewise mechanism built for more than it signs.
+"""A Piecewise mechanism that spends more than its claim states.
 
-The real bug: a sixth of the budget is set aside for a second query (a count, a choice of coordinate) and not taken off
-the first one's, which still spends all of it: 1.2 epsilon where epsilon is claimed.
+The real bug: a sixth of the budget is set aside for a second query (a count, a choice of coordinate), but it is not
+subtracted from the first query, which still spends all of it: 1.2 epsilon where epsilon is claimed.
 """
 
 from dataclasses import replace
@@ -11,13 +11,14 @@ import numpy as np
 from ....audit.arrays import FloatArray
 from ...randomisers.numbers.piecewise import Piecewise
 from ...randomisers.randomiser import Randomiser
-from .mutant import Mutant, Sample
+from ..mutant import Mutant, Sample
 
 EPSILON, SPENT = 1.0, 1.2
 
 
 def mutant() -> Mutant:
     correct = Piecewise(epsilon=EPSILON, radius=1.0)
+    # The event of the broken version is the one to test: its laws differ most there.
     broken = replace(correct, epsilon=SPENT)
 
     def score(reports: np.ndarray) -> FloatArray:
@@ -25,14 +26,14 @@ def mutant() -> Mutant:
 
     return Mutant(
         claim=correct.claim(),
-        correct=_edition(correct),
-        broken=_edition(broken),
+        correct=_sampler(correct),
+        broken=_sampler(broken),
         scores=(score,),
         witness="values 1 and -1; the event {report in the interval of 1}",
     )
 
 
-def _edition(randomiser: Randomiser) -> Sample:
+def _sampler(randomiser: Randomiser) -> Sample:
     pair = randomiser.worst_pair()
 
     def sample(world: int, n: int, rng: np.random.Generator) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Amplification by sampling claimed, while the server sees who was drawn.
+"""Amplification by sampling that is claimed although the server sees which samples were drawn.
 
-The real bug: the report carries the indices or the size of the lot (or the participants are logged), so that nobody has
-to guess whether the unit took part.
+The real bug: the report carries the indices or the size of the lot (or the participants are logged), so the observer
+knows whether the unit took part.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from ....audit.claim import Adjacency, Unit
 from ....audit.estimators.likelihood_ratio import subsampled_gaussian
 from ....audit.observer import UPLOADS
 from ...accounting.gaussian import calibrate_sampled_gaussian
-from .mutant import Mutant, signed
+from ..mutant import Mutant, mechanism_claim
 
 EPSILON, DELTA, STEPS, RATE = 2.0, 1e-5, 20, 0.1
 
@@ -23,14 +23,16 @@ def mutant() -> Mutant:
     def release(world: int, n: int, rng: np.random.Generator, *, shown: bool) -> FloatArray:
         drawn = world * rng.binomial(1, RATE, size=(n, STEPS))
         noised = drawn + sigma * rng.standard_normal((n, STEPS))
+        # The correct version has the same shape with zeros, so one score reads both.
         return np.stack([noised, drawn * float(shown)], axis=2)
 
     def score(releases: np.ndarray) -> FloatArray:
+        # A visible draw decides by itself: 1e3 is above every log-likelihood ratio that the noise produces.
         ratio = subsampled_gaussian(releases[..., 0], sigma=sigma, rate=RATE, steps=1)
         return np.asarray(ratio.sum(axis=1) + 1e3 * releases[..., 1].any(axis=1), dtype=np.float64)
 
     return Mutant(
-        claim=signed(
+        claim=mechanism_claim(
             epsilon=EPSILON,
             delta=DELTA,
             unit=Unit.SAMPLE,

@@ -8,7 +8,7 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.finding import Verdict
 from fedassay.audit.observer import AGGREGATE
-from fedassay.defenses.controls.mechanisms.mutant import Mutant, signed
+from fedassay.defenses.controls.mutant import Mutant, mechanism_claim
 from fedassay.suites.mutation.mutant_audit import LEAST, fight_broken, fight_correct, prepare_contest
 
 SEEDS = range(5)
@@ -22,7 +22,7 @@ def gaussian(noise):
 def halved():
     """A Gaussian release of mu 1, and one with half its noise."""
     return Mutant(
-        claim=signed(
+        claim=mechanism_claim(
             epsilon=4.3772,
             delta=1e-5,
             unit=Unit.CLIENT,

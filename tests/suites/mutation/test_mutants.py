@@ -4,10 +4,11 @@ import dataclasses
 
 import fedassay
 import pytest
+from fedassay.defenses.controls.control import correct_version
 from fedassay.defenses.controls.control_no_clip import ControlNoClip
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.suites.config.source import ConfigError
-from fedassay.suites.mutation.federated_mutant import correct_version, federated_mutant
+from fedassay.suites.mutation.federated_mutant import federated_mutant
 from fedassay.suites.mutation.mutants import build_mutant, known_mutants, module_of
 
 FEW = ['mutants.only=["control_no_clip", "visible_lots"]', "mutants.pilot_federations=400", "mutants.pilot=2000"]

@@ -1,0 +1,47 @@
+"""Control: a defense with a planted bug, which states the claim of the correct defense that it inherits from."""
+
+import dataclasses
+from abc import ABC
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...fl.plan import Plan
+from ...fl.protection import Protection
+from ..defense import Defense, Prepared
+
+
+@dataclass(frozen=True, kw_only=True)
+class Control(Defense, ABC):
+    """Base of the controls: ``class ControlX(Control, X)`` runs ``broken`` in the place of the protection of ``X``.
+
+    The claims, the spending and every field of the protection come from the correct version, so that only the bug
+    differs. An audit or an implementation check must refute a control. ``broken`` is a subclass of the protection that
+    ``X`` prepares; it inherits ``law``, so it publishes the law of the correct version.
+    """
+
+    control: ClassVar[bool] = True
+    broken: ClassVar[type[Protection]]
+
+    def prepare(self, plan: Plan) -> Prepared:
+        correct = super().prepare(plan)
+        # The fields of a protection are its calibrated numbers, so both versions run at the same noise.
+        protection = self.broken(**vars(correct.protection), **self.bug(plan))
+        return dataclasses.replace(correct, protection=protection)
+
+    def bug(self, plan: Plan) -> dict[str, object]:
+        """Fields that ``broken`` has in addition to those of the correct protection."""
+        return {}
+
+
+def correct_version(control: Defense) -> Defense:
+    """The defense that a control breaks, with the same configuration: the class that it inherits from.
+
+    Raises:
+        ValueError: for a control that inherits from no correct defense.
+    """
+    # By class and not by ``Control``: a control of another package may only set ``control``.
+    for base in type(control).__mro__[1:]:
+        if issubclass(base, Defense) and base not in (Control, Defense) and not base.control:
+            known = {field.name for field in dataclasses.fields(base)}
+            return base(**{name: value for name, value in control.fields().items() if name in known})
+    raise ValueError(f"{type(control).__name__} inherits from no correct defense, so it cannot be compared with one")
