@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .suites.results.gate import EVERYTHING, Gate
+from .suites.results.outcome import EVERYTHING, Outcome
 from .suites.results.record import Record
 from .suites.results.store import Store
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     import pandas
 
     from .defenses.defense import Defense
-    from .reports.regression.judgement import Judgement
     from .suites.execution.run import Launch, Progress
 
 
@@ -22,7 +21,7 @@ class Run:
     """A finished run: its folder, its verdict without a baseline, its rows."""
 
     folder: Path
-    verdict: Gate
+    verdict: Outcome
 
     def gate(
         self,
@@ -30,7 +29,7 @@ class Run:
         *,
         margins: Mapping[str, float] | None = None,
         fail_on: Iterable[str] = EVERYTHING,
-    ) -> "Judgement":
+    ) -> Outcome:
         """The run's claims, and its cells against a baseline (a file or a run's folder), as ``fedassay gate`` has it.
 
         Args:
@@ -42,9 +41,9 @@ class Run:
             ConfigError: a baseline that cannot be read, an unknown metric or word, a margin that is no number > 0.
         """
         from .reports.reading.run_folder import RunFolder
-        from .reports.regression.judgement import judge
+        from .reports.regression.gated_run import judge_folder
 
-        return judge(RunFolder.read(self.folder), baseline, margins=margins, fail_on=fail_on)
+        return judge_folder(RunFolder.read(self.folder), baseline, margins=margins, fail_on=fail_on).outcome
 
     @property
     def records(self) -> list[Record]:
@@ -160,7 +159,7 @@ class Silent:
     def close(self) -> None: ...
 
 
-def _reported(begun: "Launch", gate: Gate, report: bool) -> Run:
+def _reported(begun: "Launch", gate: Outcome, report: bool) -> Run:
     folder = begun.store.folder
     if report:
         from .reports.formats.write import write_report

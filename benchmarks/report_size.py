@@ -26,7 +26,7 @@ from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.observer import UPLOADS
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.regression.baseline import Baseline
-from fedassay.suites.results.gate import INCOMPLETE
+from fedassay.suites.results.outcome import INCOMPLETE
 from fedassay.suites.results.record import Record
 
 TRIALS, CANDIDATES, IMAGES, SIDE, ROUNDS, PROBES = 1000, 200, 8, 28, 50, 6

@@ -141,7 +141,7 @@ def audit(
 ) -> None:
     """Audit a mechanism of your own, or scores, against a claim; no federation."""
     with told():
-        from ..suites.results.gate import judge_finding
+        from ..suites.results.outcome import judge_finding
         from .audit_command import Wishes, audit_target, finding_lines, stated_claim
 
         wished = {"unit": unit, "adjacency": adjacency, "observer": observer, "rounds": rounds}

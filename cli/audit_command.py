@@ -26,7 +26,7 @@ from ..audit.mechanism.mechanism import TRIALS, audit_mechanism
 from ..audit.nearest import nearest
 from ..audit.wording import plain
 from ..suites.config.source import ConfigError
-from ..suites.results.gate import Gate
+from ..suites.results.outcome import Outcome
 
 _SIDES = ("member", "nonmember")
 _KINDS = "a target is a .npz or .csv file of member and nonmember, package.module:function or path/to/file.py:function"
@@ -93,7 +93,7 @@ def audit_target(target: str, claim: Claim, wishes: Wishes) -> Finding:
     )
 
 
-def finding_lines(target: str, finding: Finding, gate: Gate, *, as_json: bool) -> list[str]:
+def finding_lines(target: str, finding: Finding, gate: Outcome, *, as_json: bool) -> list[str]:
     """What the command prints: claim, what was seen, gate; or one JSON object."""
     if as_json:
         claim = None if finding.claim is None else finding.claim.to_dict()

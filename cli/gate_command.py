@@ -10,7 +10,7 @@ from .console import say
 from .errors import told
 
 if TYPE_CHECKING:
-    from ..reports.regression.judgement import Judgement
+    from ..reports.regression.gated_run import GatedRun
 
 Margins = Annotated[
     list[str] | None,
@@ -28,7 +28,7 @@ def compare(
     with told():
         from ..reports.reading.run_folder import margins_of
         from ..reports.regression.baseline import Baseline
-        from ..reports.regression.comparison import compare as compared
+        from ..reports.regression.comparison import compare_runs
         from ..reports.regression.words import as_data, cell_table, gap_lines, note_lines
         from ..suites.config.margins import stated_margins
         from ..suites.config.source import ConfigError
@@ -36,7 +36,7 @@ def compare(
 
         try:
             wished = margins_of(new) | stated_margins(margin or ())
-            found = compared(Baseline.read(base), Baseline.read(new), margins=wished)
+            found = compare_runs(Baseline.read(base), Baseline.read(new), margins=wished)
         except ValueError as error:
             raise ConfigError(str(error)) from error
         if json:
@@ -65,8 +65,8 @@ def gate(
     """Judge a run: its claims, and its cells against a baseline. One verdict line, one exit code."""
     with told():
         from ..reports.reading.run_folder import RunFolder
-        from ..reports.regression.judgement import accept as accepted
-        from ..reports.regression.judgement import judge
+        from ..reports.regression.gated_run import accept as accepted
+        from ..reports.regression.gated_run import judge_folder
         from ..suites.config.margins import stated_margins
         from ..suites.config.source import ConfigError
 
@@ -74,34 +74,38 @@ def gate(
             folder, wished = RunFolder.read(run), stated_margins(margin or ())
             _check_targets(run, baseline, [path for path in (junit, summary) if path is not None])
             # What is accepted is not held against itself: what is left to judge are its claims.
-            judgement = judge(folder, None if accept else baseline, margins=wished, fail_on=fail_on.split(","))
+            judged = judge_folder(folder, None if accept else baseline, margins=wished, fail_on=fail_on.split(","))
             if accept:
                 if baseline is None:
                     raise ConfigError("--accept needs --baseline FILE: where to write what this run measured")
                 say(f"accept {accepted(folder, baseline)}")
         except ValueError as error:
             raise ConfigError(str(error)) from error
-        _write(judgement, junit, summary)
-        for line in _lines(judgement):
+        _write(judged, junit, summary)
+        for line in _lines(judged):
             say(line)
-        raise typer.Exit(judgement.exit_code)
+        raise typer.Exit(judged.outcome.exit_code)
 
 
-def _lines(judgement: "Judgement") -> list[str]:
+def _lines(judged: "GatedRun") -> list[str]:
     from ..reports.regression.words import correlation_words
 
-    found = judgement.comparison
+    found = judged.comparison
     lines = [] if found is None else [correlation_words(found)]
-    return [*lines, *judgement.details(), f"gate   {judgement.verdict_line} (exit code {judgement.exit_code})"]
+    return [
+        *lines,
+        *judged.outcome.details,
+        f"gate   {judged.outcome.verdict_line} (exit code {judged.outcome.exit_code})",
+    ]
 
 
-def _write(judgement: "Judgement", junit: Path | None, summary: Path | None) -> None:
+def _write(judged: "GatedRun", junit: Path | None, summary: Path | None) -> None:
     from ..reports.formats.atomic_write import write_whole
 
     if junit is not None:
         from ..reports.regression.junit import junit as cases
 
-        write_whole(junit, cases(judgement))
+        write_whole(junit, cases(judged))
     if summary is not None:
         from ..reports.regression.step_summary import step_summary
 
@@ -109,9 +113,9 @@ def _write(judgement: "Judgement", junit: Path | None, summary: Path | None) -> 
         ours = os.environ.get("GITHUB_STEP_SUMMARY")
         if ours and summary.resolve() == Path(ours).resolve():
             with summary.open("a", encoding="utf-8") as file:
-                file.write(step_summary(judgement))
+                file.write(step_summary(judged))
         else:
-            write_whole(summary, step_summary(judgement))
+            write_whole(summary, step_summary(judged))
 
 
 def _check_targets(run: Path, baseline: str | None, targets: list[Path]) -> None:

@@ -130,7 +130,7 @@ def measure(folder: Path) -> str:
     """Run the suite and make it the baseline; returns the verdict line."""
     from ..api import run
     from ..reports.reading.run_folder import RunFolder
-    from ..reports.regression.judgement import accept
+    from ..reports.regression.gated_run import accept
 
     done = run(str(folder / "suite.toml"), folder=folder / RUN, command="fedassay run suite.toml")
     with naming(folder / BASELINE):

@@ -45,7 +45,7 @@ def print_calibration(repeats: int, seed: int) -> int:
     """Repeats every estimator on mechanisms of known privacy, prints how often each erred; returns the exit code."""
     from ..audit.calibration.calibration import calibrate
     from ..audit.estimators.catalogue import estimators
-    from ..reports.tables.calibration import degenerate_table, error_table, verdict
+    from ..reports.tables.calibration import calibration_outcome, degenerate_table, error_table
     from .progress import print_table, progress
 
     watching, found = progress(), estimators().values()
@@ -56,6 +56,6 @@ def print_calibration(repeats: int, seed: int) -> int:
         watching.close()
     for table in (error_table(rows), degenerate_table(rows)):
         print_table(table)
-    gate = verdict(rows)
+    gate = calibration_outcome(rows)
     say(f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
     return gate.exit_code

@@ -145,16 +145,16 @@ class GateFixture:
         fail_on: Iterable[str] | None,
     ) -> None:
         from ..reports.reading.run_folder import RunFolder
-        from ..reports.regression.judgement import accept
-        from ..suites.results.gate import EVERYTHING
+        from ..reports.regression.gated_run import accept
+        from ..suites.results.outcome import EVERYTHING
 
         if baseline is not None and self.accept:
             accept(RunFolder.read(run.folder), baseline)
             baseline = None
-        judgement = run.gate(baseline, margins=margins, fail_on=EVERYTHING if fail_on is None else fail_on)
-        self.tell(f"{judgement.verdict_line} ({run.folder / 'report.html'})")
-        if judgement.exit_code:
-            pytest.fail("\n".join([judgement.verdict_line, *judgement.details()]), pytrace=False)
+        outcome = run.gate(baseline, margins=margins, fail_on=EVERYTHING if fail_on is None else fail_on)
+        self.tell(f"{outcome.verdict_line} ({run.folder / 'report.html'})")
+        if outcome.exit_code:
+            pytest.fail("\n".join([outcome.verdict_line, *outcome.details]), pytrace=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +167,7 @@ class AuditFixture:
         """``options`` as for ``fedassay.audit_mechanism``: ``inputs``, ``trials``, ``batched``, ``seed`` and so on."""
         __tracebackhide__ = True
         from ..audit.mechanism.mechanism import audit_mechanism
-        from ..suites.results.gate import judge_finding
+        from ..suites.results.outcome import judge_finding
 
         finding = audit_mechanism(mechanism, claim, **options)
         gate = judge_finding(getattr(mechanism, "__name__", repr(mechanism)), finding)
@@ -226,14 +226,14 @@ def _check_asked(baseline: Any, margins: Any, fail_on: Any) -> None:
     """Raise ConfigError, before anything runs, for what no gate could be asked."""
     from ..suites.config.arguments import texts
     from ..suites.config.source import ConfigError
-    from ..suites.results.gate import failing
+    from ..suites.results.outcome import failing_codes
 
     if not isinstance(baseline, str | Path | None):
         raise ConfigError(f'baseline must be a file such as "baselines/main", got {baseline!r}')
     if margins is not None and not isinstance(margins, Mapping):
         raise ConfigError(f'margins must be a table such as {{"auc": 0.1}}, got {margins!r}')
     if fail_on is not None:
-        failing(texts("fail_on", fail_on, such_as="fail"))
+        failing_codes(texts("fail_on", fail_on, such_as="fail"))
 
 
 def _defaults(request: pytest.FixtureRequest) -> dict[str, Any]:

@@ -108,9 +108,7 @@ class Careless(LDPGaussian):
     run = assay(
         suite_file(), defenses=[f"{own_module(source)}:Careless"], overrides=["audit.replicas=200", "audit.batch=200"]
     )
-    with pytest.raises(
-        RuntimeError, match=r"^FAIL: claims REFUTED: Careless; published laws that a probe found broken: Careless$"
-    ):
+    with pytest.raises(RuntimeError, match=r"^FAIL: claims REFUTED: Careless; implementation checks failed: Careless$"):
         run.verdict.raise_for_status()
 
 

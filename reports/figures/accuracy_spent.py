@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
+from ...suites.results.claims_file import StatedClaim
 from ..reading.order import Order
 from ..reading.rounds import Curve, accuracy, spent, thinned
-from ..reading.run_folder import RunFolder, StatedClaim
+from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.printed import neighbours_of, pooled_words
 from ..tables.table import Table

@@ -7,13 +7,14 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from ...suites.results.claims_file import StatedClaim
 from ..reading.rounds import Leakage, leakages, spent, thinned
-from ..reading.run_folder import RunFolder, StatedClaim
+from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.printed import neighbours_of, pooled_words
 from ..tables.table import Table
 from .figure import Figure
-from .panels import chosen, told
+from .panels import chosen, left_out_words
 from .sheet import DASHES, FAINT, INK, MUTED, Sheet, attack_styles
 
 TITLE = "Leakage round by round"
@@ -61,7 +62,7 @@ def _figure(folder: RunFolder, federation: str, group: Sequence[Leakage], many: 
             _spend(below, claims[name])
             below.set(xlim=(0, last), xlabel="round", ylabel="ε so far" if column == 0 else "")
         svg = sheet.svg()
-    words = DESCRIPTION + told(len(drawn), len(panels), "whose attacks reached most")
+    words = DESCRIPTION + left_out_words(len(drawn), len(panels), "whose attacks reached most")
     return Figure(key=key, title=title, description=words, svg=svg, table=_table(title, panels, claims))
 
 

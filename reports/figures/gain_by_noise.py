@@ -29,7 +29,7 @@ _WIDTH, _HEIGHT, _LEFT, _TOP, _PLOT = 940.0, 360.0, 60.0, 44.0, 860.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Noise:
+class NoiseLevel:
     """``value`` > 0 of one defense: in clip norms where it names one, else in the upload's own unit."""
 
     value: float
@@ -49,13 +49,13 @@ def gain_by_noise(folder: RunFolder) -> tuple[Figure, ...]:
             key = (gain.federation, _part(folder, gain.defense), noise.in_clip_norms)
             ladders.setdefault(key, {}).setdefault(noise.value, []).append(gain)
     return tuple(
-        _figure(federation, part, Noise(value=1.0, in_clip_norms=clipped).axis, dict(sorted(levels.items())))
+        _figure(federation, part, NoiseLevel(value=1.0, in_clip_norms=clipped).axis, dict(sorted(levels.items())))
         for (federation, part, clipped), levels in ladders.items()
         if len(levels) >= LEAST_LEVELS
     )
 
 
-def noise_of(folder: RunFolder, federation: str, defense: str) -> Noise | None:
+def noise_of(folder: RunFolder, federation: str, defense: str) -> NoiseLevel | None:
     """What a claim signs, or what the suite says, of the noise on each number; None where neither names one."""
     signed = [
         one.claim.parameters
@@ -66,16 +66,16 @@ def noise_of(folder: RunFolder, federation: str, defense: str) -> Noise | None:
     return next((found for source in sources if (found := _read(source))), None)
 
 
-def _read(source: Mapping[str, Any]) -> Noise | None:
+def _read(source: Mapping[str, Any]) -> NoiseLevel | None:
     for name in ("noise_multiplier", "noise_std"):
         value, clip = source.get(name), source.get("clip_norm")
         if not isinstance(value, int | float) or value <= 0:
             continue
         if name == "noise_multiplier":
-            return Noise(value=float(value), in_clip_norms=True)
+            return NoiseLevel(value=float(value), in_clip_norms=True)
         if isinstance(clip, int | float) and clip > 0:
-            return Noise(value=value / clip, in_clip_norms=True)
-        return Noise(value=float(value), in_clip_norms=False)
+            return NoiseLevel(value=value / clip, in_clip_norms=True)
+        return NoiseLevel(value=float(value), in_clip_norms=False)
     return None
 
 

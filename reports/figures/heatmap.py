@@ -8,7 +8,7 @@ from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.grid import AttackGrid, GridLine, attack_grids
 from ..tables.printed import attack_table, metric_words
-from ..tables.tables import attack_rows
+from ..tables.tables import pooled_attacks
 from .figure import Figure
 from .labels import wrapped
 from .sheet import FAINT, INK, MUTED, PAPER, Sheet
@@ -30,7 +30,7 @@ _WIDTH, _LEFT, _CELL_HIGH, _HEAD, _LINE, _LETTER = 940.0, 250.0, 44.0, 32.0, 14.
 
 def heatmap(folder: RunFolder) -> tuple[Figure, ...]:
     """One figure per federation on which an attack was run."""
-    grids = [grid for grid in attack_grids(attack_rows(folder)) if grid.primary]
+    grids = [grid for grid in attack_grids(pooled_attacks(folder)) if grid.primary]
     words = [DESCRIPTION, *(f"The same for federation {grid.federation}." for grid in grids[1:])]
     many = len(grids) > 1
     return tuple(_figure(grid, description, many) for grid, description in zip(grids, words, strict=False))

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from ...audit.wording import plain
-from ..reading.best_attack import Best, Level, best_of, in_order
+from ..reading.best_attack import BestAttack, Level, best_attacks, in_order
 from ..reading.membership import memberships
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
@@ -33,7 +33,7 @@ def observers(folder: RunFolder) -> tuple[Figure, ...]:
     found = [one for one in memberships(folder) if not one.null]
     federations = list(dict.fromkeys(one.federation for one in found))
     many = len(federations) > 1
-    groups = {name: best_of([one for one in found if one.federation == name]) for name in federations}
+    groups = {name: best_attacks([one for one in found if one.federation == name]) for name in federations}
     return tuple(
         _figure(name, group, many=many)
         for name, group in groups.items()
@@ -41,7 +41,7 @@ def observers(folder: RunFolder) -> tuple[Figure, ...]:
     )
 
 
-def _figure(federation: str, group: Sequence[Best], many: bool) -> Figure:
+def _figure(federation: str, group: Sequence[BestAttack], many: bool) -> Figure:
     key, title = f"observers-{federation}", f"{TITLE} ({federation})" if many else TITLE
     defenses = list(dict.fromkeys(best.one.defense for best in group))
     levels = in_order([best.level for best in group])
@@ -73,7 +73,7 @@ def _heading(sheet: Sheet, left: float, top: float, level: Level) -> None:
         sheet.text(left, top + 26 + 14 * number, line, size=9.5, color=MUTED)
 
 
-def _draw(ax: Axes, group: Sequence[Best], defenses: Sequence[str]) -> None:
+def _draw(ax: Axes, group: Sequence[BestAttack], defenses: Sequence[str]) -> None:
     ax.axvline(0.5, color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)))
     ax.grid(axis="x")
     for best in group:
@@ -88,7 +88,7 @@ def _draw(ax: Axes, group: Sequence[Best], defenses: Sequence[str]) -> None:
     ax.tick_params(axis="y", length=0)
 
 
-def _table(title: str, group: Sequence[Best]) -> Table:
+def _table(title: str, group: Sequence[BestAttack]) -> Table:
     return Table(
         title=title,
         headers=("defense", "observer", "unit", "adversary", "attack", "AUC", "from", "to", "claim"),

@@ -15,6 +15,6 @@ def chosen(panels: Iterable[T], weights: Sequence[float], most: int = MOST) -> l
     return [every[place] for place in sorted(ranked[:most])]
 
 
-def told(drawn: int, count: int, which: str) -> str:
+def left_out_words(drawn: int, count: int, which: str) -> str:
     """What a description adds where panels are left out; ``which``: the drawn ones, ``whose attacks reached most``."""
     return "" if drawn == count else f" Drawn: the {drawn} of {count} panels {which}; all are in the table."

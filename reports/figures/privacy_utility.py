@@ -12,7 +12,7 @@ from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.printed import pooled_words, terms_words
 from ..tables.table import Table
-from ..tables.tables import UtilityRow, undefended, utility_rows
+from ..tables.tables import UtilityRow, pooled_utility, undefended
 from .figure import Figure
 from .labels import spread
 from .sheet import INK, MARKERS, MUTED, PAPER, RED, SERIES, Sheet
@@ -31,7 +31,7 @@ Point = tuple[ClaimRow, UtilityRow]
 
 def privacy_utility(folder: RunFolder) -> Figure | None:
     """None where no defense has both a claim and an accuracy, or the IoU of a segmentation."""
-    rows = [row for row in utility_rows(folder) if row.metric in numerals.HEADLINES and row.pooled]
+    rows = [row for row in pooled_utility(folder) if row.metric in numerals.HEADLINES and row.pooled]
     utility = {(row.federation, row.defense): row for row in rows}
     points = [
         (row, utility[row.federation, row.defense])

@@ -17,7 +17,7 @@ from ..tables.printed import VERDICTS, terms_words
 from ..tables.table import Table
 from .figure import Figure
 from .log_log import drawable, legend_handles, open_panel
-from .panels import chosen, told
+from .panels import chosen, left_out_words
 from .sheet import BLUE, INK, MUTED, RED, Sheet
 
 KEY = "roc"
@@ -51,7 +51,7 @@ def roc(folder: RunFolder) -> Figure | None:
             ax.set(xlabel="FPR", ylabel="TPR" if column == 0 else "")
         svg = sheet.svg()
     which = "that have to be seen first, then those whose bound is the largest share of the claimed ε"
-    words = DESCRIPTION + told(len(drawn), len(every), which)
+    words = DESCRIPTION + left_out_words(len(drawn), len(every), which)
     return Figure(key=KEY, title=TITLE, description=words, svg=svg, table=_table(every))
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from ...audit.claim import Claim
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
+from ...suites.results.claims_file import StatedClaim
 from ..reading.claims import ClaimRow, claim_rows
-from ..reading.run_folder import RunFolder, StatedClaim
+from ..reading.run_folder import RunFolder
 from ..reading.unprotected import left_unprotected
 from ..tables.run_tables import labels
 
@@ -28,8 +29,8 @@ def deployments(folders: Sequence[RunFolder]) -> str:
     entries = []
     for label, folder in zip(labels(folders), folders, strict=True):
         rows = [row for row in claim_rows(folder) if row.signed]
-        for signer in dict.fromkeys(row.signed.signer for row in rows if row.signed):
-            own = [row for row in rows if row.signed and row.signed.signer == signer]
+        for signer in dict.fromkeys(row.signed.key for row in rows if row.signed):
+            own = [row for row in rows if row.signed and row.signed.key == signer]
             entries.append({"run": label, "run_id": folder.manifest.run_id, **_entry(folder, own)})
     return json.dumps({"schema": SCHEMA, "claims": entries}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 

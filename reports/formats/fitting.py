@@ -21,21 +21,23 @@ need be narrower than the last.
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class TablePart:
     """A piece of a table. ``widths``: a column's letters where its cells are broken into lines, None where not."""
 
     table: Table
     widths: tuple[int | None, ...]
 
 
-def parts(table: Table) -> list[Part]:
+def parts(table: Table) -> list[TablePart]:
     """The table's parts, in the order of its columns and then of its rows: all of them together are the table."""
     sizes = _fitted([_size(table, column) for column in range(len(table.headers))], table.about)
     pieces = [
         (columns, rows) for columns in _column_groups(sizes, table.about) for rows in _row_groups(table, columns, sizes)
     ]
     return [
-        Part(table=_piece(table, columns, rows, number, len(pieces)), widths=tuple(sizes[i].broken for i in columns))
+        TablePart(
+            table=_piece(table, columns, rows, number, len(pieces)), widths=tuple(sizes[i].broken for i in columns)
+        )
         for number, (columns, rows) in enumerate(pieces, start=1)
     ]
 
@@ -56,7 +58,7 @@ class _Size:
 
 def _size(table: Table, column: int) -> _Size:
     texts = [table.headers[column], *(row[column] for row in table.rows)]
-    natural, word = max(map(_letters, texts)), max(_letters(word) for text in texts for word in words(text))
+    natural, word = max(map(_letters, texts)), max(_letters(word) for text in texts for word in unbroken_words(text))
     most = _ABOUT if column < table.about else _NUMBER if column in table.numeric else _TEXT
     least = min(natural, max(word, _LEAST))
     return _Size(letters=max(least, min(natural, most)), natural=natural, least=least)
@@ -84,7 +86,7 @@ def _letters(text: str) -> int:
     return math.ceil(len(text) + 0.4 * sum(letter.isupper() for letter in text))
 
 
-def words(text: str) -> list[str]:
+def unbroken_words(text: str) -> list[str]:
     """What is not broken: an interval is one word, a label may break after its underscores."""
     return re.findall(r"\[[^\]]*\]|[^\s_\[]+_*|\S", text) or [""]
 
@@ -120,7 +122,7 @@ def _row_groups(table: Table, columns: Sequence[int], sizes: Sequence[_Size]) ->
 def _lines(text: str, letters: int) -> int:
     """Lines of a cell, filled word by word."""
     lines, left = 1, letters
-    for word in words(text):
+    for word in unbroken_words(text):
         if len(word) > left:
             lines, left = lines + 1, letters
         left -= len(word) + 1

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..reading.run_folder import RunFolder
 from ..tables.run_tables import labels, tables_of
 from ..tables.table import Table
-from .fitting import Part, parts
+from .fitting import TablePart, parts
 
 _COMMANDS = {
     "\0": "{}",
@@ -105,7 +105,7 @@ def _shortened(table: Table) -> Table:
     )
 
 
-def _float(part: Part) -> str:
+def _float(part: TablePart) -> str:
     table = part.table
     numeric = [column in table.numeric for column in range(len(table.headers))]
     align = "".join(_column(width, kind) for width, kind in zip(part.widths, numeric, strict=True))

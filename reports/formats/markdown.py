@@ -29,7 +29,7 @@ def markdown(folder: RunFolder) -> str:
     )
 
 
-def several(folders: Sequence[RunFolder]) -> str:
+def markdown_of_several(folders: Sequence[RunFolder]) -> str:
     """The same of several runs side by side."""
     names = labels(folders)
     tables = [overview(folders), *tables_of(folders)]

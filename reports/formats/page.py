@@ -14,7 +14,7 @@ from ..figures.figure import Figure
 from ..figures.gain_by_noise import gain_by_noise
 from ..figures.heatmap import heatmap
 from ..figures.learning import learning
-from ..figures.membership import membership
+from ..figures.membership_roc import membership_roc
 from ..figures.observers import observers
 from ..figures.privacy_utility import privacy_utility
 from ..figures.reconstructions import reconstructions
@@ -28,11 +28,11 @@ from ..tables.membership_table import membership_table
 from ..tables.mutants import mutant_rows, mutant_table
 from ..tables.papers import paper_table
 from ..tables.printed import ROUTES, VERDICTS, observer_words, omission_table, probe_words
-from ..tables.published import comparisons, published_table
+from ..tables.published import published_table, published_values
 from ..tables.reconstruction import reconstruction_rows, reconstruction_table
 from ..tables.run_tables import labels, overview, tables_of
 from ..tables.same_epsilon import same_epsilon_table
-from ..tables.tables import attack_rows, omission_rows, utility_rows
+from ..tables.tables import omission_rows, pooled_attacks, pooled_utility
 from ..tables.trust import trust_table
 from ..tables.unread import unread_table
 
@@ -58,13 +58,13 @@ def html(folder: RunFolder) -> str:
             trust=trust_table(folder),
             same_epsilon=same_epsilon_table(folder),
             figures=figures(folder),
-            grids=attack_grids(attack_rows(folder)),
+            grids=attack_grids(pooled_attacks(folder)),
             membership=membership_table(folder),
             reconstruction=reconstruction_table(reconstruction_rows(folder)),
             pooling_note=summary.POOLING_NOTE,
-            utility=utility_rows(folder),
+            utility=pooled_utility(folder),
             papers=paper_table(claims),
-            published=published_table(comparisons(folder)),
+            published=published_table(published_values(folder)),
             mutants=mutant_table(mutant_rows(folder)),
             omissions=omission_table(omission_rows(folder)),
             unread=unread_table(folder),
@@ -83,7 +83,7 @@ def html(folder: RunFolder) -> str:
     )
 
 
-def several(folders: Sequence[RunFolder]) -> str:
+def html_of_several(folders: Sequence[RunFolder]) -> str:
     """One page of several runs: their verdicts, what compares at a glance, their tables side by side, where each comes
     from.
     """
@@ -134,7 +134,7 @@ def figures(folder: RunFolder) -> Sequence[Figure]:
         privacy_utility(folder),
         roc(folder),
         *observers(folder),
-        *membership(folder),
+        *membership_roc(folder),
         *heatmap(folder),
         *gain_by_noise(folder),
         *reconstructions(folder),

@@ -8,8 +8,8 @@ from ..tables.mutants import mutant_rows, mutant_table
 from ..tables.numerals import count, metric
 from ..tables.papers import paper_table
 from ..tables.printed import VERDICTS, attack_table, probe_words, utility_table
-from ..tables.published import comparisons, published_table
-from ..tables.tables import attack_rows, omission_rows, utility_rows
+from ..tables.published import published_table, published_values
+from ..tables.tables import omission_rows, pooled_attacks, pooled_utility
 from ..tables.unread import unread_lines
 
 
@@ -29,12 +29,12 @@ def tables(folder: RunFolder) -> list[str]:
     """Attacks and utility as aligned plain text, one primary metric an attack, and a count of what was not measured."""
     mutants = mutant_table(mutant_rows(folder))
     lines = [mutants.title, *mutants.lines(), mutants.note, ""] if mutants.rows else []
-    for table in (paper_table(claim_rows(folder)), published_table(comparisons(folder))):
+    for table in (paper_table(claim_rows(folder)), published_table(published_values(folder))):
         lines += [table.title, *table.lines(), table.note, ""] if table.rows else []
-    for grid in attack_grids(attack_rows(folder)):
+    for grid in attack_grids(pooled_attacks(folder)):
         table = attack_table(grid, grid.primary, intervals=False)
         lines += [table.title, *table.lines(), ""]
-    utility = utility_table(utility_rows(folder))
+    utility = utility_table(pooled_utility(folder))
     lines += [utility.title, *utility.lines(), ""] if utility.rows else []
     for row in omission_rows(folder):
         what = f"{row.attack}, {metric(row.metric).name}, on {row.where}"

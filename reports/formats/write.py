@@ -52,11 +52,11 @@ def _maker(format_: str) -> Callable[[Sequence[RunFolder]], str]:
         case "html":
             from . import page
 
-            return lambda runs: page.html(runs[0]) if len(runs) == 1 else page.several(runs)
+            return lambda runs: page.html(runs[0]) if len(runs) == 1 else page.html_of_several(runs)
         case "md":
             from . import markdown
 
-            return lambda runs: markdown.markdown(runs[0]) if len(runs) == 1 else markdown.several(runs)
+            return lambda runs: markdown.markdown(runs[0]) if len(runs) == 1 else markdown.markdown_of_several(runs)
         case "latex":
             from .latex import latex
 

@@ -1,4 +1,4 @@
-"""Best attack: of all that look from one place with one question, the one with the largest AUC."""
+"""BestAttack attack: of all that look from one place with one question, the one with the largest AUC."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Level = tuple[Observer, Unit]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Best:
+class BestAttack:
     """The best attack of one kind of adversary at one place; ``ends``: its interval, for all attacks there at once."""
 
     one: Membership
@@ -27,7 +27,7 @@ class Best:
         return self.one.setting.observer, self.one.setting.unit
 
 
-def best_of(found: Sequence[Membership]) -> list[Best]:
+def best_attacks(found: Sequence[Membership]) -> list[BestAttack]:
     """The largest AUC of each defense, place and kind of adversary, in the order in which they are found."""
     places: dict[tuple[str, Level], list[Membership]] = {}
     for one in found:
@@ -37,7 +37,7 @@ def best_of(found: Sequence[Membership]) -> list[Best]:
         for kind in ADVERSARIES:
             if alike := [one for one in here if one.adversary == kind]:
                 best = max(alike, key=lambda one: one.area)
-                chosen.append(Best(one=best, ends=best.interval(1 - (1 - LEVEL) / len(here))))
+                chosen.append(BestAttack(one=best, ends=best.interval(1 - (1 - LEVEL) / len(here))))
     return chosen
 
 

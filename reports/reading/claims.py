@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...audit.claim import AS_PUBLISHED
+from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import Record
 from .order import Order
-from .run_folder import RunFolder, StatedClaim, once_a_run
+from .run_folder import RunFolder, once_a_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +101,11 @@ def claim_rows(folder: RunFolder) -> list[ClaimRow]:
     audits += [record for record in folder.rows("evidence") if record.verdict or record.status == "failed"]
     rows = [_claim_row(folder, folder.claim_of(record), record) for record in audits]
     judged = {(record.federation, record.defense, record.claim_id) for record in audits}
-    rows += [_claim_row(folder, signed, None) for signed in folder.claims if signed.signer not in judged]
-    places = {signed.signer: place for place, signed in enumerate(folder.claims)}
+    rows += [_claim_row(folder, signed, None) for signed in folder.claims if signed.key not in judged]
+    places = {signed.key: place for place, signed in enumerate(folder.claims)}
 
     def place(row: ClaimRow) -> tuple[int, int, int, bool, str]:
-        claimed = places[row.signed.signer] if row.signed else len(places)
+        claimed = places[row.signed.key] if row.signed else len(places)
         return (
             order.federation(row.federation),
             order.defense(row.defense),
@@ -120,7 +121,7 @@ def once(rows: Sequence[ClaimRow]) -> list[ClaimRow]:
     """One row a claim: where several audited it the one that refuted it, else the first."""
     best: dict[object, ClaimRow] = {}
     for row in rows:
-        key = row.signed.signer if row.signed else id(row)
+        key = row.signed.key if row.signed else id(row)
         if key not in best or (row.verdict == "REFUTED" and best[key].verdict != "REFUTED"):
             best[key] = row
     return list(best.values())

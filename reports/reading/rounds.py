@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import Record
 from .order import Order
 from .pooling import Pooled, mean_over_seeds
-from .run_folder import RunFolder, StatedClaim, once_a_run
+from .run_folder import RunFolder, once_a_run
 
 Curve = Mapping[int, Pooled]
 """Rounds so far -> the mean over seeds, in the order of the rounds."""

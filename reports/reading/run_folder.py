@@ -1,6 +1,5 @@
 """A run's folder as the press reads it: manifest, records, claims and gate. It reads data only and writes nothing."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -9,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ...audit.claim import Claim
 from ...suites.results.checksums import changed as seal_changed
 from ...suites.results.claims_file import SCHEMA as CLAIMS_SCHEMA
-from ...suites.results.claims_file import ClaimsFile
-from ...suites.results.gate import judge_run
+from ...suites.results.claims_file import StatedClaim, stated_claims
+from ...suites.results.outcome import Outcome, judge_run
 from ...suites.results.record import Record
 from ...suites.results.rows import SkippedRow, first_mistake, read_rows
 from .cell_files import CellFiles
@@ -58,36 +56,6 @@ class Manifest(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatedClaim:
-    """A claim, and the defense of the suite that signed it. ``control``: a broken twin, whose claim has to be refuted.
-
-    ``claim_id`` is the claim's own hash: a control and its honest twin sign the same one.
-    """
-
-    claim_id: str
-    defense: str
-    federation: str
-    control: bool
-    claim: Claim
-    variant: str = ""
-    spent: tuple[tuple[int, float], ...] = ()
-    """Rounds so far and the epsilon that the claim's accountant gives for them, where the defense says."""
-
-    @property
-    def signer(self) -> tuple[str, str, str]:
-        """What tells two signatures apart: federation, defense and claim."""
-        return self.federation, self.defense, self.claim_id
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gate:
-    """The run's one verdict line and the exit code that agrees with it."""
-
-    verdict_line: str
-    exit_code: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class RunFolder:
     """Everything that a report is built from. ``skipped``: rows that cannot be read, and why; the rest is all there."""
 
@@ -95,7 +63,7 @@ class RunFolder:
     manifest: Manifest
     records: tuple[Record, ...]
     claims: tuple[StatedClaim, ...]
-    gate: Gate | None
+    gate: Outcome | None
     skipped: tuple[SkippedRow, ...]
     missing: int
     """Planned cells without a row."""
@@ -143,7 +111,7 @@ class RunFolder:
 
     def claim_of(self, record: Record) -> StatedClaim | None:
         """The claim that this record judges, or None where it judges none."""
-        return self._claims_by_signer.get((record.federation, record.defense, record.claim_id))
+        return self._claims_by_key.get((record.federation, record.defense, record.claim_id))
 
     @cached_property
     def _known(self) -> dict[object, Any]:
@@ -151,8 +119,8 @@ class RunFolder:
         return {}
 
     @cached_property
-    def _claims_by_signer(self) -> dict[tuple[str, str, str], StatedClaim]:
-        return {signed.signer: signed for signed in self.claims}
+    def _claims_by_key(self) -> dict[tuple[str, str, str], StatedClaim]:
+        return {stated.key: stated for stated in self.claims}
 
     def rows(self, *roles: str, status: str | None = None) -> list[Record]:
         """Records of these roles (all but bookkeeping if none is named), in the order of the file."""
@@ -241,27 +209,20 @@ def _read_claims(path: Path) -> tuple[StatedClaim, ...]:
     content = printable_content(read_json(path))
     _check_schema(content, CLAIMS_SCHEMA, str(path))
     try:
-        return tuple(
-            StatedClaim(
-                **(dict(entry) | {"claim": Claim.from_dict(entry.claim.model_dump()), "spent": tuple(entry.spent)})
-            )
-            for entry in ClaimsFile.model_validate_json(json.dumps(content), strict=True).claims
-        )
+        return stated_claims(content)
     except ValidationError as error:
         raise ValueError(f"{path} holds no claims: {first_mistake(error)}") from error
-    except ValueError as error:  # Of one field with another, such as a curve that is none.
-        raise ValueError(f"{path} holds no claims: {error}") from error
 
 
 def _judged(
     told: Mapping[str, Any], records: Sequence[Record], missing: int, unread: int, changed: Sequence[str]
-) -> Gate:
+) -> Outcome:
     """What the records say, whatever stands in gate.json; which is repeated where it came to something else."""
     gate = judge_run(records, missing=missing, unread=unread, changed=changed)
     line, before = gate.verdict_line, told["verdict_line"]
     if gate.exit_code != told["exit_code"]:
         line = f"{line} (when it was finished the run said: {before})"
-    return Gate(verdict_line=line, exit_code=gate.exit_code)
+    return Outcome(verdict_line=line, exit_code=gate.exit_code)
 
 
 def _read_gate(path: Path) -> dict[str, Any] | None:

@@ -13,10 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...audit.curve import Curve, GaussianCurve
 from ...suites.config.source import ConfigError
+from ...suites.results.claims_file import StatedClaim
 from ...suites.results.rows import first_mistake
 from ..formats.atomic_write import write_whole
 from ..reading.json_file import read_json
-from ..reading.run_folder import RunFolder, StatedClaim
+from ..reading.run_folder import RunFolder
 from ..tables.unread import unread_rows
 from .cells import CellKey, Series, family
 
@@ -56,7 +57,7 @@ class Instrument(_Table):
     """The suite's table and alpha: an audit of less power would let a broken claim pass."""
 
 
-class Part(_Table):
+class StoredDefense(_Table):
     """A defense as it was. Its code (``version``) and its ``table`` in the suite are what is compared; a claim
     that is weakened, dropped or no longer audited has to be accepted. ``terms``: by claim, what its one line leaves
     out.
@@ -91,7 +92,7 @@ class Baseline(_Table):
     instrument: Instrument
     packages: dict[str, str]
     """For information: another torch may move a last digit, and the statistics take that for the noise that it is."""
-    defenses: dict[str, Part]
+    defenses: dict[str, StoredDefense]
     cells: tuple[StoredCell, ...]
 
     @classmethod
@@ -271,7 +272,7 @@ def _all_terms(signed: list[StatedClaim]) -> dict[str, dict[str, tuple[str, ...]
     return {text: {name: tuple(sorted(words)) for name, words in terms.items()} for text, terms in found.items()}
 
 
-def _defenses(folder: RunFolder) -> dict[str, Part]:
+def _defenses(folder: RunFolder) -> dict[str, StoredDefense]:
     versions = {row.defense: row.defense_version for row in folder.rows("attack", "utility")}
     signed = {(one.defense, one.claim.describe()) for one in folder.claims}
     judged = {
@@ -280,7 +281,7 @@ def _defenses(folder: RunFolder) -> dict[str, Part]:
         if (claim := folder.claim_of(row)) is not None
     }
     return {
-        label: Part(
+        label: StoredDefense(
             version=versions[label],
             table=folder.defense_fields(label),
             claims=tuple(sorted(text for name, text in signed if name == label)),

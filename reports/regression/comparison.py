@@ -8,7 +8,7 @@ from typing import Any
 from ...suites.config.margins import margins_with
 from .baseline import Baseline, Instrument
 from .cells import CellKey, Series
-from .paired import Change, Outcome, holm, paired_change
+from .paired import CellOutcome, Change, holm, paired_change
 
 _WHOLE = ("margins", "audit")
 """Tables of the instrument of which a key that only one side has is a difference too."""
@@ -16,7 +16,7 @@ _WHOLE = ("margins", "audit")
 
 @dataclass(frozen=True, kw_only=True)
 class PairedCell:
-    """A cell of both runs. ``reached``: whether it is of the family, see ``compare``."""
+    """A cell of both runs. ``reached``: whether it is of the family, see ``compare_runs``."""
 
     key: CellKey
     reached: bool
@@ -25,7 +25,7 @@ class PairedCell:
     change: Change
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> CellOutcome:
         return self.change.outcome(self.margin)
 
 
@@ -57,13 +57,13 @@ class Comparison:
         """How many cells share alpha."""
         return sum(cell.reached for cell in self.cells)
 
-    def having(self, outcome: Outcome) -> list[PairedCell]:
+    def having(self, outcome: CellOutcome) -> list[PairedCell]:
         """Cells of this outcome, the worst first by margins."""
         found = [cell for cell in self.cells if cell.outcome is outcome]
         return sorted(found, key=lambda cell: -cell.change.worse / cell.margin)
 
 
-def compare(base: Baseline, run: Baseline, *, margins: Mapping[str, float] | None = None) -> Comparison:
+def compare_runs(base: Baseline, run: Baseline, *, margins: Mapping[str, float] | None = None) -> Comparison:
     """Pairs the cells of two runs by federation, defense, attack, observer, metric and seed.
 
     What is common is compared even where something else has changed: the verdict says that it is INCOMPLETE, the

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from xml.etree import ElementTree
 
-from ...suites.results.gate import FAIL, INCOMPLETE, INCONCLUSIVE, OK, WORDS, outcome
+from ...suites.results.outcome import FAIL, INCOMPLETE, INCONCLUSIVE, OK, WORDS, row_exit_code
 from ..reading.run_folder import RunFolder
 from .comparison import PairedCell
-from .judgement import Judgement
-from .paired import Outcome
-from .words import change_words, claim_words, row_words
+from .gated_run import GatedRun
+from .paired import CellOutcome
+from .words import change_words, claim_of_row, row_words
 
-_CODES = {Outcome.PASS: OK, Outcome.FAIL: FAIL, Outcome.INCONCLUSIVE: INCONCLUSIVE}
+_CODES = {CellOutcome.PASS: OK, CellOutcome.FAIL: FAIL, CellOutcome.INCONCLUSIVE: INCONCLUSIVE}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,23 +33,23 @@ class Case:
     skipped: bool = False
 
 
-def junit(judgement: Judgement) -> str:
+def junit(judged: GatedRun) -> str:
     """The XML document; the same run and baseline give the same text."""
     root = ElementTree.Element("testsuites")
     suites = {
-        "gate": [_verdict(judgement)],
-        "claims": list(_claims(judgement.folder)),
-        "cells": list(_cells(judgement)),
+        "gate": [_verdict(judged)],
+        "claims": list(_claims(judged.folder)),
+        "cells": list(_cells(judged)),
     }
     for number, (name, cases) in enumerate(suites.items()):
-        _suite(root, number, name, cases, judgement)
+        _suite(root, number, name, cases, judged)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(root: ElementTree.Element, number: int, name: str, cases: list[Case], judgement: Judgement) -> None:
-    manifest = judgement.folder.manifest
-    failing = [case for case in cases if case.exit_code in judgement.fail_on]
+def _suite(root: ElementTree.Element, number: int, name: str, cases: list[Case], judged: GatedRun) -> None:
+    manifest = judged.folder.manifest
+    failing = [case for case in cases if case.exit_code in judged.fail_on]
     told = [case for case in cases if case not in failing and (case.skipped or case.exit_code != OK)]
     suite = ElementTree.SubElement(
         root,
@@ -92,12 +92,12 @@ def _moment(told: str | None) -> str | None:
         return None
 
 
-def _verdict(judgement: Judgement) -> Case:
-    code = judgement.exit_code
+def _verdict(judged: GatedRun) -> Case:
+    code = judged.outcome.exit_code
     # Where nothing is failed on there may still be problems: shown, and passed over.
-    told = code or max((problem.exit_code for problem in judgement.problems), default=OK)
-    details = "\n".join(judgement.details())
-    return Case(group="run", name="verdict", exit_code=told, message=judgement.verdict_line, text=details)
+    told = code or max((problem.exit_code for problem in judged.problems), default=OK)
+    details = "\n".join(judged.outcome.details)
+    return Case(group="run", name="verdict", exit_code=told, message=judged.outcome.verdict_line, text=details)
 
 
 def _claims(folder: RunFolder) -> Iterator[Case]:
@@ -105,21 +105,21 @@ def _claims(folder: RunFolder) -> Iterator[Case]:
         seed = "" if row.seed is None else f", seed {row.seed}"
         yield Case(
             group=row.federation,
-            name=f"{row.defense}: {claim_words(folder, row)} [{row.attack}{seed}]",
-            exit_code=outcome(row),
+            name=f"{row.defense}: {claim_of_row(folder, row)} [{row.attack}{seed}]",
+            exit_code=row_exit_code(row),
             message=row_words(row),
             text=f"again: {folder.manifest.command}",
             skipped=row.status in ("skipped", "unavailable"),
         )
     judged = {(row.federation, row.defense, row.claim_id) for row in folder.rows("audit")}
     for signed in folder.claims:
-        if signed.signer not in judged:
+        if signed.key not in judged:
             name = f"{signed.defense}: {signed.claim.describe()}"
             yield Case(group=signed.federation, name=name, exit_code=OK, message="NOT AUDITED", skipped=True)
 
 
-def _cells(judgement: Judgement) -> Iterator[Case]:
-    found = judgement.comparison
+def _cells(judged: GatedRun) -> Iterator[Case]:
+    found = judged.comparison
     if found is None:
         return
     for cell in found.cells:
@@ -128,17 +128,17 @@ def _cells(judgement: Judgement) -> Iterator[Case]:
             name=str(cell.key),
             exit_code=_CODES[cell.outcome],
             message=_cell_message(cell),
-            text=f"again: {judgement.again}",
+            text=f"again: {judged.again}",
         )
     for words, names in (("in the baseline, not in this run", found.missing), ("not in the baseline", found.new)):
         for name in names:
             yield Case(
-                group="unpaired", name=name, exit_code=INCOMPLETE, message=words, text=f"accept: {judgement.accept}"
+                group="unpaired", name=name, exit_code=INCOMPLETE, message=words, text=f"accept: {judged.accept}"
             )
 
 
 def _cell_message(cell: PairedCell) -> str:
-    why = f": {cell.change.why(cell.margin)}" if cell.outcome is Outcome.INCONCLUSIVE else ""
+    why = f": {cell.change.why(cell.margin)}" if cell.outcome is CellOutcome.INCONCLUSIVE else ""
     return change_words(cell) + why
 
 

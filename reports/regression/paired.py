@@ -20,7 +20,7 @@ _EQUAL = 1e-9
 """Differences that scatter less, relative to the values, are equal: rounding must not look like a tiny variance."""
 
 
-class Outcome(StrEnum):
+class CellOutcome(StrEnum):
     """What is said of a cell. PASS is not "as private as before": no worse than the margin, at the stated level.
 
     Only the tests behind FAIL are many at once, and corrected. A run is fine if every cell passes: one that is as bad
@@ -52,11 +52,11 @@ class Change:
     correlation: float | None
     reason: str = ""
 
-    def outcome(self, margin: float) -> Outcome:
+    def outcome(self, margin: float) -> CellOutcome:
         """FAIL: significantly worse, and by more than half the margin. PASS: the upper end stays below the margin."""
         if self.p_family <= ALPHA and self.worse > margin / 2:
-            return Outcome.FAIL
-        return Outcome.PASS if self.high is not None and self.high < margin else Outcome.INCONCLUSIVE
+            return CellOutcome.FAIL
+        return CellOutcome.PASS if self.high is not None and self.high < margin else CellOutcome.INCONCLUSIVE
 
     def why(self, margin: float) -> str:
         """Why it is INCONCLUSIVE, in words."""

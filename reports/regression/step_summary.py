@@ -9,29 +9,29 @@ from ..reading.claims import claim_rows
 from ..tables.printed import claim_table
 from ..tables.summary import claims_note
 from ..tables.table import Table
-from .judgement import Judgement
+from .gated_run import GatedRun
 from .words import cell_table
 
 _CUT = "\n*Cut here at 60 KiB: `fedassay gate` prints the whole of it.*\n"
 _WORST_FIRST = ("FAIL", "INCONCLUSIVE", "PASS")
 
 
-def step_summary(judgement: Judgement) -> str:
+def step_summary(judged: GatedRun) -> str:
     """Verdict, what keeps it from being fine, cells with the failing ones first, claims; at most 60 KiB of UTF-8."""
-    manifest = judgement.folder.manifest
+    manifest = judged.folder.manifest
     lines = [
         f"## fedassay gate: {escaped(str(manifest.suite.get('name', '')))}",
         "",
-        f"**{escaped(judgement.verdict_line)}** (exit code {judgement.exit_code})",
+        f"**{escaped(judged.outcome.verdict_line)}** (exit code {judged.outcome.exit_code})",
         "",
-        *(f"- {escaped(line)}" for line in judgement.details()),
+        *(f"- {escaped(line)}" for line in judged.outcome.details),
         "",
     ]
-    if judgement.comparison is not None:
-        table = cell_table(judgement.comparison)
+    if judged.comparison is not None:
+        table = cell_table(judged.comparison)
         worst = sorted(table.rows, key=lambda row: _WORST_FIRST.index(row[-1]))
         lines += _table(replace(table, rows=tuple(worst)))
-    claims = claim_rows(judgement.folder)
+    claims = claim_rows(judged.folder)
     lines += _table(replace(claim_table(claims), note=claims_note(claims)))
     lines += [f"Run again: `{' '.join(manifest.command.replace('`', '').split())}`", ""]
     return cut("\n".join(lines), _CUT)

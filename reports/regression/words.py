@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ...suites.results.gate import OK, PRECEDENCE, outcome
+from ...suites.results.outcome import OK, PRECEDENCE, row_exit_code
 from ...suites.results.record import Record
 from ..reading.run_folder import RunFolder
 from ..tables.numerals import NOTHING, lower_bound, metric, metric_value
@@ -80,14 +80,14 @@ def correlation_words(found: Comparison) -> str:
 
 def troubled_rows(folder: RunFolder) -> list[Record]:
     """Rows that keep the run from being fine by themselves, in the order in which one goes before another."""
-    found = [row for row in folder.rows() if outcome(row) != OK]
-    return sorted(found, key=lambda row: PRECEDENCE.index(outcome(row)))
+    found = [row for row in folder.rows() if row_exit_code(row) != OK]
+    return sorted(found, key=lambda row: PRECEDENCE.index(row_exit_code(row)))
 
 
 def row_line(folder: RunFolder, row: Record) -> str:
     """Such a row, with what was claimed or tried and what came out."""
     seed = "" if row.seed is None else f" seed {row.seed}"
-    what = claim_words(folder, row) if row.role in ("audit", "evidence", "probe") else f"{row.attack}{seed}"
+    what = claim_of_row(folder, row) if row.role in ("audit", "evidence", "probe") else f"{row.attack}{seed}"
     kind = "failed" if row.status == "failed" else "claim"
     return f"{kind:<6} {row.federation}/{row.defense}: {what}: {row_words(row)}"
 
@@ -101,7 +101,7 @@ def row_words(row: Record) -> str:
     return f"{verdict or 'not judged'}{shown}" + (f": {row.reason}" if row.reason else "")
 
 
-def claim_words(folder: RunFolder, row: Record) -> str:
+def claim_of_row(folder: RunFolder, row: Record) -> str:
     """What the audited defense promises."""
     signed = folder.claim_of(row)
     return signed.claim.describe() if signed else "signs no claim"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ...audit.calibration.calibration import Row
 from ...audit.wording import plain
-from ...suites.results.gate import FAIL, OK, Gate
+from ...suites.results.outcome import FAIL, OK, Outcome
 from .table import Table
 
 
@@ -36,13 +36,13 @@ def degenerate_table(rows: Sequence[Row]) -> Table:
     )
 
 
-def verdict(rows: Sequence[Row]) -> Gate:
+def calibration_outcome(rows: Sequence[Row]) -> Outcome:
     """FAIL where a bound was refuted too often or a degenerate input had no answer and no clear error, else OK."""
     failed = [f"{row.estimator} ({row.situation})" for row in rows if row.fails]
     if failed:
-        return Gate(verdict_line=f"FAIL: {', '.join(failed)}", exit_code=FAIL)
+        return Outcome(verdict_line=f"FAIL: {', '.join(failed)}", exit_code=FAIL)
     bounds = len({row.estimator for row in rows if row.limit is not None})
-    return Gate(verdict_line=f"OK: {bounds} bounds hold in {len(rows)} situations", exit_code=OK)
+    return Outcome(verdict_line=f"OK: {bounds} bounds hold in {len(rows)} situations", exit_code=OK)
 
 
 def _error_cells(row: Row) -> tuple[str, ...]:

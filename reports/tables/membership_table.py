@@ -13,7 +13,7 @@ from ..reading.order import Order
 from ..reading.run_folder import RunFolder, once_a_run
 from . import numerals
 from .printed import VERDICTS
-from .source_inference import Source, sources
+from .source_inference import SourceInference, source_inferences
 from .table import Table
 from .tables import WHOLE_CELL, WORST_FIRST
 
@@ -40,7 +40,7 @@ Level = tuple[Observer, Unit]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class MembershipRow:
     """The claims of one unit that a defense signs on a federation; ``unit`` None where it signs none."""
 
     federation: str
@@ -60,7 +60,7 @@ def membership_table(folder: RunFolder) -> Table:
     rows = _rows(folder, found)
     omitted = _omitted(folder, found)
     many = len({row.federation for row in rows}) > 1
-    named = sources(folder)
+    named = source_inferences(folder)
     seats = sorted({one.observer for one in named}, key=lambda seat: (-seat.rank, str(seat)))
     asked = [f"{observer.phrase}: one {unit}" for observer, unit in levels]
     return Table(
@@ -84,7 +84,7 @@ def _level(one: Membership) -> Level:
     return one.setting.observer, one.setting.unit
 
 
-def _rows(folder: RunFolder, found: Sequence[Membership]) -> list[Row]:
+def _rows(folder: RunFolder, found: Sequence[Membership]) -> list[MembershipRow]:
     """In the suite's order: the defenses that these attacks were to look at, one row a unit that they claim."""
     order, attacks = Order.of(folder), {(one.federation, one.attack) for one in found}
     looked_at = {
@@ -97,7 +97,7 @@ def _rows(folder: RunFolder, found: Sequence[Membership]) -> list[Row]:
         claims = [one.claim for one in folder.claims if (one.federation, one.defense) == (federation, defense)]
         for unit in dict.fromkeys(claim.unit for claim in claims) or (None,):
             rows.append(
-                Row(
+                MembershipRow(
                     federation=federation,
                     defense=defense,
                     control=looked_at[federation, defense],
@@ -120,7 +120,9 @@ def _omitted(folder: RunFolder, found: Sequence[Membership]) -> dict[tuple[str, 
     return worst
 
 
-def _cell(row: Row, level: Level, found: Sequence[Membership], omitted: dict[tuple[str, str, Level], str]) -> str:
+def _cell(
+    row: MembershipRow, level: Level, found: Sequence[Membership], omitted: dict[tuple[str, str, Level], str]
+) -> str:
     here = [
         one for one in found if (one.federation, one.defense) == (row.federation, row.defense) and _level(one) == level
     ]
@@ -145,7 +147,7 @@ def _best_words(attacks: Sequence[Membership], of: int) -> str:
     return f"{_area_words(best, of)}; {_rate_words(best, of)}; {best.attack}"
 
 
-def _source_cell(row: Row, seat: Observer, named: Sequence[Source], folder: RunFolder) -> str:
+def _source_cell(row: MembershipRow, seat: Observer, named: Sequence[SourceInference], folder: RunFolder) -> str:
     here = [one for one in named if (one.federation, one.defense, one.observer) == (row.federation, row.defense, seat)]
     if not here:
         attacks = {one.attack for one in named}
@@ -195,12 +197,12 @@ def _rounded_down(rate: float) -> str:
     return f"{int(round(rate * 1000, 6)) / 1000:.3f}"
 
 
-def _name(row: Row, many: bool) -> str:
+def _name(row: MembershipRow, many: bool) -> str:
     name = f"{row.federation}/{row.defense}" if many else row.defense
     return f"{name} (control)" if row.control else name
 
 
-def _claims(row: Row) -> str:
+def _claims(row: MembershipRow) -> str:
     if row.unit is None:
         return VERDICTS["NO_CLAIM"]
     signed = dict.fromkeys(f"ε {plain(claim.epsilon)}, δ {plain(claim.delta)}" for claim in row.claims)

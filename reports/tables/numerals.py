@@ -109,7 +109,7 @@ def metric_value(key: str, value: float | None) -> str:
     return NOTHING if value is None else f"{value:.{metric(key).decimals}f}".replace("-", "−")
 
 
-def interval(key: str, pooled: Pooled | None) -> str:
+def interval_words(key: str, pooled: Pooled | None) -> str:
     """``[low, high]``, or nothing where the values allow no interval."""
     if pooled is None or pooled.low is None or pooled.high is None:
         return ""

@@ -155,7 +155,7 @@ def pooled_words(key: str, pooled: Pooled | None, intervals: bool, signed: bool 
         return numerals.NOTHING
     value = numerals.metric_value(key, pooled.value)
     sign = "+" if signed and pooled.value > 0 else ""
-    return f"{sign}{value} {numerals.interval(key, pooled) if intervals else ''}".rstrip()
+    return f"{sign}{value} {numerals.interval_words(key, pooled) if intervals else ''}".rstrip()
 
 
 def neighbours_words(row: ClaimRow) -> str:

@@ -8,13 +8,13 @@ from ..reading.pooling import Pooled
 from ..reading.run_folder import RunFolder
 from . import numerals
 from .table import Table
-from .tables import attack_rows, utility_rows
+from .tables import pooled_attacks, pooled_utility
 
 EPSILON = "epsilon"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class PublishedValue:
     """``paper``: what was printed, at ``source``; ``ours``: the same of this run, None where it was not measured."""
 
     federation: str
@@ -27,7 +27,7 @@ class Comparison:
     source: str
 
 
-def comparisons(folder: RunFolder) -> list[Comparison]:
+def published_values(folder: RunFolder) -> list[PublishedValue]:
     """One row for each figure that the suite names as published, in its order."""
     named = folder.manifest.suite.get("published")
     if not isinstance(named, list):
@@ -35,7 +35,7 @@ def comparisons(folder: RunFolder) -> list[Comparison]:
     return [_compared(folder, row) for row in named if isinstance(row, dict) and _is_number(row.get("value"))]
 
 
-def published_table(rows: list[Comparison]) -> Table:
+def published_table(rows: list[PublishedValue]) -> Table:
     """Ours lies beside the paper's where the interval over seeds holds it; nothing was tuned until it did."""
     several = len({row.federation for row in rows}) > 1
     about = ("federation", "defense", "what") if several else ("defense", "what")
@@ -68,10 +68,10 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _compared(folder: RunFolder, row: Mapping[str, Any]) -> Comparison:
+def _compared(folder: RunFolder, row: Mapping[str, Any]) -> PublishedValue:
     metric, unit, attack = (str(row.get(field) or "") for field in ("metric", "unit", "attack"))
     federation, defense = str(row.get("federation", "")), str(row.get("defense", ""))
-    return Comparison(
+    return PublishedValue(
         federation=federation,
         defense=defense,
         metric=metric,
@@ -100,30 +100,30 @@ def _signed(folder: RunFolder, federation: str, defense: str, unit: str) -> Pool
 def _measured(folder: RunFolder, federation: str, defense: str, metric: str, attack: str) -> Pooled | None:
     place = federation, defense, metric
     if not attack:
-        own = [row.pooled for row in utility_rows(folder) if (row.federation, row.defense, row.metric) == place]
+        own = [row.pooled for row in pooled_utility(folder) if (row.federation, row.defense, row.metric) == place]
     else:
         own = [
             row.pooled
-            for row in attack_rows(folder)
+            for row in pooled_attacks(folder)
             if (row.federation, row.defense, row.metric) == place and row.attack == attack
         ]
     return own[0] if own else None
 
 
-def _what(row: Comparison) -> str:
+def _what(row: PublishedValue) -> str:
     if row.metric == EPSILON:
         return f"ε of a {row.unit}"
     name = numerals.metric(row.metric).label
     return f"{row.attack}: {name}" if row.attack else name
 
 
-def _number(row: Comparison, value: float) -> str:
+def _number(row: PublishedValue, value: float) -> str:
     if row.metric == EPSILON:
         return ("−" if value < 0 else "") + numerals.significant(abs(value))
     return numerals.metric_value(row.metric, value)
 
 
-def _ours(row: Comparison) -> str:
+def _ours(row: PublishedValue) -> str:
     if row.ours is None:
         return "not signed" if row.metric == EPSILON else "not measured"
-    return f"{_number(row, row.ours.value)} {numerals.interval(row.metric, row.ours)}".strip()
+    return f"{_number(row, row.ours.value)} {numerals.interval_words(row.metric, row.ours)}".strip()

@@ -13,29 +13,29 @@ from .membership_table import membership_table
 from .mutants import mutant_rows, mutant_table
 from .papers import paper_table
 from .printed import attack_table, claim_table, omission_table, utility_table
-from .published import comparisons, published_table
+from .published import published_table, published_values
 from .reconstruction import reconstruction_rows, reconstruction_table
 from .same_epsilon import same_epsilon_table
 from .table import Table
-from .tables import attack_rows, omission_rows, utility_rows
+from .tables import omission_rows, pooled_attacks, pooled_utility
 from .trust import trust_table
 
 
 def run_tables(folder: RunFolder) -> list[Table]:
     """The tables of one run that hold a row: claims, mutants, attacks, utility, what was not measured."""
     claims = claim_rows(folder)
-    attacks = [attack_table(grid, grid.lines) for grid in attack_grids(attack_rows(folder))]
+    attacks = [attack_table(grid, grid.lines) for grid in attack_grids(pooled_attacks(folder))]
     tables = [
         replace(claim_table(claims), note=summary.claims_note(claims)),
         trust_table(folder),
         same_epsilon_table(folder),
         paper_table(claims),
-        published_table(comparisons(folder)),
+        published_table(published_values(folder)),
         mutant_table(mutant_rows(folder)),
         reconstruction_table(reconstruction_rows(folder)),
         membership_table(folder),
         *(replace(table, note=summary.POOLING_NOTE) for table in attacks),
-        utility_table(utility_rows(folder)),
+        utility_table(pooled_utility(folder)),
         omission_table(omission_rows(folder)),
         unread_table(folder),
     ]

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 from ...audit.observer import Observer
 from ...audit.wording import at_least, plain
-from ..reading.best_attack import Best, Level, best_of, in_order
+from ..reading.best_attack import BestAttack, Level, best_attacks, in_order
 from ..reading.claims import ClaimRow, claim_rows, once
 from ..reading.gains import Gain, gains
 from ..reading.membership import memberships
 from ..reading.order import Order
 from ..reading.run_folder import RunFolder
 from . import numerals
-from .printed import VERDICTS
-from .source_inference import Source, sources
+from .printed import VERDICTS, pooled_words
+from .source_inference import SourceInference, source_inferences
 from .table import Table
-from .tables import WHOLE_CELL, attack_rows, utility_rows
+from .tables import WHOLE_CELL, pooled_attacks, pooled_utility
 
 _BEYOND = "*"
 LABELS = "label_accuracy"
@@ -51,8 +51,8 @@ class _Found:
     """All that was found in a run, by what the columns ask."""
 
     folder: RunFolder
-    best: list[Best]
-    named: list[Source]
+    best: list[BestAttack]
+    named: list[SourceInference]
     images: list[Gain]
     claims: list[ClaimRow]
     reasons: _Reasons
@@ -65,8 +65,8 @@ def same_epsilon_table(folder: RunFolder) -> Table:
     """
     found = _Found(
         folder=folder,
-        best=best_of([one for one in memberships(folder) if not one.null]),
-        named=sources(folder),
+        best=best_attacks([one for one in memberships(folder) if not one.null]),
+        named=source_inferences(folder),
         images=gains(folder),
         claims=once(claim_rows(folder)),
         reasons=_Reasons(),
@@ -127,13 +127,12 @@ def _line(found: _Found, defense: str, levels: Sequence[Level], seats: Sequence[
 
 
 def _utility(found: _Found, defense: str) -> str:
-    rows = [row for row in utility_rows(found.folder) if row.defense == defense and row.metric in numerals.HEADLINES]
+    rows = [row for row in pooled_utility(found.folder) if row.defense == defense and row.metric in numerals.HEADLINES]
     own = {one.federation for one in found.folder.claims if one.defense == defense}
     signed = [row for row in rows if row.federation in own] or rows
     # A defense may run on several federations: on which, each number says.
     words = [
-        f"{numerals.metric_value(row.metric, row.pooled.value)} {numerals.interval(row.metric, row.pooled)}".strip()
-        + (f" ({row.federation})" if len(signed) > 1 else "")
+        pooled_words(row.metric, row.pooled, intervals=True) + (f" ({row.federation})" if len(signed) > 1 else "")
         for row in signed
         if row.pooled is not None
     ]
@@ -178,7 +177,7 @@ def _source(found: _Found, defense: str, seat: Observer) -> str:
 
 
 def _labels(found: _Found, defense: str) -> str:
-    rows = [row for row in attack_rows(found.folder) if row.metric == LABELS and row.pooled is not None]
+    rows = [row for row in pooled_attacks(found.folder) if row.metric == LABELS and row.pooled is not None]
     shares = {null: [row for row in rows if row.defense == defense and row.null is null] for null in (False, True)}
     if not shares[False]:
         return _missing(found, defense, {row.attack for row in rows if not row.null}, "")
@@ -186,7 +185,7 @@ def _labels(found: _Found, defense: str) -> str:
         max((row.pooled.value for row in shares[null] if row.pooled), default=None) for null in (False, True)
     )
     own = next(row for row in shares[False] if row.pooled and row.pooled.value == best)
-    words = f"{numerals.metric_value(LABELS, best)} {numerals.interval(LABELS, own.pooled)}".strip()
+    words = f"{numerals.metric_value(LABELS, best)} {numerals.interval_words(LABELS, own.pooled)}".strip()
     return words if guessed is None else f"{words}, guessing {numerals.metric_value(LABELS, guessed)}"
 
 

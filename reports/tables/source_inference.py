@@ -1,4 +1,4 @@
-"""Source inference by observer: how often a sample's client is named, beside chance, and who claims anything of it."""
+"""Source inference by observer: how often an attack names the client that holds a sample, compared with chance."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ ALONE = "†"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class SourceInference:
     """One attack on one defense: its rows, one a seed; ``claims``: those that speak about it."""
 
     federation: str
@@ -43,7 +43,7 @@ class Source:
         return f"{said}, {self.rows[0].unit.rpartition(', ')[2]}; {self.attack}"
 
 
-def sources(folder: RunFolder) -> list[Source]:
+def source_inferences(folder: RunFolder) -> list[SourceInference]:
     """Attacks that are no null attacks and left their setting, in the order of the rows."""
     groups: dict[tuple[str, str, str, str], list[Record]] = {}
     for record in folder.rows("attack", status="ok"):
@@ -52,13 +52,13 @@ def sources(folder: RunFolder) -> list[Source]:
     return [found for group in groups.values() if (found := _source(folder, group)) is not None]
 
 
-def _source(folder: RunFolder, group: Sequence[Record]) -> Source | None:
+def _source(folder: RunFolder, group: Sequence[Record]) -> SourceInference | None:
     first = group[0]
     setting = setting_of(folder.files.arrays(first) or {}, first.observer)
     if setting is None:
         return None
     claims, _ = speaking(folder, first.federation, first.defense, setting)
-    return Source(
+    return SourceInference(
         federation=first.federation,
         defense=first.defense,
         attack=first.attack,

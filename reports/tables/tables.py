@@ -71,7 +71,7 @@ class OmissionRow:
 
 
 @once_a_run
-def attack_rows(folder: RunFolder) -> list[AttackRow]:
+def pooled_attacks(folder: RunFolder) -> list[AttackRow]:
     """One row per federation, attack, metric and defense, pooled over seeds (and images); null attacks included."""
     order = Order.of(folder)
     records = folder.rows("attack", "null")
@@ -121,7 +121,7 @@ def _attack_row(group: list[Record], order: Order, omitted_cells: list[Record]) 
 
 
 @once_a_run
-def utility_rows(folder: RunFolder) -> list[UtilityRow]:
+def pooled_utility(folder: RunFolder) -> list[UtilityRow]:
     """One row per federation, metric and defense, pooled over seeds, beside the paired change to the undefended run."""
     order = Order.of(folder)
     groups = _grouped(folder.rows("utility"), "federation", "metric", "defense")

@@ -23,7 +23,7 @@ from ..planning.run_plan import RunPlan, plan_run
 from ..results.checksums import seal
 from ..results.cost import Cost
 from ..results.environment import PACKAGES, cores, git, hardware, versions
-from ..results.gate import Gate, judge_run
+from ..results.outcome import Outcome, judge_run
 from ..results.store import CLAIMS, GATE, MANIFEST, Store
 from .workers import worked
 
@@ -142,7 +142,7 @@ def _same_versions(folder: Path, then: dict[str, str]) -> None:
         )
 
 
-def carry_out(begun: Launch, progress: Progress, *, jobs: int | None = None) -> Gate:
+def carry_out(begun: Launch, progress: Progress, *, jobs: int | None = None) -> Outcome:
     """Do what is not yet done; returns the verdict of the whole run.
 
     Raises:
@@ -152,7 +152,7 @@ def carry_out(begun: Launch, progress: Progress, *, jobs: int | None = None) -> 
         return _carried_out(begun, progress, jobs or cores())
 
 
-def _carried_out(begun: Launch, progress: Progress, processes: int) -> Gate:
+def _carried_out(begun: Launch, progress: Progress, processes: int) -> Outcome:
     plan, store = begun.plan, begun.store
     recorded = store.collect()
     progress.start(len(plan.cells), len(recorded))
@@ -171,7 +171,7 @@ def _carried_out(begun: Launch, progress: Progress, processes: int) -> Gate:
     return close(begun)
 
 
-def close(begun: Launch) -> Gate:
+def close(begun: Launch) -> Outcome:
     """Judge what is recorded and write it down."""
     store = begun.store
     rows = store.rows()

@@ -164,7 +164,7 @@ class AttackAudit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatedClaim:
+class PlannedClaim:
     """Which defense signed what, on which federation."""
 
     defense: str

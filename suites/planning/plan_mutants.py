@@ -9,11 +9,11 @@ from ..config.identity import identity
 from ..config.resolve import ResolvedSuite
 from ..config.source import ConfigError
 from ..config.suite import SuiteSpec
-from ..jobs.cells import Cell, MutantJob, StatedClaim
+from ..jobs.cells import Cell, MutantJob, PlannedClaim
 from ..mutation.mutants import FEDERATION, build_mutant, chosen_mutants, module_of
 
 ESTIMATOR = "planned_event"
-Planned = tuple[MutantJob, tuple[StatedClaim, StatedClaim]]
+Planned = tuple[MutantJob, tuple[PlannedClaim, PlannedClaim]]
 
 
 def plan_mutants(suite: ResolvedSuite, run_id: str) -> tuple[Planned, ...]:
@@ -46,7 +46,7 @@ def _planned(suite: ResolvedSuite, run_id: str, name: str, kind: str, share: flo
     except ValueError as error:
         raise ConfigError(f"mutant {name} cannot be set up: {error}") from error
     signed = [
-        StatedClaim(defense=label, federation=f"{kind}s", control=control, claim=claim)
+        PlannedClaim(defense=label, federation=f"{kind}s", control=control, claim=claim)
         for label, control in ((name, True), (f"{name} (twin)", False))
     ]
     configuration = [spec.model_dump(mode="json"), share, list(suite.seeds)]

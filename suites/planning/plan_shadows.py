@@ -10,7 +10,7 @@ from ...audit.evidence import Design, Setting
 from ...audit.observer import FINAL_MODEL
 from ...audit.scope import beyond_all
 from ..config.resolve import task_of
-from ..jobs.cells import AttackCell, ShadowJob, StatedClaim, TrialJob
+from ..jobs.cells import AttackCell, PlannedClaim, ShadowJob, TrialJob
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,7 @@ class Hearing:
     samples stand in question; ``setting``: what scores of them are evidence of.
     """
 
-    signed: StatedClaim
+    signed: PlannedClaim
     setting: Setting
     attacks: tuple[AttackCell, ...]
     candidates: int
@@ -50,7 +50,7 @@ def shadow_jobs(trial: TrialJob, claims: Sequence[Claim]) -> list[ShadowJob]:
     ]
 
 
-def hearings(signed: Sequence[StatedClaim], jobs: Sequence[ShadowJob]) -> list[Hearing]:
+def hearings(signed: Sequence[PlannedClaim], jobs: Sequence[ShadowJob]) -> list[Hearing]:
     """The claims that evidence of one shadow federation speaks about, each with all attacks that are not null, on the
     first seed that signs it: chosen before anything has run.
     """

@@ -20,8 +20,8 @@ from ..jobs.cells import (
     Cell,
     Job,
     MutantJob,
+    PlannedClaim,
     ShadowJob,
-    StatedClaim,
     TrialJob,
 )
 from ..jobs.crafted_reports import report_law, spent_on, untried
@@ -42,7 +42,7 @@ class RunPlan:
     mutants: tuple[MutantJob, ...]
     audits: tuple[AuditCell, ...]
     by_attacks: tuple[AttackAudit, ...]
-    claims: tuple[StatedClaim, ...]
+    claims: tuple[PlannedClaim, ...]
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -154,14 +154,14 @@ class _Planner:
         )
         return AttackCell(cell=cell, entry=attack)
 
-    def _claims(self) -> list[StatedClaim]:
-        claims: dict[tuple[str, str, str], StatedClaim] = {}
+    def _claims(self) -> list[PlannedClaim]:
+        claims: dict[tuple[str, str, str], PlannedClaim] = {}
         for name in self.suite.spec.federations:
             for entry in self._on(name):
                 for seed in self._seeds(entry):
                     spending = self._prepare(entry, name, seed).spending
                     for claim in self._signed(entry, name, seed):
-                        signed = StatedClaim(
+                        signed = PlannedClaim(
                             defense=entry.label,
                             federation=name,
                             control=entry.defense.control,

@@ -1,10 +1,11 @@
-"""Claims file: what claims.json holds, field by field: the claims that a run's defenses signed (schema claims-1)."""
+"""Claims file: what claims.json holds, field by field: the claims that a run's defenses state (schema claims-1)."""
 
-from typing import Annotated, Literal
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from ...audit.claim import Adjacency, Unit
+from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.observer import Observer
 
 SCHEMA = "claims-1"
@@ -12,7 +13,7 @@ Rate = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Part(BaseModel):
-    # Numbers of JSON have no infinity; a field that nobody knows may be another version's promise.
+    # JSON has no infinity; an unknown field could be a restriction of the claim that this version would overlook.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
@@ -30,9 +31,9 @@ class ProfileCurveFields(_Part):
     family: Literal["profile"]
     epsilons: Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1)]
     delta_remove: list[Rate]
-    """At each epsilon the hockey-stick divergence of the world with the unit from the one without it."""
+    """At each epsilon the hockey-stick divergence of the output with the unit from the output without it."""
     delta_add: list[Rate]
-    """The same the other way round."""
+    """The same in the opposite direction: from the output with the unit."""
 
 
 class ClaimFields(_Part):
@@ -41,57 +42,75 @@ class ClaimFields(_Part):
     epsilon: float = Field(gt=0)
     delta: float = Field(ge=0, lt=1)
     unit: Unit
-    """What one neighbouring data set has and the other has not, or has changed."""
+    """What distinguishes two neighbouring datasets."""
     adjacency: Adjacency
-    """How the unit differs between neighbours: there or not, another one, or set to zero."""
+    """How the unit differs between neighbours: added or removed, replaced, or set to zero."""
     observer: str = Field(json_schema_extra={"pattern": f"^{Observer.pattern()}$"})
-    """Against whom: ``uploads``, ``shuffled``, ``aggregate``, ``global_models`` or ``final_model``, each with
-    ``+participation`` or ``+masked_words`` where it is told these too.
+    """The adversary: ``uploads``, ``shuffled``, ``aggregate``, ``global_models`` or ``final_model``, each with
+    ``+participation`` or ``+masked_words`` where it receives these too.
     """
     rounds: int = Field(ge=1)
     """Rounds that the claim covers, composed."""
     dp_model: Literal["central", "local", "shuffle", "distributed"]
     mechanism: str
     parameters: dict[str, float | int | str | bool]
-    """Of the mechanism."""
+    """Parameters of the mechanism."""
     accountant: str
-    """Name and version of what computed epsilon."""
+    """Name and version of the accountant that computed epsilon."""
     sampling: str
-    """What the accountant assumes of cohorts and lots."""
+    """What the accountant assumes about the sampling of cohorts and lots."""
     trust: str
-    """Whom the claim trusts, and to do what."""
+    """Which parties the claim trusts, and to do what."""
     source: str
     """The theorem."""
     subjects: str = "all"
-    """All, or the users of one budget."""
+    """``all``, or the users of one budget."""
     part: str = "joint"
-    """``joint``, or the one layer or coordinate that it is about."""
+    """``joint``, or the one layer or coordinate that the claim is about."""
     curve: Annotated[GaussianCurveFields | ProfileCurveFields, Field(discriminator="family")] | None = None
-    """The tight trade-off curve, where one is signed: it can be refuted apart from epsilon."""
+    """The tight trade-off curve, where the defense states one: it can be refuted independently of epsilon."""
 
 
-class SignedFields(_Part):
-    """A claim and who signed it."""
+if TYPE_CHECKING:
+    _Claim = Claim
+else:
+    # The fields check and describe the JSON; readers of the file receive the claim itself.
+    _Claim = Annotated[ClaimFields, AfterValidator(lambda fields: Claim.from_dict(fields.model_dump()))]
+
+
+class StatedClaim(_Part):
+    """A claim, and the defense that states it on one federation."""
 
     claim_id: str
-    """Hash of the claim: a control and its honest twin sign the same one."""
+    """Hash of the claim: a control has the same one as the correct defense whose claim it breaks."""
     defense: str
     """Label of the defense in the suite."""
     federation: str
     """Name of the federation whose plan it was calibrated on."""
     control: bool
-    """True for a broken twin, whose claim has to be refuted."""
+    """True for a control, which breaks its claim on purpose, so that an audit should refute it."""
     variant: str = ""
-    """``as_published``: the paper's claim, which is on trial; else empty."""
+    """``as_published``: the claim of the paper, which is under test; else empty."""
     spent: list[tuple[Annotated[int, Field(ge=1)], Annotated[float, Field(ge=0)]]] = []
-    """Rounds so far, and the epsilon that the claim's accountant gives for them at its delta and noise; of a defense
-    that does not say, none.
+    """Pairs (rounds so far, epsilon that the claim's accountant gives for them at the claim's delta and noise); empty
+    where the defense does not publish it.
     """
-    claim: ClaimFields
+    claim: _Claim
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Federation, defense and claim_id, which identify a stated claim within a run."""
+        return self.federation, self.defense, self.claim_id
 
 
 class ClaimsFile(_Part):
-    """Every claim that the defenses of one run signed."""
+    """Every claim that the defenses of one run state."""
 
     schema_: Literal["claims-1"] = Field(alias="schema")
-    claims: list[SignedFields]
+    claims: list[StatedClaim]
+
+
+def stated_claims(content: dict[str, Any]) -> tuple[StatedClaim, ...]:
+    """The claims of a parsed claims.json. Raises pydantic.ValidationError for content that does not fit the schema."""
+    # Read as JSON: strict mode then still accepts the text of an enum and a list for a tuple.
+    return tuple(ClaimsFile.model_validate_json(json.dumps(content), strict=True).claims)

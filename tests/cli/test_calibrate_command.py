@@ -7,7 +7,7 @@ import pytest
 from fedassay.audit.estimators.catalogue import estimators
 from fedassay.audit.measurement import Kind
 from fedassay.cli.progress import print_table
-from fedassay.reports.tables.calibration import degenerate_table, error_table, verdict
+from fedassay.reports.tables.calibration import calibration_outcome, degenerate_table, error_table
 from fedassay.reports.tables.table import Table
 
 
@@ -81,11 +81,14 @@ def test_inputs_are_grouped_by_outcome_and_a_failure_stands_alone(calibrated):
 
 
 def test_the_verdict_counts_bounds_and_names_failures(calibrated):
-    assert verdict(calibrated).exit_code == 0
+    assert calibration_outcome(calibrated).exit_code == 0
     broken = replace(calibrated[0], outcome="FAILS")
-    assert (verdict([broken]).verdict_line, verdict([broken]).exit_code) == ("FAIL: pairwise_event (null)", 10)
+    assert (calibration_outcome([broken]).verdict_line, calibration_outcome([broken]).exit_code) == (
+        "FAIL: pairwise_event (null)",
+        10,
+    )
     estimate = replace(calibrated[0], kind=Kind.ESTIMATE, limit=None, outcome="no bound: 90% above the claim")
-    assert verdict([estimate]).exit_code == 0
+    assert calibration_outcome([estimate]).exit_code == 0
     assert error_table([estimate]).rows[0][6:8] == ("", "")
 
 

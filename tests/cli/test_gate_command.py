@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 import fedassay
 import pytest
 from fedassay.reports.reading.run_folder import RunFolder
-from fedassay.reports.regression.judgement import judge
-from fedassay.suites.results.gate import Gate
+from fedassay.reports.regression.gated_run import judge_folder
+from fedassay.suites.results.outcome import Outcome
 
 SUITE = """\
 name = "mine"
@@ -104,7 +104,7 @@ def test_doubled_noise_passes(say, runs):
 def test_the_first_baseline_is_accepted_and_kept_as_a_file(say, runs, tmp_path):
     result = say("gate", runs["base"], "--baseline", "baselines/main")
     assert result.exit_code == 12
-    assert "--baseline baselines/main.json --accept makes it" in last(result)
+    assert "--baseline baselines/main.json --accept creates it" in last(result)
     result = say("gate", runs["base"], "--baseline", "baselines/main", "--accept")
     assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "accept baselines/main.json")
     assert (tmp_path / "baselines" / "main.json").stat().st_size < 5000
@@ -117,7 +117,7 @@ def test_the_first_baseline_is_accepted_and_kept_as_a_file(say, runs, tmp_path):
 def test_what_is_not_failed_on_is_told_and_exits_with_0(say, runs):
     result = say("gate", runs["half"], "--baseline", runs["base"], "--fail-on", "incomplete, inconclusive")
     assert result.exit_code == 0
-    assert last(result).startswith("gate   OK: nothing that is failed on (not failed on: FAIL: 1 of 2 cells worse")
+    assert last(result).startswith("gate   OK: nothing that is failed on (ignored by fail_on: FAIL: 1 of 2 cells worse")
     assert last(result).endswith("(exit code 0)")
 
 
@@ -227,7 +227,7 @@ def test_what_is_wrong_is_usage_and_one_paragraph(say, runs, tmp_path, words, sa
 
 
 def test_from_python(runs):
-    run = fedassay.Run(folder=runs["half"], verdict=Gate(verdict_line="OK", exit_code=0))
+    run = fedassay.Run(folder=runs["half"], verdict=Outcome(verdict_line="OK", exit_code=0))
     run.gate().raise_for_status()
     assert run.gate(runs["base"], fail_on=["incomplete"]).exit_code == 0
     with pytest.raises(
@@ -235,4 +235,4 @@ def test_from_python(runs):
     ):
         run.gate(runs["base"]).raise_for_status()
     assert run.gate(runs["base"], margins={"auc": 0.5}).exit_code == 0
-    assert run.gate().verdict_line == judge(RunFolder.read(runs["half"])).verdict_line
+    assert run.gate().verdict_line == judge_folder(RunFolder.read(runs["half"])).outcome.verdict_line

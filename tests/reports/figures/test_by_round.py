@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 from fedassay.reports.figures.accuracy_spent import accuracy_spent
 from fedassay.reports.figures.by_round import leakage_by_round
-from fedassay.reports.figures.panels import chosen, told
+from fedassay.reports.figures.panels import chosen, left_out_words
 from fedassay.reports.figures.sheet import INK
 from fedassay.reports.reading.rounds import thinned
 from fedassay.reports.reading.run_folder import RunFolder
@@ -64,7 +64,7 @@ def test_of_many_defenses_the_twelve_that_leak_most_are_drawn_and_all_are_in_the
 def test_null_attacks_do_not_choose_the_panels():
     assert chosen(["a", "b", "c"], [0.1, 0.9, 0.9], most=2) == ["b", "c"]
     assert chosen(["a", "b", "c"], [0.5, 0.5, 0.5], most=2) == ["a", "b"]
-    assert told(3, 3, "x") == ""
+    assert left_out_words(3, 3, "x") == ""
 
 
 def test_accuracy_stands_at_what_was_spent_by_the_same_round(run_maker, make_claim):

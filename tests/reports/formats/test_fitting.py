@@ -1,6 +1,6 @@
 """Fitting tables on a page: together the parts are the table, and each says what its rows are about."""
 
-from fedassay.reports.formats.fitting import LETTERS, LINES, parts, words
+from fedassay.reports.formats.fitting import LETTERS, LINES, parts, unbroken_words
 from fedassay.reports.tables.table import Table
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,9 +43,9 @@ def test_columns_are_narrowed_before_a_table_is_cut():
 
 
 def test_an_interval_is_one_word_and_a_label_breaks_after_its_underscores():
-    assert words("0.6 [0.1, 0.9]") == ["0.6", "[0.1, 0.9]"]
-    assert words("noise_halved x") == ["noise_", "halved", "x"]
-    assert words("") == [""]
+    assert unbroken_words("0.6 [0.1, 0.9]") == ["0.6", "[0.1, 0.9]"]
+    assert unbroken_words("noise_halved x") == ["noise_", "halved", "x"]
+    assert unbroken_words("") == [""]
 
 
 @given(

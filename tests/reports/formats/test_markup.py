@@ -4,12 +4,12 @@ import re
 
 import html5lib
 import pytest
-from fedassay.reports.formats.page import html, several
+from fedassay.reports.formats.page import html, html_of_several
 
 
 @pytest.fixture(scope="module")
 def pages(quick_folder, quick_page):
-    return {"one": quick_page, "several": several([quick_folder, quick_folder])}
+    return {"one": quick_page, "several": html_of_several([quick_folder, quick_folder])}
 
 
 @pytest.mark.parametrize("name", ["one", "several"])

@@ -4,8 +4,8 @@ import re
 
 import pytest
 from fedassay.reports.formats.latex import latex
-from fedassay.reports.formats.markdown import several as markdown
-from fedassay.reports.formats.page import several as html
+from fedassay.reports.formats.markdown import markdown_of_several as markdown
+from fedassay.reports.formats.page import html_of_several as html
 from fedassay.reports.formats.spreadsheet import spreadsheet
 from fedassay.reports.formats.write import read_runs, write_files
 from fedassay.reports.reading.run_folder import RunFolder
@@ -38,7 +38,7 @@ def two(make_run, make_claim):
             seed=None,
             verdict="NOT_REFUTED",
         )
-    first.gate = {"verdict_line": "OK: 1 claims NOT REFUTED, 0 controls REFUTED as they must be", "exit_code": 0}
+    first.gate = {"verdict_line": "OK: 1 claims NOT REFUTED, 0 controls REFUTED as intended", "exit_code": 0}
     first.manifest["planned_cells"] = 4
     second.manifest["command"] = "fedassay run other"
     return [first.write(), second.write()]
@@ -106,7 +106,7 @@ def test_the_overview_says_what_each_run_was_and_what_came_of_it(two):
         ("monday", "quick, version 1"),
         ("tuesday", "other, version 7"),
     ]
-    assert overview(two).rows[0][3:] == ("OK: 1 claims NOT REFUTED, 0 controls REFUTED as they must be", "0")
+    assert overview(two).rows[0][3:] == ("OK: 1 claims NOT REFUTED, 0 controls REFUTED as intended", "0")
     assert overview(two).rows[1][3].startswith("UNFINISHED: 4 of 108")
     assert overview(two).rows[1][4] == "–"
 
@@ -115,7 +115,7 @@ def test_page_and_markdown_hold_verdicts_tables_and_the_source_of_each_run(two):
     for text in (html(two), markdown(two)):
         for words in (
             "2 runs",
-            "OK: 1 claims NOT REFUTED, 0 controls REFUTED as they must be",
+            "OK: 1 claims NOT REFUTED, 0 controls REFUTED as intended",
             "UNFINISHED",
             "dp_sgd",
             "fedsel",

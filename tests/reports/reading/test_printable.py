@@ -8,7 +8,7 @@ from fedassay.reports.formats.page import html
 from fedassay.reports.formats.terminal import claim_lines, tables
 from fedassay.reports.reading.printable import printable
 from fedassay.reports.reading.run_folder import RunFolder
-from fedassay.reports.regression.judgement import judge
+from fedassay.reports.regression.gated_run import judge_folder
 
 EVIL = "a\x1b]0;title\x07\nOK: forged\x85\u202eb"
 
@@ -36,12 +36,12 @@ def test_no_output_of_a_run_holds_a_control_character_of_its_names(run_maker, ma
     run_maker.manifest["suite"]["description"] = EVIL
     run_maker.gate = {"verdict_line": EVIL, "exit_code": 0}
     folder = run_maker.write()
-    judgement = judge(folder)
-    pages = [html(folder), markdown(folder), "\n".join(judgement.details()), *claim_lines(folder), *tables(folder)]
+    judged = judge_folder(folder).outcome
+    pages = [html(folder), markdown(folder), "\n".join(judged.details), *claim_lines(folder), *tables(folder)]
     for page in pages:
         assert not {"\x1b", "\x07", "\x85", "\u202e"} & set(page)
         assert "\nOK: forged" not in page
-    assert len(judgement.verdict_line.splitlines()) == len(folder.gate.verdict_line.splitlines()) == 1
+    assert len(judged.verdict_line.splitlines()) == len(folder.gate.verdict_line.splitlines()) == 1
 
 
 def test_claims_still_find_their_rows(run_maker, make_claim):

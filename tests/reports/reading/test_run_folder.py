@@ -52,7 +52,7 @@ def test_a_file_beside_the_rows_that_cannot_be_read_is_an_error_that_names_it(ru
         ({"epsilon": "4"}, "claims.0.claim.epsilon: Input should be a valid number"),
         ({"epsilon": -1}, "claims.0.claim.epsilon: Input should be greater than 0"),
         ({"unit": "person"}, "claims.0.claim.unit"),
-        ({"observer": "somebody"}, "observer must be .*'somebody'"),
+        ({"observer": "somebody"}, r"claims\.0\.claim: .*observer must be .*'somebody'"),
         ({"tuned": True}, "claims.0.claim.tuned: Extra inputs are not permitted"),
         ({"curve": {"family": "gaussian"}}, "claims.0.claim.curve.gaussian.mu: Field required"),
         ({"curve": {"family": "profile", "epsilons": [1], "delta_add": [], "delta_remove": []}}, ".* equally long"),

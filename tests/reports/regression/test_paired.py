@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from fedassay.reports.regression.paired import ALPHA, Change, Outcome, holm, paired_change
+from fedassay.reports.regression.paired import ALPHA, CellOutcome, Change, holm, paired_change
 from scipy import stats
 
 
@@ -30,9 +30,9 @@ def test_a_lower_value_is_worse_where_the_sign_says_so():
 
 def test_one_seed_is_inconclusive_and_says_so():
     found = paired_change([0.5], [0.9], sign=1)
-    assert (found.low, found.high, found.p, found.outcome(0.05)) == (None, None, 1.0, Outcome.INCONCLUSIVE)
+    assert (found.low, found.high, found.p, found.outcome(0.05)) == (None, None, 1.0, CellOutcome.INCONCLUSIVE)
     assert found.why(0.05) == "one seed: it has no scatter to hold a change against"
-    assert paired_change([0.5], [0.5], sign=1).outcome(0.05) is Outcome.INCONCLUSIVE
+    assert paired_change([0.5], [0.5], sign=1).outcome(0.05) is CellOutcome.INCONCLUSIVE
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 8])
@@ -40,10 +40,12 @@ def test_no_change_at_all_passes(seeds):
     values = np.random.default_rng(0).normal(size=seeds)
     found = paired_change(values, values, sign=1)
     assert (found.worse, found.low, found.high, found.p) == (0, 0, 0, 1)
-    assert found.outcome(0.001) is Outcome.PASS
+    assert found.outcome(0.001) is CellOutcome.PASS
 
 
-@pytest.mark.parametrize(("seeds", "p", "outcome"), [(3, 1 / 8, Outcome.INCONCLUSIVE), (5, 1 / 32, Outcome.FAIL)])
+@pytest.mark.parametrize(
+    ("seeds", "p", "outcome"), [(3, 1 / 8, CellOutcome.INCONCLUSIVE), (5, 1 / 32, CellOutcome.FAIL)]
+)
 def test_the_same_step_in_every_seed_has_the_chance_of_its_signs_not_none(seeds, p, outcome):
     # In tenths, whose differences are equal but for rounding: a t test would call them certain.
     base = np.arange(seeds) / 10
@@ -57,11 +59,11 @@ def test_the_same_step_in_every_seed_has_the_chance_of_its_signs_not_none(seeds,
 
 def test_the_same_gain_in_five_seeds_passes_and_a_tiny_loss_is_no_failure():
     base = np.arange(5) / 10
-    assert paired_change(base, base - 0.1, sign=1).outcome(0.05) is Outcome.PASS
+    assert paired_change(base, base - 0.1, sign=1).outcome(0.05) is CellOutcome.PASS
     noisy = base + 1e-4 + 1e-6 * np.arange(5)
     (found,) = holm([paired_change(base, noisy, sign=1)])
     assert found.p_family < 1e-6
-    assert found.outcome(0.05) is Outcome.PASS
+    assert found.outcome(0.05) is CellOutcome.PASS
 
 
 def test_rounding_does_not_make_a_variance():
@@ -74,11 +76,13 @@ def test_outcomes_at_their_edges():
     def change(worse, high, p):
         return Change(seeds=8, base=0, new=0, worse=worse, low=worse, high=high, p=p, p_family=p, correlation=None)
 
-    assert change(0.06, 0.09, 0.05).outcome(0.1) is Outcome.FAIL  # Significant and above half, though below the margin.
-    assert change(0.05, 0.09, 0.05).outcome(0.1) is Outcome.PASS  # Half the margin is not more than half of it.
-    assert change(0.06, 0.09, 0.051).outcome(0.1) is Outcome.PASS
-    assert change(0.06, 0.1, 0.051).outcome(0.1) is Outcome.INCONCLUSIVE
-    assert change(0.3, 0.9, 0.051).outcome(0.1) is Outcome.INCONCLUSIVE
+    assert (
+        change(0.06, 0.09, 0.05).outcome(0.1) is CellOutcome.FAIL
+    )  # Significant and above half, though below the margin.
+    assert change(0.05, 0.09, 0.05).outcome(0.1) is CellOutcome.PASS  # Half the margin is not more than half of it.
+    assert change(0.06, 0.09, 0.051).outcome(0.1) is CellOutcome.PASS
+    assert change(0.06, 0.1, 0.051).outcome(0.1) is CellOutcome.INCONCLUSIVE
+    assert change(0.3, 0.9, 0.051).outcome(0.1) is CellOutcome.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(
@@ -123,7 +127,7 @@ def failed(base, new):
     return np.array(
         [
             [
-                change.outcome(MARGIN) is Outcome.FAIL
+                change.outcome(MARGIN) is CellOutcome.FAIL
                 for change in holm([paired_change(b, n, sign=1) for b, n in zip(bases, news, strict=True)])
             ]
             for bases, news in zip(base, new, strict=True)
@@ -164,7 +168,7 @@ def test_labels_of_eight_uploads_do_not_cry_wolf_over_three_seeds():
     base, new = np.random.default_rng(1).binomial(8, 0.9, (2, 100, CELLS, 3)) / 8
     alarms = [
         any(
-            change.outcome(0.1) is Outcome.FAIL
+            change.outcome(0.1) is CellOutcome.FAIL
             for change in holm([paired_change(b, n, sign=1) for b, n in zip(bases, news, strict=True)])
         )
         for bases, news in zip(base, new, strict=True)

@@ -4,7 +4,7 @@ import pytest
 from fedassay.audit.claim import Unit
 from fedassay.reports.formats.page import html
 from fedassay.reports.formats.terminal import tables
-from fedassay.reports.tables.published import comparisons, published_table
+from fedassay.reports.tables.published import published_table, published_values
 
 
 def figure(defense, metric, value, **more):
@@ -29,7 +29,7 @@ def compared(run_maker, make_claim):
 
 
 def test_each_figure_stands_beside_its_own(compared):
-    rows = published_table(comparisons(compared)).rows
+    rows = published_table(published_values(compared)).rows
     assert rows[0] == ("apes", "accuracy", "0.797", "0.720 [0.670, 0.770]", "−0.077", "3", "Table 3")
     assert rows[1][1:3] == ("loss: AUC", "0.550")
     assert rows[1][3].startswith("0.572 [")
@@ -37,7 +37,7 @@ def test_each_figure_stands_beside_its_own(compared):
 
 
 def test_what_was_not_measured_is_no_number(compared):
-    rows = published_table(comparisons(compared)).rows
+    rows = published_table(published_values(compared)).rows
     assert rows[3][2:6] == ("0.0570", "not signed", "–", "–")
     assert rows[4][2:6] == ("0.775", "not measured", "–", "–")
 

@@ -4,7 +4,7 @@ import pytest
 from fedassay.reports.reading.claims import claim_rows
 from fedassay.reports.tables.grid import attack_grids
 from fedassay.reports.tables.printed import claim_table, omission_table
-from fedassay.reports.tables.tables import attack_rows, omission_rows, utility_rows
+from fedassay.reports.tables.tables import omission_rows, pooled_attacks, pooled_utility
 
 AUDIT = {"role": "audit", "attack": "canary", "metric": "epsilon_low", "seed": None, "n": 500, "ceiling": 4.5}
 
@@ -77,7 +77,7 @@ def test_a_failed_audit_is_a_failed_claim_with_its_reason(run_maker, make_claim)
 def test_auc_is_pooled_over_seeds_as_by_hand(run_maker):
     for seed, value in enumerate((0.8, 0.9, 1.0)):
         run_maker.row(seed=seed, value=value, direction="higher_leaks")
-    (row,) = attack_rows(run_maker.write())
+    (row,) = pooled_attacks(run_maker.write())
     assert row.pooled.value == pytest.approx(0.9)
     assert row.pooled.low == pytest.approx(0.651586, abs=1e-6)
     assert row.pooled.high == pytest.approx(1.148414, abs=1e-6)
@@ -87,11 +87,11 @@ def test_auc_is_pooled_over_seeds_as_by_hand(run_maker):
 def test_a_single_row_keeps_the_interval_that_it_was_measured_with(run_maker):
     """Of federations that were attacked in turn; of several seeds each is one number."""
     run_maker.row(value=0.7, ci_low=0.65, ci_high=0.75, ci_level=0.95, ci_method="jackknife")
-    (row,) = attack_rows(run_maker.write())
+    (row,) = pooled_attacks(run_maker.write())
     assert (row.pooled.value, row.pooled.low, row.pooled.high) == (0.7, 0.65, 0.75)
     assert (row.pooled.n, row.pooled.method) == (1, "jackknife")
     run_maker.row(seed=1, value=0.72, ci_low=0.65, ci_high=0.75, ci_level=0.95, ci_method="jackknife")
-    (row,) = attack_rows(run_maker.write())
+    (row,) = pooled_attacks(run_maker.write())
     assert row.pooled.low == pytest.approx(0.71 - 12.7062 * 0.01, abs=1e-4)
 
 
@@ -99,7 +99,7 @@ def test_rows_per_image_are_pooled_by_their_median_over_images_and_seeds(run_mak
     for seed in (0, 1):
         for image, value in enumerate((10.0, 20.0, 90.0)):
             run_maker.row(seed=seed, record=image, scope="record", metric="psnr", value=value + seed)
-    (row,) = attack_rows(run_maker.write())
+    (row,) = pooled_attacks(run_maker.write())
     assert (row.pooled.value, row.pooled.n) == (20.5, 6)
     assert "bootstrap" in row.pooled.method
 
@@ -107,7 +107,7 @@ def test_rows_per_image_are_pooled_by_their_median_over_images_and_seeds(run_mak
 def test_an_unavailable_row_counts_as_missing_and_not_as_zero(run_maker):
     run_maker.row(seed=0, value=0.8)
     run_maker.row(seed=1, status="unavailable", reason="no weights")
-    (row,) = attack_rows(run_maker.write())
+    (row,) = pooled_attacks(run_maker.write())
     assert (row.pooled.value, row.pooled.n, row.missing, row.status, row.reason) == (
         0.8,
         1,
@@ -121,7 +121,7 @@ def test_a_cell_that_failed_is_missing_from_every_metric_of_its_attack(run_maker
     run_maker.row(seed=0, metric="auc", value=0.8)
     run_maker.row(seed=0, metric="balanced_accuracy", value=0.7)
     run_maker.row(seed=1, metric="none", status="failed", reason="diverged")
-    (grid,) = attack_grids(attack_rows(run_maker.write()))
+    (grid,) = attack_grids(pooled_attacks(run_maker.write()))
     assert [(line.metric, line.cells[0].missing, line.cells[0].status) for line in grid.lines] == [
         ("auc", 1, "failed"),
         ("balanced_accuracy", 1, "failed"),
@@ -132,7 +132,7 @@ def test_a_grid_cell_without_a_value_keeps_the_row_that_says_why(run_maker):
     run_maker.row(defense="none", value=0.8)
     run_maker.row(defense="dp_fedavg", metric="none", status="skipped", reason="not defined")
     run_maker.row(defense="dp_sgd", attack="alignment", value=0.6)
-    (grid,) = attack_grids(attack_rows(run_maker.write()))
+    (grid,) = attack_grids(pooled_attacks(run_maker.write()))
     assert grid.defenses == ("none", "dp_fedavg", "dp_sgd")
     loss = next(line for line in grid.lines if line.attack == "loss")
     assert [cell and cell.status for cell in loss.cells] == ["", "skipped", None]
@@ -142,14 +142,14 @@ def test_null_attacks_stand_below_the_attacks(run_maker):
     run_maker.row(attack="coin", role="null", value=0.5)
     run_maker.row(attack="loss", value=0.6)
     run_maker.row(attack="alignment", value=0.7)
-    rows = attack_rows(run_maker.write())
+    rows = pooled_attacks(run_maker.write())
     assert [(row.attack, row.null) for row in rows] == [("loss", False), ("alignment", False), ("coin", True)]
 
 
 def test_bookkeeping_rows_are_not_shown(run_maker):
     run_maker.row(role="replicas", attack="canary", metric="replicas", value=500.0)
     folder = run_maker.write()
-    assert (attack_rows(folder), claim_rows(folder), omission_rows(folder)) == ([], [], [])
+    assert (pooled_attacks(folder), claim_rows(folder), omission_rows(folder)) == ([], [], [])
 
 
 def test_the_change_of_accuracy_is_paired_by_seed(run_maker):
@@ -157,7 +157,7 @@ def test_the_change_of_accuracy_is_paired_by_seed(run_maker):
     for defense, values in {"none": (0.9, 0.8, 0.9), "dp_fedavg": (0.8, 0.7, 0.5)}.items():
         for seed, value in enumerate(values):
             run_maker.row(role="utility", attack="training", metric="accuracy", defense=defense, seed=seed, value=value)
-    undefended, defended = utility_rows(run_maker.write())
+    undefended, defended = pooled_utility(run_maker.write())
     assert undefended.change is None
     assert defended.change.value == pytest.approx(-0.2)
     assert defended.change.low == pytest.approx(-0.2 - 0.430265, abs=1e-6)
@@ -168,7 +168,7 @@ def test_a_seed_that_only_one_of_them_finished_is_not_paired(run_maker):
     run_maker.row(role="utility", attack="training", metric="accuracy", defense="none", seed=0, value=0.9)
     run_maker.row(role="utility", attack="training", metric="accuracy", defense="dp_fedavg", seed=0, value=0.8)
     run_maker.row(role="utility", attack="training", metric="accuracy", defense="dp_fedavg", seed=1, value=0.1)
-    _, defended = utility_rows(run_maker.write())
+    _, defended = pooled_utility(run_maker.write())
     assert (defended.change.n, defended.change.value) == (1, pytest.approx(-0.1))
 
 
@@ -193,7 +193,7 @@ def test_an_omission_on_every_defense_says_so(run_maker):
 
 def test_the_order_of_the_rows_in_the_file_changes_no_table(quick_folder):
     shuffled = replace(quick_folder, records=quick_folder.records[::-1])
-    for table in (claim_rows, attack_rows, utility_rows, omission_rows):
+    for table in (claim_rows, pooled_attacks, pooled_utility, omission_rows):
         assert table(shuffled) == table(quick_folder)
 
 

@@ -242,9 +242,7 @@ def test_a_defense_without_noise_and_without_a_law_is_refuted_by_a_split(assay, 
     assert (row.verdict, row.n) == ("REFUTED", 100)
     assert row.ci_method == "clopper_pearson, one-sided, split(fraction=0.5, seed=0)"
     assert run.verdict.exit_code == 10
-    assert run.verdict.verdict_line == (
-        "FAIL: claims REFUTED: Signing; published laws that a probe found broken: Signing"
-    )
+    assert run.verdict.verdict_line == ("FAIL: claims REFUTED: Signing; implementation checks failed: Signing")
 
 
 def broken_audit(audit, part):

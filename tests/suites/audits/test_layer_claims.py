@@ -1,6 +1,6 @@
 """Claims of layers: tried on crafted reports where their law is known, out of scope for canaries of whole releases."""
 
-from fedassay.suites.results.gate import INCONCLUSIVE
+from fedassay.suites.results.outcome import INCONCLUSIVE
 
 SUITE = """\
 name = "layers"

@@ -6,7 +6,7 @@ import shutil
 import fedassay
 import pytest
 from fedassay.reports.reading.run_folder import RunFolder
-from fedassay.reports.regression.judgement import judge
+from fedassay.reports.regression.gated_run import judge_folder
 from fedassay.suites.config.source import ConfigError
 
 SUITE = """name = "sealed"
@@ -47,8 +47,8 @@ def copy(sealed, tmp_path):
 def verdicts(folder):
     """Lines and exit codes of the report and of the gate."""
     run = RunFolder.read(folder)
-    judgement = judge(run)
-    return {run.gate.verdict_line, judgement.verdict_line}, {run.gate.exit_code, judgement.exit_code}
+    judged = judge_folder(run).outcome
+    return {run.gate.verdict_line, judged.verdict_line}, {run.gate.exit_code, judged.exit_code}
 
 
 def edit(path, **changes):
@@ -94,7 +94,7 @@ def test_claims_that_are_gone_are_told_and_another_layout_of_them_is_none(copy):
 def test_a_changed_run_is_no_baseline(copy, sealed):
     (copy / "claims.json").unlink()
     with pytest.raises(ConfigError, match=r"copy: changed since the run was finished: claims\.json"):
-        judge(RunFolder.read(sealed), copy)
+        judge_folder(RunFolder.read(sealed), copy)
 
 
 def test_a_resumed_run_is_mended_and_sealed_anew(copy):

@@ -11,11 +11,11 @@ import xmlschema
 from fedassay.audit.curve import ProfileCurve
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.regression.baseline import Baseline
-from fedassay.reports.regression.judgement import accept, judge
+from fedassay.reports.regression.gated_run import accept, judge_folder
 from fedassay.reports.regression.junit import junit
 from fedassay.reports.regression.step_summary import step_summary
 from fedassay.suites.config.source import ConfigError
-from fedassay.suites.results.gate import FAIL, INCOMPLETE, INCONCLUSIVE, OK, WORDS
+from fedassay.suites.results.outcome import FAIL, INCOMPLETE, INCONCLUSIVE, OK, WORDS
 
 SCHEMA = xmlschema.XMLSchema(str(Path(__file__).with_name("junit.xsd")))
 CODES = {"fail": FAIL, "incomplete": INCOMPLETE, "inconclusive": INCONCLUSIVE}
@@ -63,48 +63,48 @@ def test_line_code_and_test_report_agree_whatever_is_failed_on(pair, names):
     folder, base = pair(*names)
     asked = {TROUBLES[name][1] for name in names}
     for fail_on in FAIL_ONS:
-        judgement = judge(folder, base, fail_on=fail_on)
+        judged = judge_folder(folder, base, fail_on=fail_on)
         counted = asked & {CODES[word] for word in fail_on}
         expected = next((code for code in (INCOMPLETE, FAIL, INCONCLUSIVE) if code in counted), OK)
-        assert judgement.exit_code == expected
-        assert judgement.verdict_line.startswith(f"{WORDS[expected]}: ")
+        assert judged.outcome.exit_code == expected
+        assert judged.outcome.verdict_line.startswith(f"{WORDS[expected]}: ")
         for code in (INCOMPLETE, FAIL, INCONCLUSIVE):
-            let_be = f"{WORDS[code]}: " in judgement.verdict_line.partition("(not failed on: ")[2]
+            let_be = f"{WORDS[code]}: " in judged.outcome.verdict_line.partition("(ignored by fail_on: ")[2]
             assert let_be == (code in asked - counted)
-        text = junit(judgement)
+        text = junit(judged)
         SCHEMA.validate(text)
         cases = ElementTree.fromstring(text.encode())
         assert bool(cases.findall(".//failure")) == (expected != OK)
         assert sum(int(suite.get("failures")) for suite in cases) == len(cases.findall(".//failure"))
         assert sum(int(suite.get("tests")) for suite in cases) == len(cases.findall(".//testcase"))
-        assert f"(exit code {expected})" in step_summary(judgement)
+        assert f"(exit code {expected})" in step_summary(judged)
         if expected == OK:
-            judgement.raise_for_status()
+            judged.outcome.raise_for_status()
         else:
             with pytest.raises(RuntimeError, match=f"^{WORDS[expected]}: "):
-                judgement.raise_for_status()
+                judged.outcome.raise_for_status()
 
 
 def test_the_plain_lines(pair):
     folder, base = pair("fine")
-    assert judge(folder).verdict_line == "OK: no claim was audited"
-    assert judge(folder, base).verdict_line == (
+    assert judge_folder(folder).outcome.verdict_line == "OK: no claim was audited"
+    assert judge_folder(folder, base).outcome.verdict_line == (
         "OK: no claim was audited; none of 1 cells worse than the baseline by its margin"
     )
     folder, base = pair("worse", "uncertain", "instrument")
-    assert judge(folder, base).verdict_line == (
+    assert judge_folder(folder, base).outcome.verdict_line == (
         "INCOMPLETE: not measured as the baseline was: federation main: rounds 20 then, 40 now; "
         "1 of 3 cells worse than the baseline: main/mine/lira (uploads) auc; "
         "1 of 3 cells that may be worse than the baseline by their margin: main/mine/rmia (uploads) auc"
     )
-    assert judge(folder, base, fail_on=["fail"]).verdict_line == (
-        "FAIL: 1 of 3 cells worse than the baseline: main/mine/lira (uploads) auc (not failed on: "
+    assert judge_folder(folder, base, fail_on=["fail"]).outcome.verdict_line == (
+        "FAIL: 1 of 3 cells worse than the baseline: main/mine/lira (uploads) auc (ignored by fail_on: "
         "INCOMPLETE: not measured as the baseline was: federation main: rounds 20 then, 40 now; INCONCLUSIVE: "
         "1 of 3 cells that may be worse than the baseline by their margin: main/mine/rmia (uploads) auc)"
     )
     folder, base = pair("uncertain")
-    assert judge(folder, base, fail_on=["fail"]).verdict_line == (
-        "OK: nothing that is failed on (not failed on: INCONCLUSIVE: "
+    assert judge_folder(folder, base, fail_on=["fail"]).outcome.verdict_line == (
+        "OK: no problem of the kinds that fail_on names (ignored by fail_on: INCONCLUSIVE: "
         "1 of 2 cells that may be worse than the baseline by their margin: main/mine/rmia (uploads) auc)"
     )
 
@@ -112,16 +112,16 @@ def test_the_plain_lines(pair):
 def test_a_failure_names_cell_metric_baseline_value_interval_and_the_command(craft):
     base = craft("base").cell([0.50, 0.51, 0.52, 0.53, 0.54, 0.55, 0.56, 0.57])
     run = craft("new").cell([0.60, 0.62, 0.63, 0.63, 0.64, 0.66, 0.66, 0.68])
-    judgement = judge(read(run), base.write())
-    (worse, again) = judgement.details()
+    judged = judge_folder(read(run), base.write())
+    (worse, again) = judged.outcome.details
     assert worse == (
         "worse  main/mine/loss (uploads) AUC (↑ leaks more): 0.535 in the baseline, 0.640 now, "
         "worse by 0.1050 [0.1014, 0.1086] over 8 seeds, p 8e-11 in its family, margin 0.05"
     )
     assert again == "again  fedassay run s.toml"
     with pytest.raises(RuntimeError) as error:
-        judgement.raise_for_status()
-    assert str(error.value) == "\n".join([judgement.verdict_line, worse, again])
+        judged.outcome.raise_for_status()
+    assert str(error.value) == "\n".join([judged.outcome.verdict_line, worse, again])
 
 
 def test_every_row_that_keeps_a_run_from_being_fine_is_told_with_its_reason(craft):
@@ -129,7 +129,7 @@ def test_every_row_that_keeps_a_run_from_being_fine_is_told_with_its_reason(craf
     run.audit("NOT_REFUTED", defense="broken", control=True).audit("NOT_REFUTED")
     run.row(defense="bold", attack="ascent", seed=3, status="failed", metric="none", reason="ValueError: no")
     says = "eps 4, delta 1e-5, one client (add/remove), adversary: other clients (every round's model)"
-    assert judge(read(run)).details() == [
+    assert list(judge_folder(read(run)).outcome.details) == [
         f"claim  main/bold: {says}: REFUTED: eps >= 0.70",
         "again  fedassay run s.toml",
         f"claim  main/broken: {says}: a control that must be REFUTED is NOT REFUTED",
@@ -144,7 +144,7 @@ def test_a_claim_that_nothing_judged_is_skipped_not_passed(craft):
     run.row(
         defense="third", role="audit", attack="canary", metric="none", status="skipped", reason="no canary", seed=None
     )
-    text = junit(judge(read(run)))
+    text = junit(judge_folder(read(run)))
     SCHEMA.validate(text)
     cases = {
         case.get("name"): [child.tag for child in case]
@@ -163,26 +163,26 @@ def test_many_lines_of_a_kind_are_cut_and_counted(craft):
     run = craft("new")
     for seed in range(50):
         run.row(seed=seed, status="failed", metric="none", reason="no")
-    details = judge(read(run)).details()
+    details = judge_folder(read(run)).outcome.details
     assert (len(details), details[-1]) == (41, "       and 10 more")
-    assert judge(read(run)).verdict_line == "INCOMPLETE: 50 cells FAILED (mine)"
+    assert judge_folder(read(run)).outcome.verdict_line == "INCOMPLETE: 50 cells FAILED (mine)"
 
 
 def test_one_seed_is_inconclusive_with_its_reason(craft):
     base, run = craft("base", seeds=1).cell([0.5]), craft("new", seeds=1).cell([0.5])
-    judgement = judge(read(run), base.write())
-    assert judgement.exit_code == INCONCLUSIVE
-    assert judgement.details()[0].endswith(": one seed: it has no scatter to hold a change against")
+    judged = judge_folder(read(run), base.write())
+    assert judged.outcome.exit_code == INCONCLUSIVE
+    assert judged.outcome.details[0].endswith(": one seed: it has no scatter to hold a change against")
 
 
 def test_a_run_against_itself_passes_and_the_order_of_its_rows_does_not_count(craft, scatter):
     base = craft("base").cell(scatter()).cell(scatter(1), attack="lira")
     run = craft("new").cell(scatter()).cell(scatter(1), attack="lira")
     run.lines.reverse()
-    judgement = judge(read(run), base.write())
-    assert (judgement.exit_code, judgement.details()) == (OK, [])
-    assert judge(read(run), run.path).exit_code == OK
-    assert judgement.comparison.correlation == pytest.approx(1)
+    judged = judge_folder(read(run), base.write())
+    assert (judged.outcome.exit_code, judged.outcome.details) == (OK, ())
+    assert judge_folder(read(run), run.path).outcome.exit_code == OK
+    assert judged.comparison.correlation == pytest.approx(1)
 
 
 CHANGES = {
@@ -240,13 +240,13 @@ def test_what_measures_may_not_change_nor_a_promise_be_lowered_unless_accepted(c
     run = craft("new").cell(scatter()).audit("NOT_REFUTED")
     change(run)
     kept = accept(read(base), tmp_path / "main")
-    judgement = judge(read(run), kept)
-    assert judgement.exit_code == INCOMPLETE
-    assert any(line.startswith("change ") and says in line for line in judgement.details())
+    judged = judge_folder(read(run), kept)
+    assert judged.outcome.exit_code == INCOMPLETE
+    assert any(line.startswith("change ") and says in line for line in judged.outcome.details)
     command = f"fedassay gate {tmp_path / 'new'} --baseline {kept} --accept"
-    assert f"accept {command}" in judgement.details()
+    assert f"accept {command}" in judged.outcome.details
     accept(read(run), kept)
-    assert judge(read(run), kept).exit_code == OK
+    assert judge_folder(read(run), kept).outcome.exit_code == OK
 
 
 @pytest.mark.parametrize("verdict", ["REFUTED", "NOT_REFUTED"])
@@ -267,10 +267,10 @@ def test_a_baseline_of_before_terms_were_kept_is_read_and_has_to_be_accepted_aga
     del content["instrument"]["audit"], content["defenses"]["mine"]["terms"], content["sha256"]
     content["sha256"] = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     kept.write_text(json.dumps(content))
-    judgement = judge(read(run), kept)
-    assert judgement.exit_code == INCOMPLETE
-    assert any("replicas nothing then, 500 now" in line for line in judgement.details())
-    assert any("rounds nothing then, 20 now" in line for line in judgement.details())
+    judged = judge_folder(read(run), kept)
+    assert judged.outcome.exit_code == INCOMPLETE
+    assert any("replicas nothing then, 500 now" in line for line in judged.outcome.details)
+    assert any("rounds nothing then, 20 now" in line for line in judged.outcome.details)
 
 
 def test_the_defense_itself_and_packages_may_change_and_are_told(craft, scatter):
@@ -279,9 +279,9 @@ def test_the_defense_itself_and_packages_may_change_and_are_told(craft, scatter)
         line["defense_version"] = "1+abc"
     run.manifest["suite"]["defenses"]["mine"]["epsilon"] = 5.0
     run.manifest["versions"]["torch"] = "2.16.0"
-    judgement = judge(read(run), base.write())
-    assert judgement.exit_code == OK
-    assert judgement.details() == [
+    judged = judge_folder(read(run), base.write())
+    assert judged.outcome.exit_code == OK
+    assert list(judged.outcome.details) == [
         "note   defense mine version 1 then, 1+abc now",
         "note   defense mine: epsilon 4.0 then, 5.0 now",
         "note   package torch 2.15.0 then, 2.16.0 now",
@@ -294,16 +294,16 @@ def test_only_cells_that_the_change_can_have_reached_share_alpha(craft, scatter)
         base.cell(scatter(number), attack=f"a{number:02d}")
         run.cell(scatter(number) + (worse if number == 5 else 0), attack=f"a{number:02d}")
     folder = read(run)
-    told_apart = judge(folder, base.write())
+    told_apart = judge_folder(folder, base.write())
     # Equal identities with other values tell nothing: all share alpha.
     assert told_apart.comparison.family == 24
-    assert told_apart.exit_code == INCONCLUSIVE
+    assert told_apart.outcome.exit_code == INCONCLUSIVE
     for line in run.lines:
         if line["attack"] == "a05":
             line["cell_id"] += "'"
-    reached = judge(read(run), base.write())
+    reached = judge_folder(read(run), base.write())
     assert [str(cell.key) for cell in reached.comparison.cells if cell.reached] == ["main/mine/a05 (uploads) auc"]
-    assert reached.exit_code == FAIL
+    assert reached.outcome.exit_code == FAIL
     before, after = (one.comparison.cells[5].change for one in (told_apart, reached))
     assert (after.p_family, before.p_family) == (after.p, pytest.approx(24 * after.p))
     assert "1 of 24 cells can have changed and share alpha" in step_summary(reached)
@@ -312,15 +312,15 @@ def test_only_cells_that_the_change_can_have_reached_share_alpha(craft, scatter)
 def test_missing_and_new_cells_and_seeds_are_named(craft, scatter):
     base = craft("base").cell(scatter()).cell(scatter(1), attack="gone").cell(scatter(2)[:6], attack="grown")
     run = craft("new").cell(scatter()[:6]).cell(scatter(1), attack="came").cell(scatter(2), attack="grown")
-    judgement = judge(read(run), base.write())
-    assert judgement.exit_code == INCOMPLETE
-    assert judgement.details()[:4] == [
+    judged = judge_folder(read(run), base.write())
+    assert judged.outcome.exit_code == INCOMPLETE
+    assert list(judged.outcome.details[:4]) == [
         "lacks  main/mine/gone (uploads) auc",
         "lacks  main/mine/loss (uploads) auc seeds 6, 7",
         "new    main/mine/came (uploads) auc",
         "new    main/mine/grown (uploads) auc seeds 6, 7",
     ]
-    assert {str(cell.key): cell.change.seeds for cell in judgement.comparison.cells} == {
+    assert {str(cell.key): cell.change.seeds for cell in judged.comparison.cells} == {
         "main/mine/loss (uploads) auc": 6,
         "main/mine/grown (uploads) auc": 6,
     }
@@ -329,17 +329,20 @@ def test_missing_and_new_cells_and_seeds_are_named(craft, scatter):
 def test_a_baseline_of_another_suite_has_nothing_in_common(craft, scatter):
     base, run = craft("base").cell(scatter(), federation="else"), craft("new").cell(scatter())
     base.manifest["suite"]["name"] = "other"
-    judgement = judge(read(run), base.write())
-    assert judgement.exit_code == INCOMPLETE
-    assert "no cell in common with the baseline base" in judgement.verdict_line
-    assert "suite other then, s now" in judgement.verdict_line
+    judged = judge_folder(read(run), base.write())
+    assert judged.outcome.exit_code == INCOMPLETE
+    assert "no cell in common with the baseline base" in judged.outcome.verdict_line
+    assert "suite other then, s now" in judged.outcome.verdict_line
 
 
 def test_no_baseline_yet_is_incomplete_and_says_what_makes_it(craft, scatter, tmp_path):
     run = read(craft("new").cell(scatter()))
-    judgement = judge(run, tmp_path / "main")
-    assert judgement.exit_code == INCOMPLETE
-    assert f"fedassay gate {run.path} --baseline {tmp_path / 'main.json'} --accept makes it" in judgement.verdict_line
+    judged = judge_folder(run, tmp_path / "main")
+    assert judged.outcome.exit_code == INCOMPLETE
+    assert (
+        f"fedassay gate {run.path} --baseline {tmp_path / 'main.json'} --accept creates it"
+        in judged.outcome.verdict_line
+    )
 
 
 @pytest.mark.parametrize(
@@ -355,7 +358,7 @@ def test_a_run_with_holes_is_incomplete_and_never_becomes_a_baseline(craft, scat
     run = craft("new").cell(scatter())
     spoil(run)
     folder = RunFolder.read(run.path)
-    assert judge(folder).exit_code == INCOMPLETE
+    assert judge_folder(folder).outcome.exit_code == INCOMPLETE
     with pytest.raises(ConfigError, match=f"cannot be a baseline: .*{says}"):
         accept(folder, tmp_path / "main")
     assert not (tmp_path / "main.json").exists()
@@ -372,43 +375,43 @@ def test_a_suite_says_what_is_minded_and_the_command_says_it_last(pair, tmp_path
     manifest["suite"]["gate"] = {"margins": {"auc": 0.7}}
     (folder.path / "manifest.json").write_text(json.dumps(manifest))
     told = RunFolder.read(folder.path)
-    unseen = judge(told, base)
-    assert unseen.exit_code == INCOMPLETE  # Whoever widens a margin in passing would let a worse defense pass.
+    unseen = judge_folder(told, base)
+    assert unseen.outcome.exit_code == INCOMPLETE  # Whoever widens a margin in passing would let a worse defense pass.
     assert "margins: auc nothing then, 0.7 now" in str(unseen.comparison.obstacles)
     same = json.loads((base / "manifest.json").read_text())
     same["suite"]["gate"] = {"margins": {"auc": 0.7}}
     (base / "manifest.json").write_text(json.dumps(same))
-    assert judge(told, base).exit_code == OK
-    assert judge(told, base, margins={"auc": 0.2}).exit_code == FAIL
-    assert judge(told, base, margins={"psnr": 2.0}).exit_code == OK
+    assert judge_folder(told, base).outcome.exit_code == OK
+    assert judge_folder(told, base, margins={"auc": 0.2}).outcome.exit_code == FAIL
+    assert judge_folder(told, base, margins={"psnr": 2.0}).outcome.exit_code == OK
     manifest["suite"]["gate"] = {"margins": {"auc": "much"}}
     (folder.path / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ConfigError, match="margin of auc must be a number > 0, got 'much'"):
-        judge(RunFolder.read(folder.path), base)
+        judge_folder(RunFolder.read(folder.path), base)
 
 
 def test_margins_decide_what_is_minded(pair):
     folder, base = pair("worse")
-    assert judge(folder, base, margins={"auc": 0.2}).exit_code == FAIL
-    assert judge(folder, base, margins={"auc": 0.7}).exit_code == OK
+    assert judge_folder(folder, base, margins={"auc": 0.2}).outcome.exit_code == FAIL
+    assert judge_folder(folder, base, margins={"auc": 0.7}).outcome.exit_code == OK
     with pytest.raises(ConfigError, match="margin: unknown metric 'auk'; known: auc"):
-        judge(folder, base, margins={"auk": 1})
+        judge_folder(folder, base, margins={"auk": 1})
 
 
 @pytest.mark.parametrize("words", ["", "fial", "fail,none"])
 def test_an_unknown_verdict_to_fail_on_is_refused(pair, words):
     folder, base = pair("fine")
     with pytest.raises(ConfigError, match="fail on: unknown verdict"):
-        judge(folder, base, fail_on=words.split(","))
+        judge_folder(folder, base, fail_on=words.split(","))
 
 
 def test_names_of_html_and_control_characters_stay_text(craft, scatter):
     name, base, run = "<script>|`x`\x00]]>", craft("base"), craft("new")
     base.cell([0.6] * 7 + [0.61], attack=name)
     run.cell([0.9] * 7 + [0.92], attack=name).audit("REFUTED", defense=name)
-    judgement = judge(read(run), base.write())
-    SCHEMA.validate(junit(judgement))
-    assert "<script>" not in step_summary(judgement)
+    judged = judge_folder(read(run), base.write())
+    SCHEMA.validate(junit(judged))
+    assert "<script>" not in step_summary(judged)
 
 
 @pytest.mark.parametrize(
@@ -426,7 +429,7 @@ def test_names_of_html_and_control_characters_stay_text(craft, scatter):
 def test_a_time_that_a_hand_changed_is_told_in_utc_or_left_to_the_start(craft, finished, stamp):
     run = craft("new").audit("NOT_REFUTED")
     run.manifest["finished"] = finished
-    text = junit(judge(read(run)))
+    text = junit(judge_folder(read(run)))
     SCHEMA.validate(text)
     assert {suite.get("timestamp") for suite in ElementTree.fromstring(text.encode())} == {stamp}
 
@@ -434,7 +437,7 @@ def test_a_time_that_a_hand_changed_is_told_in_utc_or_left_to_the_start(craft, f
 def test_a_run_without_any_time_has_one_that_the_schema_allows(craft):
     run = craft("new").audit("NOT_REFUTED")
     run.manifest |= {"started": "then", "finished": "soon"}
-    text = junit(judge(read(run)))
+    text = junit(judge_folder(read(run)))
     SCHEMA.validate(text)
     assert 'timestamp="1970-01-01T00:00:00"' in text
 
@@ -445,12 +448,12 @@ def test_the_summary_puts_failures_first_and_is_cut_at_sixty_kibibytes(craft):
         base.cell([0.5 + 0.01 * n for n in range(4)], attack=f"attack_{number:03d}")
         rise = 0.3 if number == 599 else 0.0
         run.cell([0.5 + rise * (1 + 0.01 * n) + 0.01 * n for n in range(4)], attack=f"attack_{number:03d}")
-    judgement = judge(read(run), base.write())
-    assert judgement.exit_code == FAIL
-    text = step_summary(judgement)
+    judged = judge_folder(read(run), base.write())
+    assert judged.outcome.exit_code == FAIL
+    text = step_summary(judged)
     assert len(text.encode()) <= 60 * 1024
     assert text.endswith("prints the whole of it.*\n")
     assert text.index("attack_599") < text.index("attack_000")
     table = [line for line in text.splitlines() if line.startswith("| main")]
     assert table[0].endswith("| FAIL |")
-    assert Baseline.of(judgement.folder).cells[599].attack == "attack_599"
+    assert Baseline.of(judged.folder).cells[599].attack == "attack_599"

@@ -16,7 +16,7 @@ from ..tables import numerals
 from ..tables.table import Table
 from .figure import Figure
 from .log_log import drawable, legend_handles, open_panel
-from .panels import chosen, told
+from .panels import chosen, left_out_words
 from .sheet import MUTED, Sheet, attack_styles
 
 TITLE = "What membership attacks reached"
@@ -34,7 +34,7 @@ _LEGEND_COLUMNS, _LEGEND_LINE, _LETTERS, _LINES = 4, 18.0, 48, 3
 Panel = list[Membership]
 
 
-def membership(folder: RunFolder) -> tuple[Figure, ...]:
+def membership_roc(folder: RunFolder) -> tuple[Figure, ...]:
     """One figure per federation on which attacks left their scores."""
     found = {name: list(group) for name, group in groupby(memberships(folder), key=lambda one: one.federation)}
     return tuple(_figure(name, group, many=len(found) > 1) for name, group in found.items())
@@ -58,7 +58,7 @@ def _figure(federation: str, group: Panel, many: bool) -> Figure:
             ax.set(xlabel="FPR", ylabel="TPR" if column == 0 else "")
         svg = sheet.svg()
     which = "whose attacks reached most, by AUC: of each defense its first, then the others"
-    words = DESCRIPTION + told(len(panels), len(every), which)
+    words = DESCRIPTION + left_out_words(len(panels), len(every), which)
     return Figure(key=key, title=title, description=words, svg=svg, table=_table(title, group))
 
 

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from fedassay.suites.results.gate import FAIL, INCOMPLETE, INCONCLUSIVE, OK, Gate, judge_run
+from fedassay.suites.results.outcome import FAIL, INCOMPLETE, INCONCLUSIVE, OK, Outcome, judge_run
 from fedassay.suites.results.record import Record
 
 WORDS = {OK: "OK", FAIL: "FAIL", INCONCLUSIVE: "INCONCLUSIVE", INCOMPLETE: "INCOMPLETE"}
@@ -51,18 +51,18 @@ def test_the_exit_codes_are_those_that_the_manual_promises():
     [
         ([], 0, OK, "OK: no claim was audited"),
         ([row(), row(role="utility")], 0, OK, "OK: no claim was audited"),
-        ([audit("NOT_REFUTED")], 0, OK, "OK: 1 claims NOT REFUTED, 0 controls REFUTED as they must be"),
+        ([audit("NOT_REFUTED")], 0, OK, "OK: 1 claims NOT REFUTED, 0 controls REFUTED as intended"),
         (
             [audit("NOT_REFUTED"), audit("REFUTED", control=True)],
             0,
             OK,
-            "OK: 1 claims NOT REFUTED, 1 controls REFUTED as they must be",
+            "OK: 1 claims NOT REFUTED, 1 controls REFUTED as intended",
         ),
         (
             [audit("NOT_REFUTED"), audit("REFUTED", variant="as_published"), audit("", variant="as_published")],
             0,
             OK,
-            "OK: 1 claims NOT REFUTED, 0 controls REFUTED as they must be, 1 of 2 claims as published REFUTED",
+            "OK: 1 claims NOT REFUTED, 0 controls REFUTED as intended, 1 of 2 claims as published REFUTED",
         ),
         ([failed(role="audit", variant="as_published")], 0, INCOMPLETE, "INCOMPLETE: 1 cells FAILED (d)"),
         ([audit("REFUTED", defense="mine")], 0, FAIL, "FAIL: claims REFUTED: mine"),
@@ -79,7 +79,7 @@ def test_the_exit_codes_are_those_that_the_manual_promises():
     ],
 )
 def test_each_outcome_has_its_code_and_its_line(records, missing, code, line):
-    assert judge_run(records, missing=missing) == Gate(verdict_line=line, exit_code=code)
+    assert judge_run(records, missing=missing) == Outcome(verdict_line=line, exit_code=code)
 
 
 TROUBLES = {
@@ -110,8 +110,8 @@ def test_incomplete_beats_refuted_beats_inconclusive_and_nothing_is_left_unsaid(
 def test_attacks_that_refute_nothing_change_no_verdict(verdict, audits):
     gate = judge_run([*audits, by_attacks(verdict), by_attacks(verdict, control=True, defense="c")])
     told = judge_run(audits)
-    could = "" if verdict == "NOT_REFUTED" else " (1 of which they could not have)"
-    assert gate == Gate(verdict_line=f"{told.verdict_line}, attacks refuted none of 1 claims{could}", exit_code=OK)
+    could = "" if verdict == "NOT_REFUTED" else " (for 1 of them the attacks lacked the power to refute)"
+    assert gate == Outcome(verdict_line=f"{told.verdict_line}, attacks refuted none of 1 claims{could}", exit_code=OK)
 
 
 def test_attacks_that_refute_an_honest_claim_fail_the_run():
@@ -156,7 +156,7 @@ def test_a_broken_probe_of_an_honest_claim_is_inconclusive_and_of_a_control_is_n
     gate = judge_run([kept, lawless])
     assert (gate.exit_code, gate.verdict_line) == (
         INCONCLUSIVE,
-        "INCONCLUSIVE: published laws that a probe found broken: d",
+        "INCONCLUSIVE: implementation checks failed: d",
     )
     refuted = audit("REFUTED", defense="c", control=True)
     assert judge_run([kept, refuted, refuted.model_copy(update=probe)]).exit_code == OK
@@ -164,5 +164,5 @@ def test_a_broken_probe_of_an_honest_claim_is_inconclusive_and_of_a_control_is_n
 
 def test_a_row_that_cannot_be_read_leaves_the_run_incomplete_whatever_the_others_say():
     gate = judge_run([audit("NOT_REFUTED")], unread=2)
-    assert gate == Gate(verdict_line="INCOMPLETE: 2 rows that cannot be read", exit_code=INCOMPLETE)
+    assert gate == Outcome(verdict_line="INCOMPLETE: 2 rows that cannot be read", exit_code=INCOMPLETE)
     assert judge_run([audit("REFUTED")], unread=1).exit_code == INCOMPLETE

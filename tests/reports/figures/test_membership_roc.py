@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import FINAL_MODEL, UPLOADS
-from fedassay.reports.figures.membership import claim_words, membership
+from fedassay.reports.figures.membership_roc import claim_words, membership_roc
 from fedassay.reports.formats.page import html
 from fedassay.reports.reading.membership import memberships
 
@@ -31,7 +31,7 @@ def signed(run_maker, make_claim, add_membership):
 
 
 def test_a_claim_of_this_observer_and_unit_is_hatched_and_named(signed):
-    (figure,) = membership(signed.write())
+    (figure,) = membership_roc(signed.write())
     assert hatched(figure.svg) == 1
     assert "one sample, adversary: the server that observes" in texts(figure.svg)
     assert figure.table.rows[0][-1] == "ε\u00a08, δ\u00a01e-5"
@@ -54,14 +54,14 @@ def test_where_unit_neighbours_rounds_or_observer_differ_nothing_is_hatched(
 ):
     run_maker.sign("dp_sgd", make_claim(8.0, unit=Unit.SAMPLE, observer=UPLOADS))
     add_membership(run_maker, "dp_sgd", **changes)
-    (figure,) = membership(run_maker.write())
+    (figure,) = membership_roc(run_maker.write())
     assert hatched(figure.svg) == 0
     assert figure.table.rows[0][-1].startswith(why)
 
 
 def test_without_a_claim_the_panel_says_so(run_maker, add_membership):
     add_membership(run_maker, "none")
-    (figure,) = membership(run_maker.write())
+    (figure,) = membership_roc(run_maker.write())
     assert hatched(figure.svg) == 0
     assert figure.table.rows[0][-1] == "no claim was signed here"
 
@@ -78,14 +78,14 @@ def test_of_two_claims_both_are_told_and_one_region_is_hatched(signed, make_clai
     signed.sign("dp_sgd", make_claim(1.0, unit=Unit.CLIENT, observer=UPLOADS))
     (one,) = memberships(signed.write())
     assert claim_words(one) == "ε\u00a08, δ\u00a01e-5 and ε\u00a02, δ\u00a00.001"
-    assert hatched(membership(signed.write())[0].svg) == 1
+    assert hatched(membership_roc(signed.write())[0].svg) == 1
 
 
 def test_attacks_of_one_observer_and_unit_share_a_panel_and_others_do_not(signed, add_membership):
     add_membership(signed, "dp_sgd", "alignment")
     add_membership(signed, "dp_sgd", "coin", role="null")
     add_membership(signed, "dp_sgd", "who", unit="client")
-    (figure,) = membership(signed.write())
+    (figure,) = membership_roc(signed.write())
     words = texts(figure.svg)
     assert words.count("dp_sgd") == 2
     assert {"loss", "alignment", "coin", "who", "chance", "signed curve"} <= set(words)
@@ -112,20 +112,20 @@ def test_independent_trials_are_runs_of_their_own(run_maker, add_membership):
 def test_scores_that_do_not_tell_their_setting_are_not_drawn(run_maker):
     artifact = run_maker.arrays("c", "scores", member=np.zeros(3), nonmember=np.ones(3))
     run_maker.row(metric="auc", value=0.5, observer=str(FINAL_MODEL), artifact=artifact)
-    assert membership(run_maker.write()) == ()
+    assert membership_roc(run_maker.write()) == ()
 
 
 def test_shadow_federations_give_one_line_and_are_told_from_independent_runs(run_maker, add_membership):
     of = {"member_run": [0, 1], "nonmember_run": [0, 1], "auc": 0.8, "auc_error": 0.1, "auc_freedom": 3}
     add_membership(run_maker, "none", **of)
-    (figure,) = membership(run_maker.write())
+    (figure,) = membership_roc(run_maker.write())
     assert figure.table.rows[0][4:8] == ("2", "2", "2 shadows", "0.875")
     assert "Shadow federations" in figure.description
 
 
 def test_one_score_a_side_and_ties_are_drawn(run_maker, add_membership):
     add_membership(run_maker, "none", member=[1.0], nonmember=[1.0])
-    (figure,) = membership(run_maker.write())
+    (figure,) = membership_roc(run_maker.write())
     assert figure.table.rows[0][4:8] == ("1", "1", "1", "0.500")
 
 
@@ -138,10 +138,10 @@ def test_the_figure_stands_on_the_page(signed):
 def test_a_figure_stands_alone_and_is_told_apart_from_the_next(signed, add_membership):
     add_membership(signed, "none", federation="other")
     folder = signed.write()
-    drawn = membership(folder)
+    drawn = membership_roc(folder)
     assert [figure.key for figure in drawn] == ["membership-main", "membership-other"]
     assert [figure.title.partition(" (")[2] for figure in drawn] == ["main)", "other)"]
     for figure in drawn:
         ElementTree.fromstring(figure.svg)
         assert figure.description.endswith(".")
-    assert [figure.svg for figure in drawn] == [figure.svg for figure in membership(folder)]
+    assert [figure.svg for figure in drawn] == [figure.svg for figure in membership_roc(folder)]

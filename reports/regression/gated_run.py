@@ -1,0 +1,184 @@
+"""Gated run: the outcome of a run's claims, and of its cells against a baseline, with the lines that explain it."""
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...suites.config.margins import margins_with
+from ...suites.config.source import ConfigError
+from ...suites.results.outcome import (
+    EVERYTHING,
+    FAIL,
+    INCOMPLETE,
+    INCONCLUSIVE,
+    PRECEDENCE,
+    WORDS,
+    Outcome,
+    Problem,
+    failing_codes,
+    fine_line,
+    listed,
+    outcome_of,
+    row_exit_code,
+)
+from ...suites.results.outcome import problems as problems_of
+from ..reading.run_folder import RunFolder
+from .baseline import Baseline, baseline_file
+from .cells import family
+from .comparison import Comparison, compare_runs
+from .paired import CellOutcome
+from .words import change_words, gap_lines, note_lines, row_line, troubled_rows
+
+_MANY = 40
+"""Printed lines of one kind at most; the JUnit file holds all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatedRun:
+    """A run, its outcome, and the comparison with a baseline where one was named.
+
+    ``problems``: all of them, the worst first. ``fail_on``: the exit codes that count; problems with another code are
+    printed and do not change the outcome. ``again``: the command that repeats the run. ``accept``: the command that
+    makes it the baseline.
+    """
+
+    folder: RunFolder
+    outcome: Outcome
+    comparison: Comparison | None
+    problems: tuple[Problem, ...]
+    fail_on: frozenset[int]
+    again: str
+    accept: str
+
+
+def judge_folder(
+    folder: RunFolder,
+    baseline: str | Path | None = None,
+    *,
+    margins: Mapping[str, float] | None = None,
+    fail_on: Iterable[str] = EVERYTHING,
+) -> GatedRun:
+    """The claims of a run, and its cells against a baseline (a baseline file or a run's folder) if one is named.
+
+    A baseline that does not exist makes the run INCOMPLETE instead of raising: every project starts without one.
+
+    Raises:
+        ConfigError: a baseline that cannot be read, a bad margin, an unknown word in ``fail_on``.
+    """
+    codes, comparison, problems = failing_codes(fail_on), None, _of_the_run(folder)
+    try:
+        allowed = margins_with({**folder.margins, **(margins or {})})
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    accepting = accept_command(folder, baseline)
+    if baseline is not None:
+        try:
+            comparison = compare_runs(Baseline.read(baseline), Baseline.of(folder), margins=allowed)
+        except FileNotFoundError as error:
+            problems.append(Problem(exit_code=INCOMPLETE, text=f"{error}; {accepting} creates it"))
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+    fine = fine_line(folder.records)
+    if comparison is not None:
+        problems += _of_the_comparison(comparison)
+        fine += f"; none of {len(comparison.cells)} cells worse than the baseline by its margin"
+    problems.sort(key=lambda problem: PRECEDENCE.index(problem.exit_code))
+    return GatedRun(
+        folder=folder,
+        outcome=_outcome(problems, codes, fine, _details(folder, comparison, accepting)),
+        comparison=comparison,
+        problems=tuple(problems),
+        fail_on=codes,
+        again=folder.manifest.command,
+        accept=accepting,
+    )
+
+
+def _outcome(problems: Sequence[Problem], codes: frozenset[int], fine: str, details: Sequence[str]) -> Outcome:
+    """The line starts with the word of the exit code; problems that ``fail_on`` leaves out follow in parentheses."""
+    counted = [problem for problem in problems if problem.exit_code in codes]
+    ignored = [problem for problem in problems if problem.exit_code not in codes]
+    found = outcome_of(counted, "no problem of the kinds that fail_on names" if ignored else fine)
+    aside = "; ".join(
+        f"{WORDS[code]}: {'; '.join(one.text for one in ignored if one.exit_code == code)}"
+        for code in PRECEDENCE
+        if any(one.exit_code == code for one in ignored)
+    )
+    line = f"{found.verdict_line} (ignored by fail_on: {aside})" if aside else found.verdict_line
+    return Outcome(verdict_line=line, exit_code=found.exit_code, details=tuple(details))
+
+
+def _details(folder: RunFolder, found: Comparison | None, accepting: str) -> list[str]:
+    """One line per problem, the worst first, with the commands that run again and that accept the run as baseline."""
+    rows = troubled_rows(folder)
+    worse = [] if found is None else [f"worse  {change_words(cell)}" for cell in found.having(CellOutcome.FAIL)]
+    refuted = [row_line(folder, row) for row in rows if row_exit_code(row) == FAIL]
+    others = [row_line(folder, row) for row in rows if row_exit_code(row) != FAIL]
+    again = [f"again  {folder.manifest.command}"] if worse or refuted else []
+    lines = [*_first(worse), *_first(refuted), *again, *_first(others)]
+    if found is None:
+        return lines
+    gaps = gap_lines(found)
+    accept_line = [f"accept {accepting}"] if gaps else []
+    unclear = [
+        f"open   {change_words(cell)}: {cell.change.why(cell.margin)}"
+        for cell in found.having(CellOutcome.INCONCLUSIVE)
+    ]
+    return [*lines, *_first(gaps), *accept_line, *_first(unclear), *note_lines(found)]
+
+
+def accept_command(folder: RunFolder, baseline: str | Path | None) -> str:
+    """The command that makes this run the baseline."""
+    is_file = baseline is not None and not (Path(baseline) / "manifest.json").is_file()
+    place = str(baseline_file(baseline)) if baseline is not None and is_file else "baselines/main.json"
+    return f"fedassay gate {shlex.quote(str(folder.path))} --baseline {shlex.quote(place)} --accept"
+
+
+def accept(folder: RunFolder, baseline: str | Path) -> Path:
+    """Write this run as the baseline and return the file.
+
+    Raises:
+        ConfigError: a run with missing or failed cells or without anything to compare; a run in which a claim is
+            refuted or a control is not; a path that holds something other than a baseline.
+    """
+    # An inconclusive claim may enter a baseline: the comparison concerns the cells, and the claims are judged anew.
+    holes = [problem.text for problem in _of_the_run(folder) if problem.exit_code in (FAIL, INCOMPLETE)]
+    if not holes and not family(folder.records):
+        holes.append("no attack and no utility was measured")
+    if holes:
+        raise ConfigError(f"{folder.path} cannot be a baseline: {'; '.join(holes)}")
+    return Baseline.of(folder).write(baseline)
+
+
+def _of_the_run(folder: RunFolder) -> list[Problem]:
+    """Problems that need no baseline: claims, controls, failures, missing rows."""
+    empty = [] if folder.records else [Problem(exit_code=INCOMPLETE, text="the run holds no row")]
+    return empty + problems_of(
+        folder.records, missing=folder.missing, unread=len(folder.skipped), changed=folder.changed
+    )
+
+
+def _of_the_comparison(found: Comparison) -> list[Problem]:
+    many = len(found.cells)
+    worse, unclear = (
+        [str(cell.key) for cell in found.having(one)] for one in (CellOutcome.FAIL, CellOutcome.INCONCLUSIVE)
+    )
+    texts = [
+        (INCOMPLETE, not many, f"no cell in common with the baseline {found.base.run.name}"),
+        (INCOMPLETE, found.obstacles, f"not measured as the baseline was: {listed(found.obstacles)}"),
+        (INCOMPLETE, found.missing, f"{len(found.missing)} cells of the baseline missing: {listed(found.missing)}"),
+        (INCOMPLETE, found.new, f"{len(found.new)} cells not in the baseline: {listed(found.new)}"),
+        (FAIL, worse, f"{len(worse)} of {many} cells worse than the baseline: {listed(worse)}"),
+        (
+            INCONCLUSIVE,
+            unclear,
+            f"{len(unclear)} of {many} cells that may be worse than the baseline by their margin: {listed(unclear)}",
+        ),
+    ]
+    return [Problem(exit_code=code, text=text) for code, there, text in texts if there]
+
+
+def _first(lines: Sequence[str]) -> list[str]:
+    more = len(lines) - _MANY
+    return [*lines[:_MANY], f"       and {more} more"] if more > 0 else list(lines)

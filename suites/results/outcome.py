@@ -1,0 +1,167 @@
+"""Outcome: what a run, or one audited claim, comes to, as one verdict line and the exit code that agrees with it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ...audit.claim import AS_PUBLISHED
+from ...audit.finding import Finding, Verdict
+from ...audit.nearest import nearest
+from ..config.source import ConfigError
+from .record import Record
+
+OK, CRASH, USAGE, FAIL, INCONCLUSIVE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 10, 11, 12, 130
+PRECEDENCE = (INCOMPLETE, FAIL, INCONCLUSIVE)
+"""The run takes the exit code of the first of these that occurs: what was not measured may hide something worse."""
+WORDS = {OK: "OK", FAIL: "FAIL", INCONCLUSIVE: "INCONCLUSIVE", INCOMPLETE: "INCOMPLETE"}
+
+EVERYTHING = ("fail", "incomplete", "inconclusive")
+"""The problems that end with a non-zero exit code, unless the caller names fewer."""
+_CODES = {"fail": FAIL, "incomplete": INCOMPLETE, "inconclusive": INCONCLUSIVE}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a run or one audited claim comes to. ``details``: further lines, one per problem and its remedy."""
+
+    verdict_line: str
+    exit_code: int
+    details: tuple[str, ...] = ()
+
+    def raise_for_status(self) -> None:
+        """Raise RuntimeError with the verdict line and the details, unless the exit code is 0."""
+        if self.exit_code != OK:
+            raise RuntimeError("\n".join([self.verdict_line, *self.details]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A reason why a run does not end with exit code 0: the exit code that it causes, and its description."""
+
+    exit_code: int
+    text: str
+
+
+def row_exit_code(row: Record) -> int:
+    """The exit code that one row causes: OK, FAIL, INCONCLUSIVE or INCOMPLETE.
+
+    - A control breaks its claim on purpose, so its audit should end as REFUTED. Any other verdict makes the run
+      incomplete, because the audit did not detect what was planted for it.
+    - A claim ``as_published`` is a paper's claim under test, so every verdict about it is acceptable.
+    - A failed implementation check (role ``probe``, verdict BROKEN) of any other claim is inconclusive: the claim may
+      be true although the published noise law is not.
+    - Attacks on final models (role ``evidence``) count when they refute a claim. Their other verdicts cause nothing,
+      because these attacks were not designed to refute.
+    """
+    if row.status == "failed":
+        return INCOMPLETE
+    under_test = row.variant == AS_PUBLISHED
+    if row.role == "probe" and row.verdict == "BROKEN":
+        return OK if row.control or under_test else INCONCLUSIVE
+    if row.role == "evidence":
+        return FAIL if row.verdict == "REFUTED" and not row.control and not under_test else OK
+    if row.role != "audit" or row.status != "ok":
+        return OK
+    if row.control:
+        return OK if row.verdict == "REFUTED" else INCOMPLETE
+    if under_test or row.verdict == "NOT_REFUTED":
+        return OK
+    return FAIL if row.verdict == "REFUTED" else INCONCLUSIVE
+
+
+def problems(
+    records: Sequence[Record], *, missing: int = 0, unread: int = 0, changed: Sequence[str] = ()
+) -> list[Problem]:
+    """Every reason why these rows do not give exit code 0.
+
+    Args:
+        missing: number of planned cells without a row.
+        unread: number of rows that could not be read.
+        changed: files that differ from what the finished run recorded about them.
+    """
+    troubled = [(row, code) for row in records if (code := row_exit_code(row)) != OK]
+    failed = [row.defense for row, _ in troubled if row.status == "failed"]
+
+    def names(role: str, code: int) -> list[str]:
+        return [row.defense for row, own in troubled if (row.role, own, row.status) == (role, code, "ok")]
+
+    found = [
+        (INCOMPLETE, missing, f"{missing} cells missing"),
+        (INCOMPLETE, unread, f"{unread} rows that cannot be read"),
+        (INCOMPLETE, len(changed), f"changed since the run was finished: {', '.join(changed)}"),
+        (INCOMPLETE, len(failed), f"{len(failed)} cells FAILED ({listed(failed)})"),
+        *(
+            (code, len(named := names(role, code)), f"{words}: {listed(named)}")
+            for role, code, words in (
+                ("audit", INCOMPLETE, "controls not refuted"),
+                ("audit", FAIL, "claims REFUTED"),
+                ("evidence", FAIL, "claims REFUTED by attacks"),
+                ("audit", INCONCLUSIVE, "claims that this run cannot judge"),
+                ("probe", INCONCLUSIVE, "implementation checks failed"),
+            )
+        ),
+    ]
+    return [Problem(exit_code=code, text=text) for code, count, text in found if count]
+
+
+def fine_line(records: Sequence[Record]) -> str:
+    """The summary of the audited claims of a run without a problem."""
+    audits, attacked = (
+        [row for row in records if row.role == role and row.status == "ok"] for role in ("audit", "evidence")
+    )
+    papers = [row for row in audits if row.variant == AS_PUBLISHED]
+    line = "no claim was audited"
+    if audits:
+        controls = sum(row.control for row in audits)
+        line = f"{len(_neither_control_nor_paper(audits))} claims NOT REFUTED, {controls} controls REFUTED as intended"
+    if papers:
+        line += f", {sum(row.verdict == 'REFUTED' for row in papers)} of {len(papers)} claims as published REFUTED"
+    if claims := _neither_control_nor_paper(attacked):
+        line += f", attacks refuted none of {len(claims)} claims"
+        if weak := sum(row.verdict != "NOT_REFUTED" for row in claims):
+            line += f" (for {weak} of them the attacks lacked the power to refute)"
+    return line
+
+
+def _neither_control_nor_paper(rows: Sequence[Record]) -> list[Record]:
+    return [row for row in rows if not row.control and row.variant != AS_PUBLISHED]
+
+
+def outcome_of(found: Sequence[Problem], fine: str) -> Outcome:
+    """12 (incomplete) outranks 10 (refuted), which outranks 11 (inconclusive); the line names every problem.
+
+    ``fine``: the rest of the verdict line where there is no problem.
+    """
+    for code in PRECEDENCE:
+        if any(problem.exit_code == code for problem in found):
+            return Outcome(verdict_line=f"{WORDS[code]}: {'; '.join(one.text for one in found)}", exit_code=code)
+    return Outcome(verdict_line=f"{WORDS[OK]}: {fine}", exit_code=OK)
+
+
+def failing_codes(words: Iterable[str]) -> frozenset[int]:
+    """The exit codes that these words name. Raises ConfigError for an unknown word."""
+    names = [word.strip().lower() for word in words]
+    for name in names:
+        if name not in _CODES:
+            raise ConfigError(f"fail on: unknown verdict {name!r}; known: {nearest(name, _CODES)}")
+    return frozenset(_CODES[name] for name in names)
+
+
+def judge_run(records: Sequence[Record], *, missing: int = 0, unread: int = 0, changed: Sequence[str] = ()) -> Outcome:
+    """The outcome of a run by itself, without a baseline. Arguments as for ``problems``."""
+    return outcome_of(problems(records, missing=missing, unread=unread, changed=changed), fine_line(records))
+
+
+def judge_finding(name: str, finding: Finding) -> Outcome:
+    """The outcome of one claim that was audited outside a run. ``name``: of the audited mechanism."""
+    if finding.verdict is Verdict.REFUTED:
+        return Outcome(verdict_line=f"FAIL: claims REFUTED: {name}", exit_code=FAIL)
+    if finding.verdict is Verdict.NOT_REFUTED:
+        return Outcome(verdict_line="OK: 1 claims NOT REFUTED", exit_code=OK)
+    word = finding.verdict.value.replace("_", " ")
+    return Outcome(verdict_line=f"INCONCLUSIVE: {word}: {finding.reason}", exit_code=INCONCLUSIVE)
+
+
+def listed(labels: Sequence[str]) -> str:
+    """The distinct labels, separated by commas; of more than four the first four and the number of the others."""
+    unique = list(dict.fromkeys(labels))
+    return ", ".join(unique[:4]) + (f" and {len(unique) - 4} more" if len(unique) > 4 else "")
