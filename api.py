@@ -100,12 +100,12 @@ def run(
     from .suites.results.cost import Cost
 
     cost = Cost()  # Before what loads torch: that is a part of a run.
-    from .suites.config.arguments import check_wishes, texts
+    from .suites.config.arguments import check_arguments, string_list
     from .suites.config.suite_file import load_suite, named_changes
     from .suites.execution.run import carry_out, launch
 
-    check_wishes(suite, seed=seed, seeds=seeds, jobs=jobs, device=device)
-    told = texts("overrides", overrides, such_as="audit.replicas=500")
+    check_arguments(suite, seed=seed, seeds=seeds, jobs=jobs, device=device)
+    told = string_list("overrides", overrides, such_as="audit.replicas=500")
     changes = (*told, *named_changes(seeds=seeds, device=device))
     added = tuple(defenses)
     suite = str(suite)
@@ -164,13 +164,13 @@ def _reported(begun: "Launch", gate: Outcome, report: bool) -> Run:
     if report:
         from .reports.formats.write import write_report
         from .suites.config.source import ConfigError
-        from .suites.execution.run import settle
+        from .suites.execution.run import record_cost
 
         try:
             write_report(folder)
         except ValueError as error:
             raise ConfigError(str(error)) from error
-        settle(begun)
+        record_cost(begun)
     return Run(folder=folder, verdict=gate)
 
 

@@ -28,8 +28,8 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, MembershipScores, Setting
 from fedassay.audit.metrics.low_rate import tpr_at
 from fedassay.audit.observer import FINAL_MODEL
-from fedassay.suites.scoring.membership import auc
-from fedassay.suites.scoring.shadow_rows import groups, over_targets, pooled
+from fedassay.suites.scoring.membership_rows import auc
+from fedassay.suites.scoring.shadow_rows import groups, joined, over_targets
 from sklearn.datasets import load_digits
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -179,7 +179,7 @@ def main() -> None:
     for name, known in KNOWN.items():
         each = [run[name] for run in runs]
         mean = over_targets([auc(one) for one in each], [[auc(run[name]) for run in left] for left in without])
-        together = pooled(each)
+        together = joined(each)
         tpr = tpr_at(together.member, together.nonmember, 0.01)
         words = [f"{value:.3f}" if value is not None else "" for value in known]
         interval = f"{mean.low:.3f} to {mean.high:.3f}"

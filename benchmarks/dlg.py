@@ -25,7 +25,7 @@ from fedassay.fl.plan import Plan
 from fedassay.fl.streams import Streams, uniform
 from fedassay.fl.view import RoundView, View
 from fedassay.suites.scoring.images import score_images
-from fedassay.suites.scoring.regions import success_rate
+from fedassay.suites.scoring.labels import rate_interval
 from torch import nn
 
 CONVERGED = 20.0
@@ -80,12 +80,12 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     started = time.process_time()
-    psnr = converged(**vars(arguments))
-    rate = success_rate(psnr, threshold=CONVERGED)
+    psnr = np.asarray(converged(**vars(arguments)))
+    rate = rate_interval(psnr >= CONVERGED)
     quartiles = ", ".join(f"{value:.1f}" for value in np.quantile(psnr, [0.25, 0.5, 0.75]))
     print(
-        f"{arguments.dataset}: {rate.successes} of {rate.n} converged, "
-        f"{rate.rate:.2f} [{rate.low:.2f}, {rate.high:.2f}]; quartiles of PSNR {quartiles} dB; "
+        f"{arguments.dataset}: {sum(psnr >= CONVERGED)} of {len(psnr)} converged, "
+        f"{rate.value:.2f} [{rate.low:.2f}, {rate.high:.2f}]; quartiles of PSNR {quartiles} dB; "
         f"{time.process_time() - started:.0f} CPU s"
     )
 

@@ -37,8 +37,8 @@ from fedassay.fl.probe import CandidateProbe, Candidates
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task
-from fedassay.suites.attacking.worst_case import known_hypotheses
-from fedassay.suites.scoring.candidates import answers
+from fedassay.suites.attacking.worst_case import worst_case_hypotheses
+from fedassay.suites.scoring.candidates import counted_scores
 from scipy import stats
 
 CLIENTS, OWN, ROUNDS, NOISE = 10, 10, 60, 4.0
@@ -79,10 +79,10 @@ def areas(seed: int, *, outsiders: int = 300, named: tuple[str, ...] = tuple(ATT
     for name in named:
         attack, observer, _ = ATTACKS[name]
         view = recorders[observer].view(plan, final)
-        worlds = known_hypotheses(task, plan, protection, lots, view, probe)
+        worlds = worst_case_hypotheses(task, plan, protection, lots, view, probe)
         knowledge = Knowledge.of(task, plan, protection, level=attack.level, candidates=probe.shown, worlds=worlds)
         evidence = attack.run(view, knowledge, streams.generator(f"attack {name}"))
-        found[name] = area(answers(evidence, probe).given_the_run)
+        found[name] = area(counted_scores(evidence, probe).given_the_run)
     return found
 
 

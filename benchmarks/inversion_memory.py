@@ -28,7 +28,7 @@ from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
-from fedassay.suites.config.catalogue import names
+from fedassay.suites.config.catalogue import parts_by_name
 from fedassay.suites.execution.memory import keep_freed_memory
 
 UPLOADED = 20
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=3)
     parser.add_argument("--only", nargs=3, metavar=("ATTACK", "STEPS", "DEFENSE"), help="this one, in this process")
     given = parser.parse_args()
-    attacks = {name: part for name, part in names("attack").items() if issubclass(part, SearchAttack)}
+    attacks = {name: part for name, part in parts_by_name("attack").items() if issubclass(part, SearchAttack)}
     if given.only:
         torch.set_num_threads(1)
         keep_freed_memory()

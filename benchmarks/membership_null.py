@@ -46,9 +46,9 @@ from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.streams import Streams, uniform
 from fedassay.fl.task import Task
-from fedassay.suites.attacking.worst_case import known_hypotheses
-from fedassay.suites.scoring.candidates import answers, each_once
-from fedassay.suites.scoring.source import credits, wilson
+from fedassay.suites.attacking.worst_case import worst_case_hypotheses
+from fedassay.suites.scoring.candidates import all_scores, counted_scores
+from fedassay.suites.scoring.source_rows import credits, wilson
 
 CLIENTS, OWN, ROUNDS, ASKED, PEOPLE = 4, 4, 3, 240, 48
 NOISY = DPSGDProtection(clip_norm=0.5, noise_multiplier=1.0)
@@ -108,7 +108,7 @@ def said(seed: int) -> dict[str, Said]:
         # Shuffled reports have no law of their own: read them as those of an undefended run.
         protection = Protection() if observer == SHUFFLED else NOISY
         view = recorders[observer].view(plan, final)
-        worlds = known_hypotheses(task, plan, protection, lots, view, samples)
+        worlds = worst_case_hypotheses(task, plan, protection, lots, view, samples)
         probe = people.get(name.split(",")[0], samples)
         knowledge = Knowledge.of(task, plan, protection, candidates=probe.shown, worlds=worlds)
         evidence = attack.run(view, knowledge, streams.generator(f"attack {name}"))
@@ -167,10 +167,10 @@ def _said(evidence: object, probe: CandidateProbe | PeopleProbe, coin: np.random
         return Said(holds=low <= 1 / CLIENTS <= high)
     assert isinstance(evidence, CandidateScores)
     if isinstance(probe, PeopleProbe):
-        found = each_once(evidence, probe.member)
+        found = all_scores(evidence, probe.member)
     else:
         called = np.where(coin.permutation(ASKED) < ASKED // 2, coin.integers(CLIENTS, size=ASKED), -1)
-        found = answers(evidence, replace(probe, holder=called, sample=np.minimum(called, 0)))
+        found = counted_scores(evidence, replace(probe, holder=called, sample=np.minimum(called, 0)))
     sides = found.given_the_run
     rate = lowest_rate(counted_runs(sides))
     assert rate is not None

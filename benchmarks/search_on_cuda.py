@@ -29,7 +29,7 @@ from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
 from fedassay.fl.view import View
-from fedassay.suites.attacking.device import attacked, moved_knowledge, moved_view
+from fedassay.suites.attacking.device import moved_knowledge, moved_view, run_attack
 from fedassay.suites.scoring.images import score_images
 
 
@@ -52,7 +52,7 @@ def found(mode: str, attack: SearchAttack, view: View, knowledge: Knowledge) -> 
     if mode == "tf32":
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=True):
             return attack.run(moved_view(view, "cuda"), moved_knowledge(knowledge, "cuda"), rng).images
-    return attacked(attack, view, knowledge, rng, device="cpu" if mode == "cpu" else "cuda").images
+    return run_attack(attack, view, knowledge, rng, device="cpu" if mode == "cpu" else "cuda").images
 
 
 def main() -> None:

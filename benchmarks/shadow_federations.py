@@ -24,7 +24,7 @@ from fedassay.fl.protection import Protection
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task, build_task
 from fedassay.fl.training.local import Batch
-from fedassay.suites.attacking.shadows import membership, train_shadows
+from fedassay.suites.attacking.shadows import draw_membership, train_shadows
 
 
 def federation() -> tuple[Task, Plan]:
@@ -56,7 +56,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     task, plan = federation()
-    included = membership(Streams(0), given.count, len(task.labels))
+    included = draw_membership(Streams(0), given.count, len(task.labels))
     for name, protection in (
         ("undefended", Protection()),
         ("dp_sgd", DPSGDProtection(clip_norm=1.0, noise_multiplier=1.0)),

@@ -121,9 +121,9 @@ class GateFixture:
 
     def _run(self, suite: str | Path, defenses: "tuple[str | Defense, ...]", wished: Mapping[str, Any]) -> "Run":
         from ..api import run as run_suite
-        from ..suites.config.arguments import check_wishes
+        from ..suites.config.arguments import check_arguments
 
-        check_wishes(suite)
+        check_arguments(suite)
         place, folder = self.root / suite, self.folder()
         try:
             return run_suite(
@@ -224,7 +224,7 @@ def _unknown(options: Mapping[str, Any]) -> str:
 
 def _check_asked(baseline: Any, margins: Any, fail_on: Any) -> None:
     """Raise ConfigError, before anything runs, for what no gate could be asked."""
-    from ..suites.config.arguments import texts
+    from ..suites.config.arguments import string_list
     from ..suites.config.source import ConfigError
     from ..suites.results.outcome import failing_codes
 
@@ -233,7 +233,7 @@ def _check_asked(baseline: Any, margins: Any, fail_on: Any) -> None:
     if margins is not None and not isinstance(margins, Mapping):
         raise ConfigError(f'margins must be a table such as {{"auc": 0.1}}, got {margins!r}')
     if fail_on is not None:
-        failing_codes(texts("fail_on", fail_on, such_as="fail"))
+        failing_codes(string_list("fail_on", fail_on, such_as="fail"))
 
 
 def _defaults(request: pytest.FixtureRequest) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from types import ModuleType
 import pytest
 from fedassay.attacks.attack import Attack
 from fedassay.defenses.defense import Defense
-from fedassay.suites.config.catalogue import names
+from fedassay.suites.config.catalogue import parts_by_name
 from fedassay.suites.config.part_files import own_parts
 from fedassay.suites.config.part_listing import summary
 
-DEFENSES, ATTACKS = names("defense"), names("attack")
+DEFENSES, ATTACKS = parts_by_name("defense"), parts_by_name("attack")
 PARTS = [pytest.param(part, id=name) for found in (DEFENSES, ATTACKS) for name, part in found.items()]
 BASES = {"defense": Defense, "attack": Attack}
 FOLDERS = {"defense": ["defenses"], "attack": ["attacks.gradient", "attacks.labels", "attacks.membership"]}
@@ -47,7 +47,7 @@ def test_the_parts_read_from_text_are_those_that_importing_every_file_finds(kind
                 found[entry.name.rpartition(".")[2]] = held[0]
     assert len(found) > 40
     assert {name: part.load() for name, part in own_parts(kind).items()} == found
-    assert {name: names(kind)[name] for name in found} == found
+    assert {name: parts_by_name(kind)[name] for name in found} == found
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ...suites.results.checksums import changed as seal_changed
+from ...suites.results.checksums import changed_files
 from ...suites.results.claims_file import SCHEMA as CLAIMS_SCHEMA
 from ...suites.results.claims_file import StatedClaim, stated_claims
 from ...suites.results.outcome import Outcome, judge_run
@@ -84,7 +84,7 @@ class RunFolder:
         records = tuple(printable_record(record) for record in rows.records)
         manifest, claims = _read_manifest(folder / "manifest.json"), _read_claims(folder / "claims.json")
         told = _read_gate(folder / "gate.json")
-        changed = seal_changed(told or {}, folder / "claims.json", rows)
+        changed = changed_files(told or {}, folder / "claims.json", rows)
         missing = max(0, manifest.planned_cells - len({record.cell_id for record in rows.records}))
         return cls(
             path=folder,

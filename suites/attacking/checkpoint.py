@@ -26,7 +26,7 @@ _NAME, _HEADER = "checkpoint", "header"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class LoadedCheckpoint:
     """A checkpoint that was read: where the federation stood, what its recorders held, seconds spent until then."""
 
     standing: ResumeState
@@ -44,7 +44,7 @@ class Checkpoint:
     _written: float = field(default_factory=time.process_time)
     _holds: bool = True
 
-    def offer(self, standing: ResumeState, *, recorded: Any, cpu_s: float, wall_s: float) -> None:
+    def save_if_due(self, standing: ResumeState, *, recorded: Any, cpu_s: float, wall_s: float) -> None:
         """Write it, once enough time has passed since the last; a federation whose state is no plain data has none."""
         if not self._holds or time.process_time() - self._written < EVERY_S:
             return
@@ -61,7 +61,7 @@ class Checkpoint:
         self.store.save_arrays(self.cell_id, _NAME, {_HEADER: text, **arrays})
         self._written = time.process_time()
 
-    def found(self, plan: Plan) -> Found | None:
+    def load(self, plan: Plan) -> LoadedCheckpoint | None:
         """What an earlier session left of this plan, or None. A torn or foreign file is told of, and left aside."""
         path = self.store.cell_folder(self.cell_id) / f"{_NAME}.npz"
         if not path.exists():
@@ -78,7 +78,7 @@ class Checkpoint:
         """Its cell is finished."""
         self.store.discard(self.cell_id, f"{_NAME}.npz")
 
-    def _read(self, arrays: Mapping[str, np.ndarray]) -> Found:
+    def _read(self, arrays: Mapping[str, np.ndarray]) -> LoadedCheckpoint:
         header = json.loads(arrays[_HEADER].tobytes())
         if header["schema"] != SCHEMA or header["cell_id"] != self.cell_id:
             raise ValueError(
@@ -86,7 +86,7 @@ class Checkpoint:
             )
         number, model, state, shared, kept, recorded = _decoded(header["content"], arrays)
         standing = ResumeState(round=number, model=model, state=state, shared=shared, kept=kept)
-        return Found(standing=standing, recorded=recorded, cpu_s=header["cpu_s"], wall_s=header["wall_s"])
+        return LoadedCheckpoint(standing=standing, recorded=recorded, cpu_s=header["cpu_s"], wall_s=header["wall_s"])
 
 
 def _encoded(value: Any, tensors: list[Tensor]) -> Any:

@@ -23,7 +23,7 @@ def check_device(device: str) -> None:
         raise ConfigError(f'device "cuda" is not available here ({built}); leave it out, or say device "cpu"')
 
 
-def attacked(attack: Attack, view: View, knowledge: Knowledge, rng: np.random.Generator, *, device: str) -> Evidence:
+def run_attack(attack: Attack, view: View, knowledge: Knowledge, rng: np.random.Generator, *, device: str) -> Evidence:
     """What the attack brings, its search carried out on ``device``; random draws are the CPU's on every device.
 
     Convolutions on a GPU would take ten bits of each number (TF32, cuDNN's default), and a search for gradients that

@@ -74,7 +74,7 @@ def run_shadows(job: ShadowJob, store: Store, finished: frozenset[str]) -> list[
     """Train, attack every federation, score; write every cell that is not finished. Returns what failed, with reasons.
 
     Raises:
-        DiskRefuses: every cell written before stays.
+        UnwritableRunFolder: every cell written before stays.
     """
     wanted = [item for item in job.attacks if item.cell.cell_id not in finished]
     if not wanted:
@@ -109,7 +109,7 @@ def train_shadows(task: Task, plan: Plan, protection: Protection, streams: Strea
     """
     if count < 2 or count % 2:
         raise ValueError(f"shadow federations come in pairs: count must be even and >= 2, got {count}")
-    included = membership(streams, count, len(task.labels))
+    included = draw_membership(streams, count, len(task.labels))
     size = _batch(task, plan)
     batches = [included[start : start + size] for start in range(0, count, size)]
     models = torch.cat(
@@ -129,7 +129,7 @@ def train_shadows(task: Task, plan: Plan, protection: Protection, streams: Strea
     return _asked(task, plan, protection, models, included)
 
 
-def membership(streams: Streams, count: int, pool: int) -> Tensor:
+def draw_membership(streams: Streams, count: int, pool: int) -> Tensor:
     """Who is in which federation, ``(count, pool)``: fair coins, and in each second one the opposite of the first's."""
     halves = uniform(streams.generator("membership"), (count // 2, pool)) < 0.5
     return torch.stack([halves, ~halves], dim=1).flatten(0, 1)

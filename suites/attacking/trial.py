@@ -27,17 +27,17 @@ from ...fl.view import View
 from ..config.resolve import plan_of, task_of
 from ..jobs.cells import AttackCell, Cell, TrialJob
 from ..results.record import Record
-from ..results.store import DiskRefuses, Store
-from ..scoring.candidates import answers, each_once
+from ..results.store import Store, UnwritableRunFolder
+from ..scoring.candidates import all_scores, counted_scores
 from ..scoring.label_rows import score_label_counts
-from ..scoring.membership import score_membership
-from ..scoring.single_sample import score_reconstructions
-from ..scoring.source import score_source
-from ..scoring.utility import utility_rows
+from ..scoring.membership_rows import score_membership
+from ..scoring.reconstruction_rows import score_reconstructions
+from ..scoring.source_rows import score_source
+from ..scoring.utility_rows import utility_rows
 from .checkpoint import Checkpoint
-from .device import attacked
+from .device import run_attack
 from .pooled import is_pooled, pooled_evidence, pooled_truth
-from .worst_case import known_hypotheses
+from .worst_case import worst_case_hypotheses
 
 Probe = CandidateProbe | PeopleProbe
 _PEAK_UNITS = 2**20 if sys.platform == "darwin" else 2**10
@@ -84,7 +84,7 @@ def run_trial(job: TrialJob, store: Store, finished: frozenset[str]) -> list[str
     reasons.
 
     Raises:
-        DiskRefuses: every cell written before stays.
+        UnwritableRunFolder: every cell written before stays.
     """
     wanted = [cell for cell in job.cells if cell.cell_id not in finished]
     if not wanted:
@@ -121,7 +121,7 @@ def failures_as_rows(cells: list[Cell], store: Store, clock: Clock) -> Iterator[
     failed: list[str] = []
     try:
         yield failed
-    except DiskRefuses:
+    except UnwritableRunFolder:
         raise
     except Undefined as omission:
         for cell in cells:
@@ -180,7 +180,7 @@ def _resumed(
     checkpoint: Checkpoint, plan: Plan, clock: Clock, accuracy: AccuracyRecorder, numbers: NumbersRecorder
 ) -> ResumeState | None:
     """Where an earlier session stood; its recorders' content and its seconds are taken over."""
-    found = checkpoint.found(plan)
+    found = checkpoint.load(plan)
     if found is None:
         return None
     accuracy.curve, numbers.rows = found.recorded
@@ -193,7 +193,7 @@ def _keep(
 ) -> None:
     times = clock.fields()
     recorded = [accuracy.curve, numbers.rows]
-    checkpoint.offer(standing, recorded=recorded, cpu_s=times["cpu_s"], wall_s=times["wall_s"])
+    checkpoint.save_if_due(standing, recorded=recorded, cpu_s=times["cpu_s"], wall_s=times["wall_s"])
 
 
 def _knows_sums(item: AttackCell) -> bool:
@@ -227,7 +227,7 @@ def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store
         raise probe
     worlds = None
     if isinstance(probe, CandidateProbe) and attack.level is Level.WORST_CASE:
-        worlds = known_hypotheses(trained.task, trained.plan, job.protection, trained.lots, view, probe)
+        worlds = worst_case_hypotheses(trained.task, trained.plan, job.protection, trained.lots, view, probe)
     knowledge = Knowledge.of(
         trained.task,
         trained.plan,
@@ -238,10 +238,10 @@ def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store
     )
     if attack.active:
         view = _tampered(item, job, trained, knowledge)
-    if item.entry.seat is not None and not attack.seated:
+    if item.entry.reduced_to is not None and not attack.seated:
         seated = seat(view, knowledge)
         view, knowledge = seated.view, seated.knowledge
-    evidence = attacked(attack, view, knowledge, trained.streams.generator(f"attack {label}"), device=job.device)
+    evidence = run_attack(attack, view, knowledge, trained.streams.generator(f"attack {label}"), device=job.device)
     return score(item.cell, evidence, trained, probe, store, adversary=item.entry.attack.adversary)
 
 
@@ -261,8 +261,8 @@ def score(
         if probe is None:
             raise TypeError("the attack brought candidate scores but planted no candidates")
         if isinstance(probe, PeopleProbe):
-            return score_membership(cell, each_once(evidence, probe.member), store, adversary=adversary)
-        return score_membership(cell, answers(evidence, probe), store, adversary=adversary)
+            return score_membership(cell, all_scores(evidence, probe.member), store, adversary=adversary)
+        return score_membership(cell, counted_scores(evidence, probe), store, adversary=adversary)
     if isinstance(evidence, SourceScores):
         if not isinstance(probe, CandidateProbe):
             raise TypeError("the attack brought source scores but planted no candidates")

@@ -26,7 +26,7 @@ _NO_NOISE = 1e-12
 Ask = Callable[[int, int, slice], Hypotheses]
 
 
-def known_hypotheses(
+def worst_case_hypotheses(
     task: Task,
     plan: Plan,
     protection: Protection,

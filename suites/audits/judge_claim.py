@@ -18,7 +18,7 @@ from ..checks.check import CheckResult
 from ..checks.replay_checks import checked_rows
 from ..checks.replica_checks import ARRIVES, replica_checks
 from ..checks.report_checks import FITS, report_checks
-from ..config.canaries import WITNESSES
+from ..config.canaries import CANARY_PHRASES
 from ..jobs.audited_federation import claimed_release
 from ..jobs.cells import AuditCell, Cell
 from ..jobs.crafted_reports import report_law
@@ -195,7 +195,7 @@ def _witness(audit: AuditCell) -> str:
         return crafted_witness(audit.claim, law)
     if audited_law(audit.blocks[0]) is not None:
         return QUERIED
-    words = WITNESSES[spec.canary].format(length=spec.canary_norm)
+    words = CANARY_PHRASES[spec.canary].format(length=spec.canary_norm)
     return words if spec.canaries is None else f"each of {spec.canaries} in one run {words}"
 
 

@@ -18,7 +18,7 @@ from ...fl.task import Task
 from ...fl.training.local import Batch
 from ..attacking.trial import Clock, failures_as_rows
 from ..checks.replica_checks import check_centred, expected_repeats
-from ..config.canaries import DESIGNS, Ground, Planted, check_covered
+from ..config.canaries import DESIGNS, CanaryInputs, PlantedCanary, check_covered
 from ..jobs.audited_federation import audited_federation, canary_length, knowledge, observed, published_law
 from ..jobs.cells import BlockJob
 from ..jobs.crafted_reports import crafted_evidence, report_law
@@ -118,14 +118,14 @@ def save_projections(
     return store.save_arrays(job.cell.cell_id, "projections", arrays)
 
 
-def canary_for(job: BlockJob, task: Task, plan: Plan) -> Planted:
+def canary_for(job: BlockJob, task: Task, plan: Plan) -> PlantedCanary:
     """The canary of the suite's design for the claim's unit and adjacency; a row is ``canary_norm`` clip norms long.
 
     Raises:
         ValueError: for a unit or adjacency that no canary design covers.
     """
     check_covered(job.claim)
-    ground = Ground(
+    ground = CanaryInputs(
         unit=job.claim.unit,
         adjacency=job.claim.adjacency,
         length=canary_length(job, plan),
@@ -142,7 +142,7 @@ def _batches(job: BlockJob) -> list[int]:
 
 
 def _evidence(
-    job: BlockJob, task: Task, plan: Plan, canary: Planted, world: int, replicas: int, number: int
+    job: BlockJob, task: Task, plan: Plan, canary: PlantedCanary, world: int, replicas: int, number: int
 ) -> Projections:
     """One batch of replicas in one world."""
     # Block 0 is the trial's: no replica shares a cohort, a lot or a noise draw with it, another batch or world.

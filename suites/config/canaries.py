@@ -14,7 +14,7 @@ from ...fl.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ground:
+class CanaryInputs:
     """What a design is given.
 
     Args:
@@ -31,46 +31,46 @@ class Ground:
     streams: Streams
 
 
-Planted = Canary | DataCanary
+PlantedCanary = Canary | DataCanary
 
 
-def dirac(ground: Ground) -> Canary:
+def dirac(inputs: CanaryInputs) -> Canary:
     """A row along the last inert weight: nobody else's direction (Nasr et al. 2023, section 4)."""
-    direction = torch.zeros(ground.plan.layout.dim)
+    direction = torch.zeros(inputs.plan.layout.dim)
     direction[-1] = 1.0
-    return _row(ground, direction)
+    return _row(inputs, direction)
 
 
-def random_direction(ground: Ground) -> Canary:
+def random_direction(inputs: CanaryInputs) -> Canary:
     """A row along a random direction of all weights (Andrew et al. 2023): missing noise shows on any weight."""
-    direction = normal(ground.streams.generator("canary direction"), (ground.plan.layout.dim,), dtype=torch.float64)
-    return _row(ground, (direction / torch.linalg.vector_norm(direction)).float())
+    direction = normal(inputs.streams.generator("canary direction"), (inputs.plan.layout.dim,), dtype=torch.float64)
+    return _row(inputs, (direction / torch.linalg.vector_norm(direction)).float())
 
 
-def mislabelled(ground: Ground) -> DataCanary:
+def mislabelled(inputs: CanaryInputs) -> DataCanary:
     """A real image that nobody holds, with a wrong label; under replace-one its right label is the other world."""
-    rng = ground.streams.generator("canary sample")
-    chosen = int(rng.integers(len(ground.task.outsider_labels)))
-    right, classes = int(ground.task.outsider_labels[chosen]), ground.task.network.classes
+    rng = inputs.streams.generator("canary sample")
+    chosen = int(rng.integers(len(inputs.task.outsider_labels)))
+    right, classes = int(inputs.task.outsider_labels[chosen]), inputs.task.network.classes
     wrong = (right + 1 + int(rng.integers(classes - 1))) % classes
-    return _data(ground, ground.task.outsider_images[chosen], present=wrong, absent=right)
+    return _data(inputs, inputs.task.outsider_images[chosen], present=wrong, absent=right)
 
 
-def crafted(ground: Ground) -> DataCanary:
+def crafted(inputs: CanaryInputs) -> DataCanary:
     """A saturated image: each pixel black or white by a seeded coin, labelled as the initial model finds least likely.
 
     Half of the pixels at full strength give a gradient longer than a photograph's, and a loss that starts high and that
     one clipped sample hardly lowers keeps its direction over the rounds. Under replace-one the label that the initial
     model finds most likely is the other world.
     """
-    rng, network = ground.streams.generator("canary sample"), ground.task.network
+    rng, network = inputs.streams.generator("canary sample"), inputs.task.network
     image = torch.from_numpy(rng.integers(2, size=network.shape)).float()
     with torch.no_grad():
-        logits = network.logits(network.initial(ground.streams.generator("init")), image.unsqueeze(0))[0]
-    return _data(ground, image, present=int(logits.argmin()), absent=int(logits.argmax()))
+        logits = network.logits(network.initial(inputs.streams.generator("init")), image.unsqueeze(0))[0]
+    return _data(inputs, image, present=int(logits.argmin()), absent=int(logits.argmax()))
 
 
-DESIGNS: dict[str, Callable[[Ground], Planted]] = {
+DESIGNS: dict[str, Callable[[CanaryInputs], PlantedCanary]] = {
     "dirac": dirac,
     "random": random_direction,
     "mislabelled": mislabelled,
@@ -86,7 +86,7 @@ COVERED = {
     (Unit.CLIENT, Adjacency.ZERO_OUT),
     (Unit.REPORT, Adjacency.REPLACE_ONE),
 }
-WITNESSES = {
+CANARY_PHRASES = {
     "dirac": "a canary of {length:g} clip norms along a weight that no data moves",
     "random": "a canary of {length:g} clip norms along a random direction of all weights",
     "mislabelled": "a real image with a wrong label",
@@ -94,7 +94,7 @@ WITNESSES = {
 }
 
 
-def uncovered(claim: Claim) -> str:
+def why_not_covered(claim: Claim) -> str:
     """Why no canary design judges this claim; empty where one does."""
     unit, adjacency = claim.unit, claim.adjacency
     if (unit, adjacency) not in COVERED:
@@ -107,13 +107,13 @@ def uncovered(claim: Claim) -> str:
 
 def check_covered(claim: Claim) -> None:
     """Raise ValueError for a claim that no canary design covers."""
-    if reason := uncovered(claim):
+    if reason := why_not_covered(claim):
         raise ValueError(reason)
 
 
-def _row(ground: Ground, direction: Tensor) -> Canary:
-    row = ground.length * direction
-    return Canary(unit=ground.unit, present=row, absent=absent_row(row, ground.adjacency))
+def _row(inputs: CanaryInputs, direction: Tensor) -> Canary:
+    row = inputs.length * direction
+    return Canary(unit=inputs.unit, present=row, absent=absent_row(row, inputs.adjacency))
 
 
 def absent_row(row: Tensor, adjacency: Adjacency) -> Tensor | None:
@@ -123,14 +123,14 @@ def absent_row(row: Tensor, adjacency: Adjacency) -> Tensor | None:
     return -row if adjacency is Adjacency.REPLACE_ONE else torch.zeros_like(row)
 
 
-def _data(ground: Ground, image: Tensor, *, present: int, absent: int) -> DataCanary:
-    if ground.adjacency is Adjacency.ZERO_OUT:
+def _data(inputs: CanaryInputs, image: Tensor, *, present: int, absent: int) -> DataCanary:
+    if inputs.adjacency is Adjacency.ZERO_OUT:
         raise ValueError("canary must be a row (dirac, random) under zero-out: no data give an update of zeros")
     # A client that is one sample holds as many copies as the mean client has samples, so that it seldom draws none.
-    copies = 1 if ground.unit is Unit.SAMPLE else max(1, round(ground.plan.weight(ground.plan.clients)))
+    copies = 1 if inputs.unit is Unit.SAMPLE else max(1, round(inputs.plan.weight(inputs.plan.clients)))
     return DataCanary(
-        unit=ground.unit,
+        unit=inputs.unit,
         images=image.expand(copies, *image.shape),
         present=torch.full((copies,), present),
-        absent=torch.full((copies,), absent) if ground.adjacency is Adjacency.REPLACE_ONE else None,
+        absent=torch.full((copies,), absent) if inputs.adjacency is Adjacency.REPLACE_ONE else None,
     )

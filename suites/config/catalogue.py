@@ -38,7 +38,7 @@ class Part:
     version: str
 
 
-def names(kind: Kind) -> dict[str, type[Any]]:
+def parts_by_name(kind: Kind) -> dict[str, type[Any]]:
     """Every part of the package and of installed entry points (``fedassay.defenses``, ``fedassay.attacks``) by name.
 
     Imports all of them; ``part_listing.summaries`` does not.
@@ -96,7 +96,7 @@ def build(kind: Kind, name: str, configuration: dict[str, Any], *, where: str = 
     return Part(path=name, instance=instance, version=version_of(part))
 
 
-def adopt(instance: Any, kind: Kind) -> Part:
+def part_from_instance(instance: Any, kind: Kind) -> Part:
     """A part that the caller built, such as ``MyDefense(clip_norm=1.0)``."""
     if not isinstance(instance, _base(kind)):
         got = f"the class {instance.__name__}" if isinstance(instance, type) else type(instance).__name__

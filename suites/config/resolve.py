@@ -20,10 +20,10 @@ from ...fl.plan import Plan
 from ...fl.protection import Protection
 from ...fl.streams import Streams
 from ...fl.task import Task, build_task
-from .catalogue import Part, adopt, build, find
+from .catalogue import Part, build, find, part_from_instance
 from .compatibility import check_audit, check_federations
-from .identity import plain
-from .plugin_path import check_beside, has_own_parts, look_beside
+from .identity import plain_data
+from .plugin_path import check_loaded_from, import_first_from, names_outside_parts
 from .source import ConfigError, Source
 from .suite import AuditSpec, DefenseSpec, FederationSpec, PlanChange, SuiteSpec
 
@@ -62,7 +62,7 @@ class AttackEntry:
     label: str
     part: Part
     federations: tuple[str, ...]
-    seat: Observer | None = None
+    reduced_to: Observer | None = None
     shadows: int | None = None
 
     @property
@@ -74,14 +74,14 @@ class AttackEntry:
     @property
     def observer(self) -> Observer:
         """Who looks."""
-        return self.seat or self.attack.observer
+        return self.reduced_to or self.attack.observer
 
     @property
     def configuration(self) -> list[Any]:
         """What its cells' identity holds of it."""
-        seated = [] if self.seat is None else [str(self.seat)]
+        seated = [] if self.reduced_to is None else [str(self.reduced_to)]
         shadowed = [] if self.shadows is None else [self.shadows]
-        return [self.part.path, plain(self.attack.fields()), *seated, *shadowed]
+        return [self.part.path, plain_data(self.attack.fields()), *seated, *shadowed]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,13 +109,13 @@ def resolve(spec: SuiteSpec, source: Source, *, seed: int, extra: tuple[str | De
     """
     if seed < 0:
         raise ConfigError(f"seed must be >= 0, got {seed}")
-    if source.folder and has_own_parts(spec):
-        look_beside(source.folder)
+    if source.folder and names_outside_parts(spec):
+        import_first_from(source.folder)
     defenses = [_defense(label, spec, source) for label in spec.defenses]
     for wish in extra:
-        part = build("defense", wish, {}) if isinstance(wish, str) else adopt(wish, "defense")
+        part = build("defense", wish, {}) if isinstance(wish, str) else part_from_instance(wish, "defense")
         if source.folder and isinstance(wish, str):  # Named from where the command stands, not from beside the suite.
-            check_beside(wish, str(Path.cwd()))
+            check_loaded_from(wish, str(Path.cwd()))
         defenses.append(DefenseEntry(label=_free_label(part, defenses), part=part, change=PlanChange()))
     added = {entry.label: _as_written(entry.part) for entry in defenses if entry.label not in spec.defenses}
     spec = spec.model_copy(update={"defenses": {**spec.defenses, **added}})
@@ -257,14 +257,14 @@ def _attack(label: str, spec: SuiteSpec, source: Source) -> AttackEntry:
         raise ConfigError(f"{where}: only attacks on uploads look from elsewhere, {part.path} from {entry.observer}")
     if Observer(chosen.observer) == GLOBAL_MODELS and not seated:
         raise ConfigError(f"{where}: {part.path} needs at least a round's sum, global_models are models only")
-    return replace(entry, seat=Observer(chosen.observer))
+    return replace(entry, reduced_to=Observer(chosen.observer))
 
 
 def _build(kind: Any, label: str, name: str, configuration: dict[str, Any], source: Source) -> Part:
     table = (f"{kind}s", label)
     try:
         find(kind, name)
-        check_beside(name, source.folder)
+        check_loaded_from(name, source.folder)
     except ConfigError as error:
         raise ConfigError(f"{source.where((*table, 'part'))}: {error}") from None
     try:
@@ -287,7 +287,7 @@ def _audited(spec: SuiteSpec) -> set[str]:
 
 def _as_written(part: Part) -> DefenseSpec:
     """A defense as a suite file would name it, so that a resumed run finds it."""
-    fields = {name: plain(value) for name, value in part.instance.fields().items()}
+    fields = {name: plain_data(value) for name, value in part.instance.fields().items()}
     return DefenseSpec.model_validate({"part": part.path, **fields})
 
 

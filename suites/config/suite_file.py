@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from ...audit.nearest import nearest
 from .margins import GateSpec
-from .plugin_path import folder_of
+from .plugin_path import folder_of_suite
 from .presets import apply_preset
 from .published import Published
 from .source import ConfigError, Source, apply_override
@@ -42,7 +42,7 @@ def load_suite(name: str, *, preset: str | None = None, overrides: tuple[str, ..
         source = Source(f"{name}.toml", bundled[name])
     elif path.is_file():
         try:
-            source = Source(str(path), path.read_text(encoding="utf-8-sig"), folder=folder_of(path))
+            source = Source(str(path), path.read_text(encoding="utf-8-sig"), folder=folder_of_suite(path))
         except UnicodeDecodeError:
             raise ConfigError(f"{name}: not a TOML file: it is not UTF-8 text") from None
     else:

@@ -13,19 +13,19 @@ from ...defenses.defense import Defense
 from ..attacking.device import check_device
 from ..audits.by_attacks import hear_attacks
 from ..audits.judge_claim import hold_court
-from ..config.plugin_path import from_manifest, from_run, has_own_parts
+from ..config.plugin_path import folder_from_manifest, names_outside_parts, path_from_run
 from ..config.resolve import ResolvedSuite, resolve
 from ..config.source import ConfigError, Source
 from ..config.suite import SuiteSpec
 from ..config.suite_file import check_suite
 from ..jobs.cells import Cell
 from ..planning.run_plan import RunPlan, plan_run
-from ..results.checksums import seal
+from ..results.checksums import digests
 from ..results.cost import Cost
 from ..results.environment import PACKAGES, cores, git, hardware, versions
 from ..results.outcome import Outcome, judge_run
 from ..results.store import CLAIMS, GATE, MANIFEST, Store
-from .workers import worked
+from .workers import finished_jobs
 
 
 class Progress(Protocol):
@@ -79,8 +79,8 @@ def launch(
     name = f"{started:%Y-%m-%dT%H-%M-%SZ}_{spec.name}_{secrets.token_hex(2)}"
     place = folder or Path("runs") / name
     manifest = _manifest(suite, plan, place.name, seed, command, started)
-    if source.folder and has_own_parts(spec):
-        manifest["suite_folder"] = from_run(source.folder, place)
+    if source.folder and names_outside_parts(spec):
+        manifest["suite_folder"] = path_from_run(source.folder, place)
     return Launch(
         suite=suite,
         plan=plan,
@@ -112,7 +112,7 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
     if lacking := [key for key, kind in kinds.items() if type(manifest.get(key)) is not kind]:
         raise ConfigError(f"{folder / MANIFEST} lacks {', '.join(lacking)}, or holds something else there")
     _same_versions(folder, manifest["versions"])
-    source = Source(str(folder / MANIFEST), folder=from_manifest(manifest.get("suite_folder"), folder))
+    source = Source(str(folder / MANIFEST), folder=folder_from_manifest(manifest.get("suite_folder"), folder))
     spec = check_suite(manifest["suite"], source)
     check_device(spec.device)
     suite = resolve(spec, source, seed=manifest["seed"])
@@ -146,7 +146,7 @@ def carry_out(begun: Launch, progress: Progress, *, jobs: int | None = None) -> 
     """Do what is not yet done; returns the verdict of the whole run.
 
     Raises:
-        DiskRefuses: if the folder cannot be written; KeyboardInterrupt: both leave a run that can be resumed.
+        UnwritableRunFolder: if the folder cannot be written; KeyboardInterrupt: both leave a run that can be resumed.
     """
     with begun.store.locked():
         return _carried_out(begun, progress, jobs or cores())
@@ -157,7 +157,7 @@ def _carried_out(begun: Launch, progress: Progress, processes: int) -> Outcome:
     recorded = store.collect()
     progress.start(len(plan.cells), len(recorded))
     try:
-        for work, failed in worked(plan, store, frozenset(recorded), processes, begun.cost):
+        for work, failed in finished_jobs(plan, store, frozenset(recorded), processes, begun.cost):
             _append(store, [cell for cell in work.cells if cell.cell_id not in recorded], failed, progress)
         sessions: list[tuple[Cell, Callable[[], list[str]]]] = [
             *((audit.cell, partial(hold_court, audit, store)) for audit in plan.audits),
@@ -179,13 +179,13 @@ def close(begun: Launch) -> Outcome:
     missing = planned - {record.cell_id for record in rows.records}
     gate = judge_run(rows.records, missing=len(missing), unread=len(rows.skipped))
     found = {"verdict_line": gate.verdict_line, "exit_code": gate.exit_code}
-    store.write_json(GATE, found | seal(store.folder / CLAIMS, rows))
+    store.write_json(GATE, found | digests(store.folder / CLAIMS, rows))
     manifest = store.manifest() | {"finished": _now(datetime.now(UTC))}
     store.write_json(MANIFEST, manifest)
     return gate
 
 
-def settle(begun: Launch) -> None:
+def record_cost(begun: Launch) -> None:
     """Write down what the run took from its start to its pages: later plans learn from it. Not of one that was done in
     parts, of which the first told nobody.
     """

@@ -37,7 +37,7 @@ def work(job: Job, folder: Path, finished: frozenset[str]) -> list[str]:
             return run_mutant(job, store, finished)
 
 
-def worked(
+def finished_jobs(
     plan: RunPlan, store: Store, finished: frozenset[str], processes: int, cost: Cost
 ) -> Iterable[tuple[Job, list[str]]]:
     """Do the jobs that are not done; each with what failed in it, in the order in which they end. ``cost`` hears of
@@ -60,7 +60,7 @@ def worked(
         results = parallel(numbered(index, job, store.folder, finished, run) for index, job in enumerate(todo))
     try:
         for done in results:
-            cost.hear(done.worker, done.cpu_s)
+            cost.add_worker(done.worker, done.cpu_s)
             yield todo[done.index], done.failed
     finally:
         with warnings.catch_warnings():
@@ -102,7 +102,7 @@ def _end_with(run: int) -> None:
 
 @contextmanager
 def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Processes that start in here never hear Ctrl-C; this one hears it afterwards.
+    """Processes that start in here never add_worker Ctrl-C; this one hears it afterwards.
 
     A terminal sends it to the run and to its workers. The run alone answers and ends them: a worker that did so itself
     would report a failure and take the next job, or print where in its imports it was.

@@ -73,7 +73,11 @@ def module_of(name: str) -> ModuleType:
 
 
 def run_mutant(job: MutantJob, store: Store, finished: frozenset[str]) -> list[str]:
-    """Plan, fight both editions, write their rows; returns what failed. DiskRefuses if the folder cannot be written."""
+    """Plan and run the audits of both versions, write their rows; returns what failed.
+
+    Raises:
+        UnwritableRunFolder: if the folder cannot be written.
+    """
     wanted = [cell for cell in job.cells if cell.cell_id not in finished]
     if not wanted:
         return []

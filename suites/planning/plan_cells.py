@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...defenses.defense import variant_of
-from ..config.identity import identity, plain
+from ..config.identity import identity, plain_data
 from ..config.resolve import DefenseEntry, ResolvedSuite
 from ..config.suite import FederationSpec
 from ..jobs.cells import Cell
@@ -66,4 +66,4 @@ class CellMaker:
 def part_facts(entry: DefenseEntry) -> list[Any]:
     """What identifies a defense, with what it changes of the plan."""
     change = entry.change.model_dump(mode="json")
-    return [entry.part.path, entry.part.version, plain(entry.defense.fields()), change]
+    return [entry.part.path, entry.part.version, plain_data(entry.defense.fields()), change]

@@ -6,7 +6,7 @@ from ...audit.claim import Claim
 from ...audit.observer import FINAL_MODEL
 from ...defenses.defense import Prepared, variant_of
 from ...fl.plan import marks
-from ..config.canaries import uncovered
+from ..config.canaries import why_not_covered
 from ..config.identity import identity
 from ..config.resolve import AttackEntry, DefenseEntry, ResolvedSuite, audited, prepare, task_of
 from ..config.source import ConfigError
@@ -217,7 +217,7 @@ class _Planner:
         block = self._block(entry, claim, audit, self._signing(entry, claim, audit)[0], 1)
         if audit.design != "one_run" and self._is_crafted(block, entry):
             return untried(block)
-        return uncovered(claim) or inseparable(block)
+        return why_not_covered(claim) or inseparable(block)
 
     def _is_crafted(self, block: BlockJob, entry: DefenseEntry) -> bool:
         try:

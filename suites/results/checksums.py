@@ -11,14 +11,14 @@ from .rows import Rows
 ROWS, CLAIMS = "rows_sha256", "claims_sha256"
 
 
-def seal(claims: Path, rows: Rows) -> dict[str, str]:
+def digests(claims: Path, rows: Rows) -> dict[str, str]:
     """Digests of a run's rows and of its claims file; empty for no file."""
     content = json.loads(claims.read_text(encoding="utf-8")) if claims.is_file() else None
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return {ROWS: rows.digest, CLAIMS: "" if content is None else hashlib.sha256(text.encode()).hexdigest()}
 
 
-def changed(gate: Mapping[str, Any], claims: Path, rows: Rows) -> tuple[str, ...]:
-    """What of a run is not as it was when ``gate`` was written; nothing where that holds no seal."""
-    now, what = seal(claims, rows), {ROWS: "results.jsonl", CLAIMS: "claims.json"}
+def changed_files(gate: Mapping[str, Any], claims: Path, rows: Rows) -> tuple[str, ...]:
+    """What of a run is not as it was when ``gate`` was written; nothing where that holds no digests."""
+    now, what = digests(claims, rows), {ROWS: "results.jsonl", CLAIMS: "claims.json"}
     return tuple(name for key, name in what.items() if key in gate and gate[key] != now[key])

@@ -11,7 +11,7 @@ class Cost:
     since: float = field(default_factory=time.process_time)
     _workers: dict[int, float] = field(default_factory=dict)
 
-    def hear(self, worker: int, seconds: float) -> None:
+    def add_worker(self, worker: int, seconds: float) -> None:
         """A worker process, by its id, has taken so much since it began."""
         self._workers[worker] = max(seconds, self._workers.get(worker, 0.0))
 

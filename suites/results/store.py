@@ -23,7 +23,7 @@ RESULTS, MANIFEST, CLAIMS, GATE = "results.jsonl", "manifest.json", "claims.json
 _RECORDS = "records.jsonl"
 
 
-class DiskRefuses(OSError):
+class UnwritableRunFolder(OSError):
     """The run's folder cannot be written: the run stops, and can go on when the folder can be written again.
 
     Apart from other OSErrors, which a part's own code may raise: those are the part's failures.
@@ -260,7 +260,7 @@ def _disk(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DiskRefuses(error.errno, error.strerror or str(error), str(place)) from error
+        raise UnwritableRunFolder(error.errno, error.strerror or str(error), str(place)) from error
 
 
 def _cell_of(line: bytes) -> str | None:

@@ -10,7 +10,7 @@ from ...fl.probe import CandidateProbe
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
+class CountedScores:
     """The scores that count, the truth of each and the candidate that it is about: ``(m,)`` each.
 
     Scores of one candidate stand and fall together: it is one cluster.
@@ -37,12 +37,12 @@ class Answers:
         return Sides.of(values[member], values[~member], candidate[member], candidate[~member])
 
 
-def each_once(evidence: CandidateScores, member: np.ndarray) -> Answers:
+def all_scores(evidence: CandidateScores, member: np.ndarray) -> CountedScores:
     """One score a candidate: all count."""
-    return Answers(scores=evidence, member=member, candidate=np.arange(len(member)))
+    return CountedScores(scores=evidence, member=member, candidate=np.arange(len(member)))
 
 
-def answers(evidence: CandidateScores, probe: CandidateProbe) -> Answers:
+def counted_scores(evidence: CandidateScores, probe: CandidateProbe) -> CountedScores:
     """Of one score a candidate ``(n,)`` all; of one a client and candidate ``(clients * n,)``, client by client, those
     of a client's own samples and of the outsiders that stand for it, which may be all of them. Another client's sample
     is neither: who holds it is what is asked, but the model that this client saw was trained on it.
@@ -52,7 +52,7 @@ def answers(evidence: CandidateScores, probe: CandidateProbe) -> Answers:
     """
     count, clients = len(probe.holder), np.array(probe.shown.clients)
     if len(evidence.values) == count:
-        return each_once(evidence, probe.member)
+        return all_scores(evidence, probe.member)
     if len(evidence.values) != count * len(clients):
         raise ValueError(
             f"scores must be {count}, one a candidate, or {count * len(clients)}, one a client and candidate, "
@@ -67,4 +67,4 @@ def answers(evidence: CandidateScores, probe: CandidateProbe) -> Answers:
     runs = None if evidence.runs is None else evidence.runs[asked]
     history = tuple((rounds, values[asked]) for rounds, values in evidence.history)
     scores = replace(evidence, values=evidence.values[asked], runs=runs, history=history)
-    return Answers(scores=scores, member=own[asked], candidate=np.tile(np.arange(count), len(clients))[asked])
+    return CountedScores(scores=scores, member=own[asked], candidate=np.tile(np.arange(count), len(clients))[asked])

@@ -46,11 +46,6 @@ class LabelScores:
     sizes: FloatArray
 
     @property
-    def exact_rate(self) -> float:
-        """Share of uploads with every count right."""
-        return float(self.exact.mean())
-
-    @property
     def multiset_accuracy(self) -> float:
         """Pooled over samples: an upload weighs as many as it holds."""
         return float(np.average(self.accuracy, weights=self.sizes))
@@ -78,11 +73,6 @@ class LabelScores:
         room = self.sizes * (1 - self.chance)
         gains = np.divide(self.accuracy - self.chance, 1 - self.chance, out=np.zeros(len(room)), where=room > 0)
         return mean_interval(gains, room)
-
-    @property
-    def mean_total_variation(self) -> float:
-        """Mean over uploads."""
-        return float(self.total_variation.mean())
 
 
 def mean_interval(values: ArrayLike, weights: ArrayLike | None = None) -> Interval:

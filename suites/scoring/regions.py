@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ...audit.arrays import BoolArray, FloatArray
-from ...audit.binomial import upper_bound
 from .images import LpipsScorer, checked_pair, psnr, ssim_window
 
 
@@ -26,21 +25,6 @@ class RegionScore:
     outside_ssim: float | None
     psi_lpips: float | None = None
     outside_lpips: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SuccessRate:
-    """``successes`` of ``n``, with a two-sided Clopper-Pearson interval."""
-
-    successes: int
-    n: int
-    low: float
-    high: float
-
-    @property
-    def rate(self) -> float:
-        """Share of successes."""
-        return self.successes / self.n
 
 
 def score_regions(
@@ -74,20 +58,6 @@ def score_regions(
         )
         for score, within, beyond in zip(scores, inside, outside, strict=True)
     ]
-
-
-def success_rate(scores: ArrayLike, *, threshold: float, alpha: float = 0.05) -> SuccessRate:
-    """Share of ``scores (n,)`` at or above ``threshold`` (PSNR in dB; fix it before looking), interval at ``alpha``."""
-    values = np.asarray(scores, dtype=np.float64)
-    if values.ndim != 1 or values.size == 0 or not np.isfinite(values).all():
-        raise ValueError(f"scores must be finite numbers (n,), at least one, got shape {values.shape}")
-    n, successes = len(values), int((values >= threshold).sum())
-    return SuccessRate(
-        successes=successes,
-        n=n,
-        low=1 - float(upper_bound(n - successes, n, alpha / 2)),
-        high=float(upper_bound(successes, n, alpha / 2)),
-    )
 
 
 def _scored(image: FloatArray, truth: FloatArray, mask: BoolArray) -> RegionScore:

@@ -12,7 +12,7 @@ from ...audit.metrics.low_rate import is_enough, tpr_at
 from ..jobs.cells import Cell
 from ..results.record import Record
 from ..results.store import Store
-from .membership import auc, balanced_accuracy, estimate
+from .membership_rows import auc, balanced_accuracy, estimate_metric
 
 Score = Callable[[MembershipScores], float]
 LEVEL = 0.95
@@ -72,7 +72,7 @@ def over_targets(values: Sequence[float], without: Sequence[Sequence[float]]) ->
     return OverTargets(value=mean, low=mean - half, high=mean + half, method=method, error=error, freedom=count - 1)
 
 
-def pooled(each: Sequence[MembershipScores]) -> MembershipScores:
+def joined(each: Sequence[MembershipScores]) -> MembershipScores:
     """The scores of all targets together."""
     member, nonmember = (np.concatenate([getattr(one, side) for one in each]) for side in ("member", "nonmember"))
     return MembershipScores(member, nonmember, each[0].setting)
@@ -95,10 +95,10 @@ def score_shadows(
             is a reference either.
         references: how many models each target was compared with.
     """
-    together = pooled(each)
+    together = joined(each)
     scores: dict[str, Score] = {"auc": auc, "balanced_accuracy": balanced_accuracy}
     fewest = min(len(one.nonmember) for one in each)
-    scores |= {estimate(rate): partial(_found, rate=rate) for rate in _RATES if is_enough(fewest, rate)}
+    scores |= {estimate_metric(rate): partial(_found, rate=rate) for rate in _RATES if is_enough(fewest, rate)}
     means = {
         metric: over_targets([score(one) for one in each], [[score(one) for one in left] for left in without])
         for metric, score in scores.items()
@@ -114,9 +114,9 @@ def score_shadows(
         interval = {"ci_low": mean.low, "ci_high": mean.high, "ci_level": None if mean.low is None else LEVEL}
         rows.append(cell.record(metric=metric, value=mean.value, ci_method=mean.method, **interval, **shared))
     for rate in _RATES:
-        if estimate(rate) not in scores and is_enough(len(together.nonmember), rate):
+        if estimate_metric(rate) not in scores and is_enough(len(together.nonmember), rate):
             value = _found(together, rate=rate)
-            rows.append(cell.record(metric=estimate(rate), value=value, reason=_NO_RUNS, **shared))
+            rows.append(cell.record(metric=estimate_metric(rate), value=value, reason=_NO_RUNS, **shared))
     return [*rows, cell.record(metric="references", value=references, n=len(each), unit="models a target")]
 
 

@@ -17,14 +17,14 @@ from fedassay.fl.probe import CandidateProbe
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.streams import Streams
-from fedassay.suites.attacking.worst_case import known_hypotheses
-from fedassay.suites.config.catalogue import names
+from fedassay.suites.attacking.worst_case import worst_case_hypotheses
+from fedassay.suites.config.catalogue import parts_by_name
 
 PROTECTED = {"map_inversion": LDPGaussianProtection(clip_norm=1.0, noise_std=0.01)}
 """Attacks that can do nothing without a law; the others look at an undefended federation."""
 MODELS = {"imprint": "imprint"}
 """Attacks that can do nothing without a model of their own; the others look at a logistic regression."""
-EACH = [pytest.param(part, id=name) for name, part in names("attack").items()]
+EACH = [pytest.param(part, id=name) for name, part in parts_by_name("attack").items()]
 
 
 def bank_of(probe, population, models=8):
@@ -57,7 +57,7 @@ def observed(toy_task, toy_plan, knowledge_of):
         changes = {
             "level": attack.level,
             "candidates": None if probe is None else probe.shown,
-            "worlds": known_hypotheses(task, plan, protection, lots, view, probe) if worst else None,
+            "worlds": worst_case_hypotheses(task, plan, protection, lots, view, probe) if worst else None,
             "shadows": bank_of(probe, len(task.test_labels)) if isinstance(attack, ShadowAttack) else None,
         }
         return view, knowledge_of(task, plan, protection, **changes), probe, task

@@ -23,9 +23,9 @@ from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import Streams, normal
 from fedassay.fl.training.local import Batch
-from fedassay.suites.config.catalogue import names
+from fedassay.suites.config.catalogue import parts_by_name
 
-DEFENSES = names("defense")
+DEFENSES = parts_by_name("defense")
 EACH = [pytest.param(part, id=name) for name, part in DEFENSES.items()]
 OBSERVERS = (UPLOADS, SHUFFLED, AGGREGATE, GLOBAL_MODELS, FINAL_MODEL)
 STATIONS = (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.audit.metrics.low_rate import tpr_at
-from fedassay.suites.scoring.membership import auc
+from fedassay.suites.scoring.membership_rows import auc
 
 
 @pytest.fixture(scope="module")

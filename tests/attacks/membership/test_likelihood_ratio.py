@@ -22,8 +22,8 @@ from fedassay.fl.probe import CandidateProbe, Candidates
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.streams import Streams
-from fedassay.suites.attacking.worst_case import known_hypotheses
-from fedassay.suites.scoring.membership import auc
+from fedassay.suites.attacking.worst_case import worst_case_hypotheses
+from fedassay.suites.scoring.membership_rows import auc
 from scipy import stats
 from torch.nn.functional import cross_entropy
 
@@ -41,7 +41,7 @@ def attacked(toy_task, toy_plan, knowledge_of):
         recorder, lots = ViewRecorder(observer=UPLOADS), LotRecorder(client=0)
         final = run_federation(task, plan, protection, Streams(seed), recorders=[recorder, lots])
         view = recorder.view(plan, final)
-        worlds = known_hypotheses(task, plan, protection, {0: lots}, view, probe)
+        worlds = worst_case_hypotheses(task, plan, protection, {0: lots}, view, probe)
         knowledge = knowledge_of(task, plan, protection, candidates=probe.shown, worlds=worlds, level=Level.WORST_CASE)
         return view, knowledge, probe, lots, task
 
@@ -170,7 +170,7 @@ def test_an_upload_of_the_wrong_sign_clears_every_member(attacked):
     assert right.nonmember.max() < -10
     flipped = [replace(seen, reports=seen.reports.with_values(-seen.reports.values)) for seen in view.rounds]
     seen = replace(view, rounds=tuple(flipped))
-    told = replace(knowledge, worlds=known_hypotheses(task, view.plan, quiet, {0: lots}, seen, probe))
+    told = replace(knowledge, worlds=worst_case_hypotheses(task, view.plan, quiet, {0: lots}, seen, probe))
     wrong = attack.run(seen, told, np.random.default_rng(0)).against(probe.member)
     assert wrong.member.max() < -10
 

@@ -17,7 +17,7 @@ from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.streams import Streams
 from fedassay.fl.view import View
-from fedassay.suites.scoring.membership import auc
+from fedassay.suites.scoring.membership_rows import auc
 
 COUNT = 10
 

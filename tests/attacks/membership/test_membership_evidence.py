@@ -26,7 +26,7 @@ from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
 from fedassay.fl.view import RoundView, View
-from fedassay.suites.attacking.worst_case import known_hypotheses
+from fedassay.suites.attacking.worst_case import worst_case_hypotheses
 
 TRIALS, ROUNDS, ALPHA = 100, 2, 0.01
 EXACT = LikelihoodRatio(count=1, rest="known")
@@ -76,7 +76,7 @@ def court(toy_task, toy_plan, knowledge_of):
                 task, plan, running, Streams(0), batch=batch, canary=canary, recorders=[recorder, lots]
             )
             view = recorder.view(plan, final)
-            worlds = known_hypotheses(task, plan, honest, {0: lots}, view, probe)
+            worlds = worst_case_hypotheses(task, plan, honest, {0: lots}, view, probe)
             known = knowledge_of(task, plan, honest, candidates=probe.shown, worlds=worlds, level=Level.WORST_CASE)
             return EXACT.run(view, known, np.random.default_rng(0))
 

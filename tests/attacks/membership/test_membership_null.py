@@ -10,7 +10,7 @@ from fedassay.audit.evidence import Design, Setting
 from fedassay.audit.metrics.low_rate import counted_runs, joint_statement, lowest_rate
 from fedassay.audit.metrics.roc import area_interval
 from fedassay.audit.observer import UPLOADS
-from fedassay.suites.scoring.candidates import each_once
+from fedassay.suites.scoring.candidates import all_scores
 
 REPEATS = 40
 SETTING = Setting(unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=UPLOADS, rounds=1, design=Design.CLUSTERED)
@@ -48,7 +48,7 @@ def test_an_attack_that_is_told_the_answer_is_not_at_chance(null):
     for _ in range(REPEATS):
         member = rng.permutation(null.ASKED) < null.ASKED // 2
         scores = null.CandidateScores(rng.standard_normal(null.ASKED) + member, SETTING)
-        sides = each_once(scores, member).given_the_run
+        sides = all_scores(scores, member).given_the_run
         found = area_interval(sides)
         held += found.low <= 0.5 <= found.high
         fired += joint_statement(sides, lowest_rate(counted_runs(sides))).beats_chance

@@ -18,7 +18,7 @@ from fedassay.fl.probe import plant_clients, plant_writers
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.streams import Streams
-from fedassay.suites.scoring.membership import auc
+from fedassay.suites.scoring.membership_rows import auc
 from torch.nn.functional import cross_entropy
 
 

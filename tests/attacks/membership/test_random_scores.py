@@ -12,7 +12,7 @@ from fedassay.attacks.membership.final_model.random_scores import RandomScores
 from fedassay.audit.observer import FINAL_MODEL, UPLOADS
 from fedassay.fl.protection import Protection
 from fedassay.fl.view import View
-from fedassay.suites.scoring.membership import auc
+from fedassay.suites.scoring.membership_rows import auc
 
 PARTS = [RandomScores, LossThreshold, LikelihoodRatio]
 

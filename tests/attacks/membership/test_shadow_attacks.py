@@ -23,7 +23,7 @@ from fedassay.fl.engine import run_federation
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.streams import Streams
-from fedassay.suites.scoring.membership import auc
+from fedassay.suites.scoring.membership_rows import auc
 from fedassay.suites.scoring.shadow_rows import groups, over_targets
 from scipy.special import expit
 from scipy.stats import norm, t

@@ -18,7 +18,7 @@ from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.streams import Streams
-from fedassay.suites.scoring.source import credits, wilson
+from fedassay.suites.scoring.source_rows import credits, wilson
 from scipy.stats import binomtest
 from torch.nn.functional import cross_entropy
 

@@ -18,10 +18,10 @@ from fedassay.defenses.local.sampled import SampledLaw, drawn_places
 from fedassay.defenses.randomisers.numbers.laplace import Laplace
 from fedassay.fl.message import Message
 from fedassay.fl.protection import Context
-from fedassay.suites.config.catalogue import names
+from fedassay.suites.config.catalogue import parts_by_name
 from scipy import stats
 
-LOCAL = {name: part for name, part in names("defense").items() if issubclass(part, LocalDefense)}
+LOCAL = {name: part for name, part in parts_by_name("defense").items() if issubclass(part, LocalDefense)}
 NUMBERS = {name: part for name, part in LOCAL.items() if issubclass(part, NumberDefense)}
 SAMPLED = {name: part for name, part in LOCAL.items() if issubclass(part, SampledDefense)}
 EACH = pytest.mark.parametrize("part", [pytest.param(part, id=name) for name, part in SAMPLED.items()])

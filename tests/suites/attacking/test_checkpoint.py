@@ -161,7 +161,7 @@ def test_every_kind_of_plain_data_comes_back_as_it_was_and_nothing_else_is_writt
     standing = ResumeState(
         round=3, model=torch.full((1, 2), 1 / 3), state=state, shared={}, kept={5: {"count": torch.ones(1, 1)}}
     )
-    Checkpoint(store=store, cell_id="cell").offer(standing, recorded=[(1, 0.5)], cpu_s=1.0, wall_s=2.0)
+    Checkpoint(store=store, cell_id="cell").save_if_due(standing, recorded=[(1, 0.5)], cpu_s=1.0, wall_s=2.0)
     plan = Plan(
         sizes=(4,),
         rounds=5,
@@ -176,7 +176,7 @@ def test_every_kind_of_plain_data_comes_back_as_it_was_and_nothing_else_is_writt
     assert found.standing.state["by client"][0].dtype == torch.float64
     assert torch.equal(found.standing.model, standing.model)
     odd = ResumeState(round=3, model=torch.zeros(1, 1), state={"odd": object()}, shared={}, kept={})
-    Checkpoint(store=store, cell_id="other").offer(odd, recorded=[], cpu_s=1.0, wall_s=2.0)
+    Checkpoint(store=store, cell_id="other").save_if_due(odd, recorded=[], cpu_s=1.0, wall_s=2.0)
     assert Checkpoint(store=store, cell_id="other").found(plan) is None
     assert list(tmp_path.rglob("*.npz")) == [tmp_path / "cells" / "cell" / "checkpoint.npz"]
 

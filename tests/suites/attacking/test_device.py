@@ -30,7 +30,7 @@ from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
 from fedassay.suites.attacking import device as device_module
-from fedassay.suites.attacking.device import attacked, moved_knowledge, moved_view
+from fedassay.suites.attacking.device import moved_knowledge, moved_view, run_attack
 from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
@@ -96,7 +96,7 @@ def test_the_cpu_is_the_default_and_a_device_is_part_of_every_cell(suite_file):
 def test_on_the_cpu_an_attack_gets_the_very_view_that_it_got_before(seen):
     view, knowledge = seen
     rngs = [np.random.default_rng(7), np.random.default_rng(7)]
-    ours = attacked(ATTACK, view, knowledge, rngs[0], device="cpu")
+    ours = run_attack(ATTACK, view, knowledge, rngs[0], device="cpu")
     assert (ours.images == ATTACK.run(view, knowledge, rngs[1]).images).all()
 
 
@@ -111,10 +111,10 @@ def test_every_tensor_of_view_and_knowledge_moves(seen):
 
 def test_only_searches_leave_the_cpu(seen):
     view, knowledge = seen
-    images = attacked(MeanImage(), view, knowledge, np.random.default_rng(0), device="meta").images
+    images = run_attack(MeanImage(), view, knowledge, np.random.default_rng(0), device="meta").images
     assert images.shape == (3, *knowledge.network.shape)
     with pytest.raises((NotImplementedError, RuntimeError), match="meta"):
-        attacked(ATTACK, view, knowledge, np.random.default_rng(0), device="meta")
+        run_attack(ATTACK, view, knowledge, np.random.default_rng(0), device="meta")
 
 
 def convolving():
@@ -148,11 +148,11 @@ def chosen(request):
 def test_a_search_off_the_cpu_convolves_in_float32_and_leaves_no_trace(seen, chosen):
     before = convolving()
     assert before == (True, chosen, False, True)
-    assert attacked(Asking(), *seen, np.random.default_rng(0), device="cpu") == before
-    assert attacked(Asking(), *seen, np.random.default_rng(0), device="meta") == (True, "ieee", True, False)
+    assert run_attack(Asking(), *seen, np.random.default_rng(0), device="cpu") == before
+    assert run_attack(Asking(), *seen, np.random.default_rng(0), device="meta") == (True, "ieee", True, False)
     assert convolving() == before
     with pytest.raises(RuntimeError, match="no memory left"):
-        attacked(Failing(), *seen, np.random.default_rng(0), device="meta")
+        run_attack(Failing(), *seen, np.random.default_rng(0), device="meta")
     assert convolving() == before
 
 
@@ -197,12 +197,12 @@ def test_laws_follow_what_they_are_asked_about():
 def test_a_search_on_cuda_finds_what_the_cpu_finds(seen):
     view, knowledge = seen
     cpu, cuda = (
-        attacked(ATTACK, view, knowledge, np.random.default_rng(0), device=name).images for name in ("cpu", "cuda")
+        run_attack(ATTACK, view, knowledge, np.random.default_rng(0), device=name).images for name in ("cpu", "cuda")
     )
     assert np.abs(cpu - cuda).mean() < 0.01
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 def test_a_search_on_cuda_gives_the_same_bits_twice(seen):
-    first, second = (attacked(DLG(), *seen, np.random.default_rng(0), device="cuda").images for _ in range(2))
+    first, second = (run_attack(DLG(), *seen, np.random.default_rng(0), device="cuda").images for _ in range(2))
     assert (first == second).all()

@@ -143,8 +143,8 @@ def test_masked_uploads_and_a_shuffled_sum_are_omitted_with_their_reason(assay, 
 def test_a_seat_is_part_of_a_cells_identity(suite_file):
     spec, source = load_suite(str(suite_file(text=SUITE)))
     entries = {entry.label: entry for entry in resolve(spec, source, seed=0).attacks}
-    assert entries["imprint"].seat is None
-    assert str(entries["imprint_of_sum"].seat) == "aggregate"
+    assert entries["imprint"].reduced_to is None
+    assert str(entries["imprint_of_sum"].reduced_to) == "aggregate"
     assert str(entries["imprint_of_sum"].observer) == "aggregate"
 
 

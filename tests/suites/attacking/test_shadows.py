@@ -20,8 +20,8 @@ from fedassay.fl.training.local import Batch
 from fedassay.reports.reading.membership import memberships
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.suites.attacking import shadows as shadows_module
-from fedassay.suites.attacking.shadows import membership, run_shadows, train_shadows
-from fedassay.suites.config.catalogue import names
+from fedassay.suites.attacking.shadows import draw_membership, run_shadows, train_shadows
+from fedassay.suites.config.catalogue import parts_by_name
 from fedassay.suites.config.resolve import plan_of, task_of
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite import FederationSpec, PlanChange
@@ -200,7 +200,7 @@ def test_a_number_of_shadows_that_makes_no_pairs_is_refused(assay, suite_file, c
 
 
 def test_who_is_in_is_a_fair_coin_and_its_twins_opposite():
-    included = membership(Streams(0), 200, 300)
+    included = draw_membership(Streams(0), 200, 300)
     assert torch.equal(included[0::2], ~included[1::2])
     # 30,000 coins: five standard deviations.
     assert abs(float(included[0::2].double().mean()) - 0.5) < 5 * 0.5 / 30_000**0.5
@@ -210,7 +210,7 @@ def test_who_is_in_is_a_fair_coin_and_its_twins_opposite():
 def test_the_bank_says_what_federations_say_that_are_trained_one_by_one():
     whole = small(count=4)
     task, plan = whole.task, whole.plan
-    included = membership(Streams(0), 4, len(task.labels))
+    included = draw_membership(Streams(0), 4, len(task.labels))
     full = dataclasses.replace(plan, lot=Full())
     models = train_shadows(task, full, Protection(), Streams(0), count=4).models
     for number in range(4):
@@ -374,6 +374,6 @@ def test_targets_with_enough_nonmembers_have_thresholds_of_their_own_and_an_inte
 def test_the_bundled_suite_has_every_attack_that_needs_references_and_a_null_attack():
     spec, _ = load_suite("membership_final")
     found = {attack.part or label for label, attack in spec.attacks.items()}
-    assert {name for name, part in names("attack").items() if issubclass(part, ShadowAttack)} <= found
+    assert {name for name, part in parts_by_name("attack").items() if issubclass(part, ShadowAttack)} <= found
     assert "random_scores" in found
     assert {attack.shadows for attack in spec.attacks.values()} == {64}

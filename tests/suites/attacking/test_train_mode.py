@@ -12,7 +12,7 @@ from fedassay.fl.engine import run_federation
 from fedassay.fl.probe import plant_candidates
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.streams import Streams
-from fedassay.suites.attacking.worst_case import known_hypotheses
+from fedassay.suites.attacking.worst_case import worst_case_hypotheses
 from fedassay.suites.config.resolve import plan_of, task_of
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite import FederationSpec, PlanChange
@@ -75,7 +75,7 @@ def test_the_rest_of_an_upload_is_not_known_where_dropout_was_drawn():
     lots, recorder = LotRecorder(client=0), ViewRecorder(observer=UPLOADS)
     final = run_federation(task, plan, protection, Streams(0), recorders=[lots, recorder])
     view = recorder.view(plan, final)
-    worlds = known_hypotheses(task, plan, protection, {0: lots}, view, probe)
+    worlds = worst_case_hypotheses(task, plan, protection, {0: lots}, view, probe)
     assert worlds is None
     known = Knowledge.of(task, plan, protection, level=Level.WORST_CASE, candidates=probe.shown, worlds=worlds)
     with pytest.raises(Undefined, match="the exact ratio is not defined"):

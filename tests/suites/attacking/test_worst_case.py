@@ -15,7 +15,7 @@ from fedassay.fl.probe import plant_candidates
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.streams import Streams
-from fedassay.suites.attacking.worst_case import known_hypotheses
+from fedassay.suites.attacking.worst_case import worst_case_hypotheses
 from fedassay.suites.config.resolve import plan_of, task_of
 from fedassay.suites.config.suite import FederationSpec, PlanChange
 from scipy import stats
@@ -48,7 +48,7 @@ class Watched:
         recorder = ViewRecorder(observer=observer)
         final = run_federation(self.task, self.plan, protection, streams, recorders=[*self.lots.values(), recorder])
         self.view = recorder.view(self.plan, final)
-        self.worlds = known_hypotheses(self.task, self.plan, protection, self.lots, self.view, self.probe)
+        self.worlds = worst_case_hypotheses(self.task, self.plan, protection, self.lots, self.view, self.probe)
 
     def scores(self):
         """(clients, n)."""

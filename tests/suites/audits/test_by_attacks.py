@@ -13,7 +13,7 @@ from fedassay.fl.protection import Protection
 from fedassay.fl.streams import Streams
 from fedassay.suites.attacking.shadows import membership, train_shadows
 from fedassay.suites.audits.by_attacks import TARGET, measure_attack, measure_attacks, scores_of
-from fedassay.suites.config.catalogue import names
+from fedassay.suites.config.catalogue import parts_by_name
 from fedassay.suites.config.resolve import plan_of, resolve, task_of
 from fedassay.suites.config.suite import FederationSpec, PlanChange
 from fedassay.suites.config.suite_file import load_suite
@@ -253,7 +253,7 @@ def test_what_is_said_of_the_guessed_federation_knows_neither_its_coins_nor_its_
     included[[TARGET, TARGET + 1]] = included[[TARGET + 1, TARGET]]
     logits[TARGET + 1] += 1.0
     turned = dataclasses.replace(told, bank=dataclasses.replace(told.bank, included=included, logits=logits))
-    attacks = [part for part in names("attack").values() if issubclass(part, ShadowAttack)]
+    attacks = [part for part in parts_by_name("attack").values() if issubclass(part, ShadowAttack)]
     assert len(attacks) >= 4
     for part in attacks:
         said = [

@@ -19,11 +19,11 @@ from fedassay.fl.protection import Protection
 from fedassay.fl.streams import normal
 from fedassay.suites.checks.check import CheckResult, broken_words
 from fedassay.suites.checks.replay_checks import check_claim
-from fedassay.suites.config.catalogue import names
+from fedassay.suites.config.catalogue import parts_by_name
 from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.suite import FederationSpec
 
-DEFENSES = names("defense")
+DEFENSES = parts_by_name("defense")
 CONTROLS = {name: part for name, part in DEFENSES.items() if part.control}
 HONEST = {name: part for name, part in DEFENSES.items() if name in ("dp_sgd", "dp_fedavg", "ldp_gaussian")}
 PLANS = {

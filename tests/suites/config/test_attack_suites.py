@@ -2,7 +2,7 @@
 
 import pytest
 from fedassay.fl.data.dataset import DatasetMissing
-from fedassay.suites.config.catalogue import names
+from fedassay.suites.config.catalogue import parts_by_name
 from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.planning.run_plan import plan_run
@@ -17,7 +17,7 @@ SUITES = {
 @pytest.mark.parametrize("folder", SUITES)
 def test_every_attack_of_its_kind_is_in_them(folder):
     kind = f"fedassay.attacks.{folder}."
-    wanted = {label for label, part in names("attack").items() if part.__module__.startswith(kind)}
+    wanted = {label for label, part in parts_by_name("attack").items() if part.__module__.startswith(kind)}
     specs = [load_suite(name)[0] for name in SUITES[folder]]
     assert wanted
     assert {entry.part or label for spec in specs for label, entry in spec.attacks.items()} >= wanted

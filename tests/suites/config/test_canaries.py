@@ -8,7 +8,7 @@ from fedassay.audit.claim import Adjacency
 from fedassay.fl.canary import Canary, DataCanary
 from fedassay.fl.streams import Streams
 from fedassay.suites.audits.replicas import canary_for
-from fedassay.suites.config.canaries import DESIGNS, KNOWN_CANARIES, WITNESSES
+from fedassay.suites.config.canaries import CANARY_PHRASES, DESIGNS, KNOWN_CANARIES
 from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.jobs.audited_federation import audited_federation, canary_length, claimed_release
@@ -93,7 +93,7 @@ def test_each_design_refutes_what_it_has_power_for_and_no_honest_claim(canary, s
     for row in rows.values():
         assert (row.attack, row.detectable) == ("projection", None)
         assert "split(fraction=0.5, seed=0)" in row.ci_method
-        assert f"witness: {WITNESSES[canary].format(length=10)}" in row.reason
+        assert f"witness: {CANARY_PHRASES[canary].format(length=10)}" in row.reason
 
 
 def test_a_canary_without_length_refutes_nobody_and_says_that_it_did_not_show(suite_file, assay):
@@ -187,4 +187,4 @@ def test_only_a_canary_that_is_alone_on_its_weight_is_scored_by_the_law(block_of
 
 
 def test_every_design_has_its_words():
-    assert set(DESIGNS) == set(WITNESSES) == set(KNOWN_CANARIES)
+    assert set(DESIGNS) == set(CANARY_PHRASES) == set(KNOWN_CANARIES)

@@ -12,7 +12,7 @@ from fedassay.defenses.defense import Defense
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.defenses.without_dp.none import Undefended
 from fedassay.suites.config import catalogue
-from fedassay.suites.config.catalogue import adopt, build, find, names, version_of
+from fedassay.suites.config.catalogue import build, find, part_from_instance, parts_by_name, version_of
 from fedassay.suites.config.part_listing import summary
 from fedassay.suites.config.source import ConfigError
 
@@ -59,7 +59,7 @@ def test_finding_one_part_imports_no_other():
 
 @pytest.mark.parametrize(("kind", "base"), [("defense", Defense), ("attack", Attack)])
 def test_every_part_is_of_its_kind_and_says_what_it_is_in_one_line(kind, base):
-    for name, part in names(kind).items():
+    for name, part in parts_by_name(kind).items():
         assert issubclass(part, base)
         assert part is not base
         assert part.__module__.rpartition(".")[2] == name
@@ -141,12 +141,12 @@ def test_a_field_that_a_suites_table_keeps_for_itself_is_refused(own_module, fie
     with pytest.raises(ConfigError, match=f"^x, line 3: {module}:Mine: {says}"):
         build("defense", f"{module}:Mine", {}, where="x, line 3")
     with pytest.raises(ConfigError, match=f"^{module}:Mine: {says}"):
-        adopt(importlib.import_module(module).Mine(), "defense")
+        part_from_instance(importlib.import_module(module).Mine(), "defense")
 
 
 def test_no_part_of_the_package_has_a_field_that_a_suite_keeps():
     for kind in ("defense", "attack"):
-        for name in names(kind):
+        for name in parts_by_name(kind):
             assert build(kind, name, {}).path == name
 
 
@@ -156,19 +156,19 @@ def test_a_bad_field_is_told_in_the_parts_own_words_with_its_place():
 
 
 def test_a_built_part_of_the_package_is_named_as_a_suite_names_it():
-    part = adopt(DPSGD(epsilon=2.0), "defense")
+    part = part_from_instance(DPSGD(epsilon=2.0), "defense")
     assert (part.path, part.version, part.instance.epsilon) == ("dp_sgd", DPSGD.version, 2.0)
 
 
 def test_a_built_part_of_ones_own_is_named_by_its_path(own_module):
     module = own_module(MINE)
-    part = adopt(importlib.import_module(module).Mine(), "defense")
+    part = part_from_instance(importlib.import_module(module).Mine(), "defense")
     assert part.path == f"{module}:Mine"
 
 
 def test_only_an_instance_is_adopted():
     with pytest.raises(ConfigError, match="a defense must be an instance of Defense, got the class "):
-        adopt(DPSGD, "defense")
+        part_from_instance(DPSGD, "defense")
 
 
 def test_the_version_of_ones_own_part_changes_with_its_source(own_module):
@@ -186,14 +186,14 @@ def test_an_entry_point_is_found_by_its_name_and_listed(own_module, entry_point)
     module = own_module(MINE)
     entry_point("from_elsewhere", f"{module}:Mine")
     assert find("defense", "from_elsewhere").__module__ == module
-    assert names("defense")["from_elsewhere"].__name__ == "Mine"
-    assert "from_elsewhere" not in names("attack")
+    assert parts_by_name("defense")["from_elsewhere"].__name__ == "Mine"
+    assert "from_elsewhere" not in parts_by_name("attack")
 
 
 def test_no_entry_point_takes_the_name_of_a_part_of_the_package(own_module, entry_point):
     entry_point("none", f"{own_module(MINE)}:Mine")
     assert find("defense", "none") is Undefended
-    assert names("defense")["none"] is Undefended
+    assert parts_by_name("defense")["none"] is Undefended
 
 
 def test_one_broken_entry_point_does_not_stop_the_others(own_module, entry_point):

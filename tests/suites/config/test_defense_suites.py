@@ -4,10 +4,10 @@ from dataclasses import fields
 
 import pytest
 from fedassay.audit.claim import AS_PUBLISHED
-from fedassay.suites.config.catalogue import build, names
+from fedassay.suites.config.catalogue import build, parts_by_name
 from fedassay.suites.config.suite_file import load_suite
 
-DEFENSES = names("defense")
+DEFENSES = parts_by_name("defense")
 HONEST = {name for name, part in DEFENSES.items() if not part.control}
 ON_TRIAL = {name for name, part in DEFENSES.items() if "variant" in {field.name for field in fields(part)}}
 

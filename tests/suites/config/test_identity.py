@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from fedassay.suites.config.identity import IDENTITY, identity, plain
+from fedassay.suites.config.identity import IDENTITY, identity, plain_data
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,7 +68,7 @@ def test_what_is_no_plain_data_is_refused():
 
 @given(plain_values)
 def test_plain_data_stays_as_it_is(value):
-    assert plain(value) == value
+    assert plain_data(value) == value
 
 
 @pytest.mark.parametrize(
@@ -84,5 +84,5 @@ def test_plain_data_stays_as_it_is(value):
     ],
 )
 def test_other_values_become_plain(value, expected):
-    assert plain(value) == expected
-    identity(fact=plain(value))
+    assert plain_data(value) == expected
+    identity(fact=plain_data(value))

@@ -19,7 +19,7 @@ from fedassay.suites.execution import run as run_module
 from fedassay.suites.execution import workers as workers_module
 from fedassay.suites.results import environment
 from fedassay.suites.results import store as store_module
-from fedassay.suites.results.store import DiskRefuses, Store
+from fedassay.suites.results.store import Store, UnwritableRunFolder
 from typer.testing import CliRunner
 
 
@@ -195,7 +195,7 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(assay, suite_file, finished
                 real(path, content)
 
             patched.setattr(store_module, "_write_whole", write)
-            with pytest.raises(DiskRefuses, match="No space left"):
+            with pytest.raises(UnwritableRunFolder, match="No space left"):
                 fedassay.run(str(suite_file()), jobs=1, folder=folder, report=False)
         assert not any(record.status == "failed" for record in Store(folder).records())
         assert timeless(fedassay.resume(folder, jobs=1, report=False).records) == timeless(finished.records)

@@ -112,7 +112,7 @@ def test_a_run_that_was_done_in_parts_does_not_tell_its_time(assay, suite_file, 
 def test_a_cost_is_this_process_and_every_worker_once():
     cost = Cost()
     for worker, seconds in ((1, 2.0), (2, 1.0), (1, 5.0), (2, 0.5)):
-        cost.hear(worker, seconds)
+        cost.add_worker(worker, seconds)
     assert cost.seconds() == pytest.approx(6.0, abs=0.5)
     assert Cost(since=0.0).seconds() == pytest.approx(time.process_time(), abs=0.5)
 

@@ -11,7 +11,7 @@ import pytest
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.results import store as store_module
 from fedassay.suites.results.record import Record
-from fedassay.suites.results.store import MANIFEST, RESULTS, DiskRefuses, Store
+from fedassay.suites.results.store import MANIFEST, RESULTS, Store, UnwritableRunFolder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -65,7 +65,7 @@ def test_a_run_that_cannot_be_begun_leaves_what_was_there(tmp_path, monkeypatch)
         lambda path, content: (full_disk if path.name == MANIFEST else real)(path, content),
     )
     for place in ("mine/deep/run", "mine"):
-        with pytest.raises(DiskRefuses, match=f"{place}/{MANIFEST}"):
+        with pytest.raises(UnwritableRunFolder, match=f"{place}/{MANIFEST}"):
             Store.create(tmp_path / place, {}, [])
         assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
 
@@ -281,7 +281,7 @@ def test_a_full_disk_is_told_apart_and_leaves_no_scraps(store, monkeypatch, writ
     store.finish("b", rows("b", 1))
     before = sorted(path for path in store.folder.rglob("*") if path.is_file())
     monkeypatch.setattr(store_module.os, "fsync", full_disk)
-    with pytest.raises(DiskRefuses, match="No space left on device") as refused:
+    with pytest.raises(UnwritableRunFolder, match="No space left on device") as refused:
         write(store)
     assert refused.value.errno == errno.ENOSPC
     assert sorted(path for path in store.folder.rglob("*") if path.is_file() and path.name != RESULTS) == before
@@ -290,7 +290,7 @@ def test_a_full_disk_is_told_apart_and_leaves_no_scraps(store, monkeypatch, writ
 def test_what_a_file_held_stays_when_its_new_content_does_not_fit(store, monkeypatch):
     store.write_json("gate.json", {"exit_code": 0})
     monkeypatch.setattr(store_module.os, "fsync", full_disk)
-    with pytest.raises(DiskRefuses):
+    with pytest.raises(UnwritableRunFolder):
         store.write_json("gate.json", {"exit_code": 1})
     assert json.loads((store.folder / "gate.json").read_text()) == {"exit_code": 0}
 
@@ -355,8 +355,8 @@ def test_a_manifest_that_cannot_be_read_is_told(store, content):
 def test_the_disks_refusal_survives_the_way_from_a_worker():
     import pickle
 
-    error = pickle.loads(pickle.dumps(DiskRefuses(errno.ENOSPC, "No space left on device", "/x")))
-    assert (type(error), error.errno, error.filename) == (DiskRefuses, errno.ENOSPC, "/x")
+    error = pickle.loads(pickle.dumps(UnwritableRunFolder(errno.ENOSPC, "No space left on device", "/x")))
+    assert (type(error), error.errno, error.filename) == (UnwritableRunFolder, errno.ENOSPC, "/x")
 
 
 def test_a_second_writer_of_one_run_is_refused(tmp_path):

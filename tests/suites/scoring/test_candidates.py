@@ -14,7 +14,7 @@ from fedassay.fl.partitions.partitions import Dirichlet, Shards
 from fedassay.fl.probe import CandidateProbe, Candidates, plant_candidates
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
-from fedassay.suites.scoring.candidates import Answers, answers
+from fedassay.suites.scoring.candidates import CountedScores, counted_scores
 
 SETTING = Setting(unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=UPLOADS, rounds=1, design=Design.CLUSTERED)
 SHOWN = Candidates(images=torch.zeros(4, 1, 1, 1), labels=torch.zeros(4).long(), clients=(5, 7))
@@ -22,7 +22,7 @@ PROBE = CandidateProbe(shown=SHOWN, holder=np.array([5, -1, 7, -1]), sample=np.a
 
 
 def test_a_clients_own_samples_and_outsiders_at_every_client_count_and_nobody_elses_samples():
-    found = answers(CandidateScores(np.arange(8.0), SETTING), PROBE)
+    found = counted_scores(CandidateScores(np.arange(8.0), SETTING), PROBE)
     # Client 5's answers are 0..3, client 7's 4..7; candidate 2 at client 5 and 0 at client 7 are another's.
     assert found.scores.values.tolist() == [0, 1, 3, 5, 6, 7]
     assert found.member.tolist() == [True, False, False, False, True, False]
@@ -34,20 +34,22 @@ def test_a_clients_own_samples_and_outsiders_at_every_client_count_and_nobody_el
 
 def test_of_the_history_the_same_answers_count():
     setting = replace(SETTING, rounds=2)
-    found = answers(CandidateScores(np.arange(8.0), setting, history=((1, -np.arange(8.0)),)), PROBE)
+    found = counted_scores(CandidateScores(np.arange(8.0), setting, history=((1, -np.arange(8.0)),)), PROBE)
     ((rounds, sides),) = found.round_by_round
     assert rounds == 1
     assert (sides.member.tolist(), sides.nonmember.tolist()) == ([0, -6], [-1, -3, -5, -7])
 
 
 def test_of_one_score_a_candidate_all_count_once():
-    found = answers(CandidateScores(np.arange(4.0), SETTING), PROBE)
+    found = counted_scores(CandidateScores(np.arange(4.0), SETTING), PROBE)
     assert found.member.tolist() == [True, False, True, False]
     assert found.candidate.tolist() == [0, 1, 2, 3]
 
 
 def test_an_outsider_that_stands_for_one_client_counts_there_alone():
-    found = answers(CandidateScores(np.arange(8.0), SETTING), replace(PROBE, stands_for=np.array([-1, 7, -1, 5])))
+    found = counted_scores(
+        CandidateScores(np.arange(8.0), SETTING), replace(PROBE, stands_for=np.array([-1, 7, -1, 5]))
+    )
     # Client 5's answers are 0..3, client 7's 4..7; candidate 3 stands for the one, candidate 1 for the other.
     assert found.scores.values.tolist() == [0, 3, 5, 6]
     assert found.member.tolist() == [True, False, False, True]
@@ -78,7 +80,7 @@ def by_label(task, clients, *, count=12):
     often = np.stack([np.bincount(task.labels[task.parts[client]], minlength=10) for client in clients])
     scores = often[:, probe.shown.labels].astype(np.float64)
     tables = (scores.reshape(-1), scores.sum(0))
-    return [area(answers(CandidateScores(table, SETTING), probe).given_the_run) for table in tables]
+    return [area(counted_scores(CandidateScores(table, SETTING), probe).given_the_run) for table in tables]
 
 
 @pytest.mark.parametrize("partition", SKEWED)
@@ -95,14 +97,14 @@ def test_against_outsiders_of_any_label_it_told_much(partition, dealt):
 
 def test_any_other_number_of_scores_is_refused():
     with pytest.raises(ValueError, match="must be 4, one a candidate, or 8, one a client and candidate, got 5"):
-        answers(CandidateScores(np.arange(5.0), SETTING), PROBE)
+        counted_scores(CandidateScores(np.arange(5.0), SETTING), PROBE)
 
 
 def answered(member, nonmember, copies=1):
     """Each score ``copies`` times over, as one candidate's."""
     scores = np.repeat(np.r_[member, nonmember], copies)
     truth = np.repeat(np.r_[np.ones(len(member)), np.zeros(len(nonmember))], copies) == 1
-    return Answers(
+    return CountedScores(
         scores=CandidateScores(scores, SETTING),
         member=truth,
         candidate=np.repeat(np.arange(len(scores) // copies), copies),
@@ -117,5 +119,5 @@ def test_asking_the_same_thing_ten_times_does_not_narrow_the_interval():
 
 
 def test_runs_of_answers_that_do_not_count_are_left_out_with_them():
-    found = answers(CandidateScores(np.arange(8.0), SETTING, runs=np.arange(8)), PROBE)
+    found = counted_scores(CandidateScores(np.arange(8.0), SETTING, runs=np.arange(8)), PROBE)
     assert found.scores.runs.tolist() == [0, 1, 3, 5, 6, 7]

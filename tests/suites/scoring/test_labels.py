@@ -15,10 +15,10 @@ def one_hot(labels: list[int], classes: int = 10) -> np.ndarray:
 def test_one_sample_uploads_are_scored_by_the_share_of_right_labels() -> None:
     scores = score_labels(one_hot([3, 1, 4, 1]), one_hot([3, 1, 4, 5]))
     assert scores.exact.tolist() == [True, True, True, False]
-    assert scores.exact_rate == scores.multiset_accuracy == 0.75
+    assert scores.exact.mean() == scores.multiset_accuracy == 0.75
     assert scores.chance_accuracy == pytest.approx(0.1)
     assert scores.chance_corrected == pytest.approx((0.75 - 0.1) / 0.9)
-    assert scores.mean_total_variation == 0.25
+    assert scores.total_variation.mean() == 0.25
 
 
 def test_a_batch_counts_each_label_as_often_as_it_is_there() -> None:
@@ -27,8 +27,8 @@ def test_a_batch_counts_each_label_as_often_as_it_is_there() -> None:
     assert scores.multiset_accuracy == 0.75
     assert scores.chance_accuracy == 0.5
     assert scores.chance_corrected == pytest.approx(0.5)
-    assert scores.mean_total_variation == 0.25
-    assert scores.exact_rate == 0
+    assert scores.total_variation.mean() == 0.25
+    assert scores.exact.mean() == 0
 
 
 def test_counts_and_classes_are_scored_class_by_class() -> None:
@@ -72,7 +72,7 @@ def test_a_rate_has_the_exact_binomial_interval() -> None:
 def test_uploads_weigh_by_their_samples() -> None:
     scores = score_labels([[1, 0], [0, 3]], [[0, 1], [0, 3]])
     assert scores.multiset_accuracy == 0.75
-    assert scores.exact_rate == 0.5
+    assert scores.exact.mean() == 0.5
 
 
 def test_equal_counts_and_random_draws_already_score_high_on_a_batch_of_32() -> None:

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from fedassay.suites.scoring.images import PSNR_CAP, score_images
-from fedassay.suites.scoring.regions import score_regions, success_rate
-from scipy import stats
+from fedassay.suites.scoring.regions import score_regions
 
 
 def test_an_error_inside_is_scored_inside() -> None:
@@ -72,15 +71,3 @@ def test_masks_of_another_kind_are_refused(masks: np.ndarray) -> None:
     image = np.zeros((1, 1, 8, 8))
     with pytest.raises(ValueError, match=r"masks must be \(1, 8, 8\) booleans, got"):
         score_regions(image, image, masks)
-
-
-def test_a_success_rate_has_the_clopper_pearson_interval() -> None:
-    """Three of ten at or above 20 dB, against scipy's; none and all have an end at 0 and 1."""
-    rate = success_rate([25, 20, 30, *[19.99] * 7], threshold=20)
-    wanted = stats.binomtest(3, 10).proportion_ci(0.95, method="exact")
-    assert (rate.successes, rate.n, rate.rate) == (3, 10, 0.3)
-    assert (rate.low, rate.high) == (pytest.approx(wanted.low), pytest.approx(wanted.high))
-    assert success_rate([1.0], threshold=20).low == 0
-    assert success_rate([21.0], threshold=20).high == 1
-    with pytest.raises(ValueError, match="scores must be finite"):
-        success_rate([], threshold=20)

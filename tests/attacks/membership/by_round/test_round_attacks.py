@@ -24,7 +24,7 @@ from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.streams import Streams
-from fedassay.suites.scoring.candidates import answers
+from fedassay.suites.scoring.candidates import counted_scores
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -114,7 +114,7 @@ def test_who_trained_on_a_sample_scores_above_who_did_not(part, algorithm, attac
         task = toy_task((2, 2, 2, 2), outsiders=8, seed=seed, side=6)
         attack = part(count=2, client="all")
         evidence, _, probe, _ = attacked(attack, protection=Protection(), task=task, seed=seed, algorithm=algorithm)
-        values.append(area(answers(evidence, probe).given_the_run))
+        values.append(area(counted_scores(evidence, probe).given_the_run))
     assert np.mean(values) > 0.7
 
 

@@ -12,8 +12,8 @@ from fedassay.audit.metrics.score_sides import Sides
 from fedassay.audit.observer import FINAL_MODEL
 from fedassay.suites.jobs.cells import Cell
 from fedassay.suites.results.store import Store
-from fedassay.suites.scoring.candidates import each_once
-from fedassay.suites.scoring.membership import auc, balanced_accuracy, score_membership
+from fedassay.suites.scoring.candidates import all_scores
+from fedassay.suites.scoring.membership_rows import auc, balanced_accuracy, score_membership
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score, roc_curve
@@ -120,7 +120,7 @@ def cell():
 )
 def test_of_one_run_rates_at_low_false_alarms_are_point_estimates(tmp_path, cell, count, estimated):
     member = np.arange(2 * count) % 2 == 0
-    rows = score_membership(cell, each_once(CandidateScores(np.arange(2.0 * count), SETTING), member), Store(tmp_path))
+    rows = score_membership(cell, all_scores(CandidateScores(np.arange(2.0 * count), SETTING), member), Store(tmp_path))
     assert [row.metric for row in rows] == ["auc", "balanced_accuracy", *estimated]
     assert {row.n for row in rows} == {2 * count}
     assert {row.direction for row in rows} == {"higher_leaks"}
@@ -134,7 +134,7 @@ def test_the_interval_of_one_run_says_that_it_is_of_this_run(tmp_path, cell):
     rng = np.random.default_rng(0)
     member = np.arange(200) % 2 == 0
     given = CandidateScores(rng.normal(member, 1), SETTING)
-    area = score_membership(cell, each_once(given, member), Store(tmp_path))[0]
+    area = score_membership(cell, all_scores(given, member), Store(tmp_path))[0]
     alone = area_interval(Sides.of(given.values[member], given.values[~member]))
     assert (area.ci_low, area.ci_high, area.ci_level) == (alone.low, alone.high, 0.95)
     assert "holds for this run alone" in area.ci_method
@@ -148,7 +148,7 @@ def runs_of_two(count, shift, seed=0):
 
 def test_scores_of_several_runs_are_stated_by_their_number(tmp_path, cell):
     given, member = runs_of_two(200, 3.0)
-    rows = {row.metric: row for row in score_membership(cell, each_once(given, member), Store(tmp_path))}
+    rows = {row.metric: row for row in score_membership(cell, all_scores(given, member), Store(tmp_path))}
     assert list(rows) == ["auc", "balanced_accuracy", "tpr_at_fpr_0.1"]
     assert rows["auc"].ci_method == "DeLong over runs, logit scale"
     said = joint_statement(Sides.of_evidence(given.against(member)), 0.1)
@@ -169,20 +169,20 @@ def test_scores_of_several_runs_are_stated_by_their_number(tmp_path, cell):
 )
 def test_which_rates_so_many_runs_allow(tmp_path, cell, pairs, stated, estimated):
     given, member = runs_of_two(pairs, 1.0)
-    rows = [row.metric for row in score_membership(cell, each_once(given, member), Store(tmp_path))]
+    rows = [row.metric for row in score_membership(cell, all_scores(given, member), Store(tmp_path))]
     assert rows == ["auc", "balanced_accuracy", *stated, *estimated]
 
 
 def test_the_runs_are_kept_beside_the_scores(tmp_path, cell):
     given, member = runs_of_two(3, 0.0)
     store = Store(tmp_path)
-    kept = store.load_arrays(score_membership(cell, each_once(given, member), store)[0].artifact)
+    kept = store.load_arrays(score_membership(cell, all_scores(given, member), store)[0].artifact)
     assert kept["member_runs"].tolist() == kept["nonmember_runs"].tolist() == [0, 1, 2]
 
 
 def test_constant_scores_find_nobody_and_have_no_interval(tmp_path, cell):
     member = np.arange(4000) % 2 == 0
-    rows = score_membership(cell, each_once(CandidateScores(np.zeros(4000), SETTING), member), Store(tmp_path))
+    rows = score_membership(cell, all_scores(CandidateScores(np.zeros(4000), SETTING), member), Store(tmp_path))
     assert {row.metric: row.value for row in rows} == {
         "auc": 0.5,
         "balanced_accuracy": 0.5,
@@ -194,7 +194,7 @@ def test_constant_scores_find_nobody_and_have_no_interval(tmp_path, cell):
 @pytest.mark.parametrize("everybody", [True, False])
 def test_one_class_absent_is_an_error(tmp_path, cell, everybody):
     with pytest.raises(ValueError, match="member must not be empty"):
-        score_membership(cell, each_once(CandidateScores([1.0, 2.0], SETTING), np.full(2, everybody)), Store(tmp_path))
+        score_membership(cell, all_scores(CandidateScores([1.0, 2.0], SETTING), np.full(2, everybody)), Store(tmp_path))
 
 
 def test_scores_that_are_no_numbers_are_an_error():
@@ -205,7 +205,7 @@ def test_scores_that_are_no_numbers_are_an_error():
 def test_the_scores_are_kept_by_side(tmp_path, cell):
     member = np.array([True, False, False, True])
     store = Store(tmp_path)
-    rows = score_membership(cell, each_once(CandidateScores([4.0, 1.0, 3.0, 2.0], SETTING), member), store)
+    rows = score_membership(cell, all_scores(CandidateScores([4.0, 1.0, 3.0, 2.0], SETTING), member), store)
     kept = store.load_arrays(rows[0].artifact)
     assert kept["member"].tolist() == [4.0, 2.0]
     assert kept["nonmember"].tolist() == [1.0, 3.0]
@@ -217,7 +217,7 @@ def test_what_was_known_after_each_round_is_kept_beside_the_rows(tmp_path, cell)
     setting = replace(SETTING, rounds=3)
     history = ((1, [0.0, 1.0, 2.0]), (2, [1.0, 1.0, 0.0]), (3, [5.0, 1.0, 0.0]))
     evidence = CandidateScores([5.0, 1.0, 0.0], setting, history=history)
-    found = each_once(evidence, np.array([True, False, False]))
+    found = all_scores(evidence, np.array([True, False, False]))
     score_membership(cell, found, Store(tmp_path))
     lines = (tmp_path / "cells" / "c" / "rounds.csv").read_text().splitlines()
     assert lines[0] == "round,auc,auc_low,auc_high"

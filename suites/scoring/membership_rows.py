@@ -10,13 +10,13 @@ from ...audit.metrics.score_sides import Sides
 from ..jobs.cells import Cell
 from ..results.record import ROUNDS, Record
 from ..results.store import Store
-from .candidates import Answers
+from .candidates import CountedScores
 
 LEVEL = 0.95
 _LOW_RATES = (0.01, 0.001)
 
 
-def estimate(rate: float) -> str:
+def estimate_metric(rate: float) -> str:
     """The metric of a point estimate at this false-positive rate."""
     return f"tpr_at_fpr_{rate:g}_estimate"
 
@@ -38,7 +38,7 @@ def balanced_accuracy(scores: MembershipScores) -> float:
 
 
 def score_membership(
-    cell: Cell, found: Answers, store: Store, *, adversary: str = Level.REALISTIC.value
+    cell: Cell, found: CountedScores, store: Store, *, adversary: str = Level.REALISTIC.value
 ) -> list[Record]:
     """Rows of one cell: AUC, balanced accuracy, and TPR at low FPR. ``adversary``: see ``Attack``; kept with them.
 
@@ -71,7 +71,7 @@ def score_membership(
     ]
 
 
-def _by_round(found: Answers) -> str:
+def _by_round(found: CountedScores) -> str:
     """The AUC as it stood after so many rounds, as CSV; its interval, over candidates, holds for this run alone."""
     lines = ["round,auc,auc_low,auc_high"]
     for rounds, sides in found.round_by_round:
@@ -121,7 +121,7 @@ def _statement(cell: Cell, sides: Sides, rate: float, shared: dict[str, object])
     )
 
 
-def _only_estimated(found: Answers, sides: Sides, rate: float) -> bool:
+def _only_estimated(found: CountedScores, sides: Sides, rate: float) -> bool:
     """Where different non-members are enough, and runs are not: one that is asked about at ten clients is one."""
     candidates = len(np.unique(found.given_the_run.nonmember_runs))
     return is_enough(candidates, rate) and not is_enough(counted_runs(sides), rate)
@@ -129,7 +129,7 @@ def _only_estimated(found: Answers, sides: Sides, rate: float) -> bool:
 
 def _estimated(cell: Cell, sides: Sides, rate: float, shared: dict[str, object]) -> Record:
     return cell.record(
-        metric=estimate(rate),
+        metric=estimate_metric(rate),
         value=tpr_at(sides.member, sides.nonmember, rate),
         reason=f"point estimate: {counted_runs(sides)} independent runs, {10 / rate:.0f} would be needed to state it",
         unit="probability, point estimate",

@@ -13,16 +13,16 @@ from fedassay.audit.evidence import Design, Reconstructions, Setting
 from fedassay.audit.observer import UPLOADS
 from fedassay.fl.probe import PeopleProbe
 from fedassay.suites.attacking import trial as trial_module
-from fedassay.suites.config.catalogue import names
+from fedassay.suites.config.catalogue import parts_by_name
 from fedassay.suites.config.resolve import resolve, task_of
 from fedassay.suites.config.suite import FederationSpec
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.jobs.cells import Cell
 from fedassay.suites.planning.run_plan import plan_run
 from fedassay.suites.results.store import Store
-from fedassay.suites.scoring import single_sample
+from fedassay.suites.scoring import reconstruction_rows
 from fedassay.suites.scoring.images import PSNR_CAP, Unavailable
-from fedassay.suites.scoring.single_sample import score_reconstructions
+from fedassay.suites.scoring.reconstruction_rows import score_reconstructions
 
 SETTING = Setting(
     unit=Unit.SAMPLE, adjacency=Adjacency.REPLACE_ONE, observer=UPLOADS, rounds=1, design=Design.CLUSTERED
@@ -66,7 +66,7 @@ def cell():
 @pytest.fixture(autouse=True)
 def no_weights(monkeypatch):
     """As on a machine without AlexNet's weights, wherever the tests run."""
-    monkeypatch.setattr(single_sample, "lpips_scorer", lambda: Unavailable("no weights here"))
+    monkeypatch.setattr(reconstruction_rows, "lpips_scorer", lambda: Unavailable("no weights here"))
 
 
 def behind_the_uploads(task):
@@ -154,7 +154,7 @@ def test_without_a_region_there_is_no_row_of_one(tmp_path, cell, task):
 
 
 def test_a_distance_that_can_be_had_is_a_row_an_image(tmp_path, cell, task, monkeypatch):
-    monkeypatch.setattr(single_sample, "lpips_scorer", lambda: lambda images, truth: np.arange(5.0))
+    monkeypatch.setattr(reconstruction_rows, "lpips_scorer", lambda: lambda images, truth: np.arange(5.0))
     truth, _ = behind_the_uploads(task)
     rows = score_reconstructions(cell, images_of(task, truth), task, Store(tmp_path))
     for metric in ("lpips", "psi_lpips", "outside_lpips"):
@@ -232,7 +232,7 @@ DEFENSES = {"map_inversion": "ldp_gaussian"}
 """Whose law an attack cannot do without."""
 OBSERVING = sorted(
     name
-    for name, part in names("attack").items()
+    for name, part in parts_by_name("attack").items()
     # Those on shadows have their own trials, active ones train anew, and writers need data that names them.
     if not issubclass(part, ShadowAttack) and not part.active and name != "writer_membership"
 )
@@ -242,11 +242,13 @@ MODELS = {"imprint": "imprint"}
 
 def suite_with(name, tmp_path):
     """The suite above with one attack on the federation that it is for."""
-    membership = "count" in names("attack")[name].__dataclass_fields__
+    membership = "count" in parts_by_name("attack")[name].__dataclass_fields__
     table = f'\n[attacks.{name}]\nfederation = "{"main" if membership else "shown"}"\n'
-    people = issubclass(names("attack")[name], PeopleAttack) or name == "random_people"
+    people = issubclass(parts_by_name("attack")[name], PeopleAttack) or name == "random_people"
     table += f"count = {3 if people else 8}\n" if membership else ""
-    table += "iterations = 5\nrestarts = 1\n" if "iterations" in names("attack")[name].__dataclass_fields__ else ""
+    table += (
+        "iterations = 5\nrestarts = 1\n" if "iterations" in parts_by_name("attack")[name].__dataclass_fields__ else ""
+    )
     path = tmp_path / "suite.toml"
     text = EVERYTHING.replace("{defense}", DEFENSES.get(name, "none")).replace("logistic", MODELS.get(name, "logistic"))
     path.write_text(text + table)
@@ -299,4 +301,4 @@ def test_another_truth_changes_the_scores_of_an_attack_and_not_a_bit_of_what_it_
         assert one.tobytes() == other.tobytes()
     values = [[row.value for row in group if row.status == "ok"] for group in rows]
     # Guesses may be right as often under both.
-    assert values[0] != values[1] or names("attack")[name].null
+    assert values[0] != values[1] or parts_by_name("attack")[name].null
