@@ -13,10 +13,11 @@ Balle et al. 2019, Girgis et al. 2021 and Erlingsson et al. 2019, which the figu
 import argparse
 import math
 
+from fedassay.defenses.accounting.clones import shuffled
 from fedassay.defenses.accounting.counts import least_epsilon
 from fedassay.defenses.accounting.heterogeneous import published_bound
-from fedassay.defenses.shuffling.claims.amplification import among_any, among_unequal_laplace, among_unequals
-from fedassay.defenses.shuffling.claims.budgets import KNOWN_BUDGETS, deal, spokesmen
+from fedassay.defenses.shuffling.claims.amplification import among_unequal_laplace, among_unequals
+from fedassay.defenses.shuffling.claims.budgets import KNOWN_BUDGETS, deal, representative_clients
 
 DELTA = 1e-8
 CROWDS = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
@@ -34,7 +35,7 @@ def closed_form(largest: float, clients: int) -> float | None:
 def row(name: str, clients: int) -> list[float | None]:
     """Epsilons in the order of ``HEADERS``."""
     budgets = deal(name, clients)
-    _, median, most = spokesmen(budgets)
+    _, median, most = representative_clients(budgets)
     others, largest = clients - 1, budgets[most]
     each = [
         hidden(client=client, budgets=budgets, others=others)
@@ -42,7 +43,7 @@ def row(name: str, clients: int) -> list[float | None]:
         for client in (most, median)
     ]
     own = [least_epsilon(profile.delta, DELTA) for profile in each]
-    exact = among_any(others=others, epsilon0=largest).epsilon(DELTA)
+    exact = shuffled(clients=clients, epsilon0=largest).epsilon(DELTA)
     return [published_bound(budgets).epsilon(DELTA), *own, exact, closed_form(largest, clients)]
 
 

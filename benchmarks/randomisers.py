@@ -14,7 +14,7 @@ import time
 from dataclasses import replace
 
 from fedassay.audit.mechanism.mechanism import audit_mechanism
-from fedassay.defenses.randomisers.catalogue import small_editions
+from fedassay.defenses.randomisers.catalogue import small_randomisers
 from fedassay.defenses.randomisers.randomiser import Randomiser
 
 
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=10**6)
     arguments = parser.parse_args()
     print(f"{'epsilon ' + str(arguments.epsilon):<24}  exact  optimum  measured   twin")
-    for name, randomiser in small_editions(arguments.epsilon).items():
+    for name, randomiser in small_randomisers(arguments.epsilon).items():
         print_row(name, randomiser, arguments.trials)
 
 

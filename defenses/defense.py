@@ -8,6 +8,7 @@ from numbers import Real
 from typing import ClassVar
 
 from ..audit.claim import AS_PUBLISHED, NOT_PROVABLE, PROVABLE, Claim, Value
+from ..fl.fields import check_positive
 from ..fl.plan import Plan
 from ..fl.protection import Protection
 
@@ -108,10 +109,10 @@ def check_share(name: str, value: float) -> None:
         raise ValueError(f"{name} must be in (0, 1), got {value!r}")
 
 
-def check_positive(name: str, value: float) -> None:
-    """ValueError unless ``value`` is a finite number above zero."""
-    if not (_is_number(value) and 0 < value < math.inf):
-        raise ValueError(f"{name} must be a number > 0, got {value!r}")
+def check_whole(name: str, value: int) -> None:
+    """ValueError unless ``value`` is a whole number >= 1."""
+    if value < 1 or int(value) != value:
+        raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
 
 
 def check_variant(variant: str) -> None:

@@ -25,7 +25,8 @@ from dp_accounting.rdp import RdpAccountant
 
 from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency
-from ..defense import check_delta, check_positive
+from ...fl.fields import check_positive
+from ..defense import check_delta
 
 RELATIONS = {
     Adjacency.ADD_REMOVE: NeighboringRelation.ADD_OR_REMOVE_ONE,

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from dp_accounting.pld import privacy_loss_distribution
 from scipy.special import expit
 from scipy.stats import binom
 
@@ -31,20 +30,20 @@ class CountLaw:
         return np.arange(self.first, self.first + self.pmf.size, dtype=np.float64)
 
 
-def binomial(trials: int, probability: float, dropped: float = _DROPPED) -> CountLaw:
+def binomial(trials: int, probability: float) -> CountLaw:
     """The law of ``trials`` >= 0 successes of one probability in [0, 1].
 
-    The window around the mean leaves out at most ``2 * dropped`` by Hoeffding's inequality.
+    The window around the mean leaves out at most 2 exp(-70) by Hoeffding's inequality.
     """
-    check_trials(trials)
-    check_probabilities(np.asarray([probability]))
+    _check_trials(trials)
+    _check_probabilities(np.asarray([probability]))
     if probability < _NEVER:  # The library's law overflows there.
         return CountLaw(0, np.ones(1), trials * probability)
-    reach = math.sqrt(-trials * math.log(dropped) / 2)
+    reach = math.sqrt(-trials * math.log(_DROPPED) / 2)
     low = max(0, math.floor(trials * probability - reach))
     high = min(trials, math.ceil(trials * probability + reach))
     pmf = binom.pmf(np.arange(low, high + 1), trials, probability)
-    return CountLaw(low, pmf, 0.0 if high - low == trials else 2 * dropped)
+    return CountLaw(low, pmf, 0.0 if high - low == trials else 2 * _DROPPED)
 
 
 def poisson_binomial(probabilities: Sequence[float] | FloatArray) -> CountLaw:
@@ -53,7 +52,7 @@ def poisson_binomial(probabilities: Sequence[float] | FloatArray) -> CountLaw:
     Merged in pairs by sums of positive terms alone: the tails keep their digits, as they do not by FFT.
     """
     chances = np.asarray(probabilities, dtype=np.float64)
-    check_probabilities(chances)
+    _check_probabilities(chances)
     laws = [CountLaw(0, np.array([1 - chance, chance])) for chance in chances] or [CountLaw(0, np.ones(1))]
     while len(laws) > 1:
         odd = laws[len(laws) // 2 * 2 :]
@@ -100,15 +99,6 @@ class CountPair:
         """
         return least_epsilon(self.delta, delta, surely=max(self.p[self.q == 0].sum(), self.q[self.p == 0].sum()))
 
-    def losses(self, interval: float) -> privacy_loss_distribution.PrivacyLossDistribution:
-        """The privacy-loss distribution of one such release, losses rounded up to multiples of ``interval``."""
-        with np.errstate(divide="ignore"):
-            # What was lost stands as one outcome of each side that the other never has.
-            lower, upper = np.log(np.append(self.q, [0.0, self.lost])), np.log(np.append(self.p, [self.lost, 0.0]))
-        return privacy_loss_distribution.from_two_probability_mass_functions(
-            dict(enumerate(lower)), dict(enumerate(upper)), value_discretization_interval=interval, symmetric=False
-        )
-
 
 def bit_among(others: CountLaw, *, epsilon: float) -> CountPair:
     """What the number of ones tells of one client's bit (1 against 0), randomised at its ``epsilon``.
@@ -135,13 +125,13 @@ def least_epsilon(profile: Callable[[float], float], delta: float, surely: float
     return high
 
 
-def check_trials(trials: int) -> None:
+def _check_trials(trials: int) -> None:
     """ValueError unless ``trials`` is a whole number >= 0."""
     if trials < 0 or int(trials) != trials:
         raise ValueError(f"trials must be a whole number >= 0, got {trials!r}")
 
 
-def check_probabilities(chances: FloatArray) -> None:
+def _check_probabilities(chances: FloatArray) -> None:
     """ValueError unless ``chances`` is one row of numbers in [0, 1]."""
     if chances.ndim != 1 or not np.all((chances >= 0) & (chances <= 1)):
         raise ValueError(f"probabilities must be one row of numbers in [0, 1], got {chances!r}")

@@ -8,10 +8,9 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.stats import binom
 
-from ..defense import check_delta, check_positive
-from .counts import CountPair
+from ...fl.fields import check_positive
+from ..defense import check_delta, check_whole
 
 
 def discrete_gaussian_rdp(
@@ -60,17 +59,6 @@ def skellam_rdp(order: int, *, l1: float, l2: float, variance: float) -> float:
         check_positive(name, value)
     excess = ((2 * order - 1) * l2**2 + 6 * l1) / (4 * variance**2)
     return order * l2**2 / (2 * variance) + min(excess, 3 * l1 / (2 * variance))
-
-
-def binomial_pair(*, trials: int, shift: int) -> CountPair:
-    """Binomial noise, Bin(``trials``, 1/2), on an integer moved by ``shift``: one coordinate, exact.
-
-    Its Renyi divergence is infinite at every order: the two supports differ. It keeps (epsilon, delta) alone.
-    """
-    check_whole("trials", trials)
-    check_whole("shift", shift)
-    law = binom.pmf(np.arange(trials + 1), trials, 0.5)
-    return CountPair(np.append(law, np.zeros(shift)), np.append(np.zeros(shift), law))
 
 
 def binomial_rdp(order: float, *, l1: float, l2: float, largest: float, trials: int, window: float) -> float:
@@ -147,9 +135,3 @@ def check_order(order: float) -> None:
     """ValueError unless 1 < ``order`` < inf."""
     if not 1 < order < math.inf:
         raise ValueError(f"order must be > 1 and finite, got {order!r}")
-
-
-def check_whole(name: str, value: int) -> None:
-    """ValueError unless ``value`` is a whole number >= 1."""
-    if value < 1 or int(value) != value:
-        raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")

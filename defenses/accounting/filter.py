@@ -6,7 +6,7 @@ orders, chosen when all is done, is covered by no such theorem.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from dp_accounting.dp_event import DpEvent
@@ -34,7 +34,6 @@ class RenyiFilter:
     delta: float
     order: float
     adjacency: Adjacency
-    spent: float = 0.0
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -57,29 +56,6 @@ class RenyiFilter:
     def cost(self, event: DpEvent) -> float:
         """The Renyi divergence at ``order`` of one release, the unit of ``budget``."""
         return renyi_divergence(event, order=self.order, adjacency=self.adjacency)
-
-    def would_exceed(self, event: DpEvent) -> bool:
-        """Whether one more release breaks the budget: to be asked **before** it.
-
-        ``event``: an event of dp-accounting, noise over the sensitivity of ``adjacency``.
-        """
-        return self._after(event) > self.budget
-
-    def spend(self, event: DpEvent) -> "RenyiFilter":
-        """The filter after the release.
-
-        Raises:
-            ValueError: where it would exceed the budget.
-        """
-        if self.would_exceed(event):
-            raise ValueError(
-                f"a release must not exceed the budget: {self._after(event):.6g} of {self.budget:.6g} "
-                f"at order {self.order:g} after {event}"
-            )
-        return replace(self, spent=self._after(event))
-
-    def _after(self, event: DpEvent) -> float:
-        return self.spent + self.cost(event)
 
 
 def planned_filter(*, epsilon: float, delta: float, release: DpEvent, adjacency: Adjacency) -> RenyiFilter:
@@ -107,43 +83,11 @@ def renyi_epsilon(divergence: float, *, delta: float, order: float) -> float:
     return max(0.0, divergence - _renyi_budget(0.0, delta, order))
 
 
-def least_epsilon(release: DpEvent, *, delta: float, adjacency: Adjacency) -> float:
+def fixed_release_epsilon(release: DpEvent, *, delta: float, adjacency: Adjacency) -> float:
     """Epsilon at ``delta`` of a release that is fixed beforehand, at the best order that a filter may have."""
     check_delta(delta)
     costs = ((order, renyi_divergence(release, order=order, adjacency=adjacency)) for order in _ORDERS)
     return max(0.0, min(cost - _renyi_budget(0.0, delta, order) for order, cost in costs))
-
-
-@dataclass(frozen=True, kw_only=True)
-class RenyiOdometer:
-    """A running bound without a budget: but for a chance of ``delta``, the privacy loss never exceeds ``epsilon``.
-
-    It holds at all times at once, so that one may stop by its reading. Filters of doubling budgets, the f-th failing
-    with chance delta / (2 f^2) (Lecuyer 2021); dearer than a filter's own budget.
-    """
-
-    delta: float
-    order: float
-    adjacency: Adjacency
-    spent: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_delta(self.delta)
-        if not 1 < self.order < math.inf:
-            raise ValueError(f"order must be > 1 and finite, got {self.order!r}")
-
-    @property
-    def epsilon(self) -> float:
-        """The bound on the loss of all releases so far; 0 before the first."""
-        if self.spent == 0:
-            return 0.0
-        first = math.log(2 / self.delta) / (self.order - 1)
-        number = max(1, 1 + math.ceil(math.log2(self.spent / first)))
-        return first * 2.0 ** (number - 1) + math.log(2 * number**2 / self.delta) / (self.order - 1)
-
-    def spend(self, event: DpEvent) -> "RenyiOdometer":
-        """The odometer after a release."""
-        return replace(self, spent=self.spent + renyi_divergence(event, order=self.order, adjacency=self.adjacency))
 
 
 def _renyi_budget(epsilon: float, delta: float, order: float) -> float:

@@ -11,8 +11,9 @@ from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 from ...audit.claim import Adjacency
 from ...audit.curve import GaussianCurve, ProfileCurve
+from ...fl.fields import check_positive
 from ...fl.partitions.sampling import Full, Poisson, Sampling
-from ..defense import check_budget, check_positive
+from ..defense import check_budget
 from .accountant import Method, compose, epsilon_of, gaussian_steps
 
 _INTERVAL = 1e-3  # Calibrates in .5 s with sigma off by 3e-4; always on the pessimistic side.
@@ -120,11 +121,11 @@ def gaussian_noise(*, epsilon: float, delta: float, releases: int) -> float:
     # Far beyond the floor the library takes the logarithm of 0.
     with np.errstate(divide="ignore"):
         noise = float(dp_accounting.get_sigma_gaussian(epsilon, delta)) * math.sqrt(releases)
-    check_noise(noise, epsilon=epsilon)
+    check_least_noise(noise, epsilon=epsilon)
     return noise
 
 
-def check_noise(noise: float, *, epsilon: float) -> None:
+def check_least_noise(noise: float, *, epsilon: float) -> None:
     """ValueError where ``epsilon`` needs less ``noise`` than .3 sensitivities: a promise that says nothing."""
     if noise < LEAST_NOISE:
         raise ValueError(
@@ -135,19 +136,6 @@ def check_noise(noise: float, *, epsilon: float) -> None:
 def gaussian_curve(*, noise: float, releases: int) -> GaussianCurve:
     """The exact trade-off curve of ``releases`` Gaussian releases with ``noise`` std over the sensitivity."""
     return GaussianCurve(mu=math.sqrt(releases) / noise)
-
-
-def classic_noise(*, epsilon: float, delta: float) -> float:
-    """Noise std over the sensitivity by the textbook's ``sqrt(2 ln(1.25 / delta)) / epsilon`` (Dwork and Roth 2014,
-    Theorem A.1); for comparison, the analytic Gaussian needs less.
-
-    Raises:
-        ValueError: for epsilon above 1, where nothing is proved: calibrated to 50, it really gives 96.
-    """
-    check_budget(epsilon, delta)
-    if epsilon > 1:
-        raise ValueError(f"epsilon must be <= 1 for the classic Gaussian formula, got {epsilon}: take gaussian_noise")
-    return math.sqrt(2 * math.log(1.25 / delta)) / epsilon
 
 
 def poisson_rate(what: str, rule: Sampling) -> float:

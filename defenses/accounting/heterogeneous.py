@@ -6,14 +6,13 @@ understates what clients with large budgets lose. Its Lemma 4 carries e^max of b
 the neighbour's own budget: valid, but loose. Its Lemma 6 lacks an ``8 /`` that Theorem 4 has.
 """
 
-import math
 from collections.abc import Sequence
 from enum import StrEnum
 
 import numpy as np
 
 from ...audit.arrays import FloatArray
-from ..defense import check_delta, check_positive
+from ...fl.fields import check_positive
 from .clones import ClonePair
 from .counts import poisson_binomial
 
@@ -60,23 +59,6 @@ def published_bound(budgets: Sequence[float] | FloatArray, exponent: Exponent = 
     return ClonePair(epsilon0=float(ordered[-1]), clones=poisson_binomial(_averaged(ordered, exponent)[:-1]))
 
 
-def published_closed_form(budgets: Sequence[float] | FloatArray, *, delta: float) -> float:
-    """Theorem 4 as printed; it gives .205 where the paper's Table 3 says .057, which is ``published_bound``.
-
-    Raises:
-        ValueError: outside its regime, an expected number of clones of at least 16 ln(4 / delta).
-    """
-    check_delta(delta)
-    law = published_bound(budgets).clones
-    clones, least = float(law.pmf @ law.values), 16 * math.log(4 / delta)
-    if clones < least:
-        raise ValueError(
-            f"budgets must make at least {least:.4g} clones for Theorem 4 at delta {delta:g}, got {clones:.4g}"
-        )
-    largest = float(np.max(np.asarray(budgets, dtype=np.float64)))
-    return math.log1p(math.tanh(largest / 2) * (8 * math.sqrt(math.log(4 / delta) / clones) + 8 / clones))
-
-
 def _averaged(ordered: FloatArray, exponent: Exponent) -> FloatArray:
     """Each client's clone probability, averaged over the mechanisms of all; budgets in ascending order."""
     inverse = 1 / _flatness(ordered)
@@ -95,6 +77,6 @@ def _flatness(epsilon: FloatArray) -> FloatArray:
 
 def _budgets(name: str, values: Sequence[float] | FloatArray) -> FloatArray:
     budgets = np.asarray(values, dtype=np.float64)
-    if budgets.ndim != 1 or budgets.size == 0 or not np.all(np.isfinite(budgets) & (budgets > 0)):
+    if budgets.ndim != 1 or not np.all(np.isfinite(budgets) & (budgets > 0)):
         raise ValueError(f"{name} must be one row of finite numbers > 0, got {values!r}")
     return budgets

@@ -7,15 +7,14 @@ jointly 5.43 at delta 1e-5 by equation 9 (2C apart), 3.14 where each is calibrat
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...audit.claim import Adjacency
 from ...audit.curve import GaussianCurve
 from ...audit.gaussian import epsilon_from_mu
-from ..defense import check_budget, check_delta, check_positive
+from ...fl.fields import check_positive
+from ..defense import check_budget, check_delta, check_whole
 from .accountant import sensitivity
-from .gaussian import gaussian_noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +44,7 @@ class LayeredGaussian:
     def __post_init__(self) -> None:
         if not self.layers:
             raise ValueError("layers must hold at least one layer, got ()")
-        if self.releases < 1 or int(self.releases) != self.releases:
-            raise ValueError(f"releases must be a whole number >= 1, got {self.releases!r}")
+        check_whole("releases", self.releases)
 
     def layer_mu(self, index: int) -> float:
         """Sensitivity over noise of one layer, over all releases."""
@@ -73,39 +71,10 @@ class LayeredGaussian:
         return GaussianCurve(mu=self.mu)
 
 
-def calibrate_layers(
-    *,
-    epsilons: Sequence[float],
-    deltas: Sequence[float],
-    clip_norms: Sequence[float],
-    adjacency: Adjacency,
-    releases: int = 1,
-) -> LayeredGaussian:
-    """The noise at which each layer, alone, keeps its (epsilon, delta) over all releases (analytic Gaussian).
-
-    Raises:
-        ValueError: where a layer has no budget or a budget no layer.
-    """
-    if not len(epsilons) == len(deltas) == len(clip_norms):
-        raise ValueError(
-            f"every layer must have an epsilon and a delta, "
-            f"got {len(clip_norms)} layers, {len(epsilons)} epsilons and {len(deltas)} deltas"
-        )
-    layers = tuple(
-        Layer(
-            clip_norm=norm,
-            noise_std=sensitivity(norm, adjacency) * gaussian_noise(epsilon=epsilon, delta=delta, releases=releases),
-        )
-        for epsilon, delta, norm in zip(epsilons, deltas, clip_norms, strict=True)
-    )
-    return LayeredGaussian(layers=layers, adjacency=adjacency, releases=releases)
-
-
 def published_noise(*, epsilon: float, delta: float, rounds: int) -> float:
     """FedRE's equation 9 as printed, noise std over the clip norm; see the module for what it is worth."""
     check_budget(epsilon, delta)
-    if rounds < 1 or int(rounds) != rounds:
-        raise ValueError(f"rounds must be a whole number >= 1, got {rounds!r}")
+    check_whole("rounds", rounds)
     return math.sqrt(2 * rounds * math.log(1 / delta)) / epsilon
 
 

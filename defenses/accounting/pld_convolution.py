@@ -15,7 +15,8 @@ from dp_accounting.pld import common
 
 from ...audit.arrays import FloatArray
 from ...audit.curve import ProfileCurve
-from ..defense import check_delta, check_positive
+from ...fl.fields import check_positive
+from ..defense import check_delta, check_whole
 
 _DOTS_A_SPREAD = 16
 _MOST_DOTS = 8000
@@ -96,8 +97,7 @@ class _Losses:
 
 @lru_cache(maxsize=32)
 def _composed(profile: Profile, releases: int) -> _Losses:
-    if releases < 1 or int(releases) != releases:
-        raise ValueError(f"releases must be a whole number >= 1, got {releases!r}")
+    check_whole("releases", releases)
     interval, dots, masses, infinite = _dotted(profile, releases)
     lowest, composed = common.self_convolve(masses.tolist(), releases, _CUT_OFF)
     infinite = _CUT_OFF - math.expm1(releases * math.log1p(-infinite))

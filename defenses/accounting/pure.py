@@ -7,10 +7,13 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import binom
 
+from ...fl.fields import check_positive
+from ..defense import check_delta, check_whole
+
 _TOLERANCE = 1e-12
 _STEEPEST = 700.0
-BASIC = "basic composition of exact epsilons"
-EXACT = "exact composition of pure epsilons at delta"
+BASIC_COMPOSITION = "basic composition of exact epsilons"
+EXACT_COMPOSITION = "exact composition of pure epsilons at delta"
 
 
 def composed_delta(each: float, *, releases: int, epsilon: float) -> float:
@@ -57,3 +60,15 @@ def each_of(releases: int, *, epsilon: float, delta: float) -> float:
         return basic
     found = brentq(excess, basic, epsilon, xtol=_TOLERANCE, rtol=_TOLERANCE)
     return max(basic, float(found) * (1 - 1e-9))
+
+
+def advanced_composition(*, epsilon: float, releases: int, slack: float) -> float:
+    """``eps sqrt(2 m ln(1/d')) + m eps (e^eps - 1)`` (Dwork and Roth 2014, Theorem 3.20): what papers print.
+
+    The total delta is ``releases * delta + slack``. Looser than ``composed_epsilon``.
+    """
+    check_positive("epsilon", epsilon)
+    check_delta(slack)
+    check_whole("releases", releases)
+    drift = releases * epsilon * math.expm1(epsilon)
+    return epsilon * math.sqrt(2 * releases * math.log(1 / slack)) + drift

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ...audit.claim import Unit
+from ...fl.fields import check_positive
 from ...fl.laws.law import clip
 from ...fl.message import Message
 from ...fl.plan import Plan
@@ -17,7 +18,7 @@ from ..accounting.gaussian import calibrate_sampled_gaussian, poisson_rate
 from ..accounting.spending import sampled_spending
 from ..clipped.claims import BY_PLD, sampled_gaussian_claim
 from ..clipped.defense import ClippedDefense
-from ..defense import Prepared, check_positive, check_share
+from ..defense import Prepared, check_share
 
 _BOUNDS = (1e-6, 1e6)
 """A clip norm outside is noise that ran away: at 0 nothing could be learnt of the norms any more."""

@@ -1,4 +1,4 @@
-"""Paid: what releases cost that a filter let pass while it charged them less than they are worth."""
+"""FilterCost: what releases cost that a filter let pass while it charged them less than they are worth."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from ...audit.arrays import FloatArray
 from ..accounting.accountant import gaussian_steps, renyi_divergences
 from ..accounting.filter import RenyiFilter, renyi_epsilon
 
-ORDERS = (*map(float, range(2, 17)), 20.0, 24.0, 32.0, 48.0, 64.0)
+_ORDERS = (*map(float, range(2, 17)), 20.0, 24.0, 32.0, 48.0, 64.0)
 """Renyi orders at which the cost is looked at; the filter's own is looked at too."""
 _COARSE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Paid:
+class FilterCost:
     """Rounds of sampled Gaussian steps whose noise only falls, level by level, as long as a filter lets them pass.
 
     Args:
@@ -39,7 +39,7 @@ class Paid:
         """However the noise falls: at the order that is best for a few of the levels, which any order may be, for each
         bounds every way in which it may fall (Feldman and Zrnic 2021).
         """
-        orders, levels = (*ORDERS, self.filter.order), np.arange(len(self.charges))
+        orders, levels = (*_ORDERS, self.filter.order), np.arange(len(self.charges))
         some = np.unique(np.append(levels[::_COARSE], levels[-1]))
         known = np.log(self._prices(orders, some.tolist()))
         drawn = np.stack([np.exp(np.interp(levels, some, column)) for column in known.T], axis=1)

@@ -17,13 +17,13 @@ from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
 from ..accounting.accountant import gaussian_steps
-from ..accounting.filter import RenyiFilter, least_epsilon
+from ..accounting.filter import RenyiFilter, fixed_release_epsilon
 from ..accounting.layers import joint_noise
-from .filter_cost import Paid
+from .filter_cost import FilterCost
 
 
 @dataclass(frozen=True, kw_only=True)
-class Split:
+class NoiseSplit:
     """What the two queries on a lot take of the charged noise, and how norms are answered.
 
     Args:
@@ -54,7 +54,7 @@ class NoiseDecayProtection(Protection):
     clip_norm: float
     noise_multiplier: float
     decay: float
-    split: Split
+    split: NoiseSplit
     filter: RenyiFilter
     rate: float
     per_sample: bool = True
@@ -192,7 +192,7 @@ class AdaptiveClipProtection(NoiseDecayProtection):
         if self.decay == 1:
             rounds = min(plan.rounds, int(self.filter.budget / (steps * self._charge(0))))
             release = gaussian_steps(sigma=both * self.noise_multiplier, rate=self.rate, steps=steps * rounds)
-            return least_epsilon(release, delta=self.filter.delta, adjacency=self.filter.adjacency)
+            return fixed_release_epsilon(release, delta=self.filter.delta, adjacency=self.filter.adjacency)
         charges, before = list[float](), 0.0
         for level in range(max(1, plan.rounds - 2)):
             charge = steps * self._charge(level)
@@ -201,7 +201,7 @@ class AdaptiveClipProtection(NoiseDecayProtection):
                 break
             charges.append(charge)
             before += charge if plan.cohort_rate == 1 else 0.0
-        return Paid(
+        return FilterCost(
             filter=self.filter,
             charges=charges,
             noise=[both * self._at(level) for level in range(len(charges))],

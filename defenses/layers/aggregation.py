@@ -14,27 +14,27 @@ from ...fl.laws.layered_law import layer_starts, spread_layers
 from ...fl.message import Message
 from ...fl.protection import Context
 from ...fl.task import Samples
-from .score import Gauge
+from .score import LayerScorer
 
 
-def pda_pam(received: Message, context: Context, gauges: Sequence[Gauge], *, published: bool = False) -> Tensor:
+def pda_pam(received: Message, context: Context, scorers: Sequence[LayerScorer], *, published: bool = False) -> Tensor:
     """The aggregate ``(R, d)`` of reports, weighted by the scores of each client's model on public samples.
 
     All that it reads has been noised, or is public. Where nothing public can be asked all clients weigh the same. The
     clients' sizes do not enter, as in the paper.
 
     Args:
-        gauges: by which clients' models are scored, those of client k by its own (see ``preferred``).
+        scorers: by which clients' models are scored, those of client k by its own (see ``preferred``).
         published: the weights as printed.
     """
-    scores = model_scores(received, context, gauges)
+    scores = model_scores(received, context, scorers)
     weights = published_weights(scores, received.present) if published else client_weights(scores, received.present)
     layout = context.plan.layout
     spread = spread_layers(weights.to(received.values), layer_starts(layout), received.values.shape[-1])
     return torch.einsum("rkd,rkd->rd", spread, received.values)
 
 
-def model_scores(received: Message, context: Context, gauges: Sequence[Gauge]) -> Tensor:
+def model_scores(received: Message, context: Context, scorers: Sequence[LayerScorer]) -> Tensor:
     """Scores ``(R, rows, layers)`` of the models to which each report alone would lead, on public samples."""
     replicas, rows, dim = received.values.shape
     if context.samples is None or not rows:
@@ -42,18 +42,18 @@ def model_scores(received: Message, context: Context, gauges: Sequence[Gauge]) -
     public = context.samples(None)
     senders = received.senders or tuple(range(rows))
     scores = received.values.new_zeros(replicas, rows, len(context.plan.layout.names))
-    for gauge in dict.fromkeys(gauges):
-        mine = [row for row, sender in enumerate(senders) if preferred(gauges, sender) == gauge]
+    for scorer in dict.fromkeys(scorers):
+        mine = [row for row, sender in enumerate(senders) if preferred(scorers, sender) == scorer]
         models = public.models.repeat_interleave(len(mine), dim=0)
         led = context.plan.algorithm.combine(models, received.values[:, mine].reshape(-1, dim))
         asked = Samples(network=public.network, models=led, images=public.images, labels=public.labels)
-        scores[:, mine] = gauge.scores(asked).view(replicas, len(mine), -1)
+        scores[:, mine] = scorer.scores(asked).view(replicas, len(mine), -1)
     return scores
 
 
-def preferred(gauges: Sequence[Gauge], client: int) -> Gauge:
+def preferred(scorers: Sequence[LayerScorer], client: int) -> LayerScorer:
     """A client's own: they are dealt in turn."""
-    return gauges[client % len(gauges)]
+    return scorers[client % len(scorers)]
 
 
 def client_weights(scores: Tensor, present: Tensor) -> Tensor:

@@ -11,10 +11,11 @@ from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import GaussianCurve
 from ...audit.gaussian import epsilon_from_mu
 from ...audit.observer import UPLOADS
+from ...fl.fields import check_positive
 from ...fl.plan import Plan
 from ..accounting.accountant import ANALYTIC_GAUSSIAN, sensitivity
 from ..accounting.gaussian import gaussian_noise
-from ..defense import check_bound, check_positive
+from ..defense import check_bound
 
 _LEAST_SCORE = 1e-12
 _LEAST_EPSILON = 1e-9

@@ -28,7 +28,7 @@ from .budget import (
     layered_claims,
     score_shares,
 )
-from .score import Gauge
+from .score import LayerScorer
 
 _LEAST_SCORE = 1e-12
 
@@ -41,7 +41,7 @@ class FedREProtection(Protection):
     about to be broadcast; equal ones where there are no samples to ask.
 
     Args:
-        gauges: one for each preference; clients have them in turn.
+        scorers: one for each preference; clients have them in turn.
         aggregation: see ``FedRE``.
         scores: fixed ones; (): measured as each round opens.
         even: part of a round's budget that is split evenly.
@@ -50,7 +50,7 @@ class FedREProtection(Protection):
     budget: JointBudget
     clip_norms: tuple[float, ...]
     even: float
-    gauges: tuple[Gauge, ...]
+    scorers: tuple[LayerScorer, ...]
     aggregation: str = "pda_pam"
     scores: tuple[float, ...] = ()
 
@@ -62,7 +62,7 @@ class FedREProtection(Protection):
         if self.scores or context.samples is None:
             return state
         samples = context.samples(None)
-        return {**state, "scores": torch.stack([gauge.scores(samples) for gauge in self.gauges], dim=1)}
+        return {**state, "scores": torch.stack([scorer.scores(samples) for scorer in self.scorers], dim=1)}
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         starts, shape = layer_starts(context.plan.layout), tuple(updates.values.shape)
@@ -73,7 +73,7 @@ class FedREProtection(Protection):
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         if self.aggregation == "mean":
             return Protection.aggregate(self, received, context, state, rng)
-        return pda_pam(received, context, self.gauges)
+        return pda_pam(received, context, self.scorers)
 
     def row_scores(self, updates: Message, context: Context, state: State) -> Tensor:
         """Scores by which each row is noised, ``(R or 1, rows or 1, layers)``."""
@@ -109,7 +109,7 @@ class PublishedFedREProtection(FedREProtection):
             return super().row_scores(updates, context, state)
         clients = context.plan.clients
         rows = [
-            preferred(self.gauges, one).scores(context.samples(one if one < clients else None))
+            preferred(self.scorers, one).scores(context.samples(one if one < clients else None))
             for one in updates.senders or ()
         ]
         return torch.stack(rows, dim=1) if rows else super().row_scores(updates, context, state)
@@ -122,7 +122,7 @@ class PublishedFedREProtection(FedREProtection):
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         if self.aggregation == "mean":
             return Protection.aggregate(self, received, context, state, rng)
-        return pda_pam(received, context, self.gauges, published=True)
+        return pda_pam(received, context, self.scorers, published=True)
 
     def fixed_release(self, plan: Plan) -> LayeredGaussian | None:
         """What all rounds release of one report, any two of which are 2C apart; None where the noise is private too."""
@@ -169,7 +169,7 @@ class FedRE(Defense):
         even: part of a round's budget that is split evenly, whatever the scores; it bounds a layer's noise from above
             and its share from below.
         images: public images that a score is averaged over (the paper: ten).
-        pixels: of the sensitive region, how many are asked (see ``Gauge``); None: all, as in the paper.
+        pixels: of the sensitive region, how many are asked (see ``LayerScorer``); None: all, as in the paper.
         region: the sensitive pixels (top, left, height, width), the same for all clients; () is the whole image. A list
             of several: clients' own preferences, which are public, dealt in turn.
         aggregation: "pda_pam", or "mean": by the clients' sizes, what PDA-PAM is held against.
@@ -213,16 +213,16 @@ class FedRE(Defense):
             object.__setattr__(self, name, check_numbers(name, getattr(self, name)))
         check_share("even", self.even)
         object.__setattr__(self, "region", _plain(self.region))
-        self.gauges()
+        self.scorers()
         if self.aggregation not in ("pda_pam", "mean"):
             raise ValueError(f"aggregation must be 'pda_pam' or 'mean', got {self.aggregation!r}")
         check_variant(self.variant)
 
-    def gauges(self) -> tuple[Gauge, ...]:
+    def scorers(self) -> tuple[LayerScorer, ...]:
         """One for each preference."""
         several = isinstance(self.region, tuple) and self.region and isinstance(self.region[0], tuple)
         regions: Any = self.region if several else (self.region,)
-        return tuple(Gauge(count=self.images, region=region, pixels=self.pixels) for region in regions)
+        return tuple(LayerScorer(count=self.images, region=region, pixels=self.pixels) for region in regions)
 
     def prepare(self, plan: Plan) -> Prepared:
         published = self.variant == "as_published"
@@ -230,7 +230,7 @@ class FedRE(Defense):
             budget=JointBudget(epsilon=self.epsilon, delta=self.delta, rounds=plan.rounds),
             clip_norms=layer_norms(self.clip_norms, plan),
             even=self.even,
-            gauges=self.gauges(),
+            scorers=self.scorers(),
             aggregation=self.aggregation,
             scores=layer_scores(self.scores, plan) if self.scores else (),
         )

@@ -21,7 +21,7 @@ _ROBERTS = (0.7548776662466927, 0.5698402909980532)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gauge:
+class LayerScorer:
     """Which images and pixels are asked.
 
     Args:

@@ -9,10 +9,10 @@ from typing import ClassVar
 from ...audit.claim import AS_PUBLISHED, Adjacency, Claim, Unit, Value
 from ...audit.observer import UPLOADS
 from ...fl.plan import Plan
-from ..accounting.pure import BASIC, EXACT, each_of
+from ..accounting.pure import BASIC_COMPOSITION, EXACT_COMPOSITION, each_of
 from ..accounting.spending import Spending, pure_spending
 from ..defense import Defense, Prepared, check_bound, check_delta, check_epsilon, variant_of
-from ..randomisers.randomiser import check_count
+from ..randomisers.randomiser import check_given_count
 from .number import NumberReport
 from .protection import LocalProtection
 from .sampled import SampledLaw
@@ -54,7 +54,7 @@ class LocalDefense(Defense, ABC):
             dp_model="local",
             mechanism=self.mechanism,
             parameters={"radius": self.radius, "releases": plan.rounds, **parameters},
-            accountant=EXACT if self.delta else BASIC,
+            accountant=EXACT_COMPOSITION if self.delta else BASIC_COMPOSITION,
             sampling="none assumed",
             trust="nobody",
             source=f"{self.source}; composition: Kairouz, Oh, Viswanath 2015" if self.delta else self.source,
@@ -128,7 +128,7 @@ class SampledDefense(NumberDefense, ABC):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.coordinates is not None:
-            check_count("coordinates", self.coordinates, least=1)
+            check_given_count("coordinates", self.coordinates, least=1)
 
     def sampled(self, epsilon: float, dim: int) -> int:
         if self.coordinates is None:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...audit.arrays import FloatArray
 from .coins import rejection
-from .outputs import Outputs, check_listable, finite
+from .outputs import WeightedReports, check_listable, finite
 
 Bits = NDArray[np.int8]
 
@@ -57,7 +57,7 @@ class Flips:
         return np.asarray(chance * (1 - chance) / (self.one - self.zero) ** 2)
 
 
-def all_bits(length: int) -> Outputs:
+def all_bits(length: int) -> WeightedReports:
     """Every row of ``length`` bits. ValueError past 20."""
     check_listable(2**length)
     return finite(np.array(list(itertools.product((0, 1), repeat=length)), dtype=np.int8))

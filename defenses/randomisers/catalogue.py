@@ -10,7 +10,7 @@ from .randomiser import Randomiser
 
 _RANGE: Mapping[str, Any] = {"radius": 1.0}
 _DOMAIN: Mapping[str, Any] = {"domain": 10}
-_EDITIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+_VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "adaptive_duchi": {"": {"centres": (0.5, -1.0), "radii": (0.5, 2.0), "sizes": (2, 1)}},
     "clipped_laplace": {"": _RANGE, " reach 2": {**_RANGE, "reach": 2.0}},
     "condensed": {"": {**_RANGE, "steps": 10}},
@@ -43,10 +43,10 @@ def randomisers() -> dict[str, type[Randomiser]]:
     return found
 
 
-def small_editions(epsilon: float) -> dict[str, Randomiser]:
+def small_randomisers(epsilon: float) -> dict[str, Randomiser]:
     """Each randomiser, in all its variants, at ``epsilon``, by a name that says which."""
     return {
         f"{name}{ending}": build(epsilon=epsilon, **fields)
         for name, build in randomisers().items()
-        for ending, fields in _EDITIONS.get(name, {"": _RANGE}).items()
+        for ending, fields in _VARIANTS.get(name, {"": _RANGE}).items()
     }

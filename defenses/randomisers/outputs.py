@@ -1,4 +1,4 @@
-"""Outputs: reports and weights that sum or integrate any function over what a randomiser can report."""
+"""WeightedReports: reports and weights that sum or integrate any function over what a randomiser can report."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 
 @dataclass(frozen=True, eq=False)
-class Outputs:
+class WeightedReports:
     """``sum(weights * f(reports))`` is the sum of f over all outputs, or its integral where reports are continuous.
 
     ``reports``: (m, *report shape). ``weights``: (m,), 1 for an output that has a mass, >= 0 for a quadrature node.
@@ -32,13 +32,13 @@ def check_listable(count: int) -> None:
         raise ValueError(f"{count} reports are too many to list: at most {MOST_LISTED}")
 
 
-def finite(reports: ArrayLike) -> Outputs:
+def finite(reports: ArrayLike) -> WeightedReports:
     """Every output once, ``(m, ...)``."""
     rows = np.asarray(reports)
-    return Outputs(rows, np.ones(len(rows)))
+    return WeightedReports(rows, np.ones(len(rows)))
 
 
-def interval(breaks: Iterable[float]) -> Outputs:
+def quadrature(breaks: Iterable[float]) -> WeightedReports:
     """Gauss-Legendre between neighbours of ``breaks``, exact to rounding where a density is smooth between them.
 
     The breaks themselves stand among the reports with weight 0: suprema are attained there.
@@ -46,10 +46,12 @@ def interval(breaks: Iterable[float]) -> Outputs:
     edges = np.unique(np.fromiter(breaks, dtype=np.float64))
     half, middle = np.diff(edges)[:, np.newaxis] / 2, (edges[1:] + edges[:-1])[:, np.newaxis] / 2
     nodes, weights = middle + half * _NODES, half * _WEIGHTS
-    return Outputs(np.concatenate([nodes.ravel(), edges]), np.concatenate([weights.ravel(), np.zeros(len(edges))]))
+    return WeightedReports(
+        np.concatenate([nodes.ravel(), edges]), np.concatenate([weights.ravel(), np.zeros(len(edges))])
+    )
 
 
-def labelled(labels: int, numbers: Outputs) -> Outputs:
+def labelled(labels: int, numbers: WeightedReports) -> WeightedReports:
     """Reports (label, number) for every label 0..labels-1 and every one of the ``numbers``: rows of two floats."""
     columns = np.meshgrid(np.arange(labels, dtype=np.float64), numbers.reports, indexing="ij")
-    return Outputs(np.stack([column.ravel() for column in columns], axis=-1), np.tile(numbers.weights, labels))
+    return WeightedReports(np.stack([column.ravel() for column in columns], axis=-1), np.tile(numbers.weights, labels))

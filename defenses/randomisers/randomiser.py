@@ -15,12 +15,12 @@ from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import Curve
 from ...audit.estimators.pairwise_event import best_event
 from ...audit.observer import UPLOADS
-from .outputs import Outputs
+from .outputs import WeightedReports
 
 Reports = NDArray[Any]
 NOT_GIVEN = math.nan
 """Stands for a range that nobody stated: refused, never guessed."""
-TRIALS = 10**6
+EVENT_TRIALS = 10**6
 _TIED = 1e-8
 
 
@@ -59,7 +59,7 @@ class Randomiser:
     """``pair_law`` is in closed form, and no other pair has a larger ratio."""
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
+        _check_epsilon(self.epsilon)
 
     @property
     def failure(self) -> float:
@@ -81,7 +81,7 @@ class Randomiser:
         """
         raise NotImplementedError
 
-    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         """All reports with the weights that integrate the laws of ``values``; no node's interval spans a cut."""
         raise NotImplementedError
 
@@ -134,14 +134,14 @@ class Randomiser:
         # A report that neither can give is no evidence of the member.
         return np.subtract(ahead, behind, out=np.full_like(ahead, -np.inf), where=np.isfinite(ahead))
 
-    def event(self, reports: ArrayLike, *, trials: int = TRIALS) -> BoolArray:
+    def event(self, reports: ArrayLike, *, trials: int = EVENT_TRIALS) -> BoolArray:
         """``(...,)``: whether each report lies in the event {likelihood ratio >= t} that ``trials`` show most by.
 
         Fixed from the law before any report is drawn (Neyman and Pearson 1933).
         """
         return np.asarray(self.log_ratio(reports) >= _event(self, trials)[0])
 
-    def event_masses(self, *, trials: int = TRIALS) -> Masses:
+    def event_masses(self, *, trials: int = EVENT_TRIALS) -> Masses:
         """How often that event occurs, from the law: their log-ratio is the exact optimum of the pair."""
         return _event(self, trials)[1]
 
@@ -176,7 +176,7 @@ def _event(randomiser: Randomiser, trials: int) -> tuple[float, Masses]:
     return least, Masses(float(p[inside].sum()), float(q[inside].sum()))
 
 
-def check_epsilon(epsilon: float) -> None:
+def _check_epsilon(epsilon: float) -> None:
     """ValueError unless 0 < epsilon < inf: at 0 a report may not depend on its value, at infinity nothing is hidden."""
     if not 0 < epsilon < math.inf:
         raise ValueError(
@@ -193,7 +193,7 @@ def check_radius(name: str, radius: float) -> None:
         raise ValueError(f"{name} must be > 0 and finite, got {radius}")
 
 
-def check_count(name: str, count: int, *, least: int, most: float = math.inf) -> None:
+def check_given_count(name: str, count: int, *, least: int, most: float = math.inf) -> None:
     """ValueError unless a whole number in [least, most]; 0 stands for one that nobody gave."""
     if count == 0 and least > 0 and not isinstance(count, bool):
         raise ValueError(f"{name} must be given and >= {least}, got 0")

@@ -4,14 +4,15 @@ import math
 from dataclasses import dataclass
 
 from ...audit.claim import Adjacency, Claim, Unit
+from ...fl.fields import check_positive
 from ...fl.plan import Plan
 from ..accounting.accountant import Method, gaussian_steps
 from ..accounting.filter import planned_filter
 from ..accounting.gaussian import SampledGaussian, gaussian_noise, poisson_rate
 from ..clipped.claims import sampled_gaussian_claim
 from ..clipped.defense import ClippedDefense
-from ..clipped.noise_decay import AdaptiveClipProtection, NoiseDecayProtection, Split
-from ..defense import Prepared, check_positive, check_share, check_variant, provable
+from ..clipped.noise_decay import AdaptiveClipProtection, NoiseDecayProtection, NoiseSplit
+from ..defense import Prepared, check_share, check_variant, provable
 
 _LEAST = 1e-12
 """Below every floor: without one the published rule would come to divide by zero."""
@@ -103,15 +104,15 @@ class AdapDPFL(ClippedDefense):
             protection = AdaptiveClipProtection(**vars(protection), clip_factor=self.clip_factor)
         return Prepared(protection=protection, claims=(self._claim(protection, plan),))
 
-    def _split(self) -> Split:
+    def _split(self) -> NoiseSplit:
         """How the charged noise falls on the two queries; all on the gradients where norms are not asked for."""
         if not self.adapt_clip:
-            return Split(direction=1.0, query=math.inf, centre=0.0, floor=self.clip_norm)
+            return NoiseSplit(direction=1.0, query=math.inf, centre=0.0, floor=self.clip_norm)
         if self.variant == "as_published":
-            return Split(direction=1.0, query=1.0, centre=0.0, floor=_LEAST)
+            return NoiseSplit(direction=1.0, query=1.0, centre=0.0, floor=_LEAST)
         # Counted from half the bound, a norm moves the sum by at most half the bound.
         share = self.query_share
-        return Split(direction=(1 - share) ** -0.5, query=0.5 * share**-0.5, centre=0.5, floor=self.floor)
+        return NoiseSplit(direction=(1 - share) ** -0.5, query=0.5 * share**-0.5, centre=0.5, floor=self.floor)
 
     def _claim(self, protection: NoiseDecayProtection, plan: Plan) -> Claim:
         published = self.variant == "as_published"

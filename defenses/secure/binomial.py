@@ -10,7 +10,7 @@ from ...fl.plan import Plan
 from ..accounting.accountant import RENYI
 from ..accounting.integer_noise import binomial_noise, binomial_noise_epsilon, published_binomial_noise, whole_share
 from ..defense import Prepared, check_variant, provable
-from .modular_sum import Sized
+from .modular_sum import SizedGrid
 from .samplers import centred_binomial
 from .secure_sum import SecureSumDefense, SecureSumProtection
 
@@ -53,7 +53,7 @@ class Binomial(SecureSumDefense):
 
     def prepare(self, plan: Plan) -> Prepared:
         sized, published = self.sized(plan), self.variant == "as_published"
-        claim = self.signed(
+        claim = self.stated_claim(
             plan,
             sized,
             mechanism="sum of binomial shares",
@@ -69,7 +69,7 @@ class Binomial(SecureSumDefense):
         noise = published_binomial_noise if self.variant == "as_published" else binomial_noise
         return noise(norm, shares=self.shares(plan), **self.budget(plan))
 
-    def _provable(self, sized: Sized, plan: Plan) -> dict[str, Value]:
+    def _provable(self, sized: SizedGrid, plan: Plan) -> dict[str, Value]:
         return provable(
             binomial_noise_epsilon(
                 sized.norm_bound, sigma=sized.sigma, delta=self.delta, rounds=plan.rounds, dimension=plan.layout.dim

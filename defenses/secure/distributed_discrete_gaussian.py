@@ -32,7 +32,7 @@ class DistributedDiscreteGaussian(SecureSumDefense):
 
     def prepare(self, plan: Plan) -> Prepared:
         sized = self.sized(plan)
-        claim = self.signed(
+        claim = self.stated_claim(
             plan,
             sized,
             mechanism="sum of discrete Gaussian shares",

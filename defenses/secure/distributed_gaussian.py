@@ -48,7 +48,7 @@ class DistributedGaussian(SecureSumDefense):
     def prepare(self, plan: Plan) -> Prepared:
         sized = self.sized(plan)
         self._check_share(plan, sized.sigma)
-        claim = self.signed(
+        claim = self.stated_claim(
             plan,
             sized,
             mechanism="sum of Gaussian shares",

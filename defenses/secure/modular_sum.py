@@ -55,7 +55,7 @@ class Grid:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sized:
+class SizedGrid:
     """A grid that fits a federation, and what it makes of a clip norm.
 
     Args:
@@ -106,7 +106,7 @@ def round_rows(rows: Tensor, bound: float, rng: np.random.Generator) -> Tensor:
     raise ValueError(f"a row of {rows.shape[-1]} coordinates must round to a norm of {bound:g} steps: none of 1000 did")
 
 
-def to_integers(updates: Tensor, clip_norm: float, sized: Sized, rng: np.random.Generator) -> Tensor:
+def to_integers(updates: Tensor, clip_norm: float, sized: SizedGrid, rng: np.random.Generator) -> Tensor:
     """Updates ``(replicas, rows, d)`` -> clipped and rounded rows, int64 in steps."""
     return round_rows(clip(updates.double(), clip_norm) / sized.grid.step, sized.norm_bound, rng)
 
@@ -121,7 +121,7 @@ def size_grid(
     rounds: int,
     sigma_of: Callable[[float], float],
     largest_sigma: float,
-) -> Sized:
+) -> SizedGrid:
     """The finest grid on which the sum of ``rows`` clipped rows and their noise does not wrap around.
 
     The rows are taken at their worst, all along one coordinate; the noise stays within its Bernstein bound but for a
@@ -153,7 +153,7 @@ def size_grid(
             f"{_crowded(bits, rows)}"
         )
     grid = Grid(step=clip_norm / norm, bits=bits)
-    return Sized(grid=grid, norm_bound=bound, sigma=sigma_of(bound))
+    return SizedGrid(grid=grid, norm_bound=bound, sigma=sigma_of(bound))
 
 
 def _crowded(bits: int, rows: int) -> str:

@@ -14,7 +14,7 @@ from ...fl.protection import Context, State
 from ..accounting.accountant import RENYI
 from ..accounting.poisson_binomial import largest_bias
 from ..defense import Prepared
-from .modular_sum import Grid, Sized
+from .modular_sum import Grid, SizedGrid
 from .secure_sum import (
     Budget,
     SecureSumDefense,
@@ -87,7 +87,7 @@ class PoissonBinomial(SecureSumDefense):
             trials=self.trials(plan),
             budget=self.budget(plan),
         )
-        claim = self.signed(
+        claim = self.stated_claim(
             plan,
             sized,
             mechanism="sum of binomial counts of biased coins",
@@ -106,9 +106,9 @@ class PoissonBinomial(SecureSumDefense):
             )
         return trials
 
-    def sized(self, plan: Plan) -> Sized:
+    def sized(self, plan: Plan) -> SizedGrid:
         """Steps are coins: a row of the clip norm moves the sum by trials theta of them."""
         survivors, trials = least_survivors(plan, self.dropout), self.trials(plan)
         moved = trials * largest_bias(clients=survivors, trials=trials, **self.budget(plan))
         grid = Grid(step=self.clip_norm / moved, bits=self.bits)
-        return Sized(grid=grid, norm_bound=moved, sigma=(survivors * trials) ** 0.5 / 2)
+        return SizedGrid(grid=grid, norm_bound=moved, sigma=(survivors * trials) ** 0.5 / 2)

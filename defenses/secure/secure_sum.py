@@ -23,10 +23,10 @@ from ...fl.partitions.sampling import FixedSize
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import uniform
-from ..accounting.gaussian import check_noise
+from ..accounting.gaussian import check_least_noise
 from ..clipped.defense import ClippedDefense
 from .masks import draw_masks
-from .modular_sum import Sized, check_bits, size_grid, to_integers
+from .modular_sum import SizedGrid, check_bits, size_grid, to_integers
 from .samplers import LARGEST_SCALE
 
 SERVER = Observer("aggregate", sees_participation=True, sees_masked_words=True)
@@ -58,7 +58,7 @@ class SecureSumProtection(Protection):
     clip_norm: float
     dropout: float
     drops: str
-    sized: Sized
+    sized: SizedGrid
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
         """Shares of noise in steps, of which ``shares`` make the noise of the claim."""
@@ -166,11 +166,11 @@ class SecureSumDefense(ClippedDefense, ABC):
         if self.drops not in DROPS:
             raise ValueError(f"drops must be {nearest(str(self.drops), DROPS)}, got {self.drops!r}")
 
-    def protected(self, kind: type[SecureSumProtection], sized: Sized) -> SecureSumProtection:
+    def protected(self, kind: type[SecureSumProtection], sized: SizedGrid) -> SecureSumProtection:
         """The protection of that kind with this configuration."""
         return kind(clip_norm=self.clip_norm, dropout=self.dropout, drops=self.drops, sized=sized)
 
-    def sized(self, plan: Plan) -> Sized:
+    def sized(self, plan: Plan) -> SizedGrid:
         """The grid for this plan, whose noise ``sigma_of`` keeps the budget. Raises ValueError as ``prepare`` does."""
         return size_grid(
             clip_norm=self.clip_norm,
@@ -195,10 +195,10 @@ class SecureSumDefense(ClippedDefense, ABC):
         """Shares in the sum of the largest cohort: its survivors'."""
         return survivors_of(most_clients(plan), self.dropout)
 
-    def signed(
+    def stated_claim(
         self,
         plan: Plan,
-        sized: Sized,
+        sized: SizedGrid,
         *,
         mechanism: str,
         accountant: str,
@@ -207,7 +207,7 @@ class SecureSumDefense(ClippedDefense, ABC):
         more: Mapping[str, Value] | None = None,
     ) -> Claim:
         """The claim of the family. Raises ValueError where its epsilon needs less noise than .3 norm bounds."""
-        check_noise(sized.sigma / sized.norm_bound, epsilon=self.epsilon)
+        check_least_noise(sized.sigma / sized.norm_bound, epsilon=self.epsilon)
         return Claim(
             epsilon=self.epsilon,
             delta=self.delta,

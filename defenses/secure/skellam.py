@@ -31,7 +31,7 @@ class Skellam(SecureSumDefense):
 
     def prepare(self, plan: Plan) -> Prepared:
         sized = self.sized(plan)
-        claim = self.signed(
+        claim = self.stated_claim(
             plan,
             sized,
             mechanism="sum of Skellam shares",

@@ -7,7 +7,7 @@ from typing import ClassVar
 from ..accounting.heterogeneous import published_bound
 from ..accounting.pld_convolution import Profile
 from .claims.amplification import among_unequals
-from .mechanisms.budgeted import Noise
+from .mechanisms.budgeted import CoordinateNoise
 from .personal import PersonalBudgets
 
 
@@ -44,7 +44,7 @@ class APES(PersonalBudgets):
           differ together; at Uniform2 it multiplies the reports' own noise by 8.
     """
 
-    noise: ClassVar[Noise] = Noise.CLIP_LAPLACE
+    noise: ClassVar[CoordinateNoise] = CoordinateNoise.CLIP_LAPLACE
     mechanism: ClassVar[str] = "clip-Laplace"
     source: ClassVar[str] = "Liu et al. 2023, Lemma 4; clones of the client's own mechanism, Poisson-binomial"
     published_source: ClassVar[str] = "Liu et al. 2023, Theorem 4 and Lemma 2, as published"

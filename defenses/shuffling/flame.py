@@ -8,14 +8,16 @@ import torch
 from torch import Tensor
 
 from ...audit.observer import SHUFFLED, Observer
+from ...fl.fields import check_positive
 from ...fl.laws.law import Mixing
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import uniform
+from ..accounting.clones import shuffled
 from ..accounting.pld_convolution import Profile, many_epsilon
-from ..defense import Defense, Prepared, check_bound, check_budget, check_positive
-from .claims.amplification import Crowd, LocalPair, Sampled, among_any, check_clients, largest_scale, tighter
+from ..defense import Defense, Prepared, check_bound, check_budget
+from .claims.amplification import AssuredCohort, LocalPair, SampledRelease, check_clients, largest_scale, tighter
 from .claims.budgets import check_coordinate_delta, check_local
 from .claims.terms import Terms
 from .mechanisms.calibration import calibrated_mean
@@ -62,7 +64,7 @@ class FLAMEProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class FLAME(Defense):
-    """Sampled coordinates behind a padding shuffler; SS-Double, and SS-Simple at rate 1.
+    """SampledRelease coordinates behind a padding shuffler; SS-Double, and SS-Simple at rate 1.
 
     Claims, replace-one, against the analyser behind the shuffler: a client's whole report over all rounds, and one
     coordinate of one round. Each coordinate is drawn with probability ``rate``, independently of all others, and the
@@ -100,8 +102,8 @@ class FLAME(Defense):
     def prepare(self, plan: Plan) -> Prepared:
         check_clients(plan.clients)
         terms = self._terms(plan)
-        all_rounds = Crowd.of(plan, self.delta, rounds=plan.rounds)
-        one_round = Crowd.of(plan, self.coordinate_delta, rounds=1)
+        all_rounds = AssuredCohort.of(plan, self.delta, rounds=plan.rounds)
+        one_round = AssuredCohort.of(plan, self.coordinate_delta, rounds=1)
 
         def cost(epsilon0: float) -> float:
             release = self._release(epsilon0, all_rounds.others)
@@ -129,8 +131,8 @@ class FLAME(Defense):
         return Prepared(protection=protection, claims=(joint, coordinate))
 
     def _release(self, epsilon0: float, others: int) -> Profile:
-        clones = among_any(others=others, epsilon0=drawn_epsilon(epsilon0, self.rate))
-        return tighter(Sampled(LocalPair(epsilon0), self.rate), clones)
+        clones = shuffled(clients=others + 1, epsilon0=drawn_epsilon(epsilon0, self.rate))
+        return tighter(SampledRelease(LocalPair(epsilon0), self.rate), clones)
 
     def _terms(self, plan: Plan) -> Terms:
         return Terms(

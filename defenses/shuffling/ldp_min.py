@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 from ...audit.claim import AS_PUBLISHED, Unit
 from ...fl.plan import Plan
-from ..accounting.composition import advanced_composition
 from ..accounting.pld_convolution import many_epsilon
+from ..accounting.pure import advanced_composition
 from ..defense import Defense, Prepared, check_bound, check_budget, check_variant
 from .claims.amplification import largest_scale, local_pair
-from .claims.budgets import check_wishes, deal
+from .claims.budgets import check_budget_scale, deal
 from .claims.terms import local_terms
-from .mechanisms.budgeted import BudgetedReports, Noise, check_noise
+from .mechanisms.budgeted import BudgetedReports, CoordinateNoise, check_coordinate_noise
 
 ADVANCED = "advanced composition (Lemma 2)"
 
@@ -39,14 +39,14 @@ class LDPMin(Defense):
     budgets: str = "uniform2"
     budget_scale: float | None = None
     radius: float = 0.1
-    noise: str = Noise.CLIP_LAPLACE
+    noise: str = CoordinateNoise.CLIP_LAPLACE
     variant: str = "corrected"
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
         check_bound("radius", self.radius)
-        check_wishes(self.budgets, self.budget_scale)
-        check_noise(self.noise)
+        check_budget_scale(self.budgets, self.budget_scale)
+        check_coordinate_noise(self.noise)
         check_variant(self.variant)
 
     def prepare(self, plan: Plan) -> Prepared:

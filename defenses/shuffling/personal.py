@@ -11,11 +11,11 @@ from ...fl.plan import Plan
 from ..accounting.counts import least_epsilon
 from ..accounting.pld_convolution import Profile, many_epsilon
 from ..defense import Defense, Prepared, check_bound, check_budget, check_variant
-from .claims.amplification import Crowd, check_clients, largest_scale
-from .claims.budgets import check_coordinate_delta, check_wishes, deal, spokesmen
+from .claims.amplification import AssuredCohort, check_clients, largest_scale
+from .claims.budgets import check_budget_scale, check_coordinate_delta, deal, representative_clients
 from .claims.published import published_total
 from .claims.terms import Terms
-from .mechanisms.budgeted import BudgetedReports, Noise
+from .mechanisms.budgeted import BudgetedReports, CoordinateNoise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class PersonalBudgets(Defense, ABC):
         variant: "corrected", or "as_published": one claim for all, as the paper counts clones.
     """
 
-    noise: ClassVar[Noise]
+    noise: ClassVar[CoordinateNoise]
     mechanism: ClassVar[str]
     source: ClassVar[str]
     published_source: ClassVar[str]
@@ -52,7 +52,7 @@ class PersonalBudgets(Defense, ABC):
         check_budget(self.epsilon, self.delta)
         check_coordinate_delta(self.coordinate_delta)
         check_bound("radius", self.radius)
-        check_wishes(self.budgets, self.budget_scale)
+        check_budget_scale(self.budgets, self.budget_scale)
         check_variant(self.variant)
 
     def prepare(self, plan: Plan) -> Prepared:
@@ -69,7 +69,7 @@ class PersonalBudgets(Defense, ABC):
 
     def _dearest(self, budgets: tuple[float, ...]) -> tuple[int, ...]:
         """Clients of whom one spends more than anybody else."""
-        return spokesmen(budgets)[-1:]
+        return representative_clients(budgets)[-1:]
 
     @abstractmethod
     def _averaged(self, budgets: tuple[float, ...]) -> Callable[[float], float]:
@@ -77,8 +77,8 @@ class PersonalBudgets(Defense, ABC):
 
     def _corrected(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
         terms = self._terms(plan, self.source)
-        all_rounds = Crowd.of(plan, self.delta, rounds=plan.rounds)
-        one_round = Crowd.of(plan, self.coordinate_delta, rounds=1)
+        all_rounds = AssuredCohort.of(plan, self.delta, rounds=plan.rounds)
+        one_round = AssuredCohort.of(plan, self.coordinate_delta, rounds=1)
 
         def cost(scale: float) -> float:
             budgets = deal(self.budgets, plan.clients, scale)
@@ -93,7 +93,7 @@ class PersonalBudgets(Defense, ABC):
 
         scale = self.budget_scale or largest_scale(cost, self.epsilon)
         budgets, claims = deal(self.budgets, plan.clients, scale), list[Claim]()
-        for client in spokesmen(budgets):
+        for client in representative_clients(budgets):
             for crowd, delta, signed in (
                 (all_rounds, self.delta, terms.joint),
                 (one_round, self.coordinate_delta, terms.coordinate),
@@ -125,7 +125,7 @@ class PersonalBudgets(Defense, ABC):
 
         scale = self.budget_scale or largest_scale(cost, self.epsilon)
         budgets = deal(self.budgets, plan.clients, scale)
-        one, most = self._averaged(budgets)(self.coordinate_delta), spokesmen(budgets)[-1]
+        one, most = self._averaged(budgets)(self.coordinate_delta), representative_clients(budgets)[-1]
         own = self._hidden(most, budgets, plan.clients - 1)
         return scale, terms.published(
             (Unit.CLIENT, cost(scale), self.delta, many_epsilon(own, releases=terms.releases, delta=self.delta)),

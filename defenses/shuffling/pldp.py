@@ -7,9 +7,9 @@ from ...fl.plan import Plan
 from ..accounting.pld_convolution import many_epsilon
 from ..defense import Defense, Prepared, check_bound, check_budget, check_variant
 from .claims.amplification import largest_scale, local_pair
-from .claims.budgets import check_wishes, deal, spokesmen
+from .claims.budgets import check_budget_scale, deal, representative_clients
 from .claims.terms import Terms, local_terms
-from .mechanisms.budgeted import BudgetedReports, Noise, check_noise
+from .mechanisms.budgeted import BudgetedReports, CoordinateNoise, check_coordinate_noise
 
 SUMMED = "sum over coordinates and rounds"
 
@@ -39,14 +39,14 @@ class PLDP(Defense):
     budgets: str = "uniform2"
     budget_scale: float | None = None
     radius: float = 0.1
-    noise: str = Noise.CLIP_LAPLACE
+    noise: str = CoordinateNoise.CLIP_LAPLACE
     variant: str = "corrected"
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
         check_bound("radius", self.radius)
-        check_wishes(self.budgets, self.budget_scale)
-        check_noise(self.noise)
+        check_budget_scale(self.budgets, self.budget_scale)
+        check_coordinate_noise(self.noise)
         check_variant(self.variant)
 
     def prepare(self, plan: Plan) -> Prepared:
@@ -62,7 +62,7 @@ class PLDP(Defense):
             number = Unit.REPORT, cost(scale), self.delta, self._spent(terms, scale * largest)
             claims = terms.published(number, parameters={"local_epsilon": scale * largest}, accountant=SUMMED)
         else:
-            claims = tuple(self._claim(terms, budgets[client], client) for client in spokesmen(budgets))
+            claims = tuple(self._claim(terms, budgets[client], client) for client in representative_clients(budgets))
         protection = BudgetedReports(radius=self.radius, budgets=budgets, shuffled=False, noise=self.noise)
         return Prepared(protection=protection, claims=claims)
 

@@ -8,15 +8,16 @@ from torch import Tensor
 from ...audit.claim import Claim, Unit
 from ...audit.nearest import nearest
 from ...audit.observer import SHUFFLED, UPLOADS, Observer
+from ...fl.fields import check_positive
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ..accounting.counts import least_epsilon
 from ..accounting.heterogeneous import published_bound
 from ..accounting.pld_convolution import many_epsilon
-from ..defense import Defense, Prepared, check_bound, check_budget, check_positive, check_share, check_variant
+from ..defense import Defense, Prepared, check_bound, check_budget, check_share, check_variant
 from .claims.amplification import LocalPair, check_clients, largest_scale
-from .claims.budgets import check_coordinate_delta, check_wishes, deal, spokesmen
+from .claims.budgets import check_budget_scale, check_coordinate_delta, deal, representative_clients
 from .claims.published import published_total
 from .claims.terms import Terms, local_terms
 from .mechanisms.budgeted import budgets_of
@@ -112,7 +113,7 @@ class SAPES(Defense):
             )
         check_bound("radius", self.radius)
         check_positive("scale", self.scale)
-        check_wishes(self.budgets, self.budget_scale, noise=self.scale)
+        check_budget_scale(self.budgets, self.budget_scale, noise=self.scale)
         check_variant(self.variant)
 
     def prepare(self, plan: Plan) -> Prepared:
@@ -156,7 +157,7 @@ class SAPES(Defense):
                 local_epsilon=budgets[client],
                 kept=self._kept(plan),
             )
-            for client in spokesmen(budgets)
+            for client in representative_clients(budgets)
         )
 
     def _published(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
@@ -179,7 +180,7 @@ class SAPES(Defense):
             cost, self.epsilon, largest=largest, else_too_large=f" at scale {self.scale:g}"
         )
         budgets = deal(self.budgets, plan.clients, factor)
-        one, most = published_bound(budgets).epsilon(self.coordinate_delta), spokesmen(budgets)[-1]
+        one, most = published_bound(budgets).epsilon(self.coordinate_delta), representative_clients(budgets)[-1]
         own = LocalPair(budgets[most] / self.scale)
         behind = terms.published(
             (Unit.CLIENT, cost(factor), self.delta, many_epsilon(own, releases=spending, delta=self.delta)),
@@ -200,7 +201,7 @@ class SAPES(Defense):
                     "provable_epsilon": spending * budgets[client] / self.scale,
                 },
             )
-            for client in spokesmen(budgets)
+            for client in representative_clients(budgets)
         )
         return factor, behind + before
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from ...audit.claim import Claim, Unit
 from ...audit.observer import SHUFFLED
 from ...fl.plan import Plan
+from ..accounting.clones import shuffled
 from ..accounting.pld_convolution import many_epsilon
 from ..defense import Defense, Prepared, check_bound, check_budget, check_variant
-from .claims.amplification import Crowd, among_any, among_equals, check_clients, largest_scale
+from .claims.amplification import AssuredCohort, among_equals, check_clients, largest_scale
 from .claims.budgets import check_coordinate_delta, check_local
 from .claims.published import published_total
 from .claims.terms import Terms
@@ -63,7 +64,7 @@ class UniS(Defense):
     def _corrected(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
         terms = self._terms(plan, "Feldman, McMillan, Talwar 2021, Section 3; Zhu, Dong, Wang 2022, Theorem 10")
         all_rounds, one_round = (
-            Crowd.of(plan, delta, rounds=rounds)
+            AssuredCohort.of(plan, delta, rounds=rounds)
             for delta, rounds in ((self.delta, plan.rounds), (self.coordinate_delta, 1))
         )
 
@@ -93,7 +94,7 @@ class UniS(Defense):
 
         def cost(epsilon0: float) -> float:
             return published_total(
-                among_any(others=plan.clients - 1, epsilon0=epsilon0).epsilon,
+                shuffled(clients=plan.clients, epsilon0=epsilon0).epsilon,
                 coordinates=terms.releases,
                 releases=terms.releases,
                 largest=epsilon0,
@@ -101,7 +102,7 @@ class UniS(Defense):
             )
 
         local = self.local_epsilon or largest_scale(cost, self.epsilon)
-        one = among_any(others=plan.clients - 1, epsilon0=local).epsilon(self.coordinate_delta)
+        one = shuffled(clients=plan.clients, epsilon0=local).epsilon(self.coordinate_delta)
         release = among_equals(others=plan.clients - 1, epsilon0=local)
         whole = many_epsilon(release, releases=terms.releases, delta=self.delta)
         return local, terms.published(

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..accounting.clones import shuffled
 from ..accounting.pld_convolution import Profile
-from .claims.amplification import among_any, among_unequal_laplace
-from .claims.budgets import spokesmen
-from .mechanisms.budgeted import Noise
+from .claims.amplification import among_unequal_laplace
+from .claims.budgets import representative_clients
+from .mechanisms.budgeted import CoordinateNoise
 from .personal import PersonalBudgets
 
 
@@ -36,7 +37,7 @@ class UniSUnequal(PersonalBudgets):
           of its own, and nothing better is proved here (with a hundred smaller budgets beside it, 2.10).
     """
 
-    noise: ClassVar[Noise] = Noise.LAPLACE
+    noise: ClassVar[CoordinateNoise] = CoordinateNoise.LAPLACE
     mechanism: ClassVar[str] = "Laplace noise"
     source: ClassVar[str] = "clones of the client's own mechanism by reports with more noise, Poisson-binomial"
     published_source: ClassVar[str] = "Liu et al. 2023, equation 2 and Lemma 2, as published"
@@ -46,7 +47,7 @@ class UniSUnequal(PersonalBudgets):
 
     def _dearest(self, budgets: tuple[float, ...]) -> tuple[int, ...]:
         # Clones grow in number from nobody's for the smallest; what they must hide grows with the budget.
-        return spokesmen(budgets)[:1] + spokesmen(budgets)[-1:]
+        return representative_clients(budgets)[:1] + representative_clients(budgets)[-1:]
 
     def _averaged(self, budgets: tuple[float, ...]) -> Callable[[float], float]:
-        return among_any(others=len(budgets) - 1, epsilon0=max(budgets)).epsilon
+        return shuffled(clients=len(budgets), epsilon0=max(budgets)).epsilon

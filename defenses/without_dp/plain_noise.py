@@ -5,12 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...audit.observer import UPLOADS, Observer
+from ...fl.fields import check_positive
 from ...fl.laws.law import GaussianLaw, clip
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
-from ..defense import Defense, Prepared, check_bound, check_positive
+from ..defense import Defense, Prepared, check_bound
 
 _NO_CLIP = 1e12
 """No update that trains is so long."""

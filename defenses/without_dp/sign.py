@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...fl.fields import check_positive
 from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
-from ..defense import Defense, Prepared, check_positive
+from ..defense import Defense, Prepared
 
 
 @dataclass(frozen=True, kw_only=True)

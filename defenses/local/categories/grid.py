@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ....audit.arrays import FloatArray
-from ...randomisers.randomiser import Randomiser, check_count
+from ...randomisers.randomiser import Randomiser, check_given_count
 
 MOST_LEVELS = 12
 _SAME = 1e-5
@@ -109,4 +109,4 @@ class Gridded:
 
 def check_levels(levels: int, *, least: int = 2) -> None:
     """ValueError unless ``least`` to 12: bits of more levels are not listed."""
-    check_count("levels", levels, least=least, most=MOST_LEVELS)
+    check_given_count("levels", levels, least=least, most=MOST_LEVELS)

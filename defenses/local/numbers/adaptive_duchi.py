@@ -86,7 +86,7 @@ def shuffled_apart(reports: Message, rng: np.random.Generator) -> Message:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdaptiveDuchi(NumberDefense):
+class LDPAdaptiveDuchi(NumberDefense):
     """Duchi's mechanism around zero, the centre of an update, on the coordinates that are sent.
 
     The shuffler comes on top: the claim is the local one and trusts nobody. Shuffling amplifies a coordinate's epsilon
@@ -124,7 +124,7 @@ class AdaptiveDuchi(NumberDefense):
         return (plan.layout.dim, self.epsilon) if self.variant == "as_published" else super().spent(plan)
 
     def prepare(self, plan: Plan) -> Prepared:
-        claim = self._signed(plan)
+        claim = self._stated(plan)
         return Prepared(
             protection=AdaptiveDuchiProtection(release=self.release(plan)),
             claims=(claim,),
@@ -134,7 +134,7 @@ class AdaptiveDuchi(NumberDefense):
     def published(self, plan: Plan) -> dict[str, Value]:
         return super().published(plan) | {"ranges": "radius sqrt(d / (layers size)) in a layer"}
 
-    def _signed(self, plan: Plan) -> Claim:
+    def _stated(self, plan: Plan) -> Claim:
         claim = self.claim(plan, self.published(plan))
         if self.variant == "corrected":
             return claim

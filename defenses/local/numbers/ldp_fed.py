@@ -8,7 +8,7 @@ from ....fl.plan import Plan
 from ...accounting.pure import composed_epsilon
 from ...defense import check_variant, provable
 from ...randomisers.numbers.condensed import Condensed
-from ...randomisers.randomiser import check_count
+from ...randomisers.randomiser import check_given_count
 from ..defense import SampledDefense
 from ..number import Numeric
 
@@ -38,7 +38,7 @@ class LDPFed(SampledDefense):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("steps", self.steps, least=1)
+        check_given_count("steps", self.steps, least=1)
         check_variant(self.variant)
 
     def number(self, epsilon: float) -> Numeric:

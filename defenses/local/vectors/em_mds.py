@@ -12,8 +12,8 @@ from ....audit.arrays import BoolArray, FloatArray
 from ....fl.plan import Plan
 from ...accounting.spending import pure_spending
 from ...defense import Prepared, check_share
-from ...randomisers.randomiser import check_count
-from ...randomisers.vectors.em_mds import EMMDS as Choice
+from ...randomisers.randomiser import check_given_count
+from ...randomisers.vectors.em_mds import EMMDS
 from ..defense import LocalDefense
 from ..protection import LocalProtection
 from .fedsel import top_count
@@ -34,9 +34,9 @@ class EMMDSLaw(VectorLaw):
     top_share: float
     chosen: int
 
-    def randomiser(self, dim: int) -> Choice:
+    def randomiser(self, dim: int) -> EMMDS:
         top = top_count(self.top_share, dim)
-        return Choice(epsilon=self.epsilon, dimension=dim, top=top, chosen=min(self.chosen, dim - 1))
+        return EMMDS(epsilon=self.epsilon, dimension=dim, top=top, chosen=min(self.chosen, dim - 1))
 
     def contribution(self, rows: Tensor) -> Tensor:
         numbers = torch.nan_to_num(rows, nan=0.0)
@@ -57,7 +57,7 @@ class EMMDSLaw(VectorLaw):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EMMDS(LocalDefense):
+class LDPEMMDS(LocalDefense):
     """Every report names ``chosen`` coordinates and one sign: of the largest in that direction it more often holds
     enough. No number is sent, and all of the round's budget goes to the set. Biased, as FedSel is.
 
@@ -71,12 +71,12 @@ class EMMDS(LocalDefense):
     top_share: float = 0.1
     chosen: int = 10
     mechanism: ClassVar[str] = "EM-MDS"
-    source: ClassVar[str] = Choice.source
+    source: ClassVar[str] = EMMDS.source
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_share("top_share", self.top_share)
-        check_count("chosen", self.chosen, least=1)
+        check_given_count("chosen", self.chosen, least=1)
 
     def prepare(self, plan: Plan) -> Prepared:
         dim = plan.layout.dim

@@ -1,4 +1,4 @@
-"""FedSel: one coordinate chosen privately for its size, its number by the Piecewise mechanism (Liu et al. 2020)."""
+"""LDPFedSel: one coordinate chosen privately for its size, its number by the Piecewise mechanism (Liu et al. 2020)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,8 +10,7 @@ from ....audit.arrays import BoolArray, FloatArray
 from ....fl.plan import Plan
 from ...accounting.spending import pure_spending
 from ...defense import Prepared, check_share
-from ...randomisers.vectors.fedsel import RULES
-from ...randomisers.vectors.fedsel import FedSel as Choice
+from ...randomisers.vectors.fedsel import RULES, FedSel
 from ..defense import LocalDefense
 from ..number import Numeric, sendable, unrounded
 from ..protection import LocalProtection
@@ -31,8 +30,8 @@ class FedSelLaw(VectorLaw):
     share: float
     rule: str
 
-    def randomiser(self, dim: int) -> Choice:
-        return Choice(
+    def randomiser(self, dim: int) -> FedSel:
+        return FedSel(
             epsilon=self.epsilon,
             dimension=dim,
             radius=1.0,
@@ -58,7 +57,7 @@ class FedSelLaw(VectorLaw):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedSel(LocalDefense):
+class LDPFedSel(LocalDefense):
     """Every report is one coordinate and its number; the choice is made by the data and spends its share of the round's
     budget, the number the rest. The claim is of the whole row.
 
@@ -77,7 +76,7 @@ class FedSel(LocalDefense):
     share: float = 0.5
     rule: str = "sampling"
     mechanism: ClassVar[str] = "FedSel"
-    source: ClassVar[str] = Choice.source
+    source: ClassVar[str] = FedSel.source
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -10,8 +10,8 @@ from scipy.special import log_softmax
 
 from ....audit.arrays import FloatArray, IntArray
 from ..coins import rejection
-from ..outputs import Outputs, finite
-from ..randomiser import NOT_GIVEN, Randomiser, check_count, check_radius, vectors
+from ..outputs import WeightedReports, finite
+from ..randomiser import NOT_GIVEN, Randomiser, check_given_count, check_radius, vectors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Exponential(Randomiser):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("candidates", self.candidates, least=2)
+        check_given_count("candidates", self.candidates, least=2)
         check_radius("sensitivity", self.sensitivity)
 
     def _exponents(self, values: ArrayLike) -> FloatArray:
@@ -58,7 +58,7 @@ class Exponential(Randomiser):
     def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
         return np.asarray(log_softmax(-self._exponents(value))[np.asarray(reports)])
 
-    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         return finite(np.arange(self.candidates))
 
     def inputs(self) -> FloatArray:

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ....audit.arrays import FloatArray, IntArray
 from ..coins import rejection
-from ..outputs import Outputs, finite
-from ..randomiser import Randomiser, categories, check_count
+from ..outputs import WeightedReports, finite
+from ..randomiser import Randomiser, categories, check_given_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class GRR(Randomiser):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("domain", self.domain, least=2)
+        check_given_count("domain", self.domain, least=2)
 
     @property
     def truth(self) -> float:
@@ -57,7 +57,7 @@ class GRR(Randomiser):
         same = categories(reports, self.domain) == categories(value, self.domain)
         return np.where(same, math.log(self.truth), math.log(self.lie))
 
-    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         return finite(np.arange(self.domain))
 
     def inputs(self) -> IntArray:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray, IntArray
-from ..outputs import Outputs, check_listable, finite
-from ..randomiser import PairLaw, Randomiser, categories, check_count
+from ..outputs import WeightedReports, check_listable, finite
+from ..randomiser import PairLaw, Randomiser, categories, check_given_count
 from .grr import GRR
 
 
@@ -33,7 +33,7 @@ class LocalHashing(Randomiser):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("domain", self.domain, least=3)
+        check_given_count("domain", self.domain, least=3)
 
     @property
     def cells(self) -> int:
@@ -83,7 +83,7 @@ class LocalHashing(Randomiser):
         mass = np.where(hit, math.log(response.truth), math.log(response.lie))
         return np.asarray(mass - math.log(self.prime * (self.prime - 1)))
 
-    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         check_listable(self.prime * (self.prime - 1) * self.cells)
         axes = np.arange(1, self.prime), np.arange(self.prime), np.arange(self.cells)
         return finite(np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=-1))

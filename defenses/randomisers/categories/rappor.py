@@ -10,8 +10,8 @@ from scipy.stats import binom
 
 from ....audit.arrays import FloatArray, IntArray
 from ..bits import Bits, Flips, all_bits
-from ..outputs import Outputs
-from ..randomiser import PairLaw, Randomiser, categories, check_count
+from ..outputs import WeightedReports
+from ..randomiser import PairLaw, Randomiser, categories, check_given_count
 
 _PRIME = 2**31 - 1
 
@@ -41,10 +41,10 @@ class Rappor(Randomiser):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("domain", self.domain, least=2)
-        check_count("bits", self.bits, least=2)
-        check_count("hashes", self.hashes, least=1, most=self.bits)
-        check_count("cohort", self.cohort, least=0)
+        check_given_count("domain", self.domain, least=2)
+        check_given_count("bits", self.bits, least=2)
+        check_given_count("hashes", self.hashes, least=1, most=self.bits)
+        check_given_count("cohort", self.cohort, least=0)
 
     @property
     def flips(self) -> Flips:
@@ -65,7 +65,7 @@ class Rappor(Randomiser):
     def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
         return self.flips.log_mass(reports, self.bloom(value))
 
-    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         return all_bits(self.bits)
 
     def inputs(self) -> IntArray:

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from ....audit.arrays import FloatArray, IntArray
 from ..bits import Bits
 from ..coins import rejection
-from ..outputs import Outputs, check_listable, finite
-from ..randomiser import PairLaw, Randomiser, categories, check_count
+from ..outputs import WeightedReports, check_listable, finite
+from ..randomiser import PairLaw, Randomiser, categories, check_given_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class SubsetSelection(Randomiser):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("domain", self.domain, least=2)
+        check_given_count("domain", self.domain, least=2)
 
     @property
     def size(self) -> int:
@@ -69,7 +69,7 @@ class SubsetSelection(Randomiser):
         mass = np.where(held, 0.0, -self.epsilon) - math.log(total)
         return np.where(sets.sum(axis=-1) == self.size, mass, -np.inf)
 
-    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         check_listable(math.comb(self.domain, self.size))
         sets = np.array(list(itertools.combinations(range(self.domain), self.size)))
         return finite((sets[..., np.newaxis] == np.arange(self.domain)).any(axis=1).astype(np.int8))

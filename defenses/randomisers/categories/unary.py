@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray, IntArray
 from ..bits import Bits, Flips, all_bits
-from ..outputs import Outputs
-from ..randomiser import PairLaw, Randomiser, categories, check_count
+from ..outputs import WeightedReports
+from ..randomiser import PairLaw, Randomiser, categories, check_given_count
 
 ENCODINGS = ("optimised", "symmetric")
 
@@ -34,7 +34,7 @@ class Unary(Randomiser):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("domain", self.domain, least=2)
+        check_given_count("domain", self.domain, least=2)
         if self.encoding not in ENCODINGS:
             raise ValueError(f"encoding must be one of {', '.join(ENCODINGS)}, got {self.encoding!r}")
 
@@ -54,7 +54,7 @@ class Unary(Randomiser):
     def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
         return self.flips.log_mass(reports, self._bits(value))
 
-    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         return all_bits(self.domain)
 
     def inputs(self) -> IntArray:

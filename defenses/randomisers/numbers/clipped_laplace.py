@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray
-from ..outputs import Outputs, interval
+from ..outputs import WeightedReports, quadrature
 from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
 
 
@@ -63,9 +63,9 @@ class ClippedLaplace(Randomiser):
         inside = -np.abs(seen - centre) / self.scale - np.log(2 * self.scale * (1 - above - below))
         return np.where(np.abs(seen) <= self.end, inside, -np.inf)
 
-    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         within = [float(edge) for edge in np.ravel([*values, *cuts, 0.0]) if abs(edge) < self.end]
-        return interval([*np.linspace(-self.end, self.end, 33), *within])
+        return quadrature([*np.linspace(-self.end, self.end, 33), *within])
 
     def inputs(self) -> FloatArray:
         return np.linspace(-self.radius, self.radius, 41)

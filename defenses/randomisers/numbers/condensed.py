@@ -10,8 +10,8 @@ from scipy.special import log_softmax
 
 from ....audit.arrays import FloatArray, IntArray
 from ..coins import rejection
-from ..outputs import Outputs, finite
-from ..randomiser import NOT_GIVEN, Randomiser, check_count, check_radius, numbers
+from ..outputs import WeightedReports, finite
+from ..randomiser import NOT_GIVEN, Randomiser, check_given_count, check_radius, numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Condensed(Randomiser):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_radius("radius", self.radius)
-        check_count("steps", self.steps, least=1)
+        check_given_count("steps", self.steps, least=1)
 
     @property
     def alpha(self) -> float:
@@ -77,7 +77,7 @@ class Condensed(Randomiser):
         law = np.broadcast_to(law, (*np.broadcast_shapes(places.shape, law.shape[:-1]), law.shape[-1]))
         return np.asarray(np.take_along_axis(law, np.broadcast_to(places, law.shape[:-1])[..., None], axis=-1)[..., 0])
 
-    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         return finite(self._step * self._points())
 
     def inputs(self) -> FloatArray:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from ....audit.arrays import FloatArray
 from ..bits import Flips
 from ..coins import coin
-from ..outputs import Outputs, finite
+from ..outputs import WeightedReports, finite
 from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
 
 
@@ -46,7 +46,7 @@ class Duchi(Randomiser):
         chance = (1 + np.sign(seen) * true / self.bound) / 2
         return np.where(np.isclose(np.abs(seen), self.bound, rtol=1e-12, atol=0), np.log(chance), -np.inf)
 
-    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         return finite(np.array([-self.bound, self.bound]))
 
     def inputs(self) -> FloatArray:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray
-from ..outputs import Outputs
+from ..outputs import WeightedReports
 from ..randomiser import NOT_GIVEN, Randomiser, check_radius
 from .duchi import Duchi
 from .piecewise import Piecewise
@@ -57,13 +57,13 @@ class Hybrid(Randomiser):
         spread = spread + math.log(self.share) if self.share else np.full_like(spread, -np.inf)
         return np.where(np.isfinite(atom), atom + math.log1p(-self.share), spread)
 
-    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         atoms = self.duchi.outputs()
         if not self.share:
             return atoms
         spread = self.piecewise.outputs(*values, cuts=cuts)
         reports = np.concatenate([spread.reports, atoms.reports])
-        return Outputs(reports, np.concatenate([spread.weights, atoms.weights]))
+        return WeightedReports(reports, np.concatenate([spread.weights, atoms.weights]))
 
     def inputs(self) -> FloatArray:
         return np.array(self.worst_pair())

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray
-from ..outputs import Outputs, interval
+from ..outputs import WeightedReports, quadrature
 from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
 
 _TAIL = (0.5, 1, 2, 4, 7, 10, 15, 20, 30, 40)
@@ -45,9 +45,9 @@ class Laplace(Randomiser):
         distance = np.abs(np.asarray(reports, dtype=np.float64) - numbers(value, self.radius))
         return np.asarray(-distance / self.scale - math.log(2 * self.scale))
 
-    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         tail = [self.radius + self.scale * far for far in _TAIL]
-        return interval([*tail, *(-edge for edge in tail), *np.ravel([*values, -self.radius, self.radius]), *cuts])
+        return quadrature([*tail, *(-edge for edge in tail), *np.ravel([*values, -self.radius, self.radius]), *cuts])
 
     def inputs(self) -> FloatArray:
         return np.linspace(-self.radius, self.radius, 9)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray
-from ..outputs import Outputs, interval
+from ..outputs import WeightedReports, quadrature
 from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
 
 
@@ -78,10 +78,10 @@ class Piecewise(Randomiser):
         inside = np.where((low <= seen) & (seen <= high), dense, dense - self.epsilon)
         return np.where(np.abs(seen) <= self.bound, inside, -np.inf)
 
-    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         ends = np.ravel([self.centre(value) for value in values])
         within = [float(cut) for cut in cuts if abs(cut) < self.bound]
-        return interval([-self.bound, self.bound, *ends, *within])
+        return quadrature([-self.bound, self.bound, *ends, *within])
 
     def inputs(self) -> FloatArray:
         return np.array(self.worst_pair())

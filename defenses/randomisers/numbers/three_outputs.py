@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray
 from ..coins import coin
-from ..outputs import Outputs, finite
+from ..outputs import WeightedReports, finite
 from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
 
 
@@ -74,7 +74,7 @@ class ThreeOutputs(Randomiser):
         with np.errstate(divide="ignore"):
             return np.where(known, np.log(chance), -np.inf)
 
-    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         return finite(np.array([-self.bound, 0.0, self.bound]))
 
     def inputs(self) -> FloatArray:

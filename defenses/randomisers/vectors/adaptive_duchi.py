@@ -11,8 +11,8 @@ from ....audit.arrays import FloatArray
 from ....audit.claim import Unit
 from ..bits import all_bits
 from ..numbers.duchi import Duchi
-from ..outputs import Outputs, finite
-from ..randomiser import PairLaw, Randomiser, check_count, check_radius
+from ..outputs import WeightedReports, finite
+from ..randomiser import PairLaw, Randomiser, check_given_count, check_radius
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class AdaptiveDuchi(Randomiser):
             )
         for radius, size in zip(self.radii, self.sizes, strict=True):
             check_radius("radii", radius)
-            check_count("sizes", size, least=1)
+            check_given_count("sizes", size, least=1)
 
     @property
     def _middle(self) -> FloatArray:
@@ -79,7 +79,7 @@ class AdaptiveDuchi(Randomiser):
         signs = np.sign(np.asarray(reports, dtype=np.float64) - self._middle)
         return np.asarray(self.duchi.log_density(signs * self.duchi.bound, self._unit(value)).sum(axis=-1))
 
-    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         signs = 2 * all_bits(len(self._middle)).reports - 1
         return finite(self._middle + self._reach * signs * self.duchi.bound)
 

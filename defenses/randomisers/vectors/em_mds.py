@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from ....audit.arrays import BoolArray, FloatArray
 from ..bits import Bits
 from ..coins import rejection
-from ..outputs import Outputs, check_listable, finite
-from ..randomiser import Randomiser, check_count
+from ..outputs import WeightedReports, check_listable, finite
+from ..randomiser import Randomiser, check_given_count
 from .fedsel import ranks
 
 
@@ -41,9 +41,9 @@ class EMMDS(Randomiser):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("dimension", self.dimension, least=2)
+        check_given_count("dimension", self.dimension, least=2)
         for name, count in (("top", self.top), ("chosen", self.chosen)):
-            check_count(name, count, least=1, most=self.dimension - 1)
+            check_given_count(name, count, least=1, most=self.dimension - 1)
 
     @property
     def _counts(self) -> list[int]:
@@ -103,7 +103,7 @@ class EMMDS(Randomiser):
         log_total = math.log(2 * total) + math.log(satisfied + (1 - satisfied) * math.exp(-self.epsilon))
         return np.where(held >= self.least, 0.0, -self.epsilon) - log_total
 
-    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         check_listable(2 * math.comb(self.dimension, self.chosen))
         sets = np.array(list(itertools.combinations(range(self.dimension), self.chosen)))
         marked = (sets[..., np.newaxis] == np.arange(self.dimension)).any(axis=1).astype(np.int8)

@@ -11,8 +11,8 @@ from scipy.special import log_softmax
 from ....audit.arrays import FloatArray, IntArray
 from ..coins import rejection
 from ..numbers.piecewise import Piecewise
-from ..outputs import Outputs, labelled
-from ..randomiser import NOT_GIVEN, Randomiser, check_count, check_radius, vectors
+from ..outputs import WeightedReports, labelled
+from ..randomiser import NOT_GIVEN, Randomiser, check_given_count, check_radius, vectors
 
 RULES = ("sampling", "ranking")
 
@@ -51,9 +51,9 @@ class FedSel(Randomiser):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("dimension", self.dimension, least=2)
+        check_given_count("dimension", self.dimension, least=2)
         check_radius("radius", self.radius)
-        check_count("top", self.top, least=1, most=self.dimension - 1)
+        check_given_count("top", self.top, least=1, most=self.dimension - 1)
         if not 0 < self.share < 1:
             raise ValueError(f"share must lie in (0, 1), got {self.share}: choice and number need a budget each")
         if self.rule not in RULES:
@@ -95,7 +95,7 @@ class FedSel(Randomiser):
         at = rows[..., 0].astype(np.int64)
         return np.log(self.chances(true))[at] + self.piecewise.log_density(rows[..., 1], true[at])
 
-    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         numbers = np.unique(np.asarray(values, dtype=np.float64))
         return labelled(self.dimension, self.piecewise.outputs(*numbers, cuts=cuts))
 

@@ -12,7 +12,7 @@ from ....audit.arrays import FloatArray
 from ....audit.curve import GaussianCurve
 from ....audit.gaussian import epsilon_from_mu
 from ...accounting.gaussian import gaussian_noise
-from ..outputs import Outputs, interval
+from ..outputs import WeightedReports, quadrature
 from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
 
 
@@ -59,9 +59,9 @@ class Gaussian(Randomiser):
         z = (np.asarray(reports, dtype=np.float64) - numbers(value, self.radius)) / std
         return np.asarray(-(z**2) / 2 - math.log(std * math.sqrt(2 * math.pi)))
 
-    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         reach = self.radius + 9 * self.noise_std
-        return interval([*np.linspace(-reach, reach, 37), *cuts])
+        return quadrature([*np.linspace(-reach, reach, 37), *cuts])
 
     def inputs(self) -> FloatArray:
         return np.array(self.worst_pair())

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray
 from ..numbers.duchi import Duchi
-from ..outputs import Outputs, labelled
-from ..randomiser import NOT_GIVEN, Randomiser, check_count, check_radius, vectors
+from ..outputs import WeightedReports, labelled
+from ..randomiser import NOT_GIVEN, Randomiser, check_given_count, check_radius, vectors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Harmony(Randomiser):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("dimension", self.dimension, least=1)
+        check_given_count("dimension", self.dimension, least=1)
         check_radius("radius", self.radius)
 
     @property
@@ -48,7 +48,7 @@ class Harmony(Randomiser):
         number = true[rows[..., 0].astype(np.int64)]
         return self.duchi.log_density(rows[..., 1], number) - math.log(self.dimension)
 
-    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> Outputs:
+    def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         return labelled(self.dimension, self.duchi.outputs())
 
     def inputs(self) -> FloatArray:

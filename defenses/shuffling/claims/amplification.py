@@ -13,14 +13,14 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import binom
 
+from ....fl.fields import check_positive
 from ....fl.plan import Plan
-from ...accounting.clones import ClonePair
-from ...accounting.counts import binomial, poisson_binomial
+from ...accounting.clones import ClonePair, shuffled
+from ...accounting.counts import poisson_binomial
 from ...accounting.gaussian import poisson_rate
-from ...accounting.heterogeneous import clone_probability
+from ...accounting.heterogeneous import client_bound
 from ...accounting.pld_convolution import Profile
-from ...defense import check_positive
-from ..mechanisms.budgeted import Noise
+from ..mechanisms.budgeted import CoordinateNoise
 from ..mechanisms.laplace import LaplacePair, laplace_clones
 from .budgets import MOST_LOCAL
 
@@ -50,11 +50,11 @@ class LocalPair:
 
 def local_pair(noise: str, epsilon: float) -> Profile:
     """One coordinate at ``epsilon`` by this noise, seen with its sender."""
-    return LaplacePair(epsilon) if noise == Noise.LAPLACE else LocalPair(epsilon)
+    return LaplacePair(epsilon) if noise == CoordinateNoise.LAPLACE else LocalPair(epsilon)
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampledRelease:
     """A release that holds the client's value with chance ``rate`` only, independently of all others (by the joint
     convexity of the hockey-stick divergence).
     """
@@ -72,7 +72,7 @@ class Sampled:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Crowd:
+class AssuredCohort:
     """How many others a client may count on in each of ``releases`` cohorts.
 
     Who is there is there with all coordinates: clones of different coordinates hang together through the number of
@@ -99,12 +99,7 @@ class Crowd:
 
 def among_equals(*, others: int, epsilon0: float) -> Profile:
     """One coordinate of a client among ``others``, all by clip-Laplace at ``epsilon0``, shuffled."""
-    return tighter(LocalPair(epsilon0), among_any(others=others, epsilon0=epsilon0))
-
-
-def among_any(*, others: int, epsilon0: float) -> ClonePair:
-    """The same for whatever ``epsilon0``-LDP randomiser they run."""
-    return ClonePair(epsilon0=epsilon0, clones=binomial(others, math.exp(-epsilon0)))
+    return tighter(LocalPair(epsilon0), shuffled(clients=others + 1, epsilon0=epsilon0))
 
 
 def among_unequals(*, client: int, budgets: tuple[float, ...], others: int) -> Profile:
@@ -114,8 +109,7 @@ def among_unequals(*, client: int, budgets: tuple[float, ...], others: int) -> P
     Where not all come, those who come are taken to be the ones with the largest budgets, who are clones least often.
     """
     rest = np.sort(np.delete(np.asarray(budgets, dtype=np.float64), client))[len(budgets) - 1 - others :]
-    clones = poisson_binomial(clone_probability(rest, budgets[client]))
-    return tighter(LocalPair(budgets[client]), ClonePair(epsilon0=budgets[client], clones=clones))
+    return tighter(LocalPair(budgets[client]), client_bound(epsilon=budgets[client], others=rest))
 
 
 def among_unequal_laplace(*, client: int, budgets: tuple[float, ...], others: int) -> Profile:

@@ -8,8 +8,9 @@ from scipy.stats import norm
 
 from ....audit.arrays import FloatArray, IntArray
 from ....audit.nearest import nearest
+from ....fl.fields import check_positive
 from ....fl.streams import Streams
-from ...defense import check_positive, check_share
+from ...defense import check_share
 
 Quantiles = Callable[[int], FloatArray]
 MOST_LOCAL = 50.0
@@ -34,7 +35,7 @@ def deal(name: str, clients: int, scale: float = 1.0) -> tuple[float, ...]:
     return tuple((scale * budgets[_order(clients)]).tolist())
 
 
-def check_wishes(name: str, scale: float | None, *, noise: float = 1.0) -> None:
+def check_budget_scale(name: str, scale: float | None, *, noise: float = 1.0) -> None:
     """ValueError for an unknown distribution, or a scale that is given and not above 0, or makes of the largest wish,
     at ``noise`` times its noise, a local budget beyond 50.
     """
@@ -64,7 +65,7 @@ def check_coordinate_delta(delta: float) -> None:
         raise ValueError(f"coordinate_delta must be >= {_LEAST_DELTA:g}, which sums of chances carry, got {delta:g}")
 
 
-def spokesmen(budgets: tuple[float, ...]) -> tuple[int, ...]:
+def representative_clients(budgets: tuple[float, ...]) -> tuple[int, ...]:
     """Clients of the smallest, the median and the largest budget, one of each: for whom claims are signed."""
     order = np.argsort(budgets, kind="stable")
     chosen = (int(order[0]), int(order[(len(order) - 1) // 2]), int(order[-1]))

@@ -5,7 +5,7 @@
 import math
 from collections.abc import Callable
 
-from ...accounting.composition import advanced_composition
+from ...accounting.pure import advanced_composition
 
 _SLACK = 1 / 7200
 _LEAST = 1e-12  # A coordinate may cost nothing at its delta; what composes is above 0.

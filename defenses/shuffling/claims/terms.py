@@ -11,11 +11,11 @@ from ....fl.plan import Plan
 from ...accounting.accountant import ACCOUNTANT
 from ...accounting.counts import least_epsilon
 from ...accounting.pld_convolution import Profile, many_curve, many_epsilon
-from ..mechanisms.budgeted import Noise
+from ..mechanisms.budgeted import CoordinateNoise
 
 ACCOUNTED = f"{ACCOUNTANT}, by connected dots"
 ACCOUNTED_AS_PUBLISHED = "numerical clones, advanced composition"
-EXACT = "exact, one release"
+EXACT_RELEASE = "exact, one release"
 LEAST_EPSILON = 1e-9
 """A claim's epsilon is above 0, also where 0 would be enough at its delta."""
 _DRAWN = 150.0
@@ -75,7 +75,7 @@ class Terms:
             unit=Unit.COORDINATE,
             epsilon=least_epsilon(release.delta, delta - failure),
             delta=delta,
-            accountant=EXACT,
+            accountant=EXACT_RELEASE,
             subjects=subjects,
             parameters=parameters,
         )
@@ -136,9 +136,9 @@ class Terms:
         )
 
 
-def local_terms(plan: Plan, radius: float, *, noise: str = Noise.CLIP_LAPLACE) -> Terms:
+def local_terms(plan: Plan, radius: float, *, noise: str = CoordinateNoise.CLIP_LAPLACE) -> Terms:
     """Of claims without a shuffler."""
-    classic = noise == Noise.LAPLACE
+    classic = noise == CoordinateNoise.LAPLACE
     return Terms(
         plan=plan,
         observer=UPLOADS,

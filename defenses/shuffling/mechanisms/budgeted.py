@@ -21,17 +21,17 @@ from .clip_laplace import ClipLaplaceLaw, randomised_rows
 from .laplace import LaplaceLaw, laplace_rows
 
 
-class Noise(StrEnum):
+class CoordinateNoise(StrEnum):
     """What hides a coordinate: clip-Laplace, in the range of the values, or the classic Laplace mechanism."""
 
     CLIP_LAPLACE = "clip_laplace"
     LAPLACE = "laplace"
 
 
-def check_noise(noise: object) -> None:
+def check_coordinate_noise(noise: object) -> None:
     """ValueError for an unknown name; the message lists the known ones."""
-    if noise not in tuple(Noise):
-        raise ValueError(f"noise must be {nearest(str(noise), tuple(Noise))}, got {noise!r}")
+    if noise not in tuple(CoordinateNoise):
+        raise ValueError(f"noise must be {nearest(str(noise), tuple(CoordinateNoise))}, got {noise!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +49,11 @@ class BudgetedReports(Protection):
     radius: float
     budgets: tuple[float, ...]
     shuffled: bool
-    noise: str = Noise.CLIP_LAPLACE
+    noise: str = CoordinateNoise.CLIP_LAPLACE
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         budgets = budgets_of(context.senders, self.budgets).expand(updates.present.shape)
-        noised = laplace_rows if self.noise == Noise.LAPLACE else randomised_rows
+        noised = laplace_rows if self.noise == CoordinateNoise.LAPLACE else randomised_rows
         reports = updates.with_values(noised(updates.values, budgets, self.radius, rng))
         return replace(reports, side={**updates.side, "budget": budgets.masked_fill(~updates.present, 0)})
 
@@ -61,7 +61,7 @@ class BudgetedReports(Protection):
         return shuffle_coordinates(reports, rng) if self.shuffled else reports
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
-        if self.noise == Noise.LAPLACE:
+        if self.noise == CoordinateNoise.LAPLACE:
             return received.values.sum(1) / received.present.sum(1, keepdim=True).clamp_min(1)
         return calibrated_mean(received, self.radius)
 
@@ -71,7 +71,7 @@ class BudgetedReports(Protection):
         if mixing is None:
             return None
         (budget,) = budgets_of((client,), self.budgets).tolist()
-        of = LaplaceLaw if self.noise == Noise.LAPLACE else ClipLaplaceLaw
+        of = LaplaceLaw if self.noise == CoordinateNoise.LAPLACE else ClipLaplaceLaw
         return of(radius=self.radius, budget=budget, mixing=mixing)
 
 

@@ -28,7 +28,7 @@ def randomised_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.rand
     reports = torch.empty_like(values)
     for raw, rows, scales in row_blocks(values, reports, 2 * radius / budgets.double().numpy()):
         centres = clip_entries(raw.double(), radius).numpy()
-        rows.copy_(torch.from_numpy(draw(centres, scales, radius, rng)))
+        rows.copy_(torch.from_numpy(draw_clip_laplace(centres, scales, radius, rng)))
     return reports
 
 
@@ -44,12 +44,12 @@ def row_blocks(values: Tensor, reports: Tensor, scales: FloatArray) -> Iterator[
         yield raw[block], rows[block], each[block]
 
 
-def draw(centres: FloatArray, scales: FloatArray, radius: float, rng: np.random.Generator) -> FloatArray:
+def draw_clip_laplace(centres: FloatArray, scales: FloatArray, radius: float, rng: np.random.Generator) -> FloatArray:
     """One report of each centre in [-radius, radius], by the inverse of its distribution function."""
-    return draw_at(centres, scales, radius, rng.random(centres.shape))
+    return clip_laplace_at(centres, scales, radius, rng.random(centres.shape))
 
 
-def draw_at(centres: FloatArray, scales: FloatArray, radius: float, levels: FloatArray) -> FloatArray:
+def clip_laplace_at(centres: FloatArray, scales: FloatArray, radius: float, levels: FloatArray) -> FloatArray:
     """The report at each level in [0, 1) of its distribution function; centres may be one a row."""
     lean, edge = np.exp(centres / scales), np.exp(-radius / scales) / 2
     below, above = edge / lean, edge * lean
@@ -104,7 +104,9 @@ class ClipLaplaceLaw:
         centres = contribution.double().numpy()
         if self.rate < 1:
             centres = np.where(rng.random(centres.shape) < self.rate, centres, 0.0)
-        return torch.from_numpy(draw(centres, np.asarray(self.scale), self.radius, rng)).to(contribution.dtype)
+        return torch.from_numpy(draw_clip_laplace(centres, np.asarray(self.scale), self.radius, rng)).to(
+            contribution.dtype
+        )
 
     def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
         return self.log_densities(release, contribution).sum(-1)

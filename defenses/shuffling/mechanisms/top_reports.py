@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ....audit.arrays import BoolArray, FloatArray
 from ....fl.laws.law import Mixing, clip_entries
-from .clip_laplace import draw_at, log_clip_laplace, row_blocks
+from .clip_laplace import clip_laplace_at, log_clip_laplace, row_blocks
 
 
 class Selection(StrEnum):
@@ -47,8 +47,8 @@ def _padded(
     """
     by_chance = selection == Selection.RANDOM
     levels = rng.random((*centres.shape[:-1], 3 if by_chance else 2, centres.shape[-1]))
-    noised = draw_at(centres, scales, radius, levels[..., 0, :])
-    dummies = draw_at(np.zeros_like(scales), scales, radius, levels[..., 1, :])
+    noised = clip_laplace_at(centres, scales, radius, levels[..., 0, :])
+    dummies = clip_laplace_at(np.zeros_like(scales), scales, radius, levels[..., 1, :])
     # Single precision tells all points of the grid apart, and is partitioned in half the time.
     sizes = levels[..., 2, :] if by_chance else np.abs(noised)
     return np.where(_largest(sizes.astype(np.float32), kept), noised, dummies)

@@ -12,9 +12,9 @@ from fedassay.attacks.labels.label_likelihood import LabelLikelihood
 from fedassay.attacks.labels.noise import noise_units
 from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.layers.protection import LayeredProtection
-from fedassay.defenses.local.numbers.adaptive_duchi import AdaptiveDuchi
+from fedassay.defenses.local.numbers.adaptive_duchi import LDPAdaptiveDuchi
 from fedassay.defenses.local.numbers.ldp_laplace import LDPLaplace
-from fedassay.defenses.local.vectors.em_mds import EMMDS
+from fedassay.defenses.local.vectors.em_mds import LDPEMMDS
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.data.datasets import load_dataset
@@ -137,7 +137,7 @@ def test_ranges_that_differ_by_layer_weigh_by_layer(model: str) -> None:
     .46.
     """
     _, plan = setting(model)
-    defense = AdaptiveDuchi(epsilon=12.0 * plan.layout.dim, radius=0.1)
+    defense = LDPAdaptiveDuchi(epsilon=12.0 * plan.layout.dim, radius=0.1)
     view, knowledge = seen(defense.prepare(plan).protection, model)
     ours, theirs = (accuracy(part, view, knowledge, model) for part in (LabelLikelihood(), BiasCorrected()))
     assert ours > theirs + 0.15
@@ -145,7 +145,7 @@ def test_ranges_that_differ_by_layer_weigh_by_layer(model: str) -> None:
 
 def test_coordinates_that_hang_together_count_as_no_noise() -> None:
     _, plan = setting("logistic")
-    for defense in (LDPLaplace(), EMMDS()):
+    for defense in (LDPLaplace(), LDPEMMDS()):
         law = defense.prepare(plan).protection.law(UPLOADS, plan, 0)
         assert law is not None
         assert noise_units(law, plan, np.random.default_rng(0))[1] == 0.0

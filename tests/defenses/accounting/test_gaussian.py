@@ -14,7 +14,6 @@ from fedassay.defenses.accounting.accountant import Method
 from fedassay.defenses.accounting.gaussian import (
     SampledGaussian,
     calibrate_sampled_gaussian,
-    classic_noise,
     gaussian_curve,
     gaussian_noise,
     poisson_rate,
@@ -114,12 +113,7 @@ def test_noise_gives_back_its_epsilon_to_six_digits(sigma, epsilon):
     assert epsilon_from_mu(gaussian_curve(noise=sigma, releases=1).mu, DELTA) == pytest.approx(epsilon, abs=5e-7)
 
 
-def test_the_classic_formula_needs_more_noise_and_is_refused_above_one():
-    assert classic_noise(epsilon=1.0, delta=DELTA) == pytest.approx(math.sqrt(2 * math.log(125_000)))
-    assert classic_noise(epsilon=1.0, delta=DELTA) > gaussian_noise(epsilon=1.0, delta=DELTA, releases=1)
-    with pytest.raises(ValueError, match=r"epsilon must be <= 1 for the classic .* got 50"):
-        classic_noise(epsilon=50.0, delta=DELTA)
-    # What the refusal spares: by the formula, 50 would have been 96.
+def test_the_classic_formula_at_epsilon_fifty_is_worth_96():
     assert round(epsilon_from_mu(50 / math.sqrt(2 * math.log(1.25 / DELTA)), DELTA)) == 96
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 from dp_accounting.pld import privacy_loss_distribution
-from fedassay.defenses.accounting.pure import composed_delta, composed_epsilon, each_of
+from fedassay.defenses.accounting.pure import advanced_composition, composed_delta, composed_epsilon, each_of
 from fedassay.defenses.local.numbers.ldp_duchi import LDPDuchi
 from fedassay.defenses.local.numbers.ldp_laplace import LDPLaplace
-from fedassay.defenses.local.vectors.fedsel import FedSel
+from fedassay.defenses.local.vectors.fedsel import LDPFedSel
 from scipy import stats
 
 
@@ -73,7 +73,7 @@ def test_a_row_of_several_numbers_composes_all_of_them(toy_task, toy_plan):
     plan = toy_plan(toy_task(), rounds=50)
     (claim,) = LDPLaplace(epsilon=8.0, delta=1e-5, coordinates=3).prepare(plan).claims
     assert claim.parameters["number_epsilon"] == each_of(150, epsilon=8.0, delta=1e-5)
-    law = FedSel(epsilon=8.0, delta=1e-5).prepare(plan).protection.release
+    law = LDPFedSel(epsilon=8.0, delta=1e-5).prepare(plan).protection.release
     assert law.epsilon == each_of(50, epsilon=8.0, delta=1e-5)
     assert "exact composition" in claim.accountant
 
@@ -100,3 +100,16 @@ def test_counts_that_are_left_out_weigh_nothing(each, releases):
         excess = (2 * truths - releases) * each - epsilon
         naive = float(chances[excess > 0] @ -np.expm1(-excess[excess > 0]))
         assert composed_delta(each, releases=releases, epsilon=epsilon) == pytest.approx(naive, rel=1e-12, abs=1e-300)
+
+
+def test_the_textbooks_formula_by_hand():
+    # .1 sqrt(2 * 10 ln 1e5) + 10 * .1 * (e^.1 - 1) = 1.51743 + .10517.
+    assert advanced_composition(epsilon=0.1, releases=10, slack=1e-5) == pytest.approx(1.62260, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"epsilon": 0.0}, {"releases": 0}, {"releases": 1.5}, {"slack": 0.0}, {"slack": 1.0}], ids=str
+)
+def test_a_formula_without_its_terms_is_refused(bad):
+    with pytest.raises(ValueError, match="must be"):
+        advanced_composition(**({"epsilon": 0.1, "releases": 2, "slack": 1e-5} | bad))

@@ -14,7 +14,7 @@ from fedassay.defenses.accounting.layers import Layer, LayeredGaussian
 from fedassay.defenses.layers.aggregation import client_weights, pda_pam, published_weights
 from fedassay.defenses.layers.budget import JointBudget, largest_share, score_shares
 from fedassay.defenses.layers.fedre import FedRE, published_split
-from fedassay.defenses.layers.score import Gauge
+from fedassay.defenses.layers.score import LayerScorer
 from fedassay.fl.engine import run_federation
 from fedassay.fl.laws.layered_law import layer_slices, layer_starts
 from fedassay.fl.layout import Layout
@@ -70,7 +70,7 @@ def test_scores_are_those_of_the_paper_pixel_by_pixel(model, shape, rng):
     models = torch.stack([network.initial(rng) for _ in range(2)])
     images, labels = torch.from_numpy(rng.random((4, *shape), dtype=np.float32)), torch.tensor([0, 2, 1, 1])
     samples, region = Samples(network=network, models=models, images=images, labels=labels), (1, 0, 2, 3)
-    found = Gauge(count=3, region=region).scores(samples)
+    found = LayerScorer(count=3, region=region).scores(samples)
     for number in range(2):
         expected = naive_scores(replace(samples, models=models[number : number + 1]), 3, region)
         assert bool((expected > 0).all())
@@ -84,8 +84,8 @@ def test_few_pixels_tell_the_score_of_many(rng):
     samples = Samples(
         network=network, models=network.initial(rng).unsqueeze(0), images=images, labels=torch.tensor([0, 2])
     )
-    asked = {pixels: Gauge(count=2, region=(4, 3, 10, 20 - 3), pixels=pixels) for pixels in (16, 170, 500, None)}
-    scores = {pixels: gauge.scores(samples) for pixels, gauge in asked.items()}
+    asked = {pixels: LayerScorer(count=2, region=(4, 3, 10, 20 - 3), pixels=pixels) for pixels in (16, 170, 500, None)}
+    scores = {pixels: scorer.scores(samples) for pixels, scorer in asked.items()}
     assert torch.equal(scores[170], scores[None])
     assert torch.equal(scores[500], scores[None])
     assert not torch.equal(scores[16], scores[None])
@@ -100,14 +100,14 @@ def test_each_client_is_noised_and_weighed_by_its_own_preference(task, plan, rng
     """Two preferences of three clients: the first and the third share one."""
     regions = ((0, 0, 1, 1), (1, 1, 2, 2))
     protection = FedRE(region=[list(region) for region in regions], images=2).prepare(plan).protection
-    gauges = [Gauge(count=2, region=region) for region in regions]
+    scorers = [LayerScorer(count=2, region=region) for region in regions]
     model, rows = task.network.initial(rng).unsqueeze(0), normal(rng, (1, 3, 30))
     context = Context(plan=plan, round=0, replicas=1, senders=(0, 1, 2), samples=lambda c: task.samples(model, c))
     state = protection.open_round(context, protection.initial_state(plan))
-    own = [gauges[client % 2].scores(task.samples(model, None)) for client in range(3)]
+    own = [scorers[client % 2].scores(task.samples(model, None)) for client in range(3)]
     torch.testing.assert_close(protection.row_scores(message(rows), context, state), torch.stack(own, dim=1))
     assert not torch.allclose(own[0] / own[0].sum(), own[1] / own[1].sum(), rtol=1e-3)
-    led = [gauges[k % 2].scores(task.samples(model + 0.5 * rows[:, k], None))[0] for k in range(3)]
+    led = [scorers[k % 2].scores(task.samples(model + 0.5 * rows[:, k], None))[0] for k in range(3)]
     weights = torch.softmax(-torch.stack(led), dim=0)
     expected = torch.cat([weights[:, 0] @ rows[0, :, :27], weights[:, 1] @ rows[0, :, 27:]])
     aggregate = protection.aggregate(message(rows), context, state, np.random.default_rng(0))
@@ -116,7 +116,7 @@ def test_each_client_is_noised_and_weighed_by_its_own_preference(task, plan, rng
 
 def test_a_region_outside_the_image_is_refused(task):
     with pytest.raises(ValueError, match="region must lie inside images of 3 x 3 pixels"):
-        Gauge(count=1, region=(2, 0, 2, 3)).scores(task.samples(torch.zeros(1, task.network.layout.dim), None))
+        LayerScorer(count=1, region=(2, 0, 2, 3)).scores(task.samples(torch.zeros(1, task.network.layout.dim), None))
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=6), st.floats(0.01, 0.99), st.integers(1, 50))
@@ -182,7 +182,7 @@ def test_the_state_holds_the_public_samples_scores_of_the_model_that_is_broadcas
     run_federation(task, plan, defense.prepare(plan).protection, Streams(1), batch=Batch(replicas=2), recorders=[tape])
     for event in tape.events:
         asked = task.samples(event.broadcast, None)
-        torch.testing.assert_close(event.state["scores"][:, 0], Gauge(count=3, region=(0, 0, 2, 2)).scores(asked))
+        torch.testing.assert_close(event.state["scores"][:, 0], LayerScorer(count=3, region=(0, 0, 2, 2)).scores(asked))
     assert not torch.equal(tape.events[0].state["scores"], tape.events[1].state["scores"])
 
 
@@ -239,14 +239,14 @@ def test_pda_pam_asks_each_clients_own_model_layer_by_layer(task, plan, rng):
     model = torch.stack([task.network.initial(rng) for _ in range(2)])
     rows = normal(rng, (2, 3, 30))
     context = Context(plan=plan, round=0, replicas=2, senders=(0, 1, 2), samples=lambda c: task.samples(model, c))
-    gauge = Gauge(count=2)
-    aggregate = pda_pam(message(rows), context, [gauge])
+    scorer = LayerScorer(count=2)
+    aggregate = pda_pam(message(rows), context, [scorer])
     for replica in range(2):
         led = model[replica] + 0.5 * rows[replica]
-        weights = torch.softmax(-gauge.scores(task.samples(led, None)), dim=0)
+        weights = torch.softmax(-scorer.scores(task.samples(led, None)), dim=0)
         expected = torch.cat([weights[:, 0] @ rows[replica, :, :27], weights[:, 1] @ rows[replica, :, 27:]])
         torch.testing.assert_close(aggregate[replica], expected)
-    alone = pda_pam(message(rows), replace(context, samples=None), [gauge])
+    alone = pda_pam(message(rows), replace(context, samples=None), [scorer])
     torch.testing.assert_close(alone, rows.mean(1))
 
 

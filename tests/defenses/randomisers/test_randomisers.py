@@ -9,7 +9,7 @@ import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.finding import Verdict
 from fedassay.audit.mechanism.mechanism import audit_mechanism
-from fedassay.defenses.randomisers.catalogue import randomisers, small_editions
+from fedassay.defenses.randomisers.catalogue import randomisers, small_randomisers
 from fedassay.defenses.randomisers.categories.grr import GRR
 from fedassay.defenses.randomisers.categories.local_hashing import LocalHashing
 from fedassay.defenses.randomisers.categories.rappor import Rappor
@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-NAMES = list(small_editions(1.0))
+NAMES = list(small_randomisers(1.0))
 EVERY = pytest.mark.parametrize("name", NAMES)
 LOOSE = {"exponential"}
 """Of these the exact epsilon is below the claim's."""
@@ -38,7 +38,7 @@ FALSE_ALARM = 1e-5
 
 @cache
 def built(name, epsilon=1.0):
-    return small_editions(epsilon)[name]
+    return small_randomisers(epsilon)[name]
 
 
 def some_values(randomiser):

@@ -1,4 +1,4 @@
-"""FedSel and EM-MDS in a federation: the rows are the randomisers' own reports, worth exactly the claim."""
+"""LDPFedSel and EM-MDS in a federation: the rows are the randomisers' own reports, worth exactly the claim."""
 
 import itertools
 import math
@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 from fedassay.defenses.local.vectors import vector
-from fedassay.defenses.local.vectors.em_mds import EMMDS
-from fedassay.defenses.local.vectors.fedsel import FedSel, top_count
+from fedassay.defenses.local.vectors.em_mds import LDPEMMDS
+from fedassay.defenses.local.vectors.fedsel import LDPFedSel, top_count
 from fedassay.fl.message import Message
 from fedassay.fl.protection import Context
 
-BOTH = pytest.mark.parametrize("part", [FedSel, EMMDS], ids=["fedsel", "em_mds"])
+BOTH = pytest.mark.parametrize("part", [LDPFedSel, LDPEMMDS], ids=["fedsel", "em_mds"])
 SMALL = [
-    FedSel(epsilon=4.0, top_share=0.4),
-    FedSel(epsilon=4.0, rule="ranking", share=0.3),
-    EMMDS(epsilon=4.0, chosen=2),
+    LDPFedSel(epsilon=4.0, top_share=0.4),
+    LDPFedSel(epsilon=4.0, rule="ranking", share=0.3),
+    LDPEMMDS(epsilon=4.0, chosen=2),
 ]
 EACH = pytest.mark.parametrize("defense", SMALL, ids=["fedsel sampling", "fedsel ranking", "em_mds"])
 
@@ -53,13 +53,13 @@ def test_a_row_is_the_randomisers_report_of_the_clipped_row(defense, plan):
     reports = law.randomiser(5).sample(values, np.random.default_rng(3))
     for row, report, value in zip(seen, reports, values, strict=True):
         by_hand = np.zeros(5)
-        if isinstance(defense, FedSel):
+        if isinstance(defense, LDPFedSel):
             by_hand[int(report[0])] = law.radius * report[1]
         else:
             by_hand = law.radius * report
         np.testing.assert_allclose(row.numpy(), by_hand, rtol=1e-6)
         own = float(law.randomiser(5).log_density(report, value))
-        raw = torch.from_numpy(value * (law.radius if isinstance(defense, FedSel) else 1.0))
+        raw = torch.from_numpy(value * (law.radius if isinstance(defense, LDPFedSel) else 1.0))
         assert float(law.log_density(row, raw)) == pytest.approx(own)
 
 
@@ -109,7 +109,7 @@ def test_rows_of_real_size_are_drawn_and_judged(part, toy_task, toy_plan):
     updates = Message(values=values, present=present, senders=(0, 1, 2))
     context = Context(plan=plan, round=0, replicas=1, senders=(0, 1, 2))
     seen = protection.report(updates, context, {}, np.random.default_rng(0)).values[0]
-    sent = 1 if part is FedSel else 10
+    sent = 1 if part is LDPFedSel else 10
     assert (seen != 0).sum(-1).tolist() == [sent, sent, 0]
     law = protection.release
     assert bool(law.log_density(seen[:2], law.contribution(values[0, :2])).isfinite().all())
@@ -120,7 +120,7 @@ def test_rows_of_real_size_are_drawn_and_judged(part, toy_task, toy_plan):
 
 
 def test_em_mds_looks_at_the_order_of_a_row_alone(plan):
-    law, row = release_of(EMMDS(chosen=2), plan), torch.tensor([3.0, -1.0, 0.5, 2.0, -4.0])
+    law, row = release_of(LDPEMMDS(chosen=2), plan), torch.tensor([3.0, -1.0, 0.5, 2.0, -4.0])
     torch.testing.assert_close(law.contribution(row), law.contribution(1e-6 * row))
     assert float(law.contribution(row).abs().max()) == pytest.approx(law.radius)
 
@@ -139,8 +139,8 @@ def test_a_share_that_is_none_or_all_is_refused(part, bad):
 
 def test_more_coordinates_than_there_are_are_refused(plan):
     with pytest.raises(ValueError, match="chosen must be below the 30 coordinates that an update has, got 30"):
-        EMMDS(chosen=30).prepare(plan)
+        LDPEMMDS(chosen=30).prepare(plan)
     with pytest.raises(ValueError, match="chosen must be given"):
-        EMMDS(chosen=0)
+        LDPEMMDS(chosen=0)
     with pytest.raises(ValueError, match="share must be in"):
-        FedSel(share=1.0)
+        LDPFedSel(share=1.0)

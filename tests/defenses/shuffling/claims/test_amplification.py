@@ -1,10 +1,11 @@
 """What a shuffler makes of personal budgets against the number of clients: points of Figure 2(a) of Liu et al. 2023."""
 
 import pytest
+from fedassay.defenses.accounting.clones import shuffled
 from fedassay.defenses.accounting.counts import least_epsilon
 from fedassay.defenses.accounting.heterogeneous import published_bound
-from fedassay.defenses.shuffling.claims.amplification import among_any, among_unequal_laplace, among_unequals
-from fedassay.defenses.shuffling.claims.budgets import deal, spokesmen
+from fedassay.defenses.shuffling.claims.amplification import among_unequal_laplace, among_unequals
+from fedassay.defenses.shuffling.claims.budgets import deal, representative_clients
 
 DELTA = 1e-8
 
@@ -12,12 +13,12 @@ DELTA = 1e-8
 def bounds(name, clients):
     """As published; for the largest budget by clip-Laplace and by Laplace; everybody at the largest."""
     budgets = deal(name, clients)
-    most = spokesmen(budgets)[-1]
+    most = representative_clients(budgets)[-1]
     own = [
         least_epsilon(hidden(client=most, budgets=budgets, others=clients - 1).delta, DELTA)
         for hidden in (among_unequals, among_unequal_laplace)
     ]
-    equal = among_any(others=clients - 1, epsilon0=max(budgets)).epsilon(DELTA)
+    equal = shuffled(clients=clients, epsilon0=max(budgets)).epsilon(DELTA)
     return [published_bound(budgets).epsilon(DELTA), *own, equal]
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fedassay.defenses.shuffling.claims.budgets import KNOWN_BUDGETS, deal, spokesmen
+from fedassay.defenses.shuffling.claims.budgets import KNOWN_BUDGETS, deal, representative_clients
 from fedassay.defenses.shuffling.pldp import PLDP
 
 
@@ -35,9 +35,9 @@ def test_clipped_normals_pile_up_at_the_ends():
 
 
 def test_spokesmen_have_the_smallest_the_median_and_the_largest_budget_once_each():
-    assert spokesmen((0.3, 0.1, 0.5, 0.2, 0.4)) == (1, 0, 2)
-    assert spokesmen((0.3, 0.1)) == (1, 0)
-    assert len(spokesmen((0.3, 0.3))) == 1
+    assert representative_clients((0.3, 0.1, 0.5, 0.2, 0.4)) == (1, 0, 2)
+    assert representative_clients((0.3, 0.1)) == (1, 0)
+    assert len(representative_clients((0.3, 0.3))) == 1
 
 
 def test_an_unknown_distribution_is_refused_with_the_known_ones():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from fedassay.defenses.accounting.pld_convolution import many_epsilon
 from fedassay.defenses.randomisers.numbers.clipped_laplace import ClippedLaplace
-from fedassay.defenses.shuffling.claims.amplification import Crowd, LocalPair, Sampled, largest_scale
+from fedassay.defenses.shuffling.claims.amplification import AssuredCohort, LocalPair, SampledRelease, largest_scale
 from fedassay.defenses.shuffling.mechanisms import clip_laplace
 from fedassay.defenses.shuffling.mechanisms.calibration import calibrated_mean, calibration_quality
 from fedassay.defenses.shuffling.mechanisms.clip_laplace import ClipLaplaceLaw, mean_and_variance, randomised_rows
@@ -155,14 +155,14 @@ def test_the_local_pair_is_the_ends_profile_and_no_other_pair_leaks_more(budget)
 
 def test_where_cohorts_are_sampled_only_those_count_who_are_almost_surely_there(toy_task, toy_plan):
     task = toy_task((4,) * 40)
-    assert Crowd.of(toy_plan(task), 1e-5, rounds=3) == Crowd(others=39, failure=0.0)
-    crowd = Crowd.of(toy_plan(task, cohort=Poisson(0.5)), 1e-5, rounds=3)
+    assert AssuredCohort.of(toy_plan(task), 1e-5, rounds=3) == AssuredCohort(others=39, failure=0.0)
+    crowd = AssuredCohort.of(toy_plan(task, cohort=Poisson(0.5)), 1e-5, rounds=3)
     # P(Bin(39, 1/2) < 4) = 1.8e-8 > 3.3e-9 = 1e-5 / 1000 / 3 > P(< 3) = 1.4e-9.
-    assert crowd == Crowd(others=3, failure=1e-8)
+    assert crowd == AssuredCohort(others=3, failure=1e-8)
     with pytest.raises(ValueError, match="cohort must be Poisson or full sampling"):
-        Crowd.of(toy_plan(task, cohort=FixedSize(5)), 1e-5, rounds=3)
+        AssuredCohort.of(toy_plan(task, cohort=FixedSize(5)), 1e-5, rounds=3)
     with pytest.raises(ValueError, match="clients must be >= 2: a shuffler hides nobody who is alone, got 1"):
-        Crowd.of(toy_plan(toy_task((4,))), 1e-5, rounds=3)
+        AssuredCohort.of(toy_plan(toy_task((4,))), 1e-5, rounds=3)
 
 
 def test_a_scale_costs_its_target_and_no_more():
@@ -179,4 +179,4 @@ def test_a_scale_costs_its_target_and_no_more():
 def test_one_local_report_never_costs_more_than_its_budget():
     for budget in (0.3, 1.0, 20.0):
         assert many_epsilon(LocalPair(budget), releases=1, delta=1e-9) <= budget
-        assert many_epsilon(Sampled(LocalPair(budget), 0.5), releases=2, delta=1e-9) <= 2 * budget
+        assert many_epsilon(SampledRelease(LocalPair(budget), 0.5), releases=2, delta=1e-9) <= 2 * budget

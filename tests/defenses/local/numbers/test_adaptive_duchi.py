@@ -8,7 +8,7 @@ import pytest
 import torch
 from fedassay.audit.observer import SHUFFLED, UPLOADS
 from fedassay.defenses.accounting.pure import composed_epsilon
-from fedassay.defenses.local.numbers.adaptive_duchi import AdaptiveDuchi, shuffled_apart
+from fedassay.defenses.local.numbers.adaptive_duchi import LDPAdaptiveDuchi, shuffled_apart
 from fedassay.defenses.local.numbers.ldp_fed import LDPFed
 from fedassay.fl.laws.law import Mixing
 from fedassay.fl.message import Message
@@ -23,7 +23,7 @@ def plan(toy_task, toy_plan):
 
 
 def test_a_layers_range_is_larger_as_the_root_of_its_size_is_smaller(plan):
-    law = AdaptiveDuchi(radius=0.6).prepare(plan).protection.law(UPLOADS, plan, 0)
+    law = LDPAdaptiveDuchi(radius=0.6).prepare(plan).protection.law(UPLOADS, plan, 0)
     assert sorted(law.sizes) == [3, 27]
     by_size = {3: 0.6 * math.sqrt(5), 27: 0.6 * math.sqrt(5 / 9)}
     expected = [by_size[size] for size in law.sizes for _ in range(size)]
@@ -36,7 +36,7 @@ def test_a_layers_range_is_larger_as_the_root_of_its_size_is_smaller(plan):
 
 def test_a_report_holds_its_layers_bound(plan):
     """One coordinate at epsilon 2 a round: 30 times its range times coth(1)."""
-    protection = AdaptiveDuchi(epsilon=4.0).prepare(plan).protection
+    protection = LDPAdaptiveDuchi(epsilon=4.0).prepare(plan).protection
     updates = Message(values=torch.zeros(50, 3, 30), present=torch.ones(50, 3, dtype=torch.bool), senders=(0, 1, 2))
     context = Context(plan=plan, round=0, replicas=50, senders=(0, 1, 2))
     seen = protection.report(updates, context, {}, np.random.default_rng(0)).values.reshape(150, 30)
@@ -68,7 +68,7 @@ def test_every_column_is_shuffled_by_itself_among_those_who_came():
 
 
 def test_the_server_averages_shuffled_numbers_as_it_would_the_rows(plan):
-    protection = AdaptiveDuchi(epsilon=400.0).prepare(plan).protection
+    protection = LDPAdaptiveDuchi(epsilon=400.0).prepare(plan).protection
     values = torch.randn(20, 3, 30, generator=torch.Generator().manual_seed(0))
     present = torch.ones(20, 3, dtype=torch.bool)
     context = Context(plan=plan, round=0, replicas=20, senders=(0, 1, 2))
@@ -80,8 +80,8 @@ def test_the_server_averages_shuffled_numbers_as_it_would_the_rows(plan):
 
 
 def test_the_corrected_budget_is_shared_and_the_published_one_is_not(plan):
-    (corrected,) = AdaptiveDuchi(epsilon=6.0).prepare(plan).claims
-    (published,) = AdaptiveDuchi(epsilon=6.0, variant="as_published").prepare(plan).claims
+    (corrected,) = LDPAdaptiveDuchi(epsilon=6.0).prepare(plan).claims
+    (published,) = LDPAdaptiveDuchi(epsilon=6.0, variant="as_published").prepare(plan).claims
     assert (corrected.observer, corrected.dp_model, corrected.trust) == (UPLOADS, "local", "nobody")
     assert (corrected.parameters["coordinates"], corrected.parameters["number_epsilon"]) == (1, 3.0)
     assert (published.observer, published.dp_model, published.epsilon) == (SHUFFLED, "shuffle", 6.0)
@@ -90,7 +90,7 @@ def test_the_corrected_budget_is_shared_and_the_published_one_is_not(plan):
 
 def test_numbers_shuffled_apart_still_add_up_to_more_than_the_published_epsilon(plan):
     """One other client and three columns, counted exactly: all of them up makes epsilon threefold."""
-    protection = AdaptiveDuchi(epsilon=1.0, variant="as_published").prepare(plan).protection
+    protection = LDPAdaptiveDuchi(epsilon=1.0, variant="as_published").prepare(plan).protection
     law = protection.law(SHUFFLED, plan, 0)
     assert (law.mixing, law.coordinates) == (Mixing.COORDINATES, 30)
     absent, present = law.worst_pair(3)
@@ -126,7 +126,7 @@ def test_a_condensed_number_by_hand():
     np.testing.assert_allclose(masses, np.array([16, 8, 4, 2, 1]) / 31)
 
 
-@pytest.mark.parametrize("part", [AdaptiveDuchi, LDPFed])
+@pytest.mark.parametrize("part", [LDPAdaptiveDuchi, LDPFed])
 def test_a_variant_that_there_is_not_is_refused(part):
     with pytest.raises(ValueError, match="variant must be"):
         part(variant="fixed")
@@ -141,8 +141,8 @@ def test_as_published_each_says_what_is_provable_of_it(plan):
     """Two rounds: of one condensed number its ten steps, of thirty numbers each its own, at delta 0; else less."""
     (condensed,) = LDPFed(epsilon=3.0, steps=10, variant="as_published").prepare(plan).claims
     assert condensed.parameters["provable_epsilon"] == pytest.approx(30.0)
-    (shuffled,) = AdaptiveDuchi(epsilon=0.1, variant="as_published").prepare(plan).claims
+    (shuffled,) = LDPAdaptiveDuchi(epsilon=0.1, variant="as_published").prepare(plan).claims
     assert shuffled.parameters["provable_epsilon"] == pytest.approx(2 * 30 * 0.1)
-    (less,) = AdaptiveDuchi(epsilon=0.1, delta=1e-5, variant="as_published").prepare(plan).claims
+    (less,) = LDPAdaptiveDuchi(epsilon=0.1, delta=1e-5, variant="as_published").prepare(plan).claims
     exact = composed_epsilon(0.1, releases=60, delta=1e-5)
     assert less.parameters["provable_epsilon"] == exact < 4.0
