@@ -16,7 +16,7 @@ from ..fl.canary import Canary, CanarySet, DataCanary
 from ..fl.laws.law import Law
 from ..fl.models.network import Network
 from ..fl.plan import Plan
-from ..fl.probe import CandidateProbe, Candidates, People, PeopleProbe
+from ..fl.probe import CandidateProbe, Candidates, OwnerCandidates, OwnerProbe
 from ..fl.protection import Protection
 from ..fl.task import Task
 from ..fl.view import View
@@ -77,7 +77,7 @@ class Knowledge:
     law: Callable[[Observer, int], Law | None]
     public_images: Tensor
     public_labels: Tensor
-    candidates: Candidates | People | None = None
+    candidates: Candidates | OwnerCandidates | None = None
     canary: Canary | DataCanary | CanarySet | None = None
     initial: Tensor | None = None
     worlds: Callable[[int, int, slice], Hypotheses] | None = None
@@ -145,7 +145,7 @@ class Attack:
         """Whom it stands for: ``realistic`` or ``worst_case`` by its level, or ``active`` where the server deviates."""
         return "active" if self.active else self.level.value
 
-    def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe | PeopleProbe | None:
+    def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe | OwnerProbe | None:
         """Choose candidates before training starts; None where the attack needs none."""
         return None
 

@@ -41,7 +41,7 @@ from fedassay.fl.engine import run_federation
 from fedassay.fl.models.network import Network
 from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.plan import Plan
-from fedassay.fl.probe import CandidateProbe, Candidates, PeopleProbe, plant_clients, plant_writers
+from fedassay.fl.probe import CandidateProbe, Candidates, OwnerProbe, plant_clients, plant_users
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.streams import Streams, uniform
@@ -147,11 +147,11 @@ def _samples(task: Task) -> CandidateProbe:
     return CandidateProbe(shown=shown, holder=nobody, sample=nobody)
 
 
-def _people(task: Task, rng: np.random.Generator) -> dict[str, PeopleProbe]:
+def _people(task: Task, rng: np.random.Generator) -> dict[str, OwnerProbe]:
     """All 48 who never take part: half of them stand in for those who do."""
     half = PEOPLE // 2
     null = replace(task, parts=task.held_out[:half], held_out=task.held_out[half:])
-    clients, writers = (plant(null, count=half, rng=rng) for plant in (plant_clients, plant_writers))
+    clients, writers = (plant(null, count=half, rng=rng) for plant in (plant_clients, plant_users))
     return {
         "client_membership": clients,
         "client_loss": clients,
@@ -160,13 +160,13 @@ def _people(task: Task, rng: np.random.Generator) -> dict[str, PeopleProbe]:
     }
 
 
-def _said(evidence: object, probe: CandidateProbe | PeopleProbe, coin: np.random.Generator) -> Said:
+def _said(evidence: object, probe: CandidateProbe | OwnerProbe, coin: np.random.Generator) -> Said:
     if isinstance(evidence, SourceScores):
         worth = credits(evidence, coin.integers(CLIENTS, size=ASKED))
         low, high = wilson(float(worth.mean()), len(worth))
         return Said(holds=low <= 1 / CLIENTS <= high)
     assert isinstance(evidence, CandidateScores)
-    if isinstance(probe, PeopleProbe):
+    if isinstance(probe, OwnerProbe):
         found = all_scores(evidence, probe.member)
     else:
         called = np.where(coin.permutation(ASKED) < ASKED // 2, coin.integers(CLIENTS, size=ASKED), -1)

@@ -1,1 +1,1 @@
-"""The laboratory: data, clients, rounds."""
+"""Federated training: data, models, clients and rounds, and what each observer sees of a run."""

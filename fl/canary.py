@@ -1,4 +1,7 @@
-"""Canaries: what is planted in one of two worlds, as data that the engine accepts. Frozen before training starts."""
+"""Canaries: records or clients that an audit adds to a federation. They are fixed before training starts.
+
+``world`` is 1 for a run with the canary and 0 for a run without it (or with its replacement).
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -12,7 +15,7 @@ from .plan import Plan
 
 
 class Canaries(Protocol):
-    """What the engine asks of whatever is planted in a federation."""
+    """What the engine needs from whatever an audit plants in a federation."""
 
     @property
     def unit(self) -> Unit:
@@ -25,35 +28,36 @@ class Canaries(Protocol):
         ...
 
     def check(self, plan: Plan) -> None:
-        """Raise ValueError unless they fit the plan."""
+        """Raise ValueError unless the canaries fit the plan."""
         ...
 
     def there(self, world: int) -> tuple[int, ...]:
-        """Numbers of those that are there in this world."""
+        """Numbers of the canaries that are present in this world."""
         ...
 
     def rows(self, world: int) -> Tensor | None:
-        """Gradients (samples) or updates (clients) of those that are there, ``(k, d)``; None for canaries of data."""
+        """Gradients (samples) or updates (clients) of the canaries present, ``(k, d)``; None for canaries of data."""
         ...
 
     def samples(self, world: int) -> tuple[Tensor, Tensor] | None:
-        """Images ``(n, c, h, w)`` and labels ``(n,)`` that a canary brings; None for canaries that are rows."""
+        """Images ``(n, c, h, w)`` and labels ``(n,)`` that a canary adds; None for canaries that are rows."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Canary:
-    """One planted row that is there in world 1 and not (or another) in world 0.
+    """One planted row, present in world 1 and absent (or another row) in world 0.
 
-    It enters as data: a sample canary's gradient stands among its client's per-sample gradients and is drawn into
-    lots like any sample; a client canary's update stands among the updates and is drawn into cohorts like any client.
-    Clip, sum, noise and channel treat it as everybody.
+    It enters as data. A sample canary's gradient is one of its client's per-sample gradients and is drawn into lots
+    like any sample. A client canary's update is one of the updates and is drawn into cohorts like any client. Clipping,
+    sum, noise and channel treat it like every other row.
 
     Args:
         unit: SAMPLE (a row of ``client``'s gradients), CLIENT or REPORT (a row of the updates).
-        client: the client that holds a sample canary; ignored for the others, which are one more client.
-        present: (d,), the row in world 1. Its norm should be at least ten clip norms, or a missing clip cannot show.
-        absent: (d,), the row in world 0; ``None``: there is none (add/remove); zeros: it is set to zero (zero-out).
+        client: the client that holds a sample canary; ignored for the other units, which add one more client.
+        present: (d,), the row in world 1. Its norm should be at least ten clip norms; otherwise an implementation that
+            forgets to clip looks the same.
+        absent: (d,), the row in world 0; ``None``: no row (add/remove); zeros: the row is set to zero (zero-out).
     """
 
     unit: Unit
@@ -69,13 +73,13 @@ class Canary:
 
     @property
     def adjacency(self) -> Adjacency:
-        """How the two worlds differ: a row of zeros in world 0 is a client set to zero, any other one replaced."""
+        """How the two worlds differ: a row of zeros in world 0 is zero-out, any other row is replace-one."""
         if self.absent is None:
             return Adjacency.ADD_REMOVE
         return Adjacency.REPLACE_ONE if bool(self.absent.any()) else Adjacency.ZERO_OUT
 
     def check(self, plan: Plan) -> None:
-        """Raise ValueError unless the rows fit the plan's layout and a sample canary has a client to hold it."""
+        """Raise ValueError unless the rows fit the plan's layout and a sample canary has a client that holds it."""
         for name, row in (("present", self.present), ("absent", self.absent)):
             if row is not None and len(row) != plan.layout.dim:
                 raise ValueError(f"a canary's {name} row must have {plan.layout.dim} coordinates, got {len(row)}")
@@ -86,6 +90,7 @@ class Canary:
 
     def rows(self, world: int) -> Tensor:
         row = self.present if world else self.absent
+        # An absent row is an empty tensor, not None: None would mean a canary that is data.
         return self.present.new_zeros(0, len(self.present)) if row is None else row.unsqueeze(0)
 
     def samples(self, world: int) -> None:
@@ -94,14 +99,14 @@ class Canary:
 
 @dataclass(frozen=True, kw_only=True)
 class DataCanary:
-    """A canary that is data and goes through the model: its gradient is computed at each round's model, as anybody's.
+    """A canary that is data: its gradient is computed at each round's model, as for any other data.
 
     Args:
-        unit: SAMPLE (one more sample of ``client``), CLIENT or REPORT (one more client that holds these alone).
+        unit: SAMPLE (one more sample of ``client``), CLIENT or REPORT (one more client that holds only these images).
         images: (n, c, h, w) in [0, 1]; one for a sample canary.
-        present: (n,), their labels in world 1.
-        absent: (n,), their labels in world 0; ``None``: the images are not there (add/remove).
-        client: the client that holds a sample canary; ignored for the others.
+        present: (n,), the labels in world 1.
+        absent: (n,), the labels in world 0; ``None``: the images are absent (add/remove).
+        client: the client that holds a sample canary; ignored for the other units.
     """
 
     unit: Unit
@@ -124,7 +129,7 @@ class DataCanary:
         return Adjacency.ADD_REMOVE if self.absent is None else Adjacency.REPLACE_ONE
 
     def check(self, plan: Plan) -> None:
-        """Raise ValueError unless a sample canary has a client to hold it."""
+        """Raise ValueError unless a sample canary has a client that holds it."""
         _check_holder(self, plan)
 
     def there(self, world: int) -> tuple[int, ...]:
@@ -140,15 +145,15 @@ class DataCanary:
 
 @dataclass(frozen=True, kw_only=True)
 class CanarySet:
-    """Many canaries in one run, each in or out by its own coin; number j stands on the j-th inert weight.
+    """Many canaries in one run, each included by its own coin; canary j is a row along the j-th inert weight.
 
     Args:
-        unit: SAMPLE (rows of ``client``'s gradients), CLIENT or REPORT (as many more clients).
+        unit: SAMPLE (rows of ``client``'s gradients), CLIENT or REPORT (as many additional clients).
         length: raw norm of each row.
         dim: coordinates of the model, of which the last m are inert weights.
-        coins: (m,) booleans, kept from every attack: which are in.
-        replaced: whether a canary that is out shows its row turned round (replace-one) and not none (add/remove).
-        client: the client that holds sample canaries; ignored for the others.
+        coins: (m,) booleans, true where the canary is included. Attacks never get them.
+        replaced: whether an excluded canary sends its row with the opposite sign (replace-one) or no row (add/remove).
+        client: the client that holds sample canaries; ignored for the other units.
     """
 
     unit: Unit
@@ -161,30 +166,31 @@ class CanarySet:
     def __post_init__(self) -> None:
         _check_unit(self.unit)
         if not 0 < self.length < math.inf:
-            raise ValueError(f"a crowd's length must be > 0 and finite, got {self.length}")
+            raise ValueError(f"a canary set's length must be > 0 and finite, got {self.length}")
         if self.coins.ndim != 1 or not len(self.coins) or self.coins.dtype is not torch.bool:
-            raise ValueError(f"a crowd's coins must be (m,) booleans, got {self.coins}")
+            raise ValueError(f"a canary set's coins must be (m,) booleans, got {self.coins}")
 
     def check(self, plan: Plan) -> None:
-        """Raise ValueError unless every canary has an inert weight and sample canaries a client to hold them."""
+        """Raise ValueError unless every canary has an inert weight and sample canaries have a client to hold them."""
         layout = plan.layout
         if (layout.dim, layout.inert) != (self.dim, len(self.coins)):
             wanted = f"{self.dim} coordinates, {len(self.coins)} of them inert"
-            raise ValueError(f"a crowd needs {wanted}; the plan has {layout.dim}, {layout.inert} of them inert")
+            raise ValueError(f"a canary set needs {wanted}; the plan has {layout.dim}, {layout.inert} of them inert")
         _check_holder(self, plan)
 
     @property
     def shown(self) -> "CanarySet":
-        """The crowd as an attack gets it: without the coins."""
+        """The canary set as an attack gets it: without the coins."""
         return replace(self, coins=torch.ones_like(self.coins))
 
     def there(self, world: int) -> tuple[int, ...]:
-        """The coins say who; the world only names the streams."""
+        """Numbers of the canaries in the run. The coins decide it; ``world`` only names the random streams."""
         return tuple(range(len(self.coins)) if self.replaced else self.coins.nonzero().flatten().tolist())
 
     def rows(self, world: int) -> Tensor:
         numbers = torch.tensor(self.there(world), dtype=torch.int64)
         rows = torch.zeros(len(numbers), self.dim)
+        # The opposite row is as far as two rows of one length can be apart: the strongest test of replace-one.
         signs = torch.where(self.coins[numbers], 1.0, -1.0)
         rows[torch.arange(len(numbers)), self.dim - len(self.coins) + numbers] = signs * self.length
         return rows
@@ -195,7 +201,7 @@ class CanarySet:
 
 def _check_unit(unit: Unit) -> None:
     if unit not in (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT):
-        raise ValueError(f"a canary is a sample, a client or a report, got {unit}")
+        raise ValueError(f"a canary must be a sample, a client or a report, got {unit}")
 
 
 def _check_holder(canaries: Canaries, plan: Plan) -> None:

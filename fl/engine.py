@@ -1,4 +1,4 @@
-"""The round loop: state in, state out; recorders watch."""
+"""The round loop: trains a federation for a batch of replicas and shows each round to the recorders."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from .algorithms.algorithm import Numbers
 from .canary import Canaries
 from .message import Message
 from .plan import Plan
-from .protection import Context, Protection, State, check_rows
+from .protection import Context, Protection, State, check_replica_rows
 from .recorder import RoundEvent
 from .resume_state import ResumeState
 from .streams import Streams
@@ -26,10 +26,10 @@ Tamper = Callable[[Tensor], Tensor]
 
 
 class Recorder(Protocol):
-    """Sees every round once."""
+    """Sees every round once, at its end."""
 
     def watch(self, event: RoundEvent) -> None:
-        """Called at the end of a round; must not change what it sees."""
+        """Called at the end of a round; must not change what it receives."""
         ...
 
 
@@ -44,44 +44,54 @@ def run_federation(
     recorders: Sequence[Recorder] = (),
     stop_after: int | None = None,
     tamper: Tamper | None = None,
-    standing: ResumeState | None = None,
-    keep: Callable[[ResumeState], None] | None = None,
+    resume_from: ResumeState | None = None,
+    on_round_end: Callable[[ResumeState], None] | None = None,
 ) -> Tensor:
-    """Train, for a batch of replicas at once, and return the final models ``(R, d)`` as they are published: what would
-    be broadcast next.
+    """Train a batch of replicas at once and return the published final models ``(R, d)``.
 
-    Replicas share data (each what ``batch.included`` leaves it), partition and initial model; each has its own cohorts,
-    lots and noise. ``stop_after``: rounds to run of the plan's, all by default. ``tamper``: what a malicious server
-    sends in place of the broadcast ``(R, d)``; it goes on from its own model. ``standing``: where an earlier call with
-    the same arguments stood: the rounds after it are run, and end as if nothing had come between. ``keep``: is handed
-    every round's standing, to remember it.
+    Replicas share data (restricted by ``batch.included``), partition and initial model. Each replica has its own
+    cohorts, lots and noise.
+
+    Args:
+        batch: which replicas run together; one replica by default.
+        canary: what an audit plants.
+        recorders: receive every round.
+        stop_after: rounds to run; all rounds of the plan by default.
+        tamper: what a malicious server sends instead of the broadcast ``(R, d)``. The server's own model is unchanged.
+        resume_from: state after some rounds of an earlier call with the same arguments. The result equals that of an
+            uninterrupted run.
+        on_round_end: receives the state after every round, so that the caller can store it.
 
     Raises:
-        ValueError: if the plan is not this task's, the canary does not fit it, a station returns a wrong shape, the
-            protection or the canary needs samples' own gradients, and the model mixes them, or ``standing`` is of
+        ValueError: if the plan is not this task's, the canary does not fit it, a hook returns a wrong shape, the
+            protection or the canary needs per-sample gradients and the model has none, or ``resume_from`` belongs to
             another federation.
     """
     rounds, batch = _checked(task, plan, protection, canary, stop_after), batch or Batch()
     batch.check(plan, len(task.labels))
     trainer = LocalTrainer(task=task, protection=protection, streams=streams, batch=batch, canary=canary)
     begun = _begun(task, plan, protection, streams, batch)
-    if standing is not None:
-        standing.check(rounds, begun.model)
-        begun = standing
+    if resume_from is not None:
+        resume_from.check(rounds, begun.model)
+        begun = resume_from
     model, state, shared, kept = begun.model, begun.state, begun.shared, begun.kept
     for number in range(begun.round, rounds):
         draws = partial(streams.generator, replicate=batch.block, world=batch.world, round=number)
         context = _context(task, plan, batch, model, number)
         state = protection.open_round(context, state)
         present, context = _cohort(trainer, context, state, draws)
-        sent = check_rows("broadcast", protection.broadcast(model, context, state, draws("broadcast")), model)
+        sent = check_replica_rows("broadcast", protection.broadcast(model, context, state, draws("broadcast")), model)
+        # Applied to what is sent only: the server goes on from its own model, whatever it made the clients train on.
         if tamper is not None:
-            sent = check_rows("tamper", tamper(sent), model)
+            sent = check_replica_rows("tamper", tamper(sent), model)
         updates, lots, kept = _updates(trainer, sent, present, context, state, shared, kept)
         reports = protection.report(updates, context, state, draws("report"))
         received = protection.channel(reports, context, state, draws("channel"))
-        aggregate = check_rows("aggregate", protection.aggregate(received, context, state, draws("aggregate")), model)
+        aggregate = check_replica_rows(
+            "aggregate", protection.aggregate(received, context, state, draws("aggregate")), model
+        )
         model = plan.algorithm.combine(model, aggregate)
+        # The event holds the state with which the round ran, not the one that the queries below leave behind.
         event = RoundEvent(
             round=number,
             broadcast=sent,
@@ -98,20 +108,20 @@ def run_federation(
         state = protection.query(received, context, state, draws("query"))
         state = protection.close_round(aggregate, context, state)
         shared = plan.algorithm.advance(shared, aggregate, plan.cohort_rate)
-        if keep is not None:
-            keep(ResumeState(round=number + 1, model=model, state=state, shared=shared, kept=kept))
+        if on_round_end is not None:
+            on_round_end(ResumeState(round=number + 1, model=model, state=state, shared=shared, kept=kept))
     return _published(model, protection, Context(plan=plan, round=rounds, replicas=batch.replicas), state, trainer)
 
 
 def _begun(task: Task, plan: Plan, protection: Protection, streams: Streams, batch: Batch) -> ResumeState:
-    """Before the first round."""
+    """The state before the first round."""
     model = task.network.initial(streams.generator("init")).expand(batch.replicas, -1).clone()
     state, shared = protection.initial_state(plan), plan.algorithm.share(model)
     return ResumeState(round=0, model=model, state=state, shared=shared, kept={})
 
 
 def _context(task: Task, plan: Plan, batch: Batch, model: Tensor, number: int) -> Context:
-    """What the stations of a round may know besides its state."""
+    """What the hooks of a round may use besides the state."""
     return Context(
         plan=plan,
         round=number,
@@ -122,7 +132,7 @@ def _context(task: Task, plan: Plan, batch: Batch, model: Tensor, number: int) -
 
 
 def _checked(task: Task, plan: Plan, protection: Protection, canary: Canaries | None, stop_after: int | None) -> int:
-    """The rounds to run, of parts that fit each other."""
+    """Check that the parts fit each other; return the number of rounds to run."""
     rounds = plan.rounds if stop_after is None else stop_after
     if not 1 <= rounds <= plan.rounds:
         raise ValueError(f"stop_after must be in 1..{plan.rounds}, the plan's rounds, got {rounds}")
@@ -132,9 +142,10 @@ def _checked(task: Task, plan: Plan, protection: Protection, canary: Canaries | 
             f"got {plan.clients} clients and {plan.layout.dim} coordinates, "
             f"task has {task.clients} and {task.network.layout.dim}"
         )
-    for station in ("local_step", "local_query"):
-        if getattr(type(protection), station) is not getattr(Protection, station) and not protection.per_sample:
-            raise ValueError(f"{type(protection).__name__} overrides {station}: it must set per_sample = True")
+    # Without per_sample the engine computes mean gradients and never calls these hooks: their noise would be missing.
+    for hook in ("local_step", "local_query"):
+        if getattr(type(protection), hook) is not getattr(Protection, hook) and not protection.per_sample:
+            raise ValueError(f"{type(protection).__name__} overrides {hook}: it must set per_sample = True")
     if protection.per_sample:
         task.network.check_separate(type(protection).__name__)
     if canary is not None:
@@ -145,19 +156,19 @@ def _checked(task: Task, plan: Plan, protection: Protection, canary: Canaries | 
 
 
 def _samples(task: Task, batch: Batch, model: Tensor, client: int | None) -> Samples:
-    """What a protection may look at beside the lots; one set for all replicas, which samples left out do not allow."""
+    """Samples that a hook may use besides the lots: one set for all replicas, so no replica may leave samples out."""
     if client is not None and batch.included is not None:
         raise ValueError(
-            "this protection looks at all of a client's samples: which of them are there differs by replica"
+            "this protection uses all of a client's samples, and which of them are included differs between replicas"
         )
     return task.samples(model, client)
 
 
 def _cohort(trainer: LocalTrainer, context: Context, state: State, draws: Draws) -> tuple[Tensor, Context]:
-    """Who takes part: mask ``(R, rows)`` over the rows that any replica fills; a canary client is drawn like any."""
-    everybody = replace(context, senders=(*range(context.plan.clients), *trainer.planted_clients))
-    present = context.plan.cohort.draw(draws("cohort"), context.replicas, len(everybody.senders))
-    thinned = trainer.protection.participates(everybody, state, draws("participation"))
+    """Draw the cohort: mask ``(R, rows)`` over clients present in any replica. Canary clients are drawn like others."""
+    candidates = replace(context, senders=(*range(context.plan.clients), *trainer.planted_clients))
+    present = context.plan.cohort.draw(draws("cohort"), context.replicas, len(candidates.senders))
+    thinned = trainer.protection.participates(candidates, state, draws("participation"))
     if thinned is not None:
         if thinned.shape != present.shape or thinned.dtype is not torch.bool:
             raise ValueError(
@@ -165,8 +176,9 @@ def _cohort(trainer: LocalTrainer, context: Context, state: State, draws: Draws)
                 f"got {tuple(thinned.shape)} of {thinned.dtype}"
             )
         present = present & thinned
+    # Clients that are absent in every replica need no training: most clients, in a small cohort.
     rows = present.any(0).nonzero().flatten().tolist()
-    return present[:, rows], replace(context, senders=tuple(everybody.senders[row] for row in rows))
+    return present[:, rows], replace(context, senders=tuple(candidates.senders[row] for row in rows))
 
 
 def _updates(
@@ -178,7 +190,7 @@ def _updates(
     shared: Numbers,
     kept: Mapping[int, Numbers],
 ) -> tuple[Message, dict[int, list[Tensor]], dict[int, Numbers]]:
-    """Every row's update, zero where the row is absent, the lots behind them, and what clients keep."""
+    """Every row's update (zero where the row is absent), the lots behind the updates, and what clients keep."""
     values = model.new_zeros(len(model), len(context.senders), model.shape[1])
     lots: dict[int, list[Tensor]] = {}
     keeping, released = dict(kept), list[Tensor | None]()
@@ -186,6 +198,7 @@ def _updates(
     for row, (sender, result) in enumerate(zip(context.senders, results, strict=True)):
         values[:, row] = result.update
         keeping[sender] = _kept_where(present[:, row], result.kept, kept.get(sender, {}))
+        # Canary clients have no lot of the task's samples.
         if sender < context.plan.clients:
             lots[sender] = [mask & present[:, row : row + 1] for mask in result.lots]
         released.append(result.released)
@@ -195,16 +208,16 @@ def _updates(
 
 
 def _side(released: list[Tensor | None], present: Tensor) -> dict[str, Tensor]:
-    """The clients' queries ``(R, rows, steps, k)``; a canary that is a row asks nothing and sends zeros."""
-    asked = [rows for rows in released if rows is not None]
-    if not asked:
+    """The clients' queries ``(R, rows, steps, k)``; a canary that is a row has no query and sends zeros."""
+    queried = [rows for rows in released if rows is not None]
+    if not queried:
         return {}
-    stacked = torch.stack([torch.zeros_like(asked[0]) if rows is None else rows for rows in released], dim=1)
+    stacked = torch.stack([torch.zeros_like(queried[0]) if rows is None else rows for rows in released], dim=1)
     return {"query": stacked.masked_fill(~present[..., None, None], 0)}
 
 
 def _kept_where(present: Tensor, after: Numbers, before: Numbers) -> Numbers:
-    """A client keeps nothing of a round in replicas where it did not take part."""
+    """What a client keeps, unchanged in replicas where it did not take part."""
     return {
         name: torch.where(present.view(-1, *[1] * (value.ndim - 1)), value, before.get(name, torch.zeros_like(value)))
         for name, value in after.items()
@@ -212,7 +225,7 @@ def _kept_where(present: Tensor, after: Numbers, before: Numbers) -> Numbers:
 
 
 def _published(model: Tensor, protection: Protection, context: Context, state: State, trainer: LocalTrainer) -> Tensor:
-    """The server's last model as it leaves the server."""
+    """The last model as the server publishes it: the broadcast hook may add noise here too."""
     block, world = trainer.batch.block, trainer.batch.world
     rng = trainer.streams.generator("broadcast", replicate=block, world=world, round=context.round)
-    return check_rows("broadcast", protection.broadcast(model, context, state, rng), model)
+    return check_replica_rows("broadcast", protection.broadcast(model, context, state, rng), model)

@@ -1,4 +1,4 @@
-"""Layout: named layers <-> slices of one flat vector."""
+"""Layout: which slice of one flat parameter vector belongs to which named layer."""
 
 import math
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ INERT = "inert"
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The order in which a model's parameters stand in a flat vector.
+    """The order of a model's parameters in a flat vector.
 
-    ``inert`` weights may follow the model's own: they never enter the loss, so no data moves them. An audit plants its
-    canaries there: the direction is nobody else's, and the rest of the release is known to be zero along it.
+    ``inert`` weights may follow the model's own. They never enter the loss, so no data moves them. An audit plants its
+    canaries there: without the canary, the noiseless release is known to be zero along such a weight.
     """
 
     names: tuple[str, ...]
@@ -25,7 +25,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.shapes) or len(set(self.names)) != len(self.names):
-            raise ValueError(f"names must be unique, one a shape, got {self.names} for {len(self.shapes)} shapes")
+            raise ValueError(f"names must be unique, one per shape, got {self.names} for {len(self.shapes)} shapes")
         if not self.names or INERT in self.names:
             raise ValueError(f"names must hold at least one layer and none called {INERT!r}, got {self.names}")
         if self.inert < 0:
@@ -43,7 +43,7 @@ class Layout:
 
     @property
     def slices(self) -> dict[str, slice]:
-        """Layer name -> its slice of the flat vector, ``inert`` last where there are inert weights."""
+        """Layer name -> its slice of the flat vector; ``inert`` is last where there are inert weights."""
         ends = list(accumulate(math.prod(shape) for shape in self.shapes))
         slices = {name: slice(low, high) for name, low, high in zip(self.names, [0, *ends[:-1]], ends, strict=True)}
         return slices | ({INERT: slice(self.model_dim, self.dim)} if self.inert else {})
@@ -52,7 +52,7 @@ class Layout:
         """Layers (each with the same leading dimensions) -> ``(..., dim)``; inert weights are zero.
 
         Raises:
-            ValueError: if a layer is missing or too many, or a shape is not this layout's.
+            ValueError: if a layer is missing or unknown, or a shape is not this layout's.
         """
         if set(tensors) != set(self.names):
             raise ValueError(f"layers must be {', '.join(self.names)}, got {', '.join(tensors)}")
@@ -62,6 +62,7 @@ class Layout:
         for name, shape in layers:
             if tensors[name].shape != (*lead, *shape):
                 raise ValueError(f"layer {name} must have shape {(*lead, *shape)}, got {tuple(tensors[name].shape)}")
+        # A scalar parameter has no dimension to flatten.
         parts = [tensors[name].flatten(len(lead)) if shape else tensors[name].unsqueeze(-1) for name, shape in layers]
         return torch.cat([*parts, first.new_zeros((*lead, self.inert))], dim=-1)
 

@@ -1,4 +1,4 @@
-"""Message: what crosses a station."""
+"""Message: the rows of numbers that one hook of a round passes to the next."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,14 +9,14 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """Rows of numbers, for a batch of replicas. Raises ValueError where the shapes do not fit together.
+    """Rows of numbers for a batch of replicas. Raises ValueError where the shapes do not fit together.
 
     Args:
-        values: (replicas, rows, d), floats or integers; rows that are not present hold zeros.
+        values: (replicas, rows, d), floats or integers; absent rows hold zeros.
         present: (replicas, rows), true where the row was sent.
-        senders: client number of each row, canaries last; ``None`` once a shuffler has hidden them.
-        side: named arrays that travel along (budgets, indices, hash seeds), each ``(replicas, rows, ...)``.
-        masked: whether the rows are masked words of a secure sum: each by itself tells nothing of its sender's data.
+        senders: client number of each row, canaries last; ``None`` once a shuffler has hidden the senders.
+        side: named arrays sent with the rows (budgets, indices, hash seeds), each ``(replicas, rows, ...)``.
+        masked: whether the rows are masked words of a secure sum, which are independent of the data one by one.
     """
 
     values: Tensor
@@ -37,9 +37,9 @@ class Message:
             if array.shape[:2] != self.present.shape:
                 raise ValueError(f"side {name} must be {(*self.present.shape, '...')}, got {tuple(array.shape)}")
         if self.senders is not None and len(self.senders) != self.values.shape[1]:
-            raise ValueError(f"one sender a row: got {len(self.senders)} for {self.values.shape[1]} rows")
+            raise ValueError(f"senders must be one per row, got {len(self.senders)} for {self.values.shape[1]} rows")
 
     def with_values(self, values: Tensor) -> "Message":
-        """The same rows with other numbers; absent rows stay zero."""
+        """The same rows with other values; absent rows stay zero."""
         # Not a product with the mask: zero times infinity is not zero.
         return replace(self, values=values.masked_fill(~self.present.unsqueeze(-1), 0))

@@ -1,4 +1,4 @@
-"""Plan: the public facts of a federation, known to clients, server and attackers alike."""
+"""Plan: the public facts of a federation, known to clients, server and adversaries alike."""
 
 from dataclasses import dataclass, replace
 
@@ -9,7 +9,7 @@ from .partitions.sampling import Sampling
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What everybody knows before training starts. Defenses calibrate on it.
+    """What is public before training starts. Defenses calibrate on it.
 
     Args:
         sizes: samples of each client.
@@ -40,7 +40,7 @@ class Plan:
 
     @property
     def cohort_rate(self) -> float:
-        """Chance that a client takes part in a round."""
+        """Probability that a client takes part in a round."""
         return self.cohort.rate(self.clients)
 
     @property
@@ -55,25 +55,26 @@ class Plan:
 
     @property
     def marks(self) -> tuple[int, ...]:
-        """See ``marks``."""
+        """Rounds at which curves have a point; see the function ``marks``."""
         return marks(self.rounds)
 
     def expected_lot(self, client: int) -> float:
-        """Samples in a lot of this client, in expectation; a canary client counts as the mean one."""
+        """Expected number of samples in a lot of this client; a canary client counts as the mean client."""
+        # A canary client's number lies beyond the list: the slice is empty, and the mean over all clients is used.
         sizes = self.sizes[client : client + 1] or self.sizes
         return sum(self.lot.rate(size) * size for size in sizes) / len(sizes)
 
     def weight(self, client: int) -> float:
-        """Weight of this client in a FedAvg mean: its number of samples; a canary client counts as the mean one."""
+        """Weight of this client in a FedAvg mean: its number of samples; a canary client counts as the mean client."""
         sizes = self.sizes[client : client + 1] or self.sizes
         return sum(sizes) / len(sizes)
 
     def resized(self, sizes: tuple[int, ...]) -> "Plan":
-        """The same rules for other clients. Under add/remove a smaller federation is a data set like any other."""
+        """The same rules for other clients. Under add/remove adjacency a smaller federation is as valid a data set."""
         return replace(self, sizes=sizes)
 
 
 def marks(rounds: int) -> tuple[int, ...]:
-    """Numbers of rounds after which a curve over the rounds has a point: about twenty, the last one among them."""
+    """Round numbers at which a curve over the rounds has a point: about twenty, including the last round."""
     every = max(1, rounds // 20)
     return tuple(sorted({*range(every, rounds + 1, every), rounds}))

@@ -1,4 +1,4 @@
-"""Probe: candidates of whom it is asked who took part, and the truth of it. Frozen before training starts."""
+"""Candidates of membership attacks, with the truth about them. They are fixed before training starts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from .task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """Samples of which an attacker is to say which of some clients trained on them.
+    """Samples shown to an attack, which infers which of some clients trained on each of them.
 
     Args:
         images: (n, c, h, w) in [0, 1]; labels: (n,).
-        clients: the clients in question. Every candidate is asked about at each of them: a list of questions that left
-            some out would tell who holds what.
+        clients: the clients in question. Every candidate is scored for each of them: a list that left some pairs out
+            would reveal who holds what.
     """
 
     images: Tensor
@@ -27,19 +27,19 @@ class Candidates:
 
     def __post_init__(self) -> None:
         if not self.clients or len(set(self.clients)) < len(self.clients):
-            raise ValueError(f"clients must name clients, each once, got {self.clients}")
+            raise ValueError(f"clients must name at least one client, each once, got {self.clients}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateProbe:
-    """Candidates and, kept from every attack, the truth.
+    """Candidates with the truth about them, which no attack gets.
 
     Args:
         shown: what attacks get.
-        holder: (n,), which client trains on each candidate; -1 for an outsider.
-        sample: (n,), each candidate's place among its holder's samples; -1 for an outsider.
-        stands_for: (n,), the one client at which each outsider is a non-member; -1 for a member. None: outsiders are
-            non-members at every client.
+        holder: (n,), the client that trains on each candidate; -1 for an outsider.
+        sample: (n,), each candidate's index among its holder's samples; -1 for an outsider.
+        stands_for: (n,), the one client for which each outsider is a non-member; -1 for a member. None: outsiders are
+            non-members for every client.
     """
 
     shown: Candidates
@@ -64,7 +64,7 @@ class CandidateProbe:
         if unknown:
             raise ValueError(f"stands_for must be one of {self.shown.clients} for outsiders, got {sorted(unknown)}")
         if (stands_for[self.member] != -1).any():
-            raise ValueError("stands_for must be -1 for members, who stand for nobody")
+            raise ValueError("stands_for must be -1 for members, which replace no other sample")
 
     @property
     def member(self) -> np.ndarray:
@@ -73,31 +73,31 @@ class CandidateProbe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class People:
-    """Clients or writers of whom an attacker is to say whether they ever took part, each by equally many samples.
+class OwnerCandidates:
+    """Clients or users shown to an attack by equally many samples each; it infers whether they ever took part.
 
     Args:
         unit: CLIENT or USER.
         images: (n, c, h, w) in [0, 1]; labels: (n,).
-        person: (n,), whose each sample is, numbers from 0 that say nothing else.
+        owner: (n,), the owner of each sample, numbered from 0 in random order.
     """
 
     unit: Unit
     images: Tensor
     labels: Tensor
-    person: Tensor
+    owner: Tensor
 
     @property
     def count(self) -> int:
-        """How many people."""
-        return int(self.person.max()) + 1
+        """Number of clients or users."""
+        return int(self.owner.max()) + 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class PeopleProbe:
-    """People and, kept from every attack, the truth: ``member`` (people,), true where one took part."""
+class OwnerProbe:
+    """Clients or users with the truth, which no attack gets: ``member`` (owners,), true where the owner took part."""
 
-    shown: People
+    shown: OwnerCandidates
     member: np.ndarray
 
     def __post_init__(self) -> None:
@@ -106,20 +106,21 @@ class PeopleProbe:
 
 
 def plant_candidates(task: Task, *, count: int, clients: Sequence[int], rng: np.random.Generator) -> CandidateProbe:
-    """``count`` samples of each client and outsiders that differ from them by nothing but the deal, in random order.
+    """Draw ``count`` samples of each client, and outsiders that differ from them only by not being dealt.
 
-    Where samples are dealt whatever they are (``task.exchangeable`` is ``all``) any outsider is a non-member at every
-    client: as many are drawn as there are members, or all that there are. Under label skew an outsider differs from a
-    client's own samples by its label already: each then stands in for one member, with that member's label and at that
-    member's client alone, so that no guess by label is worth more than a coin. Outsiders are drawn once, for all
-    rounds and all clients, and none twice: drawn anew for each they would be told apart by that alone.
+    Where samples are dealt regardless of their content (``task.exchangeable`` is ``all``), any outsider is a non-member
+    for every client; as many are drawn as there are members, or all that exist. Under label skew an outsider already
+    differs from a client's samples by its label. Then each outsider replaces one member: it has that member's label and
+    counts at that member's client only, so that guessing by label is no better than a coin. Outsiders are drawn once,
+    without repetition, for all rounds and clients: new draws for each would be recognisable by that alone. The order is
+    random.
 
     Raises:
-        ValueError: if there is no such client, a client, the outsiders or those of one label are too few, or no
-            outsider is like a client's own samples.
+        ValueError: if there is no such client, a client has too few samples, there are too few outsiders (or too few of
+            one label), or no outsider is comparable to a client's own samples.
     """
     if task.exchangeable == "nobody":
-        raise ValueError("task must have outsiders that are like a client's own samples, got exchangeable nobody")
+        raise ValueError("task must have outsiders comparable to a client's own samples, got exchangeable nobody")
     for client in clients:
         _check_count(task, count, client)
     chosen = [rng.choice(task.sizes[client], size=count, replace=False) for client in clients]
@@ -144,7 +145,7 @@ def _of_any_label(task: Task, inside: Tensor, rng: np.random.Generator) -> np.nd
 
 
 def _of_same_labels(task: Task, inside: Tensor, rng: np.random.Generator) -> np.ndarray:
-    """For each member an outsider of its label, ``(len(inside),)``."""
+    """For each member an outsider with the same label, ``(len(inside),)``."""
     wanted, known = task.labels[inside].numpy(), task.outsider_labels.numpy()
     drawn = np.empty(len(wanted), dtype=np.int64)
     for label in np.unique(wanted):
@@ -164,43 +165,44 @@ def _check_count(task: Task, count: int, client: int) -> None:
     available = min(task.sizes[client], len(task.outsider_labels))
     if count < 1 or count > available:
         raise ValueError(
-            f"candidates a side must be in 1..{available} (client {client}'s samples, outsiders), got {count}"
+            f"candidates per side must be in 1..{available} (client {client}'s samples, outsiders), got {count}"
         )
 
 
-def plant_clients(task: Task, *, count: int, rng: np.random.Generator) -> PeopleProbe:
-    """``count`` clients who take part and ``count`` who were held out, or all that there are, in random order.
+def plant_clients(task: Task, *, count: int, rng: np.random.Generator) -> OwnerProbe:
+    """Draw ``count`` clients that take part and ``count`` that were held out, or all that exist, in random order.
 
-    Of each as many samples are shown as the least that any of them has, drawn at random. How many each has must not
-    show: the plan tells the sizes of those who take part, and a count that is none of them would be a non-member's.
+    Every client is shown by equally many random samples, as many as the smallest of them has. Their own numbers must
+    not show: the plan publishes the sizes of the clients that take part, so another size would reveal a non-member.
 
     Raises:
-        ValueError: if there are no two on either side.
+        ValueError: if either side has fewer than two clients.
     """
-    return _people(task, Unit.CLIENT, list(task.parts), list(task.held_out), count, rng)
+    return _owners(task, Unit.CLIENT, list(task.parts), list(task.held_out), count, rng)
 
 
-def plant_writers(task: Task, *, count: int, rng: np.random.Generator) -> PeopleProbe:
-    """The same of owners of samples: of those who are with clients that take part, and of those who are with none.
+def plant_users(task: Task, *, count: int, rng: np.random.Generator) -> OwnerProbe:
+    """The same for users: owners whose samples lie with clients that take part, and owners with none there.
 
     Raises:
-        ValueError: if nobody knows whose the samples are, or there are no two on either side.
+        ValueError: if the samples' owners are not known, or either side has fewer than two users.
     """
     if task.owners is None:
-        raise ValueError("the data set must say whose its images are, got one that does not")
+        raise ValueError("the data set must name the owners of its images, got one that does not")
     dealt = torch.cat([*task.parts])
     inside = set(task.owners[dealt].tolist())
     absent = torch.cat([torch.zeros(0, dtype=torch.int64), *task.held_out])
+    # A user with samples at a participating client has taken part, whatever else is held out.
     outside = set(task.owners[absent].tolist()) - inside
     members = [dealt[task.owners[dealt] == owner] for owner in sorted(inside)]
-    return _people(
+    return _owners(
         task, Unit.USER, members, [absent[task.owners[absent] == owner] for owner in sorted(outside)], count, rng
     )
 
 
-def _people(
+def _owners(
     task: Task, unit: Unit, inside: list[Tensor], outside: list[Tensor], count: int, rng: np.random.Generator
-) -> PeopleProbe:
+) -> OwnerProbe:
     if min(len(inside), len(outside)) < _FEW:
         raise ValueError(
             f"{unit}s must be at least {_FEW} that take part and {_FEW} that are held out, "
@@ -210,12 +212,13 @@ def _people(
     chosen = [side[k] for side in (inside, outside) for k in rng.choice(len(side), size=count, replace=False)]
     order = rng.permutation(2 * count)
     least = min(map(len, chosen))
+    # Sorted: the order of a random choice would differ from the order in which data sets store samples.
     drawn = [np.sort(rng.choice(len(chosen[k]), size=least, replace=False)) for k in order]
     places = torch.cat([chosen[k][torch.from_numpy(own)] for k, own in zip(order, drawn, strict=True)])
-    person = torch.arange(2 * count).repeat_interleave(least)
-    shown = People(unit=unit, images=task.images[places], labels=task.labels[places], person=person)
-    return PeopleProbe(shown=shown, member=order < count)
+    owner = torch.arange(2 * count).repeat_interleave(least)
+    shown = OwnerCandidates(unit=unit, images=task.images[places], labels=task.labels[places], owner=owner)
+    return OwnerProbe(shown=shown, member=order < count)
 
 
+# Below two owners per side an area under the ROC curve has no meaning.
 _FEW = 2
-"""People a side below which no area under a curve means anything."""

@@ -1,4 +1,4 @@
-"""Recorder: watches each round and keeps what one observer may see, so that a run need not be stored to be audited."""
+"""Recorders: keep what one observer may see of each round, so that a run need not be stored to be audited."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from .view import RoundView, View
 
 @dataclass(frozen=True, kw_only=True)
 class RoundEvent:
-    """Everything that crossed the stations in one round, truth included: for recorders only.
+    """Everything that passed through the hooks in one round, including the truth: for recorders only.
 
     ``lots[client][step]`` is the mask ``(R, n)`` of the samples used, false where the client was absent; ``state`` is
     the protection's public state and ``shared`` the algorithm's, both broadcast with the model.
@@ -35,7 +35,7 @@ class RoundEvent:
 
 @dataclass(kw_only=True)
 class ViewRecorder:
-    """Keeps one observer's view; of every vector only ``coordinates``, of the uploads only ``senders``, where given."""
+    """Keeps one observer's view, restricted to ``coordinates`` and to uploads of ``senders`` where these are given."""
 
     observer: Observer
     coordinates: slice | None = None
@@ -43,7 +43,7 @@ class ViewRecorder:
     _rounds: list[RoundView] = field(default_factory=list)
 
     def watch(self, event: RoundEvent) -> None:
-        """Called by the engine at the end of every round. Raises ValueError if it has watched another run."""
+        """Called by the engine at the end of every round. Raises ValueError if it has recorded another run."""
         _check_order(event, len(self._rounds))
         sees = self.observer.rank
         self._rounds.append(
@@ -75,11 +75,11 @@ class ViewRecorder:
         )
 
     def _seen_words(self, event: RoundEvent) -> Message | None:
-        # Reports that are not masked are the uploads themselves, which the flag does not show.
+        # Unmasked reports are ordinary uploads, which the right to see masked words does not include.
         return self._kept(self._chosen(event.reports)) if event.reports.masked else None
 
     def _kept(self, seen: Message) -> Message:
-        """A copy, of the wanted coordinates."""
+        """A copy restricted to the wanted coordinates."""
         side = {name: array.detach().clone() for name, array in seen.side.items()}
         return replace(seen, values=self._cut(seen.values), present=seen.present.clone(), side=side)
 
@@ -96,13 +96,16 @@ class ViewRecorder:
 
     def _cut(self, tensor: Tensor) -> Tensor:
         kept = tensor if self.coordinates is None else tensor[..., self.coordinates]
+        # A clone: a view of a slice would keep the whole model of every round in memory.
         return kept.detach().clone()
 
 
 @dataclass(kw_only=True)
 class AccuracyRecorder:
-    """Utility over the rounds: ``curve`` holds (rounds so far, ``metric`` of the first replica's server model) pairs,
-    one for each ``every`` rounds. The metric is accuracy, of a segmentation IoU.
+    """Utility over the rounds, for the first replica's server model.
+
+    ``curve``: (rounds so far, value of ``metric``) pairs, one per ``every`` rounds. The metric is accuracy for a
+    classifier and IoU for a segmentation model.
     """
 
     task: Task
@@ -125,8 +128,10 @@ class AccuracyRecorder:
 
 @dataclass(kw_only=True)
 class NumbersRecorder:
-    """The protection's public ``numbers`` over the rounds: ``rows`` of (rounds so far, numbers by name), one for each
-    ``every`` rounds from the first on: with what each of them was run.
+    """The protection's public ``numbers`` over the rounds.
+
+    ``rows``: (rounds so far, numbers by name), one per ``every`` rounds from the first on: the numbers with which that
+    round was run.
     """
 
     protection: Protection
@@ -142,28 +147,27 @@ class NumbersRecorder:
 
 @dataclass(kw_only=True)
 class LotRecorder:
-    """Which samples one client used in each round: part of what a worst-case adversary is given.
+    """Which samples one client used in each round: worst-case adversaries are given this.
 
     ``lots[round][step]`` is a mask ``(R, n)`` over the client's samples, false in replicas where it did not take part;
-    the round's list is empty where it took part in none.
+    the list is empty for rounds in which it took part in no replica.
     """
 
     client: int
     lots: list[list[Tensor]] = field(default_factory=list)
 
     def watch(self, event: RoundEvent) -> None:
-        """Called by the engine at the end of every round. Raises ValueError if it has watched another run."""
+        """Called by the engine at the end of every round. Raises ValueError if it has recorded another run."""
         _check_order(event, len(self.lots))
         self.lots.append(event.lots.get(self.client, []))
 
 
 def _multiset(message: Message) -> Message:
-    """The rows without senders, in an order that their content alone decides; absent rows last.
-
-    Even where no channel shuffled: rows in the clients' order would name them.
-    """
+    """The rows without senders, in an order that only their content decides; absent rows are last."""
+    # Even where no channel shuffled: rows in the clients' order would reveal the senders.
     columns = [array.unsqueeze(-1).flatten(2).double() for array in (message.values, *message.side.values())]
     rows = torch.cat(columns, dim=-1)
+    # One sort key per row: cosines of the columns' numbers weigh all columns differently.
     key = rows @ torch.arange(rows.shape[-1], dtype=torch.float64).cos()
     order = key.masked_fill(~message.present, torch.inf).argsort(dim=1)
     replicas = torch.arange(len(order)).unsqueeze(-1)
@@ -177,4 +181,4 @@ def _multiset(message: Message) -> Message:
 
 def _check_order(event: RoundEvent, seen: int) -> None:
     if event.round != seen:
-        raise ValueError(f"a recorder watches one run: got round {event.round} after {seen} rounds")
+        raise ValueError(f"a recorder records one run: got round {event.round} after {seen} rounds")

@@ -1,8 +1,8 @@
-"""Replay: one still federation, run again with the very same random draws, so that two runs can be subtracted.
+"""Replay: runs one federation repeatedly with the same random draws, so that two runs can be subtracted.
 
-Two runs differ only if the draws, the model or the data do. Here the draws are named without the world, cohorts and
-lots hold everybody, and neither the server's model nor a gradient moves: what is left between two runs is what was
-changed on purpose, a planted row or the stations' noise, in every round at the same model.
+Two runs differ only if the draws, the model or the data do. Here the names of the draws do not contain the world, every
+client takes part with all its samples, and neither the server's model nor the gradients change. What remains between
+two runs is what was changed on purpose, a planted row or the hooks' noise, in every round at the same model.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,14 +27,15 @@ from .streams import Streams
 from .task import Task
 from .training.local import Batch
 
-STATIONS = frozenset({"local noise", "local query", "report", "channel", "aggregate", "query", "broadcast"})
-"""Streams from which stations draw their noise. Who takes part (cohort, lot, participation) is drawn from others."""
+HOOK_STREAMS = frozenset({"local noise", "local query", "report", "channel", "aggregate", "query", "broadcast"})
+"""Streams from which hooks draw their noise. Participation (cohort, lot, participation) is drawn from others."""
 
 
 @dataclass(frozen=True)
 class ReplayedStreams(Streams):
-    """Streams that do not know the world: two runs share every draw, unless ``noise`` (a number >= 0) differs, which
-    gives the stations other noise and leaves all other draws alone.
+    """Streams without the world in their names: two runs share every draw.
+
+    Another ``noise`` (a number >= 0) gives the hooks other noise and leaves all other draws alone.
     """
 
     noise: int = 0
@@ -42,13 +43,13 @@ class ReplayedStreams(Streams):
     def generator(
         self, purpose: str, *, replicate: int = 0, world: int = 0, round: int = 0, client: int = 0, step: int = 0
     ) -> np.random.Generator:
-        taken = self.noise if purpose in STATIONS else 0
+        taken = self.noise if purpose in HOOK_STREAMS else 0
         return super().generator(purpose, replicate=replicate + taken, round=round, client=client, step=step)
 
 
 @dataclass(frozen=True)
-class Everybody:
-    """Draws all, and keeps publishing the rate of the rule that it stands in for: stations divide by the rate."""
+class DrawAll:
+    """Draws every item, but publishes the rate of the rule that it replaces, because hooks divide by the rate."""
 
     rule: Sampling
 
@@ -60,10 +61,10 @@ class Everybody:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standstill:
-    """The server's model stays; an update is ``scale`` times the sum of the steps' directions.
+class FrozenModel:
+    """An algorithm whose server model never changes; an update is ``scale`` times the sum of the steps' directions.
 
-    ``local`` is the update so far, not weights: gradients are fixed, and (w - g) - w would round g to w's last digit.
+    ``local`` is the update so far, not weights: with fixed gradients, (w - g) - w would only round g to w's last digit.
     """
 
     scale: float
@@ -104,8 +105,8 @@ class Standstill:
 
 @dataclass(frozen=True, kw_only=True)
 class FixedGradients(Network):
-    """A loss that is linear in the parameters: gradients are those at ``point (d,)``, wherever the model is, times
-    ``steepness``. A claim holds for every loss, so for this one too.
+    """A loss that is linear in the parameters: its gradients are those at ``point (d,)``, times ``steepness``, at any
+    model. A privacy claim holds for every loss, so it holds for this one.
     """
 
     point: Tensor = field(compare=False)
@@ -124,22 +125,22 @@ class FixedGradients(Network):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StillFederation:
-    """A task and a plan between whose runs, of ``rounds`` rounds, everything can be subtracted."""
+class FrozenFederation:
+    """A task and a frozen plan whose runs, of ``rounds`` rounds each, can be subtracted from each other."""
 
     task: Task
     plan: Plan
     rounds: int
 
 
-def still_federation(task: Task, plan: Plan, *, rounds: int, steepness: float, seed: int = 0) -> StillFederation:
-    """The federation of ``plan``, at most ``rounds`` rounds of it, standing still, with an unused weight.
+def frozen_federation(task: Task, plan: Plan, *, rounds: int, steepness: float, seed: int = 0) -> FrozenFederation:
+    """The federation of ``plan`` with a frozen model and one inert weight, limited to ``rounds`` rounds.
 
-    Clients, sizes, rounds, published rates and local steps stay. An optimiser that is not linear (Adam) is replaced by
-    the sum of its steps: what it makes of directions is post-processing, which no guarantee of them rests on.
+    Clients, sizes, published rates and local steps are unchanged. An optimiser that is not linear (Adam) is replaced
+    by the sum of its steps: what it does with the directions is post-processing, on which no guarantee rests.
 
     Args:
-        steepness: factor of every gradient; large, so that a clip has something to clip.
+        steepness: factor of every gradient; large, so that clipping takes effect.
     """
     inert = max(1, task.network.inert)
     network, algorithm = replace(task.network, inert=inert), plan.algorithm
@@ -151,23 +152,25 @@ def still_federation(task: Task, plan: Plan, *, rounds: int, steepness: float, s
         point=network.initial(Streams(seed).generator("init")),
         steepness=steepness,
     )
-    still = replace(
+    frozen = replace(
         plan,
-        cohort=Everybody(plan.cohort),
-        lot=Everybody(plan.lot),
-        algorithm=Standstill(scale=algorithm.linear_scale or -1.0, local_steps=algorithm.local_steps),
+        cohort=DrawAll(plan.cohort),
+        lot=DrawAll(plan.lot),
+        # Without a linear scale any factor serves: minus one, as for a plain gradient.
+        algorithm=FrozenModel(scale=algorithm.linear_scale or -1.0, local_steps=algorithm.local_steps),
         layout=fixed.layout,
     )
-    return StillFederation(task=replace(task, network=fixed), plan=still, rounds=min(rounds, plan.rounds))
+    return FrozenFederation(task=replace(task, network=fixed), plan=frozen, rounds=min(rounds, plan.rounds))
 
 
 @dataclass(kw_only=True)
 class Recording:
-    """One run, as far as ``observer`` is concerned, one entry a round.
+    """What ``observer`` receives in one run, one entry per round.
 
-    ``releases``: ``(rows, d)`` in double precision: the reports where it sees them (behind a shuffler: as they went in,
-    in the senders' order), else the aggregate as the one row. ``present``: ``(rows,)``; who has stopped is an absent
-    row of zeros. ``senders``: None for an aggregate. ``states``: the numbers of the public state by name.
+    ``releases``: ``(rows, d)`` in double precision: the reports where the observer sees them (behind a shuffler: before
+    shuffling, in the senders' order), otherwise the aggregate as the only row. ``present``: ``(rows,)``; a client that
+    has stopped is an absent row of zeros. ``senders``: None for an aggregate. ``states``: the numbers of the public
+    state by name.
     """
 
     observer: Observer
@@ -186,7 +189,8 @@ class Recording:
         self._keep(event.reports.values[0].double(), event.reports.present[0].clone(), event.reports.senders or ())
 
     def _keep(self, values: Tensor, present: Tensor, came: tuple[int, ...]) -> None:
-        """A round's rows, in the order of all who came so far; a round has no row of who stays away."""
+        """Store a round's rows, one row for each client seen so far."""
+        # A round has rows only for clients that took part, so earlier rounds get rows of zeros for newcomers.
         known = self.senders or ()
         self.senders = tuple(sorted({*known, *came}))
         self.releases = [_placed(rows, known, self.senders) for rows in self.releases]
@@ -196,7 +200,7 @@ class Recording:
 
 
 def replay(
-    still: StillFederation,
+    federation: FrozenFederation,
     protection: Protection,
     observer: Observer,
     *,
@@ -205,24 +209,24 @@ def replay(
     canary: Canary | None = None,
     world: int = 0,
 ) -> Recording:
-    """Run it once. Runs of one ``seed`` share every draw; those of another ``noise`` all but the stations'."""
+    """Run the federation once. Runs with one ``seed`` share every draw; ``noise`` changes only the hooks' noise."""
     recording = Recording(observer=observer)
     streams, batch = ReplayedStreams(seed, noise), Batch(world=world)
     run_federation(
-        still.task,
-        still.plan,
+        federation.task,
+        federation.plan,
         protection,
         streams,
         batch=batch,
         canary=canary,
         recorders=[recording],
-        stop_after=still.rounds,
+        stop_after=federation.rounds,
     )
     return recording
 
 
 def _placed(rows: Tensor, came: tuple[int, ...], senders: tuple[int, ...]) -> Tensor:
-    """``rows (len(came), ...)`` at their senders' places; zero, or false, elsewhere."""
+    """``rows (len(came), ...)`` at the places of their senders; zero or false elsewhere."""
     if came == senders:
         return rows
     placed = rows.new_zeros(len(senders), *rows.shape[1:])
@@ -231,7 +235,7 @@ def _placed(rows: Tensor, came: tuple[int, ...], senders: tuple[int, ...]) -> Te
 
 
 def _numbers(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
-    """Every number of a nested state with its path; texts are left out."""
+    """Every number of a nested state with its path; text is skipped."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _numbers(f"{name}.{key}" if name else str(key), item)

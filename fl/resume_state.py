@@ -1,5 +1,6 @@
-"""Standing: where a federation stands between two rounds. Every draw is addressed by its round, so that this is all
-that the next rounds need.
+"""Resume state: everything that a federation needs to continue after a round.
+
+Every random draw is addressed by its round, so no generator state has to be stored.
 """
 
 from collections.abc import Mapping
@@ -12,12 +13,12 @@ from .protection import State
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeState:
-    """After ``round`` rounds.
+    """The state after ``round`` rounds.
 
     Args:
-        model: the server's, ``(R, d)``.
-        state: the protection's, public.
-        shared: the algorithm's, broadcast with the model.
+        model: the server's model, ``(R, d)``.
+        state: the protection's public state.
+        shared: the algorithm's state that is broadcast with the model.
         kept: what each client keeps for its next round.
     """
 
@@ -28,11 +29,11 @@ class ResumeState:
     kept: Mapping[int, Mapping[str, Tensor]]
 
     def check(self, rounds: int, like: Tensor) -> None:
-        """Raise ValueError unless it is of a federation of ``rounds`` rounds and models ``like`` these."""
+        """Raise ValueError unless the state fits a federation of ``rounds`` rounds with models ``like`` these."""
         if not 0 <= self.round <= rounds:
-            raise ValueError(f"standing must be after 0..{rounds} rounds, got {self.round}")
+            raise ValueError(f"resume_from must be a state after 0..{rounds} rounds, got {self.round}")
         if self.model.shape != like.shape or self.model.dtype != like.dtype:
             raise ValueError(
-                f"standing's model must be {tuple(like.shape)} of {like.dtype}, "
+                f"resume_from must hold a model {tuple(like.shape)} of {like.dtype}, "
                 f"got {tuple(self.model.shape)} of {self.model.dtype}"
             )

@@ -1,13 +1,13 @@
 """Named random streams: one independent generator for each (seed, purpose, replicate, world, round, client, step).
 
-A stream is named by what it is for, never by the order of the draws: adding a client, a round or a defense shifts no
+A stream is named by its purpose, never by the order of the draws: adding a client, a round or a defense changes no
 other stream, and two defenses can be compared on the same data, initial model and cohorts. The name is hashed (BLAKE2b,
-128 bits) into the key of a counter-based Philox generator (Salmon et al. 2011), so that n names hold a pair that shares
-its stream with probability about n**2 / 2**129.
+128 bits) into the key of a counter-based Philox generator (Salmon et al. 2011), so that among n names two share a
+stream with probability about n**2 / 2**129.
 
 Torch's generators are not used: on the CPU `torch.Generator.manual_seed` keeps only the low 32 bits of its seed
-(mt19937). Among a million such streams about a hundred pairs would carry the same noise, and an audit's trials would
-no longer be independent.
+(mt19937). Among a million such streams about a hundred pairs would have the same noise, and an audit's trials would no
+longer be independent.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ _NUMPY_DTYPES: dict[torch.dtype, type[np.float32] | type[np.float64]] = {
 
 @dataclass(frozen=True)
 class Streams:
-    """All the randomness of one experiment, from one seed.
+    """All the randomness of one experiment, derived from one seed.
 
-    seed: any integer >= 0; all its bits count. Raises ValueError when it is negative, TypeError when it is no integer.
+    seed: any integer >= 0; all its bits count. Raises ValueError if it is negative, TypeError if it is not an integer.
     """
 
     seed: int
@@ -40,10 +40,10 @@ class Streams:
     ) -> np.random.Generator:
         """Return a fresh generator at the start of the named stream; the same name always gives the same draws.
 
-        purpose: what is drawn ("init", "cohort", "noise", ...). The numbers are integers >= 0; 0 means "of none in
-        particular". The raw bits depend on neither the process, the Python version nor Python's hash; how a
-        distribution turns bits into numbers is numpy's, and may change between its releases (NEP 19). Raises
-        ValueError for an empty purpose or a negative number, TypeError for a number that is no integer.
+        purpose: what is drawn ("init", "cohort", "noise", ...). The numbers are integers >= 0; 0 also means "none in
+        particular". The raw bits depend on neither the process, the Python version nor Python's hash. How a
+        distribution turns bits into numbers is numpy's choice and may change between its releases (NEP 19). Raises
+        ValueError for an empty purpose or a negative number, TypeError for a number that is not an integer.
         """
         if not purpose:
             raise ValueError("purpose must name what is drawn, got an empty string")
@@ -57,6 +57,7 @@ class Streams:
         }
         # Decimal numbers first, free text last: no two names have the same encoding, whatever the purpose holds.
         name = ":".join([*(str(_index(field, number)) for field, number in numbers.items()), purpose])
+        # `person` keeps these keys apart from any other use of BLAKE2b on the same text.
         digest = hashlib.blake2b(name.encode(), digest_size=16, person=b"fedassay.streams").digest()
         return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
 

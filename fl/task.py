@@ -1,4 +1,4 @@
-"""Task: a network and the data of one federation: who holds what, who stays outside, what measures utility."""
+"""Task: the model and the data of one federation: each client's samples, the non-members and the test images."""
 
 import math
 from dataclasses import dataclass, replace
@@ -15,17 +15,17 @@ from .partitions.partitions import ByOwner, Exchangeable, Partition
 from .streams import Streams, normal
 from .utility import Utility, of_labels, of_pixels
 
+# A segmentation model keeps features of every pixel, so a thousand images at once would not fit in the cache.
 _AT_ONCE = 256
-"""Images that a segmenter, which keeps features of every pixel, looks at together."""
 
 PUBLIC_IMAGES = 1000
-"""The test images, the data set's first, on whose loss a protection may decide."""
+"""Number of test images, the first of the data set, on whose loss a protection may decide."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """Images ``(n, c, h, w)``, their labels ``(n,)`` or, of a segmenter, ``(n, h, w)``, and the models ``(R, d)`` of
-    ``network`` that look at them.
+    """Images ``(n, c, h, w)``, their labels ``(n,)`` (for a segmentation model ``(n, h, w)``) and models ``(R, d)``
+    of ``network`` to evaluate on them.
     """
 
     network: Network
@@ -36,21 +36,21 @@ class Samples:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """The data side of a federation; attacks never get it.
+    """The data of a federation; attacks never get it.
 
     Args:
         network: model and loss.
-        images, labels: the pool that clients hold, ``(n, c, h, w)`` in [0, 1] and ``(n,)``; of a segmenter the labels,
-            here and below, are booleans ``(n, h, w)``.
+        images, labels: the pool that clients hold, ``(n, c, h, w)`` in [0, 1] and ``(n,)``. For a segmentation model
+            the labels, here and below, are booleans ``(n, h, w)``.
         parts: for each client the indices of its samples in the pool.
-        outsider_images, outsider_labels: drawn as the pool was, never trained on: membership's non-members.
-        test_images, test_labels: measure utility; they also serve attackers as public data.
-        masks: which pixels of the pool's images are privacy-sensitive, ``(n, h, w)`` booleans; None: nothing says so.
-        originals: the pool's images before noise on their sensitive pixels; None: there is none.
-        held_out: for each client that was dealt samples like any other and never takes part their indices in the pool:
-            the non-members of attacks on clients.
-        owners: (n,), from whom each of the pool's images is; None: nobody knows.
-        exchangeable: which outsiders are like a client's own samples but for the deal, as its partition says.
+        outsider_images, outsider_labels: drawn like the pool, never trained on: the non-members of membership attacks.
+        test_images, test_labels: measure utility; they are also the adversary's public data.
+        masks: which pixels of the pool's images are privacy-sensitive, ``(n, h, w)`` booleans; None if not known.
+        originals: the pool's images before noise on their sensitive pixels; None without such noise.
+        held_out: sample indices of each client that was dealt samples like any other but never takes part: the
+            non-members of attacks on clients.
+        owners: (n,), the owner of each of the pool's images; None if not known.
+        exchangeable: which outsiders are distributed like a client's own samples, as the partition states.
     """
 
     network: Network
@@ -86,7 +86,7 @@ class Task:
 
     @property
     def private_images(self) -> Tensor:
-        """What clients have to hide, as the pool: images as they were before any noise on their pixels."""
+        """The images that clients have to protect, in the pool's order: before any noise on their pixels."""
         return self.images if self.originals is None else self.originals
 
     @property
@@ -100,26 +100,24 @@ class Task:
         return tuple(len(part) for part in self.parts)
 
     def accuracy(self, model: Tensor) -> float:
-        """Share of test images that ``model (d,)`` labels right."""
+        """Share of test images that ``model (d,)`` classifies correctly."""
         right = self.network.evaluated(model, self.test_images).argmax(-1) == self.test_labels
         return float(right.double().mean())
 
     def utility(self, model: Tensor) -> tuple[Utility, ...]:
-        """What ``model (d,)`` is worth on the test images: accuracy, or IoU, precision, recall and F of pixels."""
+        """Utility of ``model (d,)`` on the test images: accuracy, or IoU, precision, recall and F-score of pixels."""
         if not self.network.segments:
             return of_labels(self.accuracy(model), len(self.test_labels))
         return of_pixels(self.marked(model), self.test_labels)
 
     def marked(self, model: Tensor) -> Tensor:
-        """Test pixels ``(n, h, w)`` that ``model (d,)``, a segmenter, marks; booleans."""
+        """Test pixels ``(n, h, w)`` that a segmentation ``model (d,)`` marks; booleans."""
         with torch.no_grad():
             return torch.cat([self.network.logits(model, part) > 0 for part in torch.split(self.test_images, _AT_ONCE)])
 
     def public_loss(self, models: Tensor) -> Tensor:
-        """Mean loss ``(R,)`` of ``models (R, d)`` on the first thousand test images, which are public.
-
-        Asked in every round: all ten thousand would cost more than the training.
-        """
+        """Mean loss ``(R,)`` of ``models (R, d)`` on the first thousand test images, which are public."""
+        # Evaluated in every round: on all ten thousand test images it would cost more than the training.
         images, labels = self.test_images[:PUBLIC_IMAGES], self.test_labels[:PUBLIC_IMAGES]
         if self.network.segments:
             with torch.no_grad():
@@ -127,7 +125,7 @@ class Task:
         return torch.stack([cross_entropy(self.network.evaluated(model, images), labels) for model in models])
 
     def samples(self, models: Tensor, client: int | None) -> Samples:
-        """A client's own samples, or (None) the public ones, beside ``models (R, d)``."""
+        """A client's own samples, or (None) the public ones, with ``models (R, d)``."""
         if client is None:
             return Samples(network=self.network, models=models, images=self.test_images, labels=self.test_labels)
         part = self.parts[client]
@@ -144,7 +142,7 @@ class Task:
         return replace(self, parts=tuple(part[:samples] for part in self.parts[:clients]))
 
     def with_inert(self, inert: int) -> "Task":
-        """The same task with unused weights behind the model's own, for canaries to stand on."""
+        """The same task with unused weights after the model's own, as directions for canaries."""
         return replace(self, network=replace(self.network, inert=inert))
 
 
@@ -162,17 +160,17 @@ def build_task(
 ) -> Task:
     """Deal a data set to clients.
 
-    A tenth of the training images (chosen by the ``outsiders`` stream) stays outside every federation; the partition
-    deals the rest, or ``samples`` of it, to ``clients`` and to ``held_out`` more who never take part (chosen among all
-    by the ``held out`` stream). Each training label is redrawn with probability ``label_noise``, uniformly over all
-    classes (see ``redrawn``), the outsiders' too: else the labels would tell who took part; ``pixel_noise`` is the
-    standard deviation of the noise on their sensitive pixels (see ``noised``). A segmenter's labels are the data set's
-    targets; the partition goes by the images' labels all the same.
+    A tenth of the training images (chosen by the ``outsiders`` stream) stays outside every federation. The partition
+    deals the rest, or ``samples`` of it, to ``clients`` and to ``held_out`` additional clients that never take part
+    (chosen among all by the ``held out`` stream). Each training label is redrawn with probability ``label_noise``,
+    uniformly over all classes (see ``redrawn``). ``pixel_noise`` is the standard deviation of the noise on sensitive
+    pixels (see ``noised``). A segmentation model's labels are the data set's targets; the partition still uses the
+    images' labels.
 
     Raises:
-        ValueError: if ``samples``, ``clients`` or ``held_out`` ask for more than there is, the partition for owners
-            that nobody knows, ``label_noise`` is no probability, a segmenter has no targets or is to have noisy labels,
-            or nothing says which pixels are sensitive that are to have noise.
+        ValueError: if ``samples``, ``clients`` or ``held_out`` exceed what there is, the partition needs owners that
+            are not known, ``label_noise`` is not a probability, a segmentation model has no targets or is to have noisy
+            labels, or pixels are to have noise and the sensitive ones are not known.
     """
     if held_out < 0:
         raise ValueError(f"held_out must be >= 0, got {held_out}")
@@ -180,9 +178,10 @@ def build_task(
         model=model,
         shape=dataset.shape,
         classes=dataset.classes,
-        # Of the public images: before the first round a server has no others.
+        # From the public images: before the first round the server has no others.
         bins=thresholds(dataset.test_images) if model == "imprint" else (),
     )
+    # The outsiders' labels are redrawn too; otherwise clean labels would reveal the non-members.
     given = redrawn(dataset.train_labels, dataset.classes, label_noise, streams)
     found, tested = _targets(dataset, label_noise) if network.segments else (given, dataset.test_labels)
     images = noised(dataset, pixel_noise, streams) if pixel_noise else dataset.train_images
@@ -191,6 +190,7 @@ def build_task(
     dealt = clients + held_out
     if samples is not None and not dealt <= samples <= len(inside):
         raise ValueError(f"samples must be in {dealt}..{len(inside)} ({dataset.name}, {dealt} clients), got {samples}")
+    # Sorted: how many samples are used must not change the order in which the partition sees them.
     inside = np.sort(inside[:samples])
     keys = (_owners(dataset) if isinstance(partition, ByOwner) else given)[inside]
     split = partition.split(keys.numpy(), dealt, streams.generator("partition"))
@@ -214,11 +214,11 @@ def build_task(
 
 
 def noised(dataset: Dataset, scale: float, streams: Streams) -> Tensor:
-    """Training images ``(n, c, h, w)`` with Gaussian noise of this standard deviation on their sensitive pixels, cut to
-    [0, 1]: what Xiao et al. 2025 (Figure 5) hold gradient noise against. It is the clients' own, promises nothing, and
-    is drawn once, by the stream ``pixel noise``.
+    """Training images ``(n, c, h, w)`` with Gaussian noise of this standard deviation on their sensitive pixels.
 
-    Raises ValueError for a scale that is no number >= 0, or a data set that marks no sensitive pixels.
+    Clipped to [0, 1]. Xiao et al. 2025 (Figure 5) compare gradient noise with it. It is part of the clients' data, has
+    no privacy claim, and is drawn once, by the stream ``pixel noise``. Raises ValueError if the scale is not a number
+    >= 0 or the data set marks no sensitive pixels.
     """
     if not 0 <= scale < math.inf:
         raise ValueError(f"pixel_noise must be a number >= 0, got {scale}")
@@ -230,11 +230,11 @@ def noised(dataset: Dataset, scale: float, streams: Streams) -> Tensor:
 
 
 def redrawn(labels: Tensor, classes: int, share: float, streams: Streams) -> Tensor:
-    """``labels (n,)`` of which each, by a coin of its own, is drawn anew with probability ``share``.
+    """``labels (n,)``, each independently replaced with probability ``share`` by a label drawn uniformly.
 
-    A new label may be the old one, so that about ``share * (1 - 1 / classes)`` of them change. By the stream ``label
-    noise``, which draws as much for every share: what is redrawn at .1 is redrawn at .2 too, and to the same label.
-    Raises ValueError unless share is in [0, 1].
+    A new label may equal the old one: about ``share * (1 - 1 / classes)`` of them change. The stream ``label noise``
+    draws equally many numbers for every share: what is redrawn at .1 is redrawn at .2 too, to the same label. Raises
+    ValueError unless share is in [0, 1].
     """
     if not 0 <= share <= 1:
         raise ValueError(f"label_noise must lie in [0, 1], got {share}")
@@ -244,15 +244,15 @@ def redrawn(labels: Tensor, classes: int, share: float, streams: Streams) -> Ten
 
 
 def _targets(dataset: Dataset, label_noise: float) -> tuple[Tensor, Tensor]:
-    """What a segmenter has to find in the training and in the test images."""
+    """The pixels that a segmentation model has to find, in the training and in the test images."""
     if dataset.train_targets is None or dataset.test_targets is None:
-        raise ValueError(f"a segmenter needs a data set with targets, a mark for each pixel, got {dataset.name}")
+        raise ValueError(f"a segmentation model needs a data set with targets for each pixel, got {dataset.name}")
     if label_noise:
-        raise ValueError(f"label_noise must be 0 for a segmenter, whose labels are pixels', got {label_noise}")
+        raise ValueError(f"label_noise must be 0 for a segmentation model, which has no labels, got {label_noise}")
     return dataset.train_targets, dataset.test_targets
 
 
 def _owners(dataset: Dataset) -> Tensor:
     if dataset.train_owners is None:
-        raise ValueError(f"partition by_owner needs a data set that says whose its images are, got {dataset.name}")
+        raise ValueError(f"partition by_owner needs a data set that names its images' owners, got {dataset.name}")
     return dataset.train_owners

@@ -1,18 +1,18 @@
-"""Utility: what a model is worth on the test images, and where that is not defined."""
+"""Utility: the quality of a model on the test images, with a reason where a metric is not defined."""
 
 from dataclasses import dataclass
 
 from torch import Tensor
 
 UTILITIES = ("accuracy", "iou", "precision", "recall", "f_score")
-"""Metrics of a model: the first of a classifier, the others of a segmentation."""
+"""Metrics of a model: accuracy for a classifier, the others for a segmentation model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Utility:
-    """One metric, higher is better; ``value`` is None where it is not defined, and ``reason`` says why.
+    """One metric, higher is better; ``value`` is None where it is not defined, and ``reason`` explains why.
 
-    ``n``: what the value rests on, of which ``unit`` says what it is.
+    ``n``: the number of items behind the value; ``unit`` names these items.
     """
 
     metric: str
@@ -23,25 +23,26 @@ class Utility:
 
 
 def of_labels(accuracy: float, images: int) -> tuple[Utility, ...]:
-    """Of a classifier."""
+    """Utility of a classifier."""
     return (Utility(metric="accuracy", value=accuracy, n=images, unit="share of test images"),)
 
 
 def of_pixels(found: Tensor, wanted: Tensor) -> tuple[Utility, ...]:
-    """Of a segmentation ``found (n, h, w)`` held against ``wanted``, alike, both booleans.
+    """Utility of a segmentation ``found (n, h, w)`` compared with the truth ``wanted (n, h, w)``, both booleans.
 
-    IoU, precision, recall and F of the pixels to be found, counted over all images together: with TP hits, FP false
-    alarms and FN misses, TP / (TP + FP + FN), TP / (TP + FP), TP / (TP + FN) and 2 TP / (2 TP + FP + FN). A model that
-    marks nothing has no precision; its recall, IoU and F are 0. Without a pixel to find there is no recall, and none of
-    the others once nothing is marked.
+    IoU, precision, recall and F-score over the pixels of all images together. With TP hits, FP false alarms and FN
+    misses they are TP / (TP + FP + FN), TP / (TP + FP), TP / (TP + FN) and 2 TP / (2 TP + FP + FN). A model that marks
+    no pixel has no precision; its recall, IoU and F-score are 0. Without any pixel to find, recall is not defined; if
+    then no pixel is marked either, no metric is.
 
     Raises:
-        ValueError: for unequal shapes.
+        ValueError: if the shapes differ.
     """
     if found.shape != wanted.shape:
-        raise ValueError(f"found must be {tuple(wanted.shape)} as wanted, got {tuple(found.shape)}")
+        raise ValueError(f"found must have the shape {tuple(wanted.shape)} of wanted, got {tuple(found.shape)}")
     hits = int((found & wanted).sum())
     alarms, misses = int((found & ~wanted).sum()), int((wanted & ~found).sum())
+    # A metric without a denominator is not 0: 0 would rank the model below one that made mistakes.
     nothing = "no pixel of the test images is to be found, and the model marks none"
     return (
         _share("iou", hits, hits + alarms + misses, nothing),

@@ -1,4 +1,4 @@
-"""View: what one observer saw of a run. Attacks get a view, never the run."""
+"""View: what one observer saw of a run. An attack gets a view, never the run itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,17 +12,17 @@ from .plan import Plan
 
 @dataclass(frozen=True, kw_only=True)
 class RoundView:
-    """One round, as far as the observer sees it; what is hidden from it is None.
+    """One round as the observer sees it; what is hidden from the observer is None.
 
     Args:
         round: number of the round, from 0.
         broadcast: (R, d), the model that clients received.
-        reports: for UPLOADS what the clients sent, with senders; for SHUFFLED what arrived, a multiset: no senders, and
-            the order tells nothing.
+        reports: for UPLOADS what the clients sent, with senders; for SHUFFLED what arrived: a multiset without senders
+            whose order carries no information.
         aggregate: (R, d).
-        shared: what the algorithm broadcast beside the model (SCAFFOLD's control, ``(R, d)``), by name.
-        masked_words: for an observer that is told them, what each client sent to a secure sum, with senders, and what
-            it learns of their masks; None where nobody masks.
+        shared: what the algorithm broadcasts with the model (SCAFFOLD's control, ``(R, d)``), by name.
+        masked_words: for an observer that sees the inputs of a secure sum: what each client sent, with senders, and
+            what the observer learns about the masks; None where no client masks.
     """
 
     round: int
@@ -35,9 +35,9 @@ class RoundView:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """All that one observer saw, with the public plan.
+    """All that one observer saw, and the public plan.
 
-    ``coordinates`` names the only coordinates that were kept, or is None when all were: an observer may look at less.
+    ``coordinates`` names the coordinates that were recorded, or is None when all were.
     """
 
     observer: Observer

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED
 from ...fl.models.network import Network
-from ...fl.probe import Candidates, People
+from ...fl.probe import Candidates, OwnerCandidates
 from ...fl.view import RoundView, View
 from ..attack import Knowledge, Undefined
 from ..uploads import check_unmasked
@@ -95,7 +95,9 @@ def _as_gradients(seen: RoundView, values: Tensor, model: Tensor, senders: tuple
     return RoundRows(round=seen.round, values=values, gradients=gradients, model=model, senders=senders)
 
 
-def candidate_gradients(network: Network, model: Tensor, shown: Candidates | People) -> Iterator[tuple[slice, Tensor]]:
+def candidate_gradients(
+    network: Network, model: Tensor, shown: Candidates | OwnerCandidates
+) -> Iterator[tuple[slice, Tensor]]:
     """The candidates' gradients at ``model (d,)``, chunk by chunk: which, ``(m, d)``.
 
     Raises:

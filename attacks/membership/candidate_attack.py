@@ -31,7 +31,7 @@ class MembershipAttack(Attack, ABC):
     def __post_init__(self) -> None:
         check_count("count", self.count)
         if self.client != "all":
-            check_count("client", self.client, least=0, told=' or "all"')
+            check_count("client", self.client, least=0, alternative=' or "all"')
 
     def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe:
         if task.exchangeable == "nobody":

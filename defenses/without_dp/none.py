@@ -9,7 +9,7 @@ from ..defense import Defense, Prepared
 
 @dataclass(frozen=True, kw_only=True)
 class Undefended(Defense):
-    """Every station is the identity."""
+    """Every hook is the identity."""
 
     def prepare(self, plan: Plan) -> Prepared:
         return Prepared(protection=Protection(), claims=())

@@ -1,7 +1,7 @@
-"""Algorithms: what a client computes and how the server combines it.
+"""Algorithms: what a client computes in a round and how the server combines the clients' updates.
 
-One convention throughout: an **update** is what the server adds. FedSGD uploads minus the gradient, FedAvg the
-difference of weights; a rule that reads signs must go through ``gradient``.
+One convention holds throughout: an **update** is what the server adds. FedSGD uploads minus the gradient, FedAvg the
+difference of weights. Code that needs the sign of a gradient must use ``gradient``.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ Numbers = Mapping[str, Tensor]
 
 
 class Algorithm(Protocol):
-    """Local direction, states and server combination. Every tensor has the replicas first.
+    """Local steps, states and server combination. Replicas are the first dimension of every tensor.
 
     Three states, each handed in and out: what the server **shares** with its model (public, made of aggregates alone),
     what a client **keeps** from one of its rounds to the next, and what it holds during one round.
@@ -29,22 +29,20 @@ class Algorithm(Protocol):
 
     @property
     def local_steps(self) -> int:
-        """Steps that a client takes in a round."""
+        """Local steps of a client in a round."""
         ...
 
     @property
     def linear_scale(self) -> float | None:
-        """``s`` with update = s * (sum of the steps' directions), or None where the update is not linear in them
-        (Adam).
-        """
+        """``s`` with update = s * (sum of the steps' directions); None where the update is not linear (Adam)."""
         ...
 
     def share(self, model: Tensor) -> LocalState:
-        """What the server broadcasts beside its first model."""
+        """What the server broadcasts with its first model."""
         ...
 
     def start(self, model: Tensor, shared: Numbers | None = None, kept: Numbers | None = None) -> LocalState:
-        """The client's state at the start of a round; ``kept``: None or empty until it has taken part."""
+        """The client's state at the start of a round; ``kept`` is None or empty until the client has taken part."""
         ...
 
     def step(self, local: Tensor, direction: Tensor, state: LocalState) -> tuple[Tensor, LocalState]:
@@ -64,21 +62,21 @@ class Algorithm(Protocol):
         ...
 
     def advance(self, shared: Numbers, aggregate: Tensor, rate: float) -> LocalState:
-        """What the server broadcasts beside its next model; ``rate``: the published share of clients in a round."""
+        """What the server broadcasts with its next model; ``rate``: the published share of clients in a round."""
         ...
 
     def aggregate_between(self, before: Tensor, after: Tensor) -> Tensor:
-        """The aggregate that moved the model: what an observer of the global models computes."""
+        """The aggregate that changed the model: what an observer of the global models computes."""
         ...
 
     def gradient(self, update: Tensor) -> Tensor:
-        """The (average) gradient that an upload stands for, up to scale where the optimiser is not linear."""
+        """The (average) gradient behind an upload, up to scale where the optimiser is not linear."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedSGD:
-    """One gradient a round and client; the server takes the step (McMahan et al. 2017, FedSGD).
+    """One gradient per round and client; the server takes the step (McMahan et al. 2017, FedSGD).
 
     ``local`` is the step itself, not the weights after it: (w - g) - w would round g to the last digit of w.
     """
@@ -127,9 +125,9 @@ class FedSGD:
 class FedAvg:
     """Several local steps with SGD or Adam; uploads the difference of weights (McMahan et al. 2017, Algorithm 1).
 
-    Adam (Kingma and Ba 2015) starts afresh in every round, unless ``keep_moments``: then each client goes on with its
-    own where its last round left them, and nobody else sees them. With one local step a round a fresh Adam moves every
-    weight by the learning rate, whatever the gradient's size.
+    Adam (Kingma and Ba 2015) starts anew in every round, unless ``keep_moments`` is set: then each client continues
+    with its own moments, which never leave it. With one local step per round a new Adam moves every weight by the
+    learning rate, whatever the gradient's size.
     """
 
     learning_rate: float
@@ -204,7 +202,7 @@ KNOWN_ALGORITHMS: Mapping[str, type[FedSGD] | type[FedAvg] | type[FedProx] | typ
 
 
 def algorithm_from(spec: dict[str, Any]) -> Algorithm:
-    """The algorithm that a suite file names: ``{ name = "fedavg", learning_rate = 0.1, local_steps = 5 }``.
+    """The algorithm given in a suite file: ``{ name = "fedavg", learning_rate = 0.1, local_steps = 5 }``.
 
     Raises:
         ValueError: unknown name, unknown or bad field.

@@ -1,4 +1,4 @@
-"""Proximal: local SGD that is pulled back to the model it started from, always (FedProx) or beyond a radius (BLUR)."""
+"""Proximal algorithms: local SGD with a pull towards the received model, always (FedProx) or beyond a radius (BLUR)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ..fields import check_count, check_positive
 class FedProx:
     """FedAvg whose local loss has the term ``mu / 2 * |local - model|^2`` (Li et al. 2020, Algorithm 2).
 
-    The paper lets each client solve its problem inexactly; here it takes ``local_steps`` steps of SGD.
+    The paper allows clients to solve their problem inexactly; here a client takes ``local_steps`` steps of SGD.
     """
 
     learning_rate: float
@@ -28,7 +28,7 @@ class FedProx:
 
     @property
     def linear_scale(self) -> float | None:
-        """None but for one step, which starts where the term vanishes: later ones shrink what came before."""
+        """Defined for one step only, where the proximal term vanishes; later steps shrink earlier directions."""
         return -self.learning_rate if self.local_steps == 1 else None
 
     def share(self, model: Tensor) -> dict[str, Tensor]:
@@ -62,16 +62,16 @@ class FedProx:
         return (after - before) / self.server_learning_rate
 
     def gradient(self, update: Tensor) -> Tensor:
-        """Up to what the term pulled back."""
+        """Without a correction for the proximal term."""
         return -update / (self.learning_rate * self.local_steps)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoundedUpdate(FedProx):
-    """FedProx whose pull sets in beyond ``radius``: ``mu / 2 * max(0, |local - model| - radius)^2`` (after Cheng et al.
+    """FedProx with a pull only beyond ``radius``: ``mu / 2 * max(0, |local - model| - radius)^2`` (after Cheng et al.
     2022, Bounded Local Update Regularization).
 
-    ``radius``: the clip norm, so that little is left for the clip to cut.
+    ``radius``: the clip norm, so that clipping removes little.
     """
 
     radius: float
@@ -82,5 +82,6 @@ class BoundedUpdate(FedProx):
 
     def pull(self, moved: Tensor) -> Tensor:
         length = torch.linalg.vector_norm(moved, dim=-1, keepdim=True)
+        # Below the radius numerator and denominator are equal, so the pull is exactly zero.
         beyond: Tensor = 1 - self.radius / length.clamp_min(self.radius)
         return self.mu * moved * beyond

@@ -1,4 +1,4 @@
-"""SCAFFOLD: control variates at the clients and at the server take the clients' drift out (Karimireddy et al. 2020)."""
+"""SCAFFOLD: control variates of clients and server correct the clients' drift (Karimireddy et al. 2020)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from ..fields import check_count, check_positive
 class Scaffold:
     """Local steps along ``gradient - own control + server's control`` (Algorithm 1, option II for the own control).
 
-    Of the two uploads of the paper only the update crosses the stations: the change of the client's control is
-    ``-(server's control) - update / (local_steps * learning_rate)``, so whoever has the update has both, and the server
+    Of the paper's two uploads only the update is sent. The change of the client's control is
+    ``-(server's control) - update / (local_steps * learning_rate)``, so the update determines both, and the server
     advances its control from the aggregate alone. Whatever protects the update therefore protects the control, and the
-    server's control, which is broadcast, is made of what was released. Clients weigh as in the aggregate; the share
-    of clients in a round is the published rate, not the number that came.
+    server's control, which is broadcast, depends only on what was released. Clients have the aggregate's weights; the
+    share of clients in a round is the published rate, not the number that took part.
     """
 
     learning_rate: float
@@ -31,7 +31,7 @@ class Scaffold:
 
     @property
     def linear_scale(self) -> float | None:
-        """None: an update is linear in its directions only around the controls, which change from round to round."""
+        """None: updates are linear in the directions only for fixed controls, which change in every round."""
         return None
 
     def share(self, model: Tensor) -> dict[str, Tensor]:
@@ -41,9 +41,9 @@ class Scaffold:
         self, model: Tensor, shared: Mapping[str, Tensor] | None = None, kept: Mapping[str, Tensor] | None = None
     ) -> dict[str, Tensor]:
         zero = torch.zeros_like(model)
-        everybody = (shared or {}).get("control", zero)
-        own = (kept or {}).get("control", zero)
-        return {"correction": everybody - own}
+        # A client that has not taken part yet has a control of zero.
+        server, own = (shared or {}).get("control", zero), (kept or {}).get("control", zero)
+        return {"correction": server - own}
 
     def step(self, local: Tensor, direction: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         return local - self.learning_rate * (direction + state["correction"]), state
@@ -64,5 +64,5 @@ class Scaffold:
         return (after - before) / self.server_learning_rate
 
     def gradient(self, update: Tensor) -> Tensor:
-        """With its correction: the mean gradient minus the client's control plus the server's."""
+        """Including the correction: the mean gradient minus the client's control plus the server's."""
         return -update / (self.learning_rate * self.local_steps)

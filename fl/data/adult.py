@@ -1,4 +1,4 @@
-"""Adult (Kohavi 1996; UCI): does a person of the 1994 US census earn more than 50,000 dollars a year?"""
+"""Adult (Kohavi 1996; UCI): does a person in the 1994 US census earn more than 50,000 dollars a year?"""
 
 import gzip
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from .dataset import Dataset
 TRAIN, TEST = "adult/adult.data.gz", "adult/adult.test.gz"
 _TARGETS = {"<=50K": 0, ">50K": 1}
 _MISSING = "?"
-# Both from the data set's documentation and not from its rows: who is in it changes nobody else's features.
+# Both from the data set's documentation, not from its rows: one person's data must not change another's features.
 _RANGES = {
     "age": (0, 100),
     "fnlwgt": (0, 1_500_000),
@@ -63,14 +63,14 @@ FEATURES = len(_RANGES) + sum(len(places) for places in _PLACES.values())
 def adult(folder: DataFolder) -> Dataset:
     """The official 32,561 training and 16,281 test rows as images 1x1x108, in the order of the files.
 
-    Six numbers, scaled to [0, 1] by public ranges, and 102 indicators, column by column as in the files; a missing
-    value is a category of its own. Labels: 1 for more than 50,000 dollars. The census weight ``fnlwgt`` is a feature
-    like any other. 24 training rows repeat another: of such a pair one may take part and the other not.
+    Six numbers scaled to [0, 1] by public ranges, and 102 indicators, column by column as in the files; a missing value
+    is a category of its own. Labels: 1 for more than 50,000 dollars. The census weight ``fnlwgt`` is a feature like any
+    other. 24 training rows repeat another row: of such a pair one may take part and the other not.
 
     Raises:
         DatasetMissing: if a file is not in ``folder``.
-        ValueError: for a file that is no gzip text, and for a row that does not fit, with file, line and column; never
-            with what stands there.
+        ValueError: for a file that is not gzip text, or a row that does not fit; the message gives file, line and
+            column but never the content.
     """
     paths = [folder.file(path, of="adult") for path in (TRAIN, TEST)]
     train, test = (_table(path) for path in paths)
@@ -100,7 +100,7 @@ def _table(path: Path) -> tuple[Tensor, Tensor]:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Line numbers and cells; the test file begins with a remark, both end in an empty line."""
+    """Line numbers and cells; the test file starts with a remark, and both files end with an empty line."""
     try:
         with gzip.open(path, "rt", encoding="ascii") as lines:
             for number, line in enumerate(lines, start=1):
@@ -135,7 +135,7 @@ def _indicators(name: str, cell: str) -> list[float]:
 
 
 def _target(cell: str) -> int:
-    # The test file ends its targets with a full stop.
+    # The test file ends its targets with a full stop, the training file does not.
     if (name := cell.removesuffix(".")) not in _TARGETS:
         raise ValueError(f"the target must be {' or '.join(_TARGETS)}")
     return _TARGETS[name]

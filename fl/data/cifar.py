@@ -1,4 +1,4 @@
-"""CIFAR-10 (Krizhevsky 2009) as sheets of tiles: a class-balanced part of it, or all."""
+"""CIFAR-10 (Krizhevsky 2009) as sheets of tiles: a class-balanced part of it, or all of it."""
 
 import csv
 import gzip
@@ -14,16 +14,16 @@ from .data_folder import DataFolder
 from .dataset import Dataset
 
 INDEX = "cifar10-subset/index.csv.gz"
+# Pixels per side of a tile, and tiles in a row of a sheet.
 _SIDE, _ACROSS = 32, 50
-"""Pixels of a tile, and tiles in a row of a sheet."""
 
 
 def cifar10(folder: DataFolder) -> Dataset:
-    """The tiles that the index lists, in its order; rows that name a sheet which is not there are left out.
+    """The tiles listed in the index, in its order; rows that name a missing sheet are left out.
 
     Raises:
         DatasetMissing: if there is no index, or no sheet of one split.
-        ValueError: for a row or a sheet that cannot be read, with file and line.
+        ValueError: if a row or a sheet cannot be read; the message gives file and line.
     """
     index = folder.file(INDEX, of="cifar10")
     sheets: dict[str, np.ndarray] = {}
@@ -34,6 +34,7 @@ def cifar10(folder: DataFolder) -> Dataset:
         path = f"{Path(INDEX).parent}/{name}"
         if name not in sheets:
             sheets[name] = _sheet(folder.file(path, of="cifar10")) if folder.has(path) else np.empty(0)
+        # Part of the sheets is enough: the data set is then smaller.
         if not len(sheets[name]):
             continue
         try:
@@ -46,7 +47,7 @@ def cifar10(folder: DataFolder) -> Dataset:
             ) from error
     for split in ("train", "test"):
         if not tiles[split]:
-            raise ValueError(f"{index} must list {split} tiles of a sheet that is beside it, got none")
+            raise ValueError(f"{index} must list {split} tiles of a sheet in the same folder, got none")
     return Dataset(
         name="cifar10",
         train_images=_images(tiles["train"]),

@@ -1,4 +1,4 @@
-"""Crops: windows of one size around the sensitive lines of receipts."""
+"""Crops: windows of fixed size around the sensitive lines of receipts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ HEIGHT, WIDTH = 64, 128
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Crop:
-    """The window of a receipt whose upper left pixel is (``left``, ``top``), made around a line of ``field``."""
+    """The window of a receipt whose upper left pixel is (``left``, ``top``), placed around a line of ``field``."""
 
     receipt: Receipt
     field: str
@@ -30,20 +30,18 @@ class Crop:
 
     @property
     def mask(self) -> Tensor:
-        """``(HEIGHT, WIDTH)``, true in the boxes of sensitive lines, of any field."""
+        """``(HEIGHT, WIDTH)``, true in the boxes of the sensitive lines of any field."""
         return box_mask([self.within(line) for line in self.receipt.sensitive], HEIGHT, WIDTH)
 
     def within(self, line: Line) -> tuple[int, int, int, int]:
-        """A line's (left, top, right, bottom) in the crop's own pixels, which may reach beyond the crop."""
+        """A line's (left, top, right, bottom) in the crop's coordinates; it may extend beyond the crop."""
         return line.left - self.left, line.top - self.top, line.right - self.left, line.bottom - self.top
 
 
 def crops_of(receipt: Receipt) -> list[Crop]:
-    """At most one crop a field, centred on its line as far as the border allows: on the first line that shows it, of
-    totals on the one nearest to a line that says so.
+    """At most one crop per field, centred on its line as far as the receipt's border allows.
 
-    No two crops share a pixel, so that one may be trained on and another not: a date whose crop would meet the phone
-    number's has none.
+    The line is the first that shows the field; for totals it is the one nearest to a line with the word "total".
 
     Raises:
         ValueError: if the receipt is smaller than a crop.
@@ -55,19 +53,20 @@ def crops_of(receipt: Receipt) -> list[Crop]:
     for field, line in _shown(receipt):
         left = min(max(0, (line.left + line.right - WIDTH) // 2), width - WIDTH)
         top = min(max(0, (line.top + line.bottom - HEIGHT) // 2), height - HEIGHT)
+        # Crops share no pixel, so that one may be trained on and another not: a date next to the phone number has none.
         if all(abs(left - other.left) >= WIDTH or abs(top - other.top) >= HEIGHT for other in crops):
             crops.append(Crop(receipt=receipt, field=field, left=left, top=top))
     return crops
 
 
 def _shown(receipt: Receipt) -> Iterator[tuple[str, Line]]:
-    """Each field that the receipt has with the line that its crop is made around."""
+    """Each field of the receipt with the line around which its crop is placed."""
     for field in FIELDS:
         lines = receipt.fields[field]
         if lines:
-            yield field, _beside_its_name(lines, receipt.lines) if field == "total" else lines[0]
+            yield field, _nearest_to_word(lines, receipt.lines) if field == "total" else lines[0]
 
 
-def _beside_its_name(totals: Sequence[Line], lines: Sequence[Line]) -> Line:
+def _nearest_to_word(totals: Sequence[Line], lines: Sequence[Line]) -> Line:
     named = [line.top for line in lines if "TOTAL" in line.text.upper()]
     return min(totals, key=lambda line: min((abs(line.top - top) for top in named), default=0))

@@ -1,4 +1,4 @@
-"""Data folder: files that the user has put where FEDASSAY_DATA points, checked against its list of sums."""
+"""Data folder: files in the folder named by FEDASSAY_DATA, checked against the folder's list of checksums."""
 
 import hashlib
 import os
@@ -13,33 +13,35 @@ _SUMS = "SHA256SUMS"
 
 @dataclass(frozen=True)
 class DataFolder:
-    """A folder of data sets, or (None) none. A file that its list ``SHA256SUMS`` names, if there is one (as `sha256sum`
-    prints it), must have that sum.
+    """A folder of data sets, or (None) no folder.
+
+    A file listed in the folder's ``SHA256SUMS`` (as printed by `sha256sum`), if that file exists, must have that sum.
     """
 
     root: Path | None
 
     @classmethod
-    def told(cls) -> "DataFolder":
-        """The folder that FEDASSAY_DATA names."""
+    def from_environment(cls) -> "DataFolder":
+        """The folder named by FEDASSAY_DATA."""
         name = os.environ.get("FEDASSAY_DATA")
         return cls(Path(name) if name else None)
 
     def check(self) -> None:
-        """Raise DatasetMissing where a folder is named that is not there: a slip of the pen must not look elsewhere."""
+        """Raise DatasetMissing where the named folder does not exist."""
+        # A mistyped folder must not silently fall back to the cache or a download.
         if self.root is not None and not self.root.is_dir():
             raise DatasetMissing(f"FEDASSAY_DATA must name a folder, got {self.root}")
 
     def has(self, *paths: str) -> bool:
-        """Whether all these files, relative to the folder, are there."""
+        """Whether all these files, given relative to the folder, exist."""
         return self.root is not None and all((self.root / path).is_file() for path in paths)
 
     def file(self, path: str, *, of: str) -> Path:
-        """A file of the data set ``of``.
+        """The path of a file of the data set ``of``.
 
         Raises:
-            DatasetMissing: if it is not there.
-            ValueError: if its sum is not the listed one.
+            DatasetMissing: if the file does not exist.
+            ValueError: if its checksum is not the listed one.
         """
         if self.root is None or not self.has(path):
             raise DatasetMissing(

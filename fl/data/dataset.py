@@ -1,4 +1,4 @@
-"""Data set: labelled images for training and test, which of their pixels are sensitive, and whose they are."""
+"""Data set: labelled images for training and test, with their sensitive pixels and owners where these are known."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -12,25 +12,25 @@ from .regions import stroke_box
 
 
 class DatasetMissing(FileNotFoundError):
-    """The data set is neither in FEDASSAY_DATA nor in the cache, and could not be downloaded."""
+    """The data set is neither in FEDASSAY_DATA nor in the cache and could not be downloaded."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Dataset:
-    """Labelled images, split into training and test. Treat the tensors as constants: they are shared by all who load.
+    """Labelled images, split into training and test. The tensors are shared by all callers and must not be changed.
 
     Args:
         train_images, test_images: (n, channel, height, width) float32 in [0, 1]; rows of a table (n, 1, 1, features).
         train_labels, test_labels: (n,) int64 in [0, classes).
         train_masks, test_masks: (n, height, width) booleans, true where a pixel is privacy-sensitive (PSI); None where
-            nothing says so.
-        strokes: the images are strokes on black, and the box of the strokes is the sensitive region: gives the masks.
-        train_targets, test_targets: (n, height, width) booleans, what a segmentation has to find (pixels that were
-            tampered with); None where there is nothing to find.
-        train_owners: (n,) int64, >= 0, from whom each training image is (writer, receipt); None where nobody knows.
+            this is not known.
+        strokes: the images are strokes on black, and the masks are the smallest boxes around the strokes.
+        train_targets, test_targets: (n, height, width) booleans, the pixels that a segmentation has to find (those that
+            were tampered with); None where there is nothing to find.
+        train_owners: (n,) int64, >= 0, the owner of each training image (writer, receipt); None where not known.
 
-    ``digest`` is the SHA-256 of the name and of all arrays given, in hexadecimal. Raises ValueError when shapes, types
-    or ranges are not these.
+    ``digest`` is the SHA-256 of the name and of all given arrays, in hexadecimal. Raises ValueError for other shapes,
+    types or ranges.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Dataset:
         if self.strokes:
             if self.train_masks is not None or self.test_masks is not None:
                 raise ValueError("masks must be None where strokes give them, got both")
-            # After the digest: they follow from the images.
+            # After the digest, which needs only the images: the masks follow from them.
             object.__setattr__(self, "train_masks", stroke_box(self.train_images))
             object.__setattr__(self, "test_masks", stroke_box(self.test_images))
 
@@ -73,7 +73,7 @@ class Dataset:
 
 
 def check_masks(name: str, masks: Tensor | None, images: Tensor) -> None:
-    """Raises ValueError where ``masks`` are there but no booleans ``(n, h, w)`` for ``images (n, c, h, w)``."""
+    """Raise ValueError unless ``masks`` are None or booleans ``(n, h, w)`` for ``images (n, c, h, w)``."""
     wanted = (len(images), *images.shape[2:])
     if masks is not None and (tuple(masks.shape) != wanted or masks.dtype != torch.bool):
         raise ValueError(f"{name} must be {wanted} booleans, got {tuple(masks.shape)} of {masks.dtype}")
@@ -110,6 +110,7 @@ def _check_owners(owners: Tensor | None, count: int) -> None:
         raise ValueError(f"train_owners must be >= 0, got {int(owners.min())}")
 
 
+# In this order and only where given, so that a data set without annotations has the digest of its images and labels.
 _ANNOTATIONS = ("train_masks", "test_masks", "train_targets", "test_targets", "train_owners")
 
 

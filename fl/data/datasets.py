@@ -1,5 +1,5 @@
-"""The data sets by name: digits from scikit-learn; receipts that are drawn; MNIST and Fashion-MNIST from a folder, the
-cache or the network; others from a folder only.
+"""Data sets by name: digits from scikit-learn, drawn receipts, MNIST and Fashion-MNIST from a folder, the cache or the
+network, and others from a folder only.
 """
 
 import functools
@@ -31,7 +31,7 @@ KNOWN_DATASETS = (
     "synthetic_receipts_tampered",
 )
 _DRAWN = {"synthetic_receipts": sroie.drawn, "synthetic_receipts_tampered": sroie.drawn_tampered}
-# The folder's name is the name of torchvision's class.
+# A folder has the name of torchvision's class.
 _FOLDERS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
 _IDX_FILES = (
     "train-images-idx3-ubyte",
@@ -48,42 +48,41 @@ _FOLDER_ONLY = {
     "adult": adult.TRAIN,
     "location30": location30.FILE,
 }
-"""The file by which a data set is known to be in FEDASSAY_DATA, where there is no other way to it."""
+"""The file whose presence shows that a data set is in FEDASSAY_DATA, for data sets without another source."""
 
 
 def load_dataset(name: str) -> Dataset:
-    """Load a data set by name; a second load in the same process returns the same object.
+    """Load a data set by name; a second call in the same process returns the same object.
 
-    - digits: 1,797 images 8x8 that scikit-learn brings (UCI, 13 writers, in the writers' order). A fixed shuffle, the
+    - digits: 1,797 images 8x8 bundled with scikit-learn (UCI, 13 writers, in the writers' order). A fixed shuffle, the
       same for every seed, makes 1,347 of them the training set and 450 the test set.
     - mnist, fashion_mnist: 60,000 and 10,000 images 28x28. Read from the cache folder (FEDASSAY_CACHE, else
-      ~/.cache/fedassay), which is filled from `$FEDASSAY_DATA/MNIST/raw/*.gz` (or FashionMNIST) where these are, and by
-      torchvision's download otherwise.
-    - qmnist: MNIST, and the 539 writers of its training images as their owners. From
+      ~/.cache/fedassay), which is filled from `$FEDASSAY_DATA/MNIST/raw/*.gz` (or FashionMNIST) where these exist, and
+      by torchvision's download otherwise.
+    - qmnist: MNIST with the 539 writers of its training images as their owners, from
       `$FEDASSAY_DATA/QMNIST/raw/qmnist-train-labels-idx2-int.gz`.
-    - cifar10: a class-balanced part of CIFAR-10, 10,000 and 2,500 images 3x32x32 where all sheets are there, from
+    - cifar10: a class-balanced part of CIFAR-10, 10,000 and 2,500 images 3x32x32 where all sheets exist, from
       `$FEDASSAY_DATA/cifar10-subset`: not comparable with results on all 60,000.
     - sroie: grey crops 1x64x128 around phone numbers, dates and totals of scanned receipts, labelled by the three;
       their boxes are the sensitive regions, receipts the owners. From `$FEDASSAY_DATA/sroie`. sroie_tampered: the same
-      crops, half of them tampered with, labelled by that; the targets of a segmentation say where.
-    - synthetic_receipts, synthetic_receipts_tampered: the same of 150 receipts that are drawn here from a fixed seed.
+      crops, half of them tampered with, labelled by that; the targets of a segmentation mark where.
+    - synthetic_receipts, synthetic_receipts_tampered: the same of 150 receipts drawn here from a fixed seed.
     - adult: 32,561 and 16,281 rows of a census as images 1x1x108, labelled by income, from `$FEDASSAY_DATA/adult`.
     - location30: 4,008 and 1,002 rows of 446 check-ins as images 1x1x446, of 30 groups, from
-      `$FEDASSAY_DATA/location30`; a fixed shuffle of our own makes the test set. Rows of either are no images: models
-      logistic and mlp fit them, attacks that reconstruct are refused.
-
-    Raises ValueError for an unknown name (the known are listed, nearest first) or a file with a wrong MD5 sum,
-    DatasetMissing when there are no files and no network, OSError when the cache folder cannot be written.
+      `$FEDASSAY_DATA/location30`; a fixed shuffle makes the test set. For the rows of adult and location30, models
+      logistic and mlp are available, and attacks that reconstruct images are refused.
+    Raises ValueError for an unknown name (the known ones are listed, nearest first) or a file with a wrong MD5 sum,
+    DatasetMissing if there are neither files nor a network, OSError if the cache folder cannot be written.
     """
     _check_name(name)
     return _load(name)
 
 
 def available(name: str) -> str:
-    """Say where a data set would come from: bundled, drawn here, found in FEDASSAY_DATA, in the cache, would be
-    downloaded, or not here.
+    """The source of a data set: bundled, drawn here, found in FEDASSAY_DATA, in the cache, would be downloaded, or not
+    here.
 
-    Only looks whether the files are there; raises ValueError for an unknown name.
+    Only checks whether the files exist; raises ValueError for an unknown name.
     """
     _check_name(name)
     if name == "digits":
@@ -91,7 +90,8 @@ def available(name: str) -> str:
     if name in _DRAWN:
         return "drawn here"
     if name in _FOLDER_ONLY:
-        return _FOUND if DataFolder.told().has(_FOLDER_ONLY[name]) else "not here: FEDASSAY_DATA must name its folder"
+        found = DataFolder.from_environment().has(_FOLDER_ONLY[name])
+        return _FOUND if found else "not here: FEDASSAY_DATA must name its folder"
     if _found_gz(name):
         return _FOUND
     return "in the cache" if _is_complete(_cache_folder() / _FOLDERS[name]) else "would be downloaded"
@@ -103,10 +103,10 @@ def _load(name: str) -> Dataset:
         return _load_digits()
     if name in _DRAWN:
         return _DRAWN[name]()
-    told = DataFolder.told()
-    told.check()
+    folder = DataFolder.from_environment()
+    folder.check()
     if name == "qmnist":
-        return qmnist.qmnist(_load("mnist"), told)
+        return qmnist.qmnist(_load("mnist"), folder)
     loaders = {
         "cifar10": cifar.cifar10,
         "sroie": sroie.sroie,
@@ -114,11 +114,11 @@ def _load(name: str) -> Dataset:
         "adult": adult.adult,
         "location30": location30.location30,
     }
-    return loaders[name](told) if name in loaders else _load_mnist(name)
+    return loaders[name](folder) if name in loaders else _load_mnist(name)
 
 
 def _load_digits() -> Dataset:
-    from sklearn.datasets import load_digits  # Lazy: half a second, and an experiment on MNIST does without.
+    from sklearn.datasets import load_digits  # Imported late: half a second that other data sets do not need.
 
     bunch = load_digits()
     images = torch.from_numpy((bunch.images / 16).astype(np.float32)).unsqueeze(1)
@@ -137,7 +137,7 @@ def _load_digits() -> Dataset:
 
 
 def _load_mnist(name: str) -> Dataset:
-    import torchvision  # Lazy: its import takes 2.6 s.
+    import torchvision  # Imported late: 2.6 s.
 
     source = getattr(torchvision.datasets, _FOLDERS[name])
     cache = _cache_folder()
@@ -156,14 +156,14 @@ def _load_mnist(name: str) -> Dataset:
 
 
 def _fill_cache(name: str, source: Any, cache: Path) -> None:
-    """Extract into a folder of our own, then rename it: another process sees all four files or none."""
+    """Extract into a temporary folder, then rename it, so that another process sees all four files or none."""
     cache.mkdir(parents=True, exist_ok=True)
     target = cache / _FOLDERS[name]
     with tempfile.TemporaryDirectory(dir=cache, prefix=f".{_FOLDERS[name]}-") as scratch:
         raw = Path(scratch) / _FOLDERS[name] / "raw"
         raw.mkdir(parents=True)
         for archive in _found_gz(name):
-            # Copied: a link needs a privilege on Windows, and torchvision could write through it.
+            # Copied: a link needs a privilege on Windows, and torchvision could overwrite its target.
             shutil.copyfile(archive, raw / archive.name)
         _extract_or_download(name, source, Path(scratch))
         for archive in raw.glob("*.gz"):
@@ -171,6 +171,7 @@ def _fill_cache(name: str, source: Any, cache: Path) -> None:
         try:
             raw.parent.rename(target)
         except OSError as error:
+            # Another process may have filled the cache meanwhile, which is as good.
             if not _is_complete(target):
                 raise OSError(f"{target} must be complete or absent, and could not be replaced: {error}") from error
 
@@ -195,7 +196,7 @@ def _extract_or_download(name: str, source: Any, root: Path) -> None:
 
 def _found_gz(name: str) -> list[Path]:
     """The four archives in FEDASSAY_DATA, or an empty list when one is missing."""
-    folder, paths = DataFolder.told(), [f"{_FOLDERS[name]}/raw/{idx}.gz" for idx in _IDX_FILES]
+    folder, paths = DataFolder.from_environment(), [f"{_FOLDERS[name]}/raw/{idx}.gz" for idx in _IDX_FILES]
     return [folder.root / path for path in paths] if folder.root and folder.has(*paths) else []
 
 
@@ -204,8 +205,8 @@ def _is_complete(folder: Path) -> bool:
 
 
 def _cache_folder() -> Path:
-    told = os.environ.get("FEDASSAY_CACHE")
-    return Path(told) if told else Path.home() / ".cache" / "fedassay"
+    given = os.environ.get("FEDASSAY_CACHE")
+    return Path(given) if given else Path.home() / ".cache" / "fedassay"
 
 
 def _check_name(name: str) -> None:

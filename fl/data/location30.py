@@ -1,4 +1,4 @@
-"""Location-30: where people of 30 groups checked in, a classic of membership inference (Shokri et al. 2017)."""
+"""Location-30: check-ins of people in 30 groups, a classic of membership inference (Shokri et al. 2017)."""
 
 from pathlib import Path
 from zipfile import BadZipFile
@@ -17,7 +17,7 @@ def location30(folder: DataFolder) -> Dataset:
     """5,010 rows of 446 check-ins, 0 or 1, as images 1x1x446; labels are the groups.
 
     There is no official split: a fixed shuffle, the same for every seed, makes a fifth of the rows (1,002) the test set
-    and the others (4,008) the training set.
+    and the other 4,008 the training set.
 
     Raises:
         DatasetMissing: if the file is not in ``folder``.
@@ -40,8 +40,9 @@ def location30(folder: DataFolder) -> Dataset:
 
 
 def _arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """``x``: (n, 56) bytes, 446 bits a row; ``y``: (n,) groups."""
+    """``x``: (n, 56) bytes, 446 bits per row; ``y``: (n,) groups."""
     try:
+        # Without pickle: a data file must not be able to run code.
         with np.load(path, allow_pickle=False) as stored:
             bits, groups = stored["x"], stored["y"]
     except (OSError, EOFError, BadZipFile, KeyError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""QMNIST: who wrote each digit of MNIST (Yadav and Bottou 2019), the natural users of a federation."""
+"""QMNIST: the writer of each digit of MNIST (Yadav and Bottou 2019), the natural users of a federation."""
 
 import gzip
 import struct
@@ -11,14 +11,14 @@ from .data_folder import DataFolder
 from .dataset import Dataset
 
 LABELS = "QMNIST/raw/qmnist-train-labels-idx2-int.gz"
+# Column 0 holds the digit, column 2 the writer's number.
 _WRITER = 2
-"""Column of the writer's number; column 0 is the digit."""
 
 
 def qmnist(mnist: Dataset, folder: DataFolder) -> Dataset:
-    """MNIST's images and labels, which are those of QMNIST's training half, and the writer of each training image.
+    """MNIST's images and labels, which are those of QMNIST's training half, with the writer of each training image.
 
-    The test images are MNIST's too: of QMNIST's 60,000 the first 10,000.
+    The test images are MNIST's too: the first 10,000 of QMNIST's 60,000.
 
     Raises:
         DatasetMissing: if the labels are not in ``folder``.
@@ -27,6 +27,7 @@ def qmnist(mnist: Dataset, folder: DataFolder) -> Dataset:
     path = folder.file(LABELS, of="qmnist")
     table = _table(path)
     digits = torch.from_numpy(table[:, 0].astype(np.int64))
+    # Row by row, so that a file of another order cannot assign writers to the wrong images.
     if not torch.equal(digits, mnist.train_labels):
         raise ValueError(
             f"{path} must name the digits of MNIST's {len(mnist.train_labels)} training images, row by row"

@@ -1,4 +1,4 @@
-"""Receipts of SROIE (ICDAR 2019): scans, their lines of text with boxes, and which of them are sensitive."""
+"""Receipts of SROIE (ICDAR 2019): scans, their text lines with boxes, and which lines are sensitive."""
 
 import gzip
 import json
@@ -16,15 +16,16 @@ from .data_folder import DataFolder
 
 ANNOTATIONS = "sroie/annotations.jsonl.gz"
 FIELDS = ("phone", "date", "total")
-"""What is sensitive on a receipt."""
+"""The sensitive fields of a receipt."""
 
 _PHONE = re.compile(r"\b(TEL|TELEPHONE|PHONE|FAX|H/?P|MOBILE|HOTLINE|CONTACT)\b", re.IGNORECASE)
+# A word such as TEL also stands in front of shorter numbers, which are no phone numbers.
 _PHONE_DIGITS = 7
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A line of text and its box in pixels; right and bottom are outside."""
+    """A line of text and its box in pixels; right and bottom edges are exclusive."""
 
     left: int
     top: int
@@ -40,7 +41,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Receipt:
-    """One scan: ``pixels (height, width)`` grey bytes, its lines, and the lines of each field, () where it has none."""
+    """One scan: ``pixels (height, width)`` grey bytes, its lines, and the lines of each field, () for none."""
 
     name: str
     pixels: NDArray[np.uint8]
@@ -49,20 +50,20 @@ class Receipt:
 
     @property
     def sensitive(self) -> tuple[Line, ...]:
-        """Lines of any field."""
+        """The lines of any sensitive field."""
         return tuple(line for field in FIELDS for line in self.fields[field])
 
 
 def read_receipts(folder: DataFolder) -> list[Receipt]:
-    """All annotated receipts, in the annotation's order.
+    """All annotated receipts, in the order of the annotation file.
 
-    A line is a phone number where it has a word for one and seven digits, a date or a total where it shows what the
-    annotation's key names as such (the date without regard to spaces; the amount as a number of its own). Wherever a
-    field stands on a receipt it is sensitive, so a price that equals the total is as well.
+    A line is a phone number where it has a word for one and seven digits. It is a date or a total where it shows what
+    the annotation's key gives as such (the date ignoring spaces; the amount as a number of its own). A field is
+    sensitive wherever it stands on a receipt, so a price that equals the total is sensitive too.
 
     Raises:
-        DatasetMissing: if the annotations or a scan that they name are not in ``folder``.
-        ValueError: for an annotation or a scan that cannot be read, with file and line.
+        DatasetMissing: if the annotations or a scan that they list are not in ``folder``.
+        ValueError: if an annotation or a scan cannot be read; the message gives file and line.
     """
     path = folder.file(ANNOTATIONS, of="sroie")
     receipts = []
@@ -95,7 +96,7 @@ def _entry(text: str, where: str) -> dict[str, Any]:
     for name, kind in (("id", str), ("w", int), ("h", int), ("boxes", list), ("key", dict)):
         if not isinstance(entry.get(name), kind):
             raise ValueError(f"{where}: {name} must be of type {kind.__name__}, got {entry.get(name)!r:.40}")
-    # It becomes a part of a path.
+    # The id becomes part of a path: without this check it could leave the folder.
     if not re.fullmatch(r"\w[\w-]*", entry["id"]):
         raise ValueError(f"{where}: id must be letters, digits, _ and -, got {entry['id']!r}")
     return entry
@@ -128,13 +129,13 @@ def _pixels(scan: Path, size: tuple[int, int]) -> NDArray[np.uint8]:
 
 
 def fields_of(lines: Sequence[Line], key: Mapping[str, Any]) -> dict[str, tuple[Line, ...]]:
-    """Which lines show a phone number, the date and the total that ``key`` names; see `read_receipts`."""
-    date, amount = _bare(str(key.get("date", ""))), re.search(r"\d[\d,]*(\.\d+)?", str(key.get("total", "")))
+    """Which lines show a phone number, or the date or total that ``key`` gives; see `read_receipts`."""
+    date, amount = _spaceless(str(key.get("date", ""))), re.search(r"\d[\d,]*(\.\d+)?", str(key.get("total", "")))
     # Not within a longer number: 9.00 is not in 19.00, nor in 9.001.
     total = amount and re.compile(rf"(?<![\d.,]){re.escape(amount.group())}(?![\d]|[.,]\d)")
     return {
         "phone": tuple(line for line in lines if _is_phone(line.text)),
-        "date": tuple(line for line in lines if date and date in _bare(line.text)),
+        "date": tuple(line for line in lines if date and date in _spaceless(line.text)),
         "total": tuple(line for line in lines if total and total.search(line.text)),
     }
 
@@ -143,5 +144,5 @@ def _is_phone(text: str) -> bool:
     return bool(_PHONE.search(text)) and sum(map(str.isdigit, text)) >= _PHONE_DIGITS
 
 
-def _bare(text: str) -> str:
+def _spaceless(text: str) -> str:
     return "".join(text.split())

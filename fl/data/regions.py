@@ -1,4 +1,4 @@
-"""Sensitive regions: which pixels of an image are privacy-sensitive information (PSI; Xiao et al. 2025)."""
+"""Sensitive regions: masks of the privacy-sensitive pixels of an image (PSI; Xiao et al. 2025)."""
 
 from collections.abc import Sequence
 
@@ -6,13 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+# A pixel this bright belongs to the stroke.
 _INK = 0.1
-"""A pixel this bright belongs to the stroke."""
 
 
 def stroke_box(images: Tensor) -> Tensor:
-    """Masks ``(n, h, w)`` of ``images (n, c, h, w)``: the smallest box around what is brighter than .1, the region of
-    digits on a black ground. Empty for a black image.
+    """Masks ``(n, h, w)`` of ``images (n, c, h, w)``: the smallest box around pixels brighter than .1.
+
+    Meant for digits on a black background; empty for a black image.
     """
     ink = images.numpy().max(1) > _INK
     down, across = _span(ink.any(2)), _span(ink.any(1))
@@ -20,17 +21,19 @@ def stroke_box(images: Tensor) -> Tensor:
 
 
 def box_mask(boxes: Sequence[tuple[int, int, int, int]], height: int, width: int) -> Tensor:
-    """Mask ``(height, width)`` of the pixels in any of ``boxes``, each (left, top, right, bottom) with the right and
-    the bottom edge outside; what reaches beyond the image is cut off.
+    """Mask ``(height, width)`` of the pixels in any of ``boxes``, each (left, top, right, bottom).
+
+    Right and bottom edges are exclusive; boxes are cut at the image's border.
     """
     mask = torch.zeros(height, width, dtype=torch.bool)
     for left, top, right, bottom in boxes:
+        # Negative edges count from the end in numpy and torch, so they are cut at 0.
         mask[max(0, top) : max(0, bottom), max(0, left) : max(0, right)] = True
     return mask
 
 
 def _span(there: np.ndarray) -> np.ndarray:
-    """``(n, k)``: true from the first true entry of a row to its last."""
+    """``(n, k)``: true from the first true entry of each row to its last."""
     begun = np.logical_or.accumulate(there, axis=1)
     left = np.logical_or.accumulate(there[:, ::-1], axis=1)[:, ::-1]
     return np.asarray(begun & left, dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""Receipts' data sets, SROIE's and drawn ones: crops by the field that they show, and the same tampered with or not."""
+"""Data sets of receipt crops, from SROIE or drawn: classified by their field, or by whether they were tampered with."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from .receipts import ANNOTATIONS, FIELDS, Receipt, read_receipts
 from .synthetic_receipts import synthetic_receipts
 from .tampering import Tampered, tamper
 
+# One receipt in five is a test receipt with all its crops: crops of one receipt are too alike to be on both sides.
 _TEST_SHARE = 5
-"""One receipt in so many is a test receipt, with all its crops."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """Crops of the training or of the test receipts, the number of each crop's receipt, and the receipts."""
+    """The crops of the training or of the test receipts, the number of each crop's receipt, and these receipts."""
 
     name: str
     crops: list[Crop]
@@ -32,7 +32,7 @@ class _Part:
 
 
 def sroie(folder: DataFolder) -> Dataset:
-    """Grey crops labelled by the field that they were made around, numbered as in `receipts.FIELDS`.
+    """Grey crops labelled by the field around which they were placed, numbered as in `receipts.FIELDS`.
 
     Masks are the boxes of all sensitive lines in the crop; owners are receipts. Raises what `read_receipts` raises.
     """
@@ -42,26 +42,26 @@ def sroie(folder: DataFolder) -> Dataset:
 def sroie_tampered(folder: DataFolder) -> Dataset:
     """The same crops, half of them tampered with (label 1, see `tampering`); targets mark what was pasted.
 
-    Masks are those of the crop before. A splice takes its piece from a receipt of the same part, training or test,
-    which may be another owner's: a few pixels of it then stand in two owners' crops.
+    Masks are those of the original crop. A splice takes its piece from a receipt of the same split, which may have
+    another owner: a few pixels are then in two owners' crops.
     """
     return _dataset("sroie_tampered", _read(folder), _by_tampering, classes=2)
 
 
 def drawn() -> Dataset:
-    """As `sroie`, of receipts that are drawn from a fixed seed (see ``synthetic_receipts``)."""
+    """Like `sroie`, from receipts drawn with a fixed seed (see ``synthetic_receipts``)."""
     return _dataset("synthetic_receipts", _parts(synthetic_receipts(), "the drawn receipts"), _by_field, classes=3)
 
 
 def drawn_tampered() -> Dataset:
-    """As `sroie_tampered`, of drawn receipts."""
+    """Like `sroie_tampered`, from drawn receipts."""
     parts = _parts(synthetic_receipts(), "the drawn receipts")
     return _dataset("synthetic_receipts_tampered", parts, _by_tampering, classes=2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Labelled:
-    """Grey bytes ``(n, h, w)``, labels ``(n,)``, and what a segmentation has to find, ``(n, h, w)`` or None."""
+    """Grey bytes ``(n, h, w)``, labels ``(n,)``, and the pixels that a segmentation has to find, ``(n, h, w)``."""
 
     pixels: NDArray[np.uint8]
     labels: list[int]
@@ -91,10 +91,10 @@ def _dataset(name: str, parts: tuple[_Part, _Part], label: Callable[[_Part], _La
 
 
 def _parts(receipts: Sequence[Receipt], source: str) -> tuple[_Part, _Part]:
-    """Training and test: no receipt is in both. ``source``: where they are from.
+    """Training and test parts: no receipt is in both. ``source``: name of the receipts' origin, for the error.
 
     Raises:
-        ValueError: if one of them has no crop.
+        ValueError: if one of the parts has no crop.
     """
     order = fixed_order("receipts split", len(receipts)).tolist()
     cut = len(receipts) // _TEST_SHARE
@@ -134,7 +134,7 @@ def _by_tampering(part: _Part) -> _Labelled:
 
 def _tampered(crop: Crop, part: _Part) -> Tampered:
     others = [receipt for receipt in part.receipts if receipt is not crop.receipt]
-    # A stream for each crop: another receipt in the folder changes no other crop's draws.
+    # One stream per crop: an additional receipt in the folder changes no other crop's draws.
     return tamper(crop, others, Streams(0).generator(f"tampering {crop.receipt.name} {crop.field}"))
 
 

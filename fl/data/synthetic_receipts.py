@@ -1,7 +1,8 @@
-"""Synthetic receipts: drawn from a fixed seed, of nobody, with the lines and fields that scanned ones have.
+"""Synthetic receipts: drawn from a fixed seed, with the lines and fields of scanned receipts but no real data.
 
-So whatever needs receipts runs anywhere. Each has paper, ink and grain of its own, by which a piece pasted from another
-one can be told; the print is one bitmap font, far simpler than a scan: figures on these say nothing of real receipts.
+They make everything that needs receipts run without a download. Each receipt has its own paper, ink and grain, by which
+a pasted piece of another one can be recognised. The print is one bitmap font, far simpler than a scan: results on these
+say nothing about real receipts.
 """
 
 from collections.abc import Callable
@@ -14,8 +15,8 @@ from .receipts import Line, Receipt, fields_of
 
 COUNT = 150
 _WIDTH, _MARGIN, _PITCH = 256, 12, 20
+# How often a dot of the font is repeated in each direction.
 _ACROSS, _DOWN = 1, 2
-"""How often a dot of the font is repeated."""
 _ADVANCE = 7
 
 # Five columns of seven dots, the lowest bit on top.
@@ -36,17 +37,18 @@ _STREETS = ("LONG LANE", "MARKET ROW", "MILL ROAD", "HIGH STREET", "STATION ROAD
 _GOODS = ("TEA", "BREAD", "RICE", "SOAP", "PENCIL", "MILK", "SALT", "LAMP", "ROPE", "PAPER", "NAILS", "JAM")
 
 Below = Callable[[int], int]
-"""count -> a number in 0..count - 1."""
+"""count -> a random number in 0..count - 1."""
 
 
 def synthetic_receipts() -> list[Receipt]:
-    """``COUNT`` receipts 256 pixels wide, the same on every machine: raw bits are drawn, and no number is rounded."""
+    """``COUNT`` receipts 256 pixels wide, identical on every machine."""
     return [_receipt(number) for number in range(COUNT)]
 
 
 def _receipt(number: int) -> Receipt:
     raw = Streams(0).generator(f"synthetic receipt {number}").bit_generator
 
+    # Raw bits and integer arithmetic only: no distribution of numpy's and no rounding that could differ.
     def below(count: int) -> int:
         return int(raw.random_raw()) % count
 
@@ -68,7 +70,7 @@ def _receipt(number: int) -> Receipt:
 
 
 def _texts(below: Below) -> tuple[list[str], dict[str, str]]:
-    """Lines from top to bottom, and what stands in them as date and total; crops of fields lie clear of each other."""
+    """Lines from top to bottom, and the date and total among them; crops around the fields do not overlap."""
 
     def one_of(words: tuple[str, ...]) -> str:
         return words[below(len(words))]
@@ -78,7 +80,7 @@ def _texts(below: Below) -> tuple[list[str], dict[str, str]]:
     total, paid = sum(prices), sum(prices) + 5 * below(400)
     texts = [
         f"{one_of(_SHOPS)} {one_of(_KINDS)}",
-        # No subscriber's number begins so.
+        # No real phone number starts with 00-0.
         f"TEL 00-0{below(10**6):06d}",
         f"{1 + below(99)} {one_of(_STREETS)}",
         f"TILL {1 + below(9)} NO {below(10**5):05d}",

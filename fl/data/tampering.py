@@ -1,7 +1,7 @@
-"""Tampering with receipts: a piece of a number is pasted over a line with digits, from the same receipt or another one.
+"""Tampering with receipts: pastes a piece of a number over a line with digits, from the same receipt or another one.
 
-Copy-move and splice between annotated boxes, by pixels. Not T-SROIE, whose text a network rewrote (Wang et al. 2022):
-figures on either say nothing of the other.
+Copy-move and splice between annotated boxes, by pixels. This is not T-SROIE, in which a network rewrote the text (Wang
+et al. 2022): results on one say nothing about the other.
 """
 
 from collections.abc import Sequence
@@ -14,16 +14,15 @@ from ...audit.arrays import BoolArray
 from .crops import HEIGHT, WIDTH, Crop
 from .receipts import Line, Receipt
 
+# A line must show so many pixels in each direction to be worth forging.
 _LEAST = 4
-"""Pixels that a line must show in each direction to be worth forging."""
-
+# Lines whose heights differ by at most so many pixels look like one print.
 _ALIKE = 2
-"""Pixels by which the heights of two lines may differ and look like one print."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tampered:
-    """A crop's ``pixels (HEIGHT, WIDTH)`` after tampering, and which of them were pasted, ``changed``, alike."""
+    """A crop's ``pixels (HEIGHT, WIDTH)`` after tampering; ``changed (HEIGHT, WIDTH)`` marks those that were pasted."""
 
     pixels: NDArray[np.uint8]
     changed: BoolArray
@@ -37,9 +36,9 @@ class Tampered:
 def tamper(crop: Crop, others: Sequence[Receipt], rng: np.random.Generator) -> Tampered:
     """Paste a piece of a number over a line of the crop that has digits.
 
-    A coin decides between a copy-move (the piece is of the same receipt) and a splice (of one of ``others``), as far as
-    there is a number to take. Line, donor, width and place are drawn; donors are of about the same height where there
-    are any. Raw bits are drawn, so the result is the same with every version of numpy.
+    A coin decides between a copy-move (from the same receipt) and a splice (from one of ``others``), where both have a
+    suitable number. Line, donor, width and place are random; donors have about the same height where there are any. Raw
+    bits are drawn, so the result is the same with every version of numpy.
 
     Raises:
         ValueError: if no line in the crop has digits, or there is no other number to put there.
@@ -54,13 +53,14 @@ def tamper(crop: Crop, others: Sequence[Receipt], rng: np.random.Generator) -> T
         donors = _donors(source, line.text)
         if donors:
             done = _pasted(crop.pixels, box, source.pixels, _alike(donors, line, rng), rng)
+            # Equal pixels would be labelled as tampered with although nothing changed.
             if (done.pixels != crop.pixels).any():
                 return done
     raise ValueError(f"a number unlike {line.text!r:.20} must be on receipt {crop.receipt.name} or others, got none")
 
 
 def _donors(receipt: Receipt, text: str) -> list[Line]:
-    """Lines of which digits are most, so that a piece of one is likely to hold some, and that differ from ``text``."""
+    """Lines that are mostly digits, so that a piece is likely to contain some, and that differ from ``text``."""
     return [
         line
         for line in receipt.lines
@@ -75,14 +75,14 @@ def _digits(text: str) -> int:
 
 
 def _visible(crop: Crop, line: Line) -> tuple[int, int, int, int] | None:
-    """The part of a line's box that the crop shows, None where that is next to nothing."""
+    """The part of a line's box that the crop shows; None where that is too small."""
     left, top, right, bottom = crop.within(line)
     left, top, right, bottom = max(0, left), max(0, top), min(WIDTH, right), min(HEIGHT, bottom)
     return (left, top, right, bottom) if min(right - left, bottom - top) >= _LEAST else None
 
 
 def _alike(donors: Sequence[Line], line: Line, rng: np.random.Generator) -> Line:
-    """A donor whose height is near the line's, or the nearest."""
+    """A donor of about the line's height, or of the nearest height."""
     gaps = [abs((donor.bottom - donor.top) - (line.bottom - line.top)) for donor in donors]
     near = [donor for donor, gap in zip(donors, gaps, strict=True) if gap <= max(_ALIKE, min(gaps))]
     return near[_below(rng, len(near))]
@@ -95,7 +95,7 @@ def _pasted(
     donor: Line,
     rng: np.random.Generator,
 ) -> Tampered:
-    """A piece from one height wide (about two digits) to the whole of the narrower line, over a part of ``box``."""
+    """Paste a piece between one height wide (about two digits) and the narrower line's width over a part of ``box``."""
     left, top, right, bottom = box
     height = min(bottom - top, donor.bottom - donor.top)
     most = min(right - left, donor.right - donor.left)
@@ -112,5 +112,5 @@ def _pasted(
 
 
 def _below(rng: np.random.Generator, count: int) -> int:
-    """A number in 0..count - 1; the bias of a remainder of 64 bits is beyond notice."""
+    """A number in 0..count - 1; the bias of a remainder of 64 bits is negligible."""
     return int(rng.bit_generator.random_raw()) % count

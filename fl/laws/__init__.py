@@ -1,1 +1,1 @@
-"""Laws: public descriptions of the distribution of a release."""
+"""Laws: public descriptions of the distribution of what a defense releases."""

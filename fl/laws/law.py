@@ -1,4 +1,4 @@
-"""Law: the public description of a release, with which attacks score."""
+"""Law: the public description of a release's distribution, which attacks use as a likelihood."""
 
 import math
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ from ..streams import normal
 
 
 class Law(Protocol):
-    """How a release is distributed, given the rows that went into it."""
+    """The distribution of a release, given the rows that went into it."""
 
     def contribution(self, rows: Tensor) -> Tensor:
-        """What rows ``(..., d)`` add to the release without noise, row by row, ``(..., d)``."""
+        """What each of the rows ``(..., d)`` adds to the release without noise, ``(..., d)``."""
         ...
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
-        """A release around a total contribution ``(..., d)``."""
+        """Draw a release with total contribution ``(..., d)``."""
         ...
 
     def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
-        """Log density of ``release (..., d)`` around a total ``contribution``, ``(...,)``; differentiable."""
+        """Log density of ``release (..., d)`` given a total ``contribution``, ``(...,)``; differentiable."""
         ...
 
 
 class Mixing(StrEnum):
-    """What the channel does to the clients' reports: nothing, whole rows shuffled, or each coordinate by itself."""
+    """What the channel does to the clients' reports: nothing, shuffle whole rows, or shuffle each coordinate."""
 
     NONE = "none"
     ROWS = "rows"
@@ -38,9 +38,9 @@ class Mixing(StrEnum):
 
 @runtime_checkable
 class ReportLaw(Law, Protocol):
-    """The law of one client's own report, as it leaves the client, where that is not a Gaussian around the row.
+    """The law of one client's report as it leaves the client, where it is not one Gaussian around the row.
 
-    ``log_density`` is with respect to any measure that does not depend on the row: ratios are what it is for.
+    ``log_density`` may be relative to any measure that does not depend on the row: only ratios are used.
     """
 
     @property
@@ -49,53 +49,54 @@ class ReportLaw(Law, Protocol):
         ...
 
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
-        """The same by coordinate, ``(..., d)``, summing to ``log_density``; ValueError where coordinates of a report
-        hang together, which no ``Mixing.COORDINATES`` may have.
+        """The same per coordinate, ``(..., d)``, summing to ``log_density``.
+
+        Raises ValueError where the coordinates of a report are dependent, which ``Mixing.COORDINATES`` rules out.
         """
         ...
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """Raw rows ``(d,)``, absent and present, whose reports differ most, as far as is known."""
+        """Raw rows ``(d,)``, absent and present, whose reports are the farthest apart that are known."""
         ...
 
 
 def clip(rows: Tensor, norm: float | Tensor) -> Tensor:
-    """Rows ``(..., d)`` shortened to an L2 norm of at most ``norm`` (Abadi et al. 2016, Algorithm 1).
+    """Rows ``(..., d)`` scaled to an L2 norm of at most ``norm`` (Abadi et al. 2016, Algorithm 1).
 
-    Whatever stands in a row, the result is finite and no longer: else one overflow in training would pass the noise
-    unhidden. An entry that is no number counts as zero, an infinite one as the largest number that there is.
+    The result is finite and within the norm for any input. A NaN entry counts as zero, an infinite entry as the largest
+    finite number.
 
     Args:
-        norm: one for all rows, or one a row, ``(..., 1)`` and above zero.
+        norm: one for all rows, or one per row, ``(..., 1)`` and > 0.
 
     Raises:
-        ValueError: if ``norm`` is one for all and not a finite number above zero.
+        ValueError: if ``norm`` is one number and not finite and > 0.
     """
     if not isinstance(norm, Tensor):
         _check_norm(norm)
     lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
     factor: Tensor = norm / lengths.clamp_min(norm)
-    # One number: a test of each would cost small lots half as much again. A tensor without numbers has none to test.
+    # A row that overflowed in training must not pass unclipped. One test of the sum: testing each entry would make
+    # small lots half as slow again. A meta tensor has no numbers to test.
     if rows.is_meta or math.isfinite(lengths.sum().item()):
         return rows * factor
     return torch.where(lengths.isfinite(), rows * factor, _clip_any(rows, norm))
 
 
 def lot_sum(rows: Tensor, present: Tensor) -> Tensor:
-    """Sum ``(R, d)`` of a lot's rows ``(R, n, d)`` that are ``present (R, n)``; one that is not may hold anything."""
+    """Sum ``(R, d)`` of the rows ``(R, n, d)`` of a lot that are ``present (R, n)``; the others may hold anything."""
     if present.is_meta or present.all():
         return rows.sum(1)
     total = torch.bmm(present.to(rows.dtype).unsqueeze(1), rows).squeeze(1)
-    # Five times faster than filling, but an undrawn sample whose gradient overflows turns this sum into NaN.
+    # Five times faster than filling with zeros, but an undrawn sample whose gradient overflows makes this sum NaN.
     if math.isfinite(total.sum().item()):
         return total
     return rows.masked_fill(~present.unsqueeze(-1), 0).sum(1)
 
 
 def clipped_sum(rows: Tensor, present: Tensor, norm: float | Tensor) -> Tensor:
-    """``lot_sum`` of what ``clip`` makes of rows ``(R, n, d)``: ``norm`` is a number or ``(R, 1, 1)``. Reads each row
-    twice and writes none.
-    """
+    """``lot_sum`` of the clipped rows ``(R, n, d)``; ``norm`` is a number or ``(R, 1, 1)``."""
+    # The weights enter one matrix product: each row is read twice, and no clipped copy is written.
     if not isinstance(norm, Tensor):
         _check_norm(norm)
     lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
@@ -106,7 +107,7 @@ def clipped_sum(rows: Tensor, present: Tensor, norm: float | Tensor) -> Tensor:
 
 
 def clip_entries(rows: Tensor, radius: float) -> Tensor:
-    """Rows ``(..., d)`` bounded entry by entry to [-radius, radius]; an entry that is no number counts as zero."""
+    """Rows ``(..., d)`` clamped entry by entry to [-radius, radius]; a NaN entry counts as zero."""
     return torch.nan_to_num(rows, nan=0.0).clamp(-radius, radius)
 
 
@@ -118,10 +119,10 @@ class GaussianLaw:
         clip_norm: L2 bound of a row before scaling.
         scale: factor between the clipped sum and the release.
         noise_std: standard deviation of one coordinate of the whole release (all its steps together).
-        rate: chance that a given row stands in a given step's sum (1: always).
+        rate: probability that a given row is in a given step's sum (1: always).
         steps: independent noisy steps in one release.
-        grid: distance of neighbouring values that the release can take; 0 where they lie as close as floats.
-        additive: whether equal draws are equal noise whatever the rows are; false where noise is drawn through them.
+        grid: spacing of the values that the release can take; 0 for floating-point values.
+        additive: whether equal draws give equal noise for any rows; false where the noise depends on the rows' values.
     """
 
     clip_norm: float
@@ -155,7 +156,8 @@ class GaussianLaw:
 
 
 def _clip_any(rows: Tensor, norm: float | Tensor) -> Tensor:
-    """The same for rows whose length, or its square, is no finite number."""
+    """``clip`` for rows whose length, or its square, is not a finite number."""
+    # Scaled by the largest entry first, so that the squares cannot overflow.
     known = torch.nan_to_num(rows, nan=0.0)
     largest = known.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
     units = known / largest

@@ -1,4 +1,4 @@
-"""Layered law: a report in layers, each clipped by itself, with Gaussian noise of its own (FedRE, Xiao et al. 2025)."""
+"""Layered law: a report clipped and noised layer by layer with Gaussian noise (FedRE, Xiao et al. 2025)."""
 
 import math
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from ..streams import normal
 from .law import Mixing, clip
 from .sparse import prune
 
+# Worst-case rows are ten clip norms long, so that an implementation without clipping looks different.
 _LONG = 10.0
-"""Clip norms of a worst row's layer, so that a missing clip shows."""
 
 
 def layer_starts(layout: Layout) -> tuple[int, ...]:
-    """Where each named layer begins; the last reaches to the end, so inert weights are clipped and noised with it."""
+    """First coordinate of each named layer. Inert weights belong to the last layer: they are clipped and noised too."""
     return tuple(layout.slices[name].start for name in layout.names)
 
 
@@ -27,19 +27,19 @@ def layer_slices(starts: tuple[int, ...]) -> list[slice]:
 
 
 def clip_layers(rows: Tensor, starts: tuple[int, ...], norms: tuple[float, ...]) -> Tensor:
-    """Rows ``(..., d)``, each layer shortened to its own L2 norm at most (Xiao et al. 2025, equation 7)."""
+    """Rows ``(..., d)``, each layer clipped to its own L2 norm (Xiao et al. 2025, equation 7)."""
     layers = zip(layer_slices(starts), norms, strict=True)
     return torch.cat([clip(rows[..., layer], norm) for layer, norm in layers], dim=-1)
 
 
 def spread_layers(values: Tensor, starts: tuple[int, ...], dim: int) -> Tensor:
-    """One number a layer ``(..., layers)`` -> one a coordinate ``(..., dim)``; ``dim`` may end in any layer."""
+    """One number per layer ``(..., layers)`` -> one per coordinate ``(..., dim)``; ``dim`` may end in any layer."""
     sizes = torch.tensor([len(range(dim)[layer]) for layer in layer_slices(starts)], device=values.device)
     return values.repeat_interleave(sizes, dim=-1, output_size=dim)
 
 
 def sparsify_layers(rows: Tensor, starts: tuple[int, ...], dropped: float) -> Tensor:
-    """Rows ``(..., d)`` with the share ``dropped`` of each layer's numbers, the smallest in size, set to zero."""
+    """Rows ``(..., d)`` in which the smallest entries of each layer, a share ``dropped`` of them, are set to zero."""
     if not dropped:
         return rows
     return torch.cat([prune(rows[..., part], dropped) for part in layer_slices(starts)], dim=-1)
@@ -51,8 +51,8 @@ class LayeredGaussianLaw:
 
     Args:
         starts: first coordinate of each layer, ascending from 0; the last layer reaches to the row's end.
-        clip_norms, noise_stds: one a layer.
-        dropped: share of each layer's numbers, the smallest in size, that is zeroed before the clip.
+        clip_norms, noise_stds: one per layer.
+        dropped: share of each layer's entries, those of smallest size, set to zero before clipping.
     """
 
     starts: tuple[int, ...]
@@ -63,7 +63,7 @@ class LayeredGaussianLaw:
     def __post_init__(self) -> None:
         if not len(self.starts) == len(self.clip_norms) == len(self.noise_stds) > 0:
             raise ValueError(
-                "every layer must have a clip norm and a noise, "
+                "every layer must have a clip norm and a noise standard deviation, "
                 f"got {len(self.starts)} layers, {len(self.clip_norms)} norms and {len(self.noise_stds)} noises"
             )
         if self.starts[0] != 0 or list(self.starts) != sorted(set(self.starts)):
@@ -76,7 +76,7 @@ class LayeredGaussianLaw:
 
     @property
     def mixing(self) -> Mixing:
-        """A local report: it reaches the server with its sender."""
+        """NONE: a local report reaches the server with its sender."""
         return Mixing.NONE
 
     def contribution(self, rows: Tensor) -> Tensor:
@@ -94,11 +94,13 @@ class LayeredGaussianLaw:
         return self.log_densities(release, contribution).sum(-1)
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """A row far beyond every layer's clip, on one coordinate of each, and its opposite: twice the clip norm apart
-        in every layer.
+        """A row far beyond every layer's clip norm, on one coordinate of each layer, and its opposite.
+
+        After clipping they are twice the clip norm apart in every layer.
         """
         present = torch.zeros(dim)
         for start, norm in zip(self.starts, self.clip_norms, strict=True):
+            # ``dim`` may be smaller than the layout where an audit uses a smaller model.
             if start < dim:
                 present[start] = _LONG * norm
         return -present, present

@@ -1,4 +1,4 @@
-"""Dropout whose draws are handed in, and the chain of layers that hands them on: nothing here draws."""
+"""Dropout whose random factors are an argument, and the chain of layers that passes them on."""
 
 import numpy as np
 from torch import Tensor, nn
@@ -7,9 +7,7 @@ from ..streams import uniform
 
 
 class Dropout(nn.Module):
-    """Features ``(n, features)`` times ``factors``, their own or the same for all n; without factors, as at evaluation,
-    unchanged.
-    """
+    """Features ``(n, features)`` times ``factors``, one row each or one for all; unchanged without factors."""
 
     def __init__(self, features: int, rate: float = 0.5) -> None:
         super().__init__()
@@ -19,13 +17,13 @@ class Dropout(nn.Module):
         return features if factors is None else features * factors
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tensor:
-        """Factors ``(*shape, features)``, each 0 at the rate and 1 / (1 - rate) else: the mean feature stays."""
+        """Factors ``(*shape, features)``: 0 with probability ``rate``, else 1 / (1 - rate), which keeps the mean."""
         kept = uniform(rng, (*shape, self.features)) >= self.rate
         return kept / (1 - self.rate)
 
 
 class Chain(nn.Sequential):
-    """Layers in a row; ``dropout``: the factors of its dropout, None at evaluation."""
+    """A sequence of layers; ``dropout``: the factors of its dropout layer, None at evaluation."""
 
     def forward(self, images: Tensor, dropout: Tensor | None = None) -> Tensor:
         features = images
@@ -35,5 +33,5 @@ class Chain(nn.Sequential):
 
 
 def dropout_of(model: nn.Module) -> Dropout | None:
-    """The model's dropout, where it has one."""
+    """The model's dropout layer, or None."""
     return next((layer for layer in model.modules() if isinstance(layer, Dropout)), None)

@@ -1,8 +1,9 @@
-"""Imprint layer: the server's trap before a model, which sorts images into bins (Fowl et al. 2022, "Robbing the Fed").
+"""Imprint layer: a layer that a malicious server puts before a model to sort images into bins (Fowl et al. 2022,
+"Robbing the Fed").
 
-Every row of one linear layer takes the same measurement of the image, each minus a threshold of its own, and a ReLU
-follows. The layer behind weighs all rows alike, so that an image moves each row that it lights by the same gradient:
-the difference of neighbouring rows' gradients is what the images between the two thresholds left.
+Every row of one linear layer takes the same measurement of the image, minus a threshold of its own, followed by a ReLU.
+The next layer weighs all rows equally, so that an image adds the same gradient to each row whose threshold it passes.
+The difference of neighbouring rows' gradients comes from the images between the two thresholds.
 """
 
 import math
@@ -14,8 +15,8 @@ BINS = 256
 LAYER = "imprint"
 
 
-class Imprint(nn.Module):
-    """Images ``(n, c, h, w)`` -> the same, each brighter by the sum of its lit rows: the model behind still sees it."""
+class ImprintLayer(nn.Module):
+    """Images ``(n, c, h, w)`` -> the same images, each brightened by the sum of its active rows."""
 
     def __init__(self, shape: tuple[int, int, int], bins: int) -> None:
         super().__init__()
@@ -28,30 +29,25 @@ class Imprint(nn.Module):
 
 
 def direction(pixels: int) -> Tensor:
-    """The measurement: weights ``(pixels,)`` whose sizes sum to 1, in double precision.
-
-    Cosines of the pixels' numbers. Mean brightness, as in the paper, is the same for many images where pixels are whole
-    numbers: those no threshold parts.
-    """
+    """The measurement: weights ``(pixels,)`` whose sizes sum to 1, in double precision."""
+    # Not the mean brightness of the paper: with integer pixels many images share it, and no threshold separates them.
     weights = torch.arange(pixels, dtype=torch.float64).cos()
     return weights / weights.abs().sum()
 
 
 def thresholds(public: Tensor, bins: int = BINS) -> tuple[float, ...]:
-    """Ascending, such that each bin holds an equal share of ``public`` images ``(n, c, h, w)``; the last bin is open.
-
-    The first lies below whatever an image in [0, 1] can measure.
-    """
+    """Ascending thresholds: an equal share of ``public`` images ``(n, c, h, w)`` in each bin; the last bin is open."""
     measured = public.flatten(1).double() @ direction(public[0].numel())
     shares = torch.arange(bins, dtype=torch.float64) / bins
     lower: list[float] = torch.quantile(measured, shares)[1:].tolist()
+    # Below any measurement of an image in [0, 1].
     return (-1.0, *lower)
 
 
 def planted(shape: tuple[int, int, int], limits: tuple[float, ...]) -> dict[str, Tensor]:
-    """The trap's parameters by name. Both layers by the root of the number of bins: no row weighs more in training than
-    another model's, and an image is brightened by the mean of the rows.
-    """
+    """The imprint layer's parameters by name."""
+    # Both layers are scaled by the root of the number of bins: rows weigh no more in training than those of another
+    # model, and an image is brightened by the mean of the rows.
     bins, pixels = len(limits), math.prod(shape)
     scale = bins**-0.5
     return {

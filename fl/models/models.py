@@ -1,10 +1,10 @@
-"""The small image models, and their initial parameters drawn from a named stream.
+"""The small image models by name, and their initial parameters drawn from a named stream.
 
-All work under `torch.func.functional_call`, `vmap` and double backward: no buffers, nothing
-in place, no draws of their own. The last layer is called `output` in each of them; classifiers are chains of layers.
+All work under `torch.func.functional_call`, `vmap` and double backward: no buffers, no in-place operations, no random
+draws of their own. The last layer is called `output` in each of them; classifiers are chains of layers.
 
-Batch norm has no running statistics: it takes those of the lot at hand, in training and at evaluation alike. Running
-ones would be buffers that leave the client beside its upload, and that no defense here protects.
+Batch norm has no running statistics: it uses those of the lot at hand, in training and at evaluation. Running
+statistics would be buffers that leave the client in addition to its upload, and that no defense here protects.
 """
 
 import math
@@ -17,12 +17,12 @@ from torch import nn
 from ...audit.nearest import nearest
 from ..streams import uniform
 from .dropout import Chain, Dropout
-from .imprint import BINS, Imprint
+from .imprint import BINS, ImprintLayer
 from .unet import UNet, check_unet
 
 CLASSIFIERS = ("logistic", "mlp", "lenet", "lenet_bn", "lenet_dropout", "cnn26k", "convnet", "imprint")
 SEGMENTERS = ("unet",)
-"""They say of each pixel whether it belongs to what the data set's targets mark."""
+"""Models with one logit per pixel, trained on the data set's targets."""
 KNOWN_MODELS = (*CLASSIFIERS, *SEGMENTERS)
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "leaky_relu": nn.LeakyReLU,
@@ -31,6 +31,7 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,
 }
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
+# A last map smaller than 4x4 would leave the linear layer too few features.
 _SMALLEST_MAP = 4
 
 
@@ -43,33 +44,33 @@ def build_model(
     activation: str | None = None,
     bins: int | None = None,
 ) -> nn.Module:
-    """Build a classifier of images (batch, *shape) with logits (batch, classes), or a segmenter with a logit a pixel,
-    (batch, height, width); its parameters are zero.
+    """Build a classifier of images (batch, *shape) with logits (batch, classes), or a segmentation model with one logit
+    per pixel, (batch, height, width). Its parameters are zero.
 
-    shape: (channel, height, width). hidden: width of the mlp's hidden layer, 256 unless told; mlp only. activation:
-    leaky_relu unless told, or relu, sigmoid, tanh; lenet only, where it decides how well gradients invert. bins: rows
-    of the imprint layer, 256 unless told; imprint only. Values come from `initial_parameters`; the global generator is
-    neither read nor moved. Raises ValueError for an unknown name, an option of another model, or an image that is too
-    small.
+    shape: (channel, height, width). hidden: width of the mlp's hidden layer, 256 by default; mlp only. activation:
+    leaky_relu (default), relu, sigmoid or tanh; lenet only, where it decides how well gradients can be inverted. bins:
+    rows of the imprint layer, 256 by default; imprint only. `initial_parameters` gives the values; the global generator
+    is neither read nor changed. Raises ValueError for an unknown name, an option of another model, or an image that is
+    too small.
 
     - logistic: one linear layer.
     - mlp: one hidden layer with ReLU.
     - lenet: the network of iDLG (Zhao et al. 2020): 5x5 convolutions with 12 channels, strides 2, 2, 1, then linear.
       Images under 13 pixels (digits) get strides 2, 1, so that the last map is at least 4x4. DLG's sigmoid is an
       option; its initial values from U(-0.5, 0.5) are not used here.
-    - lenet_bn: lenet with a batch norm after each convolution, which has no bias then: the norm would take it away.
+    - lenet_bn: lenet with a batch norm after each convolution, which then has no bias: the norm would cancel it.
     - lenet_dropout: lenet with dropout of one half of the features before the last layer.
     - cnn26k: the MNIST network of Papernot et al. 2021 with ReLU: 26,010 parameters on 1x28x28 with 10 classes.
-    - convnet: eight 3x3 convolutions of 64 to 256 channels, as Geiping et al. 2020 attack at width 64, less the batch
-      norm that they leave at its initial statistics: 2.9 million parameters on 3x32x32.
+    - convnet: eight 3x3 convolutions of 64 to 256 channels, as Geiping et al. 2020 attack at width 64, without the
+      batch norm that they leave at its initial statistics: 2.9 million parameters on 3x32x32.
     - imprint: the mlp behind a malicious server's imprint layer (see ``imprint``).
-    - unet: a segmenter, 66,116 parameters on one channel (see ``unet``).
+    - unet: a segmentation model, 66,116 parameters on one channel (see ``unet``).
     """
     if name not in KNOWN_MODELS:
         raise ValueError(f"model must be {nearest(name, KNOWN_MODELS)}, got {name!r}")
     _check_options(name, shape, classes, hidden, activation)
     _check_bins(name, bins)
-    # On the meta device nothing is drawn: PyTorch's own initialisation would move the global generator.
+    # On the meta device nothing is drawn: PyTorch's own initialisation would advance the global generator.
     with torch.device("meta"):
         model: nn.Module
         if name in SEGMENTERS:
@@ -85,12 +86,12 @@ def build_model(
 
 
 def initial_parameters(model: nn.Module, rng: np.random.Generator) -> dict[str, torch.Tensor]:
-    """Draw PyTorch's default initial values from `rng`: a tensor for each named parameter, in parameter order.
+    """Draw PyTorch's default initial values from `rng`: one tensor per named parameter, in parameter order.
 
-    Weights are Kaiming-uniform with a = sqrt(5) and biases U(-1, 1) / sqrt(fan_in): for both that is the same interval,
-    +-1 / sqrt(fan_in). A batch norm starts at weight 1 and bias 0, and draws nothing. Shapes, dtypes and devices are
-    the parameters' own; `model` is left as it is. Raises ValueError for a parameter of any other layer than Linear,
-    Conv1d to Conv3d and batch norm, whose defaults differ, and for what `check_stateless` refuses.
+    Weights are Kaiming-uniform with a = sqrt(5) and biases U(-1, 1) / sqrt(fan_in); both intervals are
+    +-1 / sqrt(fan_in). A batch norm starts at weight 1 and bias 0 without a draw. Shapes, dtypes and devices are those
+    of the parameters; `model` is unchanged. Raises ValueError for a parameter of a layer other than Linear, Conv1d to
+    Conv3d and batch norm, whose defaults differ, and for what `check_stateless` refuses.
     """
     check_stateless(model)
     drawn: dict[str, torch.Tensor] = {}
@@ -109,22 +110,20 @@ def initial_parameters(model: nn.Module, rng: np.random.Generator) -> dict[str, 
 
 
 def check_stateless(model: nn.Module) -> None:
-    """Raise ValueError for a layer by which logits hang on more than the parameters, the lot and what is handed in.
-
-    Running statistics of a batch norm leave the client beside the upload. PyTorch's own dropout draws from its global
-    generator; `Dropout` does not.
-    """
+    """Raise ValueError for a layer that makes logits depend on more than parameters, lot and arguments."""
     for name, layer in model.named_modules():
         kind = f"layer {name} is a {type(layer).__name__}"
+        # PyTorch's own dropout; `Dropout` of this package gets its factors as an argument.
         if isinstance(layer, nn.modules.dropout._DropoutNd):
-            raise ValueError(f"{kind}: it draws from the global generator, and what it drew no stream tells")
+            raise ValueError(f"{kind}: it draws from the global generator, so its draws cannot be repeated")
+        # Running statistics of a batch norm, for example: they would leave the client in addition to the upload.
         buffers = [buffer for buffer, _ in layer.named_buffers(recurse=False)]
         if buffers:
             raise ValueError(f"{kind} with buffers {', '.join(buffers)}: a model must be its parameters alone")
 
 
 def is_batch_norm(layer: nn.Module) -> bool:
-    """Whether this layer makes the samples of a lot share their statistics."""
+    """Whether this layer makes the samples of a lot share statistics."""
     return isinstance(layer, _BATCH_NORM)
 
 
@@ -165,9 +164,9 @@ def _layers(
         return _convnet(shape, classes)
     pixels = math.prod(shape)
     if name in ("mlp", "imprint"):
-        trap: list[tuple[str, nn.Module]] = [("imprint", Imprint(shape, bins))] if name == "imprint" else []
+        imprint: list[tuple[str, nn.Module]] = [("imprint", ImprintLayer(shape, bins))] if name == "imprint" else []
         return [
-            *trap,
+            *imprint,
             ("flatten", nn.Flatten()),
             ("hidden", nn.Linear(pixels, hidden)),
             ("relu", nn.ReLU()),

@@ -1,12 +1,11 @@
-"""Network: a model and its loss as functions of a flat parameter vector, for one replica or a thousand. No data in
-it.
+"""Network: a model and its loss as functions of a flat parameter vector, for one replica or many. It holds no data.
 
-Where a model has batch norm, images that are handed in together are one lot and share its statistics, in training and
-at evaluation. Where it has dropout, ``dropout`` holds the factors of each sample's features (see ``draw_dropout``);
+Where a model has batch norm, images passed together are one lot and share its statistics, in training and at
+evaluation. Where it has dropout, ``dropout`` holds the factors of each sample's features (see ``draw_dropout``);
 without them, as at evaluation, nothing is dropped.
 
-A segmenter's labels are not one an image but one a pixel: wherever ``labels (n,)`` stands, its are ``(n, h, w)``, true
-where there is something to find, and class probabilities ``(n, k, classes)`` are chances ``(n, k, h, w)``.
+A segmentation model has one label per pixel: its ``labels`` are ``(n, h, w)`` where a classifier's are ``(n,)``, true
+for pixels to be found, and its class probabilities ``(n, k, h, w)`` where a classifier's are ``(n, k, classes)``.
 """
 
 from collections.abc import Mapping
@@ -27,22 +26,21 @@ from .models import SEGMENTERS, build_model, initial_parameters, is_batch_norm
 from .sample_gradients import is_known, sample_gradients
 from .sample_gradients import logits as known_logits
 
+# Above so many numbers per replica, sample gradients of one replica after the other, layer by layer, are faster than
+# those of all replicas mapped at once.
 _MANY = 2**16
-"""Numbers in a replica's sample gradients from which on replicas one by one, by layers, are faster than all together,
-mapped.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """A public architecture with mean cross-entropy as its loss; of a segmenter over the pixels of an image as well.
+    """A public architecture with mean cross-entropy as its loss; for a segmentation model also averaged over pixels.
 
     Args:
         model: name of the architecture, see ``models.KNOWN_MODELS``.
         shape: (channels, height, width) of an image.
         classes: number of labels.
-        inert: unused weights behind the model's own (see ``Layout``).
-        bins: thresholds of the imprint layer, which a malicious server chose (see ``imprint``); for model ``imprint``.
+        inert: unused weights after the model's own (see ``Layout``).
+        bins: thresholds of the imprint layer chosen by a malicious server (see ``imprint``); for model ``imprint``.
     """
 
     model: str
@@ -62,84 +60,86 @@ class Network:
 
     @property
     def segments(self) -> bool:
-        """Whether it says something of each pixel, not of the image."""
+        """Whether it has one output per pixel instead of one per image."""
         return self.model in SEGMENTERS
 
     @cached_property
     def mixes(self) -> bool:
-        """Whether samples of a lot share batch statistics: then none has a gradient of its own."""
+        """Whether samples of a lot share batch statistics, so that a sample has no gradient of its own."""
         return any(is_batch_norm(layer) for layer in self.module.modules())
 
     @cached_property
     def dropout_rate(self) -> float:
-        """Share of the last layer's features that a training step drops of each sample."""
+        """Share of the last layer's features that a training step drops for each sample."""
         layer = dropout_of(self.module)
         return 0.0 if layer is None else layer.rate
 
-    def check_separate(self, who: str) -> None:
-        """Raise ValueError where samples have no gradient of their own, which ``who`` needs."""
+    def check_separate(self, part: str) -> None:
+        """Raise ValueError where samples have no gradients of their own, which ``part`` needs."""
         if self.mixes:
-            raise ValueError(f"{who} needs each sample's own gradient: {self.mixture}")
+            raise ValueError(f"{part} needs each sample's own gradient: {self.mixture}")
 
     @property
     def mixture(self) -> str:
-        """Why samples have none, of a network that mixes."""
+        """Explanation, for a network that mixes samples, of why they have no gradients of their own."""
         return (
             f"under model {self.model} a lot's samples share batch statistics, and no sample has a gradient of its own"
         )
 
     @cached_property
     def layout(self) -> Layout:
-        """Where each layer stands in the flat vector."""
+        """The slice of each layer in the flat vector."""
         named = dict(self.module.named_parameters())
         return Layout(names=tuple(named), shapes=tuple(tuple(p.shape) for p in named.values()), inert=self.inert)
 
     def initial(self, rng: np.random.Generator) -> Tensor:
-        """Fresh parameters ``(d,)``; inert weights start at zero, an imprint layer as its server planted it."""
+        """Fresh parameters ``(d,)``; inert weights start at zero, an imprint layer at the server's values."""
         drawn = initial_parameters(self.module, rng)
         return self.layout.flatten(drawn | (planted(self.shape, self.bins) if self.bins else {}))
 
     def draw_dropout(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tensor | None:
-        """Dropout's factors of that many samples, ``(*shape, features)``; None for a model that drops nothing."""
+        """Dropout factors for ``shape`` samples, ``(*shape, features)``; None for a model without dropout."""
         layer = dropout_of(self.module)
         return None if layer is None else layer.draw(rng, shape)
 
     def logits(self, params: Tensor, images: Tensor, dropout: Tensor | None = None) -> Tensor:
-        """``params (d,)``, ``images (n, c, h, w)`` -> ``(n, classes)``, of a segmenter ``(n, h, w)``; differentiable in
-        both.
+        """``params (d,)``, ``images (n, c, h, w)`` -> ``(n, classes)``, for a segmentation model ``(n, h, w)``.
+
+        Differentiable in both.
         """
         given = (images,) if dropout is None else (images, dropout)
         logits: Tensor = functional_call(self.module, self.layout.unflatten(params), given)
         return logits
 
     def evaluated(self, params: Tensor, images: Tensor) -> Tensor:
-        """``logits``, not differentiable, by the fastest way."""
+        """``logits``, not differentiable, computed in the fastest way."""
         if is_known(self.module):
             return known_logits(self.module, self.layout, params, images)
         with torch.no_grad():
             return self.logits(params, images)
 
     def losses(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
-        """Cross-entropy of each image, ``(n,)``; of a segmenter the mean over its pixels."""
+        """Cross-entropy of each image, ``(n,)``; for a segmentation model the mean over its pixels."""
         logits = self.logits(params, images, dropout)
         if self.segments:
             return binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none").mean((-2, -1))
         return cross_entropy(logits, labels, reduction="none")
 
     def lot_gradients(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
-        """Gradient of the mean loss of each of n lots, ``(n, d)``; differentiable in all.
+        """Gradient of the mean loss of each of n lots, ``(n, d)``; differentiable in all arguments.
 
-        ``params (d,)``, or ``(n, d)`` for lots at models of their own; ``images (n, k, c, h, w)``, class probabilities
+        ``params (d,)``, or ``(n, d)`` for one model per lot; ``images (n, k, c, h, w)``, class probabilities
         ``labels (n, k, classes)``, ``dropout (n, k, features)`` or ``(n, 1, features)`` for all k.
         """
         cases = (images, labels) if dropout is None else (images, labels, dropout)
-        # By layers: their slices are not taken apart and put together again for each lot.
+        # Layer by layer: otherwise the flat vector would be split and joined again for each lot.
         of_lots = vmap(grad(self._soft_loss), in_dims=(None if params.ndim == 1 else 0, *[0] * len(cases)))
         return self.layout.flatten(of_lots(self.layout.unflatten(params), *cases))
 
     def lot_statistics(self, params: Tensor, images: Tensor) -> tuple[Tensor, ...]:
-        """What each batch norm takes off n lots ``images (n, k, c, h, w)``: its inputs' mean and variance (over all
-        their numbers, as it divides by) in each channel, ``(n, 2, channels)``; differentiable. ``params (d,)``.
+        """Input statistics of each batch norm for n lots ``images (n, k, c, h, w)`` at ``params (d,)``.
+
+        Mean and (biased) variance per channel, ``(n, 2, channels)`` for each batch norm; differentiable.
         """
         of_lots: tuple[Tensor, ...] = vmap(self._statistics, in_dims=(None, 0))(params, images)
         return of_lots
@@ -151,7 +151,7 @@ class Network:
         """
         if self.model == "logistic":
             return self._linear_gradients(params, images, labels)
-        self.check_separate("this")
+        self.check_separate("this call")
         cases = (images, labels) if dropout is None else (images, labels, dropout)
         many = len(params) == 1 or images.shape[1] * self.layout.dim >= _MANY
         if many and is_known(self.module):
@@ -164,7 +164,7 @@ class Network:
         return batched
 
     def _layered(self, params: Tensor, *cases: Tensor) -> Tensor:
-        """One replica after the other: nothing but the result is held for all of them."""
+        """One replica after the other, so that only the result is held in memory for all of them."""
         rows = params.new_empty(*cases[0].shape[:2], self.layout.dim)
         for row, point, *case in zip(rows, params, *cases, strict=True):
             sample_gradients(self.module, self.layout, point, *case, out=row)
@@ -175,12 +175,12 @@ class Network:
     ) -> Tensor:
         """Weighted sum of the samples' gradients: as above with ``weights (R, n)`` -> ``(R, d)``.
 
-        A sample of weight zero is not in the lot: it enters no batch statistics.
+        A sample of weight zero is not in the lot and enters no batch statistics.
         """
         if self.model == "logistic":
             return self._linear_gradient(params, images, labels, weights)
         cases = (images, labels, weights) if dropout is None else (images, labels, weights, dropout)
-        # Lots of unequal sizes have no statistics that vmap could take at once.
+        # Lots of different sizes have statistics that vmap cannot compute at once.
         if self.mixes or len(params) == 1:
             return torch.stack([self._gradient_of_lot(*case) for case in zip(params, *cases, strict=True)])
         batched: Tensor = vmap(grad(self._weighted))(params, *cases)
@@ -203,6 +203,7 @@ class Network:
 
     def _statistics(self, params: Tensor, images: Tensor) -> tuple[Tensor, ...]:
         layers, features, found = self.layout.unflatten(params), images, list[Tensor]()
+        # Layer by layer, because the statistics are those of each batch norm's input.
         for name, layer in self.module.named_children():
             if is_batch_norm(layer):
                 variance, mean = torch.var_mean(features, (0, *range(2, features.ndim)), correction=0)
@@ -230,7 +231,7 @@ class Network:
         return logits.softmax(-1) - one_hot(labels, self.classes).to(logits.dtype), flat
 
     def _linear_gradients(self, params: Tensor, images: Tensor, labels: Tensor) -> Tensor:
-        """Closed form for one linear layer: (softmax - one-hot) outer image. Seven times faster than vmap(grad)."""
+        """Closed form for one linear layer: (softmax - one-hot) times image. Seven times faster than vmap(grad)."""
         residual, flat = self._residuals(params, images, labels)
         rows = params.new_zeros(*residual.shape[:2], self.layout.dim)
         size = self.classes * prod(self.shape)

@@ -1,8 +1,8 @@
 """Sample gradients: every sample's own gradient, layer by layer (Goodfellow 2015 for linear layers, Rochette, Manoel
 and Tramel 2019 for convolutions).
 
-One batched backward pass gives the gradients of the layers' outputs; a weight's gradient is then the sum over places of
-(output's gradient) outer (what the weight met there). Three times faster than a gradient function mapped over samples.
+One batched backward pass gives the gradients of the layers' outputs. A weight's gradient is then the sum over positions
+of (output's gradient) times (the input at that position). Three times faster than a gradient mapped over samples.
 """
 
 import math
@@ -19,13 +19,13 @@ from .dropout import Chain, Dropout
 _PLAIN = (nn.ReLU, nn.LeakyReLU, nn.Sigmoid, nn.Tanh, nn.MaxPool2d, nn.Flatten, Dropout)
 """Layers without parameters that treat each sample by itself."""
 
+# Images per pass at evaluation: a thousand do not fit in the cache and took twice as long.
 _AT_ONCE = 250
-"""Images of one pass at evaluation: a thousand leave the cache, and took twice as long."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Met:
-    """A layer with parameters: what came in, and what it made of it, a node of the graph."""
+    """A layer with parameters: its input, and its output as a node of the graph."""
 
     name: str
     layer: nn.Conv2d | nn.Linear
@@ -34,7 +34,7 @@ class _Met:
 
 
 def is_known(module: nn.Module) -> bool:
-    """Whether ``sample_gradients`` knows every layer: a chain of plain convolutions and linear layers, activations,
+    """Whether ``sample_gradients`` supports every layer: a chain of plain convolutions, linear layers, activations,
     pools and dropout.
     """
     return isinstance(module, Chain) and all(_is_known(layer) for layer in module)
@@ -65,26 +65,27 @@ def sample_gradients(
 
 
 def logits(module: nn.Module, layout: Layout, params: Tensor, images: Tensor) -> Tensor:
-    """Logits ``(n, classes)`` at evaluation, of a module that ``is_known``; not differentiable, faster than its own."""
+    """Logits ``(n, classes)`` at evaluation of a module that ``is_known``; not differentiable, but faster."""
     parameters, passes = layout.unflatten(params), max(1, math.ceil(len(images) / _AT_ONCE))
     with torch.no_grad():
-        # As large as each other: a lone image would be multiplied, and rounded, in another way.
+        # Parts of equal size: a single image would use another matrix product, which rounds differently.
         return torch.cat([_forward(module, parameters, part, None)[1] for part in images.chunk(passes)])
 
 
 def _forward(
     module: nn.Module, parameters: Mapping[str, Tensor], images: Tensor, dropout: Tensor | None
 ) -> tuple[list[_Met], Tensor]:
-    """The layers with parameters, in their order, and the logits ``(n, classes)``."""
+    """The layers with parameters, in order, and the logits ``(n, classes)``."""
     features, met = images, list[_Met]()
     pools = any(isinstance(layer, nn.MaxPool2d) for layer in module.children())
     for name, layer in module.named_children():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             outputs = _applied(name, layer, parameters, features)
             if pools and isinstance(layer, nn.Conv2d):
-                # Pools are seven times faster where a place's channels lie side by side; so do the slopes then.
+                # Pools are seven times faster where a position's channels are adjacent; the gradients follow.
                 outputs = outputs.contiguous(memory_format=torch.channels_last)
-            if not met:  # Those behind it hang on it, and stand in the graph already.
+            # The outputs of later layers depend on the first ones and are in the graph already.
+            if not met:
                 outputs.requires_grad_(torch.is_grad_enabled())
             met.append(_Met(name=name, layer=layer, inputs=features.detach(), outputs=outputs))
             features = outputs
@@ -110,7 +111,7 @@ def _applied(name: str, layer: nn.Conv2d | nn.Linear, parameters: Mapping[str, T
 
 
 def _rows(one: _Met, slope: Tensor) -> list[tuple[str, Tensor]]:
-    """The layer's own gradients by name, ``(n, numbers)``; ``slope``: that of its outputs."""
+    """The layer's own sample gradients by name, ``(n, numbers)``, from the gradient ``slope`` of its outputs."""
     if isinstance(one.layer, nn.Conv2d):
         slope = slope.flatten(2)
         weight, bias = torch.bmm(slope, _places(one.layer, one.inputs).transpose(1, 2)), slope.sum(2)
@@ -123,7 +124,7 @@ def _rows(one: _Met, slope: Tensor) -> list[tuple[str, Tensor]]:
 
 
 def _places(layer: nn.Conv2d, inputs: Tensor) -> Tensor:
-    """What the kernel meets at each of its places, ``(n, channels * kernel, places)``: ``unfold``, in strides."""
+    """The input under the kernel at each position, ``(n, channels * kernel, positions)``: ``unfold`` by strides."""
     (height, width), (down, right) = layer.kernel_size, layer.stride
     top, left = (int(side) for side in layer.padding)
     padded = pad(inputs, (left, left, top, top))

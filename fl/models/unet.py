@@ -1,20 +1,19 @@
-"""U-Net: one logit for every pixel, whether it belongs to what is to be found (after Ronneberger et al. 2015)."""
+"""U-Net: a segmentation model with one logit per pixel (after Ronneberger et al. 2015)."""
 
 import torch
 from torch import Tensor, nn
 
+# Channels at half of the image's resolution, a quarter and so on.
 _WIDTHS = (16, 24, 32, 48)
-"""Channels at half of the image's resolution, a quarter and so on."""
 _STEP = 2 ** len(_WIDTHS)
 
 
 class UNet(nn.Module):
     """Images ``(n, c, h, w)`` -> logits ``(n, h, w)``.
 
-    On the way down each convolution has stride 2 (4x4 the first, 3x3 the others); on the way up the deeper features are
-    enlarged by repeating pixels, set beside what the way down left at this depth, and convolved. The last convolution
-    says four logits at each place of the half resolution, those of its four pixels: a third of the time of features at
-    full resolution. No norm and no buffer: samples have gradients of their own, and parameters are all that there is.
+    On the way down each convolution has stride 2 (4x4 the first, 3x3 the others). On the way up the deeper features are
+    enlarged by repeating pixels, concatenated with the features of the way down at this depth, and convolved. There is
+    no norm and no buffer: samples have separate gradients, and the parameters determine the model.
     """
 
     def __init__(self, channels: int) -> None:
@@ -26,6 +25,7 @@ class UNet(nn.Module):
         for depth in reversed(range(len(_WIDTHS) - 1)):
             self.add_module(f"up{depth}", nn.Conv2d(wide + _WIDTHS[depth], _WIDTHS[depth], 3, padding=1))
             wide = _WIDTHS[depth]
+        # Four logits at each place of half resolution, one per pixel: a third of the time of full resolution.
         self.output = nn.Conv2d(wide, 4, 3, padding=1)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -39,16 +39,17 @@ class UNet(nn.Module):
 
 
 def check_unet(shape: tuple[int, int, int], classes: int) -> None:
-    """Raise ValueError for images that cannot be halved often enough, or more than two classes of pixels."""
+    """Raise ValueError for images that cannot be halved often enough, or for more than two classes of pixels."""
     _, height, width = shape
     if height % _STEP or width % _STEP:
         raise ValueError(f"unet needs images whose height and width are multiples of {_STEP}, got shape {shape}")
     if classes != 2:
-        raise ValueError(f"unet tells two classes of pixels, got {classes}")
+        raise ValueError(f"unet separates two classes of pixels, got {classes}")
 
 
 def doubled(features: Tensor) -> Tensor:
-    """Each pixel four times, ``(n, c, h, w)`` -> ``(n, c, 2 h, 2 w)``: by views, which all transforms differentiate."""
+    """Each pixel four times, ``(n, c, h, w)`` -> ``(n, c, 2 h, 2 w)``."""
+    # By views, which all of torch's function transforms can differentiate.
     n, channels, height, width = features.shape
     wide = features[:, :, :, None, :, None].expand(n, channels, height, 2, width, 2)
     return wide.reshape(n, channels, 2 * height, 2 * width)
@@ -59,6 +60,6 @@ def _bent(features: Tensor) -> Tensor:
 
 
 def _spread(features: Tensor) -> Tensor:
-    """Four channels ``(n, 4, h, w)`` to the four pixels of their place, row by row, ``(n, 2 h, 2 w)``."""
+    """Four channels ``(n, 4, h, w)`` become the four pixels of their place, row by row, ``(n, 2 h, 2 w)``."""
     n, _, height, width = features.shape
     return features.view(n, 2, 2, height, width).permute(0, 3, 1, 4, 2).reshape(n, 2 * height, 2 * width)

@@ -1,6 +1,4 @@
-"""How training samples are dealt to the clients: evenly, with Dirichlet label skew, in label shards,
-one each, or by the owners that they have.
-"""
+"""Partitions: rules that deal training samples to clients (evenly, with label skew, one per client, by owner)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -11,8 +9,9 @@ import numpy as np
 from ...audit.nearest import nearest
 
 Exchangeable = Literal["all", "label", "nobody"]
-"""Which samples that were not dealt are like a client's own but for the deal, given the clients' numbers of samples:
-``all``: any; ``label``: those of the same label, given how often each client has each label; ``nobody``: none.
+"""Which samples that were not dealt are distributed like a client's own, given the clients' numbers of samples.
+
+``all``: any; ``label``: those with the same label, given how often each client has each label; ``nobody``: none.
 """
 
 
@@ -22,17 +21,17 @@ class Partition(Protocol):
     exchangeable: ClassVar[Exchangeable]
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Return one ascending array of sample indices for each client; the arrays are disjoint and none is empty.
+        """Return one ascending array of sample indices per client; the arrays are disjoint and none is empty.
 
-        labels: (n,) integers, the class of each sample. Every sample is dealt, unless the rule says otherwise. Raises
-        ValueError when the rule cannot give each client a sample.
+        labels: (n,) integers, the class of each sample. Every sample is dealt, unless the rule states otherwise. Raises
+        ValueError if the rule cannot give each client a sample.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class IID:
-    """Shuffle, then deal evenly: the sizes differ by one sample at most (McMahan et al. 2017, section 3)."""
+    """Shuffle, then deal evenly: sizes differ by at most one sample (McMahan et al. 2017, section 3)."""
 
     exchangeable: ClassVar[Exchangeable] = "all"
 
@@ -44,13 +43,12 @@ class IID:
 
 @dataclass(frozen=True, kw_only=True)
 class Dirichlet:
-    """Deal each label over the clients in proportions drawn from a symmetric Dirichlet (Yurochkin et al. 2019).
+    """Deal each label to the clients in proportions drawn from a symmetric Dirichlet (Yurochkin et al. 2019).
 
-    0 < alpha <= 1e9: near 0 each label lies with one client, at infinity all clients look alike. The sizes vary as
-    well. Hsu et al. 2019 use another scheme (each client draws its mix of labels), whose alpha is not comparable. A
-    client whom the draw leaves without a sample gets one, at random, from the client that has most: drawing again until
-    all have some, as is often done, need not end when alpha is small. Samples of one label are dealt at random: given
-    how many of them a client gets, it has any of them with equal probability.
+    0 < alpha <= 1e9: near 0 each label lies with one client; for large alpha all clients have the same mix. Sizes vary
+    too. Hsu et al. 2019 use another scheme (each client draws its mix of labels), whose alpha is not comparable. A
+    client that the draw leaves without a sample gets a random one from the client with most samples. Samples of one
+    label are dealt at random: given how many of them a client gets, each is equally likely to be among them.
     """
 
     exchangeable: ClassVar[Exchangeable] = "label"
@@ -77,9 +75,8 @@ class Shards:
     """Sort by label, cut into `clients * per_client` equal fragments, deal `per_client` of them to each client.
 
     McMahan et al. 2017, section 3, deal 2 to each of 100 clients; Adap DP-FL deals 40 of 400 fragments to each of 10.
-    per_client: fragments for each client, >= 1. Samples of one label are shuffled before the cut, for data sets are
-    stored by writer or source: a client has as many of a label as its fragments say, and any of them with equal
-    probability.
+    per_client: fragments per client, >= 1. Samples of one label are shuffled before the cut: given how many of a label
+    a client gets, each is equally likely to be among them.
     """
 
     exchangeable: ClassVar[Exchangeable] = "label"
@@ -94,6 +91,7 @@ class Shards:
         pieces = clients * self.per_client
         _check(labels, clients, pieces=pieces, what=f"fragments ({clients} clients * {self.per_client} per_client)")
         hands = rng.permutation(pieces).reshape(clients, self.per_client)
+        # Data sets are stored by writer or source: without the shuffle a fragment would be one writer's.
         shuffled = rng.permutation(len(labels))
         fragments = np.array_split(shuffled[np.argsort(labels[shuffled], kind="stable")], pieces)
         return _sorted([np.concatenate([fragments[piece] for piece in hand]) for hand in hands])
@@ -101,7 +99,7 @@ class Shards:
 
 @dataclass(frozen=True, kw_only=True)
 class OneSample:
-    """Each client holds exactly one sample, drawn without replacement; the other samples are left out."""
+    """Each client holds exactly one sample, drawn without replacement; the other samples are not used."""
 
     exchangeable: ClassVar[Exchangeable] = "all"
 
@@ -113,15 +111,15 @@ class OneSample:
 
 @dataclass(frozen=True, kw_only=True)
 class ByOwner:
-    """Deal whole owners, evenly by their number: all samples of one writer or receipt lie with one client.
+    """Deal whole owners, evenly by number of owners: all samples of one writer or receipt lie with one client.
 
-    Samples of one owner hang together: no sample of an owner whom the client does not have is like its own.
+    Samples of one owner are dependent: no sample of another owner is distributed like a client's own samples.
     """
 
     exchangeable: ClassVar[Exchangeable] = "nobody"
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """See `Partition.split`; `labels` are the samples' owners here."""
+        """See `Partition.split`; here `labels` are the samples' owners."""
         owners = np.unique(labels)
         _check(labels, clients, pieces=clients, what="clients")
         if clients > len(owners):
@@ -140,7 +138,7 @@ KNOWN_PARTITIONS: Mapping[str, type[IID | Dirichlet | Shards | OneSample | ByOwn
 
 
 def partition_from(spec: str | Mapping[str, Any]) -> Partition:
-    """Read a partition from a suite file: `"iid"`, `"one_sample"`, `{kind = "dirichlet", alpha = 0.5}`, and so on.
+    """The partition given in a suite file: `"iid"`, `"one_sample"`, `{kind = "dirichlet", alpha = 0.5}` and so on.
 
     Raises ValueError for an unknown kind or field (the known ones are listed, nearest first) and for a missing field.
     """
@@ -172,7 +170,7 @@ def _check(labels: np.ndarray, clients: int, *, pieces: int, what: str) -> None:
 
 
 def _check_alpha(alpha: float) -> None:
-    # Far above the bound numpy's sum of gamma draws overflows; at the bound the shares are equal to four digits.
+    # Far above this bound numpy's sum of gamma draws overflows; at the bound the shares are equal to four digits.
     if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha <= 1e9:
         raise ValueError(f"alpha must be a number > 0 and at most 1e9, got {alpha!r}")
 
@@ -182,6 +180,7 @@ def _is_integer(number: object) -> bool:
 
 
 def _feed_the_empty(owner: np.ndarray, clients: int, rng: np.random.Generator) -> None:
+    # Not by drawing the whole partition again until no client is empty: for small alpha that need not end.
     sizes = np.bincount(owner, minlength=clients)
     for client in np.flatnonzero(sizes == 0):
         richest = int(np.argmax(sizes))

@@ -1,4 +1,4 @@
-"""Sampling: who takes part in a round (a cohort), and which samples in a step (a lot)."""
+"""Sampling rules: which clients take part in a round (a cohort) and which samples in a local step (a lot)."""
 
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -13,22 +13,23 @@ from ..streams import uniform
 
 
 class Sampling(Protocol):
-    """A public rule that says who is drawn."""
+    """A public rule that draws a random subset."""
 
     def draw(self, rng: np.random.Generator, replicas: int, n: int) -> Tensor:
-        """Mask ``(replicas, n)``, true where drawn. Every rule consumes the same uniforms, whatever it decides."""
+        """Mask ``(replicas, n)``, true where drawn. Every rule consumes the same uniform numbers."""
         ...
 
     def rate(self, n: int) -> float:
-        """Share of ``n`` that is drawn, in expectation."""
+        """Expected share of ``n`` items that is drawn."""
         ...
 
 
 @dataclass(frozen=True)
 class Full:
-    """Everybody, always."""
+    """Every item, always."""
 
     def draw(self, rng: np.random.Generator, replicas: int, n: int) -> Tensor:
+        # Drawn although not needed: a change of the rule must not shift the draws that follow.
         return uniform(rng, (replicas, n)) >= 0
 
     def rate(self, n: int) -> float:
@@ -37,7 +38,7 @@ class Full:
 
 @dataclass(frozen=True)
 class Poisson:
-    """Each one independently with the given probability: the sampling that amplification theorems for DP-SGD assume."""
+    """Each item independently with the given probability, as amplification theorems for DP-SGD assume."""
 
     probability: float
 
@@ -54,7 +55,7 @@ class Poisson:
 
 @dataclass(frozen=True)
 class FixedSize:
-    """A uniform subset of the given size (all, where there are fewer). Not Poisson sampling: other theorems apply."""
+    """A uniform subset of the given size (all items if there are fewer). Theorems for Poisson sampling do not apply."""
 
     size: int
 
@@ -63,7 +64,7 @@ class FixedSize:
             raise ValueError(f"FixedSize size must be a whole number >= 1, got {self.size!r}")
 
     def draw(self, rng: np.random.Generator, replicas: int, n: int) -> Tensor:
-        # Stable: among 60,000 numbers of 24 bits a hundred pairs are equal; their order must not be the machine's.
+        # Stable: among 60,000 numbers of 24 bits about a hundred pairs are equal, and machines order ties differently.
         ranks = uniform(rng, (replicas, n)).argsort(dim=1, stable=True).argsort(dim=1)
         return ranks < self.size
 
@@ -72,7 +73,7 @@ class FixedSize:
 
 
 def sampling_from(spec: str | dict[str, Any]) -> Sampling:
-    """The rule that a suite file names: ``"full"``, ``{poisson = 0.1}`` or ``{fixed_size = 32}``.
+    """The rule given in a suite file: ``"full"``, ``{poisson = 0.1}`` or ``{fixed_size = 32}``.
 
     Raises:
         ValueError: for any other spelling; the message names the nearest known one.
@@ -90,10 +91,10 @@ def sampling_from(spec: str | dict[str, Any]) -> Sampling:
     )
 
 
-def lots(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Mask ``(replicas, n)`` -> indices ``(replicas, L)`` of the drawn ones, ascending, and which of them are real.
+def lot_indices(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Mask ``(replicas, n)`` -> indices ``(replicas, L)`` of the drawn items, ascending, and which of them are real.
 
-    Replicas draw unequally many: shorter lots are padded to the longest with samples that were not drawn.
+    Replicas draw different numbers: shorter lots are padded to the longest with samples that were not drawn.
     """
     size = max(1, int(mask.sum(dim=1).max())) if mask.shape[1] else 0
     order = torch.argsort(mask.to(torch.int8), dim=1, descending=True, stable=True)[:, :size]

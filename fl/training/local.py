@@ -1,4 +1,4 @@
-"""Local training: what one client does in a round, for all replicas at once."""
+"""Local training: the local steps of one client in a round, for all replicas at once."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from torch import Tensor
 
 from ...audit.claim import Unit
 from ..canary import Canaries
-from ..partitions.sampling import FixedSize, lots
+from ..partitions.sampling import FixedSize, lot_indices
 from ..plan import Plan
-from ..protection import Context, Protection, State, check_rows
+from ..protection import Context, Protection, State, check_replica_rows
 from ..streams import Streams
 from ..task import Task
-from .client_blocks import crowd_gradients, is_crowd
+from .client_blocks import block_gradients, uses_blocks
 
 LocalNumbers = Mapping[str, Tensor]
 
@@ -25,12 +25,12 @@ class Batch:
     """Which replicas run together.
 
     Args:
-        replicas: how many.
-        block: number of this batch: part of every stream's name, so that no two batches share a draw.
-        world: 1 where the canary is in.
-        included: ``(R, pool)`` booleans: which of the task's samples are there in each replica; None: all. A sample
-            that is not there enters no lot, no gradient and no mean over a lot. Whatever is public stays the plan's:
-            clients' sizes, and with them expected lots and the server's weights.
+        replicas: number of replicas.
+        block: number of this batch. It is part of every stream's name, so that no two batches share a draw.
+        world: 1 with the canary, 0 without it.
+        included: ``(R, pool)`` booleans: which of the task's samples are present in each replica; None: all. An absent
+            sample enters no lot, no gradient and no mean over a lot. Public facts stay those of the plan: clients'
+            sizes, expected lots and the server's weights.
     """
 
     replicas: int = 1
@@ -52,27 +52,25 @@ class Batch:
             )
 
     def check(self, plan: Plan, pool: int) -> None:
-        """Raise ValueError unless ``included`` is of the task's ``pool`` and leaves lots what the plan says.
-
-        A lot of fixed size drawn of all, less those who are not there, would be no lot of that size.
-        """
+        """Raise ValueError unless ``included`` fits the task's ``pool`` and keeps lots as the plan states them."""
         if self.included is None:
             return
         if self.included.shape[1] != pool:
-            raise ValueError(f"included must say of each of {pool} samples, got {self.included.shape[1]}")
+            raise ValueError(f"included must cover each of the {pool} samples, got {self.included.shape[1]}")
+        # A lot of fixed size would be drawn from all samples and then lose the absent ones: no lot of that size.
         if isinstance(plan.lot, FixedSize):
             raise ValueError(f"included needs lots that are full or Poisson samples, got {plan.lot}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalResult:
-    """One client's round.
+    """The result of one client's round.
 
     Args:
         update: (R, d).
         lots: for each local step the mask ``(R, n)`` of the samples used.
         kept: what the client keeps for its next round, by name.
-        released: (R, steps, k), what the protection's ``local_query`` answered; None where it asks nothing.
+        released: (R, steps, k), the results of the protection's ``local_query``; None without a query.
     """
 
     update: Tensor
@@ -83,7 +81,7 @@ class LocalResult:
 
 @dataclass(frozen=True, kw_only=True)
 class _Held:
-    """A client's samples: ``places (n,)`` in images and labels that hold others' too, which nobody copies for a lot."""
+    """A client's samples: indices ``places (n,)`` into images and labels shared with others, to avoid copies."""
 
     images: Tensor
     labels: Tensor
@@ -97,7 +95,7 @@ class _Held:
 
 @dataclass(frozen=True, kw_only=True)
 class _Step:
-    """One local step: direction ``(R, d)``, who was drawn ``(R, n)``, the answer ``(R, k)`` to a query of the lot."""
+    """One local step: direction ``(R, d)``, drawn samples ``(R, n)``, and the result ``(R, k)`` of a query."""
 
     direction: Tensor
     drawn: Tensor
@@ -106,7 +104,7 @@ class _Step:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTrainer:
-    """Trains one client after the other on the model that was broadcast; knows what is planted in this world."""
+    """Trains one client after the other on the broadcast model, with the canaries of this world."""
 
     task: Task
     protection: Protection
@@ -116,7 +114,7 @@ class LocalTrainer:
 
     @cached_property
     def planted_clients(self) -> tuple[int, ...]:
-        """Numbers of the clients that canaries are in this world: they come after the plan's own."""
+        """Numbers of the clients that are canaries in this world: they follow the plan's own clients."""
         if self.canary is None or self.canary.unit is Unit.SAMPLE:
             return ()
         return tuple(self.task.clients + number for number in self.canary.there(self.batch.world))
@@ -124,10 +122,10 @@ class LocalTrainer:
     def train_all(
         self, model: Tensor, context: Context, state: State, shared: LocalNumbers, kept: Mapping[int, LocalNumbers]
     ) -> Iterator[LocalResult]:
-        """The results of ``context.senders``, in their order; ``kept``: by client."""
-        if self.canary is None and self._is_plain() and is_crowd(self.task, context.plan, self.batch.replicas):
+        """The results of ``context.senders``, in their order; ``kept`` is by client."""
+        if self.canary is None and self._is_plain() and uses_blocks(self.task, context.plan, self.batch.replicas):
             everything = [torch.ones(1, size, dtype=torch.bool) for size in context.plan.sizes]
-            algorithm, gradients = context.plan.algorithm, crowd_gradients(self.task, model, context.senders)
+            algorithm, gradients = context.plan.algorithm, block_gradients(self.task, model, context.senders)
             for client, gradient in zip(context.senders, gradients, strict=True):
                 local, _ = algorithm.step(model, gradient, algorithm.start(model))
                 yield LocalResult(update=algorithm.update(model, local), lots=[everything[client]])
@@ -136,7 +134,7 @@ class LocalTrainer:
             yield self.train(model, client, context, state, shared=shared, kept=kept.get(client, {}))
 
     def _is_plain(self) -> bool:
-        """Whether all samples are there, and nobody asks for their own gradients."""
+        """Whether all samples are present and no hook needs per-sample gradients."""
         return self.batch.included is None and not self.protection.per_sample
 
     def train(
@@ -149,8 +147,9 @@ class LocalTrainer:
         shared: LocalNumbers | None = None,
         kept: LocalNumbers | None = None,
     ) -> LocalResult:
-        """``model (R, d)``, what is shared beside it, what the client has kept -> its result; a canary that is a row
-        has its update ready.
+        """Train one client: ``model (R, d)``, the shared state and what the client has kept -> its result.
+
+        A canary that is a row has its update already.
         """
         ready = self._planted_rows(client) if client >= self.task.clients else None
         if ready is not None:
@@ -174,14 +173,15 @@ class LocalTrainer:
         )
 
     def _step(self, local: Tensor, held: _Held, client: int, context: Context, state: State, step: int) -> _Step:
-        """Draw a lot and ask the protection: what canaries bring stands last, drawn like any sample."""
+        """Draw a lot and call the protection's hooks; canaries are the last samples and are drawn like any other."""
         planted = self._planted_rows(client)
         size = len(held.places) + (0 if planted is None else len(planted))
         mask = context.plan.lot.draw(self._generator("lot", client, context, step), self.batch.replicas, size)
         if self.batch.included is not None and client < self.task.clients:
             part = self.task.parts[client]
             mask[:, : len(part)] &= self.batch.included[:, part]
-        chosen, real = lots(mask[:, : len(held.places)])
+        # Canary rows have no image: they are appended to the lot's gradients below.
+        chosen, real = lot_indices(mask[:, : len(held.places)])
         images, labels = held.lot(chosen)
         dropout = self._dropout(chosen, client, context, step)
         if not self.protection.per_sample and planted is None:
@@ -193,7 +193,8 @@ class LocalTrainer:
             rows = torch.cat([rows, planted.to(rows).expand(len(rows), -1, -1)], dim=1)
             real = torch.cat([real, mask[:, len(held.places) :]], dim=1)
         rng = self._generator("local noise", client, context, step)
-        direction = check_rows("local_step", self.protection.local_step(rows, real, client, context, state, rng), local)
+        direction = self.protection.local_step(rows, real, client, context, state, rng)
+        direction = check_replica_rows("local_step", direction, local)
         answer = None
         if type(self.protection).local_query is not Protection.local_query:
             rng = self._generator("local query", client, context, step)
@@ -201,13 +202,13 @@ class LocalTrainer:
         return _Step(direction=direction, drawn=mask, answer=answer)
 
     def _dropout(self, chosen: Tensor, client: int, context: Context, step: int) -> Tensor | None:
-        """Factors for each place ``(R, L)`` of the lots, in every replica, round and step their own."""
+        """Dropout factors for each place ``(R, L)`` of the lots, drawn anew in every replica, round and step."""
         if not self.task.network.dropout_rate:
             return None
         return self.task.network.draw_dropout(self._generator("dropout", client, context, step), tuple(chosen.shape))
 
     def _planted_rows(self, client: int) -> Tensor | None:
-        """Rows ``(k, d)`` of the canaries that this client holds or is, where there are any in this world."""
+        """Rows ``(k, d)`` of the canaries in this world that this client holds or is; None without any."""
         return self._rows if self._rows is not None and len(self._rows) and self._plants(client) else None
 
     @cached_property
@@ -225,7 +226,7 @@ class LocalTrainer:
         return _Held(images=torch.cat([task.images[part], brought[0]]), labels=labels, places=torch.arange(len(labels)))
 
     def _plants(self, client: int) -> bool:
-        """Whether a canary stands with this client: it holds it, or is it."""
+        """Whether this client holds a canary or is one."""
         if self.canary is not None and self.canary.unit is Unit.SAMPLE:
             return client == self.canary.client
         return client >= self.task.clients

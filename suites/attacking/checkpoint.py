@@ -29,7 +29,7 @@ _NAME, _HEADER = "checkpoint", "header"
 class LoadedCheckpoint:
     """A checkpoint that was read: where the federation stood, what its recorders held, seconds spent until then."""
 
-    standing: ResumeState
+    resume_state: ResumeState
     recorded: Any
     cpu_s: float
     wall_s: float
@@ -44,13 +44,14 @@ class Checkpoint:
     _written: float = field(default_factory=time.process_time)
     _holds: bool = True
 
-    def save_if_due(self, standing: ResumeState, *, recorded: Any, cpu_s: float, wall_s: float) -> None:
+    def save_if_due(self, resume_state: ResumeState, *, recorded: Any, cpu_s: float, wall_s: float) -> None:
         """Write it, once enough time has passed since the last; a federation whose state is no plain data has none."""
         if not self._holds or time.process_time() - self._written < EVERY_S:
             return
         tensors: list[Tensor] = []
         try:
-            whole = [standing.round, standing.model, standing.state, standing.shared, standing.kept, recorded]
+            state = resume_state
+            whole = [state.round, state.model, state.state, state.shared, state.kept, recorded]
             content = _encoded(whole, tensors)
         except TypeError:
             self._holds = False
@@ -68,7 +69,7 @@ class Checkpoint:
             return None
         try:
             found = self._read(self.store.load_arrays(f"cells/{self.cell_id}/{_NAME}.npz"))
-            found.standing.check(plan.rounds, torch.empty(1, plan.layout.dim))
+            found.resume_state.check(plan.rounds, torch.empty(1, plan.layout.dim))
             return found
         except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
             warnings.warn(f"{path} is not used, training starts over: {error}", RuntimeWarning, stacklevel=2)
@@ -85,8 +86,10 @@ class Checkpoint:
                 f"it must be {SCHEMA} of cell {self.cell_id}, got {header['schema']} of {header['cell_id']}"
             )
         number, model, state, shared, kept, recorded = _decoded(header["content"], arrays)
-        standing = ResumeState(round=number, model=model, state=state, shared=shared, kept=kept)
-        return LoadedCheckpoint(standing=standing, recorded=recorded, cpu_s=header["cpu_s"], wall_s=header["wall_s"])
+        resume_state = ResumeState(round=number, model=model, state=state, shared=shared, kept=kept)
+        return LoadedCheckpoint(
+            resume_state=resume_state, recorded=recorded, cpu_s=header["cpu_s"], wall_s=header["wall_s"]
+        )
 
 
 def _encoded(value: Any, tensors: list[Tensor]) -> Any:

@@ -18,7 +18,7 @@ from ...audit.evidence import CandidateScores, LabelCounts, Reconstructions, Sou
 from ...audit.observer import UPLOADS
 from ...fl.engine import Recorder, run_federation
 from ...fl.plan import Plan
-from ...fl.probe import CandidateProbe, PeopleProbe
+from ...fl.probe import CandidateProbe, OwnerProbe
 from ...fl.recorder import AccuracyRecorder, LotRecorder, NumbersRecorder, ViewRecorder
 from ...fl.resume_state import ResumeState
 from ...fl.streams import Streams
@@ -39,7 +39,7 @@ from .device import run_attack
 from .pooled import is_pooled, pooled_evidence, pooled_truth
 from .worst_case import worst_case_hypotheses
 
-Probe = CandidateProbe | PeopleProbe
+Probe = CandidateProbe | OwnerProbe
 _PEAK_UNITS = 2**20 if sys.platform == "darwin" else 2**10
 
 
@@ -157,8 +157,8 @@ def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> Traine
         job.protection,
         streams,
         recorders=watching,
-        standing=None if checkpoint is None else _resumed(checkpoint, plan, clock, accuracy, numbers),
-        keep=None if checkpoint is None else partial(_keep, checkpoint, clock, accuracy, numbers),
+        resume_from=None if checkpoint is None else _resumed(checkpoint, plan, clock, accuracy, numbers),
+        on_round_end=None if checkpoint is None else partial(_keep, checkpoint, clock, accuracy, numbers),
     )
     if not bool(torch.isfinite(final).all()):
         raise FloatingPointError("training diverged: the final model holds NaN or infinity")
@@ -185,15 +185,19 @@ def _resumed(
         return None
     accuracy.curve, numbers.rows = found.recorded
     clock.cpu, clock.wall = clock.cpu - found.cpu_s, clock.wall - found.wall_s
-    return found.standing
+    return found.resume_state
 
 
 def _keep(
-    checkpoint: Checkpoint, clock: Clock, accuracy: AccuracyRecorder, numbers: NumbersRecorder, standing: ResumeState
+    checkpoint: Checkpoint,
+    clock: Clock,
+    accuracy: AccuracyRecorder,
+    numbers: NumbersRecorder,
+    resume_state: ResumeState,
 ) -> None:
     times = clock.fields()
     recorded = [accuracy.curve, numbers.rows]
-    checkpoint.save_if_due(standing, recorded=recorded, cpu_s=times["cpu_s"], wall_s=times["wall_s"])
+    checkpoint.save_if_due(resume_state, recorded=recorded, cpu_s=times["cpu_s"], wall_s=times["wall_s"])
 
 
 def _knows_sums(item: AttackCell) -> bool:
@@ -260,7 +264,7 @@ def score(
     if isinstance(evidence, CandidateScores):
         if probe is None:
             raise TypeError("the attack brought candidate scores but planted no candidates")
-        if isinstance(probe, PeopleProbe):
+        if isinstance(probe, OwnerProbe):
             return score_membership(cell, all_scores(evidence, probe.member), store, adversary=adversary)
         return score_membership(cell, counted_scores(evidence, probe), store, adversary=adversary)
     if isinstance(evidence, SourceScores):

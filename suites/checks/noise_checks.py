@@ -1,4 +1,4 @@
-"""Noise probes: runs that share data, cohorts and lots and differ by the stations' draws; what differs is noise."""
+"""Noise probes: runs that share data, cohorts and lots and differ by the hooks' draws; what differs is noise."""
 
 import math
 from collections.abc import Mapping, Sequence

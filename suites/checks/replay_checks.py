@@ -1,7 +1,7 @@
 """Probes: what a few replayed runs show of a claim without any sampling, before statistics.
 
 Two runs that differ by one row bound the sensitivity that is enforced from below; two runs that differ by the
-stations' draws show the noise. A probe that is kept proves nothing; one that is broken names the row that breaks it, or
+hooks' draws show the noise. A probe that is kept proves nothing; one that is broken names the row that breaks it, or
 the noise that is not there.
 """
 
@@ -17,7 +17,7 @@ from ...fl.canary import Canary
 from ...fl.laws.law import GaussianLaw, ReportLaw
 from ...fl.plan import Plan
 from ...fl.protection import Protection
-from ...fl.replay import Recording, StillFederation, replay, still_federation
+from ...fl.replay import FrozenFederation, Recording, frozen_federation, replay
 from ...fl.streams import Streams, normal
 from ...fl.task import Task
 from ..config.canaries import absent_row
@@ -32,7 +32,7 @@ _CLIENTS, _DRAWS = 4, 3
 _NUMBERS = 2**22
 """Kept of one run at most: a large model is probed in fewer rounds than the claim covers, three at least."""
 _STEEP = 10.0
-"""Everybody's gradients are long too, ten clip norms and more: a real row that is not clipped could not show else."""
+"""All gradients are long too, ten clip norms and more: a real row that is not clipped could not show else."""
 _LENGTHS = (10.0, 1e4)
 """Canaries in clip norms: the audit's own, and one that outweighs everybody, against clips of a mean or a whole lot."""
 _SLACK, _ROUNDING = 1e-3, 2.0**-22
@@ -55,7 +55,7 @@ class Pair:
 class ReplaySetup:
     """A claim's still federation: every run in it shares all draws that are not changed on purpose."""
 
-    still: StillFederation
+    still: FrozenFederation
     protection: Protection
     claim: Claim
     clip_norm: float
@@ -107,7 +107,7 @@ def check_claim(
     # What is clipped is a gradient, or an update: gradients times the learning rate.
     scale = 1.0 if claim.unit is Unit.SAMPLE else abs(plan.algorithm.linear_scale or 1.0)
     rounds = min(claim.rounds, max(3, _NUMBERS // (plan.clients * plan.layout.dim)))
-    still = still_federation(task, plan, rounds=rounds, steepness=_STEEP * length / scale, seed=seed)
+    still = frozen_federation(task, plan, rounds=rounds, steepness=_STEEP * length / scale, seed=seed)
     laboratory = ReplaySetup(still=still, protection=protection, claim=claim, clip_norm=length, seed=seed)
     draws = [laboratory.run(noise=number) for number in range(_DRAWS)]
     pairs = [*_planted(laboratory, draws[0]), *_relabelled(laboratory, draws[0])]

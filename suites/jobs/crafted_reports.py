@@ -1,4 +1,4 @@
-"""Crafted reports: independent trials of a defense's own stations on the rows that differ most; nothing is trained.
+"""Crafted reports: independent trials of a defense's own hooks on the rows that differ most; nothing is trained.
 
 A claim about what a client sends holds for every update that it might send, so also for these: one client's row is the
 present or the absent one of a pair, everybody else's is the absent one, and the observer knows all of them.
@@ -26,7 +26,7 @@ from .crafted_trial import COORDINATE, Trial, check_noise, rows_that_differ, see
 NARROW = 30
 """How many times as often a claim about one coordinate is tried: only that coordinate is drawn."""
 _NUMBERS = 2**22
-"""Numbers that a call of the stations holds at most."""
+"""Numbers that a call of the hooks holds at most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ def crafted_evidence(job: BlockJob, law: ReportLaw) -> tuple[list[CraftedBatch],
     """``job.replicas`` trials of world 0, and of world 1.
 
     Raises:
-        ValueError: for a law or stations that give no numbers of the right shape, for replicas that share their noise,
+        ValueError: for a law or hooks that give no numbers of the right shape, for replicas that share their noise,
             and for noise that the streams do not move.
     """
     task, plan = federation_of(job)
@@ -155,7 +155,7 @@ def _trial(job: BlockJob, law: ReportLaw, plan: Plan) -> Trial:
 def _trials(
     job: BlockJob, trial: Trial, task: Task, plan: Plan, world: int, replicas: int, number: int
 ) -> CraftedBatch:
-    """One call of the stations in each round that the claim covers."""
+    """One call of the hooks in each round that the claim covers."""
     begun = seen_in_rounds(job, trial, task, plan, world, replicas, number)
     rounds = [trial.read(seen, world) for seen in begun]
     values = torch.stack([one.ratio for one in rounds], dim=1).double().numpy()

@@ -1,4 +1,4 @@
-"""Crafted trial: the two rows that a claim is tried on, the stations that they go through, the score of what comes."""
+"""Crafted trial: the two rows that a claim is tried on, the hooks that they go through, the score of what comes."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -191,7 +191,7 @@ def check_noise(job: BlockJob, trial: Trial, task: Task, plan: Plan) -> None:
     if len(np.unique(keys)) == 1:
         return
     if (keys == keys[0]).all():
-        raise ValueError("reports must take their noise from the generator that a station is handed: others moved none")
+        raise ValueError("reports must take their noise from the generator that a hook is handed: others moved none")
     alike = int((keys == keys[:, :1]).all(axis=1).sum())
     _, counts = np.unique(keys, return_counts=True)
     chance = float(((counts / keys.size) ** rows).sum())

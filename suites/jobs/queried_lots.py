@@ -1,7 +1,7 @@
 """Queries: independent trials of all that a client releases of its lots, its answers to a query as well as its steps.
 
 A claim of one sample holds for every data set, so also for a client that holds this sample or none: a gradient far
-beyond every clip, in each lot by its own coin. The protection's own stations clip, noise and answer; nothing is
+beyond every clip, in each lot by its own coin. The protection's own hooks clip, noise and answer; nothing is
 trained. A canary in a federation shows in the uploads only; here a score reads the query too.
 """
 
@@ -122,8 +122,8 @@ def _round(
     for step in range(context.plan.algorithm.local_steps):
         drawn = context.plan.lot.draw(draws("lot", step=step), context.replicas, 1) & bool(world)
         direction, answer = (
-            station(row, drawn, _CLIENT, context, state, draws(purpose, step=step))
-            for station, purpose in ((protection.local_step, "local noise"), (protection.local_query, "local query"))
+            hook(row, drawn, _CLIENT, context, state, draws(purpose, step=step))
+            for hook, purpose in ((protection.local_step, "local noise"), (protection.local_query, "local query"))
         )
         ratio += law.log_ratio(direction, answer if queried else None, _CLIENT, context, state)
         answers.append(answer)

@@ -1,4 +1,4 @@
-"""Canary: through the real stations its projections and ratios follow the court's theory, in both worlds."""
+"""Canary: through the real hooks its projections and ratios follow the court's theory, in both worlds."""
 
 from dataclasses import replace
 
@@ -84,7 +84,7 @@ def agreement(shown, release, world):
 
 @pytest.mark.parametrize("world", [0, 1])
 @pytest.mark.parametrize("case", CASES)
-def test_ratios_of_the_real_stations_follow_the_courts_simulation(case, world, seen):
+def test_ratios_of_the_real_hooks_follow_the_courts_simulation(case, world, seen):
     """Kolmogorov-Smirnov, 3,000 replicas of 4 rounds; a right engine fails at one seed in 1,000."""
     shown, *_ = seen(*CASES[case], world)
     assert agreement(shown, release_of(case), world) > 1e-3

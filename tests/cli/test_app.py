@@ -160,7 +160,7 @@ def test_a_failing_defense_is_incomplete_and_told_on_the_way(say, suite_file, ow
     assert lines(result, "gate") == ["gate   INCOMPLETE: 3 cells FAILED (MyDefense) (exit code 12)"]
 
 
-def test_a_station_with_a_slip_of_the_pen_is_told_before_anything_runs(say, suite_file, own_module):
+def test_a_hook_with_a_slip_of_the_pen_is_told_before_anything_runs(say, suite_file, own_module):
     slip = "\n\nfrom fedassay import Protection\n\n\nclass Mute(Protection):\n    def reports(self, *rest):\n"
     slip += "        return rest[0]\n"
     result = say("run", suite_file(), "-j", 1, "-o", "out", "-d", f"{own_module(MINE + slip)}:MyDefense")

@@ -1,4 +1,4 @@
-"""Conformance of every defense: shapes, streams, stations, claims, curves and laws, on a small federation."""
+"""Conformance of every defense: shapes, streams, hooks, claims, curves and laws, on a small federation."""
 
 import copy
 import dataclasses
@@ -28,7 +28,7 @@ from fedassay.suites.config.catalogue import parts_by_name
 DEFENSES = parts_by_name("defense")
 EACH = [pytest.param(part, id=name) for name, part in DEFENSES.items()]
 OBSERVERS = (UPLOADS, SHUFFLED, AGGREGATE, GLOBAL_MODELS, FINAL_MODEL)
-STATIONS = (
+HOOK_STREAMS = (
     "participates",
     "local_step",
     "local_query",
@@ -67,10 +67,10 @@ def sees_steps(part):
     """Whether a protection that its file names works on a client's steps, so that the algorithm matters to it."""
     named = [one for one in vars(sys.modules[part.__module__]).values() if isinstance(one, type)]
     return any(
-        getattr(one, station) is not getattr(Protection, station)
+        getattr(one, hook) is not getattr(Protection, hook)
         for one in named
         if issubclass(one, Protection)
-        for station in ("local_step", "local_query")
+        for hook in ("local_step", "local_query")
     )
 
 
@@ -171,29 +171,29 @@ def wild(rows):
 
 
 @pytest.mark.parametrize("name", [name for name in DEFENSES if name not in UNCLIPPED])
-def test_no_row_passes_a_station_that_signs_unbounded(name, monkeypatch, prepared, trained):
+def test_no_row_passes_a_hook_that_signs_unbounded(name, monkeypatch, prepared, trained):
     """Where no number came what leaves is what leaves of zeros, and nothing that leaves is infinite or no number: an
     overflow in training would tell of itself through any noise.
     """
     protection, tried = prepared(DEFENSES[name]).protection, []
 
-    def left(station, rows, rest, rng):
-        out = station(protection, rows, *rest, copy.deepcopy(rng))
+    def left(hook, rows, rest, rng):
+        out = hook(protection, rows, *rest, copy.deepcopy(rng))
         return out.values if isinstance(out, Message) else out
 
-    def tries(real, station, rows, *rest):
+    def tries(real, hook, rows, *rest):
         values, put = (rows.values, rows.with_values) if isinstance(rows, Message) else (rows, torch.Tensor.clone)
         *public, rng = rest
-        tried.append(station)
+        tried.append(hook)
         assert bool(left(real, put(wild(values)), public, rng).isfinite().all())
         none, zero = (left(real, put(torch.full_like(values, one)), public, rng) for one in (math.nan, 0.0))
         assert torch.equal(none, zero)
         return real(protection, rows, *rest)
 
-    for station in ("report", "local_step", "local_query"):
-        real = getattr(type(protection), station)
-        if real is not getattr(Protection, station):
-            monkeypatch.setattr(type(protection), station, partial(tries, real, station))
+    for hook in ("report", "local_step", "local_query"):
+        real = getattr(type(protection), hook)
+        if real is not getattr(Protection, hook):
+            monkeypatch.setattr(type(protection), hook, partial(tries, real, hook))
     if prepared(DEFENSES[name]).claims:
         trained(DEFENSES[name])
         assert tried
@@ -211,19 +211,17 @@ def test_the_same_streams_give_the_same_run_and_move_no_global_generator(part, t
 
 
 @pytest.mark.parametrize("part", EACH)
-def test_every_station_that_it_overrides_is_called_and_leaves_the_object_as_it_was(
-    part, monkeypatch, prepared, trained
-):
+def test_every_hook_that_it_overrides_is_called_and_leaves_the_object_as_it_was(part, monkeypatch, prepared, trained):
     protection, called = prepared(part).protection, set()
     protection_type = type(protection)
-    used = {name for name in STATIONS if getattr(protection_type, name) is not getattr(Protection, name)}
+    used = {name for name in HOOK_STREAMS if getattr(protection_type, name) is not getattr(Protection, name)}
 
-    def station(name, real, *arguments, **named):
+    def hook(name, real, *arguments, **named):
         called.add(name)
         return real(protection, *arguments, **named)
 
     for name in used:
-        monkeypatch.setattr(protection_type, name, partial(station, name, getattr(protection_type, name)))
+        monkeypatch.setattr(protection_type, name, partial(hook, name, getattr(protection_type, name)))
     before = copy.deepcopy(vars(protection))
     trained(part)
     assert called == used

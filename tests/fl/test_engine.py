@@ -1,4 +1,4 @@
-"""Engine: the round loop against a plain one, replica by replica, and every station in its place."""
+"""Engine: the round loop against a plain one, replica by replica, and every hook in its place."""
 
 import copy
 import random

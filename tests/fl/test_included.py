@@ -126,7 +126,7 @@ def test_a_client_that_nobody_is_left_of_sends_nothing(make_task, make_plan):
         (torch.ones(2, 28, dtype=torch.bool), r"booleans \(replicas, pool\) with 1 rows, got \(2, 28\)"),
         (torch.ones(1, 28), "got .* of torch.float32"),
         (torch.ones(28, dtype=torch.bool), r"got \(28,\)"),
-        (torch.ones(1, 27, dtype=torch.bool), "included must say of each of 28 samples, got 27"),
+        (torch.ones(1, 27, dtype=torch.bool), "included must cover each of the 28 samples, got 27"),
     ],
 )
 def test_a_mask_that_does_not_fit_is_refused(make_task, make_plan, mask, words):
@@ -147,5 +147,5 @@ def test_a_protection_that_looks_at_more_than_lots_is_refused_under_a_mask(make_
     plan = make_plan(task)
     run_federation(task, plan, Looking(), Streams(0))
     batch = Batch(included=torch.ones(1, len(task.labels), dtype=torch.bool))
-    with pytest.raises(ValueError, match="looks at all of a client's samples"):
+    with pytest.raises(ValueError, match="uses all of a client's samples"):
         run_federation(task, plan, Looking(), Streams(0), batch=batch)

@@ -80,7 +80,7 @@ def test_a_vector_of_another_length_is_refused(shape):
     ("names", "shapes", "inert", "message"),
     [
         (("a", "a"), ((1,), (1,)), 0, "names must be unique"),
-        (("a",), ((1,), (1,)), 0, "one a shape"),
+        (("a",), ((1,), (1,)), 0, "one per shape"),
         ((), (), 0, "at least one layer"),
         (("inert",), ((1,),), 1, "none called 'inert'"),
         (("a",), ((1,),), -1, "inert must be >= 0, got -1"),

@@ -40,7 +40,7 @@ def test_a_message_of_nobody_is_a_message():
     [
         ({"values": torch.ones(3, 4)}, r"values must be \(replicas, rows, d\).*got \(3, 4\)"),
         ({"values": torch.ones(2, 2, 4)}, r"got \(2, 2, 4\) and \(2, 3\)"),
-        ({"senders": (0, 1)}, "one sender a row: got 2 for 3 rows"),
+        ({"senders": (0, 1)}, "senders must be one per row, got 2 for 3 rows"),
         ({"present": PRESENT.float()}, "present must hold booleans, got torch.float32"),
         ({"side": {"budget": torch.ones(3, 2)}}, "side budget must be"),
     ],

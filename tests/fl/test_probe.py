@@ -114,7 +114,7 @@ def test_too_few_outsiders_of_a_label_are_refused(make_task):
 
 
 def test_where_nobody_is_like_a_clients_own_samples_there_is_nothing_to_plant(make_task):
-    with pytest.raises(ValueError, match="outsiders that are like a client's own samples, got exchangeable nobody"):
+    with pytest.raises(ValueError, match="outsiders comparable to a client's own samples, got exchangeable nobody"):
         plant_candidates(replace(make_task(), exchangeable="nobody"), count=2, clients=[0], rng=rng())
 
 
@@ -146,7 +146,7 @@ def test_a_truth_that_does_not_fit_the_questions_is_refused(fields, message):
 
 @pytest.mark.parametrize("clients", [(), (1, 1)])
 def test_clients_in_question_are_named_once(clients):
-    with pytest.raises(ValueError, match="clients must name clients, each once"):
+    with pytest.raises(ValueError, match="clients must name at least one client, each once"):
         Candidates(images=torch.zeros(2, 1, 1, 1), labels=torch.zeros(2).long(), clients=clients)
 
 

@@ -1,10 +1,10 @@
-"""Protection: the stations without a defense, computed by hand."""
+"""Protection: the hooks without a defense, computed by hand."""
 
 import pytest
 import torch
 from fedassay.audit.observer import UPLOADS
 from fedassay.fl.message import Message
-from fedassay.fl.protection import Context, Protection, check_rows
+from fedassay.fl.protection import Context, Protection, check_replica_rows
 from fedassay.fl.streams import Streams
 
 
@@ -55,7 +55,7 @@ def test_rows_that_a_channel_put_in_another_order_keep_their_weights(plan):
     assert Protection().aggregate(message, context, {}, rng()).item() == pytest.approx((2 * 1 + 6 * 10) / 8)
 
 
-def test_the_other_stations_hand_on_what_they_get(plan):
+def test_the_other_hooks_hand_on_what_they_get(plan):
     protection, context = Protection(), Context(plan=plan, round=0, replicas=1, senders=(0,))
     message, model, state = received([[1.0]], [[True]], (0,)), torch.ones(1, 3), {"bound": 1.0}
     assert protection.report(message, context, state, rng()) is message
@@ -70,18 +70,18 @@ def test_the_other_stations_hand_on_what_they_get(plan):
 
 
 @pytest.mark.parametrize("shape", [(3,), (1, 3), (2, 4), (2, 1, 3)])
-def test_a_station_that_returns_other_than_a_row_a_replica_is_named(shape):
+def test_a_hook_that_returns_other_than_a_row_a_replica_is_named(shape):
     like = torch.zeros(2, 3)
-    assert check_rows("aggregate", like, like) is like
+    assert check_replica_rows("aggregate", like, like) is like
     with pytest.raises(ValueError, match=r"aggregate must return \(replicas, d\) = \(2, 3\), got"):
-        check_rows("aggregate", torch.zeros(shape), like)
+        check_replica_rows("aggregate", torch.zeros(shape), like)
 
 
 @pytest.mark.parametrize(
-    ("slip", "station"), [("reports", "report"), ("local_steps", "local_step"), ("agregate", "aggregate")]
+    ("slip", "hook"), [("reports", "report"), ("local_steps", "local_step"), ("agregate", "aggregate")]
 )
-def test_a_method_that_is_nearly_a_station_is_a_slip_of_the_pen(slip, station):
-    with pytest.raises(TypeError, match=rf"Mine\.{slip} overrides nothing: did you mean {station}\?"):
+def test_a_method_that_is_nearly_a_hook_is_a_slip_of_the_pen(slip, hook):
+    with pytest.raises(TypeError, match=rf"Mine\.{slip} overrides nothing: did you mean {hook}\?"):
         type("Mine", (Protection,), {slip: lambda self, updates, context, state, rng: updates})
 
 

@@ -14,13 +14,13 @@ from fedassay.fl.canary import Canary
 from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.replay import (
-    STATIONS,
-    Everybody,
+    HOOK_STREAMS,
+    DrawAll,
     FixedGradients,
+    FrozenModel,
     ReplayedStreams,
-    Standstill,
+    frozen_federation,
     replay,
-    still_federation,
 )
 from fedassay.fl.streams import Streams
 
@@ -34,7 +34,7 @@ def still_of(make_task, make_plan):
 
     def build(*, rounds=3, steepness=1.0, **changes):
         task = make_task((3, 5))
-        return still_federation(task, make_plan(task, **changes), rounds=rounds, steepness=steepness)
+        return frozen_federation(task, make_plan(task, **changes), rounds=rounds, steepness=steepness)
 
     return build
 
@@ -59,16 +59,16 @@ def test_replayed_streams_do_not_know_the_world():
     assert first(Streams(3), "lot", world=1) != first(Streams(3), "lot", world=0)
 
 
-def test_other_noise_changes_the_stations_draws_and_no_other():
+def test_other_noise_changes_the_hooks_draws_and_no_other():
     one, other = ReplayedStreams(3), ReplayedStreams(3, noise=1)
-    for purpose in STATIONS:
+    for purpose in HOOK_STREAMS:
         assert first(one, purpose, round=1) != first(other, purpose, round=1)
     for purpose in ("cohort", "lot", "init", "participation"):
         assert first(one, purpose, round=1) == first(other, purpose, round=1)
 
 
-def test_the_streams_that_other_noise_changes_are_those_that_stations_draw_from(make_task, make_plan, monkeypatch):
-    """Every stream that the engine opens is either a station's or decides who takes part and where the model starts."""
+def test_the_streams_that_other_noise_changes_are_those_that_hooks_draw_from(make_task, make_plan, monkeypatch):
+    """Every stream that the engine opens is either a hook's or decides who takes part and where the model starts."""
     from fedassay.fl.engine import run_federation
 
     opened = set()
@@ -81,12 +81,12 @@ def test_the_streams_that_other_noise_changes_are_those_that_stations_draw_from(
     task = make_task((3, 5))
     run_federation(task, make_plan(task), SGD, Watched(0))
     # Nobody here queries a lot.
-    assert opened | {"local query"} == STATIONS | {"init", "cohort", "lot", "participation"}
+    assert opened | {"local query"} == HOOK_STREAMS | {"init", "cohort", "lot", "participation"}
 
 
 @pytest.mark.parametrize("rule", [Poisson(0.2), FixedSize(2), Full()], ids=str)
 def test_everybody_draws_all_and_publishes_the_rules_rate(rule):
-    everybody = Everybody(rule)
+    everybody = DrawAll(rule)
     assert bool(everybody.draw(np.random.default_rng(0), 4, 7).all())
     assert everybody.rate(7) == rule.rate(7)
 
@@ -116,7 +116,7 @@ def test_gradients_are_those_at_one_point_wherever_the_model_is(make_task):
 )
 def test_an_update_is_the_scaled_sum_of_equal_steps_in_every_round(still_of, algorithm, scale):
     still = still_of(algorithm=algorithm)
-    assert still.plan.algorithm == Standstill(scale=scale, local_steps=algorithm.local_steps)
+    assert still.plan.algorithm == FrozenModel(scale=scale, local_steps=algorithm.local_steps)
     recording = replay(still, Protection(), UPLOADS)
     part = still.task.parts[1]
     rows = still.task.network.sample_gradients(

@@ -136,7 +136,7 @@ def test_owners_keep_their_images_together(dataset):
     writers = [{name // 4 for name in names(task.images[part])} for part in task.parts]
     assert [len(group) for group in writers] == [5, 5, 5]
     assert len(set.union(*writers)) == 15
-    with pytest.raises(ValueError, match="by_owner needs a data set that says whose its images are, got toy"):
+    with pytest.raises(ValueError, match="by_owner needs a data set that names its images' owners, got toy"):
         build_task(dataset, model="logistic", partition=ByOwner(), clients=3, streams=Streams(0))
 
 

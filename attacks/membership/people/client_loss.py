@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from ....audit.observer import FINAL_MODEL, Observer
-from ....fl.probe import People, PeopleProbe, plant_clients
+from ....fl.probe import OwnerCandidates, OwnerProbe, plant_clients
 from ....fl.task import Task
 from ....fl.view import View
 from ...attack import Knowledge
@@ -23,14 +23,14 @@ class ClientLoss(PeopleAttack):
     observer: ClassVar[Observer] = FINAL_MODEL
     seated: ClassVar[bool] = False
 
-    def plant(self, task: Task, rng: np.random.Generator) -> PeopleProbe:
+    def plant(self, task: Task, rng: np.random.Generator) -> OwnerProbe:
         return plant_clients(task, count=self.count, rng=rng)
 
     def scores(
-        self, view: View, knowledge: Knowledge, shown: People, rng: np.random.Generator
+        self, view: View, knowledge: Knowledge, shown: OwnerCandidates, rng: np.random.Generator
     ) -> dict[int, np.ndarray]:
         with torch.no_grad():
             losses = knowledge.network.losses(view.final_model[0], shown.images, shown.labels).double()
-        each = torch.bincount(shown.person, minlength=shown.count)
-        means = torch.bincount(shown.person, weights=losses) / each
+        each = torch.bincount(shown.owner, minlength=shown.count)
+        means = torch.bincount(shown.owner, weights=losses) / each
         return {view.plan.rounds: np.asarray(-means.numpy(), dtype=np.float64)}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....audit.observer import UPLOADS
-from ....fl.probe import People, PeopleProbe, plant_clients
+from ....fl.probe import OwnerCandidates, OwnerProbe, plant_clients
 from ....fl.task import Task
 from ....fl.view import View
 from ...attack import Knowledge, Undefined
@@ -16,11 +16,11 @@ from .people_attack import PeopleAttack
 class ClientMembership(PeopleAttack):
     """Asks about clients by equally many samples of each. It needs a federation that holds some out (``held_out``)."""
 
-    def plant(self, task: Task, rng: np.random.Generator) -> PeopleProbe:
+    def plant(self, task: Task, rng: np.random.Generator) -> OwnerProbe:
         return plant_clients(task, count=self.count, rng=rng)
 
     def scores(
-        self, view: View, knowledge: Knowledge, shown: People, rng: np.random.Generator
+        self, view: View, knowledge: Knowledge, shown: OwnerCandidates, rng: np.random.Generator
     ) -> dict[int, np.ndarray]:
         if view.observer.rank >= UPLOADS.rank or view.observer.sees_participation:
             raise Undefined(

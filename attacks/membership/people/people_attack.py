@@ -1,4 +1,4 @@
-"""People attack: did this client, or this writer, ever take part in training?"""
+"""Owner attack: did this client, or this writer, ever take part in training?"""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from ....audit.claim import Adjacency
 from ....audit.evidence import CandidateScores
 from ....audit.observer import AGGREGATE, SHUFFLED, Observer
 from ....fl.fields import check_count
-from ....fl.probe import People
+from ....fl.probe import OwnerCandidates
 from ....fl.view import View
 from ...attack import Attack, Knowledge, Undefined, one_run
 from ...reduced_view import seat
@@ -38,7 +38,7 @@ class PeopleAttack(Attack, ABC):
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> CandidateScores:
         shown = knowledge.candidates
-        if not isinstance(shown, People):
+        if not isinstance(shown, OwnerCandidates):
             raise ValueError(f"{type(self).__name__} needs people: plant them before training")
         setting = one_run(view, shown.unit, Adjacency.ADD_REMOVE)
         stood = self.scores(view, knowledge, shown, rng)
@@ -46,7 +46,7 @@ class PeopleAttack(Attack, ABC):
         return CandidateScores(stood[max(stood)], setting, history=marked if len(stood) > 1 else ())
 
     def scores(
-        self, view: View, knowledge: Knowledge, shown: People, rng: np.random.Generator
+        self, view: View, knowledge: Knowledge, shown: OwnerCandidates, rng: np.random.Generator
     ) -> dict[int, np.ndarray]:
         """(people,), higher means "took part", by the rounds seen so far; the attack's own are those of most rounds."""
         if view.observer.rank == SHUFFLED.rank:
@@ -60,11 +60,11 @@ class PeopleAttack(Attack, ABC):
         return {rounds: mean for (rounds, _), mean in zip(seen, means, strict=True)}
 
 
-def _cosines(rows: RoundRows, knowledge: Knowledge, shown: People) -> Tensor:
+def _cosines(rows: RoundRows, knowledge: Knowledge, shown: OwnerCandidates) -> Tensor:
     """Of every row with every person's mean gradient, ``(m, people)``, double precision; 0 where a length is 0."""
     total = rows.model.new_zeros(shown.count, len(rows.model))
     for which, gradients in candidate_gradients(knowledge.network, rows.model, shown):
-        total.index_add_(0, shown.person[which], gradients)
+        total.index_add_(0, shown.owner[which], gradients)
     # A mean and a sum have one direction.
     lengths = torch.linalg.vector_norm(rows.gradients, dim=1, keepdim=True) * torch.linalg.vector_norm(total, dim=1)
     cosines: Tensor = (rows.gradients @ total.T) / lengths.clamp_min(1e-30)

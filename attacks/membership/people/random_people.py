@@ -7,7 +7,7 @@ import numpy as np
 
 from ....audit.claim import Unit
 from ....audit.observer import FINAL_MODEL, Observer
-from ....fl.probe import People, PeopleProbe, plant_clients, plant_writers
+from ....fl.probe import OwnerCandidates, OwnerProbe, plant_clients, plant_users
 from ....fl.task import Task
 from ....fl.view import View
 from ...attack import Knowledge
@@ -31,11 +31,11 @@ class RandomPeople(PeopleAttack):
         if self.unit not in (Unit.CLIENT, Unit.USER):
             raise ValueError(f"unit must be client or user, got {self.unit!r}")
 
-    def plant(self, task: Task, rng: np.random.Generator) -> PeopleProbe:
-        plant = plant_writers if self.unit == Unit.USER else plant_clients
+    def plant(self, task: Task, rng: np.random.Generator) -> OwnerProbe:
+        plant = plant_users if self.unit == Unit.USER else plant_clients
         return plant(task, count=self.count, rng=rng)
 
     def scores(
-        self, view: View, knowledge: Knowledge, shown: People, rng: np.random.Generator
+        self, view: View, knowledge: Knowledge, shown: OwnerCandidates, rng: np.random.Generator
     ) -> dict[int, np.ndarray]:
         return {view.plan.rounds: rng.standard_normal(shown.count)}

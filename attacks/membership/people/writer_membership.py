@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....fl.probe import PeopleProbe, plant_writers
+from ....fl.probe import OwnerProbe, plant_users
 from ....fl.task import Task
 from ...attack import Undefined
 from .people_attack import PeopleAttack
@@ -18,7 +18,7 @@ class WriterMembership(PeopleAttack):
     ``by_owner``.
     """
 
-    def plant(self, task: Task, rng: np.random.Generator) -> PeopleProbe:
+    def plant(self, task: Task, rng: np.random.Generator) -> OwnerProbe:
         if task.owners is None:
             raise Undefined("nobody knows whose the images of this data set are: there are no writers to ask about")
-        return plant_writers(task, count=self.count, rng=rng)
+        return plant_users(task, count=self.count, rng=rng)

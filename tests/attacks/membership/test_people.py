@@ -14,7 +14,7 @@ from fedassay.audit.claim import Unit
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
 from fedassay.fl.engine import run_federation
-from fedassay.fl.probe import plant_clients, plant_writers
+from fedassay.fl.probe import plant_clients, plant_users
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.streams import Streams
@@ -69,7 +69,7 @@ def test_scores_are_cosines_with_each_ones_mean_gradient(attacked):
     expected = np.zeros(8)
     for seen in view.rounds:
         for person in range(8):
-            mine = probe.shown.person == person
+            mine = probe.shown.owner == person
             point = seen.broadcast[0].clone().requires_grad_(True)
             loss = cross_entropy(task.network.logits(point, probe.shown.images[mine]), probe.shown.labels[mine])
             (gradient,) = torch.autograd.grad(loss, point)
@@ -80,7 +80,7 @@ def test_scores_are_cosines_with_each_ones_mean_gradient(attacked):
 def test_a_clients_loss_is_the_mean_of_its_samples_at_the_last_model(attacked):
     evidence, view, probe, task = attacked(ClientLoss(), FINAL_MODEL)
     for person, score in enumerate(evidence.values):
-        mine = probe.shown.person == person
+        mine = probe.shown.owner == person
         loss = cross_entropy(
             task.network.logits(view.final_model[0], probe.shown.images[mine]), probe.shown.labels[mine]
         )
@@ -110,7 +110,7 @@ def test_setting_and_truth_are_of_people(attacked):
 
 
 def counts(probe):
-    return torch.bincount(probe.shown.person).tolist()
+    return torch.bincount(probe.shown.owner).tolist()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -122,7 +122,7 @@ def test_how_many_samples_somebody_has_does_not_show(seed, toy_task):
     assert counts(probe) in ([3] * 4, [4] * 4)
     sides = {True: task.parts, False: task.held_out}
     for person, member in enumerate(probe.member):
-        images = probe.shown.images[probe.shown.person == person]
+        images = probe.shown.images[probe.shown.owner == person]
         homes = [
             [bool((task.images[part] == image).flatten(1).all(1).any()) for image in images]
             for part in sides[bool(member)]
@@ -130,7 +130,7 @@ def test_how_many_samples_somebody_has_does_not_show(seed, toy_task):
         assert sum(all(home) for home in homes) == 1
         assert len(torch.unique(images, dim=0)) == len(images)
     owned = replace(task, owners=torch.tensor([0] * 3 + [1] * 9 + [2] * 6 + [3] * 7))
-    assert counts(plant_writers(owned, count=2, rng=np.random.default_rng(seed))) == [3] * 4
+    assert counts(plant_users(owned, count=2, rng=np.random.default_rng(seed))) == [3] * 4
 
 
 def test_samples_that_are_shown_of_a_client_are_drawn_at_random(toy_task):
@@ -138,7 +138,7 @@ def test_samples_that_are_shown_of_a_client_are_drawn_at_random(toy_task):
     seen = np.zeros(6)
     for seed in range(400):
         probe = plant_clients(task, count=2, rng=np.random.default_rng(seed))
-        for image in probe.shown.images[torch.from_numpy(~probe.member)[probe.shown.person]]:
+        for image in probe.shown.images[torch.from_numpy(~probe.member)[probe.shown.owner]]:
             seen += (task.images[task.held_out[0]] == image).flatten(1).all(1).numpy()
     # Each of six is shown half of the time; five standard errors.
     assert np.abs(seen / 400 - 0.5).max() < 5 * 0.5 / 20
@@ -150,7 +150,7 @@ def test_clients_of_equal_sizes_are_asked_about_by_all_of_their_samples_and_in_n
     assert probe.member.tolist() != sorted(probe.member.tolist())
     sides = {True: task.parts, False: task.held_out}
     for person, member in enumerate(probe.member):
-        images = probe.shown.images[probe.shown.person == person]
+        images = probe.shown.images[probe.shown.owner == person]
         assert any(len(part) == len(images) and torch.equal(task.images[part], images) for part in sides[bool(member)])
 
 
@@ -159,7 +159,7 @@ def test_a_writer_of_whom_anything_trained_is_no_non_member(toy_task):
     with pytest.raises(
         ValueError, match="users must be at least 2 that take part and 2 that are held out, got 6 and 0"
     ):
-        plant_writers(task, count=2, rng=np.random.default_rng(0))
+        plant_users(task, count=2, rng=np.random.default_rng(0))
 
 
 def test_who_cannot_be_asked_about_is_refused(toy_task):
@@ -167,7 +167,7 @@ def test_who_cannot_be_asked_about_is_refused(toy_task):
     with pytest.raises(ValueError, match=r"clients must be at least 2 .* got 3 and 0: raise the federation's held_out"):
         plant_clients(toy_task(), count=2, rng=rng)
     with pytest.raises(ValueError, match="must say whose its images are"):
-        plant_writers(replace(toy_task(), owners=None), count=2, rng=rng)
+        plant_users(replace(toy_task(), owners=None), count=2, rng=rng)
     with pytest.raises(ValueError, match="count must be a whole number >= 2, got 1"):
         ClientMembership(count=1)
 

@@ -260,7 +260,7 @@ def test_without_pda_pam_clients_weigh_by_their_sizes(variant, task, plan, rng):
 
 
 @pytest.mark.parametrize("variant", ["corrected", "as_published"])
-def test_fixed_scores_publish_the_law_of_the_station(variant, plan):
+def test_fixed_scores_publish_the_law_of_the_hook(variant, plan):
     protection = FedRE(scores=(1.0, 4.0), variant=variant).prepare(plan).protection
     law, rows = protection.law(UPLOADS, plan, 0), normal(np.random.default_rng(3), (50, 2, 30))
     context = Context(plan=plan, round=0, replicas=50, senders=(0, 1))

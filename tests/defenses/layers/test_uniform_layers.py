@@ -1,4 +1,4 @@
-"""Uniform layers and BLUR+LUS: every layer at the same mu, jointly the budget; the station is the law."""
+"""Uniform layers and BLUR+LUS: every layer at the same mu, jointly the budget; the hook is the law."""
 
 import math
 
@@ -47,7 +47,7 @@ def test_each_layer_spends_the_same_and_all_spend_the_budget(part, plan):
 
 
 @pytest.mark.parametrize("part", [UniformLayers, BlurLus])
-def test_the_station_is_the_law(part, plan, has_std):
+def test_the_hook_is_the_law(part, plan, has_std):
     """The same generator gives the same report; absent rows stay zero; the noise is each layer's."""
     protection = part().prepare(plan).protection
     law, context = protection.law(UPLOADS, plan, 0), Context(plan=plan, round=0, replicas=400, senders=(0, 1))

@@ -65,9 +65,9 @@ def test_one_sample_shows_as_far_over_the_noise_as_is_paid_for_or_root_two_farth
     protection, state, context = opened(plan, variant=variant)
     silence = torch.zeros(1, 0, 2)
     shown = 0.0
-    for station, sigma in (("local_step", protection.split.direction), ("local_query", protection.split.query)):
+    for hook, sigma in (("local_step", protection.split.direction), ("local_query", protection.split.query)):
         with_it, without = (
-            getattr(protection, station)(rows, rows[..., 0] > 0, 0, context, state, np.random.default_rng(0))
+            getattr(protection, hook)(rows, rows[..., 0] > 0, 0, context, state, np.random.default_rng(0))
             for rows in (ROWS[:, :1], silence)
         )
         shown += float((with_it - without).norm()) ** 2 / (6.0 * sigma / 2) ** 2

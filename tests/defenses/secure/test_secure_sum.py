@@ -257,7 +257,7 @@ def test_gaussian_shares_that_would_round_to_nothing_are_refused(clients, bits, 
 
 
 def test_many_gaussian_shares_make_the_noise_that_is_signed(has_std):
-    """500 shares just above the limit, by the station's own sampler; 30,000 sums tell a percent apart."""
+    """500 shares just above the limit, by the hook's own sampler; 30,000 sums tell a percent apart."""
     defense, plan, rng = DistributedGaussian(bits=17), crowd(1000), np.random.default_rng(14)
     protection = defense.prepare(plan).protection
     assert LEAST_SHARE <= protection.sized.sigma / math.sqrt(500) < 2 * LEAST_SHARE

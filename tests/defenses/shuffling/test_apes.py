@@ -1,4 +1,4 @@
-"""APES: each client's own bound, the paper's averaged one below it, calibration, and what its stations send."""
+"""APES: each client's own bound, the paper's averaged one below it, calibration, and what its hooks send."""
 
 import numpy as np
 import pytest

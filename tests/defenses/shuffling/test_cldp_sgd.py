@@ -62,7 +62,7 @@ def test_what_is_no_report_has_no_mass():
         law().log_densities(torch.zeros(2), torch.zeros(2))
 
 
-def test_the_station_sends_by_the_law_and_the_shuffler_moves_whole_rows():
+def test_the_hook_sends_by_the_law_and_the_shuffler_moves_whole_rows():
     """Each of the 6 reports of 40,000 within five standard errors of its mass."""
     prepared = CLDPSGD(local_epsilon=1.5, radius=0.5).prepare(plan())
     protection, row = prepared.protection, torch.tensor([0.5, -0.1, 0.3])

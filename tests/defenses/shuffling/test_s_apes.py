@@ -114,8 +114,8 @@ def test_what_cannot_be_sent_has_no_density():
 
 @pytest.mark.parametrize("selection", ["largest", "random"])
 @pytest.mark.parametrize("centre", [0.0, 0.4, 1.0])
-def test_the_density_is_that_of_what_the_station_sends(centre, selection):
-    """The mean of the density at 0 over the station's own is 1: 20,000 reports, five standard errors."""
+def test_the_density_is_that_of_what_the_hook_sends(centre, selection):
+    """The mean of the density at 0 over the hook's own is 1: 20,000 reports, five standard errors."""
     prepared = SAPES(budget_scale=3.0, share=0.34, radius=RADIUS, selection=selection).prepare(plan())
     protection = prepared.protection
     assert protection.kept == 2

@@ -88,7 +88,7 @@ def test_files_that_are_none_are_told(put, tmp_path):
 
 
 @pytest.mark.skipif(
-    not DataFolder.told().has(TRAIN, TEST),
+    not DataFolder.from_environment().has(TRAIN, TEST),
     reason=f"{TRAIN} and {TEST} are not in FEDASSAY_DATA ({os.environ.get('FEDASSAY_DATA')})",
 )
 def test_the_real_rows_are_all_there():

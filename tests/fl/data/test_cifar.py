@@ -72,7 +72,7 @@ def test_a_broken_row_is_named_with_its_line(put, row, says):
 
 
 def test_without_a_sheet_of_a_split_there_is_nothing_to_load(put):
-    with pytest.raises(ValueError, match=r"index.csv.gz must list test tiles of a sheet that is beside it, got none"):
+    with pytest.raises(ValueError, match=r"index.csv.gz must list test tiles of a sheet in the same folder, got none"):
         cifar10(put(ROWS[:3]))
 
 
@@ -98,7 +98,8 @@ def test_an_index_that_is_no_gzip_is_named(put, tmp_path):
 
 
 @pytest.mark.skipif(
-    not DataFolder.told().has(INDEX), reason=f"{INDEX} is not in FEDASSAY_DATA ({os.environ.get('FEDASSAY_DATA')})"
+    not DataFolder.from_environment().has(INDEX),
+    reason=f"{INDEX} is not in FEDASSAY_DATA ({os.environ.get('FEDASSAY_DATA')})",
 )
 def test_the_real_sheets_hold_ten_balanced_classes():
     loaded = load_dataset("cifar10")

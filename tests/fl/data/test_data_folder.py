@@ -37,8 +37,8 @@ def test_what_is_missing_says_what_to_bring_and_where(tmp_path):
 def test_all_files_must_be_there(tmp_path, monkeypatch):
     (tmp_path / "one").touch()
     monkeypatch.setenv("FEDASSAY_DATA", str(tmp_path))
-    assert DataFolder.told().has("one")
-    assert not DataFolder.told().has("one", "two")
+    assert DataFolder.from_environment().has("one")
+    assert not DataFolder.from_environment().has("one", "two")
     monkeypatch.setenv("FEDASSAY_DATA", "")
-    assert DataFolder.told() == DataFolder(None)
-    assert not DataFolder.told().has("one")
+    assert DataFolder.from_environment() == DataFolder(None)
+    assert not DataFolder.from_environment().has("one")

@@ -77,7 +77,8 @@ def test_a_file_without_the_arrays_is_told(put, tmp_path):
 
 
 @pytest.mark.skipif(
-    not DataFolder.told().has(FILE), reason=f"{FILE} is not in FEDASSAY_DATA ({os.environ.get('FEDASSAY_DATA')})"
+    not DataFolder.from_environment().has(FILE),
+    reason=f"{FILE} is not in FEDASSAY_DATA ({os.environ.get('FEDASSAY_DATA')})",
 )
 def test_the_real_rows_are_all_there():
     loaded = load_dataset("location30")

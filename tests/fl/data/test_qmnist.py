@@ -70,7 +70,7 @@ def test_a_table_that_does_not_fit_is_named(tmp_path, mnist, content, says):
 
 
 @pytest.mark.skipif(
-    not DataFolder.told().has(LABELS) or available("mnist") == "would be downloaded",
+    not DataFolder.from_environment().has(LABELS) or available("mnist") == "would be downloaded",
     reason=f"MNIST and {LABELS} are not in FEDASSAY_DATA ({os.environ.get('FEDASSAY_DATA')})",
 )
 def test_the_real_table_names_539_writers():

@@ -14,7 +14,7 @@ from fedassay.fl.task import build_task
 
 RECEIPTS = 10
 needs_receipts = pytest.mark.skipif(
-    not DataFolder.told().has(ANNOTATIONS),
+    not DataFolder.from_environment().has(ANNOTATIONS),
     reason=f"{ANNOTATIONS} is not in FEDASSAY_DATA ({os.environ.get('FEDASSAY_DATA')})",
 )
 

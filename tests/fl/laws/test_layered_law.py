@@ -68,7 +68,10 @@ def test_inert_weights_stand_in_the_last_layer():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"noise_stds": (1.0, 1.0)}, "every layer must have a clip norm and a noise, got 3 layers, 3 norms and 2"),
+        (
+            {"noise_stds": (1.0, 1.0)},
+            "every layer must have a clip norm and a noise standard deviation, got 3 layers, 3 norms and 2",
+        ),
         ({"starts": (1, 2, 5)}, "starts must ascend from 0"),
         ({"starts": (0, 2, 2)}, "starts must ascend from 0"),
         ({"noise_stds": (1.0, 0.0, 1.0)}, "noise_stds must be numbers > 0, got 0.0"),

@@ -7,7 +7,7 @@ from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
 from fedassay.fl.models.dropout import Dropout
 from fedassay.fl.models.network import Network
-from fedassay.fl.partitions.sampling import Full, Poisson, lots
+from fedassay.fl.partitions.sampling import Full, Poisson, lot_indices
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import Streams, normal, uniform
 from fedassay.fl.training.local import Batch
@@ -73,7 +73,7 @@ def test_a_clients_turn_is_told_again_from_the_names_of_its_streams(make_task, m
         for row, client in enumerate(event.reports.senders):
             local = start = event.broadcast
             for step, mask in enumerate(event.lots[client]):
-                chosen, real = lots(mask)
+                chosen, real = lot_indices(mask)
                 factors = factors_of(client, number, step, tuple(chosen.shape))
                 moved = []
                 for r in range(2):

@@ -148,7 +148,7 @@ def test_nothing_marked_has_no_precision_and_nothing_to_find_no_recall():
         "f_score": 0,
     }
     assert all(row.value is None and row.reason for row in of_pixels(none, none))
-    with pytest.raises(ValueError, match="found must be"):
+    with pytest.raises(ValueError, match="found must have the shape"):
         of_pixels(none, some[:, :1])
 
 
@@ -172,7 +172,7 @@ def test_a_segmenters_labels_are_the_targets_and_the_classifiers_stay_the_labels
 
 
 def test_a_segmenter_without_targets_or_with_noisy_labels_is_refused():
-    with pytest.raises(ValueError, match="needs a data set with targets, a mark for each pixel, got pictures"):
+    with pytest.raises(ValueError, match="needs a data set with targets for each pixel, got pictures"):
         task(dataset(train_targets=None))
-    with pytest.raises(ValueError, match="label_noise must be 0 for a segmenter"):
+    with pytest.raises(ValueError, match="label_noise must be 0 for a segmentation model"):
         task(label_noise=0.1)

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson, lots, sampling_from
+from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson, lot_indices, sampling_from
 from fedassay.fl.streams import Streams
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -90,7 +90,7 @@ def test_replicas_and_streams_draw_differently():
     )
 )
 def test_lots_are_what_a_loop_would_list_and_padding_is_marked(rows):
-    indices, real = lots(torch.tensor(rows))
+    indices, real = lot_indices(torch.tensor(rows))
     longest = max(1, max(sum(row) for row in rows))
     assert indices.shape == real.shape == (len(rows), longest)
     for row, chosen, marks in zip(rows, indices.tolist(), real.tolist(), strict=True):
@@ -101,7 +101,7 @@ def test_lots_are_what_a_loop_would_list_and_padding_is_marked(rows):
 
 
 def test_lots_of_nobody_still_have_one_place_and_it_is_padding():
-    indices, real = lots(torch.zeros(3, 4, dtype=torch.bool))
+    indices, real = lot_indices(torch.zeros(3, 4, dtype=torch.bool))
     assert indices.shape == (3, 1)
     assert not real.any()
 

@@ -15,7 +15,7 @@ from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
 from fedassay.fl.training import client_blocks as crowd
 from fedassay.fl.training import local
-from fedassay.fl.training.client_blocks import crowd_gradients, is_crowd
+from fedassay.fl.training.client_blocks import block_gradients, uses_blocks
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def plan_of(task, **changes):
 def test_blocks_give_what_one_client_after_the_other_gives(task, monkeypatch):
     monkeypatch.setattr(crowd, "_BLOCK", 16)
     model = task.network.initial(Streams(1).generator("init")).unsqueeze(0)
-    found = list(crowd_gradients(task, model, range(task.clients)))
+    found = list(block_gradients(task, model, range(task.clients)))
     assert len(found) == task.clients
     for client, gradient in enumerate(found):
         part = task.parts[client]
@@ -47,15 +47,15 @@ def test_a_federation_goes_the_same_way_and_its_lots_are_told(task, make_tape, c
     protection = Undefended().prepare(plan).protection
     tapes = make_tape(), make_tape()
     blocks = run_federation(task, plan, protection, Streams(0), recorders=tapes[:1])
-    monkeypatch.setattr(local, "is_crowd", lambda *_: False)
+    monkeypatch.setattr(local, "uses_blocks", lambda *_: False)
     torch.testing.assert_close(blocks, run_federation(task, plan, protection, Streams(0), recorders=tapes[1:]))
     assert tapes[0].masks() == tapes[1].masks()
 
 
 def test_only_many_clients_of_one_plain_step_are_a_crowd(task):
-    assert is_crowd(task, plan_of(task), 1)
-    assert not is_crowd(task, plan_of(task), 2)
-    assert not is_crowd(task, plan_of(task, lot=Poisson(0.5)), 1)
-    assert not is_crowd(task, plan_of(task, algorithm=FedAvg(learning_rate=1.0, local_steps=1)), 1)
+    assert uses_blocks(task, plan_of(task), 1)
+    assert not uses_blocks(task, plan_of(task), 2)
+    assert not uses_blocks(task, plan_of(task, lot=Poisson(0.5)), 1)
+    assert not uses_blocks(task, plan_of(task, algorithm=FedAvg(learning_rate=1.0, local_steps=1)), 1)
     few = replace(task, parts=task.parts[:99])
-    assert not is_crowd(few, plan_of(few), 1)
+    assert not uses_blocks(few, plan_of(few), 1)

@@ -158,10 +158,10 @@ def test_every_kind_of_plain_data_comes_back_as_it_was_and_nothing_else_is_writt
         "list": [1, 0.1, "a", None, (torch.zeros(1, 0), float("inf"))],
         "nan": torch.tensor([float("nan"), -0.0]),
     }
-    standing = ResumeState(
+    resume_state = ResumeState(
         round=3, model=torch.full((1, 2), 1 / 3), state=state, shared={}, kept={5: {"count": torch.ones(1, 1)}}
     )
-    Checkpoint(store=store, cell_id="cell").save_if_due(standing, recorded=[(1, 0.5)], cpu_s=1.0, wall_s=2.0)
+    Checkpoint(store=store, cell_id="cell").save_if_due(resume_state, recorded=[(1, 0.5)], cpu_s=1.0, wall_s=2.0)
     plan = Plan(
         sizes=(4,),
         rounds=5,
@@ -172,9 +172,9 @@ def test_every_kind_of_plain_data_comes_back_as_it_was_and_nothing_else_is_writt
     )
     found = Checkpoint(store=store, cell_id="cell").found(plan)
     assert found.recorded == [(1, 0.5)]
-    assert repr(found.standing) == repr(standing)
-    assert found.standing.state["by client"][0].dtype == torch.float64
-    assert torch.equal(found.standing.model, standing.model)
+    assert repr(found.resume_state) == repr(resume_state)
+    assert found.resume_state.state["by client"][0].dtype == torch.float64
+    assert torch.equal(found.resume_state.model, resume_state.model)
     odd = ResumeState(round=3, model=torch.zeros(1, 1), state={"odd": object()}, shared={}, kept={})
     Checkpoint(store=store, cell_id="other").save_if_due(odd, recorded=[], cpu_s=1.0, wall_s=2.0)
     assert Checkpoint(store=store, cell_id="other").found(plan) is None

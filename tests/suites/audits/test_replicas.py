@@ -1,4 +1,4 @@
-"""Replicas through the real stations show what the claimed law says; those of the controls show what is broken."""
+"""Replicas through the real hooks show what the claimed law says; those of the controls show what is broken."""
 
 import math
 

@@ -109,7 +109,7 @@ def test_lost_shares_are_refuted_and_the_honest_stand(suite_file, assay):
     }
 
 
-def test_discrete_claims_are_audited_through_the_same_stations(suite_file, assay):
+def test_discrete_claims_are_audited_through_the_same_hooks(suite_file, assay):
     suite = suite_file(text=TEXT[: TEXT.index("[defenses.distributed_gaussian]")] + DISCRETE)
     rows = [row for row in assay(suite).records if row.role == "audit"]
     assert {row.defense: row.verdict for row in rows} == {

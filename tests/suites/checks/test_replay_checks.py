@@ -191,7 +191,7 @@ class OwnSeed(LDPGaussianProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class SkipsARound(LDPGaussianProtection):
-    """Forgets the station in the second round, for the second client."""
+    """Forgets the hook in the second round, for the second client."""
 
     def report(self, updates, context, state, rng):
         values = super().report(updates, context, state, rng).values
@@ -201,7 +201,7 @@ class SkipsARound(LDPGaussianProtection):
 
 
 @pytest.mark.parametrize(("protection", "where"), [(OwnSeed, "client 0, round 0"), (SkipsARound, "client 1, round 1")])
-def test_noise_of_a_fixed_seed_and_a_skipped_station_are_no_noise(protection, where, plan_of, probed):
+def test_noise_of_a_fixed_seed_and_a_skipped_hook_are_no_noise(protection, where, plan_of, probed):
     prepared = LDPGaussian().prepare(plan_of())
     broken_one = protection(clip_norm=1.0, noise_std=prepared.protection.noise_std)
     found = probed(prepared, plan_of(), protection=broken_one)

@@ -235,7 +235,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("mode", BROKEN)
-def test_a_law_or_a_station_that_is_broken_lets_no_claim_pass(suite_of, assay, mode):
+def test_a_law_or_a_hook_that_is_broken_lets_no_claim_pass(suite_of, assay, mode):
     result = assay(suite_of(f'mode = "{mode}"\nrounds = 1', trials=1000))
     words, code = BROKEN[mode]
     assert words in str([row.reason for row in result.records if row.role in ("audit", "replicas", "probe")])

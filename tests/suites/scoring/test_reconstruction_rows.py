@@ -11,7 +11,7 @@ from fedassay.attacks.membership.people.people_attack import PeopleAttack
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, Reconstructions, Setting
 from fedassay.audit.observer import UPLOADS
-from fedassay.fl.probe import PeopleProbe
+from fedassay.fl.probe import OwnerProbe
 from fedassay.suites.attacking import trial as trial_module
 from fedassay.suites.config.catalogue import parts_by_name
 from fedassay.suites.config.resolve import resolve, task_of
@@ -274,7 +274,7 @@ def another_truth(trained):
 
 
 def other_probe(probe):
-    if isinstance(probe, PeopleProbe):
+    if isinstance(probe, OwnerProbe):
         return dataclasses.replace(probe, member=np.roll(probe.member, 3))
     return dataclasses.replace(probe, holder=np.roll(probe.holder, 3), sample=np.roll(probe.sample, 3))
 

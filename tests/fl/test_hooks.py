@@ -1,4 +1,4 @@
-"""Stations: each called once a round, in order, with the right shapes, state and stream; wrong answers are named."""
+"""Hooks: each called once a round, in order, with the right shapes, state and stream; wrong answers are named."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ SIZES = (6, 10, 3, 5)
 
 
 class Spy(Protection):
-    """Writes down every call: the station, the state's age, the shapes, the first number of its stream."""
+    """Writes down every call: the hook, the state's age, the shapes, the first number of its stream."""
 
     per_sample = True
 
@@ -28,8 +28,8 @@ class Spy(Protection):
         self.calls = []
         self.drawn = []
 
-    def note(self, station, context, state, *shapes, rng=None):
-        self.calls.append((station, context.round, context.senders, state["opened"], state["closed"], *shapes))
+    def note(self, hook, context, state, *shapes, rng=None):
+        self.calls.append((hook, context.round, context.senders, state["opened"], state["closed"], *shapes))
         if rng is not None:
             self.drawn.append(rng.random())
 
@@ -75,7 +75,7 @@ class Spy(Protection):
         return {**state, "closed": state["closed"] + 1}
 
 
-def test_every_station_is_called_once_a_round_in_order_with_the_state_of_the_one_before(make_task, make_plan):
+def test_every_hook_is_called_once_a_round_in_order_with_the_state_of_the_one_before(make_task, make_plan):
     task, spy = make_task(SIZES), Spy()
     run_federation(task, make_plan(task), spy, Streams(0), batch=Batch(replicas=REPLICAS))
     everybody, model, rows = (0, 1, 2, 3), (REPLICAS, DIM), (REPLICAS, 4, DIM)
@@ -86,7 +86,7 @@ def test_every_station_is_called_once_a_round_in_order_with_the_state_of_the_one
         expected += [("broadcast", number, everybody, *opened, model)]
         for client in everybody:
             expected += [(f"local_step {client}", number, everybody, *opened, True)] * STEPS
-        expected += [(station, number, everybody, *opened, rows, everybody) for station in ("report", "channel")]
+        expected += [(hook, number, everybody, *opened, rows, everybody) for hook in ("report", "channel")]
         expected += [
             ("aggregate", number, everybody, *opened, rows),
             ("query", number, everybody, *opened, rows),
@@ -97,7 +97,7 @@ def test_every_station_is_called_once_a_round_in_order_with_the_state_of_the_one
     assert spy.calls == expected
 
 
-def test_a_station_knows_the_rounds_cohort_and_only_its_rows(make_task, make_plan):
+def test_a_hook_knows_the_rounds_cohort_and_only_its_rows(make_task, make_plan):
     task, spy = make_task(SIZES), Spy()
     plan = make_plan(task, cohort=FixedSize(1))
     run_federation(task, plan, spy, Streams(0), batch=Batch(replicas=REPLICAS))
@@ -121,7 +121,7 @@ def test_no_two_calls_share_a_stream_in_any_block_or_world(make_task, make_plan)
 
 
 def test_no_stream_is_opened_twice(make_task, make_plan):
-    """Neither the engine's own draws (init, cohorts, lots) nor a station's come from one stream."""
+    """Neither the engine's own draws (init, cohorts, lots) nor a hook's come from one stream."""
     opened = []
 
     class Watched(Streams):
@@ -215,7 +215,7 @@ def test_a_round_opens_with_the_public_loss_of_its_model(make_task, make_plan, m
         torch.testing.assert_close(loss[1], per_image.mean())
 
 
-def test_what_a_station_changes_reaches_the_next_one(make_task, make_plan, make_tape):
+def test_what_a_hook_changes_reaches_the_next_one(make_task, make_plan, make_tape):
     class Doubling(Protection):
         def report(self, updates, context, state, rng):
             return updates.with_values(torch.ones_like(updates.values))
@@ -238,11 +238,11 @@ def test_what_a_station_changes_reaches_the_next_one(make_task, make_plan, make_
 
 
 class Wrong(Protection):
-    """Returns the given thing at one station."""
+    """Returns the given thing at one hook."""
 
     def __init__(self, **answers):
-        for station, answer in answers.items():
-            setattr(self, station, lambda *_, answer=answer: answer)
+        for hook, answer in answers.items():
+            setattr(self, hook, lambda *_, answer=answer: answer)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ class Wrong(Protection):
         ({"participates": torch.ones(2, 4)}, "participates must return booleans .* of torch.float32"),
     ],
 )
-def test_a_station_that_answers_in_another_shape_is_named(make_task, make_plan, answers, message):
+def test_a_hook_that_answers_in_another_shape_is_named(make_task, make_plan, answers, message):
     task = make_task()
     with pytest.raises(ValueError, match=message):
         run_federation(task, make_plan(task), Wrong(**answers), Streams(0), batch=Batch(replicas=2))
