@@ -1,4 +1,4 @@
-"""Canary designs: what an audit plants, for the unit and adjacency of a claim. A suite names one."""
+"""Canary designs: what an audit plants, for the unit and adjacency of a claim; a suite file names one of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,12 +15,13 @@ from ...fl.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class CanaryInputs:
-    """What a design is given.
+    """The inputs of a canary design.
 
     Args:
-        unit, adjacency: of the claim: world 0 holds no canary (add/remove), another one (replace-one) or zeros.
-        length: raw norm of a canary that is a row.
-        streams: the trial's; every design draws from a stream of its own.
+        unit, adjacency: of the claim. Without the canary, its place is empty (add/remove), holds another record
+            (replace-one), or holds zeros (zero-out).
+        length: norm before clipping, for a canary that is a gradient or an update.
+        streams: random streams of the trial; every design draws from its own one.
     """
 
     unit: Unit
@@ -35,20 +36,20 @@ PlantedCanary = Canary | DataCanary
 
 
 def dirac(inputs: CanaryInputs) -> Canary:
-    """A row along the last inert weight: nobody else's direction (Nasr et al. 2023, section 4)."""
+    """A row along the last inert weight: no data moves it (Nasr et al. 2023, section 4)."""
     direction = torch.zeros(inputs.plan.layout.dim)
     direction[-1] = 1.0
     return _row(inputs, direction)
 
 
 def random_direction(inputs: CanaryInputs) -> Canary:
-    """A row along a random direction of all weights (Andrew et al. 2023): missing noise shows on any weight."""
+    """A row along a random direction of all weights (Andrew et al. 2023), which reveals missing noise on any weight."""
     direction = normal(inputs.streams.generator("canary direction"), (inputs.plan.layout.dim,), dtype=torch.float64)
     return _row(inputs, (direction / torch.linalg.vector_norm(direction)).float())
 
 
 def mislabelled(inputs: CanaryInputs) -> DataCanary:
-    """A real image that nobody holds, with a wrong label; under replace-one its right label is the other world."""
+    """A real image that no client holds, with a wrong label. Under replace-one it is replaced by its right label."""
     rng = inputs.streams.generator("canary sample")
     chosen = int(rng.integers(len(inputs.task.outsider_labels)))
     right, classes = int(inputs.task.outsider_labels[chosen]), inputs.task.network.classes
@@ -59,9 +60,9 @@ def mislabelled(inputs: CanaryInputs) -> DataCanary:
 def crafted(inputs: CanaryInputs) -> DataCanary:
     """A saturated image: each pixel black or white by a seeded coin, labelled as the initial model finds least likely.
 
-    Half of the pixels at full strength give a gradient longer than a photograph's, and a loss that starts high and that
-    one clipped sample hardly lowers keeps its direction over the rounds. Under replace-one the label that the initial
-    model finds most likely is the other world.
+    Half of the pixels at full strength give a longer gradient than a photograph. The loss starts high, and one clipped
+    sample hardly lowers it, so that the gradient keeps its direction over the rounds. Under replace-one the canary is
+    replaced by the label that the initial model finds most likely.
     """
     rng, network = inputs.streams.generator("canary sample"), inputs.task.network
     image = torch.from_numpy(rng.integers(2, size=network.shape)).float()
@@ -78,7 +79,7 @@ DESIGNS: dict[str, Callable[[CanaryInputs], PlantedCanary]] = {
 }
 KNOWN_CANARIES = tuple(DESIGNS)
 JOINT = "joint"
-"""A claim's part where it speaks of the whole release."""
+"""The ``part`` of a claim about the whole release."""
 COVERED = {
     (Unit.SAMPLE, Adjacency.ADD_REMOVE),
     (Unit.SAMPLE, Adjacency.REPLACE_ONE),
@@ -95,13 +96,13 @@ CANARY_PHRASES = {
 
 
 def why_not_covered(claim: Claim) -> str:
-    """Why no canary design judges this claim; empty where one does."""
+    """Why no canary design can audit this claim; empty where one can."""
     unit, adjacency = claim.unit, claim.adjacency
     if (unit, adjacency) not in COVERED:
         return f"no canary design covers unit {unit} under {adjacency}: this claim is not audited"
-    # A canary that shows elsewhere says nothing of the part: it could refute what is true.
+    # A canary that is visible in another part of the release is no evidence here: it could refute a true claim.
     if claim.part != JOINT:
-        return f"canaries show whole releases, none covers {claim.part} alone: this claim is not audited"
+        return f"canaries test whole releases, none covers {claim.part} alone: this claim is not audited"
     return ""
 
 
@@ -117,7 +118,7 @@ def _row(inputs: CanaryInputs, direction: Tensor) -> Canary:
 
 
 def absent_row(row: Tensor, adjacency: Adjacency) -> Tensor | None:
-    """What stands for the canary ``row (d,)`` in world 0."""
+    """What replaces the canary ``row (d,)`` in the runs without it; None where nothing does."""
     if adjacency is Adjacency.ADD_REMOVE:
         return None
     return -row if adjacency is Adjacency.REPLACE_ONE else torch.zeros_like(row)
@@ -126,7 +127,7 @@ def absent_row(row: Tensor, adjacency: Adjacency) -> Tensor | None:
 def _data(inputs: CanaryInputs, image: Tensor, *, present: int, absent: int) -> DataCanary:
     if inputs.adjacency is Adjacency.ZERO_OUT:
         raise ValueError("canary must be a row (dirac, random) under zero-out: no data give an update of zeros")
-    # A client that is one sample holds as many copies as the mean client has samples, so that it seldom draws none.
+    # As many copies as the mean client has samples: with a single one, most Poisson lots would be empty.
     copies = 1 if inputs.unit is Unit.SAMPLE else max(1, round(inputs.plan.weight(inputs.plan.clients)))
     return DataCanary(
         unit=inputs.unit,

@@ -1,4 +1,4 @@
-"""Catalogue: parts are found by file name, by entry point or as ``package.module:Class``; nothing is registered."""
+"""Catalogue: finds parts by file name, by entry point or as ``package.module:Class``; no part has to be registered."""
 
 import hashlib
 import importlib
@@ -19,7 +19,7 @@ _TABLES: dict[Kind, type[BaseModel]] = {"defense": DefenseSpec, "attack": Attack
 
 
 def _base(kind: Kind) -> type[Any]:
-    """The class that parts of this kind derive from; loads torch."""
+    """The base class of the parts of this kind; loads torch."""
     if kind == "defense":
         from ...defenses.defense import Defense
 
@@ -31,7 +31,7 @@ def _base(kind: Kind) -> type[Any]:
 
 @dataclass(frozen=True)
 class Part:
-    """A part with its configuration: ``path`` rebuilds it, ``version`` tells its code apart."""
+    """A configured part: ``path`` names its class, ``version`` changes with its code."""
 
     path: str
     instance: Any
@@ -41,7 +41,7 @@ class Part:
 def parts_by_name(kind: Kind) -> dict[str, type[Any]]:
     """Every part of the package and of installed entry points (``fedassay.defenses``, ``fedassay.attacks``) by name.
 
-    Imports all of them; ``part_listing.summaries`` does not.
+    Imports all of them, which takes seconds; ``part_listing.summaries`` does not.
 
     Raises:
         ConfigError: an entry point that does not load.
@@ -51,7 +51,7 @@ def parts_by_name(kind: Kind) -> dict[str, type[Any]]:
 
 
 def from_entry_points(kind: Kind) -> dict[str, type[Any]]:
-    """The parts of installed entry points alone; ConfigError for one that does not load."""
+    """The parts of installed entry points only. Raises ConfigError for one that does not load."""
     return {name: _loaded(point, kind) for name, point in _points(kind).items()}
 
 
@@ -60,29 +60,33 @@ def _points(kind: Kind) -> dict[str, EntryPoint]:
 
 
 def _loaded(point: EntryPoint, kind: Kind) -> type[Any]:
-    return _foreign(kind, f"{point.module}:{point.attr}", of=f"entry point {point.name!r}")
+    return _imported(kind, f"{point.module}:{point.attr}", of=f"entry point {point.name!r}")
 
 
 def find(kind: Kind, name: str) -> type[Any]:
     """The class of a part: by the name of its file or entry point, or as ``package.module:Class``.
 
     Raises:
-        ConfigError: unknown name (nearest known first), module that does not import, class that is none or of another
-        kind.
+        ConfigError: for an unknown name (the message lists the nearest known first), a module that does not import, or
+            something that is no class of this kind.
     """
     if ":" in name:
-        return _foreign(kind, name)
+        return _imported(kind, name)
     own, points = own_parts(kind), _points(kind)
     if name in own:
         return cast(type[Any], own[name].load())
-    if name in points:  # The others stay unloaded: one broken plug-in must not stop the rest.
+    if name in points:  # Only this entry point is loaded: another package's broken one must not stop the run.
         return _loaded(points[name], kind)
     known = nearest(name, [*own, *points])
     raise ConfigError(f"unknown {kind} {name!r}; known: {known}; or your own as package.module:Class")
 
 
 def build(kind: Kind, name: str, configuration: dict[str, Any], *, where: str = "") -> Part:
-    """A part with its fields set; ConfigError says where, which field, and what fields there are."""
+    """A part with its fields set.
+
+    Raises:
+        ConfigError: as ``find``, and for an unknown field or a value that the part refuses; starts with ``where``.
+    """
     part, place = find(kind, name), f"{where}: " if where else ""
     _check_fields(part, name, kind, place)
     known = [field.name for field in fields(part)]
@@ -97,7 +101,7 @@ def build(kind: Kind, name: str, configuration: dict[str, Any], *, where: str = 
 
 
 def part_from_instance(instance: Any, kind: Kind) -> Part:
-    """A part that the caller built, such as ``MyDefense(clip_norm=1.0)``."""
+    """A part from an object that the caller built, such as ``MyDefense(clip_norm=1.0)``."""
     if not isinstance(instance, _base(kind)):
         got = f"the class {instance.__name__}" if isinstance(instance, type) else type(instance).__name__
         raise ConfigError(f"a {kind} must be an instance of {_base(kind).__name__}, got {got}")
@@ -109,18 +113,19 @@ def part_from_instance(instance: Any, kind: Kind) -> Part:
 
 
 def _check_fields(part: type[Any], name: str, kind: Kind, place: str = "") -> None:
-    """ConfigError for a field that has the name of a key of the part's table in a suite, which would take its value."""
+    """Raise ConfigError for a field named like a reserved key of a suite's table, which would take its value."""
     reserved = _TABLES[kind].model_fields
     if taken := [field.name for field in fields(part) if field.name in reserved]:
         keys = ", ".join(reserved)
         raise ConfigError(
-            f"{place}{name}: its field {taken[0]!r} must have another name: a suite's {kind}s keep {keys}"
+            f"{place}{name}: its field {taken[0]!r} must have another name: a suite's {kind}s reserve {keys}"
         )
 
 
 def version_of(part: type[Any]) -> str:
-    """The part's version; for a part from outside also a digest of its source, which may change under the same
-    version.
+    """The part's version; for a part from outside the package also a digest of its source.
+
+    The digest is needed because authors edit their part without changing its version.
     """
     version = str(part.version)
     if part.__module__.startswith(f"{_ROOT}."):
@@ -132,16 +137,14 @@ def version_of(part: type[Any]) -> str:
     return f"{version}+{hashlib.sha256(source.encode()).hexdigest()[:8]}"
 
 
-def _foreign(kind: Kind, name: str, *, of: str = "") -> type[Any]:
+def _imported(kind: Kind, name: str, *, of: str = "") -> type[Any]:
     module_name, _, class_name = name.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:  # Whatever a user's module does on import is told to the user.
+    except (Exception, SystemExit) as error:  # A user's module may raise anything on import, sys.exit() included.
         reason = f"cannot import {module_name}: {type(error).__name__}: {error}"
         if isinstance(error, ModuleNotFoundError) and error.name == module_name.partition(".")[0] and not of:
-            reason += (
-                "; it is looked for beside the suite file, where the command is given, and among what is installed"
-            )
+            reason += "; it is searched in the suite file's folder, the current folder and the installed packages"
         raise ConfigError(f"{of or kind} {name!r}: {reason}") from error
     if not hasattr(module, class_name):
         base = _base(kind)

@@ -1,4 +1,4 @@
-"""Needs: what an attack asks of the federations that it looks at, checked before anything runs."""
+"""Compatibility: whether attacks and audits fit the data and model of their federations, checked before a run."""
 
 from collections.abc import Iterable
 
@@ -9,15 +9,15 @@ from .source import ConfigError
 from .suite import SuiteSpec
 
 LEAST_SIDE = 3
-"""Pixels per side below which SSIM has no window: rows of a table are not images."""
+"""Pixels per side. Smaller inputs, such as the rows of a table, are not scored as images: SSIM has no window there."""
 
 
 def check_federations(attack: Attack, path: str, federations: Iterable[str], spec: SuiteSpec, where: str) -> None:
-    """Whether ``attack``, the part at ``path``, can look at these federations of ``spec``.
+    """Check that ``attack``, the part at ``path``, can run on these federations of ``spec``.
 
     Raises:
-        ConfigError: for an attack that reconstructs images where there are none (no image score reads a table's rows),
-            or one that needs a label an image where a segmenter has one a pixel; it begins with ``where``.
+        ConfigError: for an attack that reconstructs images where the data are rows of a table, or one that needs one
+            label per image where the model has one per pixel; the message starts with ``where``.
     """
     for name in federations:
         federation = spec.federations[name]
@@ -30,13 +30,13 @@ def check_federations(attack: Attack, path: str, federations: Iterable[str], spe
             )
         if federation.model in SEGMENTERS and not attack.pixelwise:
             raise ConfigError(
-                f"{where}: {path} needs a label an image; federation {name} trains {federation.model}, whose labels "
-                "are one a pixel: name federations of classifiers, or leave the attack out"
+                f"{where}: {path} needs one label per image; federation {name} trains {federation.model}, which has "
+                "one label per pixel: name federations of classifiers, or leave the attack out"
             )
 
 
 def check_audit(spec: SuiteSpec, where: str) -> None:
-    """Raise ConfigError for an audit whose canary has a label an image where its model has one a pixel."""
+    """Raise ConfigError for a canary with one label per image where the audit's model has one per pixel."""
     audit = spec.audit
     if audit is not None and audit.model in SEGMENTERS and audit.canary in ("mislabelled", "crafted"):
-        raise ConfigError(f"{where}: canary {audit.canary!r} has a label an image, {audit.model} has one a pixel")
+        raise ConfigError(f"{where}: canary {audit.canary!r} has one label per image, {audit.model} one per pixel")

@@ -1,4 +1,4 @@
-"""Identity: the hash of everything that determines a value. Equal hashes, equal results."""
+"""Identity: the hash of everything that determines a value; equal hashes mean equal results."""
 
 import hashlib
 import json
@@ -8,21 +8,22 @@ from typing import Any
 import numpy as np
 
 IDENTITY = "identity-4"
-"""Changes whenever the same configuration would give other numbers (streams, engine, scoring)."""
+"""Must change whenever the same configuration would give other numbers (random streams, engine, scoring)."""
 
 
 def identity(**facts: Any) -> str:
-    """Sixteen hex digits over the facts, in canonical JSON; independent of their order and of the process.
+    """Sixteen hex digits of the facts' SHA-256 hash, which depends neither on their order nor on the process.
 
     Raises:
-        TypeError: for a fact that is not plain_data data.
+        TypeError: for a fact that is not plain data.
     """
+    # Not Python's hash(), which is salted anew in each process: a resumed run has to find the same cells.
     text = json.dumps({"identity": IDENTITY, **facts}, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def plain_data(value: Any) -> Any:
-    """A part's field as plain_data data: finite numbers, text and containers as they are, anything else by its repr."""
+    """A part's field as plain data: finite numbers, text and containers unchanged, anything else as its repr."""
     if isinstance(value, np.generic):
         return plain_data(value.item())
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""Shapes: the JSON Schemas of what a suite file names by a word or a small table: samplings, partitions, algorithms."""
+"""JSON Schemas of the samplings, partitions and algorithms of a suite file, which are a word or a small table."""
 
 from collections.abc import Iterable
 from dataclasses import MISSING, fields
@@ -11,12 +11,12 @@ Shape = dict[str, Any]
 
 
 def one_of(names: Iterable[str]) -> Shape:
-    """One of these words."""
+    """The schema of one of these words."""
     return {"type": "string", "enum": list(names)}
 
 
 def _table(fixed: Shape, part: type) -> Shape:
-    """A table with this fixed key and the fields of a part; those without a default must be there."""
+    """A table with the ``fixed`` keys and the fields of a part; fields without a default are required."""
     own = [field for field in fields(part) if field.init]
     needed = [field.name for field in own if field.default is MISSING and field.default_factory is MISSING]
     return {
@@ -32,7 +32,7 @@ def _single(key: str, amount: Shape) -> Shape:
 
 
 SAMPLING: Shape = {
-    "description": "Who is drawn: all, each with one probability, or so many of them.",
+    "description": "Who is sampled: all, each with one probability, or a fixed number.",
     "anyOf": [
         {"const": "full"},
         _single("poisson", {"type": "number", "exclusiveMinimum": 0, "maximum": 1}),
@@ -40,13 +40,13 @@ SAMPLING: Shape = {
     ],
 }
 PARTITION: Shape = {
-    "description": "How samples are dealt to clients: a word, or a table with its kind and fields.",
+    "description": "How samples are distributed over clients: a word, or a table with its kind and fields.",
     "anyOf": [
         one_of(kind for kind, part in KNOWN_PARTITIONS.items() if not fields(part)),
         *(_table({"kind": {"const": kind}}, part) for kind, part in KNOWN_PARTITIONS.items()),
     ],
 }
 ALGORITHM: Shape = {
-    "description": "How a client computes its update and the server adds them.",
+    "description": "How a client computes its update and the server applies the updates.",
     "anyOf": [_table({"name": {"const": name}}, part) for name, part in KNOWN_ALGORITHMS.items()],
 }

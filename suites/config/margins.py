@@ -1,4 +1,4 @@
-"""Margins: the worsening of a metric that its users would mind, in the metric's own unit."""
+"""Margins: the smallest worsening of each metric that matters to its users, in the metric's own unit."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -18,36 +18,36 @@ DEFAULT_MARGINS = {
     "accuracy": 0.02,
     "iou": 0.02,
 }
-"""A change of less than half of it never fails; one that may exceed it never passes. Ours; a suite's
-``[gate.margins]`` sets others, and ``--margin`` others again."""
+"""A change below half of the margin never fails the gate; one that may exceed the margin never passes. The values are
+our choice: a suite's ``[gate.margins]`` overrides them, and ``--margin`` overrides both."""
 
 
-def margins_with(wished: Mapping[str, float] | None = None) -> dict[str, float]:
-    """The default margins with these in their place.
+def margins_with(overrides: Mapping[str, float] | None = None) -> dict[str, float]:
+    """The default margins, with ``overrides`` in place of some.
 
     Raises:
-        ValueError: a metric that stands for no attack, or a margin that is no positive number.
+        ValueError: for a metric that has no margin, or a margin that is not a positive number.
     """
-    for metric, margin in (wished or {}).items():
+    for metric, margin in (overrides or {}).items():
         if metric not in DEFAULT_MARGINS:
             raise ValueError(f"margin: unknown metric {metric!r}; known: {nearest(metric, DEFAULT_MARGINS)}")
         if isinstance(margin, bool) or not isinstance(margin, int | float) or not 0 < margin < math.inf:
             raise ValueError(f"margin of {metric} must be a number > 0, got {margin!r}")
-    return DEFAULT_MARGINS | {metric: float(margin) for metric, margin in (wished or {}).items()}
+    return DEFAULT_MARGINS | {metric: float(margin) for metric, margin in (overrides or {}).items()}
 
 
 def stated_margins(assignments: Iterable[str]) -> dict[str, float]:
-    """``metric=value`` of the command line; ValueError where it is no such thing."""
-    wished = {}
+    """The margins that the command line gives as ``metric=value``. Raises ValueError for any other form."""
+    margins = {}
     for assignment in assignments:
         metric, sign, text = assignment.partition("=")
         try:
-            wished[metric.strip()] = float(text)
+            margins[metric.strip()] = float(text)
         except ValueError:
             sign = ""
         if not sign:
             raise ValueError(f"--margin takes metric=value, got {assignment!r}")
-    return wished
+    return margins
 
 
 def _checked(margins: dict[str, float]) -> dict[str, float]:
@@ -56,11 +56,11 @@ def _checked(margins: dict[str, float]) -> dict[str, float]:
 
 
 class GateSpec(BaseModel):
-    """How the gate holds a run against its baseline. It changes nothing of the run."""
+    """How ``fedassay gate`` compares a run with its baseline. It does not change the run itself."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     margins: Annotated[dict[str, Annotated[float, Field(strict=True)]], AfterValidator(_checked)] = Field(
         default_factory=dict
     )
-    """By metric, such as ``auc``, the worsening that you would mind, in the metric's own unit."""
+    """By metric, such as ``auc``, the smallest worsening that matters to you, in the metric's own unit."""

@@ -1,8 +1,8 @@
-"""Part files: which files of the package define a part, read from their text without importing them.
+"""Part files: finds the files of the package that define a part by reading their text, without importing them.
 
-Importing every defense to find one takes seconds, for most of them load torch. The class that a file defines, the
-classes that it derives from and its docstrings stand in the text. A class that names ``ABC`` among its own bases is
-what parts share and none itself.
+Importing every defense to find one takes seconds, because most of them load torch. The text of a file holds the class
+that it defines, the classes that it derives from and its docstrings. A class with ``ABC`` among its own bases is a
+common base of parts and not a part itself.
 """
 
 import ast
@@ -56,8 +56,7 @@ def own_parts(kind: Kind) -> dict[str, PartFile]:
 
 @lru_cache(maxsize=8)
 def part_files(folders: tuple[str, ...], base: str) -> dict[str, PartFile]:
-    """The parts below some folders of the package by name, each the first public class of its file that derives from
-    ``base``.
+    """The parts in some folders of the package by name: of each file the first public class that derives from ``base``.
 
     Args:
         folders: dotted, below the package, such as ``defenses``; their sub-folders are read as well.
@@ -66,6 +65,7 @@ def part_files(folders: tuple[str, ...], base: str) -> dict[str, PartFile]:
     Raises:
         ValueError: two files of one name that both define a part.
     """
+    # All folders are parsed before the first part is chosen: a part may derive from a class of a later file.
     root = resources.files(_ROOT)
     trees = {
         module: ast.parse(text)
@@ -75,7 +75,7 @@ def part_files(folders: tuple[str, ...], base: str) -> dict[str, PartFile]:
     bases = {name: found for module, tree in trees.items() for name, found in _bases(module, tree)}
     parts: dict[str, PartFile] = {}
     for module, tree in trees.items():
-        part = _part(module, tree, bases, base)
+        part = _part_in(module, tree, bases, base)
         if part is None:
             continue
         if part.name in parts:
@@ -103,7 +103,7 @@ def _bases(module: str, tree: ast.Module) -> Iterator[tuple[_Name, tuple[_Name, 
 
 
 def _imported(module: str, tree: ast.Module) -> Iterator[tuple[str, _Name]]:
-    """Name in the file -> where it comes from, of relative imports."""
+    """Each name that a file imports relatively, with the module and class that it comes from."""
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.level:
             above = module.split(".")[: -node.level]
@@ -116,7 +116,7 @@ def _classes(tree: ast.Module) -> Sequence[ast.ClassDef]:
     return [node for node in tree.body if isinstance(node, ast.ClassDef)]
 
 
-def _part(module: str, tree: ast.Module, bases: dict[_Name, tuple[_Name, ...]], base: str) -> PartFile | None:
+def _part_in(module: str, tree: ast.Module, bases: dict[_Name, tuple[_Name, ...]], base: str) -> PartFile | None:
     own = [
         node
         for node in _classes(tree)

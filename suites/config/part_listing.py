@@ -1,4 +1,4 @@
-"""Part listing: what ``fedassay list`` says of parts; imports none of the package's own, for that loads torch."""
+"""Part listing: names and summaries for ``fedassay list``, without importing the package's own parts and torch."""
 
 import inspect
 import itertools
@@ -9,34 +9,34 @@ from .part_files import Kind, own_parts
 
 
 def summaries(kind: Kind) -> dict[str, str]:
-    """Every part by name with the first line of its file, in order.
+    """Every part by name with the first line of its file's docstring, in alphabetical order.
 
     Raises:
         ConfigError: an installed entry point that does not load.
     """
-    foreign = {name: summary(part) for name, part in _foreign(kind).items()}
-    return dict(sorted((foreign | {name: part.summary for name, part in own_parts(kind).items()}).items()))
+    installed = {name: summary(part) for name, part in _installed(kind).items()}
+    return dict(sorted((installed | {name: part.summary for name, part in own_parts(kind).items()}).items()))
 
 
 def all_errata(kind: Kind) -> dict[str, tuple[str, ...]]:
-    """The errata of every part that has any, in order of the names.
+    """The errata of every part that has any, in alphabetical order.
 
     Raises:
         ConfigError: an installed entry point that does not load.
     """
-    foreign = {name: errata_in(inspect.getdoc(part) or "") for name, part in _foreign(kind).items()}
-    found = foreign | {name: errata_in(part.doc) for name, part in own_parts(kind).items()}
+    installed = {name: errata_in(inspect.getdoc(part) or "") for name, part in _installed(kind).items()}
+    found = installed | {name: errata_in(part.doc) for name, part in own_parts(kind).items()}
     return {name: items for name, items in sorted(found.items()) if items}
 
 
 def summary(part: type[Any]) -> str:
-    """First line of the docstring of a part's file, or of the part."""
+    """First line of the docstring of a part's file, or of its class where the file has none."""
     module = inspect.getmodule(part)
     return (inspect.getdoc(module) or inspect.getdoc(part) or "").partition("\n")[0]
 
 
 def errata_in(doc: str) -> tuple[str, ...]:
-    """The items of a docstring's ``Errata:`` section: where a paper differs from what is right; none for most."""
+    """The items of a docstring's ``Errata:`` section, which lists mistakes of the paper; empty where there is none."""
     _, _, section = doc.partition("\nErrata:\n")
     lines = itertools.takewhile(lambda line: line.startswith(" "), section.splitlines())
     items: list[str] = []
@@ -48,7 +48,8 @@ def errata_in(doc: str) -> tuple[str, ...]:
     return tuple(items)
 
 
-def _foreign(kind: Kind) -> dict[str, type[Any]]:
+def _installed(kind: Kind) -> dict[str, type[Any]]:
+    """The parts of entry points; the catalogue, which loads torch, is imported only where there are any."""
     if not entry_points(group=f"fedassay.{kind}s"):
         return {}
     from .catalogue import from_entry_points

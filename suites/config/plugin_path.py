@@ -1,4 +1,4 @@
-"""Beside: modules that lie in a suite file's own folder are its parts' first home, wherever the command is given."""
+"""Plug-in path: a suite's own modules are imported from the suite file's folder, whatever the current folder is."""
 
 import os
 import sys
@@ -9,26 +9,29 @@ from .suite import SuiteSpec
 
 
 def folder_of_suite(suite_file: Path) -> str:
-    """Where a suite file lies, as the import path names it."""
+    """The folder of a suite file, in the form of an entry of ``sys.path``."""
     return str(suite_file.resolve().parent)
 
 
 def names_outside_parts(spec: SuiteSpec) -> bool:
-    """Whether the suite names a part as ``package.module:Class``, which may lie beside it."""
+    """Whether the suite names a part as ``package.module:Class``, which may lie in the suite file's folder."""
     parts = [*(one.part for one in spec.defenses.values()), *(one.part for one in spec.attacks.values())]
     return any(":" in part for part in parts if part is not None)
 
 
 def import_first_from(folder: str) -> None:
-    """Look for modules there first, as ``python FILE`` looks beside its file, from now on: a part imports more when it
-    runs, and the processes of a run start with this one's import path.
+    """Put ``folder`` first on the import path, as ``python FILE`` does with the folder of FILE.
+
+    It stays there: a part may import more modules when it runs, and worker processes inherit this import path.
     """
     sys.path[:] = [folder, *(place for place in sys.path if place != folder)]
 
 
 def check_loaded_from(part: str, folder: str) -> None:
-    """Raise ConfigError where a part ``package.module:Class`` was found in another file than the one of its module's
-    name in ``folder``: Python keeps one module a name, and what is audited must be what is meant.
+    """Raise ConfigError where ``folder`` has the module of a part ``package.module:Class``, but another file is loaded.
+
+    Python loads one module per name. Without this check a module of the same name, loaded earlier, would be audited
+    instead of the suite's own.
     """
     name, colon, _ = part.partition(":")
     if not (folder and colon):
@@ -39,19 +42,20 @@ def check_loaded_from(part: str, folder: str) -> None:
     if own is None or loaded is None or own.samefile(loaded) or own.read_bytes() == Path(loaded).read_bytes():
         return
     raise ConfigError(
-        f"{name} is {loaded} here, and {own} is meant: one process loads one module of a name, rename one "
-        "of them or run them apart"
+        f"{name} is already loaded from {loaded}, but the suite needs {own}: a process loads one module per name; "
+        "rename one of them, or run them in separate processes"
     )
 
 
 def path_from_run(folder: str, run: Path) -> str:
-    """The suite's folder as a run's manifest keeps it: the way there from the run, which tells no more of the machine
-    than it must, and still leads there where both have moved.
+    """The suite's folder relative to the run's folder, for the manifest.
+
+    A relative path reveals less about the machine, and stays valid where both folders are moved together.
     """
     return os.path.relpath(folder, run.resolve())
 
 
-def folder_from_manifest(way: object, run: Path) -> str:
-    """The folder that a manifest means; empty where it names none that is there."""
-    folder = (run.resolve() / way).resolve() if isinstance(way, str) and way else None
+def folder_from_manifest(relative: object, run: Path) -> str:
+    """The folder that ``path_from_run`` wrote; empty where there is none, or it does not exist any more."""
+    folder = (run.resolve() / relative).resolve() if isinstance(relative, str) and relative else None
     return str(folder) if folder is not None and folder.is_dir() else ""

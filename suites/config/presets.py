@@ -1,4 +1,4 @@
-"""Presets: other runs of the same suite that its file names, such as a small one for continuous integration."""
+"""Presets: named variants of a suite, such as a small one for continuous integration."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -15,15 +15,15 @@ KINDS = ("federations", "defenses", "attacks")
 
 
 def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
-    """Change a parsed suite as its table ``[presets.NAME]`` says.
+    """Change a parsed suite by its table ``[presets.NAME]``.
 
-    Its ``keep`` names tables whose neighbours of the same kind are left out, its ``drop`` tables that are left out even
-    so; both take ``*`` for any letters, and what was published for a table that is left out goes with it. Every other
-    key is a dotted one in quotes with the value that takes the place of the file's.
+    ``keep`` lists tables: all others of the same kind are removed. ``drop`` lists tables that are removed in any case.
+    Both accept ``*`` for any letters. The published figures of a removed table are removed as well. Every other key is
+    a dotted key in quotes, and its value replaces that of the file.
 
     Raises:
-        ConfigError: no such preset, a key that is no change or belongs to a table that is left out, no such table to
-            keep or drop.
+        ConfigError: for an unknown preset, a key that is not dotted or belongs to a removed table, or an unknown table
+            to keep or drop.
     """
     presets = tree.get(PRESETS, {})
     if name not in presets:
@@ -37,11 +37,11 @@ def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
         for table in gone:
             if f"{key}.".startswith(f"{table}."):
                 raise ConfigError(f"{place}: {key} is set, but the preset leaves {table} out")
-        set_key(tree, key.split("."), changes[key], told=f"{place}: {key}")
+        set_key(tree, key.split("."), changes[key], change=f"{place}: {key}")
 
 
 def _leave_out(tree: dict[str, Any], changes: dict[str, Any], place: str) -> list[str]:
-    """Names of the tables that are gone."""
+    """Remove the tables that ``changes`` excludes; returns their names."""
     there = [f"{kind}.{name}" for kind in KINDS for name in tree.get(kind, {})]
     there += [AUDIT] if AUDIT in tree else []
     kept, dropped = (_matching(changes.get(word, []), there, f"{place}: {word}") for word in (KEEP, DROP))

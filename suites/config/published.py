@@ -1,4 +1,4 @@
-"""Published: a figure that a paper prints, as a suite file names it."""
+"""Published: a figure that a paper reports, as a suite file quotes it."""
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -10,34 +10,36 @@ _LARGEST = 1e12
 
 
 class Published(BaseModel):
-    """A figure that a paper prints, to stand beside the run's own."""
+    """A figure that a paper reports, which the report compares with the run's own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     federation: str
     defense: str
     metric: str = Field(min_length=1)
-    """Of the utility, or of the attack that is named; ``epsilon``: of the claim about ``unit`` that is signed."""
+    """A metric of the utility, or of the named ``attack``; or ``epsilon``, that of the stated claim about ``unit``."""
     attack: str | None = None
     unit: Unit | None = None
     value: float = Field(strict=True, ge=-_LARGEST, le=_LARGEST)
     source: str = Field(min_length=1)
-    """Where it stands in the paper."""
+    """The place in the paper, such as its table or section."""
 
     @model_validator(mode="after")
     def _unit_of_epsilon(self) -> "Published":
         if (self.metric == "epsilon") != (self.unit is not None):
-            raise ValueError('metric "epsilon" goes with the unit of the claim that it is of, and no other metric does')
+            raise ValueError('metric "epsilon" needs the unit of its claim, and no other metric has a unit')
         return self
 
     @model_validator(mode="after")
     def _metric_of_its_kind(self) -> "Published":
         if self.unit is not None:
             if self.attack is not None:
-                raise ValueError('metric "epsilon" is of a claim, not of an attack: name no attack')
+                raise ValueError('metric "epsilon" belongs to a claim, not to an attack: name no attack')
         elif self.attack is None and self.metric not in UTILITIES:
             known = nearest(self.metric, (*UTILITIES, "epsilon"))
-            raise ValueError(f"metric {self.metric!r} is of no utility ({known}): of which attack is it?")
+            raise ValueError(
+                f"metric {self.metric!r} is no utility metric ({known}): name the attack that it belongs to"
+            )
         elif self.attack is not None and self.metric in UTILITIES:
-            raise ValueError(f"metric {self.metric!r} is the utility's: name no attack")
+            raise ValueError(f"metric {self.metric!r} belongs to the utility: name no attack")
         return self

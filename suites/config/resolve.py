@@ -1,4 +1,4 @@
-"""Resolve: a checked suite plus the command's wishes -> parts, plans, calibrated protections and claims."""
+"""Resolve: turns a checked suite and the command's options into parts, plans, calibrated protections and claims."""
 
 import re
 from dataclasses import dataclass, replace
@@ -28,15 +28,20 @@ from .source import ConfigError, Source
 from .suite import AuditSpec, DefenseSpec, FederationSpec, PlanChange, SuiteSpec
 
 _SHADOWS = 64
-"""Federations of a bank where the suite does not say."""
+"""Number of shadow federations where the suite names none."""
 _CURVE_SLACK = 1e-3
-"""Rounding by which a signed curve may fall below its own (epsilon, delta)."""
+"""Rounding error by which a stated curve may fall below its own (epsilon, delta)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DefenseEntry:
-    """A defense of the suite: its label, the part, what it changes of the plan; ``federation``: the only one that it
-    runs on; ``replicas``: a world, in its audit; ``seeds``: how many of the suite's it runs on, None for all.
+    """A defense of the suite.
+
+    Args:
+        change: its changes of the federation's plan.
+        federation: the only one that it runs on, or None.
+        replicas: number of runs per arm (with or without the canary) in its audit; None for the audit's default.
+        seeds: how many of the suite's seeds it runs on, None for all.
     """
 
     label: str
@@ -55,8 +60,12 @@ class DefenseEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class AttackEntry:
-    """An attack of the suite: its label, the part, the federations that it looks at; ``seat``: who looks, where that is
-    not the attack's own observer; ``shadows``: how many federations it attacks in turn, None for the trial's one.
+    """An attack of the suite.
+
+    Args:
+        federations: those that it runs on.
+        reduced_to: the observer whose view it gets, where that is not the attack's own observer.
+        shadows: how many shadow federations it attacks in turn; None for one attack on the trial's federation.
     """
 
     label: str
@@ -73,20 +82,21 @@ class AttackEntry:
 
     @property
     def observer(self) -> Observer:
-        """Who looks."""
+        """The observer whose view the attack gets."""
         return self.reduced_to or self.attack.observer
 
     @property
     def configuration(self) -> list[Any]:
-        """What its cells' identity holds of it."""
-        seated = [] if self.reduced_to is None else [str(self.reduced_to)]
-        shadowed = [] if self.shadows is None else [self.shadows]
-        return [self.part.path, plain_data(self.attack.fields()), *seated, *shadowed]
+        """The facts about the attack that enter the identity of its cells."""
+        # Unset options add nothing to the list, so that cells recorded before an option existed keep their identity.
+        observers = [] if self.reduced_to is None else [str(self.reduced_to)]
+        counts = [] if self.shadows is None else [self.shadows]
+        return [self.part.path, plain_data(self.attack.fields()), *observers, *counts]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedSuite:
-    """Everything that a run needs; data sets are loaded and found whole."""
+    """Everything that a run needs; its data sets have been loaded and checked."""
 
     spec: SuiteSpec
     seeds: tuple[int, ...]
@@ -99,27 +109,28 @@ def resolve(spec: SuiteSpec, source: Source, *, seed: int, extra: tuple[str | De
     """Find and build every part; load every data set once.
 
     Args:
-        seed: number of a block of ``spec.seeds`` consecutive seeds: two runs of as many seeds with different ``seed``
-            share no stream.
-        extra: defenses to add, by name, as ``package.module:Class``, or built.
+        seed: number of a block of ``spec.seeds`` consecutive seeds. Two runs with equally many seeds and different
+            ``seed`` share no random stream.
+        extra: defenses to add, by name, as ``package.module:Class``, or as an object.
 
     Raises:
-        ConfigError: unknown parts or fields, with file and line.
-        DatasetMissing: a data set that is neither here nor to be had.
+        ConfigError: for unknown parts or fields, with file and line.
+        DatasetMissing: for a data set that is neither stored here nor can be downloaded.
     """
     if seed < 0:
         raise ConfigError(f"seed must be >= 0, got {seed}")
     if source.folder and names_outside_parts(spec):
         import_first_from(source.folder)
-    defenses = [_defense(label, spec, source) for label in spec.defenses]
-    for wish in extra:
-        part = build("defense", wish, {}) if isinstance(wish, str) else part_from_instance(wish, "defense")
-        if source.folder and isinstance(wish, str):  # Named from where the command stands, not from beside the suite.
-            check_loaded_from(wish, str(Path.cwd()))
+    defenses = [_defense_entry(label, spec, source) for label in spec.defenses]
+    for added in extra:
+        part = build("defense", added, {}) if isinstance(added, str) else part_from_instance(added, "defense")
+        if source.folder and isinstance(added, str):  # The command names it: its module is in the current folder.
+            check_loaded_from(added, str(Path.cwd()))
         defenses.append(DefenseEntry(label=_free_label(part, defenses), part=part, change=PlanChange()))
-    added = {entry.label: _as_written(entry.part) for entry in defenses if entry.label not in spec.defenses}
-    spec = spec.model_copy(update={"defenses": {**spec.defenses, **added}})
-    attacks = tuple(_attack(label, spec, source) for label in spec.attacks)
+    # The manifest keeps the whole suite, the added defenses included: a resumed run gets them from there.
+    tables = {entry.label: _as_written(entry.part) for entry in defenses if entry.label not in spec.defenses}
+    spec = spec.model_copy(update={"defenses": {**spec.defenses, **tables}})
+    attacks = tuple(_attack_entry(label, spec, source) for label in spec.attacks)
     names = sorted({federation.dataset for federation in spec.federations.values()} | _audited(spec))
     digests = {name: _digest(name) for name in names}
     for entry in attacks:
@@ -139,12 +150,12 @@ def resolve(spec: SuiteSpec, source: Source, *, seed: int, extra: tuple[str | De
 def _digest(name: str) -> str:
     try:
         return load_dataset(name).digest
-    except ValueError as error:  # Files that are not what they should be.
+    except ValueError as error:  # A damaged file, or one with another content than expected.
         raise ConfigError(str(error)) from error
 
 
 def plan_of(spec: FederationSpec, change: PlanChange, task: Task) -> Plan:
-    """The public plan of a federation, as one defense changes it."""
+    """The public plan of a federation, with the changes of one defense."""
     return Plan(
         sizes=task.sizes,
         rounds=spec.rounds,
@@ -172,16 +183,16 @@ def _task(specification: str, seed: int) -> Task:
 
 
 def task_of(spec: FederationSpec, seed: int) -> Task:
-    """The data of a federation for one seed, kept for the process's next job."""
+    """The data and model of a federation for one seed; cached, because a process's next job often needs the same."""
+    # A specification holds dictionaries, which no cache can hash: its JSON text is the key.
     return _task(spec.model_dump_json(), seed)
 
 
 def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: int) -> Prepared:
-    """Calibrate a defense on a federation's plan, or on that of the federation which this one borrows its calibration
-    from.
+    """Calibrate a defense on a federation's plan, or on that of the federation named by its ``calibrated_on``.
 
     Raises:
-        ConfigError: if the plan or model breaks an assumption of the defense, or it signs nothing that can be read.
+        ConfigError: if the plan or model breaks an assumption of the defense, or the defense returns no valid claims.
     """
     spec = suite.spec.federations[federation]
     basis = suite.spec.federations[spec.calibrated_on or federation]
@@ -191,7 +202,7 @@ def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: in
         raise ConfigError(f"federation {spec.calibrated_on or federation} cannot be set up: {error}") from error
     try:
         prepared = entry.defense.prepare(plan)
-    except Exception as error:  # Whatever a part raises is told to the user, who named it; nothing has run yet.
+    except Exception as error:  # A user's part may raise anything; nothing has run yet, so one message is enough.
         words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ConfigError(f"defense {entry.label} cannot be prepared for federation {federation}: {words}") from error
     if not _is_sound(prepared):
@@ -206,12 +217,12 @@ def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: in
     for claim in prepared.claims:
         if claim.rounds > plan.rounds:
             raise ConfigError(
-                f"defense {entry.label} signs a claim over {claim.rounds} rounds, but federation {federation} is "
-                f"calibrated on a plan of {plan.rounds}: nobody could gather evidence of the others"
+                f"defense {entry.label} states a claim over {claim.rounds} rounds, but federation {federation} is "
+                f"calibrated on a plan of {plan.rounds}: there would be no evidence about the others"
             )
         if claim.curve_shortfall() > _CURVE_SLACK:
             raise ConfigError(
-                f"defense {entry.label} signs a curve that does not imply its own epsilon {claim.epsilon:g} at delta "
+                f"defense {entry.label} states a curve that does not imply its own epsilon {claim.epsilon:g} at delta "
                 f"{claim.delta:g}: it allows false-negative rates {claim.curve_shortfall():.2g} lower"
             )
     return prepared
@@ -226,7 +237,7 @@ def _is_sound(prepared: object) -> bool:
     )
 
 
-def _defense(label: str, spec: SuiteSpec, source: Source) -> DefenseEntry:
+def _defense_entry(label: str, spec: SuiteSpec, source: Source) -> DefenseEntry:
     chosen = spec.defenses[label]
     configuration: dict[str, Any] = dict(chosen.model_extra or {})
     part = _build("defense", label, chosen.part or label, configuration, source)
@@ -240,7 +251,7 @@ def _defense(label: str, spec: SuiteSpec, source: Source) -> DefenseEntry:
     )
 
 
-def _attack(label: str, spec: SuiteSpec, source: Source) -> AttackEntry:
+def _attack_entry(label: str, spec: SuiteSpec, source: Source) -> AttackEntry:
     chosen = spec.attacks[label]
     configuration: dict[str, Any] = dict(chosen.model_extra or {})
     part = _build("attack", label, chosen.part or label, configuration, source)
@@ -248,7 +259,7 @@ def _attack(label: str, spec: SuiteSpec, source: Source) -> AttackEntry:
     entry = AttackEntry(label=label, part=part, federations=chosen.federations, shadows=shadows)
     if shadows and not (isinstance(entry.attack, MembershipAttack) and entry.observer == FINAL_MODEL):
         where = source.where(("attacks", label, "shadows"))
-        raise ConfigError(f"{where}: shadows are for membership attacks on the final model, {part.path} is none")
+        raise ConfigError(f"{where}: shadows are for membership attacks on the final model; {part.path} is not one")
     if chosen.observer is None or Observer(chosen.observer) == entry.observer:
         return entry
     where = source.where(("attacks", label, "observer"))
@@ -270,14 +281,14 @@ def _build(kind: Any, label: str, name: str, configuration: dict[str, Any], sour
     try:
         return build(kind, name, configuration)
     except ConfigError as error:
-        # Parts name the field that is wrong: the line is that of the first key that the error speaks of.
+        # A part's message names the wrong field: report the line of the first key that occurs in the message.
         words = re.findall(r"\w+", str(error))
         wrong = min((key for key in configuration if key in words), key=words.index, default="part")
         raise ConfigError(f"{source.where((*table, wrong))}: {error}") from None
 
 
 def audited(federation: FederationSpec, audit: AuditSpec) -> FederationSpec:
-    """The federation with the data and model that its audit's replicas use."""
+    """The federation with the data set and model that its audit's runs use."""
     return federation.model_copy(update={"dataset": audit.dataset or federation.dataset, "model": audit.model})
 
 
@@ -286,13 +297,13 @@ def _audited(spec: SuiteSpec) -> set[str]:
 
 
 def _as_written(part: Part) -> DefenseSpec:
-    """A defense as a suite file would name it, so that a resumed run finds it."""
+    """The table of a suite file that describes this defense, so that a resumed run can rebuild it."""
     fields = {name: plain_data(value) for name, value in part.instance.fields().items()}
     return DefenseSpec.model_validate({"part": part.path, **fields})
 
 
 def _free_label(part: Part, taken: list[DefenseEntry]) -> str:
-    """The class's or file's name, as a suite file could write it, numbered where it is taken."""
+    """The name of the class or file in the characters that a label allows, with a number where it is taken."""
     name = re.sub(r"[^A-Za-z0-9_\-]", "_", part.path.rpartition(":")[2].rpartition(".")[2])[:36]
     labels = {entry.label for entry in taken}
     return next(label for n in range(1, len(labels) + 2) if (label := name if n == 1 else f"{name}_{n}") not in labels)

@@ -1,4 +1,4 @@
-"""Suite files as text: where a key stands, so that an error can point at it."""
+"""Suite files as text: finds the line of a key, so that an error can name it."""
 
 import re
 import tomllib
@@ -10,8 +10,9 @@ _KEY = re.compile(r"^\s*([A-Za-z0-9_\-.\"']+)\s*=")
 
 
 class ConfigError(ValueError):
-    """A suite, a flag or a part's configuration is wrong: one paragraph that says where and what is known, or several,
-    an argument each.
+    """A suite, an option or a part's configuration is wrong.
+
+    Each argument is one paragraph, which names the place, the mistake and the known alternatives.
     """
 
     def __str__(self) -> str:
@@ -20,7 +21,13 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a suite file and its name; ``folder``: where it lies, empty for a bundled one."""
+    """The text and name of a suite file.
+
+    Args:
+        overrides: dotted keys that the command line set.
+        preset: name of the preset that was applied, or empty.
+        folder: the file's folder, empty for a bundled suite.
+    """
 
     name: str
     text: str = ""
@@ -32,29 +39,31 @@ class Source:
         """The file as a dictionary.
 
         Raises:
-            ConfigError: if it is not TOML; the message gives file, line and what the parser says.
+            ConfigError: if it is not TOML; the message gives the file, the line and the parser's own message.
         """
         try:
             return tomllib.loads(self.text)
         except tomllib.TOMLDecodeError as error:
-            # The parser names a line everywhere but at the end.
+            # The parser names a line for every mistake except one at the end of the file.
             what = str(error).replace("at end of document", f"at the end, line {self.text.rstrip().count(chr(10)) + 1}")
             raise ConfigError(f"{self.name}: not a TOML file: {what}") from None
 
     def where(self, path: tuple[str, ...]) -> str:
-        """``file, line N`` of the deepest part of the dotted path that stands in the file, ``--set key`` where a key of
-        the command line set it or led to it; the file alone where neither did.
+        """The place of a dotted path, for a message.
+
+        ``--set key`` where the command line set the path or a table of it; else ``file, line N`` of its longest part
+        that the file contains; else the file alone.
         """
         for key in self.overrides:
-            wished = tuple(key.split("."))
-            shared = min(len(wished), len(path))
-            if path and wished[:shared] == path[:shared]:
+            overridden = tuple(key.split("."))
+            shared = min(len(overridden), len(path))
+            if path and overridden[:shared] == path[:shared]:
                 return f"--set {key}"
         ours = ("presets", self.preset)
         found = [(key[:2] == ours, key, number) for number, key in self._keys()]
-        # Of a key that stands in both, the preset's is what was read; of several lines the first.
+        # A preset's key replaces the file's, so its line is the right one; among several lines the first is reported.
         named = [
-            (len(key) - 2 * preset, preset, -line) for preset, key, line in found if _leads(key[2 * preset :], path)
+            (len(key) - 2 * preset, preset, -line) for preset, key, line in found if _is_prefix(key[2 * preset :], path)
         ]
         return f"{self.name}, line {-max(named)[2]}" if named else self.name
 
@@ -71,10 +80,10 @@ class Source:
 
 
 def apply_override(tree: dict[str, Any], assignment: str) -> str:
-    """Set ``key.sub=value`` in a parsed suite (the value is TOML, or else plain text) and return the dotted key.
+    """Set ``key.sub=value`` in a parsed suite and return the dotted key. A value that is not TOML is taken as text.
 
     Raises:
-        ConfigError: where the assignment is none, or leads through something that is no table.
+        ConfigError: for another form than ``key.sub=value``, or a key inside something that is not a table.
     """
     key, sign, text = assignment.partition("=")
     path = [part.strip() for part in key.split(".")]
@@ -84,21 +93,21 @@ def apply_override(tree: dict[str, Any], assignment: str) -> str:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
-    set_key(tree, path, value, told=f"--set {assignment}")
+    set_key(tree, path, value, change=f"--set {assignment}")
     return ".".join(path)
 
 
-def set_key(tree: dict[str, Any], path: list[str], value: Any, *, told: str) -> None:
-    """Set a key of a parsed suite, through tables that are made where they are missing.
+def set_key(tree: dict[str, Any], path: list[str], value: Any, *, change: str) -> None:
+    """Set a key of a parsed suite; creates the missing tables on its path.
 
     Raises:
-        ConfigError: where it leads through something that is no table; ``told`` says which change that was.
+        ConfigError: for a key inside something that is not a table; the message starts with ``change``.
     """
     place: Any = tree
     for part in path[:-1]:
         place = place.setdefault(part, {}) if isinstance(place, dict) else None
     if not isinstance(place, dict):
-        raise ConfigError(f"{told}: {'.'.join(path[:-1])} is no table")
+        raise ConfigError(f"{change}: {'.'.join(path[:-1])} is not a table")
     place[path[-1]] = value
 
 
@@ -106,5 +115,5 @@ def _dotted(text: str) -> tuple[str, ...]:
     return tuple(part.strip().strip("\"'") for part in text.split("."))
 
 
-def _leads(key: tuple[str, ...], path: tuple[str, ...]) -> bool:
+def _is_prefix(key: tuple[str, ...], path: tuple[str, ...]) -> bool:
     return bool(key) and path[: len(key)] == key

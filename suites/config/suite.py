@@ -1,4 +1,4 @@
-"""Suite: what a suite file may say, checked before anything runs."""
+"""Suite: the tables and keys of a suite file, checked before anything runs."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -22,12 +22,12 @@ Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9_\-]{1,40}$")]
 
 
 def _parsed_by(parser: Callable[[Any], object]) -> AfterValidator:
-    """Keep the value as written, once its parser accepts it."""
+    """Check a value with its parser, but keep it as written: the manifest must hold the user's own text."""
 
     def check(value: Any) -> Any:
         try:
             parser(value)
-        except TypeError as error:  # A number or a list where a name or a table should stand.
+        except TypeError as error:  # A number or a list in place of a name or a table.
             raise ValueError(f"cannot be read, got {value!r} ({error})") from None
         return value
 
@@ -61,7 +61,7 @@ class _Table(BaseModel):
 
 
 class PlanChange(_Table):
-    """What one defense changes of a federation's public plan, such as Poisson cohorts that its theorem assumes."""
+    """The changes of one defense to a federation's public plan, such as Poisson cohorts that its theorem assumes."""
 
     cohort: Sampling | None = None
     lot: Sampling | None = None
@@ -69,7 +69,7 @@ class PlanChange(_Table):
 
 
 class FederationSpec(_Table):
-    """A federation: data, model, who holds what, how it trains."""
+    """A federation: data set, model, partition of the data over the clients, and training."""
 
     dataset: DatasetName = "digits"
     model: ModelName = "lenet"
@@ -77,45 +77,45 @@ class FederationSpec(_Table):
     clients: Whole = Field(ge=1)
     samples: Whole | None = Field(default=None, ge=1)
     label_noise: float = Field(default=0.0, ge=0, le=1, strict=True)
-    """Chance that a training label is redrawn uniformly over all classes; test labels stay."""
+    """Probability that a training label is redrawn uniformly over all classes; test labels are unchanged."""
     pixel_noise: float = Field(default=0.0, ge=0, strict=True, allow_inf_nan=False)
-    """Standard deviation of Gaussian noise on the sensitive pixels of training images. Reconstructions are held against
-    the images without it.
+    """Standard deviation of Gaussian noise on the sensitive pixels of training images. Reconstructions are compared
+    with the images without noise.
     """
     held_out: Whole = Field(default=0, ge=0)
-    """More clients that are dealt samples and never take part: the non-members of attacks on clients and writers."""
+    """Additional clients that hold samples but never take part: the non-members of attacks on clients and writers."""
     rounds: Whole = Field(ge=1)
     cohort: Sampling = "full"
     lot: Sampling = "full"
     algorithm: Algorithm
     calibrated_on: str | None = None
-    """The federation whose plan the defenses were calibrated on; this one then only shows what one upload of it
-    leaks.
+    """The federation whose plan the defenses are calibrated on. This one then only shows what one upload leaks, and
+    states no claims of its own.
     """
 
 
 class DefenseSpec(BaseModel):
-    """A defense: which part (by default the label), what it changes of the plan; all other keys are the part's
-    fields.
-    """
+    """A defense: its part (by default the label) and its changes of the plan; all other keys are the part's fields."""
 
     model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
     part: str | None = None
     plan: PlanChange | None = None
     federation: str | None = None
-    """The only one that it runs on, and is audited on. By default it runs on all that no defense names so, and is
-    audited where audits are.
+    """The only federation that it runs on and is audited on. By default it runs on every federation that no defense
+    names here, and is audited on the audit's federation.
     """
     replicas: Whole | None = Field(default=None, ge=2)
-    """Replicas a world in its audit; by default the audit's."""
+    """Runs per arm (with and without the canary) in its audit; by default the audit's number."""
     seeds: Whole | None = Field(default=None, ge=1)
-    """It runs on so many of the suite's seeds only, the first ones: one that takes hours. By default on all."""
+    """How many of the suite's seeds it runs on, the first ones, for a defense that takes hours. By default all."""
 
 
 class AttackSpec(BaseModel):
-    """An attack: which part (by default the label), on which federation or list of them, from which observer's seat (by
-    default the attack's own; ``aggregate`` or ``shuffled`` for one on uploads, also ``global_models`` for one that asks
-    about candidates round by round), on how many shadows; all other keys are the part's fields.
+    """An attack: its part (by default the label), federations, observer and number of shadow federations; all other
+    keys are the part's fields.
+
+    ``observer`` is by default the attack's own. An attack on uploads can be reduced to the view of ``shuffled`` or
+    ``aggregate``, one that scores candidates round by round also to ``global_models``.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
@@ -123,47 +123,49 @@ class AttackSpec(BaseModel):
     federation: str | Annotated[tuple[str, ...], Field(min_length=1)] = "main"
     observer: Literal["uploads", "shuffled", "aggregate", "global_models"] | None = None
     shadows: Whole | None = Field(default=None, ge=2, multiple_of=2)
-    """For one on final models: federations that train on a random half of the samples each, every one of which it
-    attacks in turn with the others for references. By default 64 for an attack that needs references; others look at
-    the trial's one federation.
+    """For an attack on final models: the number of federations that each train on a random half of the samples. The
+    attack targets each of them in turn, with the others as reference models. By default 64 for an attack that needs
+    reference models; other attacks run on the trial's one federation.
     """
 
     @property
     def federations(self) -> tuple[str, ...]:
-        """All that it looks at."""
+        """Names of all federations that it runs on."""
         return (self.federation,) if isinstance(self.federation, str) else self.federation
 
 
 class AuditSpec(_Table):
-    """One pooled audit per claim, by canaries planted in independent replicas, or in one run, of a small federation
-    under the same plan.
+    """One pooled audit per claim, with canaries planted in independent runs, or in one run, of a small federation under
+    the same plan.
     """
 
     federation: str = "main"
     dataset: DatasetName | None = None
-    """A claim holds for every data set and model: the replicas may use small ones; by default the federation's."""
+    """Data set of the audit's runs, by default the federation's. A claim holds for every data set, so a small one will
+    do."""
     model: ModelName = "logistic"
     clients: Whole = Field(default=2, ge=1)
     samples_per_client: Whole = Field(default=32, ge=1)
     design: DesignName = "independent"
-    """Independent trials of one canary, or "one_run": one federation of the first seed with many canaries."""
+    """``independent``: independent runs with one canary. ``one_run``: one run of the first seed with many canaries."""
     canary: CanaryName = "dirac"
-    """What is planted: a row along an unused weight or a random direction, or a sample that goes through the model."""
+    """The canary: a row along an unused weight or a random direction, or a sample that passes through the model."""
     canaries: Whole | None = Field(default=None, ge=2, le=4000)
-    """How many Dirac canaries stand in the one run, each in or out by a fair coin."""
+    """Number of Dirac canaries of the one run, each included by a fair coin."""
     replicas: Whole = Field(default=1000, ge=2)
-    """Replicas a world, spread over the seeds; a one-run audit has none."""
+    """Runs per arm (with and without the canary), spread over the seeds; unused by a one-run audit."""
     batch: Whole = Field(default=250, ge=1)
     noise_shares: tuple[Annotated[float, Field(ge=0.001, le=1)], ...] = Field(default=(0.8, 0.5, 0.1), min_length=1)
-    """Broken twins that the audit is designed for: each share of the claimed noise gets a test of its own, and so does
-    a canary that is not clipped. They share alpha; thresholds are fixed by simulation before any score is seen."""
+    """The defects that the audit is designed to detect: noise reduced to one of these shares of the claimed noise. Each
+    share has a test of its own, and so has a canary that is not clipped. The tests share alpha, and their thresholds
+    are fixed by simulation before any score is known."""
     canary_norm: float = Field(default=10.0, gt=0, le=1e6)
-    """Raw norm of the canary in clip norms; a canary of norm 1 could never show a missing clip. A canary of data has
-    the norm that its gradient has."""
+    """Norm of the canary before clipping, in clip norms; a canary of norm 1 could not reveal a missing clip. A canary
+    that is a sample has the norm of its gradient."""
 
     @property
     def estimator(self) -> str:
-        """What scores the canaries: along an unused weight the law, along any other direction a plain projection."""
+        """Name of the estimator: likelihood ratios along an unused weight, projections along any other direction."""
         if self.design == "one_run":
             return "one_run"
         return "likelihood_ratio" if self.canary == "dirac" else "projection"
@@ -173,26 +175,27 @@ class AuditSpec(_Table):
         if self.design == "one_run" and self.canary != "dirac":
             raise _misplaced("audit.canary", f'design "one_run" plants Dirac canaries, got {self.canary!r}')
         if self.design == "one_run" and self.canaries is None:
-            raise _misplaced("audit.design", 'design "one_run" needs canaries = M, how many stand in the run')
+            raise _misplaced("audit.design", 'design "one_run" needs canaries = M, the number of canaries in the run')
         if self.design != "one_run" and self.canaries is not None:
             raise _misplaced("audit.canaries", 'only design = "one_run" plants several canaries in one federation')
         return self
 
 
 class MutantsSpec(_Table):
-    """Planted bugs beside their correct twins: every one that is found, or those ``only`` named."""
+    """Mutant audits: mechanisms with a planted bug and their correct versions; all of them, or those that ``only``
+    names."""
 
     only: tuple[Label, ...] = ()
     power: float = Field(default=0.99, gt=0, lt=1)
-    """Chance that the planned trials of one seed refute a mutant."""
+    """Probability that the planned trials of one seed refute a mutant."""
     kill_alpha: float = Field(default=0.001, ge=1e-9, lt=1)
-    """Level of each test of a mutant; its correct twins together have the suite's ``alpha``."""
+    """Level of each test of a mutant; the tests of all correct versions together have the suite's ``alpha``."""
     pilot: Whole = Field(default=20_000, ge=100)
-    """Trials a world from which the audit of a mechanism is planned; they are never counted."""
+    """Pilot trials per arm from which the audit of a mechanism is planned; they do not count as evidence."""
     pilot_federations: Whole = Field(default=2_000, ge=100)
-    """The same for whole federations, which cost more."""
+    """The same for mutants that are whole federations, whose trials cost more."""
     limit: Whole = Field(default=1_000_000, ge=1)
-    """Trials a world beyond which a bug is out of reach."""
+    """Largest number of trials per arm; a bug that needs more is reported as not detectable."""
 
 
 class SuiteSpec(_Table):
@@ -202,10 +205,11 @@ class SuiteSpec(_Table):
     version: str = "1"
     description: str = ""
     alpha: float = Field(default=0.01, ge=1e-9, lt=1)
-    """Chance that any honest claim of the run is refuted; shared equally by its audits, those by attacks included."""
+    """Probability that any true claim of the run is refuted, shared equally by its audits, including those by
+    attacks."""
     seeds: Whole = Field(default=3, ge=1, le=10_000)
     device: DeviceName = "cpu"
-    """Where attacks search for images; all else runs on the CPU."""
+    """Device of the attacks that search for images; everything else runs on the CPU."""
     federations: dict[Label, FederationSpec]
     defenses: dict[Label, DefenseSpec]
     attacks: dict[Label, AttackSpec] = Field(default_factory=dict)
@@ -213,9 +217,9 @@ class SuiteSpec(_Table):
     mutants: MutantsSpec | None = None
     gate: GateSpec = GateSpec()
     published: tuple[Published, ...] = ()
-    """What a paper reports of the same settings."""
+    """Figures that a paper reports for the same settings."""
     presets: dict[Label, dict[str, Any]] = Field(default_factory=dict)
-    """Other runs by name: dotted keys with values that take the file's place, tables to ``keep`` or ``drop``."""
+    """Variants of the suite by name: dotted keys with replacement values, and tables to ``keep`` or ``drop``."""
 
     @field_validator("presets")
     @classmethod
@@ -237,24 +241,24 @@ class SuiteSpec(_Table):
     @model_validator(mode="after")
     def _references(self) -> "SuiteSpec":
         attacks = self.attacks.items()
-        asked = [(f"attacks.{label}.federation", name) for label, attack in attacks for name in attack.federations]
-        # Whoever calibrates or is audited stands on its own plan: a borrowed one signs nothing.
-        whole = {
+        attacked = [(f"attacks.{label}.federation", name) for label, attack in attacks for name in attack.federations]
+        # Calibration and audits need a federation with a plan of its own: one that borrows it states no claims.
+        own_plan = {
             f"federations.{label}.calibrated_on": spec.calibrated_on
             for label, spec in self.federations.items()
             if spec.calibrated_on is not None
         }
         if self.audit is not None:
-            whole["audit.federation"] = self.audit.federation
-        whole |= {
+            own_plan["audit.federation"] = self.audit.federation
+        own_plan |= {
             f"defenses.{label}.federation": spec.federation
             for label, spec in self.defenses.items()
             if spec.federation is not None
         }
-        for place, name in [*asked, *whole.items()]:
+        for place, name in [*attacked, *own_plan.items()]:
             if name not in self.federations:
                 raise _misplaced(place, f"no federation {name!r}; known: {nearest(name, self.federations)}")
-            if place in whole and self.federations[name].calibrated_on is not None:
+            if place in own_plan and self.federations[name].calibrated_on is not None:
                 raise _misplaced(place, f"federation {name!r} borrows its calibration: name one that has its own")
         return self
 
@@ -273,7 +277,7 @@ class SuiteSpec(_Table):
                 places[row.attack] = self.attacks[row.attack].federations
             for label, names in places.items():
                 if names and row.federation not in names:
-                    text = f"row {number + 1}: {label} runs on {nearest(row.federation, names)} alone"
+                    text = f"row {number + 1}: {label} runs only on {nearest(row.federation, names)}"
                     raise _misplaced("published.federation", text)
         return self
 
@@ -281,12 +285,12 @@ class SuiteSpec(_Table):
     def _audited_clients(self) -> "SuiteSpec":
         if self.audit is not None and self.audit.federation in self.federations:
             asked, there = self.audit.clients, self.federations[self.audit.federation].clients
-            # The default is for all federations, those of one client too.
+            # Only an explicit number is checked: the default of two must also do for a federation of one client.
             if asked > there and "clients" in self.audit.model_fields_set:
                 raise _misplaced("audit.clients", f"federation {self.audit.federation!r} has {there}, got {asked}")
         return self
 
 
 def _misplaced(place: str, text: str) -> PydanticCustomError:
-    """An error of the whole suite that knows its dotted place."""
+    """An error found by a check of the whole suite, with the dotted key that it belongs to."""
     return PydanticCustomError("misplaced", "{text}", {"text": text, "place": place})

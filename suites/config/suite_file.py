@@ -1,4 +1,4 @@
-"""Suite file: a suite read from a file or from the package, every mistake told with its line."""
+"""Suite file: reads and checks a suite from a file or from the package; every mistake is reported with its line."""
 
 import math
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from .suite import AttackSpec, AuditSpec, FederationSpec, MutantsSpec, PlanChang
 
 
 def bundled_suites() -> dict[str, str]:
-    """Names of the suites that come with the package, with their texts; those that repeat papers: ``papers/NAME``."""
+    """The bundled suites by name, with their texts; suites that reproduce papers are named ``papers/NAME``."""
     folder = resources.files(__package__.rpartition(".")[0])
     places = {"": folder, "papers/": folder / "papers"}
     files = [(prefix + entry.name, entry) for prefix, place in places.items() for entry in place.iterdir()]
@@ -31,11 +31,11 @@ def bundled_suites() -> dict[str, str]:
 
 
 def load_suite(name: str, *, preset: str | None = None, overrides: tuple[str, ...] = ()) -> tuple[SuiteSpec, Source]:
-    """A bundled suite by name, or a suite file by path, as one of its presets changes it, with ``key=value`` overrides.
+    """A bundled suite by name or a suite file by path, with one of its presets and ``key=value`` overrides applied.
 
     Raises:
-        ConfigError: no such suite, not TOML, unknown keys, bad values; the message gives file, line and the nearest
-        known name.
+        ConfigError: for an unknown suite, a file that is not TOML, unknown keys or bad values; the message gives the
+            file, the line and the nearest known name.
     """
     bundled, path = bundled_suites(), Path(name)
     if name in bundled:
@@ -49,44 +49,47 @@ def load_suite(name: str, *, preset: str | None = None, overrides: tuple[str, ..
         raise ConfigError(f"no suite {name!r}: it is neither a file nor a bundled suite ({nearest(name, bundled)})")
     tree = source.parse()
     if preset is not None:
-        check_suite(source.parse(), source)  # Of the file as it stands: then its presets are tables.
+        check_suite(source.parse(), source)  # Checks the unchanged file first, so that its presets are valid tables.
         apply_preset(tree, preset, source)
     keys = tuple(apply_override(tree, assignment) for assignment in overrides)
-    led_in = [key for key in keys if key.startswith("mutants.")]
-    if led_in and "mutants" not in source.parse():
-        raise ConfigError(f"--set {led_in[0]}: the suite has no [mutants] table, and one would add every mutant to it")
+    for_mutants = [key for key in keys if key.startswith("mutants.")]
+    # Setting such a key would create the table, and an empty [mutants] table stands for all mutants: hours of work.
+    if for_mutants and "mutants" not in source.parse():
+        raise ConfigError(
+            f"--set {for_mutants[0]}: the suite has no [mutants] table, and a new one would add every mutant to it"
+        )
     source = replace(source, overrides=keys, preset=preset or "")
     spec = check_suite(tree, source)
     return spec.model_copy(update={"presets": {}}), source
 
 
-def named_changes(**wished: int | str | None) -> tuple[str, ...]:
-    """Overrides ``key=value`` of the keys that are wished otherwise: not None."""
-    return tuple(f"{key}={value}" for key, value in wished.items() if value is not None)
+def named_changes(**changes: int | str | None) -> tuple[str, ...]:
+    """The changes that are not None, as ``key=value`` overrides."""
+    return tuple(f"{key}={value}" for key, value in changes.items() if value is not None)
 
 
 def check_suite(tree: dict[str, Any], source: Source) -> SuiteSpec:
-    """A parsed suite as a checked one; ConfigError as in ``load_suite``."""
-    endless = next(_endless(tree, ()), None)
-    if endless is not None:
-        raise ConfigError(f"{source.where(endless)}: {'.'.join(endless)} must be finite")
-    # A suite of mutants alone needs neither; any other lacks them like any field that it must have.
-    spare: dict[str, Any] = {} if tree.get("mutants") is None else {"federations": {}, "defenses": {}}
+    """Check a parsed suite. Raises ConfigError as ``load_suite`` does."""
+    infinite = next(_infinite(tree, ()), None)
+    if infinite is not None:
+        raise ConfigError(f"{source.where(infinite)}: {'.'.join(infinite)} must be finite")
+    # A suite of mutants needs no federations and defenses. For any other suite the missing tables are an error.
+    defaults: dict[str, Any] = {} if tree.get("mutants") is None else {"federations": {}, "defenses": {}}
     try:
-        return SuiteSpec.model_validate(spare | tree)
+        return SuiteSpec.model_validate(defaults | tree)
     except ValidationError as error:
         lines = [_explain(dict(item), source) for item in error.errors()]
         raise ConfigError(*dict.fromkeys(lines)) from None
 
 
-def _endless(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Places of numbers that no manifest can hold: TOML knows nan and inf, JSON does not."""
+def _infinite(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Places of nan and inf: TOML has them, but JSON, in which the manifest is written, does not."""
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from _endless(item, (*path, str(key)))
+            yield from _infinite(item, (*path, str(key)))
     elif isinstance(value, list):
         for item in value:
-            yield from _endless(item, path)
+            yield from _infinite(item, path)
     elif isinstance(value, float) and not math.isfinite(value):
         yield path
 

@@ -1,1 +1,1 @@
-"""Execution: carry a planned run out in processes, and resume it."""
+"""Execution: carries out a planned run in worker processes, and resumes an interrupted one."""

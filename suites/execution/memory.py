@@ -1,4 +1,4 @@
-"""Memory: what a worker process frees it keeps for the next step of a search."""
+"""Memory: makes a worker process keep freed memory for the next step of a search."""
 
 import ctypes
 import sys
@@ -11,10 +11,10 @@ _NEVER = 2**31 - 1
 
 @cache
 def keep_freed_memory() -> None:
-    """Tell glibc, once a process, to keep freed blocks; nothing where the C library is another.
+    """Make glibc keep freed blocks, once per process; without effect where the C library is another one.
 
-    By default it hands large ones back to the system, and each step of a search takes them again page by page: that
-    is a tenth of its time. The process stays as large as it once was.
+    By default glibc returns large blocks to the system, and each step of a search requests them again page by page,
+    which takes a tenth of its time. In return the process never shrinks.
     """
     if sys.platform != "linux":
         return

@@ -1,4 +1,4 @@
-"""Run: carry a plan out in processes, append what is finished, judge, close. Interrupt it at any moment and resume."""
+"""Run: plans a run, carries it out in processes and judges it; it can be interrupted at any moment and resumed."""
 
 import platform
 import secrets
@@ -29,24 +29,28 @@ from .workers import finished_jobs
 
 
 class Progress(Protocol):
-    """Hears of every finished cell."""
+    """Displays a run's progress: the run calls these methods."""
 
     def start(self, total: int, cached: int) -> None:
-        """``total`` cells, of which ``cached`` were finished before."""
+        """Called first: the run has ``total`` cells, of which ``cached`` were finished in an earlier session."""
         ...
 
     def advance(self, titles: Iterable[str], failed: Iterable[str]) -> None:
-        """These cells are finished; those among them failed."""
+        """Called when cells are finished: their titles, and the titles and reasons of the failed ones."""
         ...
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Called last, also after an error."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """A planned run and where it goes. ``whole``: none of it was done before, so that ``cost`` is all that it takes."""
+    """A planned run and its folder.
+
+    Args:
+        whole: True where nothing was done in an earlier session, so that ``cost`` covers the whole run.
+    """
 
     suite: ResolvedSuite
     plan: RunPlan
@@ -65,7 +69,13 @@ def launch(
     command: str = "",
     cost: Cost | None = None,
 ) -> Launch:
-    """Resolve, calibrate, lay out, and write the manifest; nothing has run yet. ``cost``: begun before, if it was.
+    """Resolve and plan a suite, calibrate its defenses and write the manifest; nothing has run yet.
+
+    Args:
+        extra: defenses to add, as in ``resolve``.
+        folder: of the run; by default a new folder in ``runs/``.
+        command: the command line or call, for the manifest.
+        cost: a counter that the caller started earlier, before slow imports.
 
     Raises:
         ConfigError, DatasetMissing: see ``resolve`` and ``check_device``.
@@ -96,11 +106,10 @@ def claims_of(plan: RunPlan) -> list[dict[str, Any]]:
 
 
 def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
-    """A run as its manifest describes it, to go on with; ``retry_failed``: cells that failed are run again.
+    """The run that a folder's manifest describes, to be continued; ``retry_failed``: also run failed cells again.
 
     Raises:
-        ConfigError: if the folder holds no run, a part was a class of a session that is over, or code or data have
-        changed since.
+        ConfigError: if the folder holds no run, a part cannot be imported any more, or code or data have changed since.
     """
     store = Store.open(folder)
     manifest = store.manifest()
@@ -110,7 +119,7 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
         )
     kinds = {"suite": dict, "seed": int, "run_id": str, "versions": dict}
     if lacking := [key for key, kind in kinds.items() if type(manifest.get(key)) is not kind]:
-        raise ConfigError(f"{folder / MANIFEST} lacks {', '.join(lacking)}, or holds something else there")
+        raise ConfigError(f"{folder / MANIFEST} lacks {', '.join(lacking)}, or has values of another type there")
     _same_versions(folder, manifest["versions"])
     source = Source(str(folder / MANIFEST), folder=folder_from_manifest(manifest.get("suite_folder"), folder))
     spec = check_suite(manifest["suite"], source)
@@ -121,24 +130,25 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
         raise ConfigError(
             f"{folder} cannot be resumed: a part's code, a data set or the suite changed since it began "
             f"(run {manifest['run_id']} would now be {plan.run_id}). "
-            "What it holds can still be reported; start a new run"
+            "Its finished cells can still be reported; start a new run"
         )
     with store.locked():
-        store.write_claims(claims_of(plan))  # They follow from the manifest: a damaged file is made again.
+        store.write_claims(claims_of(plan))  # The claims follow from the manifest, so a damaged file can be replaced.
         if retry_failed:
             store.forget_failed()
     return Launch(suite=suite, plan=plan, store=store, cost=Cost(), whole=False)
 
 
 def _same_versions(folder: Path, then: dict[str, str]) -> None:
-    """Rows of one run must not come from two versions of what computes them."""
+    """Raise ConfigError where a package's version has changed: rows of one run must come from one version."""
     now = versions()
     changed = [
         f"{name} {then.get(name)} then, {now.get(name)} now" for name in PACKAGES if then.get(name) != now.get(name)
     ]
     if changed:
         raise ConfigError(
-            f"{folder} cannot be resumed: {'; '.join(changed)}. What it holds can still be reported; start a new run"
+            f"{folder} cannot be resumed: {'; '.join(changed)}. "
+            "Its finished cells can still be reported; start a new run"
         )
 
 
@@ -172,7 +182,7 @@ def _carried_out(begun: Launch, progress: Progress, processes: int) -> Outcome:
 
 
 def close(begun: Launch) -> Outcome:
-    """Judge what is recorded and write it down."""
+    """Judge the recorded rows and write the outcome."""
     store = begun.store
     rows = store.rows()
     planned = {cell.cell_id for cell in begun.plan.cells}
@@ -186,8 +196,9 @@ def close(begun: Launch) -> Outcome:
 
 
 def record_cost(begun: Launch) -> None:
-    """Write down what the run took from its start to its pages: later plans learn from it. Not of one that was done in
-    parts, of which the first told nobody.
+    """Write the run's total CPU time to the manifest, from which later plans estimate theirs.
+
+    A resumed run has none: its earlier sessions were interrupted before they could record theirs.
     """
     if begun.whole:
         manifest = begun.store.manifest() | {"cpu_s": round(begun.cost.seconds(), 2)}

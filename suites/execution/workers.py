@@ -1,4 +1,4 @@
-"""Workers: the jobs of a run, one after the other or in processes of their own that end with it."""
+"""Workers: do the jobs of a run, in this process or in worker processes that end with it."""
 
 import os
 import signal
@@ -23,8 +23,8 @@ from ..results.store import Store
 from .memory import keep_freed_memory
 
 
-def work(job: Job, folder: Path, finished: frozenset[str]) -> list[str]:
-    """One job in a process of its own; returns what failed."""
+def _do(job: Job, folder: Path, finished: frozenset[str]) -> list[str]:
+    """Do one job; returns the titles of its failed cells with their reasons."""
     store = Store(folder)
     match job:
         case TrialJob():
@@ -40,23 +40,24 @@ def work(job: Job, folder: Path, finished: frozenset[str]) -> list[str]:
 def finished_jobs(
     plan: RunPlan, store: Store, finished: frozenset[str], processes: int, cost: Cost
 ) -> Iterable[tuple[Job, list[str]]]:
-    """Do the jobs that are not done; each with what failed in it, in the order in which they end. ``cost`` hears of
-    what worker processes take.
+    """Do the unfinished jobs; yields each job with its failed cells, in the order in which jobs end.
+
+    The CPU time of worker processes is added to ``cost``.
     """
     todo = [job for job in plan.jobs if not finished.issuperset(cell.cell_id for cell in job.cells)]
     if processes == 1 or len(todo) < 2:
         for job in todo:
-            yield job, work(job, store.folder, finished)
+            yield job, _do(job, store.folder, finished)
         return
-    from joblib import Parallel, delayed  # Lazy: a run in one process needs none of it.
+    from joblib import Parallel, delayed  # Lazy: a run in one process does not need it.
     from joblib.externals.loky import get_reusable_executor
 
-    # Workers outlive a run; those of an earlier one in this session would hold a part's code as it was then.
+    # Workers outlive a run: those of an earlier run in this session would still have that run's version of a part.
     get_reusable_executor().shutdown(wait=True)
     parallel = Parallel(n_jobs=min(processes, len(todo)), backend="loky", return_as="generator_unordered", batch_size=1)
     numbered = delayed(_numbered)
     run = os.getpid()
-    with _deaf_to_ctrl_c():
+    with _ctrl_c_blocked():
         results = parallel(numbered(index, job, store.folder, finished, run) for index, job in enumerate(todo))
     try:
         for done in results:
@@ -64,14 +65,14 @@ def finished_jobs(
             yield todo[done.index], done.failed
     finally:
         with warnings.catch_warnings():
-            # Of a run that stops half way joblib has advice for its caller's code; the command tells what happened.
+            # When a run is interrupted, joblib warns with advice for programmers; the command line explains it itself.
             warnings.filterwarnings("ignore", r"\d+ tasks (which were|have been)", UserWarning)
             results.close()
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Done:
-    """A job that a worker did. ``cpu_s``: what this worker has taken since it began, its imports included."""
+    """A job that a worker has done. ``cpu_s``: CPU seconds of this worker since its start, its imports included."""
 
     index: int
     failed: list[str]
@@ -82,14 +83,16 @@ class _Done:
 def _numbered(index: int, job: Job, folder: Path, finished: frozenset[str], run: int) -> _Done:
     _end_with(run)
     keep_freed_memory()
-    failed = work(job, folder, finished)
+    failed = _do(job, folder, finished)
     return _Done(index=index, failed=failed, worker=os.getpid(), cpu_s=time.process_time())
 
 
 @cache
 def _end_with(run: int) -> None:
-    """Watch, once a process, for the death of the process ``run``, this one's parent: a worker that outlives it would
-    compute beside the resumed run. The run may have died already, while this process loaded.
+    """End this worker when its parent, the process ``run``, has ended; started once per process.
+
+    A worker that outlived an interrupted run would compute at the same time as the resumed one. The parent is compared
+    by id, because it may have ended while this process was still starting.
     """
 
     def watch() -> None:
@@ -101,13 +104,14 @@ def _end_with(run: int) -> None:
 
 
 @contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Processes that start in here never add_worker Ctrl-C; this one hears it afterwards.
+def _ctrl_c_blocked() -> Iterator[None]:
+    """Processes that start inside this context never receive Ctrl-C; this process receives it afterwards.
 
-    A terminal sends it to the run and to its workers. The run alone answers and ends them: a worker that did so itself
-    would report a failure and take the next job, or print where in its imports it was.
+    A terminal sends the signal to the run and to its workers, but only the run must react and end them: a worker that
+    reacted would report a failure and take the next job, or print a traceback of its imports.
     """
-    resource_tracker.ensure_running()  # Started in here, Python's would unblock the signal again.
+    # If Python started its resource tracker inside the context, that would unblock the signal again.
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

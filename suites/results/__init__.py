@@ -1,1 +1,1 @@
-"""Results: records, the run folder, checksums, and the outcome with its exit code."""
+"""Results: records, the run's folder, checksums, and the outcome with its exit code."""

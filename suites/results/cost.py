@@ -1,4 +1,4 @@
-"""Cost: the CPU seconds of a whole run, workers, start-up, judging and pages included; its cells are a part of them."""
+"""Cost: the CPU seconds of a whole run, including its workers, start-up, verdicts and report pages."""
 
 import time
 from dataclasses import dataclass, field
@@ -6,15 +6,16 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Cost:
-    """Counts from when it is made, or ``since`` an earlier reading of this process's CPU time: 0.0 is its start."""
+    """Counts from its creation, or from ``since``, an earlier CPU time of this process; 0.0 is the process's start."""
 
     since: float = field(default_factory=time.process_time)
     _workers: dict[int, float] = field(default_factory=dict)
 
     def add_worker(self, worker: int, seconds: float) -> None:
-        """A worker process, by its id, has taken so much since it began."""
+        """Record the CPU ``seconds`` that a worker process, named by its process id, has used since its start."""
+        # Totals may arrive out of order, because workers report whenever a job ends.
         self._workers[worker] = max(seconds, self._workers.get(worker, 0.0))
 
     def seconds(self) -> float:
-        """So far."""
+        """CPU seconds up to now."""
         return time.process_time() - self.since + sum(self._workers.values())

@@ -1,4 +1,4 @@
-"""Environment: what a run was made with, for its manifest and for ``fedassay doctor``."""
+"""Environment: the software and hardware of a run, for its manifest and for ``fedassay doctor``."""
 
 import os
 import platform
@@ -36,27 +36,27 @@ def cores() -> int:
 
 
 def threads() -> str:
-    """How many threads a process computes with here, and what it takes for one."""
-    told = os.environ.get("OMP_NUM_THREADS")
-    if told == "1":
-        return "OMP_NUM_THREADS=1: one a process, as it should be"
-    words = "OMP_NUM_THREADS is not set" if told is None else f"OMP_NUM_THREADS={told}"
-    return f"{words}: a run's processes compute with one torch thread each; set it to 1 for numpy's sake too"
+    """The setting of threads per process, and advice where it is not one."""
+    setting = os.environ.get("OMP_NUM_THREADS")
+    if setting == "1":
+        return "OMP_NUM_THREADS=1: one thread per process, as recommended"
+    words = "OMP_NUM_THREADS is not set" if setting is None else f"OMP_NUM_THREADS={setting}"
+    return f"{words}: a run's processes use one torch thread each; set it to 1 so that numpy does the same"
 
 
 def accelerator() -> str:
-    """The GPU that ``--device cuda`` would search on."""
-    import torch  # Lazy: the manifest does without.
+    """The GPU that ``--device cuda`` would use."""
+    import torch  # Lazy: writing the manifest does not need it.
 
     if torch.cuda.is_available():
         return f"{torch.cuda.get_device_name(0)}, for --device cuda"
-    return f"none that PyTorch {torch.__version__} sees; attacks search on the CPU"
+    return f"none available to PyTorch {torch.__version__}; attacks search on the CPU"
 
 
 def git() -> dict[str, Any] | None:
-    """Commit and dirtiness of the working folder, or None outside a repository."""
-    commit = _ask("git", "rev-parse", "HEAD")
-    return {"commit": commit, "dirty": bool(_ask("git", "status", "--porcelain"))} if commit else None
+    """Commit of the current folder's repository and whether it has uncommitted changes; None outside a repository."""
+    commit = _output_of("git", "rev-parse", "HEAD")
+    return {"commit": commit, "dirty": bool(_output_of("git", "status", "--porcelain"))} if commit else None
 
 
 def _version(name: str) -> str:
@@ -66,7 +66,8 @@ def _version(name: str) -> str:
         return ""
 
 
-def _ask(*words: str) -> str:
+def _output_of(*words: str) -> str:
+    """What a command prints; empty where it fails: a manifest must be written even where there is no git."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=5, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""Record: one row per measurement, in results.jsonl; every report is built from them (schema result-1)."""
+"""Record: one row of results.jsonl per measurement; every report is built from these rows (schema result-1)."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,20 +8,20 @@ from ...audit.observer import Observer
 
 SCHEMA = "result-1"
 ROUNDS = "rounds.csv"
-"""Beside a cell's records: what it measured round by round, a column a name."""
+"""File in a cell's folder with its measurements by round, one column per metric."""
 NUMBERS = "numbers.csv"
-"""The same of what a protection made public, such as its clip norms."""
+"""File in a cell's folder with the numbers that a protection made public by round, such as its clip norms."""
 Status = Literal["ok", "failed", "unavailable", "skipped"]
 Scope = Literal["run", "round", "client", "record"]
 
 
 _IMPOSSIBLE = 1e100
 _LONGEST_NAME = 255
-"""Bytes that a file's name may have."""
+"""Largest number of bytes in a file's name."""
 
 
 def _below(place: str) -> str:
-    """A path below the run's folder, or none at all."""
+    """Check a path below the run's folder: a row from elsewhere must not make a report read other files."""
     parts = place.split("/")
     if "\0" in place or place.startswith("/") or ".." in parts:
         raise ValueError(f"must be a path below the run's folder, got {place!r}")
@@ -42,14 +42,14 @@ def _one_name(cell_id: str) -> str:
     return _below(cell_id)
 
 
-def _somebody(observer: str) -> str:
+def _known_observer(observer: str) -> str:
     if observer:
         Observer.parse(observer)
     return observer
 
 
 def _in_schema(**words: Any) -> Any:
-    """What a schema says of what a function checks: all of it but how long a name may be."""
+    """The JSON Schema of a check that a function makes; only the length of a name has none."""
     return Field(json_schema_extra=words)
 
 
@@ -59,13 +59,13 @@ Measured = Annotated[
 
 
 class Record(BaseModel):
-    """A measurement, an omission or a failure. Errors and omissions are rows too: ``status`` and ``reason`` say which.
+    """A measurement, an omission or a failure: errors and omissions are rows too, see ``status`` and ``reason``.
 
-    ``cell_id`` is the hash of everything that determines the value; ``run_id`` that of the whole resolved suite (so
-    two runs of the same suite and seed carry equal rows, apart from the time and memory fields).
+    ``cell_id`` is the hash of everything that determines the value, ``run_id`` the hash of the whole resolved suite.
+    Two runs of the same suite and seed have equal rows, apart from the time and memory fields.
     """
 
-    # Cannot measure is not a number: NaN and infinity are refused where the row is made (JSON would make them null).
+    # A missing measurement is not a number: NaN and infinity are refused here, because JSON would turn them into null.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     schema_: Literal["result-1"] = Field(default="result-1", alias="schema")
@@ -83,16 +83,16 @@ class Record(BaseModel):
     defense_version: str
     variant: str = ""
     control: bool = False
-    """True for a broken twin: a REFUTED claim is what must come out."""
+    """True for a control, which breaks its claim on purpose: the expected verdict is REFUTED."""
     role: Literal["utility", "attack", "null", "audit", "evidence", "probe", "replicas"]
-    """``evidence``: what attacks on final models say of a claim; it judges like an audit and need not be able to."""
+    """``evidence``: an audit of a claim by attacks on final models, which may be too weak to reach a verdict."""
     attack: str
     """Attack or estimator; ``training`` for utility rows."""
     attack_version: str
     claim_id: str = ""
-    """The claim that the row judges, by its hash, or empty."""
-    observer: Annotated[str, AfterValidator(_somebody), _in_schema(pattern=f"^({Observer.pattern()})?$")] = ""
-    """From whose seat it was measured, as in the claims file, or empty."""
+    """Hash of the claim that the row is about, or empty."""
+    observer: Annotated[str, AfterValidator(_known_observer), _in_schema(pattern=f"^({Observer.pattern()})?$")] = ""
+    """The observer whose view was used, in the words of the claims file, or empty."""
     scope: Scope = "run"
     round: int | None = None
     client: int | None = None
@@ -101,25 +101,27 @@ class Record(BaseModel):
     """None for rows pooled over seeds."""
     metric: str
     value: Measured | None = None
-    """None where nothing was measured: ``status`` and ``reason`` say why. Never a zero in its place."""
+    """None where nothing was measured, for the reason in ``reason``; never replaced by zero."""
     ci_low: Measured | None = None
     ci_high: Measured | None = None
     ci_level: float | None = None
     ci_method: str = ""
     ceiling: float | None = None
-    """What a perfect attack could have shown with these n."""
+    """Largest epsilon that this sample size can certify: the bound of an attack that makes no error."""
     detectable: float | None = None
-    """Smallest true epsilon that this design refutes with power .9 by the route used."""
+    """Minimum detectable epsilon: the smallest true epsilon that this design refutes with power .9 by its route."""
     verdict: str = ""
-    """REFUTED, NOT_REFUTED, UNDERPOWERED, OUT_OF_SCOPE, NO_CLAIM or FAILED; of a probe KEPT or BROKEN; else empty."""
+    """REFUTED, NOT_REFUTED, UNDERPOWERED, OUT_OF_SCOPE, NO_CLAIM or FAILED; KEPT (passed) or BROKEN (failed) for an
+    implementation check; else empty."""
     route: str = ""
-    """What decided the verdict: ``curve``, ``eps_low``, or ``probe`` for a mutant that only a probe could refute."""
+    """The test that decided the verdict: ``curve``, ``eps_low``, or ``probe`` for a mutant that only an implementation
+    check could refute."""
     n: int | None = None
-    """How many trials, candidates or samples the value rests on."""
+    """Number of trials, candidates or samples behind the value."""
     unit: str = ""
     direction: Literal["", "higher_leaks", "lower_leaks", "higher_better"] = ""
     status: Status = "ok"
-    """``failed``: an error; ``unavailable``: wants what the machine has not; ``skipped``: not defined here."""
+    """``failed``: an error; ``unavailable``: needs something that this machine lacks; ``skipped``: not defined here."""
     reason: str = ""
     wall_s: float = 0.0
     cpu_s: float = 0.0

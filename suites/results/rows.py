@@ -1,4 +1,4 @@
-"""Rows: a file of records read back line by line. What cannot be read is told and left out; nothing else is lost."""
+"""Rows: reads a file of records line by line; lines that cannot be read are reported, all others are kept."""
 
 import hashlib
 import json
@@ -14,8 +14,10 @@ from .record import SCHEMA, Record
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 UPGRADES: dict[str, Upgrade] = {}
-"""An older schema -> what makes one of its rows a row of the next. A new schema adds one function here:
-``UPGRADES["result-1"] = ...`` gives a row whose ``schema`` is ``result-2``, and all older rows are read by it too.
+"""For each older schema, the function that turns one of its rows into a row of the next schema.
+
+A new schema adds one function here: ``UPGRADES["result-1"] = ...`` returns a row whose ``schema`` is ``result-2``. Rows
+of still older schemas then pass through it as well.
 """
 _START = re.compile(rb'(?=\{"schema":)')
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -26,7 +28,7 @@ CONTRADICTED = "another row for what an earlier row has measured; the earlier on
 
 @dataclass(frozen=True, kw_only=True)
 class SkippedRow:
-    """A line that was left out. ``line``: its number in the file, from 1; ``cell_id``: empty where it does not tell."""
+    """A line that was left out. ``line``: its number in the file, from 1; ``cell_id``: empty where it is not known."""
 
     line: int
     cell_id: str
@@ -35,18 +37,18 @@ class SkippedRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """What a file holds: its records in the order of their lines, and the lines that are none."""
+    """The content of a file: its records in the order of their lines, and the lines that are no records."""
 
     records: tuple[Record, ...]
     skipped: tuple[SkippedRow, ...]
     digest: str
-    """SHA-256 of the lines, whatever their order and their line ends: what a finished run is sealed with."""
+    """SHA-256 of the lines, independent of their order and line ends; gate.json keeps it to detect changes."""
 
 
 def read_rows(path: Path, *, upgrades: Mapping[str, Upgrade] = UPGRADES) -> Rows:
-    """Every row of the file that can be read; no file holds no rows. A measurement counts once, its first row."""
+    """Every readable row of the file; none for a missing file. Of repeated measurements the first row counts."""
     reader = _Reader(upgrades)
-    # Bytes: a line of text may also end in the middle of a reason, at U+2028.
+    # Bytes, because str.splitlines would also break a line inside a reason, at U+2028.
     lines = path.read_bytes().split(b"\n") if path.exists() else []
     for number, line in enumerate(lines, start=1):
         for part in _parts(line):
@@ -56,8 +58,9 @@ def read_rows(path: Path, *, upgrades: Mapping[str, Upgrade] = UPGRADES) -> Rows
 
 
 def _parts(line: bytes) -> list[bytes]:
-    """The line; or each of its rows, where one was written on behind a torn one: quotes inside a row are escaped, so
-    that no row of plain fields holds the beginning of another.
+    """The rows of one line: more than one where a row was appended to the rest of an interrupted write.
+
+    Quotes inside a row are escaped, so that no row can contain the beginning of another.
     """
     try:
         json.loads(line)
@@ -91,23 +94,23 @@ class _Reader:
 def _parsed(text: bytes) -> Any:
     try:
         content = json.loads(text)
-        if _SURROGATE.search(text):  # Half of a pair is no text, and nobody could write it on a page.
+        if _SURROGATE.search(text):  # Half of a surrogate pair cannot be encoded: writing the report would fail.
             json.dumps(content, ensure_ascii=False).encode()
         return content
     except RecursionError:
-        raise ValueError("not JSON: nested too deep") from None
+        raise ValueError("not JSON: nested too deeply") from None
     except ValueError as error:
         torn = text.lstrip().startswith(b"{") and not text.rstrip().endswith(b"}")
         raise ValueError(TORN if torn else f"not JSON: {error}") from None
 
 
 def read_record(content: Any, *, upgrades: Mapping[str, Upgrade] = UPGRADES) -> Record:
-    """One parsed row as a record, of this schema or of an older one. Raises ValueError with what is wrong."""
+    """A parsed row of this schema, or of an older one, as a record. Raises ValueError that names the first mistake."""
     if not isinstance(content, dict):
         raise ValueError(f"a row must be a JSON object, got {type(content).__name__}")
     row = _upgraded(content, upgrades)
     try:
-        # Strict: what was written is never text where a number should stand; a hand that edits a row may do that.
+        # Strict: fedassay never writes a number as text, so such a row was edited by hand.
         return Record.model_validate(row, strict=True)
     except ValidationError as error:
         raise ValueError(f"not a record: {first_mistake(error)}") from None
@@ -117,7 +120,7 @@ def _upgraded(row: dict[str, Any], upgrades: Mapping[str, Upgrade]) -> dict[str,
     passed: list[object] = []
     while (schema := row.get("schema")) != SCHEMA:
         if not isinstance(schema, str) or schema not in upgrades or schema in passed:
-            raise ValueError(f"schema {SCHEMA!r} is what this version of fedassay reads, got {schema!r}")
+            raise ValueError(f"this version of fedassay reads schema {SCHEMA!r}, got {schema!r}")
         passed.append(schema)
         try:
             row = upgrades[schema](dict(row))
@@ -127,14 +130,14 @@ def _upgraded(row: dict[str, Any], upgrades: Mapping[str, Upgrade]) -> dict[str,
 
 
 def first_mistake(error: ValidationError) -> str:
-    """The first thing that is wrong, and how many more there are."""
+    """The first mistake, and the number of further ones."""
     found = error.errors()
     place, more = ".".join(str(part) for part in found[0]["loc"]), len(found) - 1
     return f"{place}: {found[0]['msg']}" + (f", and {more} more" if more else "")
 
 
 def _measurement(record: Record) -> tuple[object, ...]:
-    """What a row is about: no finished cell has two rows that agree in all of this."""
+    """The fields that identify a measurement: no finished cell has two rows that agree in all of them."""
     return (
         record.cell_id,
         record.role,

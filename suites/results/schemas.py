@@ -1,4 +1,4 @@
-"""Schemas: JSON Schema 2020-12 of what a run writes and reads: its rows, its claims, its suite."""
+"""Schemas: JSON Schema 2020-12 of the files that a run writes and reads: rows, claims and suites."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ _SUITE = "suite-1"
 def schema_of(kind: str) -> dict[str, Any]:
     """``result``: a line of results.jsonl; ``claim``: claims.json; ``suite``: a suite file, read as TOML.
 
-    What needs more than one field at a time (that a name is a federation of the suite, that a curve is as long as its
-    epsilons) no schema says: ``fedassay plan`` and the readers do. Raises ValueError for another kind.
+    A schema cannot express rules over several fields, such as that a name is a federation of the suite, or that a curve
+    is as long as its epsilons: ``fedassay plan`` and the readers check these. Raises ValueError for another kind.
     """
     if kind == "result":
         return _result()
@@ -29,24 +29,25 @@ def schema_of(kind: str) -> dict[str, Any]:
 
 def _result() -> dict[str, Any]:
     schema = Record.model_json_schema()
-    # A row says what it is, though whoever makes one in Python need not.
+    # A written row always names its schema; only Python callers may rely on the default.
     schema["required"] = ["schema", *schema["required"]]
     return _headed(schema, RESULT, "A row of results.jsonl of a run of fedassay")
 
 
 def _suite() -> dict[str, Any]:
-    from ..config.suite import SuiteSpec  # Lazy: it knows the laboratory, and with it torch.
+    from ..config.suite import SuiteSpec  # Lazy: it loads torch.
 
     schema = SuiteSpec.model_json_schema()
     needed = ["federations", "defenses"]
     schema["required"] = [name for name in schema["required"] if name not in needed]
     for tables in ("federations", "defenses", "attacks"):
-        schema["properties"][tables]["additionalProperties"] = False  # A label that the pattern refuses.
+        # Without this a label that the pattern refuses would be accepted as an additional property.
+        schema["properties"][tables]["additionalProperties"] = False
     schema["anyOf"] = [{"required": needed}, {"required": ["mutants"]}]
     return _headed(schema, _SUITE, "A suite file of fedassay")
 
 
 def _headed(schema: dict[str, Any], name: str, title: str) -> dict[str, Any]:
-    """The same schema, which first says what it is."""
+    """The same schema, with its identifier and title first."""
     head = {"$schema": DIALECT, "$id": f"urn:fedassay:{name}", "title": title}
     return head | {key: value for key, value in schema.items() if key not in head}

@@ -1,6 +1,6 @@
-"""Store: a run's folder.
+"""Store: reads and writes a run's folder.
 
-A finished cell is one atomic rename: a run killed at any moment loses nothing and tears nothing.
+A cell is finished by one atomic rename, so that a run killed at any moment leaves no half-written rows.
 """
 
 import fcntl
@@ -24,14 +24,14 @@ _RECORDS = "records.jsonl"
 
 
 class UnwritableRunFolder(OSError):
-    """The run's folder cannot be written: the run stops, and can go on when the folder can be written again.
+    """The run's folder cannot be written: the run stops, and can be resumed when the folder is writable again.
 
-    Apart from other OSErrors, which a part's own code may raise: those are the part's failures.
+    It differs from other OSErrors, which a part's own code may raise and which become failed rows.
     """
 
 
 class Store:
-    """Writes and reads back the folder of one run. Workers write cells, one process writes the rest."""
+    """The folder of one run. Worker processes write cells; a single process writes all other files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,16 +41,16 @@ class Store:
         """Start a run: the manifest is written before anything runs.
 
         Raises:
-            FileExistsError: if the folder holds a run, or what is left of one.
+            FileExistsError: if the folder holds a run, or the rest of one.
             ConfigError: if another process is writing there.
         """
-        standing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-        if not standing.is_dir():
-            raise FileExistsError(f"{standing} is a file: name a folder for the run")
+        existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        if not existing.is_dir():
+            raise FileExistsError(f"{existing} is a file: name a folder for the run")
         made = [place for place in (folder, *folder.parents) if not place.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         store = cls(folder)
-        # Looked at and begun in one breath: of two runs that start here at once, the second must see the first.
+        # The check and the first write happen under one lock: of two runs started here at once, one must be refused.
         with store.locked():
             store._refuse_another()
             try:
@@ -62,8 +62,10 @@ class Store:
         return store
 
     def _take_back(self, made: Iterable[Path]) -> None:
-        """A run that could not be begun leaves nothing; ``made``: folders that it made, the inmost first."""
-        with suppress(OSError):  # Stopped once: what stays then holds what another has put there.
+        """Remove the files of a run that could not be started; ``made``: the folders that it created, inner first."""
+        with suppress(
+            OSError
+        ):  # A folder that is not empty holds files of another process: it stays, with its parents.
             (self.folder / MANIFEST).unlink(missing_ok=True)
             (self.folder / CLAIMS).unlink(missing_ok=True)
             for place in made:
@@ -72,7 +74,7 @@ class Store:
     def _refuse_another(self) -> None:
         if (self.folder / MANIFEST).exists():
             raise FileExistsError(f"{self.folder} already holds a run; resume it, or name another folder")
-        # Old cells would be taken for finished ones of this run.
+        # Cells left from an old run would count as finished ones of this run.
         if left := [name for name in (RESULTS, "cells") if (self.folder / name).exists()]:
             raise FileExistsError(f"{self.folder} holds the rest of a run ({', '.join(left)}); name another folder")
 
@@ -89,10 +91,10 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run's folder while writing: two processes on one run would append its rows twice.
+        """Lock the run's folder while writing: two processes on one run would append its rows twice.
 
         Raises:
-            ConfigError: if another process holds it.
+            ConfigError: if another process holds the lock.
         """
         folder = os.open(self.folder, os.O_RDONLY)
         try:
@@ -105,30 +107,30 @@ class Store:
             os.close(folder)
 
     def manifest(self) -> dict[str, Any]:
-        """What the run set out to do."""
+        """The run's manifest. Raises ConfigError where it is not a JSON object."""
         try:
             manifest = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
-        except ValueError as error:  # No JSON, or no text.
-            raise ConfigError(f"{self.folder / MANIFEST} is no JSON: {error}") from None
+        except ValueError as error:  # Invalid JSON, or bytes that are not UTF-8.
+            raise ConfigError(f"{self.folder / MANIFEST} is not JSON: {error}") from None
         if not isinstance(manifest, dict):
             raise ConfigError(f"{self.folder / MANIFEST} must hold a JSON object, got {type(manifest).__name__}")
         return manifest
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        """Write one JSON file whole or not at all."""
-        with _disk(self.folder / name):
-            _write_whole(self.folder / name, json.dumps(content, indent=1, allow_nan=False).encode())
+        """Write one JSON file atomically: completely or not at all."""
+        with _naming(self.folder / name):
+            _write_atomically(self.folder / name, json.dumps(content, indent=1, allow_nan=False).encode())
 
     def write_claims(self, claims: list[dict[str, Any]]) -> None:
-        """Write what the run's defenses signed."""
+        """Write the claims that the run's defenses state."""
         self.write_json(CLAIMS, {"schema": "claims-1", "claims": claims})
 
     def cell_folder(self, cell_id: str) -> Path:
-        """Where a cell keeps its files."""
+        """The folder of a cell's files."""
         return self.folder / "cells" / cell_id
 
     def save_arrays(self, cell_id: str, name: str, arrays: Mapping[str, np.ndarray]) -> str:
-        """Save arrays of plain numbers beside a cell's records; returns the path below the run's folder.
+        """Save arrays of plain numbers in a cell's folder; returns the path below the run's folder.
 
         Raises:
             ValueError: for an array of objects, which only pickle could hold.
@@ -141,20 +143,20 @@ class Store:
         return self._save(cell_id, f"{name}.npz", content.getvalue())
 
     def save_text(self, cell_id: str, name: str, text: str) -> str:
-        """Save a text file beside a cell's records; returns the path below the run's folder."""
+        """Save a text file in a cell's folder; returns the path below the run's folder."""
         return self._save(cell_id, name, text.encode(errors="backslashreplace"))
 
     def _save(self, cell_id: str, name: str, content: bytes) -> str:
         place = self.cell_folder(cell_id)
-        with _disk(place / name):
+        with _naming(place / name):
             place.mkdir(parents=True, exist_ok=True)
-            _write_whole(place / name, content)
+            _write_atomically(place / name, content)
         return f"cells/{cell_id}/{name}"
 
     def discard(self, cell_id: str, name: str) -> None:
-        """Take a file away that a finished cell needs no more, if it is there."""
+        """Delete a file that a finished cell no longer needs, if it exists."""
         place = self.cell_folder(cell_id) / name
-        with _disk(place):
+        with _naming(place):
             place.unlink(missing_ok=True)
 
     def load_arrays(self, path: str) -> dict[str, np.ndarray]:
@@ -163,23 +165,27 @@ class Store:
             with np.load(self.folder / path, allow_pickle=False) as stored:
                 return dict(stored)
         except (BadZipFile, EOFError, ValueError) as error:
-            raise ValueError(f"{path} cannot be read ({error}); resume with --retry-failed makes it again") from error
+            raise ValueError(
+                f"{path} cannot be read ({error}); resume with --retry-failed computes it again"
+            ) from error
 
     def finish(self, cell_id: str, records: Iterable[Record]) -> None:
-        """Finish a cell: its rows appear all at once. What is written here is never computed again."""
+        """Finish a cell: write all its rows at once. A finished cell is never computed again."""
         self._save(cell_id, _RECORDS, "".join(record.to_line() for record in records).encode())
 
     def finished(self) -> set[str]:
-        """Cells whose rows are whole on disk, in results.jsonl or not yet: none whose file was emptied or spoilt."""
+        """Cells with complete rows in their own folder, whether results.jsonl has them yet or not."""
         files = (self.folder / "cells").glob(f"*/{_RECORDS}")
-        return {path.parent.name for path in files if _whole(path.parent.name, path.read_bytes())}
+        # A file that was emptied or damaged since does not count: its cell is computed again.
+        return {path.parent.name for path in files if _is_complete(path.parent.name, path.read_bytes())}
 
     def forget_failed(self) -> int:
-        """Take back every cell that failed, or has rows or arrays that cannot be read, so that it is run again; its old
-        rows stay beside it. Returns how many.
+        """Reopen every cell that failed, or whose rows or arrays cannot be read, so that it is run again.
+
+        Returns their number. The old rows stay in the cell's folder, in a file of their own.
         """
         failed = [cell for cell in self.finished() if _failed(self._cell_rows(cell)) or self._damaged(cell)]
-        with _disk(self.folder / "cells"):
+        with _naming(self.folder / "cells"):
             for cell_id in failed:
                 place = self.cell_folder(cell_id)
                 (place / _RECORDS).replace(place / f"failed-{_RECORDS}")
@@ -199,34 +205,33 @@ class Store:
         return read_rows(self.cell_folder(cell_id) / _RECORDS)
 
     def collect(self) -> set[str]:
-        """Append every finished cell that results.jsonl lacks; a torn tail is cut off first. Returns the cells it now
-        holds.
-        """
-        kept = self._mend()
-        missing = sorted(self.finished() - kept)
+        """Append every finished cell that results.jsonl lacks, after repairing the file. Returns the cells in it."""
+        present = self._repair()
+        missing = sorted(self.finished() - present)
         for cell_id in missing:
             self.append(cell_id)
-        return kept | set(missing)
+        return present | set(missing)
 
     def append(self, cell_id: str) -> None:
-        """Append one finished cell's rows to results.jsonl, in one write, and flush them to the disk."""
+        """Append one finished cell's rows to results.jsonl in one write, and flush them to the disk."""
         lines = (self.cell_folder(cell_id) / _RECORDS).read_bytes()
-        with _disk(self.folder / RESULTS), (self.folder / RESULTS).open("ab") as results:
+        with _naming(self.folder / RESULTS), (self.folder / RESULTS).open("ab") as results:
             results.write(lines)
             results.flush()
             os.fsync(results.fileno())
 
     def records(self) -> list[Record]:
-        """All rows in results.jsonl that can be read; none before the first cell is finished."""
+        """All readable rows of results.jsonl; none before the first cell is finished."""
         return list(self.rows().records)
 
     def rows(self) -> Rows:
-        """What results.jsonl holds, and the lines in it that cannot be read."""
+        """The rows of results.jsonl, and its lines that cannot be read."""
         return read_rows(self.folder / RESULTS)
 
-    def _mend(self) -> set[str]:
-        """Rewrite results.jsonl unless every row in it is one of a whole finished cell, as the cell's own file has it;
-        returns those cells.
+    def _repair(self) -> set[str]:
+        """Remove all rows from results.jsonl that differ from a finished cell's own file; returns the other cells.
+
+        An interrupted write leaves such rows: half a line, or only some rows of a cell.
         """
         path = self.folder / RESULTS
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
@@ -234,19 +239,19 @@ class Store:
         for line in lines:
             if (cell_id := _cell_of(line)) is not None:
                 found.setdefault(cell_id, []).append(line)
-        whole = {
+        complete = {
             cell_id
             for cell_id in found.keys() & self.finished()
             if b"".join(found[cell_id]) == (self.cell_folder(cell_id) / _RECORDS).read_bytes()
         }
-        kept = b"".join(line for line in lines if _cell_of(line) in whole)
+        kept = b"".join(line for line in lines if _cell_of(line) in complete)
         if kept != b"".join(lines):
-            with _disk(path):
-                _write_whole(path, kept)
-        return whole
+            with _naming(path):
+                _write_atomically(path, kept)
+        return complete
 
 
-def _whole(cell_id: str, content: bytes) -> bool:
+def _is_complete(cell_id: str, content: bytes) -> bool:
     return bool(content) and all(_cell_of(line) == cell_id for line in content.splitlines(keepends=True))
 
 
@@ -255,8 +260,8 @@ def _failed(rows: Rows) -> bool:
 
 
 @contextmanager
-def _disk(place: Path) -> Iterator[None]:
-    """``place``: what is written. A full disk does not say which file it was, and a temporary one tells nobody."""
+def _naming(place: Path) -> Iterator[None]:
+    """Turn an OSError into one that names ``place``: that of a full disk names no file, or a temporary one."""
     try:
         yield
     except OSError as error:
@@ -264,14 +269,14 @@ def _disk(place: Path) -> Iterator[None]:
 
 
 def _cell_of(line: bytes) -> str | None:
-    """The cell of a line, or None for a torn one."""
+    """The cell of a line, or None for an incomplete line."""
     try:
         return str(json.loads(line)["cell_id"]) if line.endswith(b"\n") else None
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def _write_whole(path: Path, content: bytes) -> None:
+def _write_atomically(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:

@@ -122,7 +122,7 @@ def test_a_resumed_cells_time_is_that_of_both_sessions(job, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("harm", ["torn", "empty", "pickled", "foreign", "older", "other model"])
-def test_what_cannot_be_read_is_told_of_and_training_starts_over(job, tmp_path, monkeypatch, timeless, harm):
+def test_what_cannot_be_read_is_reported_of_and_training_starts_over(job, tmp_path, monkeypatch, timeless, harm):
     one, whole, store = job(), Store(tmp_path / "whole"), Store(tmp_path / "halves")
     cell = one.training.cell_id
     trial_module.run_trial(one, whole, frozenset())

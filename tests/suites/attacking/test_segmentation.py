@@ -50,12 +50,12 @@ def test_utility_is_of_pixels_and_what_is_undefined_is_a_row_without_a_value(sui
 
 @pytest.mark.parametrize("attack", ["loss", "idlg", "class_mean_image", "lira_online"])
 def test_an_attack_that_needs_a_label_an_image_is_refused_with_its_line(seen, attack):
-    with pytest.raises(ConfigError, match=r"line 15: .* needs a label an image; federation main trains unet"):
+    with pytest.raises(ConfigError, match=r"line 15: .* needs one label per image; federation main trains unet"):
         seen(f"\n[attacks.{attack}]\n")
 
 
 def test_a_canary_with_a_label_of_an_image_is_refused(seen):
-    with pytest.raises(ConfigError, match="has a label an image, unet has one a pixel"):
+    with pytest.raises(ConfigError, match="has one label per image, unet one per pixel"):
         seen('\n[audit]\nmodel = "unet"\ncanary = "mislabelled"\n')
 
 

@@ -199,7 +199,7 @@ def test_a_likelihood_ratio_is_one_on_the_mean_of_the_world_without(protection, 
     assert stats.sem(ratios) < 0.1
 
 
-def test_with_hardly_any_noise_every_candidate_that_was_ever_taken_is_told():
+def test_with_hardly_any_noise_every_candidate_that_was_ever_taken_is_reported():
     quiet = (
         Watched(DPSGDProtection(clip_norm=CLIP, noise_multiplier=1e-3)),
         Watched(LDPGaussianProtection(clip_norm=CLIP, noise_std=1e-6)),

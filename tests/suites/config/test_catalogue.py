@@ -98,14 +98,14 @@ def test_a_class_of_ones_own_is_found_by_its_path_and_built_with_its_fields(own_
         ("def f(:", "SyntaxError"),
     ],
 )
-def test_a_module_that_does_not_import_is_told_with_its_own_error(own_module, source, says):
+def test_a_module_that_does_not_import_is_reported_with_its_own_error(own_module, source, says):
     module = own_module(source)
     with pytest.raises(ConfigError, match=rf"defense '{module}:Mine': cannot import {module}: {says}"):
         find("defense", f"{module}:Mine")
 
 
 @pytest.mark.parametrize("name", ["no_such_module_at_all:Mine", ":Mine", "fedassay.no_such:Mine"])
-def test_a_module_that_is_not_there_is_told(name):
+def test_a_module_that_is_not_there_is_reported(name):
     with pytest.raises(ConfigError, match="cannot import"):
         find("defense", name)
 
@@ -137,7 +137,7 @@ def test_an_unknown_field_lists_the_parts_fields_nearest_first():
 @pytest.mark.parametrize("field", ["part", "plan", "federation", "replicas"])
 def test_a_field_that_a_suites_table_keeps_for_itself_is_refused(own_module, field):
     module = own_module(MINE.replace("clip_norm", field))
-    says = f"its field '{field}' must have another name: a suite's defenses keep part, plan, federation, replicas"
+    says = f"its field '{field}' must have another name: a suite's defenses reserve part, plan, federation, replicas"
     with pytest.raises(ConfigError, match=f"^x, line 3: {module}:Mine: {says}"):
         build("defense", f"{module}:Mine", {}, where="x, line 3")
     with pytest.raises(ConfigError, match=f"^{module}:Mine: {says}"):
@@ -150,7 +150,7 @@ def test_no_part_of_the_package_has_a_field_that_a_suite_keeps():
             assert build(kind, name, {}).path == name
 
 
-def test_a_bad_field_is_told_in_the_parts_own_words_with_its_place():
+def test_a_bad_field_is_reported_in_the_parts_own_words_with_its_place():
     with pytest.raises(ConfigError, match=r"^x\.toml, line 3: dp_sgd: epsilon must be a number > 0, got -1"):
         build("defense", "dp_sgd", {"epsilon": -1}, where="x.toml, line 3")
 

@@ -1,4 +1,4 @@
-"""A part that lies beside its suite file is found from everywhere: at the start, in other processes, by resume."""
+"""A part in the folder of its suite file is found from every current folder, by workers and by resume."""
 
 import json
 import os
@@ -93,17 +93,20 @@ def test_a_suite_of_parts_of_the_package_tells_nothing_of_where_it_lay(finished,
     assert "suite_folder" not in json.loads((finished.folder / "manifest.json").read_text())
 
 
-def test_another_module_of_the_same_name_is_told_and_not_audited_in_its_place(project, tmp_path, monkeypatch):
+def test_another_module_of_the_same_name_is_reported_and_not_audited_in_its_place(project, tmp_path, monkeypatch):
     """Two projects of ``fedassay init`` call their defenses the same."""
     one = project("beside_twice", "one")
     two = project("beside_twice", "two", MINE + "\n# Another.\n")
     fedassay.run(str(one), jobs=1, folder=tmp_path / "first", report=False)
-    with pytest.raises(ConfigError, match=rf"two/suite\.toml, line \d+: beside_twice is {one.parent}/beside_twice\.py"):
+    with pytest.raises(
+        ConfigError,
+        match=rf"two/suite\.toml, line \d+: beside_twice is already loaded from {one.parent}",
+    ):
         fedassay.run(str(two), jobs=1, folder=tmp_path / "second", report=False)
     monkeypatch.chdir(two.parent)  # --defense names what lies where the command is given.
-    told = CliRunner().invoke(app, ["plan", str(one), "-d", "beside_twice:Mine"])
-    assert told.exit_code == 2
-    assert f"{two.parent}/beside_twice.py is meant" in told.output
+    planned = CliRunner().invoke(app, ["plan", str(one), "-d", "beside_twice:Mine"])
+    assert planned.exit_code == 2
+    assert f"the suite needs {two.parent}/beside_twice.py" in planned.output
 
 
 def test_the_same_module_installed_elsewhere_is_the_same(project, tmp_path):
@@ -113,7 +116,7 @@ def test_the_same_module_installed_elsewhere_is_the_same(project, tmp_path):
         fedassay.run(str(suite), jobs=1, folder=tmp_path / f"run{number}", report=False)
 
 
-def test_a_module_that_is_nowhere_is_told_with_where_it_was_looked_for(suite_file):
+def test_a_module_that_is_nowhere_is_reported_with_where_it_was_looked_for(suite_file):
     path = suite_file("[defenses.ldp_gaussian]", '[defenses.mine]\npart = "nowhere_at_all:Mine"')
-    with pytest.raises(ConfigError, match="looked for beside the suite file, where the command is given, and among"):
+    with pytest.raises(ConfigError, match=r"searched in the suite file.s folder, the current folder and the installed"):
         fedassay.run(str(path))

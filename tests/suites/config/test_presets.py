@@ -1,4 +1,4 @@
-"""Presets of a suite file: what they change, what they leave out, and how a wrong one is told."""
+"""Presets of a suite file: what they change, what they leave out, and how a wrong one is reported."""
 
 import fedassay
 import pytest
@@ -103,12 +103,12 @@ def test_a_run_of_a_preset_can_be_resumed_without_naming_it_again(with_preset, t
         ("seeds = 2", '"attacks.loss.count" = 3', "attacks.loss.count is set, but the preset leaves attacks.loss out"),
         ("seeds = 2", '"attacks.loss" = {}', "attacks.loss is set, but the preset leaves attacks.loss out"),
         ('drop = ["attacks.loss"]', 'keep = ["defenses.none"]', "but the preset leaves defenses.ldp_gaussian out"),
-        ("seeds = 2", '"seeds.x" = 2', "seeds is no table"),
+        ("seeds = 2", '"seeds.x" = 2', "seeds is not a table"),
         ("seeds = 2", "federations.main.rounds = 1", 'write the whole key in quotes, such as "federations.NAME.FIELD"'),
         ("[presets.smoke]", "[presets.tiny]", "--preset smoke: no such preset of suite.toml; known: tiny"),
     ],
 )
-def test_a_preset_that_is_wrong_is_told_with_its_line(refusal, old, new, said):
+def test_a_preset_that_is_wrong_is_reported_with_its_line(refusal, old, new, said):
     assert said in refusal(old, new)
 
 
@@ -121,14 +121,18 @@ def test_a_suite_without_presets_says_so(suite_file):
     ("old", "new", "said"),
     [
         ('"ldp_gaussian"\nmetric', '"ldp_gausian"\nmetric', "no defense 'ldp_gausian'; known: ldp_gaussian"),
-        ('metric = "accuracy"', 'metric = "epsilon"', "goes with the unit of the claim"),
-        ('metric = "accuracy"', 'metric = "accuracyy"', "'accuracyy' is of no utility (accuracy, "),
-        ('metric = "accuracy"', 'metric = "auc"', "of which attack is it?"),
-        ('metric = "accuracy"', 'attack = "loss"\nmetric = "accuracy"', "'accuracy' is the utility's: name no attack"),
+        ('metric = "accuracy"', 'metric = "epsilon"', "needs the unit of its claim"),
+        ('metric = "accuracy"', 'metric = "accuracyy"', "'accuracyy' is no utility metric (accuracy, "),
+        ('metric = "accuracy"', 'metric = "auc"', "name the attack that it belongs to"),
+        (
+            'metric = "accuracy"',
+            'attack = "loss"\nmetric = "accuracy"',
+            "belongs to the utility: name no attack",
+        ),
         (
             'metric = "accuracy"',
             'attack = "loss"\nmetric = "epsilon"\nunit = "report"',
-            "is of a claim, not of an attack",
+            "belongs to a claim, not to an attack",
         ),
         ("value = 0.9", "value = -1e300", "greater than or equal to -1000000000000"),
         ("value = 0.9", 'value = "0.9"', "published.0.value"),
@@ -152,4 +156,4 @@ def test_a_published_figure_of_a_federation_where_it_does_not_run_is_refused(wit
     changes = ['metric = "accuracy"', 'attack = "loss"\nmetric = "auc"'] if who == "loss" else []
     with pytest.raises(ConfigError) as refused:
         load_suite(with_preset(table, f'{elsewhere}{table}\nfederation = "other"', *changes))
-    assert f"row 1: {who} runs on other alone" in str(refused.value)
+    assert f"row 1: {who} runs only on other" in str(refused.value)

@@ -63,7 +63,7 @@ def line_of(text, fragment):
         ("count = 8", "client = 0\ncount = 0", "count = 0", "loss: count must be"),
     ],
 )
-def test_a_parts_bad_field_is_told_with_the_line_of_that_very_field(resolved, tiny, old, new, line, says):
+def test_a_parts_bad_field_is_reported_with_the_line_of_that_very_field(resolved, tiny, old, new, line, says):
     said = refusal(resolved, old, new)
     assert f".toml, line {line_of(tiny.replace(old, new), line)}: {says}" in said
 
@@ -114,19 +114,19 @@ def test_an_added_field_of_none_is_kept(resolved, own_module):
     assert {name: written[name] for name in ("part", "clip_norm")} == {"part": f"{module}:Mine", "clip_norm": None}
 
 
-def test_a_federation_that_cannot_be_dealt_is_told_as_such(resolved):
+def test_a_federation_that_cannot_be_dealt_is_reported_as_such(resolved):
     suite = resolved("samples = 60", "samples = 1")
     said = refusal(prepare, suite, suite.defenses[0], "main", 0)
     assert said.startswith("federation main cannot be set up: samples must be in 2..")
 
 
-def test_a_model_that_does_not_fit_the_images_is_told_as_the_federations(resolved):
+def test_a_model_that_does_not_fit_the_images_is_reported_as_the_federations(resolved):
     suite = resolved('"logistic"', '"cnn26k"')
     said = refusal(prepare, suite, suite.defenses[0], "main", 0)
     assert said.startswith("federation main cannot be set up: cnn26k needs images of at least 14x14")
 
 
-def test_a_plan_that_breaks_a_defenses_theorem_is_told_with_both_names(resolved):
+def test_a_plan_that_breaks_a_defenses_theorem_is_reported_with_both_names(resolved):
     suite = resolved("rounds = 2", "rounds = 2\nlot = { fixed_size = 4 }", extra=(DPSGD(),))
     said = refusal(prepare, suite, suite.defenses[2], "main", 0)
     assert said.startswith("defense dp_sgd cannot be prepared for federation main: lot must be Poisson or full")
@@ -146,7 +146,7 @@ def test_a_plan_that_breaks_a_defenses_theorem_is_told_with_both_names(resolved)
         ("return Prepared(protection=Protection(), claims=('private',))", "must return Prepared(protection, claims)"),
     ],
 )
-def test_a_defense_that_cannot_be_prepared_or_returns_rubbish_is_told(resolved, own_module, body, says):
+def test_a_defense_that_cannot_be_prepared_or_returns_rubbish_is_reported(resolved, own_module, body, says):
     module = own_module(OWN.format(body=body))
     suite = resolved(extra=(f"{module}:Mine",))
     said = refusal(prepare, suite, suite.defenses[2], "main", 0)
@@ -154,7 +154,7 @@ def test_a_defense_that_cannot_be_prepared_or_returns_rubbish_is_told(resolved, 
     assert says in said
 
 
-def test_a_defense_that_does_not_define_prepare_is_told(resolved, own_module):
+def test_a_defense_that_does_not_define_prepare_is_reported(resolved, own_module):
     source = OWN.format(body="...").replace("def prepare", "def prepaer")
     suite = resolved(extra=(f"{own_module(source)}:Mine",))
     assert "TypeError: Mine does not define prepare(plan)" in refusal(prepare, suite, suite.defenses[2], "main", 0)

@@ -112,7 +112,7 @@ def test_an_override_without_a_key_is_refused(assignment):
 
 @pytest.mark.parametrize("assignment", ["name.x=1", "list.x=1", "name.x.y=1"])
 def test_an_override_through_what_is_no_table_is_refused(assignment):
-    with pytest.raises(ConfigError, match="is no table"):
+    with pytest.raises(ConfigError, match="is not a table"):
         apply_override({"name": "x", "list": [1]}, assignment)
 
 

@@ -55,7 +55,7 @@ def test_an_unknown_key_is_named_with_its_line_and_the_nearest_known_first(refus
     assert refusal(old, new).startswith(f"suite.toml, line {line}: unknown key '{key}'; known here: {known}")
 
 
-def test_a_misspelt_key_and_the_one_that_it_leaves_missing_are_both_told(refusal, tiny):
+def test_a_misspelt_key_and_the_one_that_it_leaves_missing_are_both_reported(refusal, tiny):
     said = refusal("rounds = 2", "rouns = 2").splitlines()
     table, key = line_of(tiny, "[federations.main]"), line_of(tiny, "rounds = 2")
     assert said[0] == f"suite.toml, line {table}: federations.main.rounds is missing"
@@ -184,9 +184,12 @@ federation = "shown"
         ("audit={ replicsa = 3 }", "--set audit: unknown key 'audit.replicsa'; known here: replicas"),
         ("sedes.x=3", "--set sedes.x: unknown key 'sedes'; known here: seeds"),
         ("federations.main.dataset=digit", "--set federations.main.dataset: federations.main.dataset: unknown data"),
-        ("name.x=3", "--set name.x=3: name is no table"),
+        ("name.x=3", "--set name.x=3: name is not a table"),
         ("seeds", "--set takes key.sub=value, got 'seeds'"),
-        ("mutants.power=.5", "--set mutants.power: the suite has no [mutants] table, and one would add every mutant"),
+        (
+            "mutants.power=.5",
+            "--set mutants.power: the suite has no [mutants] table, and a new one would",
+        ),
         ("audit.clients=99", "--set audit.clients: audit.clients: federation 'main' has 2, got 99"),
     ],
 )

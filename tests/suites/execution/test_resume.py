@@ -237,7 +237,7 @@ def test_ones_own_defense_that_changed_since_is_refused(assay, suite_file, own_d
         fedassay.resume(run.folder)
 
 
-def test_ones_own_defense_that_is_gone_is_told(assay, suite_file, own_defense, own_module):
+def test_ones_own_defense_that_is_gone_is_reported(assay, suite_file, own_defense, own_module):
     module = own_defense("pass")
     run = assay(suite_file(), defenses=[f"{module}:Mine"])
     own_module("", name=module)

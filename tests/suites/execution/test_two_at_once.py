@@ -7,7 +7,7 @@ import sys
 from fedassay.reports.reading.run_folder import RunFolder
 
 
-def test_of_two_processes_in_one_folder_one_runs_and_the_other_is_told_why_not(suite_file, tmp_path):
+def test_of_two_processes_in_one_folder_one_runs_and_the_other_is_reported_why_not(suite_file, tmp_path):
     words = ["run", str(suite_file()), "-j", "1", "-o", "run"]
     both = [
         subprocess.Popen(

@@ -66,7 +66,7 @@ def test_line_ends_and_order_are_no_change(copy):
 
 
 @pytest.mark.parametrize("cut", [1, 3])
-def test_a_row_lost_at_a_line_end_is_told(copy, cut):
+def test_a_row_lost_at_a_line_end_is_reported(copy, cut):
     lines = (copy / "results.jsonl").read_bytes().splitlines(keepends=True)
     (copy / "results.jsonl").write_bytes(b"".join(lines[:-cut]))
     said, codes = verdicts(copy)
@@ -75,14 +75,14 @@ def test_a_row_lost_at_a_line_end_is_told(copy, cut):
 
 
 @pytest.mark.parametrize(("old", "new"), [('"n":', '"n": '), ('"defense":"none"', '"defense":"fake"')])
-def test_a_row_that_a_hand_changed_is_told(copy, old, new):
+def test_a_row_that_a_hand_changed_is_reported(copy, old, new):
     text = (copy / "results.jsonl").read_text()
     assert old in text
     (copy / "results.jsonl").write_text(text.replace(old, new, 1))
     assert verdicts(copy)[1] == {12}
 
 
-def test_claims_that_are_gone_are_told_and_another_layout_of_them_is_none(copy):
+def test_claims_that_are_gone_are_reported_and_another_layout_of_them_is_none(copy):
     edit(copy / "claims.json")
     assert verdicts(copy)[1] == {0}
     (copy / "claims.json").unlink()
@@ -120,5 +120,5 @@ def test_a_gate_that_its_rows_do_not_bear_is_not_repeated(copy):
 @pytest.mark.parametrize("change", [{"seed": "x"}, {"versions": []}, {"suite": [1]}, {"suite": None}, {"run_id": 3}])
 def test_a_manifest_of_other_things_is_not_resumed(copy, change):
     edit(copy / "manifest.json", **change)
-    with pytest.raises(ConfigError, match=f"lacks {next(iter(change))}, or holds something else there"):
+    with pytest.raises(ConfigError, match=f"lacks {next(iter(change))}, or has values of another type there"):
         fedassay.resume(copy, jobs=1)

@@ -59,7 +59,7 @@ def test_a_last_row_without_its_newline_is_a_row(tmp_path):
     assert cells(read(tmp_path, line("a") + line("b")[:-1])) == ["a", "b"]
 
 
-def test_a_torn_last_row_is_told(tmp_path):
+def test_a_torn_last_row_is_reported(tmp_path):
     rows = read(tmp_path, line("a") + line("b")[:90])
     assert (cells(rows), rows.skipped) == (["a"], (SkippedRow(line=2, cell_id="", reason=TORN),))
 
@@ -94,7 +94,7 @@ def test_a_file_cut_anywhere_and_written_on_loses_the_cut_row_only(tmp_path_fact
         (b"no row at all", "", "not JSON: Expecting value"),
         (b"\xff\xfe\x00", "", "not JSON: "),
         (b"[1, 2]", "", "a row must be a JSON object, got list"),
-        (b"[" * 100_000, "", "not JSON: nested too deep"),
+        (b"[" * 100_000, "", "not JSON: nested too deeply"),
         (json.dumps(row("b", value="0.5")).encode(), "b", "not a record: value: Input should be a valid number"),
         (json.dumps(row("b", n=1.5)).encode(), "b", "not a record: n: Input should be a valid integer"),
         (
@@ -104,8 +104,8 @@ def test_a_file_cut_anywhere_and_written_on_loses_the_cut_row_only(tmp_path_fact
         ),
         (json.dumps(row("b", epsilon=3, role="x")).encode(), "b", "not a record: role: Input should be .*, and 1 more"),
         (json.dumps({"schema": SCHEMA, "cell_id": 7}).encode(), "", "not a record: run_id: Field required, and "),
-        (json.dumps(row("b", schema="result-2")).encode(), "b", "schema 'result-1' is what .* reads, got 'result-2'"),
-        (json.dumps(row("b", schema=["result-1"])).encode(), "b", r"schema 'result-1' is what .*, got \['result-1'\]"),
+        (json.dumps(row("b", schema="result-2")).encode(), "b", "reads schema 'result-1', got 'result-2'"),
+        (json.dumps(row("b", schema=["result-1"])).encode(), "b", r"reads schema 'result-1', got \['result-1'\]"),
         (json.dumps(row("b", observer="foo")).encode(), "b", "not a record: observer: .*'foo'"),
         (json.dumps(row("b", artifact="../secret.npz")).encode(), "b", "artifact: .*must be a path below the run's"),
         (json.dumps(row("b", artifact="/etc/x.npz")).encode(), "b", "artifact: .*must be a path below the run's"),
@@ -120,10 +120,10 @@ def test_a_file_cut_anywhere_and_written_on_loses_the_cut_row_only(tmp_path_fact
         (json.dumps(row("..")).encode(), "..", "cell_id: .*must be a path below"),
         (json.dumps(row("b", defense="\ud800")).encode(), "", "not JSON: .*surrogates not allowed"),
         (json.dumps(row("b", value=7)).replace(": 7", ": 1e400").encode(), "b", "value: Input should be a finite"),
-        (b"{}", "", "schema 'result-1' is what this version of fedassay reads, got None"),
+        (b"{}", "", "this version of fedassay reads schema 'result-1', got None"),
     ],
 )
-def test_what_is_no_row_is_told_and_the_rest_is_read(tmp_path, bad, cell_id, reason):
+def test_what_is_no_row_is_reported_and_the_rest_is_read(tmp_path, bad, cell_id, reason):
     rows = read(tmp_path, line("a") + bad + b"\n" + line("c"))
     assert cells(rows) == ["a", "c"]
     (skipped,) = rows.skipped

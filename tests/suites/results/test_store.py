@@ -58,10 +58,10 @@ def full_disk(*arguments, **options):
 def test_a_run_that_cannot_be_begun_leaves_what_was_there(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("kept")
-    real = store_module._write_whole
+    real = store_module._write_atomically
     monkeypatch.setattr(
         store_module,
-        "_write_whole",
+        "_write_atomically",
         lambda path, content: (full_disk if path.name == MANIFEST else real)(path, content),
     )
     for place in ("mine/deep/run", "mine"):
@@ -152,7 +152,7 @@ def test_a_row_that_a_hand_changed_is_put_back_as_it_was_measured(store, change)
     assert {record.value for record in store.records()} == {0.5}
 
 
-def test_a_row_that_cannot_be_read_is_left_out_of_the_records_and_told(store):
+def test_a_row_that_cannot_be_read_is_left_out_of_the_records_and_reported(store):
     store.finish("a", rows("a", 2))
     store.append("a")
     with (store.folder / RESULTS).open("ab") as results:
@@ -277,7 +277,7 @@ def test_writing_leaves_no_scraps(store):
         lambda store: store.append("b"),
     ],
 )
-def test_a_full_disk_is_told_apart_and_leaves_no_scraps(store, monkeypatch, write):
+def test_a_full_disk_is_kept_apart_and_leaves_no_scraps(store, monkeypatch, write):
     store.finish("b", rows("b", 1))
     before = sorted(path for path in store.folder.rglob("*") if path.is_file())
     monkeypatch.setattr(store_module.os, "fsync", full_disk)
@@ -332,9 +332,9 @@ def test_a_run_may_start_in_a_folder_that_holds_other_files(tmp_path):
 
 def test_the_claims_stand_there_before_the_manifest_does(tmp_path, monkeypatch):
     written = []
-    real = store_module._write_whole
+    real = store_module._write_atomically
     monkeypatch.setattr(
-        store_module, "_write_whole", lambda path, content: (written.append(path.name), real(path, content))
+        store_module, "_write_atomically", lambda path, content: (written.append(path.name), real(path, content))
     )
     Store.create(tmp_path / "run", {}, [])
     assert written == ["claims.json", "manifest.json"]
@@ -346,7 +346,7 @@ def test_a_folder_without_a_manifest_holds_no_run(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"[]", b"3"])
-def test_a_manifest_that_cannot_be_read_is_told(store, content):
+def test_a_manifest_that_cannot_be_read_is_reported(store, content):
     (store.folder / MANIFEST).write_bytes(content)
     with pytest.raises(ConfigError, match=r"manifest\.json"):
         store.manifest()
@@ -368,7 +368,7 @@ def test_a_second_writer_of_one_run_is_refused(tmp_path):
 
 
 def test_of_two_runs_that_start_in_one_folder_at_once_one_is_refused(tmp_path, monkeypatch):
-    real, refused = store_module._write_whole, []
+    real, refused = store_module._write_atomically, []
 
     def write(path, content):
         # The second comes while the first has looked and not yet written.
@@ -378,7 +378,7 @@ def test_of_two_runs_that_start_in_one_folder_at_once_one_is_refused(tmp_path, m
             refused.append(error)
         real(path, content)
 
-    monkeypatch.setattr(store_module, "_write_whole", write)
+    monkeypatch.setattr(store_module, "_write_atomically", write)
     store = Store.create(tmp_path / "run", {"first": True}, [])
     assert refused
     assert store.manifest() == {"first": True}
