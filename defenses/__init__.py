@@ -1,1 +1,1 @@
-"""Defenses: each signs the claims it makes, one a file."""
+"""Defenses: each file defines one, which states its claims; the other files are what several of them share."""

@@ -1,1 +1,1 @@
-"""Accounting: what releases cost, by dp-accounting (Google) wherever it can, and exactly where no library does."""
+"""Accounting: the cost of releases, by dp-accounting (Google) where it can, and else by exact computation."""

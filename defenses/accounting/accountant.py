@@ -1,8 +1,9 @@
-"""Accountant: declarative events to dp-accounting (Google), by privacy-loss distributions or by Renyi divergence.
+"""Accountant: the cost of dp-accounting (Google) events, by privacy-loss distributions or by Renyi divergence.
 
-The two differ in what noise is relative to: under replace-one the library's Renyi accountant takes noise over the
-replace-one sensitivity, its PLD accountant doubles the sensitivity by itself, so that one event gives epsilon 2.166 by
-one and 4.377 by the other. Here noise is always over the sensitivity of the **claimed** adjacency (``sensitivity``).
+The two accountants differ in the reference of the noise. Under replace-one the library's Renyi accountant reads noise
+over the replace-one sensitivity, while its PLD accountant doubles the sensitivity itself, so that one event gives
+epsilon 2.166 by one and 4.377 by the other. Here noise is always over the sensitivity of the **claimed** adjacency
+(``sensitivity``).
 """
 
 import math
@@ -37,7 +38,7 @@ _FINE = 1e-4
 
 
 class Method(StrEnum):
-    """How dp-accounting composes: the claim names the one that signed."""
+    """How dp-accounting composes; a claim names the method that computed it."""
 
     PLD = "PLD"
     RDP = "RDP"
@@ -55,13 +56,13 @@ RENYI = f"{_LIBRARY} RDP to (epsilon, delta)"
 
 
 def sensitivity(norm: float | None, adjacency: Adjacency) -> float:
-    """How far the clipped sums of two neighbours lie apart at most: the clip norm, twice that under replace-one.
+    """The largest distance of the clipped sums of two neighbours: the clip norm, or twice that under replace-one.
 
     Raises:
-        ValueError: where no clip norm is given or it is not above 0: noise without a sensitivity keeps nothing.
+        ValueError: where no clip norm is given or it is not above 0: noise without a sensitivity gives no epsilon.
     """
     if norm is None:
-        raise ValueError("the sensitivity must be given: without a clip norm no noise keeps any epsilon, got None")
+        raise ValueError("the sensitivity must be given: without a clip norm no noise gives any epsilon, got None")
     check_positive("norm", norm)
     return 2.0 * norm if adjacency is Adjacency.REPLACE_ONE else norm
 
@@ -73,7 +74,7 @@ def epsilon_of(
 
     Args:
         event: an event of dp-accounting; noise over the sensitivity of ``adjacency``.
-        interval: how fine privacy losses are discretised (PLD only); the error is on the safe side.
+        interval: step of the discretised privacy losses (PLD only); the error is on the safe side.
 
     Raises:
         ValueError: for an event that the accountant does not support under this adjacency, such as fixed-size lots by
@@ -86,21 +87,22 @@ def epsilon_of(
 def compose(
     event: DpEvent, *, adjacency: Adjacency, method: Method = Method.PLD, interval: float = _FINE
 ) -> PrivacyAccountant:
-    """The library's accountant after ``event``: see ``epsilon_of``."""
+    """The library's accountant after ``event``; see ``epsilon_of``."""
     relation = RELATIONS[adjacency]
     if method is Method.RDP:
         return _composed(RdpAccountant(None, relation), event, f"RDP under {adjacency.phrase}")
+    # Cancels the doubling of the sensitivity inside the library's PLD accountant.
     doubled = _doubled(event) if adjacency is Adjacency.REPLACE_ONE else event
     return _composed(PLDAccountant(relation, interval), doubled, f"PLD under {adjacency.phrase}")
 
 
 def renyi_divergence(event: DpEvent, *, order: float, adjacency: Adjacency) -> float:
-    """What ``event`` costs at one Renyi ``order`` > 1; refuses as ``epsilon_of`` does."""
+    """The Renyi divergence of ``event`` at one ``order`` > 1; raises as ``epsilon_of`` does."""
     return float(renyi_divergences(event, orders=(order,), adjacency=adjacency)[0])
 
 
 def renyi_divergences(event: DpEvent, *, orders: Sequence[float], adjacency: Adjacency) -> FloatArray:
-    """The same at several orders, in their order."""
+    """The Renyi divergences of ``event`` at several ``orders``, in the same order."""
     for order in orders:
         if not 1 < order < math.inf:
             raise ValueError(f"order must be > 1 and finite, got {order!r}")
@@ -122,7 +124,7 @@ def gaussian_steps(*, sigma: float, rate: float, steps: int) -> DpEvent:
 
 
 def _doubled(event: DpEvent) -> DpEvent:
-    """The event with every Gaussian's noise doubled; ValueError for a kind that might hide one."""
+    """The event with the noise of every Gaussian doubled; ValueError for a kind of event that might contain one."""
     if isinstance(event, GaussianDpEvent):
         return GaussianDpEvent(2 * event.noise_multiplier)
     if isinstance(event, SelfComposedDpEvent):
@@ -131,6 +133,7 @@ def _doubled(event: DpEvent) -> DpEvent:
         return PoissonSampledDpEvent(event.sampling_probability, _doubled(event.event))
     if isinstance(event, ComposedDpEvent):
         return ComposedDpEvent([_doubled(part) for part in event.events])
+    # These have no noise multiplier, so there is nothing to double.
     if isinstance(event, dp_accounting.RandomizedResponseDpEvent | dp_accounting.NoOpDpEvent):
         return event
     raise ValueError(f"PLD under replace-one cannot account for {type(event).__name__}")

@@ -1,4 +1,4 @@
-"""Amplification by shuffling: one client's report hides among clones of it (Feldman, McMillan, Talwar 2021)."""
+"""Amplification by shuffling: one client's report among its clones (Feldman, McMillan, Talwar 2021)."""
 
 import math
 from dataclasses import dataclass
@@ -14,14 +14,11 @@ from .counts import CountLaw, CountPair, binomial, bit_among, least_epsilon
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClonePair:
-    """What the analyser sees at worst of a client's report among its clones.
+    """The worst-case view of an analyser on one client's report among clones of it.
 
-    C ``clones`` are copies of either of the client's two reports by a fair coin; the client's own is told apart at
-    ``epsilon0``. With A ~ Bin(C, 1/2) and D ~ Bern(e^eps0 / (1 + e^eps0)), the analyser sees (A + D, C + 1 - A - D) or
-    its mirror image: both directions leak the same.
-
-    ``restricted_class``: the value holds for some randomisers only (those of Feldman, McMillan, Talwar 2023, as
-    corrected by its erratum); it must not certify any other.
+    Each of C ``clones`` copies one of the client's two possible reports, chosen by a fair coin; the client's own report
+    differs by ``epsilon0``. With A ~ Bin(C, 1/2) and D ~ Bern(e^eps0 / (1 + e^eps0)), the analyser sees (A + D, C + 1 -
+    A - D) or its mirror image, so both directions leak the same.
     """
 
     epsilon0: float
@@ -29,40 +26,42 @@ class ClonePair:
 
     @property
     def pure_epsilon(self) -> float:
-        """The local budget: a shuffler takes nothing away."""
+        """The local budget: a shuffler does not reduce the epsilon at delta 0."""
         return self.epsilon0
 
     def delta(self, epsilon: float) -> float:
         """The hockey-stick divergence at ``epsilon`` >= 0, exact to double precision."""
         truth, lie, ratio = float(expit(self.epsilon0)), float(expit(-self.epsilon0)), math.exp(epsilon)
         gain, cost = truth - ratio * lie, ratio * truth - lie
+        # From epsilon0 on no outcome exceeds the ratio; only the mass outside of the window counts.
         if gain <= 0:
             return self.clones.lost
         copies = self.clones.values
-        # The likelihood ratio grows with the ones: from this many on it is above e^epsilon.
+        # The likelihood ratio grows with the number of ones: from this number on it exceeds e^epsilon.
         least = np.floor((copies + 1) * cost / (gain + cost)) + 1
         own_one, own_zero = binom.sf(least - 2, copies, 0.5), binom.sf(least - 1, copies, 0.5)
         return float(self.clones.pmf @ np.maximum(gain * own_one - cost * own_zero, 0)) + self.clones.lost
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon at ``delta`` in (0, 1), rounded up by at most 1e-9; never above ``epsilon0``."""
+        """The smallest epsilon at ``delta`` in (0, 1), rounded up by at most 1e-9; never above ``epsilon0``."""
         return min(self.epsilon0, least_epsilon(self.delta, delta, surely=self.clones.lost))
 
 
 def shuffled(*, clients: int, epsilon0: float) -> ClonePair:
-    """``clients`` >= 1 reports, each ``epsilon0``-LDP, whatever the randomisers, shuffled.
+    """``clients`` >= 1 shuffled reports, each by any ``epsilon0``-LDP randomiser.
 
-    Every other client's report is a clone with probability e^-eps0 (Feldman, McMillan, Talwar 2021, Section 3, its
-    pair evaluated exactly). One client; replace-one; the analyser behind the shuffler.
+    Every other client's report is a clone with probability e^-eps0 (Feldman, McMillan, Talwar 2021, Section 3, with its
+    pair evaluated exactly). The unit is one client, under replace-one; the adversary is the analyser behind the
+    shuffler.
     """
     _check(clients, epsilon0)
     return ClonePair(epsilon0=epsilon0, clones=binomial(clients - 1, math.exp(-epsilon0)))
 
 
 def shuffled_bits(*, clients: int, epsilon0: float) -> CountPair:
-    """Binary randomised response of ``clients``, one holding 1 or 0, the others 0, shuffled: exact.
+    """Binary randomised response of ``clients``, of which one holds 1 or 0 and the others hold 0, shuffled: exact.
 
-    No bound for every randomiser can lie below its epsilon.
+    No bound for all randomisers can lie below its epsilon.
     """
     _check(clients, epsilon0)
     return bit_among(binomial(clients - 1, float(expit(-epsilon0))), epsilon=epsilon0)

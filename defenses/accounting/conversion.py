@@ -1,4 +1,4 @@
-"""Conversion: Renyi and zero-concentrated guarantees to (epsilon, delta). For mu-GDP see ``audit.gaussian``."""
+"""Conversion of Renyi and zero-concentrated guarantees to (epsilon, delta). For mu-GDP see ``audit.gaussian``."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,14 +11,14 @@ from scipy.optimize import minimize_scalar
 from ..defense import check_budget, check_delta
 
 ORDERS = (*range(2, 64), 80, 96, 128, 192, 256, 512, 1024)
-"""Whole orders: some theorems (Skellam) hold for these alone."""
+"""Whole orders, because some theorems (Skellam) hold for these alone."""
 
 
 def epsilon_from_rdp(rdp: Callable[[int], float], delta: float, orders: Sequence[int] = ORDERS) -> float:
-    """The least epsilon at ``delta`` in (0, 1) over the ``orders``; ``rdp(order)`` is the divergence there.
+    """The smallest epsilon at ``delta`` in (0, 1) over the ``orders``; ``rdp(order)`` is the divergence at that order.
 
-    By dp-accounting: ``rdp + ln(1 - 1/a) - (ln delta + ln a) / (a - 1)`` (Canonne, Kamath, Steinke 2020,
-    Proposition 12).
+    By dp-accounting: ``rdp + ln(1 - 1/a) - (ln delta + ln a) / (a - 1)`` (Canonne, Kamath, Steinke 2020, Proposition
+    12).
     """
     check_delta(delta)
     epsilon, _ = dp_accounting.rdp.compute_epsilon(orders, [rdp(order) for order in orders], delta)
@@ -26,7 +26,7 @@ def epsilon_from_rdp(rdp: Callable[[int], float], delta: float, orders: Sequence
 
 
 def epsilon_at_best_order(rdp: Callable[[float], float], delta: float) -> float:
-    """The same for a divergence known at every order > 1, at the best of them (golden section; any order is sound)."""
+    """The same for a divergence that is known at every order > 1, by golden-section search (any order is sound)."""
     check_delta(delta)
 
     def epsilon(log_excess: float) -> float:
@@ -35,31 +35,34 @@ def epsilon_at_best_order(rdp: Callable[[float], float], delta: float) -> float:
 
     # Below order 1.01 the library gives no bound.
     best = minimize_scalar(epsilon, bounds=(math.log(0.0101), 20.0), method="bounded", options={"xatol": 1e-10})
+    # One step up: the search's value must not round below the true bound.
     return float(np.nextafter(best.fun, math.inf))
 
 
 @dataclass(frozen=True, kw_only=True)
 class RenyiBudget:
-    """A divergence of at most ``rdp`` at ``order`` keeps the (epsilon, delta) that this was made of."""
+    """A divergence of at most ``rdp`` at ``order`` implies the (epsilon, delta) from which this was computed."""
 
     order: float
     rdp: float
 
 
 def renyi_budget(epsilon: float, delta: float) -> RenyiBudget:
-    """The order, from 2 on, at which (epsilon, delta) leaves the most for a divergence that grows as the order does.
+    """The order, from 2 on, at which (epsilon, delta) leaves most for a divergence that is proportional to the order.
 
-    The inverse of ``epsilon_from_rdp``. One order for all rounds: what differs from round to round still adds up.
+    The inverse of ``epsilon_from_rdp``. One order serves all rounds, so that costs which differ from round to round
+    still add up.
     """
     check_budget(epsilon, delta)
     orders = np.geomspace(2, 1e7, 20_000)
     left = epsilon - np.log1p(-1 / orders) + (math.log(delta) + np.log(orders)) / (orders - 1)
     best = int(np.argmax(left / orders))
+    # A hair less than computed, so that converting back never exceeds epsilon.
     return RenyiBudget(order=float(orders[best]), rdp=float(left[best]) * (1 - 1e-12))
 
 
 def epsilon_from_zcdp(rho: float, delta: float, xi: float = 0.0) -> float:
-    """The least epsilon at ``delta`` in (0, 1) of (xi, rho)-zCDP, ``rdp(a) = xi + rho a`` at every order a > 1.
+    """The smallest epsilon at ``delta`` in (0, 1) of (xi, rho)-zCDP, ``rdp(a) = xi + rho a`` at every order a > 1.
 
     A mu-GDP mechanism is (0, mu^2 / 2)-zCDP; its exact epsilon lies below (``audit.gaussian.epsilon_from_mu``).
 

@@ -1,4 +1,4 @@
-"""Counts: the exact law of a number of successes, and two such laws that neighbours leave."""
+"""Counts: the exact law of a number of successes, and the pair of such laws under two neighbouring inputs."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,7 +18,9 @@ _NEVER = 1e-290
 
 @dataclass(frozen=True, eq=False)
 class CountLaw:
-    """``pmf[i]`` is the chance of ``first + i`` successes; ``lost`` bounds the mass outside, which counts as leaked."""
+    """``pmf[i]`` is the probability of ``first + i`` successes; ``lost`` bounds the mass outside, which counts as
+    leaked.
+    """
 
     first: int
     pmf: FloatArray
@@ -26,18 +28,18 @@ class CountLaw:
 
     @property
     def values(self) -> FloatArray:
-        """The counts that ``pmf`` is about, as floats."""
+        """The counts to which the entries of ``pmf`` belong, as floats."""
         return np.arange(self.first, self.first + self.pmf.size, dtype=np.float64)
 
 
 def binomial(trials: int, probability: float) -> CountLaw:
-    """The law of ``trials`` >= 0 successes of one probability in [0, 1].
+    """The law of ``trials`` >= 0 trials with one success probability in [0, 1].
 
-    The window around the mean leaves out at most 2 exp(-70) by Hoeffding's inequality.
+    By Hoeffding's inequality the window around the mean omits at most 2 exp(-70).
     """
     _check_trials(trials)
     _check_probabilities(np.asarray([probability]))
-    if probability < _NEVER:  # The library's law overflows there.
+    if probability < _NEVER:  # scipy's binomial law overflows there.
         return CountLaw(0, np.ones(1), trials * probability)
     reach = math.sqrt(-trials * math.log(_DROPPED) / 2)
     low = max(0, math.floor(trials * probability - reach))
@@ -47,9 +49,10 @@ def binomial(trials: int, probability: float) -> CountLaw:
 
 
 def poisson_binomial(probabilities: Sequence[float] | FloatArray) -> CountLaw:
-    """The law of the number of successes in independent trials, each of its own probability in [0, 1].
+    """The law of the number of successes in independent trials, each with its own probability in [0, 1].
 
-    Merged in pairs by sums of positive terms alone: the tails keep their digits, as they do not by FFT.
+    The trials are merged in pairs by sums of positive terms alone, so that the tails stay accurate; by FFT they would
+    not.
     """
     chances = np.asarray(probabilities, dtype=np.float64)
     _check_probabilities(chances)
@@ -62,7 +65,7 @@ def poisson_binomial(probabilities: Sequence[float] | FloatArray) -> CountLaw:
 
 def _sum(one: CountLaw, other: CountLaw) -> CountLaw:
     pmf = np.convolve(one.pmf, other.pmf)
-    # What is below this at both ends sums to less than 1e-30 a merge.
+    # The entries below this limit, at both ends together, sum to less than 1e-30 per merge.
     kept = np.flatnonzero(pmf > _DROPPED / pmf.size)
     low, high = int(kept[0]), int(kept[-1]) + 1
     lost = one.lost + other.lost + float(pmf[:low].sum() + pmf[high:].sum())
@@ -71,7 +74,7 @@ def _sum(one: CountLaw, other: CountLaw) -> CountLaw:
 
 @dataclass(frozen=True, eq=False)
 class CountPair:
-    """The laws ``p`` and ``q``, ``(k,)`` each, that two neighbouring inputs leave; ``lost`` counts as leaked."""
+    """The laws ``p`` and ``q``, ``(k,)`` each, under two neighbouring inputs; ``lost`` counts as leaked."""
 
     p: FloatArray
     q: FloatArray
@@ -79,7 +82,7 @@ class CountPair:
 
     @property
     def pure_epsilon(self) -> float:
-        """The largest log-ratio of a count; infinite where one side has a count that the other has not."""
+        """The largest log-ratio of a count; infinite where a count is possible under one input only."""
         if self.lost > 0 or bool(((self.p == 0) != (self.q == 0)).any()):
             return math.inf
         both = self.p > 0
@@ -92,31 +95,34 @@ class CountPair:
         return float(max(ahead, behind)) + self.lost
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon >= 0 at ``delta``, rounded up by at most 1e-9.
+        """The smallest epsilon >= 0 at ``delta``, rounded up by at most 1e-9.
 
         Raises:
-            ValueError: where outcomes that only one side has weigh more than ``delta``.
+            ValueError: where the outcomes of one input alone have more mass than ``delta``.
         """
         return least_epsilon(self.delta, delta, surely=max(self.p[self.q == 0].sum(), self.q[self.p == 0].sum()))
 
 
 def bit_among(others: CountLaw, *, epsilon: float) -> CountPair:
-    """What the number of ones tells of one client's bit (1 against 0), randomised at its ``epsilon``.
+    """The law of the number of ones under either value of one client's bit (1 against 0), randomised at ``epsilon``.
 
-    ``others`` is the law of the ones that the other clients send.
+    ``others`` is the law of the number of ones that the other clients send.
     """
     one, zero = float(expit(epsilon)), float(expit(-epsilon))
     return CountPair(np.convolve(others.pmf, [zero, one]), np.convolve(others.pmf, [one, zero]), others.lost)
 
 
 def least_epsilon(profile: Callable[[float], float], delta: float, surely: float = 0.0) -> float:
-    """The least epsilon >= 0 whose ``profile`` is at most ``delta``, rounded up; ``surely`` leaks at any epsilon."""
+    """The smallest epsilon >= 0 at which ``profile`` is at most ``delta``, rounded up; ``surely`` leaks at any
+    epsilon.
+    """
     check_delta(delta)
     if surely >= delta:
         raise ValueError(f"delta must be above {surely:.3g}, which leaks at every epsilon, got {delta}")
     low, high = 0.0, 1.0
     if profile(low) <= delta:
         return 0.0
+    # Doubling first: no upper bound of the epsilon is known beforehand.
     while profile(high) > delta:
         low, high = high, 2 * high
     while high - low > _PRECISION:

@@ -1,7 +1,7 @@
 """Discrete noise for secure sums: Renyi divergences of discrete Gaussian, Skellam and binomial noise.
 
 Sensitivities are in units of the integer grid, after scaling **and rounding**. Each guarantee is about the modular or
-plain sum that the server opens.
+plain sum that the server obtains.
 """
 
 import math
@@ -18,9 +18,9 @@ def discrete_gaussian_rdp(
 ) -> float:
     """Renyi divergence at ``order`` > 1 of discrete Gaussian noise, or of a sum of ``shares`` of it.
 
-    One share: ``order l2^2 / (2 sigma^2)``, as the continuous one (Canonne, Kamath, Steinke 2020). A sum of
-    discrete Gaussians is none, but near: the least of three bounds in tau = 10 sum_k exp(-2 pi^2 sigma^2 k / (k + 1))
-    (Kairouz, Liu, Steinke 2021, Proposition 14).
+    One share: ``order l2^2 / (2 sigma^2)``, as for the continuous Gaussian (Canonne, Kamath, Steinke 2020). A sum of
+    discrete Gaussians is not one, but close to it: the smallest of three bounds in tau = 10 sum_k exp(-2 pi^2 sigma^2 k
+    / (k + 1)) (Kairouz, Liu, Steinke 2021, Proposition 14).
 
     Args:
         l2, l1: sensitivities of the rounded vector; ``l1`` is optional.
@@ -38,6 +38,7 @@ def discrete_gaussian_rdp(
         raise ValueError(f"several shares must have a dimension and sigma >= 0.5, got {dimension} and {sigma}")
     check_whole("dimension", dimension)
     tau = _distance(sigma, shares)
+    # Each of the bounds is the smallest one somewhere; all of them hold.
     bounds = [order * scale**2 / 2 + tau * dimension, order * (scale + math.sqrt(dimension) * tau) ** 2 / 2]
     if l1 is not None:
         check_positive("l1", l1)
@@ -47,10 +48,10 @@ def discrete_gaussian_rdp(
 
 
 def skellam_rdp(order: int, *, l1: float, l2: float, variance: float) -> float:
-    """Renyi divergence at a whole ``order`` >= 2 of Skellam noise of that ``variance`` a coordinate (of the sum).
+    """Renyi divergence at a whole ``order`` >= 2 of Skellam noise with this ``variance`` per coordinate (of the sum).
 
-    ``a l2^2 / (2 v) + min(((2 a - 1) l2^2 + 6 l1) / (4 v^2), 3 l1 / (2 v))`` (Agarwal, Kairouz, Liu 2021, the
-    bound for vectors). The survey (Fu et al. 2024) prints one sensitivity where the theorem has two.
+    ``a l2^2 / (2 v) + min(((2 a - 1) l2^2 + 6 l1) / (4 v^2), 3 l1 / (2 v))`` (Agarwal, Kairouz, Liu 2021, the bound for
+    vectors). The survey (Fu et al. 2024) prints one sensitivity where the theorem has two.
     """
     check_order(order)
     if int(order) != order:
@@ -63,22 +64,24 @@ def skellam_rdp(order: int, *, l1: float, l2: float, variance: float) -> float:
 
 def binomial_rdp(order: float, *, l1: float, l2: float, largest: float, trials: int, window: float) -> float:
     """Renyi divergence at ``order`` > 1 of Bin(``trials``, 1/2) - ``trials`` / 2 on every coordinate, as long as no
-    noise number leaves ``window``; infinite where the window is too wide for that.
+    noise number leaves ``window``; infinite where the window is too wide for the bound.
 
     With v = trials / 4 and a = (trials + 1) / 2, the log ratio of the chances of z and z + 1 is 2 artanh((z + 1/2) / a)
     exactly; that is (z + 1/2) / (v + 1/4) but for a share rho = artanh(r) / r - 1 at most, r = (window + largest) / a.
     The linear part is that of a Gaussian, as fair coins are sub-Gaussian with their variance (Hoeffding 1963): it costs
-    ``order l2^2 / (2 v + 1/2)``. The rest costs ``rho (window + largest) l1 / (v + 1/4)``, which a fine grid forgets.
+    ``order l2^2 / (2 v + 1/2)``. The rest costs ``rho (window + largest) l1 / (v + 1/4)``, which vanishes on a fine
+    grid.
 
     Args:
         l1, l2, largest: L1, L2 and L-infinity sensitivities of the integer vector.
-        window: what happens outside, with chance ``binomial_tail``, counts as leaked.
+        window: outcomes outside, which have probability at most ``binomial_tail``, count as leaked.
     """
     check_order(order)
     check_whole("trials", trials)
     for name, value in (("l1", l1), ("l2", l2), ("largest", largest), ("window", window)):
         check_positive(name, value)
     reach, variance = window + largest, (trials + 1) / 4
+    # The bound needs artanh(ratio), which diverges at 1: too few coins for this window.
     ratio = reach / (2 * variance)
     if ratio >= 1:
         return math.inf
@@ -87,7 +90,7 @@ def binomial_rdp(order: float, *, l1: float, l2: float, largest: float, trials: 
 
 
 def binomial_tail(*, trials: int, window: float, dimension: int) -> float:
-    """Bound on the chance that one of ``dimension`` binomial noise numbers leaves ``window`` (Hoeffding 1963)."""
+    """Bound on the probability that one of ``dimension`` binomial noise numbers leaves ``window`` (Hoeffding 1963)."""
     return min(1.0, 2 * dimension * math.exp(-2 * window**2 / trials))
 
 
@@ -95,7 +98,9 @@ def binomial_epsilon(
     *, trials: int, scale: float, l1: float, l2: float, largest: float, dimension: int, delta: float
 ) -> float:
     """Epsilon of ``scale`` (Bin(``trials``, 1/2) - ``trials`` / 2) on every coordinate, as published (Agarwal et al.
-    2018, Theorem 1): not to be signed above 1, where on a fine grid it is the classic Gaussian formula and wrong.
+    2018, Theorem 1).
+
+    No claim above 1 may rest on it: on a fine grid it is the classic Gaussian formula, which is wrong there.
 
     Args:
         l1, l2, largest: L1, L2 and L-infinity sensitivities of the vector on the grid of step ``scale``.
@@ -111,7 +116,7 @@ def binomial_epsilon(
     variance, least = trials / 4, binomial_least(largest / scale, dimension=dimension, delta=delta)
     if trials < least:
         raise ValueError(f"trials must be >= {least} for this theorem, got {trials}")
-    # The theorem's b, c and d at a fair coin.
+    # The theorem's constants b, c and d for a fair coin.
     b, c, d = 1 / 3, math.sqrt(2) * 7 / 4, 2 / 3
     gauss = l2 * math.sqrt(2 * math.log(1.25 / delta)) / (scale * math.sqrt(variance))
     third = (l2 * c * math.sqrt(math.log(10 / delta)) + l1 * b) / (scale * variance * (1 - delta / 10))
@@ -120,13 +125,15 @@ def binomial_epsilon(
 
 
 def binomial_least(largest: float, *, dimension: int, delta: float) -> int:
-    """Fewest trials that ``binomial_epsilon`` covers, at an L-infinity sensitivity of ``largest`` steps."""
+    """The fewest trials that ``binomial_epsilon`` covers, at an L-infinity sensitivity of ``largest`` steps."""
     return math.ceil(4 * max(23 * math.log(10 * dimension / delta), 2 * largest))
 
 
 @lru_cache(maxsize=64)
 def _distance(sigma: float, shares: int) -> float:
-    """How far a sum of ``shares`` discrete Gaussians is from one (Kairouz et al. 2021, Theorem 1's tau)."""
+    """The distance of a sum of ``shares`` discrete Gaussians from a discrete Gaussian (Kairouz et al. 2021, Theorem 1's
+    tau).
+    """
     k = np.arange(1, shares, dtype=np.float64)
     return 10 * float(np.exp(-2 * (math.pi * sigma) ** 2 * k / (k + 1)).sum())
 

@@ -1,8 +1,8 @@
-"""Filter and odometer for noise that adapts to what was released: a budget asked before each release.
+"""Renyi filter for noise that adapts to earlier releases: a budget that is checked before each release.
 
-Renyi composition at one order stays true where each release's cost depends on earlier outcomes, as long as the filter
-is asked first (Feldman and Zrnic 2021; Lecuyer 2021). The order is fixed before the first release: the best of several
-orders, chosen when all is done, is covered by no such theorem.
+Renyi composition at one order holds even where the cost of a release depends on earlier outcomes, as long as the filter
+is checked first (Feldman and Zrnic 2021; Lecuyer 2021). The order is fixed before the first release; no such theorem
+covers the best of several orders chosen at the end.
 """
 
 import math
@@ -15,16 +15,15 @@ from ...audit.claim import Adjacency
 from ..defense import check_budget, check_delta
 from .accountant import renyi_divergence
 
-# From 2: below it dp-accounting's series for sampled releases need not converge, and budgets that want less are huge.
+# From 2 on: below, dp-accounting's series for sampled releases may not converge; only huge budgets need that.
 _ORDERS = tuple(float(order) for order in np.unique(np.round(1 + np.logspace(0, 2.7, 120), 2)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class RenyiFilter:
-    """(epsilon, delta) over all releases together, however each depends on those before.
+    """An (epsilon, delta) budget of all releases together, where each release may depend on those before.
 
-    ``order`` > 1 is public and fixed beforehand: see ``planned_filter``. State in, state out: ``spend`` returns the
-    filter that goes on.
+    ``order`` > 1 is public and fixed beforehand; see ``planned_filter``.
 
     Raises:
         ValueError: for a budget that this order cannot express.
@@ -46,20 +45,24 @@ class RenyiFilter:
 
     @property
     def budget(self) -> float:
-        """The Renyi divergence at ``order`` that all releases may cost together (inverse of the tight conversion)."""
+        """The Renyi divergence at ``order`` that all releases together may cost (the inverse of the tight
+        conversion).
+        """
         return _renyi_budget(self.epsilon, self.delta, self.order)
 
     def converted(self, divergence: float) -> float:
-        """The epsilon at ``delta`` of releases that cost ``divergence`` at ``order``: ``epsilon`` of the ``budget``."""
+        """The epsilon at ``delta`` of releases that cost ``divergence`` at ``order``; ``epsilon`` itself for the
+        ``budget``.
+        """
         return max(0.0, self.epsilon + divergence - self.budget)
 
     def cost(self, event: DpEvent) -> float:
-        """The Renyi divergence at ``order`` of one release, the unit of ``budget``."""
+        """The Renyi divergence at ``order`` of one release, in the unit of ``budget``."""
         return renyi_divergence(event, order=self.order, adjacency=self.adjacency)
 
 
 def planned_filter(*, epsilon: float, delta: float, release: DpEvent, adjacency: Adjacency) -> RenyiFilter:
-    """The filter at the order that permits most releases like ``release``, a public guess of what will come.
+    """The filter at the order that admits most releases like ``release``, a public guess of what will be released.
 
     Raises:
         ValueError: where not even one such release fits.
@@ -70,21 +73,20 @@ def planned_filter(*, epsilon: float, delta: float, release: DpEvent, adjacency:
         cost = renyi_divergence(release, order=order, adjacency=adjacency)
         return _renyi_budget(epsilon, delta, order) / cost if cost else math.inf
 
+    # Chosen from the plan and not from the data, so it may be optimised freely.
     order = max(_ORDERS, key=repeats)
     if repeats(order) < 1:
-        raise ValueError(
-            f"epsilon must leave room for one planned release, got {epsilon} at delta {delta} for {release}"
-        )
+        raise ValueError(f"epsilon must cover one planned release, got {epsilon} at delta {delta} for {release}")
     return RenyiFilter(epsilon=epsilon, delta=delta, order=order, adjacency=adjacency)
 
 
 def renyi_epsilon(divergence: float, *, delta: float, order: float) -> float:
-    """The epsilon at ``delta`` of releases that cost ``divergence`` at ``order``, each whatever those before were."""
+    """The epsilon at ``delta`` of adaptive releases that cost ``divergence`` at ``order``."""
     return max(0.0, divergence - _renyi_budget(0.0, delta, order))
 
 
 def fixed_release_epsilon(release: DpEvent, *, delta: float, adjacency: Adjacency) -> float:
-    """Epsilon at ``delta`` of a release that is fixed beforehand, at the best order that a filter may have."""
+    """Epsilon at ``delta`` of a release that is fixed beforehand, at the best of the orders that a filter may have."""
     check_delta(delta)
     costs = ((order, renyi_divergence(release, order=order, adjacency=adjacency)) for order in _ORDERS)
     return max(0.0, min(cost - _renyi_budget(0.0, delta, order) for order, cost in costs))

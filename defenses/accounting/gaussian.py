@@ -1,4 +1,4 @@
-"""Gaussian releases: noise in, epsilon, delta and the signed curve out; and the noise that a budget takes."""
+"""Gaussian releases: epsilon, delta and the trade-off curve of given noise, and the noise that a budget requires."""
 
 import math
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from ...fl.partitions.sampling import Full, Poisson, Sampling
 from ..defense import check_budget
 from .accountant import Method, compose, epsilon_of, gaussian_steps
 
-_INTERVAL = 1e-3  # Calibrates in .5 s with sigma off by 3e-4; always on the pessimistic side.
-_ROUNDING = 1e-12  # FFT leaves errors of about 1e-14 in delta, and a signed curve must not lie above the truth.
+_INTERVAL = 1e-3  # Calibrates in .5 s with an error of 3e-4 in sigma, always on the pessimistic side.
+_ROUNDING = 1e-12  # FFT leaves errors of about 1e-14 in delta, and a stated curve must not promise more than holds.
 LEAST_NOISE = 0.3
-"""Noise over the sensitivity of one release below which nothing is signed."""
+"""Noise over the sensitivity of one release below which no claim is stated."""
 
 _LEAST_DELTA = 1e-14
 
@@ -28,7 +28,8 @@ _LEAST_DELTA = 1e-14
 class SampledGaussian:
     """``steps`` Gaussian releases, each on a Poisson sample of rate ``rate``, under add/remove.
 
-    ``sigma``: noise standard deviation over the **add/remove** sensitivity (the clip norm).
+    Args:
+        sigma: noise standard deviation over the **add/remove** sensitivity (the clip norm).
     """
 
     sigma: float
@@ -41,7 +42,7 @@ class SampledGaussian:
             raise ValueError(f"rate must be in (0, 1] and steps >= 1, got {self.rate} and {self.steps}")
 
     def epsilon(self, delta: float, method: Method = Method.PLD) -> float:
-        """Epsilon at ``delta`` in (0, 1); by RDP it is the looser, published figure of most papers.
+        """Epsilon at ``delta`` in (0, 1); RDP gives the looser figure that most papers publish.
 
         Raises:
             ValueError: by PLD for ``delta`` below 1e-14.
@@ -52,20 +53,20 @@ class SampledGaussian:
 
     @property
     def event(self) -> dp_accounting.DpEvent:
-        """What the accountants compose."""
+        """The event that the accountants compose."""
         return gaussian_steps(sigma=self.sigma, rate=self.rate, steps=self.steps)
 
     def curve(self, reach: float) -> ProfileCurve:
         """The privacy profile up to three times ``reach`` (an epsilon, itself a knot), the same for both directions.
 
-        The accountant's public delta is the larger of the two directions: sound for both, and the exact one for the
-        direction that decides.
+        The accountant returns the larger delta of the two directions: sound for both, and exact for the larger one.
         """
         return _profile(self, reach)
 
 
 @lru_cache(maxsize=64)
 def _profile(mechanism: SampledGaussian, reach: float) -> ProfileCurve:
+    # The claim's own epsilon must be a knot, or the curve between knots would promise less there.
     epsilons = np.union1d(np.linspace(0.0, 3.0 * max(reach, 1.0), 160), reach)
     accountant = compose(mechanism.event, adjacency=Adjacency.ADD_REMOVE, interval=_INTERVAL)
     deltas = tuple(min(1.0, max(0.0, accountant.get_delta(float(e))) + _ROUNDING) for e in epsilons)
@@ -74,11 +75,11 @@ def _profile(mechanism: SampledGaussian, reach: float) -> ProfileCurve:
 
 @lru_cache(maxsize=64)
 def calibrate_sampled_gaussian(*, epsilon: float, delta: float, rate: float, steps: int) -> SampledGaussian:
-    """The smallest noise (to 1e-4) that keeps (epsilon, delta) over all steps.
+    """The smallest noise (to 1e-4) at which all steps together satisfy (epsilon, delta).
 
     Raises:
-        ValueError: for a budget that is none, one so large that it needs less noise than .3 clip norms, or a delta
-            below 1e-14.
+        ValueError: for an invalid budget, one so large that it needs less noise than .3 clip norms, or a delta below
+            1e-14.
     """
     check_budget(epsilon, delta)
     _check_tails(delta)
@@ -100,7 +101,7 @@ def calibrate_sampled_gaussian(*, epsilon: float, delta: float, rate: float, ste
 
 
 def _check_tails(delta: float) -> None:
-    # At 1e-16 three unsampled steps at epsilon 4 would take 2436 norms of noise, where 3.515 are enough.
+    # At delta 1e-16 three unsampled steps at epsilon 4 would get 2436 norms of noise, where 3.515 are enough.
     if delta < _LEAST_DELTA:
         raise ValueError(
             f"delta must be >= {_LEAST_DELTA:g}: composition by privacy-loss distributions cuts tails of about that "
@@ -109,16 +110,16 @@ def _check_tails(delta: float) -> None:
 
 
 def gaussian_noise(*, epsilon: float, delta: float, releases: int) -> float:
-    """Noise std over the sensitivity for ``releases`` Gaussian releases (analytic Gaussian, Balle and Wang 2018,
+    """Noise std over the sensitivity for ``releases`` Gaussian releases (analytic Gaussian: Balle and Wang 2018,
     Theorem 8).
 
     Gaussian releases compose exactly: ``releases`` of them at sigma are one at sigma / sqrt(releases).
 
     Raises:
-        ValueError: for a budget that is none, or one so large that it needs less noise than .3 sensitivities.
+        ValueError: for an invalid budget, or one so large that it needs less noise than .3 sensitivities.
     """
     check_budget(epsilon, delta)
-    # Far beyond the floor the library takes the logarithm of 0.
+    # For very large budgets the library takes the logarithm of 0 and warns.
     with np.errstate(divide="ignore"):
         noise = float(dp_accounting.get_sigma_gaussian(epsilon, delta)) * math.sqrt(releases)
     check_least_noise(noise, epsilon=epsilon)
@@ -126,7 +127,7 @@ def gaussian_noise(*, epsilon: float, delta: float, releases: int) -> float:
 
 
 def check_least_noise(noise: float, *, epsilon: float) -> None:
-    """ValueError where ``epsilon`` needs less ``noise`` than .3 sensitivities: a promise that says nothing."""
+    """ValueError where ``epsilon`` needs less ``noise`` than .3 sensitivities, at which a claim is meaningless."""
     if noise < LEAST_NOISE:
         raise ValueError(
             f"epsilon must need noise of at least {LEAST_NOISE} sensitivities, got {epsilon}, which needs {noise:.3g}"
@@ -139,7 +140,7 @@ def gaussian_curve(*, noise: float, releases: int) -> GaussianCurve:
 
 
 def poisson_rate(what: str, rule: Sampling) -> float:
-    """The rate of Poisson sampling; 1 where everybody takes part.
+    """The rate of Poisson sampling; 1 where all take part.
 
     Raises:
         ValueError: for any other rule, whose accounting differs (fixed-size sampling is not Poisson sampling).

@@ -1,9 +1,9 @@
-"""Shuffled reports of unequal budgets by the clip-Laplace mechanism: each client's own bound (Liu et al. 2023, APES).
+"""Shuffled reports with unequal budgets, by the clip-Laplace mechanism: a bound per client (Liu et al. 2023, APES).
 
 What the paper gets wrong. Its Lemma 5 and Theorem 4 count as clones of client 1 the reports that resemble **any**
 client's mechanism, averaged over all; only clones of client 1's own mechanism hide client 1, so that the average
-understates what clients with large budgets lose. Its Lemma 4 carries e^max of both budgets where the exact exponent is
-the neighbour's own budget: valid, but loose. Its Lemma 6 lacks an ``8 /`` that Theorem 4 has.
+understates what clients with large budgets lose. Its Lemma 4 has e^max of both budgets where the exact exponent is the
+neighbour's own budget: valid, but loose. Its Lemma 6 lacks an ``8 /`` that Theorem 4 has.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from .counts import poisson_binomial
 
 
 class Exponent(StrEnum):
-    """Which exponent of the neighbour divergence: the exact one, or the paper's larger of both budgets."""
+    """Exponent of the neighbour divergence: the exact one, or the paper's, which is the larger of both budgets."""
 
     EXACT = "exact"
     LARGER = "larger"
@@ -27,11 +27,12 @@ class Exponent(StrEnum):
 def client_bound(
     *, epsilon: float, others: Sequence[float] | FloatArray, exponent: Exponent = Exponent.EXACT
 ) -> ClonePair:
-    """What the analyser learns of one client with budget ``epsilon`` among the ``others`` with theirs, shuffled.
+    """The bound of one client with budget ``epsilon`` among the ``others`` with their budgets, shuffled.
 
-    The reports and, apart from them, the budgets are shuffled; clip-Laplace with inputs and outputs in [-C, C] and
-    scale 2C/eps. Each other client is a clone of this one's mechanism with its own ``clone_probability``; their number
-    is Poisson-binomial, taken exactly. One coordinate of one client; replace-one; the analyser behind the shuffler.
+    The reports and, separately, the budgets are shuffled; clip-Laplace with inputs and outputs in [-C, C] and scale
+    2C/eps. Each other client is a clone of this one's mechanism with its own ``clone_probability``; their number is
+    Poisson-binomial and computed exactly. The unit is one coordinate of one client, under replace-one; the adversary is
+    the analyser behind the shuffler.
 
     Raises:
         ValueError: for a budget that is not a finite number above 0.
@@ -42,8 +43,8 @@ def client_bound(
 
 
 def clone_probability(neighbour: FloatArray, epsilon: float, exponent: Exponent = Exponent.EXACT) -> FloatArray:
-    """With what chance the clip-Laplace report of a client with budget ``neighbour``, whatever its value, is a copy of
-    a report at ``epsilon``, whatever its value: the least ratio of the two densities.
+    """The probability that the clip-Laplace report of a client with budget ``neighbour`` copies a report at
+    ``epsilon``, for any values of both: the smallest ratio of the two densities.
 
     ``(e_n / e) (1 - exp(-e)) / (1 - exp(-e_n)) exp(-e_n)`` (Liu et al. 2023, Lemma 4, with the exact exponent).
     """
@@ -52,8 +53,10 @@ def clone_probability(neighbour: FloatArray, epsilon: float, exponent: Exponent 
 
 
 def published_bound(budgets: Sequence[float] | FloatArray, exponent: Exponent = Exponent.LARGER) -> ClonePair:
-    """APES as published, evaluated exactly: every client at the largest budget, clones averaged over **all** clients'
-    mechanisms (Lemma 5). Not a bound that anybody may sign: see the module; ``client_bound`` is.
+    """APES as published, evaluated exactly: all clients at the largest budget, clones averaged over **all** clients'
+    mechanisms (Lemma 5).
+
+    This bound is not valid for a client's own loss (see the module); ``client_bound`` is.
     """
     ordered = np.sort(_budgets("budgets", budgets))
     return ClonePair(epsilon0=float(ordered[-1]), clones=poisson_binomial(_averaged(ordered, exponent)[:-1]))
@@ -64,7 +67,8 @@ def _averaged(ordered: FloatArray, exponent: Exponent) -> FloatArray:
     inverse = 1 / _flatness(ordered)
     if exponent is Exponent.EXACT:
         return np.asarray(_flatness(ordered) * np.exp(-ordered) * inverse.mean(), dtype=np.float64)
-    # exp(-max) is the client's own for all smaller budgets, the other's for all larger: two running sums.
+    # exp(-max) is the client's own for smaller budgets and the other's for larger ones.
+    # Two running sums avoid n^2 terms.
     smaller = np.exp(-ordered) * np.cumsum(inverse)
     larger = np.append(np.cumsum((inverse * np.exp(-ordered))[::-1])[::-1][1:], 0.0)
     return np.asarray(_flatness(ordered) * (smaller + larger) / ordered.size, dtype=np.float64)

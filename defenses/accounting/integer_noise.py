@@ -1,8 +1,8 @@
-"""Integer noise that a budget takes: the standard deviation of a sum's noise, one function a law.
+"""Integer noise for a budget: the standard deviation of the noise on a sum, one function per law.
 
-Everything is in steps of the grid: ``norm`` is the L2 sensitivity, a bound on an integer row of ``dimension``
-coordinates, whose L1 norm is therefore at most ``min(sqrt(dimension) norm, norm^2)``. All rounds keep (epsilon, delta)
-together, by Renyi divergences; what is found is at most 1e-4 of itself too large.
+All lengths are in steps of the grid: ``norm`` is the L2 sensitivity, a bound on an integer row of ``dimension``
+coordinates, whose L1 norm is therefore at most ``min(sqrt(dimension) norm, norm^2)``. All rounds together satisfy
+(epsilon, delta), by Renyi divergences; results are too large by at most a factor 1 + 1e-4.
 """
 
 import math
@@ -22,13 +22,13 @@ from .discrete import (
 
 _FINE = 1e-4
 _LEAKED = 0.01
-"""Share of delta that binomial noise beyond its window may take."""
+"""Share of delta for binomial noise that leaves its window."""
 
 
 def discrete_gaussian_noise(
     norm: float, *, epsilon: float, delta: float, rounds: int, dimension: int, shares: int
 ) -> float:
-    """Of a sum of ``shares`` discrete Gaussians, whose variances are whole numbers."""
+    """Noise of a sum of ``shares`` discrete Gaussians, whose variances are whole numbers."""
 
     def keeps(variance: float) -> bool:
         law = {"l2": norm, "l1": _length(norm, dimension), "sigma": math.sqrt(math.ceil(variance / shares))}
@@ -43,12 +43,12 @@ def discrete_gaussian_noise(
 
 
 def whole_share(total: float, shares: int) -> int:
-    """A share of ``total``, rounded up to a whole number unless it is one but for the last digits of a float."""
+    """A share of ``total``, rounded up to a whole number, except for the last digits of a float."""
     return max(1, math.ceil(total / shares * (1 - 1e-12)))
 
 
 def skellam_noise(norm: float, *, epsilon: float, delta: float, rounds: int, dimension: int) -> float:
-    """Of Skellam noise, by whole orders alone: its theorem knows no others."""
+    """Skellam noise, at whole orders only, because its theorem holds for these alone."""
     length = _length(norm, dimension)
 
     def keeps(sigma: float) -> bool:
@@ -59,8 +59,8 @@ def skellam_noise(norm: float, *, epsilon: float, delta: float, rounds: int, dim
 
 
 def binomial_noise(norm: float, *, epsilon: float, delta: float, rounds: int, dimension: int, shares: int) -> float:
-    """Of fair coins less their mean, in ``shares`` of an even number of coins; a hundredth of delta pays for noise that
-    leaves its window.
+    """Centred fair coins, in ``shares`` of an even number of coins each; a hundredth of delta covers noise outside of
+    its window.
     """
 
     def keeps(sigma: float) -> bool:
@@ -71,11 +71,11 @@ def binomial_noise(norm: float, *, epsilon: float, delta: float, rounds: int, di
 
 
 def binomial_noise_epsilon(norm: float, *, sigma: float, delta: float, rounds: int, dimension: int) -> float:
-    """What fair coins of that deviation keep at ``delta`` over all rounds, by Renyi divergences; infinite where they
-    are too few for that.
+    """The epsilon at ``delta`` of fair coins with standard deviation ``sigma`` over all rounds, by Renyi divergences;
+    infinite where there are too few coins for the bound.
     """
     law = {"l2": norm, "l1": _length(norm, dimension), "largest": norm}
-    # To the nearest whole number of coins from above: a root's square is a hair off.
+    # Rounds up within float error: the square of a stored root may lie just below the whole number of coins.
     trials = math.floor(4 * sigma**2 * (1 + 1e-12))
     window = sigma * math.sqrt(2 * math.log(2 * dimension * rounds / (_LEAKED * delta)))
     if trials < 1:
@@ -83,7 +83,7 @@ def binomial_noise_epsilon(norm: float, *, sigma: float, delta: float, rounds: i
     tail = rounds * binomial_tail(trials=trials, window=window, dimension=dimension)
     if tail >= delta:
         return math.inf
-    # Outcomes within the window are a conditional law, whose divergence is that much larger.
+    # Outcomes within the window follow a conditional law, whose divergence is larger by the last term.
     return epsilon_at_best_order(
         lambda a: rounds * binomial_rdp(a, trials=trials, window=window, **law) - a / (a - 1) * math.log1p(-tail),
         delta - tail,
@@ -93,7 +93,7 @@ def binomial_noise_epsilon(norm: float, *, sigma: float, delta: float, rounds: i
 def published_binomial_noise(
     norm: float, *, epsilon: float, delta: float, rounds: int, dimension: int, shares: int
 ) -> float:
-    """Of fair coins as published (``binomial_epsilon``), each round at an equal part of epsilon and delta."""
+    """Fair coins as published (``binomial_epsilon``), each round at an equal part of epsilon and delta."""
     check_budget(epsilon, delta)
     law = {"scale": 1.0, "l1": _length(norm, dimension), "l2": norm, "largest": norm}
 
@@ -111,13 +111,13 @@ def _of_coins(sigma: float, shares: int) -> float:
 
 
 def _gaussian(norm: float, *, epsilon: float, delta: float, rounds: int) -> float:
-    """The continuous Gaussian's by the same divergences: no bound of this file is below it."""
+    """The noise of a continuous Gaussian by the same divergences: a starting point below every result of this file."""
     return norm * math.sqrt(rounds / (2 * _zcdp(epsilon, delta)))
 
 
 @lru_cache(maxsize=64)
 def _zcdp(epsilon: float, delta: float) -> float:
-    """The largest rho, to 1e-9 of itself, whose zero-concentrated DP implies (epsilon, delta)."""
+    """The largest rho, to a relative 1e-9, whose zero-concentrated DP implies (epsilon, delta)."""
     check_budget(epsilon, delta)
     low, high = 0.0, 1.0
     while epsilon_from_zcdp(high, delta) <= epsilon:
@@ -129,6 +129,7 @@ def _zcdp(epsilon: float, delta: float) -> float:
 
 
 def _length(norm: float, dimension: int) -> float:
+    """Bound on the L1 norm of an integer row of L2 norm ``norm``."""
     return min(math.sqrt(dimension) * norm, norm**2)
 
 
@@ -137,14 +138,14 @@ def _keeps(rdp: Callable[[float], float], epsilon: float, delta: float) -> bool:
 
 
 def _smallest(keeps: Callable[[float], bool], least: float) -> float:
-    """The smallest number from ``least`` on, to 1e-4 of it and on the safe side, that keeps a budget."""
+    """The smallest number from ``least`` on, to a relative 1e-4 and on the safe side, that satisfies a budget."""
     if keeps(least):
         return least
     low, high = least, least * (1 + _FINE)
     while not keeps(high):
         low, high = high, high + 2 * (high - least)
         if math.isinf(high):
-            raise ValueError("epsilon and delta must be within reach of some noise, and no noise keeps them")
+            raise ValueError("epsilon and delta must be satisfied by some amount of noise, and none was found")
     while high - low > _FINE * least:
         middle = (low + high) / 2
         low, high = (low, middle) if keeps(middle) else (middle, high)

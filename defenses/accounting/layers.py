@@ -1,9 +1,9 @@
-"""Layers: one Gaussian release in parts, each with a clip norm, noise and budget of its own; their joint cost.
+"""Layers: one Gaussian release in parts, each with its own clip norm, noise and budget, and their joint cost.
 
 What FedRE (Xiao et al. 2025) gets wrong. Its equation 9, sigma = sqrt(2 T ln(1/delta)) / eps, is no (eps, delta)
 calibration: for eps 10 it gives 10.5, and as two clipped updates are up to 2C apart, 25.8. Its corollary 1 adds the
 layers' epsilons; Gaussians compose by the root of the sum of squares: ten layers at eps 1 and delta 1e-6 each are
-jointly 5.43 at delta 1e-5 by equation 9 (2C apart), 3.14 where each is calibrated (``calibrate_layers``).
+jointly 5.43 at delta 1e-5 by equation 9 (2C apart), 3.14 where each is calibrated.
 """
 
 import math
@@ -19,7 +19,7 @@ from .accountant import sensitivity
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """One part of the update: clipped to ``clip_norm``, noised with standard deviation ``noise_std``."""
+    """One part of the update, clipped to ``clip_norm``, with noise of standard deviation ``noise_std``."""
 
     clip_norm: float
     noise_std: float
@@ -33,8 +33,8 @@ class Layer:
 class LayeredGaussian:
     """``releases`` releases of all ``layers``: exactly Gaussian, so each layer and all jointly are mu-GDP.
 
-    Noise must not depend on the data: sigma set by a score of private data (FedRE, equation 6) is covered by no
-    composition theorem.
+    The noise must not depend on the data: no composition theorem covers a sigma that is set by a score of private data
+    (FedRE, equation 6).
     """
 
     layers: tuple[Layer, ...]
@@ -53,35 +53,36 @@ class LayeredGaussian:
 
     @property
     def mu(self) -> float:
-        """Of all layers together: the root of the sum of squares (Dong, Roth, Su 2022, Corollary 3.3)."""
+        """Of all layers jointly: the root of the sum of squares (Dong, Roth, Su 2022, Corollary 3.3)."""
         return math.hypot(*(self.layer_mu(index) for index in range(len(self.layers))))
 
     def epsilon(self, delta: float) -> float:
-        """Joint epsilon at ``delta`` in (0, 1): what an observer of all layers learns."""
+        """Joint epsilon at ``delta`` in (0, 1), against an observer of all layers."""
         check_delta(delta)
         return epsilon_from_mu(self.mu, delta)
 
     def layer_epsilon(self, index: int, delta: float) -> float:
-        """Epsilon of one layer alone, which says nothing of an observer of all."""
+        """Epsilon of one layer alone; it does not bound what an observer of all layers learns."""
         check_delta(delta)
         return epsilon_from_mu(self.layer_mu(index), delta)
 
     def curve(self) -> GaussianCurve:
-        """The joint trade-off curve, exactly."""
+        """The exact joint trade-off curve."""
         return GaussianCurve(mu=self.mu)
 
 
 def published_noise(*, epsilon: float, delta: float, rounds: int) -> float:
-    """FedRE's equation 9 as printed, noise std over the clip norm; see the module for what it is worth."""
+    """FedRE's equation 9 as printed, noise std over the clip norm; see the module for its error."""
     check_budget(epsilon, delta)
     check_whole("rounds", rounds)
     return math.sqrt(2 * rounds * math.log(1 / delta)) / epsilon
 
 
 def joint_noise(*multipliers: float) -> float:
-    """Noise std over sensitivity of several Gaussian queries on the same lot, as one: ``(sum z^-2)^(-1/2)``.
+    """Noise std over sensitivity of several Gaussian queries on the same lot, as one query: ``(sum z^-2)^(-1/2)``.
 
-    So Poisson sampling amplifies them together (Andrew et al. 2021, Theorem 1): two at sigma are one at sigma / sqrt 2.
+    Poisson sampling therefore amplifies them together (Andrew et al. 2021, Theorem 1): two at sigma are one at sigma /
+    sqrt 2.
     """
     for multiplier in multipliers:
         check_positive("multiplier", multiplier)

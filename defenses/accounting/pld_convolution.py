@@ -1,8 +1,8 @@
-"""Dots: a privacy profile as a privacy-loss distribution, and half a million releases of it composed.
+"""PLD convolution: a privacy profile as a privacy-loss distribution, and up to half a million releases of it composed.
 
-Rounding each loss up costs ``releases * interval``: hopeless for all coordinates of all rounds. Connecting the dots of
-the profile instead (Doroshenko et al. 2022, Algorithm 1) is as sound and only widens each loss by a fraction of its own
-spread.
+Rounding each loss up would cost ``releases * interval``, which is too much for all coordinates of all rounds.
+Connecting the dots of the profile (Doroshenko et al. 2022, Algorithm 1) is as sound and only widens each loss by a
+fraction of its own spread.
 """
 
 import math
@@ -18,21 +18,21 @@ from ...audit.curve import ProfileCurve
 from ...fl.fields import check_positive
 from ..defense import check_delta, check_whole
 
-_DOTS_A_SPREAD = 16
+_DOTS_PER_SPREAD = 16
 _MOST_DOTS = 8000
 _FARTHEST = 100.0
 _CUT_OFF = 1e-15
 _LEAST_DELTA = 1e-9
-_ROUNDING = 1e-11  # What the transforms leave.
-_EACH = 2e-15  # What one profile value may be wrong by.
+_ROUNDING = 1e-11  # Error of the transforms.
+_EACH = 2e-15  # Error of one profile value.
 
 
 class Profile(Protocol):
-    """A release whose two directions leak the same; hashable by what it is or by identity."""
+    """A release whose two directions leak the same; hashable by value or by identity."""
 
     @property
     def pure_epsilon(self) -> float:
-        """What it keeps at delta 0; infinite where nothing is known."""
+        """Its epsilon at delta 0; infinite where none is known."""
         ...
 
     def delta(self, epsilon: float) -> float:
@@ -43,13 +43,13 @@ class Profile(Protocol):
 
 
 def many_epsilon(profile: Profile, *, releases: int, delta: float) -> float:
-    """Epsilon at ``delta`` of ``releases`` independent releases, of which each may be chosen after those before; never
-    above the sum of their pure epsilons, which the dots of a few releases would exceed.
+    """Epsilon at ``delta`` of ``releases`` independent releases, each of which may be chosen after those before.
 
-    ``profile`` must be that of one pair that dominates every release (Zhu, Dong, Wang 2022).
+    It never exceeds the sum of their pure epsilons, which the dots of a few releases alone would exceed. ``profile``
+    must be that of one pair that dominates every release (Zhu, Dong, Wang 2022).
 
     Raises:
-        ValueError: for ``delta`` outside [1e-9, 1), or one that the releases' rounding alone exceeds.
+        ValueError: for ``delta`` outside [1e-9, 1), or one that the rounding of the releases alone exceeds.
     """
     check_delta(delta)
     slack = _ROUNDING + releases * _EACH
@@ -73,8 +73,9 @@ def many_curve(profile: Profile, *, releases: int, reach: float, failure: float 
 
 @dataclass(frozen=True, eq=False)
 class _Losses:
-    """A privacy-loss distribution from loss 0 on: what is above each loss, as it is and, in logarithm, discounted by
-    e^-loss."""
+    """A privacy-loss distribution from loss 0 on: the mass above each loss, and the logarithm of that mass discounted
+    by e^-loss.
+    """
 
     losses: FloatArray
     above: FloatArray
@@ -87,7 +88,7 @@ class _Losses:
         )
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon; the last loss where only what counts as infinite is left."""
+        """The smallest epsilon; the last loss where only the mass of the infinite loss is left."""
         within = np.flatnonzero(self.delta(self.losses) <= delta)
         if not within.size:
             raise ValueError(f"delta must be above {self.above[-1]:.3g}, which leaks at every epsilon, got {delta}")
@@ -100,12 +101,14 @@ def _composed(profile: Profile, releases: int) -> _Losses:
     check_whole("releases", releases)
     interval, dots, masses, infinite = _dotted(profile, releases)
     lowest, composed = common.self_convolve(masses.tolist(), releases, _CUT_OFF)
+    # Mass that the convolution cut off counts as an infinite loss, so that it can only raise delta.
     infinite = _CUT_OFF - math.expm1(releases * math.log1p(-infinite))
     losses = interval * (lowest - dots * releases + np.arange(len(composed)))
     kept = losses >= 0
     losses, chances = losses[kept], np.asarray(composed, dtype=np.float64)[kept]
     above = np.append(np.cumsum(chances[::-1])[::-1], 0.0) + infinite
     with np.errstate(divide="ignore"):
+        # In logarithms: e^-loss underflows long before the largest losses.
         each = np.append(np.log(np.maximum(chances, 0.0)) - losses, -np.inf)
     return _Losses(losses, above, np.logaddexp.accumulate(each[::-1])[::-1])
 
@@ -120,16 +123,16 @@ class _Dots(NamedTuple):
 
 
 def _dotted(profile: Profile, releases: int) -> _Dots:
-    """One release on a grid about its spread; the loss beyond the last dot counts as infinite."""
-    # Total variation is some .4 standard deviations of the loss.
+    """One release on a grid around its spread; losses beyond the last dot count as infinite."""
+    # The total variation is about .4 standard deviations of the loss.
     spread = 2.5 * max(profile.delta(0.0), 1e-9)
     reach = spread
     while profile.delta(reach) > _CUT_OFF / releases and reach < _FARTHEST:
         reach *= 1.5
-    dots = math.ceil(min(_MOST_DOTS, _DOTS_A_SPREAD * reach / spread))
+    dots = math.ceil(min(_MOST_DOTS, _DOTS_PER_SPREAD * reach / spread))
     interval = reach / dots
     ahead = np.minimum(1.0, [profile.delta(interval * dot) for dot in range(dots + 1)])
-    # H(-e) = 1 - exp(-e) (1 - H(e)) where both directions are alike.
+    # By symmetry of the two directions, H(-e) = 1 - exp(-e) (1 - H(e)).
     behind = 1 - np.exp(-interval * np.arange(dots, 0, -1)) * (1 - ahead[:0:-1])
     deltas = np.minimum.accumulate(np.concatenate([behind, ahead]))
     falls, grown = np.diff(deltas), math.expm1(interval)

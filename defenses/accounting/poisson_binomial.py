@@ -1,6 +1,7 @@
-"""Poisson-binomial mechanism: every client sends coins whose bias is its number (Chen, Ozgur, Kairouz 2022).
+"""Poisson-binomial mechanism: clients send coins whose bias encodes their numbers (Chen, Ozgur, Kairouz 2022).
 
-A client's row x of L2 norm 1 at most becomes a count of Bin(trials, 1/2 + theta x_j) a coordinate; the sum is released.
+A client's row x of L2 norm at most 1 becomes a count of Bin(trials, 1/2 + theta x_j) per coordinate; the sum is
+released.
 """
 
 import math
@@ -11,13 +12,16 @@ from .conversion import renyi_budget
 from .discrete import check_order
 
 _LEAKED = 0.01
-"""Share of delta for rounds in which fewer coins than counted on are fair."""
+"""Share of delta for rounds in which fewer coins are fair than assumed."""
 LARGEST_BIAS = 0.25
 
 
 def row_rdp(order: float, *, trials: int, fair: float, theta: float) -> float:
-    """Renyi divergence at ``order`` >= 2 of a whole row, of L2 norm 1 at most, against a row of zeros, both ways, among
-    ``fair`` fair coins of others in every coordinate's sum: that of a Gaussian of their variance, or little more.
+    """Renyi divergence at ``order`` >= 2 of a whole row of L2 norm at most 1, against a row of zeros, in both
+    directions.
+
+    Every coordinate's sum contains ``fair`` fair coins of other clients. The divergence is that of a Gaussian of their
+    variance, or little more.
 
     Let y be the mean of the M = trials + fair coins as signs, eta = 2 theta |x_j| and mu^2 = eta^2 trials^2 / M. With
     the row zero all coins are fair. With the row there the ratio of chances is that of ``trials`` coins drawn from the
@@ -26,11 +30,11 @@ def row_rdp(order: float, *, trials: int, fair: float, theta: float) -> float:
 
     - Row against zeros: the ratio is convex in y, so spreading the bias evenly over all M coins costs no less (as
       Hoeffding 1956), and by the two-point inequality (Bonami 1970) that costs ``order mu^2 / 2``.
-    - Zeros against row: with c = (-ln(1 - eta) - eta) / eta^2, log(1 + u) >= u - c u^2 leaves the moment of a
-      quadratic in y, which is sub-Gaussian: ``c mu^2 + ((order - 1) mu^2 / 2 + c mu^2 / trials) / (1 - 2 b)`` with
-      b = (order - 1) c mu^2 / trials. It is the larger one, and infinite where 2 b >= 1.
+    - Zeros against row: with c = (-ln(1 - eta) - eta) / eta^2, log(1 + u) >= u - c u^2 leaves the moment of a quadratic
+      in y, which is sub-Gaussian: ``c mu^2 + ((order - 1) mu^2 / 2 + c mu^2 / trials) / (1 - 2 b)`` with b = (order -
+      1) c mu^2 / trials. It is the larger one, and infinite where 2 b >= 1.
 
-    Both grow with x_j^2 at most, so coordinates add up to what one of length 1 costs.
+    Both grow with x_j^2 at most, so all coordinates together cost no more than one coordinate of length 1.
     """
     check_order(order)
     if order < 2:
@@ -46,21 +50,23 @@ def row_rdp(order: float, *, trials: int, fair: float, theta: float) -> float:
 
 
 def fair_coins(coins: int, *, theta: float, nats: float) -> float:
-    """How many of the others' ``coins`` are fair whatever their data are, but for a chance of exp(-``nats``).
+    """How many of the others' ``coins`` are fair whatever their data, except with probability exp(-``nats``).
 
-    A coin of chance 1/2 + theta x is a fair one but for a share 2 theta, in which it tells of x. By Bernstein.
+    A coin of probability 1/2 + theta x is fair except for a share 2 theta, in which it depends on x. By Bernstein's
+    inequality.
     """
-    told = 2 * theta * coins
-    reach = nats / 3 + math.sqrt(nats**2 / 9 + 2 * nats * told * (1 - 2 * theta))
-    return max(0.0, coins - told - reach)
+    biased = 2 * theta * coins
+    reach = nats / 3 + math.sqrt(nats**2 / 9 + 2 * nats * biased * (1 - 2 * theta))
+    return max(0.0, coins - biased - reach)
 
 
 @lru_cache(maxsize=1024)
 def largest_bias(*, clients: int, trials: int, epsilon: float, delta: float, rounds: int, dimension: int) -> float:
-    """The largest theta, up to 1/4 and to 1e-6 of itself, at which sums of ``clients`` rows keep (epsilon, delta) over
-    all rounds: of one client's row against zeros, whatever the others' rows are.
+    """The largest theta, up to 1/4 and to a relative 1e-6, at which sums of ``clients`` rows satisfy (epsilon, delta)
+    over all rounds.
 
-    Rounds of different numbers of clients may be composed: all keep the same part of the budget at the same order.
+    The guarantee is of one client's row against zeros, for any rows of the others. Rounds with different numbers of
+    clients compose, because all of them use the same part of the budget at the same order.
     """
     for name, value in (("clients", clients), ("rounds", rounds), ("dimension", dimension)):
         check_whole(name, value)

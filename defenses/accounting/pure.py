@@ -1,4 +1,4 @@
-"""Pure releases: the epsilon that each of many may spend, by basic composition or exactly at a delta."""
+"""Pure releases: the epsilon that each of many may spend, by basic, advanced or exact composition."""
 
 import math
 from functools import lru_cache
@@ -18,9 +18,10 @@ EXACT_COMPOSITION = "exact composition of pure epsilons at delta"
 
 def composed_delta(each: float, *, releases: int, epsilon: float) -> float:
     """The delta at ``epsilon`` of ``releases`` adaptive releases of ``each``-DP: exact, and attained by randomised
-    response, which of all such releases shows most (Kairouz, Oh, Viswanath 2015).
+    response (Kairouz, Oh, Viswanath 2015).
 
-    Of the answers, m - i are lies; the loss is (2 i - m) each. Counts that are as good as impossible are left out.
+    With i true answers out of m the loss is (2 i - m) each. Numbers of true answers with negligible probability are
+    omitted.
     """
     lies = releases / (1 + math.exp(min(each, _STEEPEST)))
     least = max(0, math.floor(releases - lies - 40 * math.sqrt(lies)) - 200)
@@ -31,7 +32,7 @@ def composed_delta(each: float, *, releases: int, epsilon: float) -> float:
 
 
 def composed_epsilon(each: float, *, releases: int, delta: float) -> float:
-    """The epsilon at ``delta`` of ``releases`` adaptive releases of ``each``-DP: exact; their sum at delta 0."""
+    """The exact epsilon at ``delta`` of ``releases`` adaptive releases of ``each``-DP; at delta 0 it is their sum."""
     basic = each * releases
     if delta == 0:
         return basic
@@ -46,8 +47,10 @@ def composed_epsilon(each: float, *, releases: int, delta: float) -> float:
 
 @lru_cache(maxsize=256)
 def each_of(releases: int, *, epsilon: float, delta: float) -> float:
-    """The epsilon of each release, all of which together keep (epsilon, delta): epsilon / releases at delta 0, and more
-    at another: 1.04 times as much for 20 releases at epsilon 8 and delta 1e-5, twice as much for 100.
+    """The epsilon of each release such that all together satisfy (epsilon, delta).
+
+    At delta 0 it is epsilon / releases. At another delta it is larger: 1.04 times as much for 20 releases at epsilon 8
+    and delta 1e-5, twice as much for 100.
     """
     basic = epsilon / releases
     if delta == 0:
@@ -56,16 +59,16 @@ def each_of(releases: int, *, epsilon: float, delta: float) -> float:
     def excess(each: float) -> float:
         return composed_delta(each, releases=releases, epsilon=epsilon) - delta
 
-    if excess(epsilon) <= 0 or excess(basic) >= 0:  # One release; or delta below what doubles resolve.
+    if excess(epsilon) <= 0 or excess(basic) >= 0:  # One release, or a delta that doubles do not resolve.
         return basic
     found = brentq(excess, basic, epsilon, xtol=_TOLERANCE, rtol=_TOLERANCE)
     return max(basic, float(found) * (1 - 1e-9))
 
 
 def advanced_composition(*, epsilon: float, releases: int, slack: float) -> float:
-    """``eps sqrt(2 m ln(1/d')) + m eps (e^eps - 1)`` (Dwork and Roth 2014, Theorem 3.20): what papers print.
+    """``eps sqrt(2 m ln(1/d')) + m eps (e^eps - 1)`` (Dwork and Roth 2014, Theorem 3.20), which many papers use.
 
-    The total delta is ``releases * delta + slack``. Looser than ``composed_epsilon``.
+    The total delta is ``releases * delta + slack``. It is looser than ``composed_epsilon``.
     """
     check_positive("epsilon", epsilon)
     check_delta(slack)

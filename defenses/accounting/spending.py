@@ -1,6 +1,6 @@
-"""Spending: what a claim's own accountant gives for the first of its rounds, at the noise of the whole claim.
+"""Spending: the epsilon that a claim's own accountant gives for the first of its rounds, at the claim's noise.
 
-It is for curves over the rounds and judges nothing: the claim is about all of its rounds.
+It serves curves over the rounds and judges nothing, because the claim is about all of its rounds.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from .gaussian import SampledGaussian
 from .pure import composed_epsilon
 
 Spending = Callable[[int], float]
-"""Rounds so far, 1 to those of the claim -> the epsilon that they keep at the claim's delta."""
+"""Rounds so far, from 1 to those of the claim -> their epsilon at the claim's delta."""
 
 
 def sampled_spending(claim: Claim, mechanism: SampledGaussian) -> dict[str, Spending]:
-    """Of Poisson-sampled Gaussian steps, as many in each round; by privacy-loss distributions."""
+    """Spending of Poisson-sampled Gaussian steps, equally many in each round, by privacy-loss distributions."""
     each, rest = divmod(mechanism.steps, claim.rounds)
     if rest:
         raise ValueError(f"steps must be as many in each of {claim.rounds} rounds, got {mechanism.steps} in all")
@@ -29,20 +29,22 @@ def sampled_spending(claim: Claim, mechanism: SampledGaussian) -> dict[str, Spen
 
 
 def gaussian_spending(claim: Claim) -> dict[str, Spending]:
-    """Of one Gaussian release a round, all alike: mu grows with the root of the rounds (Dong et al. 2022, Corollary
-    3.3).
+    """Spending of one Gaussian release per round, all alike: mu grows with the root of the rounds (Dong et al. 2022,
+    Corollary 3.3).
 
     Raises:
-        ValueError: for a claim that signs no Gaussian curve.
+        ValueError: for a claim that states no Gaussian curve.
     """
     if not isinstance(claim.curve, GaussianCurve):
-        raise ValueError(f"a claim must sign a Gaussian curve to be spent by its root, got {claim.curve!r}")
+        raise ValueError(f"a claim must state a Gaussian curve to have a spending over its rounds, got {claim.curve!r}")
     mu = claim.curve.mu
     return {claim.claim_id: lambda rounds: epsilon_from_mu(mu * (rounds / claim.rounds) ** 0.5, claim.delta)}
 
 
 def pure_spending(claim: Claim, *, each: float, releases: int) -> dict[str, Spending]:
-    """Of ``releases`` releases a round, each ``each``-DP: their sum at delta 0, else exactly (see ``pure``)."""
+    """Spending of ``releases`` releases per round, each ``each``-DP: their sum at delta 0, else exact composition (see
+    ``pure``).
+    """
     return {
         claim.claim_id: lambda rounds: composed_epsilon(each, releases=releases * rounds, delta=claim.delta),
     }

@@ -1,4 +1,4 @@
-"""DP-FedAvg: clip each client's update, add Gaussian noise to the cohort's sum (McMahan et al. 2018, Algorithm 1)."""
+"""DP-FedAvg: client-level DP by clipped updates and Gaussian noise on their sum (McMahan et al. 2018, Algorithm 1)."""
 
 from dataclasses import dataclass
 
@@ -32,11 +32,13 @@ class DPFedAvgProtection(Protection):
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         total = received.values.sum(1)
         noise = self.noise_multiplier * self.clip_norm * normal(rng, tuple(total.shape))
-        # The expected cohort is public; the actual one would tell who took part.
+        # The expected cohort is public; the actual size would reveal who took part.
         return (total + noise) / context.plan.expected_cohort
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """The aggregate of one round, seen directly or between two global models; the uploads carry no noise."""
+        """The aggregate of one round, seen directly or as the difference of two global models; the uploads carry no
+        noise.
+        """
         if not GLOBAL_MODELS.rank <= observer.rank <= AGGREGATE.rank:
             return None
         scale = 1 / plan.expected_cohort
@@ -52,15 +54,15 @@ class DPFedAvgProtection(Protection):
 class DPFedAvg(ClippedDefense):
     """Client-level DP by a trusted server.
 
-    The claim: one client, add/remove, against the other clients, who see every round's model but not who else takes
-    part.
+    The claim: one client, add/remove. The adversary is another client, who sees every round's model but not who else
+    takes part.
 
     Args:
         epsilon, delta: the budget to calibrate to, by the privacy-loss distribution over the rounds.
         clip_norm: L2 bound of a client's update.
 
     Raises (in prepare):
-        ValueError: if cohorts are not Poisson samples (or everybody), which is what the accountant assumes.
+        ValueError: if cohorts are not Poisson samples (or all clients), which is what the accountant assumes.
     """
 
     def prepare(self, plan: Plan) -> Prepared:

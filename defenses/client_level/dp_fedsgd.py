@@ -1,4 +1,4 @@
-"""DP-FedSGD: clip each client's gradient, add Gaussian noise to the cohort's sum (McMahan et al. 2018, Algorithm 1)."""
+"""DP-FedSGD: client-level DP by clipped gradients and noise on their sum (McMahan et al. 2018, Algorithm 1)."""
 
 from dataclasses import dataclass
 
@@ -11,25 +11,26 @@ from .dp_fedavg import DPFedAvg
 
 @dataclass(frozen=True, kw_only=True)
 class DPFedSGD(ClippedDefense):
-    """Client-level DP by a trusted server, each client sending one gradient of one lot: DP-FedAvg's mechanism, whose
-    noise here falls on gradients, so that the server's learning rate scales it.
+    """Client-level DP by a trusted server, where each client sends the gradient of one lot.
 
-    The claim: one client, add/remove, against the other clients, who see every round's model but not who else takes
-    part. Clients weigh alike (the paper's weights all 1), over the expected cohort (its estimator with a fixed
-    denominator).
+    The mechanism is that of DP-FedAvg. The noise is added to gradients, so the server's learning rate scales it. The
+    claim: one client, add/remove. The adversary is another client, who sees every round's model but not who else takes
+    part. All clients have equal weight (the paper's weights all 1), over the expected cohort (its estimator with a
+    fixed denominator).
 
     Args:
         epsilon, delta: the budget to calibrate to, by the privacy-loss distribution over the rounds.
         clip_norm: L2 bound of a client's gradient.
 
     Raises (in prepare):
-        ValueError: if clients do more than one gradient a round, or cohorts are not Poisson samples (or everybody),
-            which is what the accountant assumes.
+        ValueError: if clients compute more than one gradient per round, or cohorts are not Poisson samples (or all
+            clients), which is what the accountant assumes.
     """
 
     def prepare(self, plan: Plan) -> Prepared:
         if not isinstance(plan.algorithm, FedSGD):
-            raise ValueError(f"algorithm must be fedsgd, one gradient a client and round, got {plan.algorithm}")
+            raise ValueError(f"algorithm must be fedsgd, with one gradient per client and round, got {plan.algorithm}")
+        # The mechanism does not depend on what a row is: a clipped gradient is released as a clipped update is.
         prepared = DPFedAvg(epsilon=self.epsilon, delta=self.delta, clip_norm=self.clip_norm).prepare(plan)
         source = "McMahan et al. 2018, Algorithm 1 with UserUpdateFedSGD; composition by privacy-loss distributions"
         return restated(prepared, source=source)

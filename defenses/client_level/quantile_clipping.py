@@ -1,4 +1,4 @@
-"""Quantile clipping: DP-FedAvg whose clip norm follows a quantile of the updates' norms (Andrew et al. 2021)."""
+"""Quantile clipping: DP-FedAvg whose clip norm follows a quantile of the update norms (Andrew et al. 2021)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -21,13 +21,17 @@ from ..clipped.defense import ClippedDefense
 from ..defense import Prepared, check_share
 
 _BOUNDS = (1e-6, 1e6)
-"""A clip norm outside is noise that ran away: at 0 nothing could be learnt of the norms any more."""
-_DEAREST = 0.1
+"""Limits of the clip norm: noise must not drive it to 0, where no update would pass and the norms could no longer be
+learnt, or to infinity.
+"""
+_LARGEST_SHARE = 0.1
+"""Of the budget, what the default count may spend."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuantileClippingProtection(Protection):
-    """DP-FedAvg at the state's ``clip_norm (R,)``, which a noised count of unclipped updates moves.
+    """DP-FedAvg with the state's ``clip_norm (R,)``, which a noised count of unclipped updates adjusts after each
+    round.
 
     Args:
         sum_noise: noise on the sum, in clip norms.
@@ -45,6 +49,7 @@ class QuantileClippingProtection(Protection):
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         bound, lengths = state["clip_norm"].unsqueeze(-1), torch.linalg.vector_norm(updates.values, dim=-1)
+        # The count is of updates that the current bound leaves unclipped, so it is taken before clipping.
         short = updates.with_values(clip(updates.values, bound.unsqueeze(-1)))
         return replace(short, side={"unclipped": (lengths <= bound) & updates.present})
 
@@ -54,7 +59,7 @@ class QuantileClippingProtection(Protection):
         return (total + noise) / context.plan.expected_cohort
 
     def query(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> State:
-        # Each client counts as plus or minus a half: half the sensitivity of a count of ones (the paper's section 3.2).
+        # A count of plus or minus a half per client has half the sensitivity of a count of ones (section 3.2).
         halves = (received.side["unclipped"].float() - 0.5) * received.present
         noise = self.count_noise * normal(rng, (len(halves),))
         share = 0.5 + (halves.sum(1) + noise) / context.plan.expected_cohort
@@ -64,24 +69,24 @@ class QuantileClippingProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class QuantileClipping(ClippedDefense):
-    """Client-level DP by a trusted server that broadcasts the clip norm with the model.
+    """Client-level DP by a trusted server that broadcasts the clip norm together with the model.
 
-    The claim: one client, add/remove, against the other clients, who see every round's model and clip norm but not who
-    else takes part. Sum and count are one Gaussian release on one cohort: with ``z`` the noise multiplier that the
-    accountant needs, the sum gets ``z_sum = (z^-2 - (2 count_noise)^-2)^-1/2`` (Theorem 1). No law is published: clip
-    and noise move with the state.
+    The claim: one client, add/remove. The adversary is another client, who sees every round's model and clip norm but
+    not who else takes part. The sum and the count are one Gaussian release on one cohort: with ``z`` the noise
+    multiplier that the accountant requires, the sum gets ``z_sum = (z^-2 - (2 count_noise)^-2)^-1/2`` (Theorem 1). No
+    law is published, because clip norm and noise change with the state.
 
     Args:
         epsilon, delta: the budget to calibrate to, by the privacy-loss distribution over the rounds.
         clip_norm: L2 bound of a client's update in the first round.
-        quantile: share of updates that the bound is to leave unclipped.
+        quantile: target share of updates that the bound leaves unclipped.
         learning_rate: of the geometric step ``clip_norm * exp(-learning_rate * (noised share - quantile))``.
-        count_noise: standard deviation on the count; None: the paper's twentieth of the expected cohort, or as much as
-            a tenth of the budget buys where that is more.
+        count_noise: standard deviation on the count. None: the paper's twentieth of the expected cohort, or the noise
+            for a tenth of the budget where that is more.
 
     Raises (in prepare):
-        ValueError: if the count's noise alone would spend the budget, or cohorts are not Poisson samples (or
-            everybody), which is what the accountant assumes.
+        ValueError: if the count alone would spend the budget, or cohorts are not Poisson samples (or all clients),
+            which is what the accountant assumes.
     """
 
     quantile: float = 0.5
@@ -98,11 +103,14 @@ class QuantileClipping(ClippedDefense):
     def prepare(self, plan: Plan) -> Prepared:
         rate = poisson_rate("cohort", plan.cohort)
         mechanism = calibrate_sampled_gaussian(epsilon=self.epsilon, delta=self.delta, rate=rate, steps=plan.rounds)
-        count_noise = self.count_noise or max(plan.expected_cohort / 20, mechanism.sigma / (2 * math.sqrt(_DEAREST)))
+        # A small cohort would make the twentieth so little noise that the count spent most of the budget.
+        count_noise = self.count_noise or max(
+            plan.expected_cohort / 20, mechanism.sigma / (2 * math.sqrt(_LARGEST_SHARE))
+        )
         if 2 * count_noise <= mechanism.sigma:
             raise ValueError(
-                f"count_noise must be > {mechanism.sigma / 2:.4g}, half of the noise multiplier that epsilon "
-                f"{self.epsilon:g} takes, or the count alone spends the budget: got {count_noise:g}"
+                f"count_noise must be > {mechanism.sigma / 2:.4g}, half of the noise multiplier for epsilon "
+                f"{self.epsilon:g}, or the count alone spends the budget, got {count_noise:g}"
             )
         protection = QuantileClippingProtection(
             clip_norm=self.clip_norm,

@@ -1,4 +1,4 @@
-"""Regularised and sparsified: updates kept short and sparse before DP-FedAvg clips and noises (Cheng et al. 2022)."""
+"""Regularised and sparsified: DP-FedAvg on updates that are kept short and made sparse first (Cheng et al. 2022)."""
 
 from dataclasses import dataclass, replace
 
@@ -19,30 +19,31 @@ from .dp_fedavg import DPFedAvg
 
 @dataclass(frozen=True, kw_only=True)
 class SparsifiedProtection(Protection):
-    """Each client drops the smallest numbers of its update; ``noised`` then clips and noises as ever."""
+    """Each client drops the smallest numbers of its update; ``noised`` then clips and adds noise as usual."""
 
     noised: Protection
     dropped: float
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        # Sparsify before the clip: dropping numbers afterwards would waste part of the clip norm.
         return self.noised.report(updates.with_values(prune(updates.values, self.dropped)), context, state, rng)
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         return self.noised.aggregate(received, context, state, rng)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """What a row that is sparse already adds, and a bound for any other."""
+        """Exact for a row that is sparse already, and a bound for any other row."""
         law = self.noised.law(observer, plan, client)
         return law if isinstance(law, GaussianLaw) else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegularisedSparsified(ClippedDefense):
-    """Client-level DP by a trusted server, with less for the clip to cut.
+    """Client-level DP by a trusted server, with updates of which the clip removes less.
 
-    Bounded local update regularisation is the algorithm's ``bounded_update`` (its ``radius`` is the clip norm); local
-    update sparsification is done here, on each client's update by its own numbers, so a client still moves the sum by
-    at most the clip norm. The claim is DP-FedAvg's: one client, add/remove, against the other clients.
+    Bounded local update regularisation is the algorithm ``bounded_update`` (its ``radius`` is the clip norm). Local
+    update sparsification is done here, on each client's update by its own numbers, so one client still moves the sum by
+    at most the clip norm. The claim is that of DP-FedAvg: one client, add/remove; the adversary is another client.
 
     Args:
         epsilon, delta: the budget to calibrate to, by the privacy-loss distribution over the rounds.
@@ -50,8 +51,8 @@ class RegularisedSparsified(ClippedDefense):
         dropped: share of an update's numbers that is set to zero.
 
     Raises (in prepare):
-        ValueError: if the algorithm does not bound updates by the clip norm, or cohorts are not Poisson samples (or
-            everybody), which is what the accountant assumes.
+        ValueError: if the algorithm does not bound updates by the clip norm, or cohorts are not Poisson samples (or all
+            clients), which is what the accountant assumes.
 
     Errata:
         - Paper: each of K sampled clients adds its share N(0, sigma^2 C^2 / K). Right: the sum has the accounted noise

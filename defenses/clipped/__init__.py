@@ -1,1 +1,3 @@
-"""What defenses that clip to an L2 norm and add Gaussian noise share: their fields, and the claim that most sign."""
+"""Shared by defenses that clip to an L2 norm and add Gaussian noise: their fields and the claim that most of them
+state.
+"""

@@ -1,4 +1,4 @@
-"""Claims of Poisson-sampled Gaussian noise, of one sample or one client: what all who add it sign alike."""
+"""Claims of Poisson-sampled Gaussian noise about one sample or one client."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ _TRUST = {
     Unit.CLIENT: "the server sees every update and is trusted",
 }
 BY_PLD = "composition by privacy-loss distributions"
-"""Second half of a ``source``."""
+"""The second half of a claim's ``source``."""
 
 
 def sampled_gaussian_claim(
@@ -31,13 +31,15 @@ def sampled_gaussian_claim(
     accountant: str = ACCOUNTANT,
     curve: Curve | None = None,
 ) -> Claim:
-    """One ``unit``, add/remove: a sample of a client against the server that sees every upload, or a client against the
-    others, who see every round's model.
+    """The claim of a defense by ``mechanism``, add/remove.
+
+    About one sample of a client, the adversary is the server, which observes individual updates. About one client, it
+    is another client, who sees every round's model.
 
     Args:
-        words: what else is to be said of the mechanism.
-        more: parameters beside noise, clip norm, rate and steps.
-        curve: the tight curve, where one is signed.
+        words: appended to the name of the mechanism.
+        more: parameters in addition to noise, clip norm, rate and steps.
+        curve: the tight trade-off curve, where one is stated.
     """
     return Claim(
         epsilon=defense.epsilon,

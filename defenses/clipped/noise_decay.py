@@ -1,5 +1,6 @@
-"""Noise decay: DP-SGD at each client under a filter, with noise that shrinks by a public loss, and a clip norm that may
-follow the gradients (Fu et al. 2022, Algorithm 1).
+"""Noise decay: DP-SGD at each client under a Renyi filter, with noise that shrinks by a public loss (Fu et al. 2022).
+
+The clip norm may follow the gradients as well (Algorithm 1).
 """
 
 import math
@@ -24,13 +25,13 @@ from .filter_cost import FilterCost
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseSplit:
-    """What the two queries on a lot take of the charged noise, and how norms are answered.
+    """How the two queries on a lot share the charged noise, and how norms are reported.
 
     Args:
-        direction: noise on the gradients' sum, in clip norms, at a charged noise of 1.
-        query: the same on the sum of clipped norms.
-        centre: what every norm is counted from, in clip norms.
-        floor: the least clip norm.
+        direction: noise on the sum of gradients, in clip norms, at a charged noise of 1.
+        query: the same for the sum of clipped norms.
+        centre: offset that is subtracted from every norm, in clip norms.
+        floor: the smallest clip norm.
     """
 
     direction: float
@@ -41,14 +42,14 @@ class NoiseSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseDecayProtection(Protection):
-    """DP-SGD at the state's noise and clip norms, while a client's budget lasts.
+    """DP-SGD with the state's noise and clip norms, as long as a client's budget lasts.
 
-    The state, all of it broadcast: ``clip_norm`` and ``spent`` (Renyi) by client, ``(R,)`` each; ``level (R,)``, how
+    The state is broadcast as a whole: ``clip_norm`` and ``spent`` (Renyi) by client, ``(R,)`` each; ``level (R,)``, how
     often the noise has shrunk; ``losses (R, 0..4)``, the last public losses.
 
     Args:
         noise_multiplier: noise over the sensitivity that the filter charges for, before it shrinks.
-        decay: factor on it after three falls of the public loss in a row; at 1 nobody asks for that loss.
+        decay: factor on it after three consecutive decreases of the public loss; at 1 that loss is never computed.
     """
 
     clip_norm: float
@@ -68,16 +69,17 @@ class NoiseDecayProtection(Protection):
         }
 
     def open_round(self, context: Context, state: State) -> State:
-        """The noise shrinks where the public loss of the global model has fallen three times in a row (eq. 9)."""
+        """The noise shrinks when the public loss of the global model has decreased three times in a row (eq. 9)."""
         if self.decay == 1 or context.public_loss is None or self._over(context, state):
             return state
+        # The state starts with one replica; the engine's replicas diverge from the first round on.
         past = state["losses"].expand(context.replicas, -1)
         losses = torch.cat([past, context.public_loss().unsqueeze(-1)], dim=1)[:, -4:]
         fell = (losses.diff(dim=1) < 0).all(1) if losses.shape[1] == 4 else torch.zeros(context.replicas).bool()
         return {**state, "losses": losses, "level": state["level"] + fell}
 
     def participates(self, context: Context, state: State, rng: np.random.Generator) -> Tensor:
-        """Each client for itself stops before the round that its budget does not pay for."""
+        """Each client stops on its own before the first round that its budget does not cover."""
         cost = self._cost(context, state)
         there = [self._of(state["spent"], client) + cost <= self.filter.budget for client in context.senders]
         return torch.stack([row.expand(context.replicas) for row in there], dim=1)
@@ -93,13 +95,15 @@ class NoiseDecayProtection(Protection):
     def log_ratio(
         self, direction: Tensor, answer: Tensor | None, client: int, context: Context, state: State
     ) -> Tensor:
-        """Log-likelihood ratio ``(R,)`` of a step's release and, where it is read, of the query's answer: of a client
-        that holds nothing against one that holds a sample far beyond the bound along the last coordinate.
+        """Log-likelihood ratio ``(R,)`` of a step's release and, where it is given, of the query's answer.
 
-        Exact given the public state: two Gaussian views of whether that sample was drawn.
+        It compares a client that holds one sample far beyond the bound along the last coordinate with a client that
+        holds no sample, and is exact given the public state: two Gaussian observations of whether that sample was
+        drawn.
         """
         bound, sigma = (column.double().squeeze(-1) for column in (self._bound(state, client), self._sigma(state)))
         unit = context.plan.expected_lot(client) / bound
+        # Each view is scaled so that the canary's contribution is 1 in it (1 - centre in the answer).
         views = [(direction[..., -1].double() * unit, 1.0, self.split.direction * sigma)]
         if answer is not None:
             centre = self.split.centre
@@ -109,21 +113,21 @@ class NoiseDecayProtection(Protection):
         return torch.logaddexp(torch.tensor(1 - self.rate).log(), math.log(self.rate) + drawn)
 
     def query(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> State:
-        """What its round has cost each client that came."""
+        """Charges each client that took part for its round."""
         spent, cost = dict(state["spent"]), self._cost(context, state)
         for row, client in enumerate(received.senders or ()):
             spent[client] = self._of(spent, client) + received.present[:, row] * cost
         return {**state, "spent": spent}
 
     def numbers(self, plan: Plan, state: State) -> dict[str, float]:
-        """Noise, the dearest client's epsilon so far at the filter's order, and each client's clip norm."""
+        """The noise, the largest epsilon of any client so far at the filter's order, and each client's clip norm."""
         spent = max(float(self._of(state["spent"], client)[0]) for client in range(plan.clients))
         bounds = {f"clip_norm_{client}": float(state["clip_norm"][client][0]) for client in range(plan.clients)}
         epsilon = self.filter.converted(spent) if spent else 0.0
         return {"noise_multiplier": float(self._sigma(state)[0]), "epsilon": epsilon, **bounds}
 
     def _of(self, held: Mapping[int, Tensor], client: int, default: float = 0.0) -> Tensor:
-        """A client's number; a canary client begins like any."""
+        """A client's number; a canary client, which has no entry yet, starts like any other."""
         return held.get(client, torch.tensor([default]))
 
     def _bound(self, state: State, client: int) -> Tensor:
@@ -135,38 +139,40 @@ class NoiseDecayProtection(Protection):
         return (self.noise_multiplier * self.decay ** level.double()).float().unsqueeze(-1)
 
     def _over(self, context: Context, state: State) -> bool:
-        """Whether nobody can pay for another round in any replica, nor ever will: the noise only shrinks."""
+        """Whether no client can pay for another round in any replica. It then never can, because the noise only
+        shrinks.
+        """
         cost = self._cost(context, state)
         return all(bool((spent + cost > self.filter.budget).all()) for spent in state["spent"].values())
 
     def _cost(self, context: Context, state: State) -> Tensor:
-        """What a round costs a client that takes part, ``(R,)``."""
+        """The cost of one round for a client that takes part, ``(R,)``."""
         steps = context.plan.algorithm.local_steps
         return torch.tensor([steps * self._charge(level) for level in state["level"].tolist()], dtype=torch.float64)
 
     def _charge(self, level: int) -> float:
-        """Of one step after so many falls, at the filter's order."""
+        """The cost of one step at this level, at the filter's order."""
         return _step_cost(self.filter, self._at(level), self.rate)
 
     def _at(self, level: int) -> float:
-        """The charged noise after so many falls."""
+        """The charged noise at this level."""
         return self.noise_multiplier * self.decay**level
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveClipProtection(NoiseDecayProtection):
-    """The same; each client's clip norm follows the mean norm that it releases of its lots."""
+    """Noise decay with a clip norm per client that follows the mean norm that the client releases of its lots."""
 
     clip_factor: float
 
     def local_query(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
     ) -> Tensor:
-        """The lot's noised mean of clipped norms ``(R, 1)`` (eq. 6 to 8)."""
+        """The noised mean of the lot's clipped norms ``(R, 1)`` (eq. 6 to 8)."""
         bound = self._bound(state, client)
         norms = torch.linalg.vector_norm(gradients, dim=-1)
         if not norms.isfinite().all():
-            norms = torch.linalg.vector_norm(torch.nan_to_num(gradients, nan=0.0), dim=-1)  # As ``clip`` counts them.
+            norms = torch.linalg.vector_norm(torch.nan_to_num(gradients, nan=0.0), dim=-1)  # As ``clip`` treats them.
         norms = torch.minimum(norms, bound)
         centre = self.split.centre * bound
         total = (norms - centre).masked_fill(~present, 0).sum(1, keepdim=True)
@@ -174,19 +180,21 @@ class AdaptiveClipProtection(NoiseDecayProtection):
         return centre + (total + noise) / context.plan.expected_lot(client)
 
     def query(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> State:
-        """Each client's next clip norm, from what it released."""
+        """Each client's next clip norm, from the mean norm that it released."""
         charged = super().query(received, context, state, rng)
         bounds = dict(state["clip_norm"])
         for row, client in enumerate(received.senders or ()):
             came, answers = received.present[:, row], received.side["query"][:, row]
-            wished = (self.clip_factor * answers.mean((1, 2)).abs()).clamp_min(self.split.floor)
-            bounds[client] = torch.where(came, wished, self._of(bounds, client, self.clip_norm))
+            following = (self.clip_factor * answers.mean((1, 2)).abs()).clamp_min(self.split.floor)
+            # A client that was absent released nothing, so its bound must not move.
+            bounds[client] = torch.where(came, following, self._of(bounds, client, self.clip_norm))
         return {**charged, "clip_norm": bounds}
 
     def paid_epsilon(self, plan: Plan) -> float:
-        """What both queries of all rounds cost as published, a norm counted from 0, however the noise shrinks: the
-        filter leaves out a share of it. The first fall needs four losses, so that it is the fourth round's; noise that
-        stays needs no filter.
+        """The real cost of both queries over all rounds as published, however the noise shrinks.
+
+        As published a norm is counted from 0, and the filter omits the cost of that query. The first decrease needs
+        four losses, so it comes with the fourth round at the earliest. Noise that stays constant needs no filter.
         """
         steps, both = plan.algorithm.local_steps, joint_noise(self.split.direction, self.split.query)
         if self.decay == 1:
@@ -196,7 +204,7 @@ class AdaptiveClipProtection(NoiseDecayProtection):
         charges, before = list[float](), 0.0
         for level in range(max(1, plan.rounds - 2)):
             charge = steps * self._charge(level)
-            # A round for which the noise has shrunk too far is never run; a slower fall may run it at less cost.
+            # A round that the filter would refuse is never run; after a slower decrease it may run at less cost.
             if before + charge > self.filter.budget:
                 break
             charges.append(charge)
@@ -214,5 +222,5 @@ class AdaptiveClipProtection(NoiseDecayProtection):
 
 @lru_cache(maxsize=4096)
 def _step_cost(budget: RenyiFilter, sigma: float, rate: float) -> float:
-    """Of one noised lot; replicas and rounds ask for the same few again and again."""
+    """The cost of one noised lot; cached, because replicas and rounds need the same few values again and again."""
     return budget.cost(gaussian_steps(sigma=sigma, rate=rate, steps=1))

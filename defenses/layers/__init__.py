@@ -1,1 +1,1 @@
-"""Layers: what the layer-wise defenses share: scores of layers, their budgets, the report, the aggregation."""
+"""Layer-wise defenses: scores of layers, their budgets, the noised report and the aggregation."""

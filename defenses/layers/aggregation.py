@@ -1,4 +1,4 @@
-"""PDA-PAM: clients whose models are less sensitive weigh more, layer by layer (Xiao et al. 2025, eq. 10 and 11).
+"""PDA-PAM: aggregation in which less sensitive models weigh more, layer by layer (Xiao et al. 2025, eq. 10 and 11).
 
 Errata: equation 11 divides each report by its weight alpha-hat and by K, so that the weights 1 / (K alpha-hat) sum to K
 or more, and without bound where scores are uneven. Right: the inverses normalised to sum to 1. As alpha-hat is a
@@ -20,12 +20,12 @@ from .score import LayerScorer
 def pda_pam(received: Message, context: Context, scorers: Sequence[LayerScorer], *, published: bool = False) -> Tensor:
     """The aggregate ``(R, d)`` of reports, weighted by the scores of each client's model on public samples.
 
-    All that it reads has been noised, or is public. Where nothing public can be asked all clients weigh the same. The
-    clients' sizes do not enter, as in the paper.
+    All inputs are noised or public. Without public samples all clients have equal weight. The clients' sizes do not
+    enter, as in the paper.
 
     Args:
-        scorers: by which clients' models are scored, those of client k by its own (see ``preferred``).
-        published: the weights as printed.
+        scorers: one per preference; client k's model is scored by its own (see ``preferred``).
+        published: whether to use the weights as printed.
     """
     scores = model_scores(received, context, scorers)
     weights = published_weights(scores, received.present) if published else client_weights(scores, received.present)
@@ -35,29 +35,30 @@ def pda_pam(received: Message, context: Context, scorers: Sequence[LayerScorer],
 
 
 def model_scores(received: Message, context: Context, scorers: Sequence[LayerScorer]) -> Tensor:
-    """Scores ``(R, rows, layers)`` of the models to which each report alone would lead, on public samples."""
+    """Scores ``(R, rows, layers)``, on public samples, of the models that each report alone would lead to."""
     replicas, rows, dim = received.values.shape
     if context.samples is None or not rows:
         return torch.zeros(replicas, rows, len(context.plan.layout.names))
     public = context.samples(None)
     senders = received.senders or tuple(range(rows))
     scores = received.values.new_zeros(replicas, rows, len(context.plan.layout.names))
+    # Several clients may share a scorer; each distinct one scores all of its clients in one batch.
     for scorer in dict.fromkeys(scorers):
-        mine = [row for row, sender in enumerate(senders) if preferred(scorers, sender) == scorer]
-        models = public.models.repeat_interleave(len(mine), dim=0)
-        led = context.plan.algorithm.combine(models, received.values[:, mine].reshape(-1, dim))
+        rows_of = [row for row, sender in enumerate(senders) if preferred(scorers, sender) == scorer]
+        models = public.models.repeat_interleave(len(rows_of), dim=0)
+        led = context.plan.algorithm.combine(models, received.values[:, rows_of].reshape(-1, dim))
         asked = Samples(network=public.network, models=led, images=public.images, labels=public.labels)
-        scores[:, mine] = scorer.scores(asked).view(replicas, len(mine), -1)
+        scores[:, rows_of] = scorer.scores(asked).view(replicas, len(rows_of), -1)
     return scores
 
 
 def preferred(scorers: Sequence[LayerScorer], client: int) -> LayerScorer:
-    """A client's own: they are dealt in turn."""
+    """The scorer of a client; preferences are dealt in turn."""
     return scorers[client % len(scorers)]
 
 
 def client_weights(scores: Tensor, present: Tensor) -> Tensor:
-    """Weights ``(R, rows, layers)`` that fall with the scores and sum to 1 over the rows that are present."""
+    """Weights ``(R, rows, layers)`` that decrease with the scores and sum to 1 over the rows that are present."""
     return _softmax(-scores, present)
 
 
@@ -69,5 +70,5 @@ def published_weights(scores: Tensor, present: Tensor) -> Tensor:
 
 def _softmax(scores: Tensor, present: Tensor) -> Tensor:
     there = present.unsqueeze(-1)
-    # In a replica where nobody came every weight is 0 / 0: none.
+    # In a replica without any report each weight is 0 / 0; the second fill makes it 0.
     return scores.masked_fill(~there, -torch.inf).softmax(1).masked_fill(~there, 0)

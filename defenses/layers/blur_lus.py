@@ -1,4 +1,4 @@
-"""BLUR+LUS: bounded, sparse local updates with local noise, layer by layer (Cheng et al. 2022, as FedRE's rival)."""
+"""BLUR+LUS: local DP of bounded, sparse updates with noise layer by layer (Cheng et al. 2022, FedRE's competitor)."""
 
 import math
 from dataclasses import dataclass
@@ -12,14 +12,15 @@ from .uniform_layers import even_layers
 
 @dataclass(frozen=True, kw_only=True)
 class BlurLus(Defense):
-    """Local DP of a client's whole report over all rounds, with less for the clip to cut.
+    """Local DP of a client's whole report over all rounds, with updates of which the clip removes less.
 
-    Bounded local update regularisation is the algorithm's ``bounded_update`` (its ``radius`` is the clip norm of the
-    whole update); local update sparsification zeroes the smallest numbers of each layer; each layer is then clipped and
-    noised for itself, all at the same mu. Claims as of uniform layers: any two updates (replace-one), the server that
-    sees every upload, jointly and for each layer alone. Dropped numbers are noised like the kept ones: sent bare, their
-    places, which the data choose, would be released unpaid. The client-level form with a trusted server is
-    ``regularised_sparsified``; FedRE does not say how it makes it local, so this is one way.
+    Bounded local update regularisation is the algorithm ``bounded_update`` (its ``radius`` is the clip norm of the
+    whole update). Local update sparsification zeroes the smallest numbers of each layer. Each layer is then clipped and
+    noised by itself, all at the same mu. The claims are those of uniform layers: any two updates (replace-one), jointly
+    and for each layer alone; the adversary is the server, which observes individual updates. Dropped numbers are noised
+    like the others: if they were sent without noise, their places, which depend on the data, would be released without
+    being accounted for. The client-level form with a trusted server is ``regularised_sparsified``; FedRE does not say
+    how it makes it local, so this is one way.
 
     Args:
         epsilon, delta: the joint budget of all layers and rounds, by the analytic Gaussian.

@@ -1,4 +1,4 @@
-"""Budgets of layers: what each takes of one joint budget, by its score; and the claims that a layered report signs."""
+"""Budgets of layers: the share of a joint budget that each layer gets by its score, and a layered report's claims."""
 
 import math
 from collections.abc import Sequence
@@ -22,18 +22,18 @@ _LEAST_EPSILON = 1e-9
 
 
 def score_shares(scores: Tensor, even: float) -> Tensor:
-    """Shares ``(..., layers)`` of a round's mu^2, summing to 1, of layers with these ``scores``.
+    """Shares ``(..., layers)`` of a round's mu^2, summing to 1, for layers with these ``scores``.
 
-    mu, which equation 6's epsilon stands for, falls as 1 / score; the part ``even`` is split evenly whatever the
-    scores, so that no layer drowns in noise and none takes more than ``largest_share``.
+    mu, which stands for equation 6's epsilon, decreases as 1 / score. The part ``even`` is split evenly whatever the
+    scores, so that no layer gets unbounded noise and none takes more than ``largest_share``.
     """
-    kept = scores.double().clamp_min(_LEAST_SCORE)
-    wished = (kept.amin(-1, keepdim=True) / kept).square()
-    return (1 - even) * wished / wished.sum(-1, keepdim=True) + even / scores.shape[-1]
+    bounded = scores.double().clamp_min(_LEAST_SCORE)
+    weights = (bounded.amin(-1, keepdim=True) / bounded).square()
+    return (1 - even) * weights / weights.sum(-1, keepdim=True) + even / scores.shape[-1]
 
 
 def largest_share(layers: int, even: float) -> float:
-    """What one layer takes at most, whatever the scores."""
+    """The largest share that one layer can get, whatever the scores."""
     return 1 - even + even / layers
 
 
@@ -41,9 +41,9 @@ def largest_share(layers: int, even: float) -> float:
 class JointBudget:
     """(epsilon, delta) of all layers over all rounds, under replace-one: exactly mu-GDP.
 
-    A round's mu is fixed and only its split among layers moves, by what is public before the round: so the layers of a
-    round are jointly Gaussian with that mu whatever the split, and the rounds compose adaptively (Dong, Roth, Su 2022,
-    Corollary 3.3).
+    A round's mu is fixed. Only its split among layers changes, by what is public before the round. The layers of a
+    round are therefore jointly Gaussian with that mu whatever the split, and the rounds compose adaptively (Dong, Roth,
+    Su 2022, Corollary 3.3).
     """
 
     epsilon: float
@@ -52,37 +52,42 @@ class JointBudget:
 
     @property
     def mu(self) -> float:
-        """Of everything together. A large epsilon is refused by the noise of one round, which there is, not of all."""
+        """Of all rounds together. ``gaussian_noise`` refuses a large epsilon by the noise of one round, which exists,
+        not of all.
+        """
         return math.sqrt(self.rounds) / gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=self.rounds)
 
     def noise(self, shares: Tensor, clip_norms: Sequence[float]) -> Tensor:
         """Noise std of each layer in each round ``(..., layers)``."""
+        # Two clipped layers are up to twice the clip norm apart.
         reach = torch.tensor([sensitivity(norm, Adjacency.REPLACE_ONE) for norm in clip_norms], dtype=torch.float64)
         return reach * math.sqrt(self.rounds) / (self.mu * shares.double().sqrt())
 
 
 def layer_norms(clip_norms: Sequence[float], plan: Plan) -> tuple[float, ...]:
-    """A clip norm for every layer of the plan: those given, or the one for all.
+    """A clip norm for every layer of the plan: those given, or one for all.
 
     Raises:
         ValueError: for any other number of them.
     """
     for norm in clip_norms:
         check_bound("each of clip_norms", norm)
-    return _one_a_layer("clip_norms", tuple(clip_norms) * (len(plan.layout.names) if len(clip_norms) == 1 else 1), plan)
+    return _one_per_layer(
+        "clip_norms", tuple(clip_norms) * (len(plan.layout.names) if len(clip_norms) == 1 else 1), plan
+    )
 
 
 def layer_scores(scores: Sequence[float], plan: Plan) -> tuple[float, ...]:
     """The scores given, one for every layer of the plan.
 
     Raises:
-        ValueError: for any other number of them: a layer without a score has no budget.
+        ValueError: for any other number of them, because a layer without a score has no budget.
     """
-    return _one_a_layer("scores", tuple(scores), plan)
+    return _one_per_layer("scores", tuple(scores), plan)
 
 
 def check_numbers(name: str, values: object) -> tuple[float, ...]:
-    """A field's numbers as a tuple; raises ValueError unless each is finite and above zero."""
+    """A field's numbers as a tuple; ValueError unless each is finite and above zero."""
     if not isinstance(values, list | tuple):
         raise ValueError(f"{name} must list numbers > 0, got {values!r}")
     for value in values:
@@ -99,10 +104,10 @@ def layered_claims(
     source: str,
     noise_stds: Sequence[float] | None = None,
 ) -> tuple[Claim, ...]:
-    """The joint claim, and one of each layer alone, at the same delta.
+    """The joint claim, and one claim of each layer alone, at the same delta.
 
     Args:
-        shares: of mu^2, what each layer takes, or at most takes, of every round.
+        shares: of mu^2, the share of each layer in every round, or an upper bound of it.
         noise_stds: each layer's, where it is the same in all rounds.
     """
     noises: Sequence[float | None] = noise_stds or [None] * len(clip_norms)
@@ -121,6 +126,7 @@ def layered_claims(
         *(
             layered_claim(
                 plan,
+                # A claim's epsilon must be above 0, also where the layer's delta alone covers its loss.
                 epsilon=max(_LEAST_EPSILON, epsilon_from_mu(mu, budget.delta)),
                 delta=budget.delta,
                 source=source,
@@ -167,8 +173,10 @@ def layered_claim(
     )
 
 
-def _one_a_layer(name: str, values: tuple[float, ...], plan: Plan) -> tuple[float, ...]:
+def _one_per_layer(name: str, values: tuple[float, ...], plan: Plan) -> tuple[float, ...]:
     layers = plan.layout.names
     if len(values) != len(layers):
-        raise ValueError(f"{name} must have one number a layer, {len(layers)} ({', '.join(layers)}), got {len(values)}")
+        raise ValueError(
+            f"{name} must have one number per layer, {len(layers)} ({', '.join(layers)}), got {len(values)}"
+        )
     return values

@@ -1,4 +1,4 @@
-"""FedRE: local DP layer by layer, less budget where gradients tell more of sensitive pixels (Xiao et al. 2025)."""
+"""FedRE: local DP layer by layer, with less budget where gradients reveal sensitive pixels (Xiao et al. 2025)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -35,15 +35,15 @@ _LEAST_SCORE = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class FedREProtection(Protection):
-    """report = update clipped layer by layer + noise that is stronger where the score is higher; PDA-PAM aggregates.
+    """report = update clipped layer by layer + noise that is larger where the score is higher; PDA-PAM aggregates.
 
-    The state is public: ``scores (R, p, layers)``, by each of p preferences, of public samples at the model that is
-    about to be broadcast; equal ones where there are no samples to ask.
+    The state is public: ``scores (R, p, layers)``, one for each of p preferences, on public samples at the model that
+    is about to be broadcast; without samples all scores are equal.
 
     Args:
         scorers: one for each preference; clients have them in turn.
         aggregation: see ``FedRE``.
-        scores: fixed ones; (): measured as each round opens.
+        scores: fixed scores; (): measured as each round opens.
         even: part of a round's budget that is split evenly.
     """
 
@@ -58,7 +58,7 @@ class FedREProtection(Protection):
         return {"scores": torch.tensor([[self.scores or (1.0,) * len(self.clip_norms)]])}
 
     def open_round(self, context: Context, state: State) -> State:
-        """Scores of the model that this round starts from."""
+        """Scores the model that this round starts from."""
         if self.scores or context.samples is None:
             return state
         samples = context.samples(None)
@@ -86,7 +86,9 @@ class FedREProtection(Protection):
         return self.budget.noise(score_shares(scores, self.even), self.clip_norms)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> LayeredGaussianLaw | None:
-        """One client's report as the server sees it, where scores are fixed; else the noise moves with the state."""
+        """One client's report as the server sees it, where scores are fixed; otherwise the noise changes with the
+        state.
+        """
         if observer.rank != UPLOADS.rank or not self.scores:
             return None
         return LayeredGaussianLaw(
@@ -98,13 +100,17 @@ class FedREProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedFedREProtection(FedREProtection):
-    """The paper's: each client noises by the scores of its own samples (eq. 6 and 9), weights as printed (eq. 11)."""
+    """The paper's form: each client noises by the scores of its own samples (eq. 6 and 9), with weights as printed (eq.
+    11).
+    """
 
     def open_round(self, context: Context, state: State) -> State:
         return state
 
     def row_scores(self, updates: Message, context: Context, state: State) -> Tensor:
-        """Of each client's own, private samples; a canary client, which may be a bare row, scores as public ones."""
+        """Scores of each client's own, private samples; a canary client, which may be a row without samples, scores
+        public ones.
+        """
         if self.scores or context.samples is None:
             return super().row_scores(updates, context, state)
         clients = context.plan.clients
@@ -125,7 +131,9 @@ class PublishedFedREProtection(FedREProtection):
         return pda_pam(received, context, self.scorers, published=True)
 
     def fixed_release(self, plan: Plan) -> LayeredGaussian | None:
-        """What all rounds release of one report, any two of which are 2C apart; None where the noise is private too."""
+        """What all rounds release of one report, any two of which are 2C apart; None where the noise is private as
+        well.
+        """
         if not self.scores:
             return None
         stds = self.noise(torch.tensor(self.scores)).tolist()
@@ -134,7 +142,7 @@ class PublishedFedREProtection(FedREProtection):
 
     @property
     def layer_delta(self) -> float:
-        """Each layer's part of delta, all alike."""
+        """The part of delta of each layer, all equal."""
         return self.budget.delta / len(self.clip_norms)
 
 
@@ -153,14 +161,15 @@ def published_split(scores: Tensor) -> Tensor:
 class FedRE(Defense):
     """Local DP of a client's whole report over all rounds, its budget split among layers by their scores.
 
-    Claims, all against the server that sees every upload, for any two updates (replace-one; two clipped layers are up
-    to twice their clip norm apart): one of all layers jointly, which is exact however scores move, for a round's mu^2
-    is fixed and only split by them (mu falls as 1 / score); and one of each layer alone, at the largest share that it
-    can take of every round, or its own where scores are fixed. The layers' claims are audited only where scores are
-    fixed: with measured ones, the default, the noise moves with the state, no law of it is published, and these claims
-    come out of scope; the joint one is judged in either case. Scores and budgets are public: they come from the task's
-    public images; clients of one preference split alike. A layer is a named tensor of the model; biases, whose
-    gradients have few numbers to answer with, score lowest and are given the most.
+    All claims are of any two updates (replace-one; two clipped layers are up to twice their clip norm apart); the
+    adversary is the server, which observes individual updates. One claim is of all layers jointly. It is exact however
+    scores change, because a round's mu^2 is fixed and they only split it (mu decreases as 1 / score). One claim is of
+    each layer alone, at the largest share that it can get in every round, or at its own where scores are fixed. The
+    layers' claims are audited only where scores are fixed: with measured scores, the default, the noise changes with
+    the state, no law of it is published, and these claims are out of scope; the joint claim is judged in either case.
+    Scores and budgets are public, because they come from the task's public images; clients with one preference split
+    alike. A layer is a named tensor of the model; biases, whose gradients have few numbers, score lowest and get the
+    largest shares.
 
     Args:
         epsilon, delta: the joint budget of all layers and rounds, by the analytic Gaussian.
@@ -168,17 +177,17 @@ class FedRE(Defense):
         scores: of each layer, fixed beforehand from public data; () measures them on public images every round.
         even: part of a round's budget that is split evenly, whatever the scores; it bounds a layer's noise from above
             and its share from below.
-        images: public images that a score is averaged over (the paper: ten).
-        pixels: of the sensitive region, how many are asked (see ``LayerScorer``); None: all, as in the paper.
+        images: public images over which a score is averaged (the paper: ten).
+        pixels: how many pixels of the sensitive region are used (see ``LayerScorer``); None: all, as in the paper.
         region: the sensitive pixels (top, left, height, width), the same for all clients; () is the whole image. A list
             of several: clients' own preferences, which are public, dealt in turn.
-        aggregation: "pda_pam", or "mean": by the clients' sizes, what PDA-PAM is held against.
-        variant: "corrected", or "as_published": the paper's noise, weights and claims. As published
-            training may diverge, with private scores above all: the printed weights have no bound. A cell whose model
-            is no number any more FAILS, which says nothing of the claim.
+        aggregation: "pda_pam", or "mean": by the clients' sizes, the baseline of PDA-PAM.
+        variant: "corrected", or "as_published": the paper's noise, weights and claims. As published, training may
+            diverge, above all with private scores, because the printed weights have no bound. A cell whose model
+            contains NaN FAILS; that is no verdict on the claim.
 
     Raises (in prepare):
-        ValueError: if clip norms or scores are not as many as layers.
+        ValueError: if the number of clip norms or scores is not the number of layers.
 
     Errata:
         - Paper, eq. 9: sigma = sqrt(2 T ln(1/delta)) / epsilon keeps (epsilon, delta). Right: it is no calibration, an
@@ -187,9 +196,9 @@ class FedRE(Defense):
         - Paper, corollary 1: layers' epsilons add up. Right: Gaussians compose by the root of the sum of squares: ten
           equal layers of joint epsilon 10 at delta_l 1e-6 are together 5.43 at delta 1e-5 by eq. 9's noise, though each
           alone is worth more than its epsilon. Corrected: the joint budget is what is calibrated.
-        - Paper, eq. 6: budgets from the score of private data. Right: the noise then tells of the data, and no
+        - Paper, eq. 6: budgets from the score of private data. Right: the noise then depends on the data, and no
           composition theorem applies. Corrected: scores of public data. As published no layer's epsilon is known before
-          training, so that the joint claim alone is signed; with fixed scores each layer's too.
+          training, so that the joint claim alone is stated; with fixed scores each layer's too.
         - Paper, section 3.2.2: a single sample cannot be told. Right: eq. 7 clips a client's whole gradient, so the
           unit is the client's report; both forms state it.
         - Paper, eq. 10 and 11: weights 1 / (K alpha-hat). Right: they sum to K or more and explode where scores are
@@ -210,6 +219,7 @@ class FedRE(Defense):
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
         for name in ("clip_norms", "scores"):
+            # The dataclass is frozen, and a suite file's lists must become hashable tuples.
             object.__setattr__(self, name, check_numbers(name, getattr(self, name)))
         check_share("even", self.even)
         object.__setattr__(self, "region", _plain(self.region))
@@ -219,7 +229,7 @@ class FedRE(Defense):
         check_variant(self.variant)
 
     def scorers(self) -> tuple[LayerScorer, ...]:
-        """One for each preference."""
+        """One scorer for each preference."""
         several = isinstance(self.region, tuple) and self.region and isinstance(self.region[0], tuple)
         regions: Any = self.region if several else (self.region,)
         return tuple(LayerScorer(count=self.images, region=region, pixels=self.pixels) for region in regions)

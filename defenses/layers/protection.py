@@ -1,4 +1,4 @@
-"""Layered protection: each client clips and noises its report layer by layer, equally in all rounds."""
+"""Layered protection: each client clips and noises its report layer by layer, in the same way in all rounds."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,8 @@ from ...fl.protection import Context, Protection, State
 class LayeredProtection(Protection):
     """report = update, sparsified and clipped layer by layer, + N(0, noise_std_l^2 I) on every number of layer l.
 
-    Which numbers were dropped hangs on the data; it is hidden as anything else is, for they are noised like the rest.
+    Which numbers were dropped depends on the data. It is protected like the rest, because dropped numbers are noised
+    too.
 
     Args:
         dropped: share of each layer's numbers, the smallest in size, that is zeroed before the clip.

@@ -1,4 +1,4 @@
-"""PSI score: how strongly the gradient of each layer answers to the sensitive pixels (Xiao et al. 2025, eq. 3 to 5)."""
+"""PSI score: how strongly the gradient of each layer depends on the sensitive pixels (Xiao et al. 2025, eq. 3 to 5)."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -14,22 +14,22 @@ from ...fl.models.network import Network
 from ...fl.task import Samples
 
 _NUMBERS = 2**24
-"""Held at once, at most, of Jacobians and of what they are computed from."""
-_KEPT = 64
+"""Upper bound on the numbers held at once in Jacobians and in what they are computed from."""
+_HELD_PER_PIXEL = 64
 _ROBERTS = (0.7548776662466927, 0.5698402909980532)
-"""1 / g and 1 / g^2 of the plastic number g: multiples of these, less their whole parts, fill the square evenly."""
+"""1 / g and 1 / g^2 of the plastic number g: the fractional parts of their multiples fill the square evenly."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerScorer:
-    """Which images and pixels are asked.
+    """Scores layers on chosen images and pixels.
 
     Args:
-        count: images over which a score is averaged, the first ones (the paper samples ten of a format).
+        count: number of images over which a score is averaged, the first ones (the paper samples ten of a format).
         region: the sensitive pixels as (top, left, height, width); () for the whole image.
-        pixels: of the region's pixels, how many are asked, spread evenly; None: all. Each costs a forward-mode
-            derivative of the gradient, three times a training step: the score is a mean over pixels, and few of them
-            tell it well.
+        pixels: how many of the region's pixels are used, spread evenly; None: all. Each costs a forward-mode derivative
+            of the gradient, three times a training step. The score is a mean over pixels, so a few of them estimate it
+            well.
     """
 
     count: int
@@ -47,8 +47,10 @@ class LayerScorer:
             )
 
     def scores(self, samples: Samples) -> Tensor:
-        """``(R, layers)``, >= 0, higher means more sensitive: over the images and the pixels asked the mean norm of
-        the derivative, by that pixel, of the layer's gradient (Frobenius, over its parameters and the channels).
+        """``(R, layers)``, >= 0, higher means more sensitive.
+
+        The mean over images and pixels of the norm of the derivative, by that pixel, of the layer's gradient
+        (Frobenius, over its parameters and the channels).
 
         Raises:
             ValueError: if the region does not lie inside the image.
@@ -57,8 +59,8 @@ class LayerScorer:
         images, labels = samples.images[: self.count], samples.labels[: self.count]
         replicas, count = len(samples.models), len(images)
         measure = partial(_pixel_norms, network, places)
-        # What a backward pass keeps of an image is guessed as so many numbers a pixel.
-        held = len(places) * network.shape[0] * (network.layout.dim + _KEPT * prod(network.shape[1:]))
+        # The memory of a backward pass is estimated as a fixed number of activations per pixel.
+        held = len(places) * network.shape[0] * (network.layout.dim + _HELD_PER_PIXEL * prod(network.shape[1:]))
         norms = vmap(measure, chunk_size=max(1, _NUMBERS // held))(
             samples.models.repeat_interleave(count, dim=0),
             images.repeat(replicas, 1, 1, 1),
@@ -68,7 +70,7 @@ class LayerScorer:
         return mean
 
     def places(self, network: Network) -> Tensor:
-        """The pixels asked, ``(m,)``, counted row by row through the image.
+        """The pixels used, ``(m,)``, counted row by row through the image.
 
         Raises:
             ValueError: if the region does not lie inside the image.
@@ -80,7 +82,7 @@ class LayerScorer:
         if self.pixels is None or self.pixels >= rows * columns:
             down, across = torch.arange(rows).repeat_interleave(columns), torch.arange(columns).repeat(rows)
         else:
-            # No lattice, which would ask the same columns in each row: Roberts's sequence in the plane.
+            # Roberts's sequence in the plane: a lattice would use the same columns in each row.
             steps = 0.5 + torch.outer(
                 torch.arange(self.pixels, dtype=torch.float64), torch.tensor(_ROBERTS, dtype=torch.float64)
             )

@@ -1,4 +1,4 @@
-"""Uniform layers: local DP with a clip and noise for each layer, the joint budget split evenly (FedRE's baseline)."""
+"""Uniform layers: local DP with a clip norm and noise per layer, the joint budget split evenly (FedRE's baseline)."""
 
 from dataclasses import dataclass
 
@@ -15,16 +15,16 @@ from .protection import LayeredProtection
 class UniformLayers(Defense):
     """Local DP of a client's whole report over all rounds, noised layer by layer at the same mu each.
 
-    Claims, all against the server that sees every upload, for any two updates (replace-one; two clipped layers are up
-    to twice their clip norm apart): one of all layers jointly, to which the noise is calibrated, and one of each layer
-    alone. A layer is a named tensor of the model.
+    All claims are of any two updates (replace-one; two clipped layers are up to twice their clip norm apart); the
+    adversary is the server, which observes individual updates. One claim is of all layers jointly, to which the noise
+    is calibrated, and one of each layer alone. A layer is a named tensor of the model.
 
     Args:
         epsilon, delta: the joint budget of all layers and rounds, by the analytic Gaussian.
         clip_norms: L2 bound of each layer of an update, or one for all.
 
     Raises (in prepare):
-        ValueError: if there are neither one clip norm nor one a layer.
+        ValueError: if there is neither one clip norm nor one per layer.
     """
 
     epsilon: float = 4.0
@@ -48,7 +48,7 @@ class UniformLayers(Defense):
 def even_layers(
     budget: JointBudget, clip_norms: tuple[float, ...], plan: Plan, *, source: str, dropped: float = 0.0
 ) -> Prepared:
-    """The protection and the claims of a joint budget that every layer shares alike."""
+    """The protection and the claims of a joint budget that is split evenly over all layers."""
     shares = [1 / len(clip_norms)] * len(clip_norms)
     noise_stds = tuple(budget.noise(torch.tensor(shares, dtype=torch.float64), clip_norms).tolist())
     claims = layered_claims(budget, shares, clip_norms, plan, source=source, noise_stds=noise_stds)

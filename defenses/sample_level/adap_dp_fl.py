@@ -1,4 +1,4 @@
-"""Adap DP-FL: DP-SGD at each client whose clip norm follows its gradients and whose noise shrinks (Fu et al. 2022)."""
+"""Adap DP-FL: DP-SGD at each client with an adaptive clip norm and shrinking noise (Fu et al. 2022)."""
 
 import math
 from dataclasses import dataclass
@@ -15,46 +15,47 @@ from ..clipped.noise_decay import AdaptiveClipProtection, NoiseDecayProtection, 
 from ..defense import Prepared, check_share, check_variant, provable
 
 _LEAST = 1e-12
-"""Below every floor: without one the published rule would come to divide by zero."""
+"""Smaller than any useful clip norm; without a floor the published rule would eventually divide by zero."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdapDPFL(ClippedDefense):
-    """Sample-level DP by each client for itself, with an adaptive clip norm and noise.
+    """Sample-level DP by each client for itself, with an adaptive clip norm and adaptive noise.
 
-    The claim: one sample of a client, add/remove, against the server that sees every upload, with the released clip
-    norms and noise. The noise shrinks by the loss on the task's public images; a filter at one Renyi order, asked
-    before each round, stops each client for itself. No curve and no law: clip and noise move with the state; given the
-    state, ``log_ratio`` says what one sample does to a step and to the answer beside it, so that audits read both.
+    The claim: one sample of a client, add/remove. The adversary is the server, which observes individual updates, the
+    released clip norms and the noise. The noise shrinks by the loss on the task's public images; a filter at one Renyi
+    order, checked before each round, stops each client for itself. No curve and no law are published, because clip norm
+    and noise change with the state. Given the state, ``log_ratio`` is the exact effect of one sample on a step and on
+    the answer that comes with it, so audits read both.
 
     Args:
         epsilon, delta: the budget at which clients stop.
         clip_norm: a client's bound in the first round (the paper: a mean norm on random noise).
         clip_factor: the next bound over the noised mean of clipped norms.
-        floor: the least bound; only the corrected form has one.
+        floor: the smallest bound; only the corrected form has one.
         noise_multiplier: noise over the sensitivity in the first round.
-        decay: factor on the noise after three falls in a row of the public loss, on the task's first thousand public
-            images; 1: the noise stays.
-        adapt_clip: whether bounds follow the norms; if not, no norm is asked for and all noise is the gradients'.
-        query_share: part of each release's budget that goes to the mean of norms (in inverse variance); only the
-            corrected form pays for it.
+        decay: factor on the noise after three consecutive decreases of the public loss, on the task's first thousand
+            public images; at 1 the noise stays constant.
+        adapt_clip: whether bounds follow the norms; if not, no norm is queried and all noise is on the gradients.
+        query_share: share of each release's budget for the mean of norms (in inverse variance); only the corrected form
+            accounts for it.
         variant: "corrected", or "as_published": the paper's noise, bounds and claim.
 
     Raises (in prepare):
-        ValueError: if not even one round fits the budget, if all steps fit it at .3 clip norms of noise, or if lots are
-            not Poisson samples (or everything), which is what the accountant assumes.
+        ValueError: if the budget does not cover one round, if it covers all steps at .3 clip norms of noise, or if lots
+            are not Poisson samples (or all samples), which is what the accountant assumes.
 
     Errata:
         - Paper, eq. 6 to 8: the mean norm, with noise of the gradients' size, costs nothing. Right: it is a second
           query on the same lot, which leaves sigma / sqrt(2): at rate .013 and delta 1e-5 epsilon 2.25 becomes 5.07 in
-          1000 steps at sigma 1.1, and 0.60 becomes 0.89 in 5000 at sigma 6.
-          Corrected: both queries share the charged noise as one Gaussian release (Andrew et al. 2021, Theorem 1).
+          1000 steps at sigma 1.1, and 0.60 becomes 0.89 in 5000 at sigma 6. Corrected: both queries share the charged
+          noise as one Gaussian release (Andrew et al. 2021, Theorem 1).
         - Paper, eq. 6 and 7: norms are clipped at the bound that they set, so with a factor up to 1 it rises through
           noise alone, and a factor of .01 sends it to 7e-11 in five rounds. Corrected: a floor; the ratchet stays.
         - Paper, Theorem 1: no logarithm around the binomial sum, and T + 1 terms. Right: the logarithm, and T terms;
           printed, 1000 steps at (.013, 1.1) give 114 where Renyi accounting gives 2.25. Both forms use dp-accounting.
-        - Paper, eq. 9: noise is chosen by a validation loss of data that nobody names. Right: adaptive noise needs
-          public data and a filter before each release; both forms have them.
+        - Paper, eq. 9: noise is chosen by a validation loss of data that the paper does not name. Right: adaptive noise
+          needs public data and a filter before each release; both forms have them.
         - Paper, Algorithm 1: "break" at the first client without budget stops all later ones. Right: each stops for
           itself; both forms do.
     """
@@ -80,7 +81,7 @@ class AdapDPFL(ClippedDefense):
 
     def prepare(self, plan: Plan) -> Prepared:
         rate, steps = poisson_rate("lot", plan.lot), plan.algorithm.local_steps
-        # A budget that even whole lots with next to no noise would keep stops nobody.
+        # Refuses a budget that full lots would satisfy with almost no noise: the filter would then stop no client.
         gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=plan.steps)
         planned = gaussian_steps(sigma=self.noise_multiplier, rate=rate, steps=steps)
         try:
@@ -105,17 +106,18 @@ class AdapDPFL(ClippedDefense):
         return Prepared(protection=protection, claims=(self._claim(protection, plan),))
 
     def _split(self) -> NoiseSplit:
-        """How the charged noise falls on the two queries; all on the gradients where norms are not asked for."""
+        """The noise of the two queries; without adaptive clipping all of it is on the gradients."""
         if not self.adapt_clip:
             return NoiseSplit(direction=1.0, query=math.inf, centre=0.0, floor=self.clip_norm)
         if self.variant == "as_published":
             return NoiseSplit(direction=1.0, query=1.0, centre=0.0, floor=_LEAST)
-        # Counted from half the bound, a norm moves the sum by at most half the bound.
+        # A norm minus half the bound has half the sensitivity, so the same budget buys half the noise.
         share = self.query_share
         return NoiseSplit(direction=(1 - share) ** -0.5, query=0.5 * share**-0.5, centre=0.5, floor=self.floor)
 
     def _claim(self, protection: NoiseDecayProtection, plan: Plan) -> Claim:
         published = self.variant == "as_published"
+        # Only the published variant with adaptive clipping leaves a query unpaid.
         paid = {}
         if published and isinstance(protection, AdaptiveClipProtection):
             paid = provable(protection.paid_epsilon(plan))

@@ -1,4 +1,4 @@
-"""DP-SCAFFOLD: DP-SGD steps corrected by control variates made of the same noised gradients (Noble et al. 2022)."""
+"""DP-SCAFFOLD: DP-SGD with control variates made from the same noised gradients (Noble et al. 2022)."""
 
 from dataclasses import dataclass
 
@@ -13,10 +13,11 @@ from .dp_sgd import DPSGD
 class DPScaffold(ClippedDefense):
     """Sample-level DP by each client for itself, under SCAFFOLD.
 
-    The claim: one sample of a client, add/remove, against the server that sees every upload. Model and control variate
-    are both functions of the round's noised gradients (the control is their mean), so accounting over both is
-    accounting of ``rounds * local_steps`` sampled Gaussians, once; a full gradient for the control (option I of
-    SCAFFOLD) would be one more query. No amplification by sampling clients: the server sees who takes part.
+    The claim: one sample of a client, add/remove. The adversary is the server, which observes individual updates. Model
+    and control variate are both functions of the round's noised gradients (the control is their mean), so the
+    accounting of both is that of ``rounds * local_steps`` sampled Gaussians, once. A full gradient for the control
+    (option I of SCAFFOLD) would be one more query. There is no amplification by client sampling, because the server
+    sees who takes part.
 
     No law is published: an upload is linear in the noised gradients around controls that change from round to round.
 
@@ -25,8 +26,8 @@ class DPScaffold(ClippedDefense):
         clip_norm: L2 bound of a sample's gradient, before the correction.
 
     Raises (in prepare):
-        ValueError: if the algorithm is not SCAFFOLD, or lots are not Poisson samples (or everything), which is what the
-            accountant assumes.
+        ValueError: if the algorithm is not SCAFFOLD, or lots are not Poisson samples (or all samples), which is what
+            the accountant assumes.
     """
 
     def prepare(self, plan: Plan) -> Prepared:
@@ -34,5 +35,6 @@ class DPScaffold(ClippedDefense):
             raise ValueError(f"algorithm must be scaffold, got {plan.algorithm}")
         prepared = DPSGD(epsilon=self.epsilon, delta=self.delta, clip_norm=self.clip_norm).prepare(plan)
         source = "Noble et al. 2022, Algorithm 1 (DP-SCAFFOLD); composition by privacy-loss distributions"
+        # Only the words differ from DP-SGD: both uploads are post-processing of the same noised gradients.
         mechanism = "Poisson-subsampled Gaussian; the control variate is post-processing"
         return restated(prepared, source=source, mechanism=mechanism)

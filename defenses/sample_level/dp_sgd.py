@@ -1,4 +1,4 @@
-"""DP-SGD at each client: clip each sample's gradient, noise the lot's sum (Abadi et al. 2016, Algorithm 1)."""
+"""DP-SGD: sample-level DP by clipped sample gradients and noise on the lot's sum (Abadi et al. 2016, Algorithm 1)."""
 
 from dataclasses import dataclass
 
@@ -31,16 +31,16 @@ class DPSGDProtection(Protection):
     ) -> Tensor:
         total = self.total(gradients, present)
         noise = self.noise_multiplier * self.clip_norm * normal(rng, tuple(total.shape))
-        # The expected lot is public; the actual one would tell who was drawn.
+        # The expected lot is public; the actual size would reveal who was drawn.
         return (total + noise) / context.plan.expected_lot(client)
 
     def total(self, gradients: Tensor, present: Tensor) -> Tensor:
-        """Sum ``(R, d)`` of a lot's gradients, each at most ``clip_norm`` long."""
+        """Sum ``(R, d)`` of a lot's gradients, each of length at most ``clip_norm``."""
         return clipped_sum(gradients, present, self.clip_norm)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """The upload as the server sees it; None where it is not linear in the noisy steps (Adam) or only sums are
-        seen.
+        """The upload that the server sees. None where it is not linear in the noised steps (Adam), or where only sums
+        are seen.
         """
         linear, steps = plan.algorithm.linear_scale, plan.algorithm.local_steps
         if linear is None or observer.rank < UPLOADS.rank:
@@ -49,6 +49,7 @@ class DPSGDProtection(Protection):
         return GaussianLaw(
             clip_norm=self.clip_norm,
             scale=scale,
+            # The noise of the local steps adds up in one upload: variances add, so the deviation grows as the root.
             noise_std=abs(scale) * self.noise_multiplier * self.clip_norm * steps**0.5,
             rate=plan.lot.rate(round(plan.weight(client))),
             steps=steps,
@@ -59,15 +60,16 @@ class DPSGDProtection(Protection):
 class DPSGD(ClippedDefense):
     """Sample-level DP by each client for itself.
 
-    The claim: one sample of a client, add/remove, against the server that sees every upload, over all local steps of a
-    client that takes part in every round (no amplification by sampling clients: the server sees who takes part).
+    The claim: one sample of a client, add/remove, over all local steps of a client that takes part in every round. The
+    adversary is the server, which observes individual updates; it sees who takes part, so there is no amplification by
+    client sampling.
 
     Args:
         epsilon, delta: the budget to calibrate to, by the privacy-loss distribution.
         clip_norm: L2 bound of a sample's gradient.
 
     Raises (in prepare):
-        ValueError: if lots are not Poisson samples (or everything), which is what the accountant assumes.
+        ValueError: if lots are not Poisson samples (or all samples), which is what the accountant assumes.
     """
 
     def prepare(self, plan: Plan) -> Prepared:

@@ -1,4 +1,4 @@
-"""NbAFL: noise before aggregation at every client, and again on the way down at the server (Wei et al. 2020)."""
+"""NbAFL: noise before aggregation at every client, and more noise at the server before broadcast (Wei et al. 2020)."""
 
 import math
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ _TRUST = {UPLOADS: "nobody", GLOBAL_MODELS: "the server adds its noise; other cl
 class NbAFLProtection(Protection):
     """report = clipped update + N(0, up_std^2 I); aggregate = (sum of reports + N(0, down_std^2 I)) / expected cohort.
 
-    The server's noise goes into its model and not only into what it broadcasts, as in the paper, where clients train on
-    the noised model and the next average holds it: a model without it, broadcast with fresh noise each round, would
-    show every report again in all later rounds.
+    The server's noise enters its model and not only the broadcast, as in the paper, where clients train on the noised
+    model and the next average contains it. If the model had no noise and each broadcast had fresh noise, every later
+    round would show every report again.
 
     Args:
-        row_norm: of a row that one unit of the claim is taken to bring; ``row_scale``: what a report takes over of it.
-            As published the unit is a sample and the row its gradient.
+        row_norm: norm of the row that one unit of the claim contributes.
+        row_scale: factor of that row in a report. As published the unit is a sample and the row is its gradient.
     """
 
     clip_norm: float
@@ -46,12 +46,14 @@ class NbAFLProtection(Protection):
         return updates.with_values(clip(updates.values, self.clip_norm) + noise)
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
-        # The weight of a report must not hang on who else came: it is part of the way down's sensitivity.
+        # The weight of a report must not depend on who else took part: it is part of the sensitivity of the broadcast.
         total = received.values.sum(1)
         return (total + self.down_std * normal(rng, tuple(total.shape))) / context.plan.expected_cohort
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """One report, or what it adds to one step of the global model, with the noise that nobody else knows."""
+        """One report, or its contribution to one step of the global model, with the noise that the adversary does not
+        know.
+        """
         if observer.rank == UPLOADS.rank:
             return GaussianLaw(clip_norm=self.row_norm, scale=self.row_scale, noise_std=self.up_std)
         if observer.rank != GLOBAL_MODELS.rank:
@@ -63,16 +65,17 @@ class NbAFLProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class NbAFL(ClippedDefense):
-    """Two claims over all rounds: the way up, against the server that sees every upload, and the way down, against
-    other clients, who see every round's model. Each about a whole report, any two of which are up to twice the clip
-    norm apart, and so about any sample in it.
+    """Two claims over all rounds, about one whole report each, and so about any sample in it.
+
+    The uplink claim is against the server, which observes individual updates; the downlink claim is against other
+    clients, who see every round's model. Any two reports are up to twice the clip norm apart.
 
     Args:
-        epsilon, delta: the way up's budget, by the analytic Gaussian.
-        down_epsilon: the way down's, at the same delta; from ``epsilon`` on the clients' noise suffices, and the claim
-            states ``epsilon``.
+        epsilon, delta: the budget of the uplink, by the analytic Gaussian.
+        down_epsilon: the budget of the downlink at the same delta. From ``epsilon`` on the clients' noise suffices, and
+            the claim states ``epsilon``.
         clip_norm: L2 bound of an update.
-        variant: "corrected", or "as_published": the paper's noise and its claims of one sample.
+        variant: "corrected", or "as_published": the paper's noise and its claims about one sample.
 
     Errata:
         - Paper, section III: one of m samples moves a clipped local model by at most 2C/m, as if training averaged
@@ -102,6 +105,8 @@ class NbAFL(ClippedDefense):
             gaussian_noise(epsilon=epsilon, delta=self.delta, releases=plan.rounds)
             for epsilon in (self.epsilon, down_epsilon)
         )
+        # Variances add: the server adds what the uplink noise lacks for the downlink budget, and nothing where it
+        # suffices.
         missing = math.sqrt(max(0.0, down**2 - up**2)) * reach
         protection = NbAFLProtection(
             clip_norm=self.clip_norm, up_std=up * reach, down_std=missing, row_norm=self.clip_norm
@@ -115,13 +120,13 @@ class NbAFL(ClippedDefense):
     def _published(self, plan: Plan) -> Prepared:
         fewest, clients, rounds, share = min(plan.sizes), plan.clients, plan.rounds, plan.cohort_rate
         exposures = math.ceil(plan.cohort_rate * rounds)
-        # The paper averages models that single samples train, each clipped: a gradient g becomes length * g, clipped.
+        # The paper averages clipped models that single samples train: a gradient g becomes length * g, clipped.
         length = (plan.algorithm.linear_scale or -1.0) * plan.algorithm.local_steps
         per_epsilon = math.sqrt(2 * math.log(1.25 / self.delta)) * 2 * self.clip_norm / fewest / self.epsilon
         protection = NbAFLProtection(
             clip_norm=self.clip_norm,
             up_std=per_epsilon * exposures,
-            # The paper's is on the mean: over all clients.
+            # The paper adds its noise to the mean over all clients; here it is added to the sum of a cohort.
             down_std=per_epsilon * math.sqrt(max(0, rounds**2 - exposures**2 * clients)) * share,
             row_norm=self.clip_norm / abs(length),
             row_scale=length / fewest,
@@ -135,7 +140,7 @@ class NbAFL(ClippedDefense):
     def _claim(
         self, protection: NbAFLProtection, plan: Plan, observer: Observer, *, epsilon: float, noise: float | None
     ) -> Claim:
-        """``noise``: over the sensitivity; None for the paper's claim, which signs no curve."""
+        """``noise`` is over the sensitivity; None for the paper's claim, which states no curve."""
         return Claim(
             epsilon=epsilon,
             delta=self.delta,
@@ -162,7 +167,7 @@ class NbAFL(ClippedDefense):
         )
 
     def _provable(self, protection: NbAFLProtection, plan: Plan, observer: Observer) -> dict[str, Value]:
-        """Of the published noise: one sample may move every round's report by twice the clip norm."""
+        """The epsilon of the published noise, where one sample may move every round's report by twice the clip norm."""
         hidden = protection.up_std if observer is UPLOADS else math.hypot(protection.up_std, protection.down_std)
         reach = sensitivity(self.clip_norm, Adjacency.REPLACE_ONE)
         return provable(epsilon_from_mu(math.sqrt(plan.rounds) * reach / hidden, self.delta))

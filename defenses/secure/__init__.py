@@ -1,1 +1,1 @@
-"""Secure sum: words modulo 2^bits, masks that cancel, exact integer noise, and the noise that a budget needs."""
+"""Secure sums: words modulo 2^bits, masks that cancel, and defenses whose clients add shares of integer noise."""

@@ -1,4 +1,4 @@
-"""Binomial: shares of centred coin tosses in a secure sum (cpSGD: Agarwal et al. 2018, Theorem 1)."""
+"""Binomial: client-level DP by shares of centred coin tosses in a secure sum (Agarwal et al. 2018, Theorem 1)."""
 
 from dataclasses import dataclass
 
@@ -19,9 +19,12 @@ _LEAST_DELTA = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class BinomialProtection(SecureSumProtection):
-    """A share is Binomial(4 sigma^2 / shares, 1/2) less its mean, the coins rounded up to an even number."""
+    """A share is Binomial(4 sigma^2 / shares, 1/2) less its mean, with the number of coins rounded up to an even
+    number.
+    """
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
+        # An even number of coins per share keeps half of them, the mean, a whole number.
         return centred_binomial(2 * whole_share(2 * self.sized.sigma**2, shares), shape, rng)
 
 
@@ -29,8 +32,8 @@ class BinomialProtection(SecureSumProtection):
 class Binomial(SecureSumDefense):
     """Client-level DP by binomial shares in a secure sum.
 
-    Rounds compose by Renyi divergences of noise that stays in a window, which leaves out at most a hundredth of delta:
-    the budget takes the noise that it takes of discrete Gaussians (``accounting.discrete.binomial_rdp``).
+    Rounds compose by Renyi divergences of noise that stays in a window, which omits at most a hundredth of delta. The
+    budget then needs as much noise as with discrete Gaussians (``accounting.discrete.binomial_rdp``).
 
     Args:
         variant: "corrected", or "as_published": the paper's noise and claim, each round at an equal part of the budget.
@@ -39,8 +42,8 @@ class Binomial(SecureSumDefense):
         - Paper, Theorem 1: epsilon of a release, without a limit. Right: on a fine grid it is the classic Gaussian
           formula, which is proved up to 1; at 10 it asks for .4845 norms of noise where .4999 are needed.
         - Paper: the bound is for one release, rounds are left to composition theorems. Right: noise that stays in a
-          window is sub-Gaussian and composes as a Gaussian's: 20 rounds of 10 clients and 650 coordinates
-          at epsilon 4, delta 1e-5 take 5.18 norms, where equal parts of the theorem's take 27.5.
+          window is sub-Gaussian and composes as a Gaussian's: 20 rounds of 10 clients and 650 coordinates at epsilon 4,
+          delta 1e-5 take 5.18 norms, where equal parts of the theorem's take 27.5.
     """
 
     variant: str = "corrected"
@@ -49,7 +52,9 @@ class Binomial(SecureSumDefense):
         super().__post_init__()
         check_variant(self.variant)
         if self.delta < _LEAST_DELTA:
-            raise ValueError(f"delta must be >= {_LEAST_DELTA:g}, of which a hundredth is a tail, got {self.delta:g}")
+            raise ValueError(
+                f"delta must be >= {_LEAST_DELTA:g}, because a hundredth of it covers a tail, got {self.delta:g}"
+            )
 
     def prepare(self, plan: Plan) -> Prepared:
         sized, published = self.sized(plan), self.variant == "as_published"

@@ -1,4 +1,4 @@
-"""Distributed discrete Gaussian: shares of integer noise in a secure sum (Kairouz, Liu, Steinke 2021, Algorithm 1)."""
+"""Distributed discrete Gaussian: client-level DP by integer noise in a secure sum (Kairouz, Liu, Steinke 2021)."""
 
 from dataclasses import dataclass
 
@@ -23,11 +23,11 @@ class DistributedDiscreteGaussianProtection(SecureSumProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class DistributedDiscreteGaussian(SecureSumDefense):
-    """Client-level DP by discrete Gaussian shares in a secure sum.
+    """Client-level DP by discrete Gaussian shares in a secure sum (Algorithm 1 of the paper).
 
-    A sum of discrete Gaussians is none; how far it is from one stands in the bound and is nothing (below 1e-9) as soon
-    as a share's deviation is two steps. The paper's random rotation, which saves bits and moves no privacy, is left
-    out: the grid is sized for the worst direction.
+    A sum of discrete Gaussians is not a discrete Gaussian. The bound includes its distance from one, which is
+    negligible (below 1e-9) as soon as a share's deviation is two steps. The paper's random rotation, which saves bits
+    and does not affect privacy, is omitted: the grid is sized for the worst direction.
     """
 
     def prepare(self, plan: Plan) -> Prepared:
@@ -42,5 +42,5 @@ class DistributedDiscreteGaussian(SecureSumDefense):
         return Prepared(protection=self.protected(DistributedDiscreteGaussianProtection, sized), claims=(claim,))
 
     def sigma_of(self, norm: float, plan: Plan) -> float:
-        # The more shares, the further their sum is from a discrete Gaussian; who is not sure to stay adds to it only.
+        # More shares are further from a discrete Gaussian; shares of clients that may drop out only add noise.
         return discrete_gaussian_noise(norm, shares=self.shares(plan), **self.budget(plan))

@@ -1,4 +1,4 @@
-"""Distributed Gaussian: every client adds a share of Gaussian noise to its word of a secure sum.
+"""Distributed Gaussian: client-level DP by a share of Gaussian noise from every client, in a secure sum.
 
 The oldest of the family (Dwork et al. 2006, "Our data, ourselves"; Goryczka and Xiong 2017): variances add, so K shares
 of variance sigma^2 / K make the noise of a trusted server.
@@ -18,7 +18,7 @@ from .samplers import rounded_gaussian
 from .secure_sum import SecureSumDefense, SecureSumProtection
 
 LEAST_SHARE = 2.0
-"""Steps in the deviation of a share: where rounding is nothing."""
+"""Steps in the deviation of a share from which rounding is negligible."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +33,12 @@ class DistributedGaussianProtection(SecureSumProtection):
 class DistributedGaussian(SecureSumDefense):
     """Client-level DP by Gaussian shares in a secure sum.
 
-    Signs the curve of the continuous Gaussian, though every share is rounded. Rows stand on the grid before the noise
-    comes, so that what rounding takes off does not depend on them: given it, a share is a discrete Gaussian about a
-    public centre, the sum is one within a factor exp(+-tau), tau = 10 sum_k exp(-2 pi^2 s^2 k / (k + 1)) for shares of
+    States the curve of the continuous Gaussian, although every share is rounded. Rows lie on the grid before noise is
+    added, so the rounding error does not depend on them. Given it, a share is a discrete Gaussian about a public
+    centre, the sum is one within a factor exp(+-tau), tau = 10 sum_k exp(-2 pi^2 s^2 k / (k + 1)) for shares of
     deviation s steps (as Kairouz et al. 2021, Theorem 1), and averaged over its centre that is a post-processing of the
-    Gaussian sum. From s = 2 on tau is below 1e-16 a coordinate and round, which the claim leaves out, as it leaves out
-    floating point; of smaller shares most are rounded to 0 and the sum has less noise than signed.
+    Gaussian sum. From s = 2 on tau is below 1e-16 per coordinate and round, which the claim omits, as it omits floating
+    point. Smaller shares are mostly rounded to 0, and the sum would have less noise than stated.
 
     Raises (in prepare):
         ValueError: where ``bits`` leave a share of the largest cohort a deviation below 2 steps;
@@ -66,7 +66,7 @@ class DistributedGaussian(SecureSumDefense):
         return norm * gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=plan.rounds)
 
     def _check_share(self, plan: Plan, sigma: float) -> None:
-        # The grid is the finest that the bits allow already.
+        # The grid is already the finest that the bits allow, so no finer one could help.
         shares = self.shares(plan)
         if (std := sigma / shares**0.5) < LEAST_SHARE:
             raise ValueError(

@@ -1,9 +1,10 @@
-"""Masks of a secure sum: pairwise ones that cancel and one's own (Bonawitz et al. 2017, section 4).
+"""Masks of a secure sum: pairwise masks that cancel, and each client's own mask (Bonawitz et al. 2017, section 4).
 
-Each pair of invited clients agrees on a key, from which both draw one mask; the client that comes first adds it, the
-other subtracts it. Each client adds a mask of its own key as well. Of every key shares are handed out: the survivors
-reveal those of their own masks and those of their pair keys with clients that dropped out, never both of one client.
-Keys are stood for by the masks drawn from them; the work is quadratic in the clients.
+Each pair of invited clients agrees on a key, from which both draw one mask; the client that comes first in the cohort
+adds it, the other subtracts it. Each client also adds a mask from a key of its own. Shares of every key are distributed
+among the clients. The survivors reveal the shares of their own masks and those of their pair keys with clients that
+dropped out, never both kinds of one client. Masks are drawn directly instead of from keys. The work is quadratic in the
+clients.
 """
 
 from dataclasses import dataclass
@@ -17,10 +18,12 @@ from .modular_sum import Grid
 
 @dataclass(frozen=True, kw_only=True)
 class Masks:
-    """What one round's clients add to their words, ``(replicas, rows, d)`` each, words of the grid.
+    """The masks that one round's clients add to their words, ``(replicas, rows, d)`` each, words of the grid.
 
-    ``words``: the whole mask of each invited client. ``recovered``: the part of a survivor's mask that the survivors'
-    shares give to the server; what is left of it cancels in the survivors' sum.
+    Args:
+        words: the whole mask of each invited client.
+        recovered: the part of a survivor's mask that the survivors' shares reveal to the server; the rest cancels in
+            the survivors' sum.
     """
 
     words: Tensor
@@ -28,7 +31,7 @@ class Masks:
 
 
 def draw_masks(invited: Tensor, survived: Tensor, dim: int, grid: Grid, rng: np.random.Generator) -> Masks:
-    """Masks for clients ``invited (replicas, rows)``, of whom those in ``survived (replicas, rows)`` sent their word.
+    """Masks for clients ``invited (replicas, rows)``, of which those in ``survived (replicas, rows)`` sent their word.
 
     Exact integers, drawn uniformly from the grid's words.
     """
@@ -42,8 +45,10 @@ def draw_masks(invited: Tensor, survived: Tensor, dim: int, grid: Grid, rng: np.
         later = slice(row + 1, rows)
         agreed = invited[:, row, None] & invited[:, later]
         shared = _uniform(rng, (replicas, rows - row - 1, dim), grid).masked_fill(~agreed.unsqueeze(-1), 0)
+        # Opposite signs on both sides of a pair make the masks cancel in the sum.
         words[:, row] += shared.sum(1)
         words[:, later] -= shared
+        # A pairwise mask cancels only between two survivors; with a client that dropped out the server must remove it.
         recovered[:, row] += shared.masked_fill(survived[:, later].unsqueeze(-1), 0).sum(1)
         recovered[:, later] -= shared.masked_fill(survived[:, row, None, None], 0)
     absent = ~survived.unsqueeze(-1)

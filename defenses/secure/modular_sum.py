@@ -13,17 +13,19 @@ from ...fl.streams import uniform
 
 LEAST_BITS, MOST_BITS = 8, 32
 OVERFLOW_CHANCE = 1e-9
-"""Bound on the chance that any number of any round wraps around, when every client is as long as its clip allows."""
+"""Bound on the probability that any number of any round wraps around when every client is as long as its clip
+allows.
+"""
 _BETA = math.exp(-0.5)
 _TRIES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Multiples of ``step`` as integers modulo 2^``bits``, those from the upper half negative.
+    """Multiples of ``step`` as integers modulo 2^``bits``; the upper half stands for negative integers.
 
     Args:
-        step: distance of two neighbouring points, in the unit of the rows.
+        step: distance of neighbouring points, in the unit of the rows.
         bits: length of a word, 8 to 32.
     """
 
@@ -50,17 +52,17 @@ class Grid:
         return ((words + half) & (self.modulus - 1)) - half
 
     def decode(self, words: Tensor) -> Tensor:
-        """Words, or their sum -> the real numbers (float64) that they stand for, if nothing wrapped around."""
+        """Words, or their sum -> the real numbers (float64) that they encode, if nothing wrapped around."""
         return self.centred(words).double() * self.step
 
 
 @dataclass(frozen=True, kw_only=True)
 class SizedGrid:
-    """A grid that fits a federation, and what it makes of a clip norm.
+    """A grid that fits a federation, with its sensitivity and noise.
 
     Args:
         norm_bound: L2 norm, in steps, that no rounded row exceeds: the sensitivity to one client set to zero.
-        sigma: standard deviation, in steps, of the noise that the sum needs.
+        sigma: standard deviation, in steps, of the noise on the sum.
     """
 
     grid: Grid
@@ -69,31 +71,33 @@ class SizedGrid:
 
 
 def check_bits(bits: int) -> None:
-    """Raise ValueError unless ``bits`` is a whole number in 8..32."""
+    """ValueError unless ``bits`` is a whole number in 8..32."""
     if isinstance(bits, bool) or not isinstance(bits, int) or not LEAST_BITS <= bits <= MOST_BITS:
         raise ValueError(f"bits must be a whole number in {LEAST_BITS}..{MOST_BITS}, got {bits!r}")
 
 
 def rounded_norm_bound(norm: float, dim: int) -> float:
-    """L2 bound, in steps, of a row of that norm after rounding; missed with chance exp(-1/2) at most (Kairouz et al.
-    2021, Theorem 1 with beta = exp(-1/2)).
+    """L2 bound, in steps, of a row of that norm after rounding; violated with probability at most exp(-1/2) (Kairouz et
+    al. 2021, Theorem 1 with beta = exp(-1/2)).
     """
     spread = math.sqrt(2 * math.log(1 / _BETA)) * (norm + math.sqrt(dim) / 2)
     return min(norm + math.sqrt(dim), math.sqrt(norm**2 + dim / 4 + spread))
 
 
 def round_rows(rows: Tensor, bound: float, rng: np.random.Generator) -> Tensor:
-    """Rows ``(replicas, rows, d)``, float64 in steps -> int64, rounded up or down without bias, each row of L2 norm at
-    most ``bound``: one that is longer is rounded again.
+    """Rounds rows ``(replicas, rows, d)``, float64 in steps, to int64, up or down without bias, each row to L2 norm at
+    most ``bound``.
 
-    The condition moves a mean by at most beta / (1 - beta) of a root of d steps; a row it does not touch has no bias.
-    Every try draws for all rows, so that one row's luck does not shift another's draws.
+    A row that is longer is rounded again. This condition moves a mean by at most beta / (1 - beta) of a root of d
+    steps; a row that needs no second try has no bias. Every try draws for all rows, so that the tries of one row do not
+    shift another row's draws.
 
     Raises:
-        ValueError: if a row is not finite, or stays too long in 1000 tries: then the bound is of another dimension.
+        ValueError: if a row is not finite, or is too long in 1000 tries, which means that the bound is for another
+            dimension.
     """
     if not bool(rows.isfinite().all()):
-        raise ValueError("updates must be finite: a secure sum has no word for infinity or for no number")
+        raise ValueError("updates must be finite: a secure sum has no word for infinity or NaN")
     below = rows.floor()
     rest, rounded = rows - below, below.long()
     waiting = torch.ones(rows.shape[:2], dtype=torch.bool)
@@ -103,7 +107,9 @@ def round_rows(rows: Tensor, bound: float, rng: np.random.Generator) -> Tensor:
         waiting &= rounded.square().sum(-1) > bound**2
         if not bool(waiting.any()):
             return rounded
-    raise ValueError(f"a row of {rows.shape[-1]} coordinates must round to a norm of {bound:g} steps: none of 1000 did")
+    raise ValueError(
+        f"a row of {rows.shape[-1]} coordinates must round to a norm of {bound:g} steps: none of 1000 tries did"
+    )
 
 
 def to_integers(updates: Tensor, clip_norm: float, sized: SizedGrid, rng: np.random.Generator) -> Tensor:
@@ -124,14 +130,15 @@ def size_grid(
 ) -> SizedGrid:
     """The finest grid on which the sum of ``rows`` clipped rows and their noise does not wrap around.
 
-    The rows are taken at their worst, all along one coordinate; the noise stays within its Bernstein bound but for a
-    chance of 1e-9 in all rounds together. A coordinate beyond is not lost but moved by the modulus.
+    The rows are taken in the worst case, all along one coordinate. The noise stays within its Bernstein bound except
+    with probability 1e-9 in all rounds together. A coordinate beyond it is not lost but shifted by the modulus.
 
     Args:
-        rows, survivors: most and fewest clients in a sum; each brings a share of the noise that is enough for the few.
-        sigma_of: norm bound in steps -> standard deviation of the noise in steps, growing.
-        largest_sigma: standard deviation, in steps, of the largest noise that a sampler can draw: in a federation cut
-            down to one client its share is all of it.
+        rows, survivors: the most and the fewest clients in a sum; each adds a share of noise that is sufficient for the
+            fewest.
+        sigma_of: norm bound in steps -> standard deviation of the noise in steps, increasing.
+        largest_sigma: the largest standard deviation, in steps, that a sampler can draw: in a federation reduced to one
+            client that client's share is all of the noise.
 
     Raises:
         ValueError: if not even a clip norm of one step fits, or if rounding more than doubles the clip norm.
@@ -145,28 +152,30 @@ def size_grid(
 
     norm = _largest(fits, 2**bits)
     if norm == 0:
-        raise ValueError(f"bits must leave one clip norm at least one step: {_crowded(bits, rows)}")
+        raise ValueError(f"bits must leave one clip norm at least one step: {_too_many(bits, rows)}")
     bound = rounded_norm_bound(norm, dim)
     if bound > 2 * norm:
         raise ValueError(
             f"bits must keep rounding from doubling the clip norm of {norm} steps in {dim} coordinates: "
-            f"{_crowded(bits, rows)}"
+            f"{_too_many(bits, rows)}"
         )
     grid = Grid(step=clip_norm / norm, bits=bits)
     return SizedGrid(grid=grid, norm_bound=bound, sigma=sigma_of(bound))
 
 
-def _crowded(bits: int, rows: int) -> str:
+def _too_many(bits: int, rows: int) -> str:
     return f"{rows} clients and noise do not fit {bits} bits; take more bits, fewer clients or a larger budget"
 
 
 def _reach(sigma: float, nats: float) -> float:
-    """What noise exceeds with chance exp(-nats): Bernstein, for Gaussian, binomial and Skellam sums alike."""
+    """The size that noise exceeds with probability exp(-nats): Bernstein, for Gaussian, binomial and Skellam sums
+    alike.
+    """
     return nats / 3 + math.sqrt(nats**2 / 9 + 2 * nats * sigma**2)
 
 
 def _largest(fits: Callable[[int], bool], limit: int) -> int:
-    """The largest whole number up to ``limit`` that fits, 0 if none does; whatever is below one that fits, fits."""
+    """The largest whole number up to ``limit`` that fits, or 0. Every number below one that fits must fit too."""
     low, high = 0, limit + 1
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Poisson-binomial: clients send coins whose bias is their number, in a secure sum (Chen, Ozgur, Kairouz 2022)."""
+"""Poisson-binomial: client-level DP by coins biased by each client's numbers, in a secure sum (Chen et al. 2022)."""
 
 from dataclasses import dataclass, replace
 
@@ -30,26 +30,26 @@ from .secure_sum import (
 class PoissonBinomialProtection(SecureSumProtection):
     """A number x of a clipped row becomes the heads of ``trials`` coins of chance 1/2 + theta x / clip_norm, less half.
 
-    The coins are data and noise in one: who drops out takes both along. Theta is what the survivors of those invited
-    may afford, so it grows with their number, which is announced; ``budget`` is that of all rounds.
+    The coins are data and noise in one, so a client that drops out removes both. Theta is what the survivors of the
+    invited clients may afford; it grows with their number, which is announced. ``budget`` is that of all rounds.
     """
 
     trials: int
     budget: Budget
 
     def bias(self, survivors: int) -> float:
-        """Theta in a round from which so many clients' coins arrive; that of one where none do."""
+        """Theta in a round with ``survivors`` clients; without any, that of one client."""
         return largest_bias(clients=max(1, survivors), trials=self.trials, **self.budget)
 
     def encoded(self, updates: Message, rng: np.random.Generator) -> Tensor:
         counts = [survivors_of(count, self.dropout) for count in updates.present.sum(1).tolist()]
         theta = self._biases(counts)[:, None, None]
-        # Rounding may leave a clipped number a hair above the norm.
+        # Floating point may leave a clipped number just above the norm, where the probability would exceed its range.
         share = (clip(updates.values.double(), self.clip_norm) / self.clip_norm).clamp(-1, 1)
         return torch.from_numpy(rng.binomial(self.trials, (0.5 + theta * share).numpy())) - self.trials // 2
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
-        """The sum's estimate, without bias, over the number of survivors that the plan lets expect."""
+        """The unbiased estimate of the sum, over the expected number of survivors."""
         theta = self._biases(received.side["survivors"][:, 0].tolist())[:, None]
         total = self.sized.grid.centred(received.values[:, 0]).double() * self.clip_norm / (self.trials * theta)
         return (total / expected_survivors(context.plan, self.dropout)).float()
@@ -64,17 +64,18 @@ class PoissonBinomialProtection(SecureSumProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonBinomial(SecureSumDefense):
-    """Client-level DP by coins in a secure sum, without bias and without a number that could wrap around.
+    """Client-level DP by coins in a secure sum, without bias and without any number that could wrap around (Chen,
+    Ozgur, Kairouz 2022).
 
-    Rows are clipped in L2 and sent as they are, one count a coordinate, each scaled by the whole clip norm: the bound
-    (``accounting.poisson_binomial.row_rdp``) adds up squares, so the noise is that of a Gaussian of the same budget.
-    The paper pays for each coordinate as for the largest, and makes all equally small by Kashin's representation;
-    neither that nor a rotation would save noise here.
+    Rows are clipped in L2 and sent without rotation, one count per coordinate, each scaled by the whole clip norm: the
+    bound (``accounting.poisson_binomial.row_rdp``) adds up squares, so the noise is that of a Gaussian of the same
+    budget. The paper pays for each coordinate as for the largest, and makes all equally small by Kashin's
+    representation; neither that nor a rotation would save noise here.
 
-    The claim counts on the survivors' coins alone, and of those on the share 1 - 2 theta that is fair whatever the data
-    are. The more ``bits``, the more coins, and the smaller theta and what it costs; where theta would be more than 1/4
-    the noise is larger than the budget asks. The law published is a Gaussian of the variance of fair coins, of which a
-    row of full length takes 4 theta^2 of its own share at most.
+    The claim relies on the survivors' coins alone, and of these on the share 1 - 2 theta that is fair whatever the data
+    are. More ``bits`` mean more coins, a smaller theta and a smaller cost; where theta would exceed 1/4 the noise is
+    larger than the budget requires. The published law is a Gaussian with the variance of fair coins, of which a row of
+    full length takes 4 theta^2 of its own share at most.
     """
 
     def prepare(self, plan: Plan) -> Prepared:
@@ -98,7 +99,7 @@ class PoissonBinomial(SecureSumDefense):
         return Prepared(protection=protection, claims=(claim,))
 
     def trials(self, plan: Plan) -> int:
-        """Coins of a client and coordinate: an even number, as large as all clients' coins fit a word."""
+        """Coins per client and coordinate: an even number, as large as the coins of all clients fit a word."""
         trials: int = 2 * ((2**self.bits - 1) // (2 * most_clients(plan)))
         if trials < 2:
             raise ValueError(
@@ -107,7 +108,7 @@ class PoissonBinomial(SecureSumDefense):
         return trials
 
     def sized(self, plan: Plan) -> SizedGrid:
-        """Steps are coins: a row of the clip norm moves the sum by trials theta of them."""
+        """The unit is one coin: a row of the clip norm moves the sum by trials theta coins."""
         survivors, trials = least_survivors(plan, self.dropout), self.trials(plan)
         moved = trials * largest_bias(clients=survivors, trials=trials, **self.budget(plan))
         grid = Grid(step=self.clip_norm / moved, bits=self.bits)

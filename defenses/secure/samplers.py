@@ -1,10 +1,10 @@
 """Samplers of integer noise: discrete Gaussian, Skellam, centred binomial, rounded Gaussian.
 
-What "exact" rests on. The discrete Gaussian (Canonne, Kamath, Steinke 2020, Algorithms 1 to 3) and the centred binomial
-of at most 4096 coins decide by comparisons and counts of integers alone; they have their law if the generator's bits
-are fair, and numpy draws bounded integers without bias (Lemire 2019). More coins are numpy's binomial and the Skellam
-law takes numpy's Poisson, which reject in float64 (Kachitvichyanukul and Schmeiser 1988; Hörmann 1993), the rounded
-Gaussian is numpy's ziggurat: these laws are right to about the fifteenth digit, and no more.
+How exact they are: the discrete Gaussian (Canonne, Kamath, Steinke 2020, Algorithms 1 to 3) and the centred binomial of
+at most 4096 coins use comparisons and counts of integers alone; they have their law if the generator's bits are fair,
+and numpy draws bounded integers without bias (Lemire 2019). More coins use numpy's binomial, and the Skellam law uses
+numpy's Poisson, which reject in float64 (Kachitvichyanukul and Schmeiser 1988; Hörmann 1993); the rounded Gaussian uses
+numpy's ziggurat. These laws are right to about the fifteenth digit.
 """
 
 import math
@@ -15,7 +15,7 @@ import numpy as np
 from ...audit.arrays import BoolArray, IntArray
 
 LARGEST_SCALE = 4096
-"""Largest standard deviation of the discrete Gaussian: the squares of its decisions stay below 2^62."""
+"""Largest standard deviation of the discrete Gaussian: the squares in its decisions stay below 2^62."""
 _MOST_TOSSED = 4096
 _BLOCK = 1 << 16
 _COINS = np.array([bin(word).count("1") for word in range(1 << 16)], dtype=np.uint8)
@@ -78,10 +78,10 @@ def skellam(variance: float, shape: tuple[int, ...], rng: np.random.Generator) -
 def centred_binomial(coins: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
     """Heads of ``coins`` fair coins minus half of them: variance coins / 4; closed under sums.
 
-    Up to 4096 coins are tossed one by one; more are numpy's binomial.
+    Up to 4096 coins are tossed one by one; for more it uses numpy's binomial.
 
     Raises:
-        ValueError: unless ``coins`` is a positive even number: of odd ones the half is no integer.
+        ValueError: unless ``coins`` is a positive even number: half of an odd number is no integer.
     """
     if not (isinstance(coins, int) and coins >= 2 and coins % 2 == 0):
         raise ValueError(f"coins must be a positive even number, got {coins!r}")
@@ -93,19 +93,19 @@ def centred_binomial(coins: int, shape: tuple[int, ...], rng: np.random.Generato
     rows = max(1, _BLOCK // words)
     for start in range(0, total, rows):
         tossed = rng.integers(0, 1 << 16, (min(rows, total - start), words), dtype=np.uint16)
-        # Sixteen coins a word: those too many fall off the last one.
+        # Each word holds sixteen coins; the shift drops the surplus ones of the last word.
         tossed[:, -1] >>= 16 * words - coins
         heads[start : start + rows] = _COINS[tossed].sum(1, dtype=np.int64)
     return heads.reshape(shape) - coins // 2
 
 
 def rounded_gaussian(std: float, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
-    """Gaussian numbers rounded to integers: float64, whose grid is that of numpy's ziggurat."""
+    """Gaussian numbers rounded to integers; float64, with the grid of numpy's ziggurat."""
     return np.rint(std * rng.standard_normal(shape)).astype(np.int64)
 
 
 def _filled(shape: tuple[int, ...], candidates: Callable[[int], tuple[IntArray, BoolArray]]) -> IntArray:
-    """Candidates drawn again in every place where one was rejected, a block of the shape at a time."""
+    """Draws candidates again in every place where one was rejected, one block of the shape at a time."""
     filled = np.zeros(math.prod(shape), dtype=np.int64)
     for start in range(0, len(filled), _BLOCK):
         block = filled[start : start + _BLOCK]
@@ -118,7 +118,7 @@ def _filled(shape: tuple[int, ...], candidates: Callable[[int], tuple[IntArray, 
 
 
 def _failures(n: int, rng: np.random.Generator) -> IntArray:
-    """How often a coin of chance exp(-1) comes up before it first fails, ``(n,)``."""
+    """How many times a coin of probability exp(-1) comes up before it first fails, ``(n,)``."""
     counts = np.zeros(n, dtype=np.int64)
     alive = np.arange(n)
     while len(alive):
@@ -128,7 +128,7 @@ def _failures(n: int, rng: np.random.Generator) -> IntArray:
 
 
 def _bernoulli_exp(numerator: IntArray, denominator: IntArray, rng: np.random.Generator) -> BoolArray:
-    """True with chance exp(-numerator / denominator) (Canonne et al. 2020, Algorithm 1)."""
+    """True with probability exp(-numerator / denominator) (Canonne et al. 2020, Algorithm 1)."""
     whole, rest = np.divmod(numerator, denominator)
     result = np.zeros(len(whole), dtype=bool)
     enough = _failures(len(whole), rng) >= whole
@@ -137,11 +137,13 @@ def _bernoulli_exp(numerator: IntArray, denominator: IntArray, rng: np.random.Ge
 
 
 def _bernoulli_fraction(numerator: IntArray, denominator: IntArray, rng: np.random.Generator) -> BoolArray:
-    """True with chance exp(-numerator / denominator) for a fraction in [0, 1]: von Neumann's alternating series."""
+    """True with probability exp(-numerator / denominator) for a fraction in [0, 1]: von Neumann's alternating
+    series.
+    """
     result = np.zeros(len(numerator), dtype=bool)
     alive, turn = np.arange(len(numerator)), 1
     while len(alive):
-        # Two comparisons for one, P(u < numerator / (denominator turn)): the product would leave 64 bits.
+        # Two comparisons instead of one, P(u < numerator / (denominator turn)): the product would exceed 64 bits.
         hit = rng.integers(0, denominator[alive]) < numerator[alive]
         hit &= rng.integers(0, turn, len(alive)) == 0
         result[alive[~hit]] = turn % 2 == 1

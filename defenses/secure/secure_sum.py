@@ -1,4 +1,4 @@
-"""Secure sum: clients clip, round, add a share of noise and mask; the server learns the sum of those who stayed."""
+"""Secure sum: clients clip, round, add a share of noise and mask; the server learns the survivors' sum only."""
 
 import math
 from abc import ABC
@@ -30,14 +30,16 @@ from .modular_sum import SizedGrid, check_bits, size_grid, to_integers
 from .samplers import LARGEST_SCALE
 
 SERVER = Observer("aggregate", sees_participation=True, sees_masked_words=True)
-"""Whom every claim of a secure sum is made against: it knows who took part, every masked word, and their sum."""
+"""The adversary of every claim of a secure sum: a server that knows who took part, every masked word, and their sum."""
 DROPS = ("random", "first")
 _FINEST = LARGEST_SCALE - 1
-"""Steps in the deviation of the sum's noise: on a finer grid the exact sampler's squares would leave 64 bits."""
+"""Largest deviation of the sum's noise, in steps: on a finer grid the squares of the exact sampler would exceed 64
+bits.
+"""
 
 
 class Budget(TypedDict):
-    """Target and public facts of all rounds, as keywords."""
+    """The target and the public facts of all rounds, as keyword arguments."""
 
     epsilon: float
     delta: float
@@ -47,12 +49,12 @@ class Budget(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class SecureSumProtection(Protection):
-    """aggregate = (sum of the survivors' clipped, rounded rows and noise shares) / survivors expected.
+    """aggregate = (sum of the survivors' clipped, rounded rows and noise shares) / expected survivors.
 
-    Of those invited to a round a share of ``dropout``, rounded down, sends nothing. How many are invited is announced,
-    and each share of noise is so large that the survivors' shares are the whole noise. (If more dropped out than that,
-    the others would reveal no keys and the round would release nothing; here as many drop out as may.) A subclass says
-    what a share of noise is.
+    Of the clients invited to a round a share ``dropout``, rounded down, sends nothing. The number of invited clients is
+    announced, and each share of noise is large enough that the survivors' shares make up the whole noise. (If more
+    clients dropped out, the others would reveal no keys and the round would release nothing; here as many drop out as
+    may.) A subclass defines a share of noise.
     """
 
     clip_norm: float
@@ -65,27 +67,29 @@ class SecureSumProtection(Protection):
         raise TypeError(f"{type(self).__name__} does not define noise_share(shares, shape, rng)")
 
     def shares_needed(self, invited: int) -> int:
-        """How many of the clients invited bring the whole noise: those that are sure to stay."""
+        """How many invited clients bring the whole noise together: those that are sure to stay."""
         return survivors_of(invited, self.dropout)
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
-        """The survivors' masked words (int64); side ``recovered``: what their shares reveal of the masks."""
+        """The survivors' masked words (int64); side ``recovered``: the part of the masks that their key shares
+        reveal.
+        """
         grid, invited = self.sized.grid, updates.present
         survived = self._survivors(invited, rng)
         masks = draw_masks(invited, survived, updates.values.shape[-1], grid, rng)
-        # Last: what is drawn for a row hangs on the data, and must shift no other draw.
+        # Encoded last: the number of draws depends on the data and must not shift any other draw.
         words = self.encoded(updates, rng)
         sent = replace(updates, present=survived, side={"recovered": masks.recovered}, masked=True)
         return sent.with_values(grid.wrap(words + masks.words))
 
     def encoded(self, updates: Message, rng: np.random.Generator) -> Tensor:
-        """What the clients would send without masks, int64 in steps: rounded rows and shares of noise."""
+        """The words without masks, int64 in steps: rounded rows plus shares of noise."""
         noise = self._noise(updates.present.sum(1), tuple(updates.values.shape), rng)
         return to_integers(updates.values, self.clip_norm, self.sized, rng) + noise
 
     def channel(self, reports: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
-        """The survivors' words without the recovered masks, summed: one row, of no sender; none where nobody came. Side
-        ``survivors``: how many they are.
+        """The sum of the survivors' words without the recovered masks: one row without a sender, absent where no client
+        came. Side ``survivors``: their number.
         """
         unmasked = (reports.values - reports.side["recovered"]).masked_fill(~reports.present.unsqueeze(-1), 0)
         total = self.sized.grid.wrap(unmasked.sum(1, keepdim=True))
@@ -93,15 +97,15 @@ class SecureSumProtection(Protection):
         return Message(values=total, present=survivors > 0, senders=None, side={"survivors": survivors})
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
-        """The sum in the unit of the updates, over the number of survivors that the plan lets expect."""
+        """The sum in the unit of the updates, over the expected number of survivors."""
         mean = self.sized.grid.decode(received.values[:, 0]) / expected_survivors(context.plan, self.dropout)
         return mean.float()
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """The sum of a round, whose survivors are as few as allowed.
+        """The sum of a round with as few survivors as allowed.
 
-        The noise lies on a grid that is fine against its deviation: the law is its continuous twin. ``clip_norm`` is
-        the bound on a rounded row, a little above the raw one.
+        The grid of the noise is fine compared with its deviation, so the law is the continuous one. ``clip_norm`` is
+        the bound on a rounded row, slightly above the raw one.
         """
         if not GLOBAL_MODELS.rank <= observer.rank <= AGGREGATE.rank:
             return None
@@ -116,9 +120,9 @@ class SecureSumProtection(Protection):
         )
 
     def _survivors(self, invited: Tensor, rng: np.random.Generator) -> Tensor:
-        """Who is left ``(replicas, rows)`` when a share of those invited, rounded down, drops out."""
+        """The clients left ``(replicas, rows)`` when a share of those invited, rounded down, drops out."""
         gone = [count - survivors_of(count, self.dropout) for count in range(invited.shape[1] + 1)]
-        # Nobody who was not invited takes one of the places of those that drop out.
+        # Clients that were not invited rank last, so that they do not count among those that drop out.
         places = uniform(rng, tuple(invited.shape)) if self.drops == "random" else torch.zeros(invited.shape)
         ranks = places.masked_fill(~invited, 2.0).argsort(dim=1, stable=True).argsort(dim=1)
         return invited & (ranks >= torch.tensor(gone)[invited.sum(1)].unsqueeze(1))
@@ -136,22 +140,22 @@ class SecureSumProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class SecureSumDefense(ClippedDefense, ABC):
-    """What the defenses of this family share: a client's privacy from the server, by noise that clients add.
+    """Base of this family: a client's privacy against the server, by noise that clients add.
 
-    The claim: one client's update set to zero (zero-out: who takes part, and how many, is known to the server, and a
-    client that left would take its noise along), against the server that sees masked words, their sum and who sent
-    them. No amplification by sampling is claimed.
+    The claim: one client's update set to zero. (Zero-out, because the server knows who takes part and how many, and a
+    client that left would take its noise along.) The adversary is the server, which sees masked words, their sum and
+    who sent them. No amplification by sampling is claimed.
 
     Args:
         epsilon, delta: the budget of all rounds together.
         clip_norm: L2 bound of an update.
         bits: length of a word; the grid is the finest on which the sum and its noise do not wrap around.
         dropout: largest share of a cohort that may drop out, in [0, 1); as many do in each round.
-        drops: who they are: "random", or always the "first" of the cohort, the worst case for all who stay.
+        drops: which clients: "random", or always the "first" of the cohort, the worst case for all who stay.
 
     Raises (in prepare):
         ValueError: where fewer than two clients are expected in a round, words are too short for their sum, or epsilon
-            is so large that it needs next to no noise.
+            is so large that it needs almost no noise.
     """
 
     bits: int = 20
@@ -167,11 +171,11 @@ class SecureSumDefense(ClippedDefense, ABC):
             raise ValueError(f"drops must be {nearest(str(self.drops), DROPS)}, got {self.drops!r}")
 
     def protected(self, kind: type[SecureSumProtection], sized: SizedGrid) -> SecureSumProtection:
-        """The protection of that kind with this configuration."""
+        """A protection of that class with this configuration."""
         return kind(clip_norm=self.clip_norm, dropout=self.dropout, drops=self.drops, sized=sized)
 
     def sized(self, plan: Plan) -> SizedGrid:
-        """The grid for this plan, whose noise ``sigma_of`` keeps the budget. Raises ValueError as ``prepare`` does."""
+        """The grid for this plan, with the noise of ``sigma_of``. Raises ValueError as ``prepare`` does."""
         return size_grid(
             clip_norm=self.clip_norm,
             bits=self.bits,
@@ -184,15 +188,15 @@ class SecureSumDefense(ClippedDefense, ABC):
         )
 
     def sigma_of(self, norm: float, plan: Plan) -> float:
-        """Deviation of the sum's noise, in steps, that the budget needs at a sensitivity of ``norm`` steps."""
+        """Standard deviation of the sum's noise, in steps, for the budget at a sensitivity of ``norm`` steps."""
         raise TypeError(f"{type(self).__name__} does not define sigma_of(norm, plan)")
 
     def budget(self, plan: Plan) -> Budget:
-        """What a calibration of ``accounting.integer_noise`` wants to know of a plan."""
+        """The arguments of a calibration of ``accounting.integer_noise`` for a plan."""
         return {"epsilon": self.epsilon, "delta": self.delta, "rounds": plan.rounds, "dimension": plan.layout.dim}
 
     def shares(self, plan: Plan) -> int:
-        """Shares in the sum of the largest cohort: its survivors'."""
+        """Shares in the sum of the largest cohort: those of its survivors."""
         return survivors_of(most_clients(plan), self.dropout)
 
     def stated_claim(
@@ -206,7 +210,7 @@ class SecureSumDefense(ClippedDefense, ABC):
         curve: Curve | None = None,
         more: Mapping[str, Value] | None = None,
     ) -> Claim:
-        """The claim of the family. Raises ValueError where its epsilon needs less noise than .3 norm bounds."""
+        """The claim of the family; ValueError where its epsilon needs less noise than .3 norm bounds."""
         check_least_noise(sized.sigma / sized.norm_bound, epsilon=self.epsilon)
         return Claim(
             epsilon=self.epsilon,
@@ -236,12 +240,15 @@ class SecureSumDefense(ClippedDefense, ABC):
 
 
 def survivors_of(invited: int, dropout: float) -> int:
-    """Who is left of ``invited`` when a share drops out, rounded down as the decimal number reads: .3 of 10 are 3."""
+    """How many of ``invited`` clients remain when a share drops out, rounded down as the decimal number reads: .3 of 10
+    are 3.
+    """
+    # A fraction of the decimal text: as floats .29 of 100 would round down to 28.
     return invited - int(Fraction(str(dropout)) * invited)
 
 
 def expected_survivors(plan: Plan, dropout: float) -> float:
-    """What the sum is divided by: as many as are left, where cohorts are of a known size, else about the mean."""
+    """The divisor of the sum: exact where cohorts have a known size, else about the mean."""
     whole = _whole_cohort(plan)
     return plan.expected_cohort * survivors_of(whole, dropout) / whole
 
@@ -250,15 +257,15 @@ def least_survivors(plan: Plan, dropout: float) -> int:
     """Survivors of the expected cohort, rounded down.
 
     Raises:
-        ValueError: where fewer than two clients are expected: the sum of one is its word.
+        ValueError: where fewer than two clients are expected: the sum of one client is that client's word.
     """
     if (whole := _whole_cohort(plan)) < 2:
-        raise ValueError(f"a secure sum must have at least 2 clients a round, got {plan.expected_cohort:g} expected")
+        raise ValueError(f"a secure sum must have at least 2 clients per round, got {plan.expected_cohort:g} expected")
     return survivors_of(whole, dropout)
 
 
 def _whole_cohort(plan: Plan) -> int:
-    # .6 times 5 is a hair below 3.
+    # In floating point .6 times 5 is just below 3.
     return max(1, math.floor(plan.expected_cohort + 1e-9))
 
 

@@ -1,4 +1,4 @@
-"""Skellam: shares that are differences of Poisson numbers in a secure sum (Agarwal, Kairouz, Liu 2021, Algorithm 1)."""
+"""Skellam: client-level DP by differences of Poisson numbers, in a secure sum (Agarwal, Kairouz, Liu 2021)."""
 
 from dataclasses import dataclass
 
@@ -23,9 +23,9 @@ class SkellamProtection(SecureSumProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class Skellam(SecureSumDefense):
-    """Client-level DP by Skellam shares in a secure sum.
+    """Client-level DP by Skellam shares in a secure sum (Algorithm 1 of the paper).
 
-    The bound takes the L2 and the L1 sensitivity, which differ (a survey of DP in federated learning prints one for
+    The bound uses the L2 and the L1 sensitivity, which differ (a survey of DP in federated learning prints one for
     both); the L1 norm of an integer row is at most min(sqrt(d) L2, L2^2).
     """
 

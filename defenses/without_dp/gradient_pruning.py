@@ -1,4 +1,4 @@
-"""Gradient pruning: each client sends the largest numbers of its update, zeros else (Zhu et al. 2019, section 5.3)."""
+"""Gradient pruning: each client sends only the largest numbers of its update; no DP (Zhu et al. 2019, section 5.3)."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,8 @@ class GradientPruningProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class GradientPruning(Defense):
-    """Looks like a defense and hides nothing that it sends. It signs no claim: without noise every epsilon is infinite.
+    """A defense that hides none of the numbers that it sends. It states no claim: without noise every epsilon is
+    infinite.
 
     Args:
         pruned: share of the numbers that are not sent, in (0, 1); the paper finds inversion hindered from .2 on.

@@ -1,4 +1,4 @@
-"""No defense: federated learning as it comes; claims nothing."""
+"""No defense: plain federated learning, which claims nothing."""
 
 from dataclasses import dataclass
 

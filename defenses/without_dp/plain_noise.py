@@ -1,4 +1,4 @@
-"""Plain noise: Gaussian noise on every update, without a claim (Zhu et al. 2019, section 5.1)."""
+"""Plain noise: Gaussian noise on every update, without clipping and without a claim (Zhu et al. 2019, section 5.1)."""
 
 from dataclasses import dataclass
 
@@ -14,12 +14,12 @@ from ...fl.streams import normal
 from ..defense import Defense, Prepared, check_bound
 
 _NO_CLIP = 1e12
-"""No update that trains is so long."""
+"""Longer than any update of a training run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlainNoiseProtection(Protection):
-    """report = update + N(0, noise_std^2 I), clipped before where there is a clip norm."""
+    """report = update + N(0, noise_std^2 I); the update is clipped first where a clip norm is given."""
 
     noise_std: float
     clip_norm: float | None = None
@@ -37,9 +37,10 @@ class PlainNoiseProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class PlainNoise(Defense):
-    """Looks like local DP and is not: an update may be of any length, so no noise hides it. It signs no claim.
+    """Noise that is not local DP: an update may have any length, so no noise hides it. It states no claim.
 
-    Clipped it would be local DP; without a claim it goes down to noises that no promise is worth.
+    With a clip norm it would be local DP; without a claim it also covers noise so small that its epsilon would be
+    meaningless.
 
     Args:
         noise_std: standard deviation of the noise on each number of an update (the paper tries 1e-4 to 1e-1).

@@ -1,4 +1,4 @@
-"""Sign: each client sends the signs of its update only (signSGD, Bernstein et al. 2018)."""
+"""Sign: each client sends only the signs of its update; no DP (signSGD, Bernstein et al. 2018)."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from ..defense import Defense, Prepared
 
 @dataclass(frozen=True, kw_only=True)
 class SignProtection(Protection):
-    """report = step sign(update): a number that is 0 stays 0."""
+    """report = step sign(update); a number that is 0 stays 0."""
 
     step: float
 
@@ -23,8 +23,8 @@ class SignProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class Sign(Defense):
-    """One bit a number, for the sake of the network; looks like a defense. It signs no claim: the bits are the data's
-    own.
+    """One bit per number, to save bandwidth. It states no claim, because the bits are a deterministic function of the
+    data.
 
     Args:
         step: by which each number of the model moves where all clients agree.

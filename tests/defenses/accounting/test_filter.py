@@ -58,7 +58,7 @@ def test_replace_one_counts_noise_over_the_replace_one_sensitivity():
 
 
 def test_a_plan_that_fits_not_once_is_refused():
-    with pytest.raises(ValueError, match=r"epsilon must leave room for one planned release, got 0.1"):
+    with pytest.raises(ValueError, match=r"epsilon must cover one planned release, got 0.1"):
         planned_filter(epsilon=0.1, delta=DELTA, release=GaussianDpEvent(1.0), adjacency=ADD)
 
 

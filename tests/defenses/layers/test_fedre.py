@@ -339,8 +339,8 @@ def test_as_published_epsilon_falls_as_one_over_the_score(plan):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"scores": (1.0,)}, r"scores must have one number a layer, 2 \(output.weight, output.bias\), got 1"),
-        ({"clip_norms": (1.0,) * 3}, "clip_norms must have one number a layer, 2 .*, got 3"),
+        ({"scores": (1.0,)}, r"scores must have one number per layer, 2 \(output.weight, output.bias\), got 1"),
+        ({"clip_norms": (1.0,) * 3}, "clip_norms must have one number per layer, 2 .*, got 3"),
     ],
 )
 def test_more_layers_than_budgets_and_other_numbers_are_refused(fields, message, plan):

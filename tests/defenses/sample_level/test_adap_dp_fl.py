@@ -12,7 +12,7 @@ from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.accounting.accountant import gaussian_steps, renyi_divergences
 from fedassay.defenses.accounting.filter import planned_filter
 from fedassay.defenses.accounting.filter import renyi_epsilon as converted
-from fedassay.defenses.clipped.filter_cost import ORDERS
+from fedassay.defenses.clipped.filter_cost import RENYI_ORDERS
 from fedassay.defenses.sample_level.adap_dp_fl import AdapDPFL
 from fedassay.fl.algorithms.algorithm import FedAvg
 from fedassay.fl.engine import run_federation
@@ -191,7 +191,7 @@ def test_as_published_who_comes_to_every_round_pays_for_the_levels_before(toy_ta
     defense = AdapDPFL(variant="as_published", epsilon=2.0, noise_multiplier=2.0, decay=0.999)
     prepared = defense.prepare(plan)
     kept, bound = prepared.protection.filter, prepared.claims[0].parameters["provable_epsilon"]
-    orders = (*ORDERS, kept.order)
+    orders = (*RENYI_ORDERS, kept.order)
     noises = [2.0 * 0.999**level for level in range(900)]
     charges = [kept.cost(gaussian_steps(sigma=noise, rate=0.013, steps=1)) for noise in noises]
     prices = [
@@ -327,7 +327,7 @@ def test_as_published_the_claim_says_what_both_queries_cost(toy_task, toy_plan):
         paid = min(most, sum(1 / (20.0 * 0.5**level) ** 2 for level in shrunk)) if shrunk else most
         bounds = [
             paid * order + math.log1p(-1 / order) - math.log(claim.delta * order) / (order - 1)
-            for order in (*ORDERS, kept.order)
+            for order in (*RENYI_ORDERS, kept.order)
         ]
         assert claim.parameters["provable_epsilon"] == pytest.approx(min(bounds))
     assert kept.converted(kept.budget) == kept.epsilon

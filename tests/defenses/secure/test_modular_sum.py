@@ -64,7 +64,9 @@ def test_what_is_no_number_or_never_short_enough_is_refused():
     rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match="updates must be finite"):
         round_rows(torch.tensor([[[math.nan]]]).double(), 1.0, rng)
-    with pytest.raises(ValueError, match="a row of 2 coordinates must round to a norm of 1 steps: none of 1000 did"):
+    with pytest.raises(
+        ValueError, match="a row of 2 coordinates must round to a norm of 1 steps: none of 1000 tries did"
+    ):
         round_rows(torch.tensor([[[3.0, 0.0]]]).double(), 1.0, rng)
 
 

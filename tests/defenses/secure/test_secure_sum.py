@@ -224,8 +224,8 @@ def test_shares_of_clients_are_rounded_down_as_their_decimals_read():
 @pytest.mark.parametrize(
     ("fields", "cohort", "words"),
     [
-        ({}, FixedSize(1), "a secure sum must have at least 2 clients a round, got 1 expected"),
-        ({}, Poisson(0.015), "a secure sum must have at least 2 clients a round, got 1.5 expected"),
+        ({}, FixedSize(1), "a secure sum must have at least 2 clients per round, got 1 expected"),
+        ({}, Poisson(0.015), "a secure sum must have at least 2 clients per round, got 1.5 expected"),
         ({"bits": 8, "epsilon": 0.01}, FixedSize(10), "bits must leave one clip norm at least one step"),
     ],
 )
