@@ -1,4 +1,27 @@
-"""Fedassay: what a privacy claim for federated learning is worth."""
+"""Fedassay audits privacy claims in federated learning.
+
+A defense states a claim, a federation runs under it, attacks and audits use what an observer receives, and a report
+states how far the claim holds.
+
+    run             run a suite and write its report
+    resume          resume an interrupted run
+    Run             a finished run: its folder, its verdict, its rows
+
+    audit_mechanism audit a claim about a function of an input and a random generator
+    audit_scores    audit a claim with attack scores of independent runs
+    ball_neighbours pairs of neighbouring inputs for audit_mechanism
+
+    Claim           what a mechanism promises: epsilon, delta, unit, adjacency, observer, rounds
+    Unit            what is protected: a sample, a client, a user, a report
+    Adjacency       how two neighbouring datasets differ
+    Finding         a claim, a measurement and the verdict
+    judge           the verdict on a claim, given a measurement
+
+    Defense         base class of defenses
+    Prepared        what a defense returns for one federation: its protection and its claims
+    Protection      the hooks of the training loop that a defense overrides
+    Attack          base class of attacks
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -22,7 +45,25 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Loaded when first asked for: `import fedassay` costs nothing, and the command line starts without torch.
+__all__ = [
+    "Adjacency",
+    "Attack",
+    "Claim",
+    "Defense",
+    "Finding",
+    "Prepared",
+    "Protection",
+    "Run",
+    "Unit",
+    "audit_mechanism",
+    "audit_scores",
+    "ball_neighbours",
+    "judge",
+    "resume",
+    "run",
+]
+
+# Imported on first use: `import fedassay` takes milliseconds, and the command line starts without torch.
 _HOMES = {
     "run": "api",
     "resume": "api",

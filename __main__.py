@@ -6,14 +6,14 @@ import sys
 
 def main() -> None:
     """Run the command line."""
-    # One thread a process, set before numpy or torch load: two on a busy machine were measured 50 times slower.
+    # One thread per process, set before numpy or torch load: two on a busy machine were measured 50 times slower.
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
     try:
         from .cli.app import app
 
         sys.exit(app())
-    except KeyboardInterrupt:  # While modules load: a command that runs has its own answer.
+    except KeyboardInterrupt:  # Interrupted while modules load; commands handle it themselves once they run.
         print("interrupted", file=sys.stderr)
         sys.exit(130)
 

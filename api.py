@@ -1,4 +1,4 @@
-"""The small Python face: run a suite, read what came out."""
+"""The Python API: run a suite and read its results."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A finished run: its folder, its verdict without a baseline, its rows."""
+    """A finished run.
+
+    Attributes:
+        folder: where its records and its report are.
+        verdict: the verdict on its claims and controls, without a baseline.
+    """
 
     folder: Path
     verdict: Outcome
@@ -30,15 +35,15 @@ class Run:
         margins: Mapping[str, float] | None = None,
         fail_on: Iterable[str] = EVERYTHING,
     ) -> Outcome:
-        """The run's claims, and its cells against a baseline (a file or a run's folder), as ``fedassay gate`` has it.
+        """Judge the claims, and compare the cells with a baseline, as ``fedassay gate`` does.
 
         Args:
-            baseline: ``baselines/main`` means ``baselines/main.json``.
-            margins: by metric, what worsening you would mind, instead of the default.
-            fail_on: of ``fail``, ``incomplete`` and ``inconclusive`` those that ``raise_for_status`` raises for.
+            baseline: a baseline file or a run's folder; ``baselines/main`` means ``baselines/main.json``.
+            margins: metric -> largest acceptable change for the worse, instead of the suite's margins.
+            fail_on: the verdicts for which ``raise_for_status`` raises: ``fail``, ``incomplete``, ``inconclusive``.
 
         Raises:
-            ConfigError: a baseline that cannot be read, an unknown metric or word, a margin that is no number > 0.
+            ConfigError: the baseline cannot be read, a metric or verdict is unknown, or a margin is not > 0.
         """
         from .reports.reading.run_folder import RunFolder
         from .reports.regression.gated_run import judge_folder
@@ -47,17 +52,17 @@ class Run:
 
     @property
     def records(self) -> list[Record]:
-        """All rows."""
+        """All rows of the run."""
         return Store(self.folder).records()
 
     def table(self) -> "pandas.DataFrame":
-        """All rows as a data frame."""
+        """All rows as a data frame, one column per field."""
         import pandas
 
         return pandas.DataFrame([record.model_dump(by_alias=True) for record in self.records])
 
     def lines(self) -> list[str]:
-        """One line a claim, as the command prints them."""
+        """One line per claim, as the command line prints them."""
         from .reports.formats.terminal import claim_lines
         from .reports.reading.run_folder import RunFolder
 
@@ -83,30 +88,41 @@ def run(
 
     Args:
         suite: a bundled suite's name, or the path of a suite file.
-        defenses: more defenses, by name, as ``package.module:Class``, or built: ``MyDefense(clip_norm=1.0)``.
-        seed: which block of seeds; runs with different ones share no random stream.
-        seeds: how many seeds, instead of the suite's number.
-        jobs: processes; by default one a core.
-        device: where attacks search for images, ``cpu`` or ``cuda``, instead of the suite's.
-        preset: a preset that the suite's file names, such as ``smoke``.
-        overrides: ``key.sub=value`` changes of the suite file.
-        folder: where to write; by default a new folder below ``runs/``.
+        defenses: further defenses: a name, ``package.module:Class`` or an instance, ``MyDefense(clip_norm=1.0)``.
+        seed: number of the block of seeds; runs with different blocks share no random stream.
+        seeds: number of seeds, instead of the suite's.
+        jobs: number of processes; by default one per core.
+        device: device of the attacks that search for images, ``cpu`` or ``cuda``, instead of the suite's.
+        preset: a preset defined in the suite file, such as ``smoke``.
+        overrides: changes of the suite file, each ``key.sub=value``.
+        folder: the run's folder; by default a new one below ``runs/``.
         report: whether to write report.html and report.md.
+        progress: receives the progress; by default nothing is shown.
+        command: the command recorded in the manifest; by default this call.
+
+    Returns:
+        the finished run.
 
     Raises:
-        ConfigError: unknown names, keys or fields, values that are bad or of another kind.
-        DatasetMissing: a data set that is neither here nor to be had.
+        ConfigError: an unknown name, key or field, or a value that is out of range or of the wrong type.
+        DatasetMissing: a data set is not on this machine and cannot be downloaded.
+
+    Example:
+        ```
+        run = fedassay.run("quick", defenses=[DPSGD(epsilon=1.0)], seeds=1)
+        run.gate().raise_for_status()
+        ```
     """
     from .suites.results.cost import Cost
 
-    cost = Cost()  # Before what loads torch: that is a part of a run.
+    cost = Cost()  # Started before torch is imported, because loading it is part of the cost of a run.
     from .suites.config.arguments import check_arguments, string_list
     from .suites.config.suite_file import load_suite, named_changes
     from .suites.execution.run import carry_out, launch
 
     check_arguments(suite, seed=seed, seeds=seeds, jobs=jobs, device=device)
-    told = string_list("overrides", overrides, such_as="audit.replicas=500")
-    changes = (*told, *named_changes(seeds=seeds, device=device))
+    stated = string_list("overrides", overrides, such_as="audit.replicas=500")
+    changes = (*stated, *named_changes(seeds=seeds, device=device))
     added = tuple(defenses)
     suite = str(suite)
     spec, source = load_suite(suite, preset=preset, overrides=changes)
@@ -131,10 +147,10 @@ def resume(
     report: bool = True,
     progress: "Progress | None" = None,
 ) -> Run:
-    """Go on with an interrupted run; finished cells are not run again, failed ones only with ``retry_failed``.
+    """Resume an interrupted run. Finished cells are not run again; failed ones only with ``retry_failed``.
 
     Raises:
-        ConfigError: if it cannot be resumed.
+        ConfigError: the folder holds no run, or code, data or suite changed since it began.
     """
     from .suites.execution.run import carry_out, relaunch
 
@@ -144,13 +160,13 @@ def resume(
 
 
 def _call(suite: str, **given: Any) -> str:
-    """The call that gives the same run again."""
-    told = [f"{name}={value!r}" for name, value in given.items() if value]
-    return f"fedassay.run({', '.join([repr(suite), *told])})"
+    """The call that repeats this run."""
+    arguments = [f"{name}={value!r}" for name, value in given.items() if value]
+    return f"fedassay.run({', '.join([repr(suite), *arguments])})"
 
 
 class Silent:
-    """Progress that nobody watches."""
+    """Progress that is not shown."""
 
     def start(self, total: int, cached: int) -> None: ...
 
@@ -172,10 +188,3 @@ def _reported(begun: "Launch", gate: Outcome, report: bool) -> Run:
             raise ConfigError(str(error)) from error
         record_cost(begun)
     return Run(folder=folder, verdict=gate)
-
-
-def parts(kind: Any) -> dict[str, str]:
-    """Every part of a kind ("defense" or "attack") with the first line of what it says of itself."""
-    from .suites.config.part_listing import summaries
-
-    return summaries(kind)

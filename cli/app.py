@@ -1,6 +1,6 @@
-"""The command line: run, resume, plan, audit, list, report, schema, doctor; others have a file of their own.
+"""The commands run, resume, plan, audit, list, report, schema and doctor; init, compare and gate have their own files.
 
-Heavy modules load where a command needs them.
+Each command imports what it needs when it runs, so that ``--help`` and ``list`` start without torch.
 """
 
 import shlex
@@ -12,8 +12,8 @@ import typer
 
 from .. import __version__
 from . import gate_command, init_command
-from .console import say
-from .errors import resumable, told
+from .console import print_lines
+from .errors import reported_errors, resumable
 
 app = typer.Typer(
     name="fedassay",
@@ -33,15 +33,21 @@ Defenses = Annotated[
     list[str] | None,
     typer.Option("-d", "--defense", help="Add a defense: a name, or your own as package.module:Class. Repeatable."),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Which block of seeds; of as many seeds, they share no random stream.")]
-Seeds = Annotated[int | None, typer.Option(min=1, help="How many seeds, instead of the suite's number.")]
-Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Processes; by default one a core.")]
-Changes = Annotated[
-    list[str] | None, typer.Option("--set", help="Change the suite: key.sub=value, a TOML value. Repeatable.")
+Seed = Annotated[
+    int, typer.Option(min=0, help="Number of the block of seeds; different blocks share no random stream.")
 ]
-Preset = Annotated[str | None, typer.Option(help="A preset that the suite's file names, such as smoke.")]
-Device = Annotated[str | None, typer.Option(help="Where attacks search for images: cpu, the default, or cuda.")]
-Output = Annotated[Path | None, typer.Option("-o", "--output", help="The run's folder, by default below runs/.")]
+Seeds = Annotated[int | None, typer.Option(min=1, help="Number of seeds, instead of the suite's.")]
+Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="Number of processes; by default one per core.")]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", help="Change one setting of the suite: key.sub=value in TOML. Repeatable.")
+]
+Preset = Annotated[str | None, typer.Option(help="A preset defined in the suite file, such as smoke.")]
+Device = Annotated[
+    str | None, typer.Option(help="Device of the attacks that search for images: cpu (default) or cuda.")
+]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", help="The run's folder; by default a new one below runs/.")
+]
 
 
 @app.command()
@@ -57,7 +63,7 @@ def run(
     output: Output = None,
 ) -> None:
     """Run a suite and write its report."""
-    with told():
+    with reported_errors():
         from ..api import _reported
         from ..suites.config.suite_file import load_suite, named_changes
         from ..suites.execution.run import carry_out, launch
@@ -69,10 +75,10 @@ def run(
         spec, source = load_suite(
             suite, preset=preset, overrides=(*(set_ or ()), *named_changes(seeds=seeds, device=device))
         )
-        words, times = shlex.join(["fedassay", *_without_output(sys.argv[1:])]), learnt()
-        cost = Cost(since=0.0)  # This process is the run's own, from the start of Python on.
-        begun = launch(spec, source, seed=seed, extra=tuple(defense or ()), folder=output, command=words, cost=cost)
-        say(f"plan   {headline(begun.plan)}", f"time   {estimate(begun.plan, times)}")
+        command, times = shlex.join(["fedassay", *_without_output(sys.argv[1:])]), learnt()
+        cost = Cost(since=0.0)  # The whole process counts as cost of this run, from the start of Python.
+        begun = launch(spec, source, seed=seed, extra=tuple(defense or ()), folder=output, command=command, cost=cost)
+        print_lines(f"plan   {headline(begun.plan)}", f"time   {estimate(begun.plan, times)}")
         with resumable(begun.store.folder):
             gate = carry_out(begun, progress(), jobs=jobs)
             _close(_reported(begun, gate, True))
@@ -81,15 +87,15 @@ def run(
 @app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(help="A run's folder.")],
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run the cells that failed again.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Also run the cells that failed.")] = False,
     jobs: Jobs = None,
 ) -> None:
-    """Go on with an interrupted run; finished cells are not run again."""
-    with told(), resumable(folder):
-        from ..api import resume as go_on
+    """Resume an interrupted run; finished cells are not run again."""
+    with reported_errors(), resumable(folder):
+        from ..api import resume as resume_run
         from .progress import progress
 
-        _close(go_on(folder, retry_failed=retry_failed, jobs=jobs, progress=progress()))
+        _close(resume_run(folder, retry_failed=retry_failed, jobs=jobs, progress=progress()))
 
 
 @app.command()
@@ -102,8 +108,8 @@ def plan(
     preset: Preset = None,
     set_: Changes = None,
 ) -> None:
-    """Say what a suite would run, and how far each audit could see."""
-    with told():
+    """Print what a suite would run, how long it takes and how large an epsilon each audit can certify or refute."""
+    with reported_errors():
         from ..suites.config.resolve import resolve
         from ..suites.config.suite_file import load_suite, named_changes
         from ..suites.planning.estimate import estimate, learnt
@@ -114,54 +120,67 @@ def plan(
             suite, preset=preset, overrides=(*(set_ or ()), *named_changes(seeds=seeds, device=device))
         )
         planned = plan_run(resolve(spec, source, seed=seed, extra=tuple(defense or ())))
-        say(f"plan   {headline(planned)}", f"time   {estimate(planned, learnt())}", *outlook(planned))
+        print_lines(f"plan   {headline(planned)}", f"time   {estimate(planned, learnt())}", *outlook(planned))
 
 
 @app.command()
 def audit(
-    target: Annotated[str, typer.Argument(help="scores.npz or .csv (member, nonmember), or package.module:function.")],
-    epsilon: Annotated[float | None, typer.Option(help="What is claimed; left out, it follows from mu.")] = None,
-    delta: Annotated[float, typer.Option(help="What is claimed.")] = 0.0,
-    mu: Annotated[float | None, typer.Option(help="Sign the curve of mu-GDP: sensitivity / noise std.")] = None,
-    unit: Annotated[str, typer.Option(help="What is protected: sample, client, user, report, ...")] = "report",
-    adjacency: Annotated[str, typer.Option(help="replace_one, add_remove or zero_out.")] = "replace_one",
-    observer: Annotated[
-        str, typer.Option(help="uploads, shuffled, aggregate, global_models, final_model.")
-    ] = "uploads",
-    rounds: Annotated[int, typer.Option(help="Rounds that the claim covers.")] = 1,
-    inputs: Annotated[
-        tuple[str, str] | None, typer.Option(metavar="X0 X1", help="Of a function: two neighbours, as JSON.")
+    target: Annotated[
+        str, typer.Argument(help="scores.npz or .csv (member, nonmember), file.py:function or package.module:function.")
+    ],
+    epsilon: Annotated[float | None, typer.Option(help="The claimed epsilon; if left out, computed from mu.")] = None,
+    delta: Annotated[float, typer.Option(help="The claimed delta.")] = 0.0,
+    mu: Annotated[
+        float | None, typer.Option(help="Claim mu-GDP as well: mu = sensitivity / noise standard deviation.")
     ] = None,
-    trials: Annotated[int | None, typer.Option(help="Of a function: runs counted a world, by default 100,000.")] = None,
-    batched: Annotated[bool, typer.Option("--batched", help="Of a function: x has one row a trial.")] = False,
-    threshold: Annotated[float | None, typer.Option(help="Of scores: fixed before they were seen.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of trials, or of the split of the scores.")] = 0,
-    alpha: Annotated[float, typer.Option(help="Chance of a false refutation, at most.")] = 0.05,
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    unit: Annotated[str, typer.Option(help="Unit that is protected: sample, client, user, report, ...")] = "report",
+    adjacency: Annotated[
+        str, typer.Option(help="Neighbouring relation: replace_one, add_remove or zero_out.")
+    ] = "replace_one",
+    observer: Annotated[
+        str, typer.Option(help="What the adversary observes: uploads, shuffled, aggregate, global_models, final_model.")
+    ] = "uploads",
+    rounds: Annotated[int, typer.Option(help="Number of rounds that the claim covers.")] = 1,
+    inputs: Annotated[
+        tuple[str, str] | None, typer.Option(metavar="X0 X1", help="For a function: two neighbouring inputs, as JSON.")
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="For a function: trials per input, by default 100,000.")] = None,
+    batched: Annotated[bool, typer.Option("--batched", help="For a function: x has one row per trial.")] = False,
+    threshold: Annotated[
+        float | None, typer.Option(help="For scores: a threshold that was fixed before they were seen.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the trials, or of the split of the scores.")] = 0,
+    alpha: Annotated[float, typer.Option(help="Largest probability of a false refutation.")] = 0.05,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Audit a mechanism of your own, or scores, against a claim; no federation."""
-    with told():
+    """Audit a claim about a mechanism of your own or about scores that you have; no federation is run."""
+    with reported_errors():
         from ..suites.results.outcome import judge_finding
-        from .audit_command import Wishes, audit_target, finding_lines, stated_claim
+        from .audit_command import AuditOptions, audit_target, finding_lines, stated_claim
 
-        wished = {"unit": unit, "adjacency": adjacency, "observer": observer, "rounds": rounds}
-        claim = stated_claim(epsilon=epsilon, delta=delta, mu=mu, **wished)
-        wishes = Wishes(seed=seed, alpha=alpha, threshold=threshold, inputs=inputs, trials=trials, batched=batched)
-        finding = audit_target(target, claim, wishes)
+        claim = stated_claim(
+            epsilon=epsilon, delta=delta, mu=mu, unit=unit, adjacency=adjacency, observer=observer, rounds=rounds
+        )
+        options = AuditOptions(
+            seed=seed, alpha=alpha, threshold=threshold, inputs=inputs, trials=trials, batched=batched
+        )
+        finding = audit_target(target, claim, options)
         gate = judge_finding(target, finding)
         for line in finding_lines(target, finding, gate, as_json=json):
-            say(*line.split("\n"))
+            print_lines(*line.split("\n"))
         raise typer.Exit(gate.exit_code)
 
 
 @app.command("list")
 def list_(
     kind: Annotated[str, typer.Argument(help="defenses, attacks, estimators, mutants, suites, datasets or metrics.")],
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-    errata: Annotated[bool, typer.Option("--errata", help="What the defenses' papers get wrong.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    errata: Annotated[
+        bool, typer.Option("--errata", help="Print the errors found in the papers of the defenses.")
+    ] = False,
 ) -> None:
-    """List the parts there are."""
-    with told():
+    """List the available defenses, attacks, estimators, mutants, suites, data sets or metrics."""
+    with reported_errors():
         from .list_command import errata_of, listing
 
         found = errata_of(kind) if errata else listing(kind)
@@ -171,36 +190,38 @@ def list_(
             typer.echo(writer.dumps(found, indent=1))
             return
         width = max(map(len, found), default=0)
-        for name, words in found.items():
-            first, *more = words.split("\n")
-            say(f"{name:{width}}  {first}", *(f"{'':{width}}  {line}" for line in more))
+        for name, text in found.items():
+            first, *more = text.split("\n")
+            print_lines(f"{name:{width}}  {first}", *(f"{'':{width}}  {line}" for line in more))
 
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs; several stand side by side.")],
-    html: Annotated[Path | None, typer.Option(help="Write the page here instead of into the run's folder.")] = None,
-    md: Annotated[Path | None, typer.Option(help="Write Markdown here.")] = None,
-    latex: Annotated[
-        Path | None, typer.Option(help="Write the tables here, for LaTeX with booktabs and array.")
+    runs: Annotated[list[Path], typer.Argument(help="One or more run folders; several are shown side by side.")],
+    html: Annotated[
+        Path | None, typer.Option(help="Write the HTML page to this file instead of the run's folder.")
     ] = None,
-    csv: Annotated[Path | None, typer.Option(help="Write all records here.")] = None,
+    md: Annotated[Path | None, typer.Option(help="Write Markdown to this file.")] = None,
+    latex: Annotated[
+        Path | None, typer.Option(help="Write LaTeX tables to this file (packages booktabs and array).")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write all records to this file.")] = None,
     claims: Annotated[
-        Path | None, typer.Option(help="Write the claims in a deployment registry's fields here.")
+        Path | None, typer.Option(help="Write the claims to this file, in the fields of a deployment registry.")
     ] = None,
 ) -> None:
-    """Write the report of a run again, or of several, from records alone."""
-    with told():
+    """Write the report of one or several runs from their records."""
+    with reported_errors():
         from .printing import print_report
 
         wanted = {"html": html, "md": md, "latex": latex, "csv": csv, "claims": claims}
-        say(*print_report(runs, wanted))
+        print_lines(*print_report(runs, wanted))
 
 
 @app.command()
 def schema(kind: Annotated[str, typer.Argument(help="result, claim or suite.")]) -> None:
-    """Print the JSON Schema of records, claims or suite files."""
-    with told():
+    """Print the JSON Schema of result rows, claims or suite files."""
+    with reported_errors():
         from .printing import print_schema
 
         typer.echo(print_schema(kind))
@@ -209,22 +230,23 @@ def schema(kind: Annotated[str, typer.Argument(help="result, claim or suite.")])
 @app.command()
 def doctor(
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Repeat every estimator on mechanisms of known privacy instead.")
+        bool,
+        typer.Option("--calibrate", help="Measure each estimator's error rate on mechanisms of known privacy instead."),
     ] = False,
     repeats: Annotated[
         int | None,
         typer.Option(
             min=100,
-            help="Of the calibration, by default 2000: two minutes on one core. Fewer than 100 show nothing.",
+            help="Repeats of the calibration, at least 100; by default 2000 (two minutes on one core).",
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the calibration, by default 0.")] = None,
-    digests: Annotated[bool, typer.Option("--digests", help="Read every data set that is here: its SHA-256.")] = False,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the calibration, by default 0.")] = None,
+    digests: Annotated[
+        bool, typer.Option("--digests", help="Print the SHA-256 of every data set on this machine.")
+    ] = False,
 ) -> None:
-    """Say what this machine has: threads, GPU, versions, data sets, LPIPS weights; or whether the estimators hold their
-    alpha.
-    """
-    with told():
+    """Print what this machine offers: threads, GPU, versions, data sets, LPIPS weights."""
+    with reported_errors():
         if calibrate:
             from .printing import print_calibration
 
@@ -233,11 +255,11 @@ def doctor(
             raise typer.BadParameter("--repeats and --seed belong to --calibrate")
         from .list_command import diagnosis
 
-        say(*diagnosis(digests=digests))
+        print_lines(*diagnosis(digests=digests))
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"fedassay {__version__}")
         raise typer.Exit
 
@@ -249,13 +271,13 @@ def _main(
     ] = False,
 ) -> None:
     """Measures what privacy claims in federated learning are worth."""
-    # A defense of your own is named by its module: look for it where you stand, as `python -m` would.
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
+    # A defense of the user is named by its module: search the working directory first, as `python -m` does.
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, folder)
 
 
 def _without_output(words: list[str]) -> list[str]:
-    """The command without its output folder, so that it can be given again as it is printed."""
+    """The command without its output folder, so that the printed command can be run again."""
     kept, skip = [], False
     for word in words:
         if not skip and word not in ("-o", "--output") and not word.startswith(("--output=", "-o=")):
@@ -268,7 +290,7 @@ def _close(finished: Any) -> NoReturn:
     from ..reports.formats.terminal import tables
     from ..reports.reading.run_folder import RunFolder
 
-    say(*finished.lines(), "", *tables(RunFolder.read(finished.folder)))
-    say(f"gate   {finished.verdict.verdict_line} (exit code {finished.verdict.exit_code})")
-    say(f"open   {finished.folder / 'report.html'}")
+    print_lines(*finished.lines(), "", *tables(RunFolder.read(finished.folder)))
+    print_lines(f"gate   {finished.verdict.verdict_line} (exit code {finished.verdict.exit_code})")
+    print_lines(f"open   {finished.folder / 'report.html'}")
     raise typer.Exit(finished.verdict.exit_code)

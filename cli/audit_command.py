@@ -1,4 +1,4 @@
-"""Target of ``fedassay audit``: a file of scores, or a mechanism that is a function of one's own."""
+"""The command ``audit``: its target is a file of scores or a function that is a mechanism."""
 
 import csv
 import importlib
@@ -34,8 +34,8 @@ _Scores = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
-    """What the command line said; None where it said nothing."""
+class AuditOptions:
+    """Options of ``fedassay audit``; None where an option was not given."""
 
     seed: int
     alpha: float
@@ -46,59 +46,59 @@ class Wishes:
 
 
 def stated_claim(**fields: Any) -> Claim:
-    """``Claim.stated``, its errors as those of the command."""
+    """``Claim.stated``, with its ValueError turned into a ConfigError."""
     try:
         return Claim.stated(**fields)
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
 
-def audit_target(target: str, claim: Claim, wishes: Wishes) -> Finding:
-    """Judge the claim by what the target is.
+def audit_target(target: str, claim: Claim, options: AuditOptions) -> Finding:
+    """Audit the claim with the scores in a file, or with trials of a function.
 
     Raises:
-        ConfigError: a target that is none, options that do not belong to it, scores or outputs that cannot be judged.
+        ConfigError: an unknown kind of target, options that do not belong to it, or scores that cannot be judged.
     """
     suffix = Path(target).suffix.lower()
     if suffix in (".npz", ".csv"):
-        _refuse(target, {"--inputs": wishes.inputs, "--trials": wishes.trials, "--batched": wishes.batched or None})
+        _refuse(target, {"--inputs": options.inputs, "--trials": options.trials, "--batched": options.batched or None})
         scores = _read_npz(Path(target)) if suffix == ".npz" else _read_csv(Path(target))
-        return _judged(
+        return _with_config_errors(
             lambda: audit_scores(
                 scores["member"],
                 scores["nonmember"],
                 claim,
-                alpha=wishes.alpha,
-                threshold=wishes.threshold,
-                seed=wishes.seed,
+                alpha=options.alpha,
+                threshold=options.threshold,
+                seed=options.seed,
             )
         )
     if ":" not in target:
         raise ConfigError(f"cannot audit {target!r}: {_KINDS}")
-    _refuse(target, {"--threshold": wishes.threshold})
-    if wishes.inputs is None:
+    _refuse(target, {"--threshold": options.threshold})
+    if options.inputs is None:
         raise ConfigError(f"{target} needs --inputs X0 X1: two neighbouring inputs as JSON, such as --inputs 0 1")
-    x0, x1 = (_input(text) for text in wishes.inputs)
+    x0, x1 = (_input(text) for text in options.inputs)
     mechanism = find_function(target)
-    return _judged(
+    return _with_config_errors(
         lambda: audit_mechanism(
             mechanism,
             claim,
             inputs=(x0, x1),
-            seed=wishes.seed,
-            alpha=wishes.alpha,
-            batched=wishes.batched,
-            trials=TRIALS if wishes.trials is None else wishes.trials,
+            seed=options.seed,
+            alpha=options.alpha,
+            batched=options.batched,
+            trials=TRIALS if options.trials is None else options.trials,
         )
     )
 
 
 def finding_lines(target: str, finding: Finding, gate: Outcome, *, as_json: bool) -> list[str]:
-    """What the command prints: claim, what was seen, gate; or one JSON object."""
+    """The printed lines: claim, evidence, gate; or one JSON object."""
     if as_json:
         claim = None if finding.claim is None else finding.claim.to_dict()
-        told = {"target": target, "claim": claim, "finding": finding.to_dict(), "exit_code": gate.exit_code}
-        return [json.dumps(told, indent=1, allow_nan=False)]
+        report = {"target": target, "claim": claim, "finding": finding.to_dict(), "exit_code": gate.exit_code}
+        return [json.dumps(report, indent=1, allow_nan=False)]
     lines = [f"claim  {target}  {finding.line()}"]
     if (measured := finding.measurement) is not None:
         seen = f"{measured.estimator}, {measured.trials}, alpha {plain(measured.alpha)}, {measured.threshold_policy}"
@@ -107,17 +107,17 @@ def finding_lines(target: str, finding: Finding, gate: Outcome, *, as_json: bool
 
 
 def find_function(target: str) -> Callable[..., Any]:
-    """The function that ``package.module:function`` or ``path/to/file.py:function`` names; it is the user's own code.
+    """The user's function named by ``package.module:function`` or ``path/to/file.py:function``.
 
     Raises:
-        ConfigError: a module that does not import, a name that it has not (nearest first) or that cannot be called.
+        ConfigError: the module cannot be imported, or has no such function (known names are listed, nearest first).
     """
     place, _, name = target.rpartition(":")
     try:
         module = _module_of(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except ConfigError:
         raise
-    except (Exception, SystemExit) as error:  # Whatever a user's module does on import is told to the user.
+    except (Exception, SystemExit) as error:  # A user's module may raise anything on import.
         raise ConfigError(f"cannot import {place}: {type(error).__name__}: {error}") from error
     if not hasattr(module, name):
         own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
@@ -131,11 +131,11 @@ def find_function(target: str) -> Callable[..., Any]:
 
 def _module_of(path: Path) -> ModuleType:
     if not path.is_file():
-        raise ConfigError(f"there is no file {path}")
+        raise ConfigError(f"no such file: {path}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"{path} is no Python file")
-    # As `python file.py` would: files beside it can be imported.
+        raise ConfigError(f"{path} is not a Python file")
+    # As with `python file.py`: the file can import its neighbours.
     sys.path.insert(0, str(path.resolve().parent))
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
@@ -143,12 +143,12 @@ def _module_of(path: Path) -> ModuleType:
     return module
 
 
-def _judged(audit: Callable[[], Finding]) -> Finding:
+def _with_config_errors(audit: Callable[[], Finding]) -> Finding:
     try:
         return audit()
     except Exception as error:
         notes = getattr(error, "__notes__", [])
-        # The mechanism's: neither trouble with files of ours nor a wish of ours to end.
+        # A note marks an error inside the user's mechanism: report it as a crash of that code, not as one of ours.
         if notes and isinstance(error, (OSError, ConfigError, typer.Exit, typer.Abort)):
             raise RuntimeError(notes[0]) from error
         if notes or not isinstance(error, ValueError):
@@ -179,7 +179,7 @@ def _input(text: str) -> Any:
 
 
 def _no_number(word: str) -> None:
-    raise ValueError(f"{word} is no JSON number")
+    raise ValueError(f"{word} is not a JSON number")
 
 
 def _read_npz(path: Path) -> _Scores:
@@ -190,7 +190,7 @@ def _read_npz(path: Path) -> _Scores:
             raise ConfigError(f"{path} must hold the arrays member and nonmember; it holds: {_listed(names)}")
         with np.load(path, allow_pickle=False) as arrays:
             found = {side: arrays[side] for side in _SIDES}
-            # What a run's own attacks leave says how its scores hang together.
+            # Score files written by a run record the design: scores of one run are dependent.
             design = str(arrays["design"]) if "design" in names else Design.INDEPENDENT.value
     except ConfigError:
         raise
@@ -198,7 +198,8 @@ def _read_npz(path: Path) -> _Scores:
         raise ConfigError(f"{path} cannot be read as .npz without unpickling: {error}") from None
     if design != Design.INDEPENDENT.value:
         raise ConfigError(
-            f"{path} holds {design} scores: bring one score of each of many runs, with the unit and without"
+            f"{path} holds {design} scores: an audit needs one score from each of many independent runs, "
+            "with and without the unit"
         )
     for side, array in found.items():
         if array.dtype.kind not in "biuf":

@@ -1,12 +1,14 @@
-"""Saying: what a command prints, line by line, without control characters. A name in a suite may hold a terminal's
-escape or a line's end, and must not forge a line or clear the screen.
+"""Printing of lines without control characters.
+
+A name in a suite file may hold a terminal's escape sequence or a line break, which could forge a line or clear the
+screen.
 """
 
 import typer
 
 
-def say(*lines: str, err: bool = False) -> None:
-    """Prints each as one line, whatever it holds."""
+def print_lines(*lines: str, err: bool = False) -> None:
+    """Print each string as exactly one line."""
     from ..reports.reading.printable import printable
 
     for line in lines:

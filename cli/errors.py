@@ -1,4 +1,4 @@
-"""How a command ends: what a user can mend is told in one paragraph, with the exit code that belongs to it."""
+"""Errors that a user can correct, printed as one paragraph with their exit code."""
 
 import shlex
 from collections.abc import Iterator
@@ -8,15 +8,15 @@ from typing import NoReturn
 
 import typer
 
-from .console import say
+from .console import print_lines
 
 _USAGE, _INCOMPLETE, _INTERRUPTED = 2, 12, 130
 _MISTAKES = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Errors that a user can mend become one paragraph and the right exit code; others stay what they are."""
+def reported_errors() -> Iterator[None]:
+    """Print an error that a user can correct and exit with its code; any other exception passes through as a crash."""
     from ..suites.config.source import ConfigError
 
     try:
@@ -33,7 +33,7 @@ def told() -> Iterator[None]:
 
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """What stops a run half way keeps what is finished, and says how to go on."""
+    """Print how to resume a run that stops half way; its finished cells are kept."""
     go_on = f"Finished cells are kept; go on with: fedassay resume {shlex.quote(str(folder))}"
     try:
         yield
@@ -44,11 +44,12 @@ def resumable(folder: Path) -> Iterator[None]:
     except OSError as error:
         _fail(f"INCOMPLETE: the run stopped, {folder} cannot be written: {error}. {go_on}", code=_INCOMPLETE)
     except Exception as error:
+        # By name: importing joblib here would slow down every command.
         if type(error).__name__ != "TerminatedWorkerError":
             raise
-        _fail(f"INCOMPLETE: a worker process died, perhaps for want of memory. {go_on}", code=_INCOMPLETE)
+        _fail(f"INCOMPLETE: a worker process died, perhaps for lack of memory. {go_on}", code=_INCOMPLETE)
 
 
 def _fail(*lines: str, code: int) -> NoReturn:
-    say(*lines, err=True)
+    print_lines(*lines, err=True)
     raise typer.Exit(code)

@@ -1,4 +1,4 @@
-"""The commands compare and gate: two runs side by side, and whether a run may pass."""
+"""The commands ``compare`` (two runs side by side) and ``gate`` (whether a run passes)."""
 
 import os
 from pathlib import Path
@@ -6,26 +6,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .console import say
-from .errors import told
+from .console import print_lines
+from .errors import reported_errors
 
 if TYPE_CHECKING:
     from ..reports.regression.gated_run import GatedRun
 
 Margins = Annotated[
     list[str] | None,
-    typer.Option("--margin", help="A worsening that you would mind: metric=value, in the metric's unit. Repeatable."),
+    typer.Option(
+        "--margin", help="Largest acceptable change for the worse: metric=value, in the metric's unit. Repeatable."
+    ),
 ]
 
 
 def compare(
     base: Annotated[str, typer.Argument(help="A baseline file, or a run's folder.")],
-    new: Annotated[str, typer.Argument(help="The run's folder to hold against it.")],
+    new: Annotated[str, typer.Argument(help="Folder of the run to compare with it.")],
     margin: Margins = None,
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Put two runs side by side, paired seed by seed. Judges nothing: see gate."""
-    with told():
+    """Compare two runs, paired seed by seed, without a verdict (see gate)."""
+    with reported_errors():
         from ..reports.reading.run_folder import margins_of
         from ..reports.regression.baseline import Baseline
         from ..reports.regression.comparison import compare_runs
@@ -35,8 +37,8 @@ def compare(
         from .progress import print_table
 
         try:
-            wished = margins_of(new) | stated_margins(margin or ())
-            found = compare_runs(Baseline.read(base), Baseline.read(new), margins=wished)
+            margins = margins_of(new) | stated_margins(margin or ())
+            found = compare_runs(Baseline.read(base), Baseline.read(new), margins=margins)
         except ValueError as error:
             raise ConfigError(str(error)) from error
         if json:
@@ -46,24 +48,26 @@ def compare(
             return
         print_table(cell_table(found))
         for line in (*gap_lines(found), *note_lines(found)):
-            say(line)
+            print_lines(line)
 
 
 def gate(
     run: Annotated[Path, typer.Argument(help="A run's folder.")],
     baseline: Annotated[
-        str | None, typer.Option(help="Also hold its cells against this one: a baseline file, or a run's folder.")
+        str | None, typer.Option(help="Compare its cells with this baseline file or run folder as well.")
     ] = None,
-    accept: Annotated[bool, typer.Option("--accept", help="Make this run the baseline: write that file.")] = False,
-    junit: Annotated[Path | None, typer.Option(help="Write the cases as JUnit XML here.")] = None,
-    summary: Annotated[Path | None, typer.Option(help="Write the verdict as Markdown here.")] = None,
+    accept: Annotated[bool, typer.Option("--accept", help="Write the baseline file from this run.")] = False,
+    junit: Annotated[
+        Path | None, typer.Option(help="Write the result of every claim and cell to this file as JUnit XML.")
+    ] = None,
+    summary: Annotated[Path | None, typer.Option(help="Write the verdict to this file as Markdown.")] = None,
     fail_on: Annotated[
-        str, typer.Option(help="What ends with an exit code of its own.")
+        str, typer.Option(help="Verdicts that give a non-zero exit code.")
     ] = "fail,incomplete,inconclusive",
     margin: Margins = None,
 ) -> None:
-    """Judge a run: its claims, and its cells against a baseline. One verdict line, one exit code."""
-    with told():
+    """Judge the claims of a run and compare its cells with a baseline: one verdict line, one exit code."""
+    with reported_errors():
         from ..reports.reading.run_folder import RunFolder
         from ..reports.regression.gated_run import accept as accepted
         from ..reports.regression.gated_run import judge_folder
@@ -71,32 +75,29 @@ def gate(
         from ..suites.config.source import ConfigError
 
         try:
-            folder, wished = RunFolder.read(run), stated_margins(margin or ())
+            folder, margins = RunFolder.read(run), stated_margins(margin or ())
             _check_targets(run, baseline, [path for path in (junit, summary) if path is not None])
-            # What is accepted is not held against itself: what is left to judge are its claims.
-            judged = judge_folder(folder, None if accept else baseline, margins=wished, fail_on=fail_on.split(","))
+            # A run that becomes the baseline is not compared with itself: only its claims are judged.
+            judged = judge_folder(folder, None if accept else baseline, margins=margins, fail_on=fail_on.split(","))
             if accept:
                 if baseline is None:
-                    raise ConfigError("--accept needs --baseline FILE: where to write what this run measured")
-                say(f"accept {accepted(folder, baseline)}")
+                    raise ConfigError("--accept needs --baseline FILE, the file to write")
+                print_lines(f"accept {accepted(folder, baseline)}")
         except ValueError as error:
             raise ConfigError(str(error)) from error
-        _write(judged, junit, summary)
+        _write(judgement, junit, summary)
         for line in _lines(judged):
-            say(line)
+            print_lines(line)
         raise typer.Exit(judged.outcome.exit_code)
 
 
 def _lines(judged: "GatedRun") -> list[str]:
     from ..reports.regression.words import correlation_words
 
-    found = judged.comparison
-    lines = [] if found is None else [correlation_words(found)]
-    return [
-        *lines,
-        *judged.outcome.details,
-        f"gate   {judged.outcome.verdict_line} (exit code {judged.outcome.exit_code})",
-    ]
+    comparison = judged.comparison
+    lines = [] if comparison is None else [correlation_words(comparison)]
+    outcome = judged.outcome
+    return [*lines, *outcome.details, f"gate   {outcome.verdict_line} (exit code {outcome.exit_code})"]
 
 
 def _write(judged: "GatedRun", junit: Path | None, summary: Path | None) -> None:
@@ -109,9 +110,9 @@ def _write(judged: "GatedRun", junit: Path | None, summary: Path | None) -> None
     if summary is not None:
         from ..reports.regression.step_summary import step_summary
 
-        # GitHub's own file is added to: another command of the same step may have written there.
-        ours = os.environ.get("GITHUB_STEP_SUMMARY")
-        if ours and summary.resolve() == Path(ours).resolve():
+        # GitHub's own file is appended to: another command of the same step may have written there.
+        step_file = os.environ.get("GITHUB_STEP_SUMMARY")
+        if step_file and summary.resolve() == Path(step_file).resolve():
             with summary.open("a", encoding="utf-8") as file:
                 file.write(step_summary(judged))
         else:
@@ -119,7 +120,7 @@ def _write(judged: "GatedRun", junit: Path | None, summary: Path | None) -> None
 
 
 def _check_targets(run: Path, baseline: str | None, targets: list[Path]) -> None:
-    """Nothing that was measured, and no baseline, is written over by a report."""
+    """Refuse a target that would overwrite measured records or a baseline."""
     from ..reports.formats.atomic_write import check_targets
     from ..reports.regression.baseline import baseline_file
 

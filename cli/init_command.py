@@ -1,4 +1,4 @@
-"""The command init: the project of a defense author, ready to run."""
+"""The command ``init``: writes a project with a defense, a suite, a test and its baseline."""
 
 import os
 import shlex
@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from .errors import told
+from .errors import reported_errors
 
 _FILES = {
     "my_defense.py": "my_defense.py.txt",
@@ -24,21 +24,21 @@ _FILES = {
     "README.md": "README.md.txt",
     ".github/workflows/privacy.yml": "workflow.yml.txt",
 }
-"""Where each file goes, and which one below suites/starter it is."""
+"""Path in the new project -> file below suites/starter."""
 BASELINE = "baselines/main.json"
 RUN = "runs/first"
 
 
 def init(
     where: Annotated[
-        str, typer.Argument(metavar="FOLDER", help="Where; what is there already is never overwritten.")
+        str, typer.Argument(metavar="FOLDER", help="Folder of the new project; existing files are never overwritten.")
     ] = ".",
 ) -> None:
-    """Start a project of your own: a defense, a suite, a test, a workflow, and the baseline that they begin with."""
-    with told():
+    """Start a project of your own: a defense, a suite, a test, a CI workflow and a measured baseline."""
+    with reported_errors():
         folder = named_folder(where)
         refuse_what_is_there(folder)
-        with _taken_back(folder):
+        with _removed_on_failure(folder):
             write(folder)
             for name in _FILES:
                 typer.echo(f"wrote  {folder / name}")
@@ -50,13 +50,11 @@ def init(
 
 
 def named_folder(where: str) -> Path:
-    """The folder; ConfigError for an empty name, which a shell's unset variable leaves, and for the file system's root,
-    where no project belongs.
-    """
+    """The folder; ConfigError for the root of the file system and for an empty name (an unset shell variable)."""
     from ..suites.config.source import ConfigError
 
     if not where.strip():
-        raise ConfigError(f"name a folder for the project, got {where!r}; the one that you are in is .")
+        raise ConfigError(f"name a folder for the project, got {where!r}; the current folder is .")
     folder = Path(where)
     if folder.resolve() == folder.resolve().parent:
         raise ConfigError(f"{where} is the root of the file system: name a folder for the project")
@@ -64,50 +62,50 @@ def named_folder(where: str) -> Path:
 
 
 def refuse_what_is_there(folder: Path) -> None:
-    """Raises ConfigError, before anything is written, where something stands in the way of any of it."""
+    """Raise ConfigError, before anything is written, if one of the files exists or cannot be created."""
     from ..suites.config.source import ConfigError
 
-    # Links that lead nowhere count too: written through, the file would be somewhere else.
+    # Dangling links count as well: writing through one would put the file elsewhere.
     if there := [name for name in (*_FILES, BASELINE, RUN) if os.path.lexists(folder / name)]:
         raise ConfigError(f"{folder} already holds {', '.join(there)}: name another folder")
     for name in (*_FILES, BASELINE, RUN):
         for above in (folder / name).parents:
             if os.path.lexists(above) and not above.is_dir():
-                raise ConfigError(f"{above} is no folder: {folder / name} cannot be written, name another folder")
+                raise ConfigError(f"{above} is not a folder: {folder / name} cannot be written, name another folder")
 
 
 @contextmanager
-def _taken_back(folder: Path) -> Iterator[None]:
-    """Whatever stops it half way leaves only what was there before: the same command can be given again."""
-    ours = [folder / name for name in (*_FILES, BASELINE, RUN)]
-    new_folders = {above for place in ours for above in place.parents if not above.exists()}
-    # Python leaves it beside the defense that the suite imports.
-    ours += [cache for cache in [folder / "__pycache__"] if not cache.exists()]
+def _removed_on_failure(folder: Path) -> Iterator[None]:
+    """Remove what was written if the command stops half way, so that it can be run again."""
+    created = [folder / name for name in (*_FILES, BASELINE, RUN)]
+    new_folders = {above for place in created for above in place.parents if not above.exists()}
+    # Python writes it when the suite imports the defense.
+    created += [cache for cache in [folder / "__pycache__"] if not cache.exists()]
     try:
         yield
     except BaseException:
-        if any(map(os.path.lexists, (*ours, *new_folders))):
-            _take_back(ours, new_folders)
-            left = [str(place) for place in ours if os.path.lexists(place)]
-            told = f"could not be taken back: {', '.join(left)}" if left else "is taken back"
-            typer.echo(f"stopped: what was written in {folder} {told}", err=True)
+        if any(map(os.path.lexists, (*created, *new_folders))):
+            _remove(created, new_folders)
+            left = [str(place) for place in created if os.path.lexists(place)]
+            outcome = f"could not be removed: {', '.join(left)}" if left else "was removed"
+            typer.echo(f"stopped: what was written in {folder} {outcome}", err=True)
         raise
 
 
-def _take_back(files: Iterable[Path], folders: Iterable[Path]) -> None:
+def _remove(files: Iterable[Path], folders: Iterable[Path]) -> None:
     for place in files:
-        with suppress(OSError):  # What stays is told.
+        with suppress(OSError):  # The caller reports what stays.
             if place.is_dir():
                 shutil.rmtree(place, ignore_errors=True)
             else:
                 place.unlink(missing_ok=True)
     for above in sorted(folders, key=lambda place: -len(place.parts)):
-        with suppress(OSError):  # It was never made, or holds what somebody else has put there.
+        with suppress(OSError):  # It was never made, or holds other files.
             above.rmdir()
 
 
 def write(folder: Path) -> None:
-    """Write the files; the folder is made where there is none."""
+    """Write the files of the project; folders are created."""
     starter = resources.files("fedassay.suites") / "starter"
     for name, source in _FILES.items():
         place = folder / name
@@ -119,7 +117,7 @@ def write(folder: Path) -> None:
 
 @contextmanager
 def naming(place: Path) -> Iterator[None]:
-    """An error of the disk names the file: Python's own does so where one is opened, not where it grows too long."""
+    """Add the file name to an error of the disk: Python names it when a file is opened, not when a write fails."""
     try:
         yield
     except OSError as error:
@@ -127,12 +125,12 @@ def naming(place: Path) -> Iterator[None]:
 
 
 def measure(folder: Path) -> str:
-    """Run the suite and make it the baseline; returns the verdict line."""
+    """Run the suite and accept the run as the baseline; returns the verdict line."""
     from ..api import run
     from ..reports.reading.run_folder import RunFolder
     from ..reports.regression.gated_run import accept
 
-    done = run(str(folder / "suite.toml"), folder=folder / RUN, command="fedassay run suite.toml")
+    finished = run(str(folder / "suite.toml"), folder=folder / RUN, command="fedassay run suite.toml")
     with naming(folder / BASELINE):
-        accept(RunFolder.read(done.folder), folder / BASELINE)
-    return done.verdict.verdict_line
+        accept(RunFolder.read(finished.folder), folder / BASELINE)
+    return finished.verdict.verdict_line

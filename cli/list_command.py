@@ -1,51 +1,54 @@
-"""What there is: parts, suites, data sets, metrics, and what this machine has."""
+"""The commands ``list`` (parts, suites, data sets, metrics) and ``doctor`` (what this machine offers)."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..audit.nearest import nearest
 from ..suites.config.source import ConfigError
 
+if TYPE_CHECKING:
+    from ..suites.config.part_files import Kind
+
 METRICS = {
-    "accuracy": "share of test images that the final model labels right",
-    "epsilon_low": "lower bound on epsilon that an audit proves, at alpha over the number of claims",
-    "probe_sensitivity": "longest move of a release by one row, found by replaying a run; against the published law",
-    "probe_noise_present": "least share of a layer's numbers in a release that other draws move",
-    "probe_noise_fresh_between_clients": "largest cosine of two clients' noise in a round",
-    "probe_noise_fresh_between_rounds": "largest cosine of one sender's noise in two rounds",
-    "probe_noise_scale": "standard deviation of the noise over the published law's",
+    "accuracy": "share of test images that the final model classifies correctly",
+    "epsilon_low": "lower bound on epsilon from an audit, at level alpha divided by the number of claims",
+    "probe_sensitivity": "largest change of a release when one row is removed; compared with the published sensitivity",
+    "probe_noise_present": "share of a layer's coordinates that other noise draws change; the smallest over layers",
+    "probe_noise_fresh_between_clients": "largest cosine between the noise of two clients in one round",
+    "probe_noise_fresh_between_rounds": "largest cosine between the noise of one sender in two rounds",
+    "probe_noise_scale": "standard deviation of the noise, divided by that of the published noise law",
     "probe_noise_of_its_own_in_every_replica": "share of releases without the canary that repeat another replica's",
-    "probe_noise_scale_in_every_round": "scatter of the releases without the canary over the law's, in its worst round",
-    "probe_canary_arrives": "how far the canary moves a run's releases, over what the law says",
-    "probe_public_state": "longest move of a number of the public state by one row",
+    "probe_noise_scale_in_every_round": "spread of releases without the canary over the noise law's, worst round",
+    "probe_canary_arrives": "shift of the releases by the canary, divided by the shift that the noise law predicts",
+    "probe_public_state": "largest change of a number in the public state when one row is removed",
     "auc": "chance that a member scores above a non-member",
-    "balanced_accuracy": "membership guesses right, the upper half of all scores called members",
-    "tpr_at_fpr_0.01": "members found at one false alarm in a hundred, both rates bounded; from 1,000 runs on",
-    "tpr_at_fpr_0.001": "the same at one in a thousand; fewer runs allow a higher rate, such as 0.1 from 100 on",
-    "tpr_at_fpr_0.01_estimate": "point estimate of scores that share a run's noise: says nothing of other runs",
-    "label_accuracy": "labels behind an upload named right, as a multiset; of one-sample uploads the share named right",
-    "label_over_chance": "label accuracy from equal counts (0) to all right (1)",
-    "label_exact_rate": "share of uploads with every class's count right",
-    "label_count_error": "samples by which a class's count is off, mean over classes and uploads",
-    "label_total_variation": "distance of guessed and true class distribution, mean over uploads",
-    "label_class_existence": "share of classes rightly said to be in an upload or not",
-    "label_count_accuracy": "share of classes whose count is right, absent ones included (Ma et al. 2023)",
-    "psnr": "likeness of a reconstruction, in decibels",
-    "psi_psnr": "the same inside the image's sensitive region (outside_psnr: outside it)",
-    "psi_ssim": "structural similarity inside that region (outside_ssim: outside it)",
+    "balanced_accuracy": "share of correct membership guesses when the upper half of the scores is called members",
+    "tpr_at_fpr_0.01": "true-positive rate at false-positive rate 0.01, both bounded; needs 1,000 runs",
+    "tpr_at_fpr_0.001": "the same at 0.001; fewer runs allow a higher rate, such as 0.1 from 100 runs on",
+    "tpr_at_fpr_0.01_estimate": "point estimate from scores that share one run's noise; says nothing about other runs",
+    "label_accuracy": "share of the labels behind an upload that are inferred correctly, as a multiset",
+    "label_over_chance": "label accuracy, rescaled: 0 is guessing equal counts, 1 is all correct",
+    "label_exact_rate": "share of uploads for which the count of every class is correct",
+    "label_count_error": "absolute error of the count of a class, mean over classes and uploads",
+    "label_total_variation": "total variation distance between inferred and true class distribution, mean over uploads",
+    "label_class_existence": "share of classes whose presence in an upload is inferred correctly",
+    "label_count_accuracy": "share of classes whose count is correct, absent ones included (Ma et al. 2023)",
+    "psnr": "peak signal-to-noise ratio of a reconstruction, in decibels",
+    "psi_psnr": "PSNR inside the privacy-sensitive region of the image (outside_psnr: outside it)",
+    "psi_ssim": "structural similarity (SSIM) inside that region (outside_ssim: outside it)",
     "psi_mse": "mean squared error inside that region (outside_mse: outside it)",
-    "psi_lpips": "perceptual distance, the other pixels being the truth's (outside_lpips: of those outside)",
+    "psi_lpips": "LPIPS with all pixels outside that region set to the true ones (outside_lpips: those inside)",
     "mse": "mean squared error of a reconstruction, pixels in [0, 1]",
-    "ssim": "structural similarity of a reconstruction",
-    "lpips": "perceptual distance of a reconstruction (needs AlexNet's ImageNet weights)",
+    "ssim": "structural similarity (SSIM) of a reconstruction",
+    "lpips": "perceptual distance (LPIPS) of a reconstruction; needs AlexNet's ImageNet weights",
 }
 
 
 def listing(kind: str) -> dict[str, str]:
-    """Names of a kind with a line of words each; ConfigError for an unknown kind."""
+    """Names of a kind, each with one line of description; ConfigError for an unknown kind."""
     kinds: dict[str, Callable[[], dict[str, str]]] = {
-        "defenses": _defenses,
-        "attacks": _attacks,
+        "defenses": lambda: _parts("defense"),
+        "attacks": lambda: _parts("attack"),
         "estimators": _estimators,
         "mutants": _mutants,
         "suites": _suites,
@@ -58,7 +61,7 @@ def listing(kind: str) -> dict[str, str]:
 
 
 def errata_of(kind: str) -> dict[str, str]:
-    """The errata of each defense that has any, a line each; ConfigError for another kind of part."""
+    """The errata of each defense that has any, one per line; ConfigError for another kind of part."""
     from ..suites.config.part_listing import all_errata
 
     if kind != "defenses":
@@ -67,9 +70,7 @@ def errata_of(kind: str) -> dict[str, str]:
 
 
 def diagnosis(*, digests: bool = False) -> list[str]:
-    """What ``fedassay doctor`` prints; ``digests``: data sets that are here are read, and their SHA-256 stands beside
-    them.
-    """
+    """The lines of ``fedassay doctor``; with ``digests`` every data set on this machine is read for its SHA-256."""
     from ..suites.results.environment import accelerator, hardware, threads, versions
     from ..suites.scoring.images import Unavailable, lpips_scorer
 
@@ -85,40 +86,32 @@ def diagnosis(*, digests: bool = False) -> list[str]:
     ]
 
 
-def _defenses() -> dict[str, str]:
-    from ..api import parts
+def _parts(kind: "Kind") -> dict[str, str]:
+    from ..suites.config.part_listing import summaries
 
-    return parts("defense")
-
-
-def _attacks() -> dict[str, str]:
-    from ..api import parts
-
-    return parts("attack")
+    return summaries(kind)
 
 
 def _estimators() -> dict[str, str]:
     from ..audit.calibration.calibration import worth
     from ..audit.estimators.catalogue import estimators
 
-    found = estimators()
-    seen = {name: worth(estimator) for name, estimator in found.items()}
+    measured = {estimator: worth(estimator) for estimator in estimators().values()}
     return {
-        name: f"{seen[name].kind.value}: {estimator.summary} Assumes: {seen[name].assumption}."
-        for name, estimator in found.items()
+        estimator.name: f"{result.kind.value}: {estimator.summary} Assumes: {result.assumption}."
+        for estimator, result in measured.items()
     }
 
 
 def _mutants() -> dict[str, str]:
-    from ..suites.mutation.mutants import known_mutants, module_of
+    from ..suites.config.part_listing import mutant_summaries
 
-    first = {name: (module_of(name).__doc__ or "").splitlines()[0] for name in known_mutants()}
-    return {name: f"{kind}: {first[name]}" for name, kind in known_mutants().items()}
+    return mutant_summaries()
 
 
 def _suites() -> dict[str, str]:
+    from ..suites.config.bundled_suites import bundled_suites
     from ..suites.config.source import Source
-    from ..suites.config.suite_file import bundled_suites
 
     parsed = {name: Source(name, text).parse() for name, text in bundled_suites().items()}
     return {name: _described(tree) for name, tree in parsed.items()}
@@ -138,5 +131,5 @@ def _datasets() -> dict[str, str]:
 def _digest(name: str, where: str) -> str:
     from ..fl.data.datasets import load_dataset
 
-    here = where == "bundled" or where.startswith(("found", "in the cache"))
-    return f", SHA-256 {load_dataset(name).digest}" if here else ""
+    on_this_machine = where == "bundled" or where.startswith(("found", "in the cache"))
+    return f", SHA-256 {load_dataset(name).digest}" if on_this_machine else ""

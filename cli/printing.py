@@ -1,38 +1,38 @@
-"""What the commands report, schema and doctor --calibrate print: files of runs, schemas of what they hold, errors."""
+"""Output of the commands ``report``, ``schema`` and ``doctor --calibrate``."""
 
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..suites.config.source import ConfigError
-from .console import say
+from .console import print_lines
 
 
 def print_report(folders: Sequence[Path], wanted: Mapping[str, Path | None]) -> list[str]:
-    """Writes the report of one run, or of several side by side; returns what there is to say.
+    """Write the report of one run, or of several side by side; returns the lines to print.
 
-    ``wanted``: format -> file. Without a file, one run gets its pages into its own folder. Raises ConfigError where a
-    run cannot be read or a file not be made.
+    ``wanted`` maps a format to a file. If no file is named, the pages of a single run go into its own folder. Raises
+    ConfigError if a run cannot be read or a file cannot be written.
     """
     from ..reports.formats.terminal import unread_words
     from ..reports.formats.write import read_runs, write_files
 
-    asked = {name: path for name, path in wanted.items() if path is not None}
-    if not asked and len(folders) > 1:
+    requested = {name: path for name, path in wanted.items() if path is not None}
+    if not requested and len(folders) > 1:
         raise ConfigError(f"several runs need a file to write to: {', '.join(f'--{name} FILE' for name in wanted)}")
     try:
         runs = read_runs(folders)
         own = {"html": runs[0].path / "report.html", "md": runs[0].path / "report.md"}
-        written = write_files(runs, asked or own)
+        written = write_files(runs, requested or own)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     unread = [line if len(runs) == 1 else f"{line} ({run.path})" for run in runs for line in unread_words(run)]
-    # What went into a pipe cannot be opened, and may be the very one that this is printed into.
-    return [*unread, *(f"open   {path}" for path in (written if asked else written[:1]) if path.is_file())]
+    # A pipe cannot be opened later, and it may be the one that these lines are printed into.
+    return [*unread, *(f"open   {path}" for path in (written if requested else written[:1]) if path.is_file())]
 
 
 def print_schema(kind: str) -> str:
-    """The JSON Schema of this kind. Raises ConfigError for a kind that there is not."""
+    """The JSON Schema of this kind. Raises ConfigError for an unknown kind."""
     from ..suites.results.schemas import schema_of
 
     try:
@@ -42,20 +42,20 @@ def print_schema(kind: str) -> str:
 
 
 def print_calibration(repeats: int, seed: int) -> int:
-    """Repeats every estimator on mechanisms of known privacy, prints how often each erred; returns the exit code."""
+    """Run every estimator repeatedly on mechanisms of known privacy, print its error rates; returns the exit code."""
     from ..audit.calibration.calibration import calibrate
     from ..audit.estimators.catalogue import estimators
     from ..reports.tables.calibration import calibration_outcome, degenerate_table, error_table
     from .progress import print_table, progress
 
-    watching, found = progress(), estimators().values()
-    watching.start(len(found), 0)
+    bar, found = progress(), estimators().values()
+    bar.start(len(found), 0)
     try:
-        rows = list(calibrate(repeats=repeats, seed=seed, only=found, done=lambda name: watching.advance([name], [])))
+        rows = list(calibrate(repeats=repeats, seed=seed, only=found, done=lambda name: bar.advance([name], [])))
     finally:
-        watching.close()
+        bar.close()
     for table in (error_table(rows), degenerate_table(rows)):
         print_table(table)
     gate = calibration_outcome(rows)
-    say(f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
+    print_lines(f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
     return gate.exit_code

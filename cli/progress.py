@@ -1,4 +1,4 @@
-"""Progress of a run and tables: a bar and drawn tables on a terminal, one line a cell and plain text elsewhere."""
+"""Progress of a run, and tables: a bar and drawn tables on a terminal, plain lines elsewhere."""
 
 import sys
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Bar:
-    """On a terminal."""
+    """Progress bar for a terminal."""
 
     def __init__(self) -> None:
         self._bar = RichProgress(
@@ -48,7 +48,7 @@ class Bar:
 
 
 class Lines:
-    """In a log: one line a cell."""
+    """Progress for a log: one line per cell."""
 
     def start(self, total: int, cached: int) -> None:
         self._total, self._done = total, cached
@@ -66,21 +66,21 @@ class Lines:
 
 
 def progress() -> "Progress":
-    """What fits where the output goes."""
+    """A bar on a terminal, lines elsewhere."""
     return Bar() if sys.stderr.isatty() else Lines()
 
 
 def print_table(table: Table) -> None:
-    """Drawn on a terminal, aligned plain text elsewhere, the note below."""
+    """Print a table: drawn on a terminal, aligned plain text elsewhere, with its note below."""
     if not sys.stdout.isatty():
-        told = ["", table.title, "", *table.lines(), *([table.note] if table.note else [])]
-        print(*map(printable, told), sep="\n", flush=True)
+        lines = ["", table.title, "", *table.lines(), *([table.note] if table.note else [])]
+        print(*map(printable, lines), sep="\n", flush=True)
         return
     drawn = RichTable(title=table.title, caption=table.note or None)
     for number, header in enumerate(table.headers):
         drawn.add_column(header, justify="right" if number in table.numeric else "left")
     for row in table.rows:
-        # As text: square brackets in a reason are no markup.
+        # As Text, because square brackets in a reason would be read as markup.
         drawn.add_row(
             *(Text(printable(cell)) for cell in row),
             style="bold red" if any(cell.startswith("FAILS") for cell in row) else None,

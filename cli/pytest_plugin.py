@@ -1,6 +1,6 @@
 """The pytest plugin: a suite's gate and a mechanism's audit as fixtures.
 
-Every pytest on a machine that has fedassay loads this file: what is heavy is imported where a fixture is used.
+Every pytest run in an environment with fedassay loads this file, so heavy imports wait until a fixture is used.
 """
 
 import hashlib
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _FIXTURES = {"fedassay_gate", "fedassay_audit"}
 _OPTIONS = ("seeds", "seed", "jobs", "overrides", "device")
 _KNOWN = f"{', '.join(_OPTIONS[:-1])} and {_OPTIONS[-1]}"
-_TOLD = "fedassay"
-"""Name of the property under which a test's verdicts travel to the summary, from other processes too."""
+_PROPERTY = "fedassay"
+"""Name of the user property that carries a test's verdicts to the summary, also from other processes."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,16 +34,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--fedassay-accept",
         action="store_true",
-        help="Make what this pytest measures the baselines, instead of holding it against them.",
+        help="Write the baselines from what this run of pytest measures, instead of comparing with them.",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "fedassay(**options): runs federations or audits; options are defaults of fedassay_gate, such as seeds=2, by "
-        "name only, and of several markers the nearest says. "
-        "Tests that use a fixture of fedassay have it anyway: -m 'not fedassay' leaves them out.",
+        "fedassay(**options): runs federations or audits. Options (keywords only, such as seeds=2) are defaults of "
+        "fedassay_gate; the nearest of several markers wins. Tests that use a fixture of fedassay get the marker "
+        "automatically: -m 'not fedassay' leaves them out.",
     )
 
 
@@ -56,11 +56,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     reports = [report for group in terminalreporter.stats.values() for report in group]
     lines = [
-        f"{report.nodeid}: {words}"
+        f"{report.nodeid}: {text}"
         for report in reports
         if getattr(report, "when", "") == "call"
-        for name, words in report.user_properties
-        if name == _TOLD
+        for name, text in report.user_properties
+        if name == _PROPERTY
     ]
     if lines:
         terminalreporter.section("fedassay")
@@ -70,9 +70,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @dataclass(frozen=True, kw_only=True)
 class GateFixture:
-    """``fedassay_gate``: runs a suite and fails the test unless its gate is fine.
+    """The fixture ``fedassay_gate``: runs a suite and fails the test unless its gate is OK.
 
-    Paths are taken from pytest's root folder.
+    Paths are relative to pytest's root folder.
     """
 
     folder: Callable[[], Path]
@@ -80,7 +80,7 @@ class GateFixture:
     test: str
     accept: bool
     defaults: Mapping[str, Any]
-    tell: Callable[[str], None]
+    note_verdict: Callable[[str], None]
 
     def __call__(
         self,
@@ -91,35 +91,35 @@ class GateFixture:
         fail_on: Iterable[str] | None = None,
         **options: Any,
     ) -> "Run":
-        """Run ``suite`` with these defenses added, and hold it against ``baseline`` where one is named.
+        """Run ``suite`` with these defenses added, and compare it with ``baseline`` if one is given.
 
         Args:
             suite: a bundled suite's name or a suite file.
             defenses: names, ``package.module:Class``, or built: ``MyDefense(clip_norm=1.0)``.
             baseline: ``"baselines/main"``; ``pytest --fedassay-accept`` writes it.
             margins, fail_on: see ``fedassay gate``.
-            options: ``seeds``, ``seed``, ``jobs``, ``overrides`` as for ``fedassay.run``; those that are not given are
-                the marker's.
+            options: ``seeds``, ``seed``, ``jobs``, ``overrides``, ``device`` as for ``fedassay.run``; their
+                defaults come from the marker.
 
         Returns:
             the finished run.
         """
-        # Of a mistake the test's own line and one sentence are shown, no source of the package.
+        # For a mistake in the call pytest shows the test's own line and one sentence, no source of this package.
         __tracebackhide__ = True
         from ..suites.config.source import ConfigError
 
-        wished = {"jobs": 1 if "PYTEST_XDIST_WORKER" in os.environ else None, **self.defaults, **options}
-        if unknown := _unknown(wished):
+        options = {"jobs": 1 if "PYTEST_XDIST_WORKER" in os.environ else None, **self.defaults, **options}
+        if unknown := _unknown(options):
             raise TypeError(f"fedassay_gate knows {_KNOWN}, got {unknown}")
         try:
-            _check_asked(baseline, margins, fail_on)
-            run = self._run(suite, defenses, wished)
+            _check_gate_arguments(baseline, margins, fail_on)
+            run = self._run(suite, defenses, options)
             self._judge(run, None if baseline is None else self.root / baseline, margins, fail_on)
         except ConfigError as error:
             raise error.with_traceback(None) from None
         return run
 
-    def _run(self, suite: str | Path, defenses: "tuple[str | Defense, ...]", wished: Mapping[str, Any]) -> "Run":
+    def _run(self, suite: str | Path, defenses: "tuple[str | Defense, ...]", options: Mapping[str, Any]) -> "Run":
         from ..api import run as run_suite
         from ..suites.config.arguments import check_arguments
 
@@ -131,10 +131,10 @@ class GateFixture:
                 defenses=defenses,
                 folder=folder,
                 command=f"pytest {shlex.quote(self.test)}",
-                **wished,
+                **options,
             )
         finally:
-            with suppress(OSError):  # Empty where a mistake was found before anything ran.
+            with suppress(OSError):  # It is empty if a mistake was found before anything ran.
                 folder.rmdir()
 
     def _judge(
@@ -152,26 +152,26 @@ class GateFixture:
             accept(RunFolder.read(run.folder), baseline)
             baseline = None
         outcome = run.gate(baseline, margins=margins, fail_on=EVERYTHING if fail_on is None else fail_on)
-        self.tell(f"{outcome.verdict_line} ({run.folder / 'report.html'})")
+        self.note_verdict(f"{outcome.verdict_line} ({run.folder / 'report.html'})")
         if outcome.exit_code:
             pytest.fail("\n".join([outcome.verdict_line, *outcome.details]), pytrace=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditFixture:
-    """``fedassay_audit``: audits a mechanism of your own and fails the test unless its claim is NOT REFUTED."""
+    """The fixture ``fedassay_audit``: audits a mechanism and fails the test unless its claim is NOT REFUTED."""
 
-    tell: Callable[[str], None]
+    note_verdict: Callable[[str], None]
 
     def __call__(self, mechanism: Callable[..., Any], claim: "Claim", **options: Any) -> "Finding":
-        """``options`` as for ``fedassay.audit_mechanism``: ``inputs``, ``trials``, ``batched``, ``seed`` and so on."""
+        """Audit ``mechanism`` against ``claim``; ``options`` are those of ``fedassay.audit_mechanism``."""
         __tracebackhide__ = True
         from ..audit.mechanism.mechanism import audit_mechanism
         from ..suites.results.outcome import judge_finding
 
         finding = audit_mechanism(mechanism, claim, **options)
         gate = judge_finding(getattr(mechanism, "__name__", repr(mechanism)), finding)
-        self.tell(finding.line())
+        self.note_verdict(finding.line())
         if gate.exit_code:
             pytest.fail(f"{gate.verdict_line}\n{finding.line()}", pytrace=False)
         return finding
@@ -179,7 +179,7 @@ class AuditFixture:
 
 @dataclass
 class _Folders:
-    """A new folder for each run of a test, though other tests, processes and earlier pytests make theirs beside it."""
+    """Makes a new folder for each run of a test, also while other processes make theirs in the same place."""
 
     place: Path
     test: str
@@ -195,22 +195,20 @@ class _Folders:
         except (FileExistsError, NotADirectoryError):
             raise ConfigError(f"{self.place} cannot be a folder for runs: a file is in its way") from None
         folder, again = self.place / name, 1
-        while not _made(folder):  # By an earlier pytest with the same DIR, or one that runs now.
+        while not _made(folder):  # An earlier or a concurrent pytest with the same DIR has taken the name.
             again += 1
             folder = self.place / f"{name}.{again}"
         return folder
 
 
 def _folder_name(test: str) -> str:
-    """The end of a test's id in what every file system takes, and a digest of all of it: ids that differ in signs, in
-    capitals or far from their end have different names.
-    """
+    """The end of a test's id in portable characters, with a digest of the whole id so that names stay distinct."""
     readable = re.sub(r"[^\w.-]+", "-", test, flags=re.ASCII)[-100:].strip("-.")
     return f"{readable}-{hashlib.sha256(test.encode(errors='surrogatepass')).hexdigest()[:8]}"
 
 
 def _made(folder: Path) -> bool:
-    """Whether this call made it: to look first and then make it would let two processes take the same."""
+    """Whether this call made the folder; testing first and making it later would be a race between processes."""
     try:
         folder.mkdir()
     except FileExistsError:
@@ -222,8 +220,8 @@ def _unknown(options: Mapping[str, Any]) -> str:
     return ", ".join(sorted(options.keys() - set(_OPTIONS)))
 
 
-def _check_asked(baseline: Any, margins: Any, fail_on: Any) -> None:
-    """Raise ConfigError, before anything runs, for what no gate could be asked."""
+def _check_gate_arguments(baseline: Any, margins: Any, fail_on: Any) -> None:
+    """Raise ConfigError, before anything runs, for arguments of the wrong kind."""
     from ..suites.config.arguments import string_list
     from ..suites.config.source import ConfigError
     from ..suites.results.outcome import failing_codes
@@ -237,13 +235,13 @@ def _check_asked(baseline: Any, margins: Any, fail_on: Any) -> None:
 
 
 def _defaults(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What the test's markers set; of two that set the same, the nearer one's. Mistakes fail the test in a sentence."""
+    """Options from the test's markers; the nearest marker wins. A mistake fails the test with one sentence."""
     found: dict[str, Any] = {}
     for marker in request.node.iter_markers("fedassay"):
         if marker.args:
-            told = ", ".join(map(repr, marker.args))
+            given = ", ".join(map(repr, marker.args))
             pytest.fail(
-                f"@pytest.mark.fedassay takes options by name ({_KNOWN}), got {told}; "
+                f"@pytest.mark.fedassay takes options by name ({_KNOWN}), got {given}; "
                 'a suite is named in the test: fedassay_gate("suite.toml")',
                 pytrace=False,
             )
@@ -255,15 +253,15 @@ def _defaults(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @pytest.fixture
 def fedassay_gate(request: pytest.FixtureRequest, tmp_path: Path) -> GateFixture:
-    """Run a suite with your defense and fail unless the gate is fine: ``fedassay_gate("quick", MyDefense())``."""
-    told = request.config.getoption("--fedassay-report")
+    """Run a suite with your defense and fail unless the gate is OK: ``fedassay_gate("quick", MyDefense())``."""
+    kept = request.config.getoption("--fedassay-report")
     return GateFixture(
-        folder=_Folders(Path(told) if told else tmp_path, request.node.nodeid),
+        folder=_Folders(Path(kept) if kept else tmp_path, request.node.nodeid),
         root=request.config.rootpath,
         test=request.node.nodeid,
         accept=request.config.getoption("--fedassay-accept"),
         defaults=_defaults(request),
-        tell=_teller(request),
+        note_verdict=_noter(request),
     )
 
 
@@ -271,11 +269,11 @@ def fedassay_gate(request: pytest.FixtureRequest, tmp_path: Path) -> GateFixture
 def fedassay_audit(request: pytest.FixtureRequest) -> AuditFixture:
     """Audit a mechanism and fail unless its claim is NOT REFUTED: ``fedassay_audit(noisy, claim, inputs=(0, 1))``."""
     _defaults(request)
-    return AuditFixture(tell=_teller(request))
+    return AuditFixture(note_verdict=_noter(request))
 
 
-def _teller(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    def tell(words: str) -> None:
-        request.node.user_properties.append((_TOLD, words))
+def _noter(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    def note_verdict(line: str) -> None:
+        request.node.user_properties.append((_PROPERTY, line))
 
-    return tell
+    return note_verdict

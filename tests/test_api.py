@@ -1,6 +1,8 @@
-"""The small Python face: run, resume, and read what came out."""
+"""The Python API: run, resume, and read the results."""
 
 import json
+import subprocess
+import sys
 
 import fedassay
 import pytest
@@ -13,9 +15,9 @@ def test_a_run_gives_folder_gate_rows_and_lines(finished):
     assert finished.verdict.exit_code == 0
     assert (finished.folder / "report.html").is_file()
     assert all(isinstance(record, Record) for record in finished.records)
-    (signed,) = [line for line in finished.lines() if "ldp_gaussian" in line]
-    assert signed.startswith("claim  ldp_gaussian  eps 4, delta 1e-5, one report (replace-one)")
-    assert signed.endswith(": NOT REFUTED")
+    (stated,) = [line for line in finished.lines() if "ldp_gaussian" in line]
+    assert stated.startswith("claim  ldp_gaussian  eps 4, delta 1e-5, one report (replace-one)")
+    assert stated.endswith(": NOT REFUTED")
 
 
 def test_the_table_holds_every_row_under_the_records_own_names(finished):
@@ -36,7 +38,7 @@ def test_defenses_are_added_by_name_and_built(assay, suite_file):
     }
 
 
-def test_the_manifest_holds_the_call_that_gives_the_run_again(assay, suite_file):
+def test_the_manifest_holds_the_call_that_repeats_the_run(assay, suite_file):
     path = suite_file()
     run = assay(path, defenses=[LDPGaussian(epsilon=1.0), "none"], seed=3, seeds=2, overrides=["audit.replicas=10"])
     command = json.loads((run.folder / "manifest.json").read_text())["command"]
@@ -51,39 +53,39 @@ def test_the_manifest_holds_the_call_that_gives_the_run_again(assay, suite_file)
     )
 
 
-def test_the_plain_call_is_plain(finished, suite_file, assay):
+def test_a_call_with_defaults_is_recorded_without_arguments(finished, suite_file, assay):
     path = suite_file()
     manifest = json.loads((assay(path).folder / "manifest.json").read_text())
     assert manifest["command"] == f"fedassay.run({str(path)!r})"
 
 
-def test_what_was_wished_on_the_command_is_what_resume_goes_on_with(assay, suite_file):
+def test_resume_keeps_the_options_of_the_first_call(assay, suite_file):
     run = assay(suite_file(), seed=1, seeds=2, overrides=["audit.replicas=10"])
     resumed = fedassay.resume(run.folder, jobs=1)
     assert resumed.records == run.records
     assert (run.folder / "report.html").is_file()
 
 
-def test_progress_hears_of_every_cell_once(assay, suite_file):
-    class Ear:
+def test_progress_reports_every_cell_once(assay, suite_file):
+    class Recorder:
         def __init__(self):
-            self.heard, self.failed, self.calls = [], [], []
+            self.titles, self.failed, self.calls = [], [], []
 
         def start(self, total, cached):
             self.calls.append((total, cached))
 
         def advance(self, titles, failed):
-            self.heard += titles
+            self.titles += titles
             self.failed += failed
 
         def close(self):
             self.calls.append("closed")
 
-    ear = Ear()
-    assay(suite_file(), progress=ear)
-    assert ear.calls == [(8, 0), "closed"]
-    assert len(ear.heard) == len(set(ear.heard)) == 8
-    assert ear.failed == []
+    progress = Recorder()
+    assay(suite_file(), progress=progress)
+    assert progress.calls == [(8, 0), "closed"]
+    assert len(progress.titles) == len(set(progress.titles)) == 8
+    assert progress.failed == []
 
 
 def test_a_mistake_is_a_config_error(assay):
@@ -113,6 +115,20 @@ class Careless(LDPGaussian):
 
 
 def test_the_root_lists_its_names_and_refuses_others():
-    assert {"run", "resume", "Claim", "Defense"} <= set(dir(fedassay))
+    assert set(fedassay.__all__) <= set(dir(fedassay))
     with pytest.raises(AttributeError, match="module 'fedassay' has no attribute 'rum'"):
         fedassay.rum  # noqa: B018
+
+
+def test_the_docstring_of_the_package_lists_every_public_name_with_one_line():
+    listed = [line.split()[0] for line in (fedassay.__doc__ or "").splitlines() if line.startswith("    ")]
+    assert sorted(listed) == sorted(fedassay.__all__)
+    assert all((getattr(fedassay, name).__doc__ or "").strip() for name in fedassay.__all__)
+
+
+def test_the_package_and_its_lists_of_parts_load_no_torch():
+    code = "import sys, fedassay\nfrom fedassay.cli.list_command import listing\n"
+    code += "for kind in ('defenses', 'attacks', 'mutants', 'suites', 'metrics'):\n    assert listing(kind)\n"
+    code += "print([name for name in ('torch', 'scipy', 'pandas', 'pydantic') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

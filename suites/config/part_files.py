@@ -14,7 +14,7 @@ from importlib.resources.abc import Traversable
 from typing import Any, Literal
 
 Kind = Literal["defense", "attack"]
-_ROOT = __package__.split(".")[0]
+PACKAGE = __package__.split(".")[0]
 _Name = tuple[str, str]
 """Module and class."""
 
@@ -66,11 +66,11 @@ def part_files(folders: tuple[str, ...], base: str) -> dict[str, PartFile]:
         ValueError: two files of one name that both define a part.
     """
     # All folders are parsed before the first part is chosen: a part may derive from a class of a later file.
-    root = resources.files(_ROOT)
+    root = resources.files(PACKAGE)
     trees = {
         module: ast.parse(text)
         for folder in folders
-        for module, text in _sources(root.joinpath(*folder.split(".")), f"{_ROOT}.{folder}")
+        for module, text in _sources(root.joinpath(*folder.split(".")), f"{PACKAGE}.{folder}")
     }
     bases = {name: found for module, tree in trees.items() for name, found in _bases(module, tree)}
     parts: dict[str, PartFile] = {}
@@ -82,6 +82,14 @@ def part_files(folders: tuple[str, ...], base: str) -> dict[str, PartFile]:
             raise ValueError(f"two parts are named {part.name!r}: {parts[part.name].module} and {module}")
         parts[part.name] = part
     return dict(sorted(parts.items()))
+
+
+def files_with(function: str, folder: str) -> Iterator[tuple[str, str]]:
+    """Name and first docstring line of the files below a folder that define a function of this name."""
+    for module, text in _sources(resources.files(PACKAGE).joinpath(*folder.split(".")), f"{PACKAGE}.{folder}"):
+        tree = ast.parse(text)
+        if any(isinstance(node, ast.FunctionDef) and node.name == function for node in tree.body):
+            yield module.rpartition(".")[2], (ast.get_docstring(tree) or "").partition("\n")[0]
 
 
 def _sources(folder: Traversable, package: str) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,10 @@ import itertools
 from importlib.metadata import entry_points
 from typing import Any
 
-from .part_files import Kind, own_parts
+from .part_files import PACKAGE, Kind, files_with, own_parts
+
+_CONTROLS = f"{PACKAGE}.defenses.controls"
+_MECHANISMS = "defenses.controls.mechanisms"
 
 
 def summaries(kind: Kind) -> dict[str, str]:
@@ -16,6 +19,16 @@ def summaries(kind: Kind) -> dict[str, str]:
     """
     installed = {name: summary(part) for name, part in _installed(kind).items()}
     return dict(sorted((installed | {name: part.summary for name, part in own_parts(kind).items()}).items()))
+
+
+def mutant_summaries() -> dict[str, str]:
+    """Every mutant by name with where it runs, ``mechanism`` or ``federation``, and the first line of its file."""
+    controls = own_parts("defense").values()
+    foreign = {name: summary(part) for name, part in _foreign("defense").items() if part.control}
+    federated = {part.name: part.summary for part in controls if part.module.startswith(f"{_CONTROLS}.")} | foreign
+    return {name: f"mechanism: {words}" for name, words in files_with("mutant", _MECHANISMS)} | {
+        name: f"federation: {words}" for name, words in federated.items()
+    }
 
 
 def all_errata(kind: Kind) -> dict[str, tuple[str, ...]]:

@@ -3,31 +3,19 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from ...audit.nearest import nearest
+from .bundled_suites import bundled_suites
 from .margins import GateSpec
 from .plugin_path import folder_of_suite
 from .presets import apply_preset
 from .published import Published
 from .source import ConfigError, Source, apply_override
 from .suite import AttackSpec, AuditSpec, FederationSpec, MutantsSpec, PlanChange, SuiteSpec
-
-
-def bundled_suites() -> dict[str, str]:
-    """The bundled suites by name, with their texts; suites that reproduce papers are named ``papers/NAME``."""
-    folder = resources.files(__package__.rpartition(".")[0])
-    places = {"": folder, "papers/": folder / "papers"}
-    files = [(prefix + entry.name, entry) for prefix, place in places.items() for entry in place.iterdir()]
-    return {
-        name.removesuffix(".toml"): entry.read_text(encoding="utf-8")
-        for name, entry in sorted(files, key=lambda file: ("/" in file[0], file[0]))
-        if name.endswith(".toml")
-    }
 
 
 def load_suite(name: str, *, preset: str | None = None, overrides: tuple[str, ...] = ()) -> tuple[SuiteSpec, Source]:

@@ -147,13 +147,13 @@ def test_json_holds_the_claim_the_finding_and_the_exit_code(say, scores):
         (["no.npz", "--epsilon", 1], "No such file or directory: 'no.npz'"),
         (["no.csv", "--epsilon", 1], "No such file or directory: 'no.csv'"),
         (["mine.py", "--epsilon", 1], "cannot audit 'mine.py': a target is a .npz or .csv file of member"),
-        (["no.py:f", "--epsilon", 1, "--inputs", 0, 1], "there is no file no.py"),
+        (["no.py:f", "--epsilon", 1, "--inputs", 0, 1], "no such file: no.py"),
         (["no.such:f", "--epsilon", 1, "--inputs", 0, 1], "cannot import no.such: ModuleNotFoundError"),
         (["mine:laplase", "--epsilon", 1, "--inputs", 0, 1], "mine has no 'laplase'; it has: laplace, "),
         (["mine:number", "--epsilon", 1, "--inputs", 0, 1], "mine:number must be a function, got int"),
         (["mine:coin", "--epsilon", 1], "mine:coin needs --inputs X0 X1"),
         (["mine:coin", "--epsilon", 1, "--inputs", 0, "yes"], "--inputs takes two JSON values"),
-        (["mine:coin", "--epsilon", 1, "--inputs", 0, "NaN"], "got 'NaN': NaN is no JSON number"),
+        (["mine:coin", "--epsilon", 1, "--inputs", 0, "NaN"], "got 'NaN': NaN is not a JSON number"),
         (["mine:coin", "--epsilon", 1, "--inputs", 0, 1, "--threshold", 0], "--threshold belongs to a file of scores"),
         (["mine:coin", "--epsilon", 1, "--inputs", 0, 1, "--trials", 1], "trials must be >= 2, got 1"),
         (["mine:coin", "--epsilon", 1, "--inputs", 1, 1], "a pair must be two inputs that differ, got 1 twice"),
@@ -290,5 +290,6 @@ def test_scores_that_a_run_s_attack_left_are_no_independent_trials(say, tmp_path
         assert result.exit_code == code
     assert (
         result.stderr
-        == "left.npz holds clustered scores: bring one score of each of many runs, with the unit and without\n"
+        == "left.npz holds clustered scores: an audit needs one score from each of many independent runs, "
+        "with and without the unit\n"
     )

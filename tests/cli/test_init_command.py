@@ -136,7 +136,7 @@ def test_where_nothing_could_be_written_nothing_is_said_to_be_taken_back(say, tm
     told = say("init", "proc/x")
     assert told.exit_code == 2
     assert "No such file or directory: 'proc/x'" in told.output
-    assert "taken back" not in told.output
+    assert "stopped:" not in told.output
 
 
 def test_what_cannot_be_taken_back_is_named(say, tmp_path, monkeypatch):
@@ -152,7 +152,7 @@ def test_what_cannot_be_taken_back_is_named(say, tmp_path, monkeypatch):
     monkeypatch.setattr(init_command, "measure", stopped)
     told = say("init", "demo")
     assert told.exit_code == 130
-    assert "what was written in demo could not be taken back: demo/suite.toml\n" in told.output
+    assert "what was written in demo could not be removed: demo/suite.toml\n" in told.output
 
 
 def test_a_disk_that_fills_is_told_with_the_file_that_it_did_not_take(tmp_path):
@@ -171,7 +171,7 @@ def test_a_disk_that_fills_is_told_with_the_file_that_it_did_not_take(tmp_path):
         )
         assert done.returncode == 12, done.stderr
         assert f"File too large: '{file}" in done.stderr
-        assert "stopped: what was written in demo is taken back" in done.stderr
+        assert "stopped: what was written in demo was removed" in done.stderr
         assert list(tmp_path.iterdir()) == []
 
 
@@ -227,9 +227,9 @@ def occupied(place, how):
         ("runs/first", "already holds runs/first"),
         ("link", "already holds suite.toml"),
         ("baselines/main.json", "already holds baselines/main.json"),
-        ("baselines", "baselines is no folder"),
-        (".github/workflows", "workflows is no folder"),
-        ("runs", "runs is no folder"),
+        ("baselines", "baselines is not a folder"),
+        (".github/workflows", "workflows is not a folder"),
+        ("runs", "runs is not a folder"),
     ],
 )
 def test_what_stands_in_the_way_is_told_before_anything_is_written(say, tmp_path, how, words):
@@ -246,4 +246,4 @@ def test_a_file_in_place_of_the_folder_is_told(say, tmp_path):
     (tmp_path / "demo").write_text("mine")
     refused = say("init", "demo")
     assert refused.exit_code == 2
-    assert "demo is no folder" in refused.output
+    assert "demo is not a folder" in refused.output

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 import typer
-from fedassay.cli.console import say as said
-from fedassay.cli.errors import told
+from fedassay.cli.console import print_lines
+from fedassay.cli.errors import reported_errors
 from fedassay.cli.progress import Bar, Lines, print_table, progress
 from fedassay.reports.tables.table import Table
 from fedassay.suites.config.source import ConfigError
@@ -53,7 +53,7 @@ CLEAN = "\ufffd[2J\ufffd[31mgate   OK gate   OK\ufffd"
 
 
 def test_what_is_said_is_one_line_each(capsys):
-    said(f"a {EVIL}", "b")
+    print_lines(f"a {EVIL}", "b")
     assert capsys.readouterr().out == f"a {CLEAN}\nb\n"
 
 
@@ -67,7 +67,7 @@ def test_what_is_said_is_one_line_each(capsys):
     ],
 )
 def test_an_error_clears_no_screen_and_forges_no_line(capsys, error, lines):
-    with pytest.raises(typer.Exit), told():
+    with pytest.raises(typer.Exit), reported_errors():
         raise error
     assert capsys.readouterr().err.split("\n") == [*lines, ""]
 

@@ -6,8 +6,9 @@ from dataclasses import fields
 
 import pytest
 from fedassay.audit.claim import Claim
+from fedassay.suites.config.bundled_suites import bundled_suites
 from fedassay.suites.config.source import ConfigError
-from fedassay.suites.config.suite_file import bundled_suites, load_suite
+from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.results.claims_file import ClaimFields
 from fedassay.suites.results.rows import read_record
 from fedassay.suites.results.schemas import DIALECT, KINDS, schema_of
