@@ -85,7 +85,7 @@ def gate(
                 print_lines(f"accept {accepted(folder, baseline)}")
         except ValueError as error:
             raise ConfigError(str(error)) from error
-        _write(judgement, junit, summary)
+        _write(judged, junit, summary)
         for line in _lines(judged):
             print_lines(line)
         raise typer.Exit(judged.outcome.exit_code)
