@@ -7,7 +7,7 @@ from typing import Any
 
 from .part_files import PACKAGE, Kind, files_with, own_parts
 
-_CONTROLS = f"{PACKAGE}.defenses.controls"
+_CONTROLS = f"{PACKAGE}.defenses.controls."
 _MECHANISMS = "defenses.controls.mechanisms"
 
 
@@ -23,11 +23,10 @@ def summaries(kind: Kind) -> dict[str, str]:
 
 def mutant_summaries() -> dict[str, str]:
     """Every mutant by name with where it runs, ``mechanism`` or ``federation``, and the first line of its file."""
-    controls = own_parts("defense").values()
-    foreign = {name: summary(part) for name, part in _foreign("defense").items() if part.control}
-    federated = {part.name: part.summary for part in controls if part.module.startswith(f"{_CONTROLS}.")} | foreign
+    own = {part.name: part.summary for part in own_parts("defense").values() if part.module.startswith(_CONTROLS)}
+    installed = {name: summary(part) for name, part in _installed("defense").items() if part.control}
     return {name: f"mechanism: {words}" for name, words in files_with("mutant", _MECHANISMS)} | {
-        name: f"federation: {words}" for name, words in federated.items()
+        name: f"federation: {words}" for name, words in (own | installed).items()
     }
 
 
