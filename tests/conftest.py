@@ -1,7 +1,9 @@
 """For every folder: hypothesis repeats itself, and a suite small enough to run whole in a fifth of a second."""
 
 import itertools
+import os
 import sys
+import time
 
 import pytest
 from hypothesis import settings
@@ -97,6 +99,35 @@ def assay(tmp_path):
         return fedassay.run(str(suite), **({"jobs": 1, "report": False, "folder": folder} | options))
 
     return run
+
+
+@pytest.fixture(scope="session")
+def built_once(tmp_path_factory):
+    """(name, build) -> the folder that ``build(folder)`` filled, once for all processes of this session of tests."""
+    base = tmp_path_factory.getbasetemp()
+    # Each worker of pytest-xdist has a base folder below the one that they share.
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def once(name, build):
+        folder, ready, failed = (shared / f"{name}{end}" for end in ("", ".ready", ".failed"))
+        try:
+            folder.mkdir()  # One process alone makes it.
+        except FileExistsError:
+            deadline = time.monotonic() + 600
+            while not ready.exists():
+                assert not failed.exists(), f"{name} could not be built: see the worker that tried"
+                assert time.monotonic() < deadline, f"{name} was not built in ten minutes"
+                time.sleep(0.05)
+            return folder
+        try:
+            build(folder)
+        except BaseException:
+            failed.touch()
+            raise
+        ready.touch()
+        return folder
+
+    return once
 
 
 @pytest.fixture(scope="session")

@@ -93,16 +93,55 @@ def bad_values(default):
     return ["no such thing"] if isinstance(default, str) else []
 
 
-BAD = [
-    pytest.param(part, name, bad, id=f"{label}-{name}-{bad}")
-    for found in (DEFENSES, ATTACKS)
-    for label, part in found.items()
-    for name, default in part().fields().items()
-    for bad in bad_values(default)
-]
+def unrefused(part):
+    """Every bad value that the part takes, or refuses without the field's name and the value."""
+    found = []
+    for name, default in part().fields().items():
+        for bad in bad_values(default):
+            refusal = "taken"
+            try:
+                part(**{name: bad})
+            except Exception as error:
+                refusal = f"{type(error).__name__}: {error}"
+            if not re.search(rf"^ValueError: .*{name} must .*{re.escape(repr(bad))}", refusal, re.DOTALL):
+                found.append(f"{name}={bad!r}: {refusal}")
+    return found
 
 
-@pytest.mark.parametrize(("part", "name", "bad"), BAD)
-def test_a_bad_field_is_refused_by_its_name_and_value(part, name, bad):
-    with pytest.raises(ValueError, match=rf"{name} must .*{re.escape(repr(bad))}"):
-        part(**{name: bad})
+@pytest.mark.parametrize("part", PARTS)
+def test_a_bad_field_is_refused_by_its_name_and_value(part):
+    assert unrefused(part) == [], f"{part.__module__}: bad values that are taken, or refused in other words"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Careless(Defense):
+    """Checks one of its fields, names another one wrongly, and lets a third raise an error of another kind."""
+
+    checked: int = 3
+    unchecked: float = 0.5
+    misnamed: str = "a"
+    untyped: int = 2
+
+    def __post_init__(self):
+        if self.checked < 0 or self.checked != int(self.checked):
+            raise ValueError(f"checked must be a whole number >= 0, got {self.checked!r}")
+        if self.misnamed != "a":
+            raise ValueError(f"name must be a, got {self.misnamed!r}")
+        [0] * self.untyped  # Half a number of times is a TypeError, -1 is taken.
+
+    def prepare(self, plan):
+        raise NotImplementedError
+
+
+def test_that_check_finds_a_field_without_a_check_a_wrong_name_and_a_wrong_kind_of_error():
+    found = [line.partition(":")[0] for line in unrefused(_Careless)]
+    assert found == [
+        "checked=nan",
+        "unchecked=-1.0",
+        "unchecked=nan",
+        "unchecked=inf",
+        "misnamed='no such thing'",
+        "untyped=-1",
+        "untyped=2.5",
+        "untyped=nan",
+    ]

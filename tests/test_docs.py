@@ -130,6 +130,14 @@ def test_commands_that_build_an_environment_are_run_by_ci():
     assert "pytest -q -m documents" in ci
 
 
+def test_ci_runs_every_test_that_the_default_run_leaves_out():
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    left_out = [marker.partition(":")[0] for marker in options["markers"]]
+    assert f"-m '{' and '.join(f'not {marker}' for marker in left_out)}'" in options["addopts"]
+    ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert [marker for marker in left_out if f"pytest -q -m {marker}\n" not in ci] == []
+
+
 def test_the_docs_build_strictly(tmp_path):
     if missing := [name for name in ("mkdocs", "mkdocstrings") if importlib.util.find_spec(name) is None]:
         pytest.skip(f"{', '.join(missing)} not installed: pip install -e '.[dev]'")

@@ -4,14 +4,17 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import fedassay
 import pytest
 from fedassay.cli import init_command
+from fedassay.cli.app import app
+from fedassay.suites.execution import run as run_module
+from typer.testing import CliRunner
 
 FILES = {
     "my_defense.py",
@@ -26,28 +29,26 @@ FILES = {
 }
 
 
-def run(folder, *words):
-    installed = any(point.value == "fedassay.cli.pytest_plugin" for point in entry_points(group="pytest11"))
-    plugin = [] if installed or words[0] != "pytest" else ["-p", "fedassay.cli.pytest_plugin", "-p", "no:cacheprovider"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
-    environment |= {"PYTHONPATH": str(Path(fedassay.__file__).parents[1])}
-    return subprocess.run(
-        [sys.executable, "-m", words[0], *plugin, *words[1:]],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=400,
-    )
+@pytest.fixture(scope="session")
+def demo(built_once):
+    """The project that the command writes, with what it measured. Read it, copy it, do not change it."""
+
+    def build(place):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.chdir(place)
+            patched.setattr(sys, "path", list(sys.path))
+            patched.setattr(run_module, "cores", lambda: 1)  # In this process: others would load torch again.
+            done = CliRunner().invoke(app, ["init", "demo"])
+        assert done.exit_code == 0, done.output
+        sys.modules.pop("my_defense", None)
+
+    return built_once("init", build) / "demo"
 
 
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory):
-    place = tmp_path_factory.mktemp("init")
-    done = run(place, "fedassay", "init", "demo")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return place / "demo"
+@pytest.fixture
+def own_demo(demo, tmp_path):
+    """A copy of it, to change."""
+    return shutil.copytree(demo, tmp_path / "demo", ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def test_what_it_measured_is_fine_and_its_audit_was_not_blind(demo):
@@ -55,36 +56,54 @@ def test_what_it_measured_is_fine_and_its_audit_was_not_blind(demo):
     assert told == "OK: 1 claims NOT REFUTED, 1 controls REFUTED as intended"
 
 
-def test_it_writes_a_project_and_overwrites_nothing(demo):
-    there = {str(path.relative_to(demo)) for path in demo.rglob("*") if path.is_file()}
+def test_it_writes_a_project_and_overwrites_nothing(say, own_demo):
+    there = {str(path.relative_to(own_demo)) for path in own_demo.rglob("*") if path.is_file()}
     assert there >= FILES
-    before = (demo / "my_defense.py").read_bytes()
-    again = run(demo.parent, "fedassay", "init", "demo")
-    assert again.returncode == 2
+    before = tree(own_demo)
+    again = say("init", own_demo)
+    assert again.exit_code == 2
     assert "already holds my_defense.py, suite.toml" in again.stderr
-    assert (demo / "my_defense.py").read_bytes() == before
+    assert tree(own_demo) == before
 
 
-def test_its_test_passes_at_once_and_half_the_noise_fails_with_all_that_one_needs(demo):
-    passed = run(demo, "pytest")
-    assert passed.returncode == 0, passed.stdout
-    code = (demo / "my_defense.py").read_text()
-    assert "noise_std = 2 * self.clip_norm" in code
-    try:
-        (demo / "my_defense.py").write_text(
-            code.replace("noise_std = 2 * self.clip_norm", "noise_std = self.clip_norm")
-        )
-        failed = run(demo, "pytest")
-    finally:
-        (demo / "my_defense.py").write_text(code)
-    assert failed.returncode == 1
-    told = failed.stdout
-    assert "FAIL: claims REFUTED: mine; 2 of 5 cells worse than the baseline" in told
-    assert "main/mine/likelihood_ratio (uploads) AUC" in told
-    assert "in the baseline" in told
-    assert "worse by 0." in told
-    assert "over 8 seeds" in told
-    assert "again  pytest test_my_defense.py::test_the_claim_holds_and_nothing_got_worse" in told
+HALF_THE_NOISE = ("noise_std = 2 * self.clip_norm", "noise_std = self.clip_norm")
+
+
+def halve_the_noise(folder):
+    code = (folder / "my_defense.py").read_text()
+    assert HALF_THE_NOISE[0] in code
+    (folder / "my_defense.py").write_text(code.replace(*HALF_THE_NOISE))
+
+
+def assert_all_that_one_needs_is_printed(text):
+    assert "FAIL: claims REFUTED: mine; 2 of 5 cells worse than the baseline" in text
+    assert "main/mine/likelihood_ratio (uploads) AUC" in text
+    assert "in the baseline" in text
+    assert "worse by 0." in text
+    assert "over 8 seeds" in text
+    assert "again  pytest test_my_defense.py::test_the_claim_holds_and_nothing_got_worse" in text
+
+
+def test_its_test_passes_at_once_and_half_the_noise_fails_with_all_that_one_needs(own_demo, inner_pytest):
+    code, text = inner_pytest(own_demo)
+    assert code == 0, text
+    halve_the_noise(own_demo)
+    code, text = inner_pytest(own_demo)
+    assert code == 1
+    assert_all_that_one_needs_is_printed(text)
+
+
+@pytest.mark.processes
+def test_the_same_from_a_shell_with_every_core(tmp_path, python_m):
+    code, text = python_m(tmp_path, "fedassay", "init", "demo")
+    assert code == 0, text
+    assert {str(path.relative_to(tmp_path / "demo")) for path in (tmp_path / "demo").rglob("*")} >= FILES
+    code, text = python_m(tmp_path / "demo", "pytest")
+    assert code == 0, text
+    halve_the_noise(tmp_path / "demo")
+    code, text = python_m(tmp_path / "demo", "pytest")
+    assert code == 1
+    assert_all_that_one_needs_is_printed(text)
 
 
 def test_the_workflow_is_yaml_that_runs_the_test(demo):
@@ -155,6 +174,7 @@ def test_what_cannot_be_taken_back_is_named(say, tmp_path, monkeypatch):
     assert "what was written in demo could not be removed: demo/suite.toml\n" in told.output
 
 
+@pytest.mark.processes
 def test_a_disk_that_fills_is_told_with_the_file_that_it_did_not_take(tmp_path):
     """The limit of a file's size stands for the disk's; 8 blocks of 512 bytes hold every file of the project."""
     code = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0})); "

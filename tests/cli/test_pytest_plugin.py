@@ -1,19 +1,16 @@
 """The plugin in a pytest of its own: what passes, what fails with which words, what is kept, and other processes."""
 
 import importlib.util
-import os
 import re
 import subprocess
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 
-import fedassay
 import pytest
 from fedassay.cli import pytest_plugin
+from fedassay.reports.formats import write as write_module
 from fedassay.suites.config.source import ConfigError
 
-PLUGIN = "fedassay.cli.pytest_plugin"
 GATED = """
 def test_it(fedassay_gate):
     fedassay_gate("tiny.toml", jobs=1)
@@ -35,27 +32,28 @@ def test_it(fedassay_audit):
 
 
 @pytest.fixture
-def pytest_of_ones_own(tmp_path, tiny):
-    """(test code, words) -> exit code and output of pytest in a folder with a small suite."""
+def project(tmp_path, tiny):
+    """(test code) -> a folder with a small suite and that test."""
     (tmp_path / "tiny.toml").write_text(tiny, encoding="utf-8")
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n", encoding="utf-8")
-    installed = any(point.value == PLUGIN for point in entry_points(group="pytest11"))
 
-    def run(code, *words):
+    def write(code):
         (tmp_path / "test_own.py").write_text(code, encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *([] if installed else ["-p", PLUGIN])]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
-        environment |= {"PYTHONPATH": str(Path(fedassay.__file__).parents[1])}
-        done = subprocess.run(
-            [*command, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300
-        )
-        return done.returncode, done.stdout + done.stderr
+        return tmp_path
 
-    return run
+    return write
 
 
-def test_a_gate_that_is_fine_passes_and_its_line_is_in_the_summary(pytest_of_ones_own, tmp_path):
-    code, said = pytest_of_ones_own(GATED, f"--fedassay-report={tmp_path / 'kept'}", "--strict-markers")
+@pytest.fixture
+def own_pytest(project, inner_pytest):
+    """(test code, words) -> exit code and output of pytest on it, in this process."""
+    return lambda code, *words: inner_pytest(project(code), *words)
+
+
+@pytest.mark.parametrize("where", ["here", "in a process of its own"])
+def test_a_gate_that_is_fine_passes_and_its_line_is_in_the_summary(own_pytest, project, python_m, tmp_path, where):
+    words = [f"--fedassay-report={tmp_path / 'kept'}", "--strict-markers"]
+    code, said = own_pytest(GATED, *words) if where == "here" else python_m(project(GATED), "pytest", *words)
     assert code == 0, said
     assert "test_own.py::test_it: OK: 1 claims NOT REFUTED" in said
     (kept,) = (tmp_path / "kept").iterdir()
@@ -75,17 +73,21 @@ def test_gate(fedassay_gate, name):
 """
 
 
-def test_tests_whose_names_differ_in_signs_capitals_or_their_beginning_keep_runs_of_their_own(
-    pytest_of_ones_own, tmp_path
-):
-    """Also where two processes run them at once."""
-    words = ["-n", "2"] if importlib.util.find_spec("xdist") else []
-    code, said = pytest_of_ones_own(SIGNS, f"--fedassay-report={tmp_path / 'kept'}", *words)
-    assert code == 0, said
-    kept = [path.name for path in (tmp_path / "kept").iterdir() if (path / "gate.json").is_file()]
+def assert_kept_six(kept):
+    kept = [path.name for path in kept.iterdir() if (path / "gate.json").is_file()]
     assert len(kept) == len({name.lower() for name in kept}) == 6
     assert not [name for name in kept if re.search(r"\.\d+$", name)], "named by what they are, not by who came first"
     assert all(len(name.encode()) < 130 for name in kept)
+
+
+def test_tests_whose_names_differ_in_signs_capitals_or_their_beginning_keep_runs_of_their_own(
+    own_pytest, tmp_path, monkeypatch
+):
+    # Their pages are another test's, and cost more than the runs.
+    monkeypatch.setattr(write_module, "write_report", lambda *arguments, **options: None)
+    code, said = own_pytest(SIGNS, f"--fedassay-report={tmp_path / 'kept'}")
+    assert code == 0, said
+    assert_kept_six(tmp_path / "kept")
 
 
 def test_a_folder_that_another_process_has_just_made_is_not_taken(tmp_path, monkeypatch):
@@ -107,41 +109,41 @@ def test_a_file_in_the_way_of_the_reports_is_told_in_one_sentence(tmp_path):
             pytest_plugin._Folders(place, "test_a.py::test")()
 
 
-def test_a_gate_that_is_not_fine_fails_with_its_reasons_unless_it_is_told_to_let_them_be(pytest_of_ones_own):
+def test_a_gate_that_is_not_fine_fails_with_its_reasons_unless_it_is_told_to_let_them_be(own_pytest):
     weak = GATED.replace("jobs=1", 'jobs=1, overrides=["audit.replicas=4"]')
-    code, said = pytest_of_ones_own(weak)
+    code, said = own_pytest(weak)
     assert code == 1
     assert "INCONCLUSIVE: claims that this run cannot judge: ldp_gaussian" in said
     assert "Traceback" not in said
-    code, said = pytest_of_ones_own(weak.replace("jobs=1", 'jobs=1, fail_on=["fail"]'))
+    code, said = own_pytest(weak.replace("jobs=1", 'jobs=1, fail_on=["fail"]'))
     assert code == 0, said
     assert "test_own.py::test_it: OK: nothing that is failed on (not failed on: INCONCLUSIVE: " in said
 
 
-def test_a_baseline_is_asked_for_accepted_and_then_held_against(pytest_of_ones_own, tmp_path):
+def test_a_baseline_is_asked_for_accepted_and_then_held_against(own_pytest, tmp_path):
     gated = GATED.replace("jobs=1", 'jobs=1, seeds=2, fail_on=["fail", "incomplete"], baseline="baselines/main"')
-    code, said = pytest_of_ones_own(gated)
+    code, said = own_pytest(gated)
     assert code == 1
     assert "INCOMPLETE: " in said
     assert "--accept" in said
-    code, said = pytest_of_ones_own(gated, "--fedassay-accept")
+    code, said = own_pytest(gated, "--fedassay-accept")
     assert code == 0, said
     assert (tmp_path / "baselines" / "main.json").is_file()
-    code, said = pytest_of_ones_own(gated)
+    code, said = own_pytest(gated)
     assert code == 0, said
     assert "cells worse than the baseline" in said
 
 
-def test_options_of_the_marker_are_the_defaults_and_unknown_ones_are_told(pytest_of_ones_own):
+def test_options_of_the_marker_are_the_defaults_and_unknown_ones_are_told(own_pytest):
     marked = "import pytest\n\n@pytest.mark.fedassay(seeds=2)" + GATED
-    code, said = pytest_of_ones_own(marked.replace("jobs=1", 'jobs=1, fail_on=["fail"]'), "--strict-markers")
+    code, said = own_pytest(marked.replace("jobs=1", 'jobs=1, fail_on=["fail"]'), "--strict-markers")
     assert code == 0, said
-    code, said = pytest_of_ones_own(GATED.replace("jobs", "job"))
+    code, said = own_pytest(GATED.replace("jobs", "job"))
     assert code == 1
     assert "fedassay_gate knows seeds, seed, jobs, overrides and device, got job" in said
 
 
-def test_of_several_markers_the_nearest_says_and_options_go_by_name_only(pytest_of_ones_own):
+def test_of_several_markers_the_nearest_says_and_options_go_by_name_only(own_pytest):
     """A marker's mistake fails the test that has it, and no other: one sentence, no source of anybody's."""
     marked = """
 import pytest
@@ -173,7 +175,7 @@ def test_unknown_of_an_audit(fedassay_audit):
 def test_kind(fedassay_gate):
     fedassay_gate("tiny.toml")
 """
-    code, said = pytest_of_ones_own(marked)
+    code, said = own_pytest(marked)
     assert code == 1
     assert "1 passed" in said
     assert "@pytest.mark.fedassay takes options by name (seeds, seed, jobs, overrides and device), got 'cfg/" in said
@@ -184,7 +186,7 @@ def test_kind(fedassay_gate):
     assert "resolve.py" not in said
 
 
-def test_a_mistake_is_told_in_one_sentence_below_the_tests_own_line(pytest_of_ones_own, tmp_path):
+def test_a_mistake_is_told_in_one_sentence_below_the_tests_own_line(own_pytest, tmp_path):
     mistakes = {
         'fedassay_gate("nix.toml")': "nix.toml",
         'fedassay_gate("tiny.toml", sedes=2)': "got sedes",
@@ -205,7 +207,7 @@ def test_a_mistake_is_told_in_one_sentence_below_the_tests_own_line(pytest_of_on
         "fedassay_audit(print, None, trails=2)": "unexpected keyword argument 'trails'",
     }
     tests = [f"def test_{number}(fedassay_gate, fedassay_audit):\n    {call}\n" for number, call in enumerate(mistakes)]
-    code, said = pytest_of_ones_own("\n\n".join(tests), f"--basetemp={tmp_path / 'base'}")
+    code, said = own_pytest("\n\n".join(tests), f"--basetemp={tmp_path / 'base'}")
     assert code == 1
     shown = re.split(r"^_+ test_\d+ _+$", said.partition("short test summary")[0], flags=re.MULTILINE)[1:]
     for sentence, text in zip(mistakes.values(), shown, strict=True):
@@ -216,25 +218,33 @@ def test_a_mistake_is_told_in_one_sentence_below_the_tests_own_line(pytest_of_on
 
 
 @pytest.mark.parametrize(("scale", "code", "words"), [(1.1, 0, "NOT REFUTED"), (0.5, 1, "FAIL: claims REFUTED: noisy")])
-def test_a_mechanism_is_audited(scale, code, words, pytest_of_ones_own):
+def test_a_mechanism_is_audited(scale, code, words, own_pytest):
     """Laplace of scale 1.1 keeps epsilon .91; of .5 it keeps 2."""
-    found, said = pytest_of_ones_own(AUDITED.format(scale=scale))
+    found, said = own_pytest(AUDITED.format(scale=scale))
     assert found == code, said
     assert words in said
 
 
-def test_tests_that_run_federations_can_be_left_out(pytest_of_ones_own):
-    code, said = pytest_of_ones_own(GATED + "\ndef test_other():\n    pass\n", "-m", "not fedassay")
+def test_tests_that_run_federations_can_be_left_out(own_pytest):
+    code, said = own_pytest(GATED + "\ndef test_other():\n    pass\n", "-m", "not fedassay")
     assert code == 0
     assert "1 passed, 1 deselected" in said
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(importlib.util.find_spec("xdist") is None, reason="pytest-xdist is not installed")
-def test_other_processes_tell_the_same(pytest_of_ones_own):
-    two = GATED.replace("jobs=1", 'fail_on=["fail"]') + GATED.replace("test_it", "test_too").replace(
-        "jobs=1", 'fail_on=["fail"], seed=1'
+def test_other_processes_print_their_verdicts_and_keep_runs_of_their_own(project, python_m, tmp_path):
+    two = (
+        SIGNS
+        + GATED.replace("jobs=1", 'fail_on=["fail"]')
+        + GATED.replace("test_it", "test_too").replace("jobs=1", 'fail_on=["fail"], seed=1')
     )
-    code, said = pytest_of_ones_own(two, "-n", "2")
+    code, said = python_m(
+        project(two), "pytest", "-n", "2", "-k", "test_gate", f"--fedassay-report={tmp_path / 'kept'}"
+    )
+    assert code == 0, said
+    assert_kept_six(tmp_path / "kept")
+    code, said = python_m(tmp_path, "pytest", "-n", "2", "-k", "not test_gate")
     assert code == 0, said
     for name in ("test_it", "test_too"):
         assert f"test_own.py::{name}: OK: 1 claims NOT REFUTED" in said

@@ -5,6 +5,9 @@ import json
 import fedassay
 import pytest
 from fedassay.cli.app import app
+from fedassay.suites.execution import workers as workers_module
+from fedassay.suites.results.store import Store
+from joblib.externals.loky.process_executor import TerminatedWorkerError
 from typer.testing import CliRunner
 
 
@@ -174,6 +177,30 @@ def test_every_metric_of_a_run_is_in_the_list_of_metrics(finished):
     assert {record.metric for record in finished.records} - {"replicas"} <= set(METRICS)
 
 
+def test_the_death_of_a_worker_is_incomplete_and_the_run_can_be_resumed(
+    suite_file, finished, tmp_path, monkeypatch, timeless
+):
+    """The error of joblib's executor in place of a dead process; of real ones see the next test."""
+    real, done = workers_module.work, []
+
+    def work(*arguments):
+        if len(done) == 2:
+            raise TerminatedWorkerError("A worker process managed by the executor was unexpectedly terminated.")
+        done.append(real(*arguments))
+        return done[-1]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(workers_module, "work", work)
+        out = CliRunner().invoke(app, ["run", str(suite_file()), "-j", "1", "-o", str(tmp_path / "run")])
+    assert out.exit_code == 12, out.output
+    assert "INCOMPLETE: a worker process died, perhaps for want of memory." in out.output
+    assert f"fedassay resume {tmp_path / 'run'}" in out.output
+    assert 0 < len(Store(tmp_path / "run").finished()) < 8
+    resumed = fedassay.resume(tmp_path / "run", jobs=1, report=False)
+    assert timeless(resumed.records) == timeless(finished.records)
+
+
+@pytest.mark.processes
 def test_a_worker_that_dies_leaves_a_run_that_can_be_resumed(suite_file, tmp_path, own_defense, monkeypatch):
     body = "os.kill(os.getpid(), 9) if Path(os.environ['FEDASSAY_DIE']).exists() else None"
     module = own_defense(body)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from fedassay.__main__ import main
 from fedassay.cli.app import app
+from fedassay.suites.execution import workers as workers_module
 from fedassay.suites.results import store as store_module
 from fedassay.suites.results.store import Store
 from typer.testing import CliRunner
@@ -66,13 +68,20 @@ if "Loky" in " ".join(sys.orig_argv):
 """
 
 
-@pytest.mark.parametrize("busy", ["working", "loading"])
-def test_ctrl_c_at_a_terminal_ends_the_run_and_its_workers(suite_file, tmp_path, own_source, busy):
+@pytest.mark.parametrize(
+    ("busy", "jobs"),
+    [
+        ("working", 1),
+        pytest.param("working", 2, marks=pytest.mark.processes),
+        pytest.param("loading", 2, marks=pytest.mark.processes),
+    ],
+)
+def test_ctrl_c_at_a_terminal_ends_the_run_and_its_workers(suite_file, tmp_path, own_source, busy, jobs):
     hang = "(Path('hang').write_text(str(os.getpid())), time.sleep(120)) if True else None"
     (tmp_path / "own_sleeping.py").write_text(own_source(hang if busy == "working" else "None"))
     if busy == "loading":
         (tmp_path / "sitecustomize.py").write_text(LOADING)
-    words = ["run", str(suite_file()), "-j", "2", "-d", "own_sleeping:Mine", "-o", "run"]
+    words = ["run", str(suite_file()), "-j", str(jobs), "-d", "own_sleeping:Mine", "-o", "run"]
     process = subprocess.Popen(
         [sys.executable, "-m", "fedassay", *words],
         cwd=tmp_path,
@@ -99,22 +108,36 @@ def test_ctrl_c_at_a_terminal_ends_the_run_and_its_workers(suite_file, tmp_path,
     assert said == "interrupted. Finished cells are kept; go on with: fedassay resume run\n"
     assert not (tmp_path / "run" / "gate.json").exists()
     worker = int((tmp_path / "hang").read_text())
+    assert (worker == process.pid) == (jobs == 1)
     deadline = time.monotonic() + 30
     while is_running(worker):
         assert time.monotonic() < deadline, "a worker outlives its run"
         time.sleep(0.1)
 
 
-def test_a_worker_whose_run_died_while_it_loaded_ends_too():
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait(timeout=60)
-    watching = (
-        f"import time, fedassay.suites.execution.workers as workers; workers._end_with({gone.pid}); time.sleep(100)"
-    )
-    worker = subprocess.run(
-        [sys.executable, "-c", watching], timeout=60, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-    assert worker.returncode == 1
+def test_a_worker_ends_when_its_run_dies_and_not_before(monkeypatch):
+    """Its parent's id is that of the run until the run dies; it may have died already, while the worker loaded."""
+    ended = threading.Event()
+    parents = iter([5, 5, 5, 1])
+    seen = []
+
+    def getppid():
+        seen.append(next(parents))
+        return seen[-1]
+
+    monkeypatch.setattr(workers_module, "time", SimpleNamespace(sleep=lambda seconds: None))
+    for run, looks in ((5, [5, 5, 5, 1]), (7, [5])):
+        parents, codes = iter([5, 5, 5, 1]), []
+        seen.clear()
+        ended.clear()
+        monkeypatch.setattr(
+            workers_module,
+            "os",
+            SimpleNamespace(getppid=getppid, _exit=lambda code, codes=codes: (codes.append(code), ended.set())),
+        )
+        workers_module._end_with.__wrapped__(run)
+        assert ended.wait(timeout=30)
+        assert (codes, seen) == ([1], looks)
 
 
 def test_a_cell_whose_own_rows_are_damaged_leaves_the_run_incomplete_until_it_is_run_again(

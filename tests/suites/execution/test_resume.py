@@ -123,15 +123,16 @@ def is_running(pid):
         return False
 
 
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.processes)])
 def test_a_killed_process_resumes_from_the_command_line_without_repeating_a_finished_cell(
-    suite_file, tmp_path, monkeypatch, timeless, own_source
+    suite_file, tmp_path, monkeypatch, timeless, own_source, jobs
 ):
     hang = "Path('hang').write_text(str(os.getpid())), time.sleep(900)"
     hanging = own_source(f"({hang}) if Path('hang').exists() else None")
     (tmp_path / "own_hanging.py").write_text(hanging)
     (tmp_path / "hang").touch()
     path, folder = suite_file(), tmp_path / "run"
-    words = ["run", str(path), "-j", "2", "-d", "own_hanging:Mine"]
+    words = ["run", str(path), "-j", str(jobs), "-d", "own_hanging:Mine"]
     process = subprocess.Popen(
         [sys.executable, "-m", "fedassay", *words, "-o", str(folder)],
         cwd=tmp_path,
@@ -149,7 +150,7 @@ def test_a_killed_process_resumes_from_the_command_line_without_repeating_a_fini
         process.send_signal(signal.SIGKILL)
         process.wait()
     worker = int((tmp_path / "hang").read_text())
-    assert worker != process.pid
+    assert (worker == process.pid) == (jobs == 1)
     deadline = time.monotonic() + 30
     while is_running(worker):
         assert time.monotonic() < deadline, "a worker outlives its run and would compute beside the resumed one"

@@ -37,9 +37,14 @@ def test_another_seed_gives_other_rows(finished, assay, suite_file):
     assert not set(arrays_of(finished.folder)) & set(arrays_of(other.folder))
 
 
-def test_two_processes_give_the_rows_of_one_and_know_the_code_as_it_is_now(
-    assay, suite_file, own_defense, timeless, tmp_path
-):
+def test_two_processes_give_the_rows_of_one(assay, suite_file, finished, timeless):
+    two = assay(suite_file(), jobs=2)
+    assert timeless(two.records) == timeless(finished.records)
+    assert arrays_of(two.folder) == arrays_of(finished.folder)
+
+
+@pytest.mark.processes
+def test_two_processes_run_the_code_as_it_is_now(assay, suite_file, own_defense, timeless):
     path, module = suite_file("seeds = 1", "seeds = 2"), own_defense("pass")
     for body in ("pass", "aggregate = 2 * aggregate"):
         # Workers outlive a run: those of the first one imported the first version.

@@ -4,9 +4,35 @@ import os
 import subprocess
 import sys
 
+import pytest
+from fedassay.cli.app import app
 from fedassay.reports.reading.run_folder import RunFolder
+from fedassay.suites.execution import workers as workers_module
+from typer.testing import CliRunner
 
 
+def test_while_a_run_writes_its_folder_a_second_run_and_a_resume_are_refused(suite_file, tmp_path, monkeypatch):
+    real, refused = workers_module.work, []
+    words = [str(suite_file()), "-j", "1"]
+
+    def work(*arguments):
+        if not refused:
+            for command in (["run", *words, "-o", str(tmp_path / "run")], ["resume", str(tmp_path / "run")]):
+                second = CliRunner().invoke(app, command)
+                refused.append((second.exit_code, second.stderr))
+        return real(*arguments)
+
+    monkeypatch.setattr(workers_module, "work", work)
+    first = CliRunner().invoke(app, ["run", *words, "-o", str(tmp_path / "run")])
+    assert first.exit_code == 0, first.output
+    assert [code for code, _ in refused] == [2, 2]
+    assert all(f"another process is writing {tmp_path / 'run'}" in told for _, told in refused), refused
+    folder = RunFolder.read(tmp_path / "run")
+    assert folder.skipped == ()
+    assert len({record.cell_id for record in folder.records}) == folder.manifest.planned_cells
+
+
+@pytest.mark.processes
 def test_of_two_processes_in_one_folder_one_runs_and_the_other_is_reported_why_not(suite_file, tmp_path):
     words = ["run", str(suite_file()), "-j", "1", "-o", "run"]
     both = [

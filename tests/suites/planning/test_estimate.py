@@ -117,6 +117,7 @@ def test_a_cost_is_this_process_and_every_worker_once():
     assert Cost(since=0.0).seconds() == pytest.approx(time.process_time(), abs=0.5)
 
 
+@pytest.mark.processes
 def test_workers_tell_what_they_took(assay, suite_file):
     """Two of them load torch, each for more than this process does meanwhile."""
     begun = time.process_time()
