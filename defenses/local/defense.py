@@ -1,4 +1,4 @@
-"""Local defense: the budget split over rounds and coordinates by basic composition, and the claim that it signs."""
+"""Local defense: a pure budget split over rounds and coordinates, and the local DP claim of it."""
 
 import math
 from abc import ABC
@@ -18,16 +18,19 @@ from .protection import LocalProtection
 from .sampled import SampledLaw
 
 PER_NUMBER = 2.5
-"""Budget from which a further coordinate is sent (Wang et al. 2019, Algorithm 4)."""
+"""Budget per coordinate: one more coordinate is sent for each 2.5 of a round's epsilon (Wang et al. 2019,
+Algorithm 4).
+"""
 _MOST = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalDefense(Defense, ABC):
-    """Local DP of a client's whole report, over all rounds: any two updates, against the server that sees every upload.
+    """Local DP of a client's whole report, over all rounds, for any two updates; the adversary is the server, which
+    observes individual updates.
 
-    Each release has a pure epsilon. At delta 0 they share the claimed one alike; at another delta each may spend what
-    their exact composition leaves.
+    Each release has a pure epsilon. At delta 0 all releases get equal parts of the claimed epsilon; at another delta
+    each may spend what exact composition allows.
     """
 
     epsilon: float = 8.0
@@ -38,12 +41,13 @@ class LocalDefense(Defense, ABC):
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
+        # Delta 0 is allowed here, unlike for Gaussian noise, but ``false`` is not a number.
         if isinstance(self.delta, bool) or self.delta != 0:
             check_delta(self.delta)
         check_bound("radius", self.radius)
 
     def claim(self, plan: Plan, parameters: Mapping[str, Value]) -> Claim:
-        """The claim over the plan's rounds; ``parameters`` beside the radius."""
+        """The claim over the plan's rounds; ``parameters`` in addition to the radius."""
         return Claim(
             epsilon=self.epsilon,
             delta=self.delta,
@@ -61,18 +65,18 @@ class LocalDefense(Defense, ABC):
         )
 
     def each_of(self, releases: int) -> float:
-        """The epsilon of each of so many releases."""
+        """The epsilon of each of ``releases``."""
         return each_of(releases, epsilon=self.epsilon, delta=self.delta)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NumberDefense(LocalDefense, ABC):
-    """Some coordinates of an update, drawn uniformly and without looking at it, each clipped to [-radius, radius] and
-    randomised with an equal share of the budget. A family member says how.
+    """Some coordinates of an update, drawn uniformly and independently of it, each clipped to [-radius, radius] and
+    randomised with an equal share of the budget. A subclass defines the randomiser.
     """
 
     def number(self, epsilon: float) -> NumberReport:
-        """How a number in [-1, 1] is reported at ``epsilon``."""
+        """The randomiser of a number in [-1, 1] at ``epsilon``."""
         raise NotImplementedError
 
     def sampled(self, epsilon: float, dim: int) -> int:
@@ -85,42 +89,44 @@ class NumberDefense(LocalDefense, ABC):
         return Prepared(protection=protection, claims=(claim,), spending=self.spending(plan, claim))
 
     def spending(self, plan: Plan, claim: Claim) -> dict[str, Spending]:
-        """By basic or exact composition, as the claim; none of a paper's own claim, which may not compose."""
+        """By basic or exact composition, as in the claim; empty for a paper's own claim, which may not compose."""
         if variant_of(self) == AS_PUBLISHED:
             return {}
         count, epsilon = self.spent(plan)
         return pure_spending(claim, each=epsilon, releases=count)
 
     def release(self, plan: Plan) -> SampledLaw:
-        """The law of one client's report, calibrated."""
+        """The calibrated law of one client's report."""
         count, epsilon = self.spent(plan)
         return SampledLaw(number=self.number(epsilon), radius=self.radius, coordinates=count)
 
     def spent(self, plan: Plan) -> tuple[int, float]:
-        """How many numbers a round sends, and the epsilon of each."""
+        """How many numbers are sent per round, and the epsilon of each."""
+        # First the number of coordinates at a round's epsilon, then the exact share of each number.
         count = self.sampled(self.each_of(plan.rounds), plan.layout.dim)
         epsilon = self.each_of(plan.rounds * count)
         if epsilon > _MOST:
             raise ValueError(
-                f"epsilon must leave a number at most {_MOST:g}, which hides nothing any more, got {self.epsilon} "
+                f"epsilon must give each number at most {_MOST:g}, beyond which nothing is hidden, got {self.epsilon} "
                 f"for {plan.rounds} rounds of {count} numbers"
             )
         return count, epsilon
 
     def published(self, plan: Plan) -> dict[str, Value]:
-        """What the claim publishes of the mechanism."""
+        """The parameters of the mechanism that the claim publishes."""
         count, epsilon = self.spent(plan)
         return {"coordinates": count, "number_epsilon": epsilon}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampledDefense(NumberDefense, ABC):
-    """As many coordinates as Wang et al. (2019, Algorithm 4) send, one for every 2.5 of a round's epsilon, or as told.
+    """As many coordinates as Wang et al. (2019, Algorithm 4) send, one for every 2.5 of a round's epsilon, or a given
+    number.
 
     Args:
         epsilon, delta: budget of all rounds together.
         radius: L-infinity bound of an update's coordinate.
-        coordinates: sent in a round; None: max(1, min(d, floor(a round's epsilon / 2.5))).
+        coordinates: sent per round; None: max(1, min(d, floor(a round's epsilon / 2.5))).
     """
 
     coordinates: int | None = None

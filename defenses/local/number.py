@@ -1,4 +1,4 @@
-"""Number report: one clipped number in, an estimate of it out, which is what a client sends and a server averages."""
+"""Number report: one clipped number in, an estimate of it out, which the client sends and the server averages."""
 
 import math
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from ...audit.arrays import FloatArray
 from ..randomisers.randomiser import Randomiser
 
 _ROUNDING = 1e-6
-"""Relative distance within which a number that crossed as float32 is taken for the double it was."""
+"""Relative distance within which a number that was sent as float32 is matched with its double."""
 
 
 class NumberReport(Protocol):
-    """The law of one number's report; numbers lie in [-1, 1], the radius is applied outside."""
+    """The law of one number's report; numbers lie in [-1, 1], and the caller applies the radius."""
 
     @property
     def atoms(self) -> FloatArray:
-        """Reports that have a mass, ascending; none where the law is a density."""
+        """Reports with positive probability, ascending; empty where the law is a density."""
         ...
 
     @property
@@ -29,24 +29,24 @@ class NumberReport(Protocol):
         ...
 
     def sample(self, values: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """One report a value, same shape."""
+        """One report per value, same shape."""
         ...
 
     def log_density(self, reports: FloatArray, values: FloatArray) -> FloatArray:
-        """Of each report given the value beside it: (n,) and (n,) -> (n,); -inf where impossible."""
+        """Log density of each report given its value: (n,) and (n,) -> (n,); -inf where impossible."""
         ...
 
     def worst_pair(self) -> tuple[float, float]:
-        """Two values, absent and present, whose reports differ most."""
+        """Two values, without and with the canary, whose reports differ most."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Numeric:
-    """A randomiser of one number, whose report is its estimate.
+    """A randomiser of one number whose report is its estimate.
 
     Args:
-        randomiser: of radius 1, its density elementwise in reports and values.
+        randomiser: of radius 1, with a density that is elementwise in reports and values.
         atomic: the part of it that reports one of finitely many numbers; None where every report has a density.
         reach: the largest report of the part that has a density.
     """
@@ -71,9 +71,10 @@ class Numeric:
 
 
 def unrounded(number: NumberReport, sent: ArrayLike, scales: ArrayLike) -> FloatArray:
-    """The reports behind float32 numbers ``sent``, report times scale: an atom where float32 of it is what was sent.
+    """The reports behind float32 numbers ``sent``, which are report times scale.
 
-    A density's report stays as it is, up to its reach, past which it may have been rounded.
+    A report is an atom where the atom's float32 number is what was sent. The report of a density is returned as it is,
+    up to its reach, beyond which it may have been rounded.
     """
     crossed, scale = np.asarray(sent, dtype=np.float32), np.asarray(scales, dtype=np.float64)
     reports = crossed.astype(np.float64) / scale
@@ -82,12 +83,15 @@ def unrounded(number: NumberReport, sent: ArrayLike, scales: ArrayLike) -> Float
     if not number.atoms.size:
         return np.asarray(reports)
     above = np.clip(np.searchsorted(number.atoms, reports), 1, max(1, number.atoms.size - 1))
+    # Rounding may move a report to the other side of an atom, so both neighbours are compared.
     for near in (number.atoms[above - 1], number.atoms[np.minimum(above, number.atoms.size - 1)]):
         reports = np.where(crossed == sendable(near * scale), near, reports)
     return np.asarray(reports)
 
 
 def sendable(numbers: ArrayLike) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """As float32, and a zero as the least normal number, 1.2e-38: zero itself says that nothing was sent."""
+    """Numbers as float32, where a zero becomes the smallest normal number, 1.2e-38: zero itself means that nothing was
+    sent.
+    """
     rounded = np.asarray(numbers, dtype=np.float32)
     return np.where(rounded == 0, np.finfo(np.float32).tiny, rounded)

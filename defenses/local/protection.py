@@ -1,4 +1,4 @@
-"""Local protection: every client randomises its own row; the server averages what it gets."""
+"""Local protection: every client randomises its own row; the server averages the reports."""
 
 from dataclasses import dataclass
 
@@ -13,10 +13,10 @@ from ...fl.protection import Context, Protection, State
 
 @dataclass(frozen=True, kw_only=True)
 class LocalProtection(Protection):
-    """report = a draw of the client's own law; nothing else touches the rows.
+    """report = a draw from the client's own law; nothing else changes the rows.
 
     Args:
-        release: the law of one row's report, of whatever length.
+        release: the law of one row's report, for any length.
     """
 
     release: ReportLaw

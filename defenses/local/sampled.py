@@ -1,4 +1,4 @@
-"""Sampled report: k coordinates of d, drawn whatever the data, each randomised by itself (Wang et al. 2019)."""
+"""Sampled report: k of d coordinates, drawn independently of the data, each randomised by itself (Wang et al. 2019)."""
 
 from dataclasses import dataclass
 
@@ -14,16 +14,16 @@ from .number import NumberReport, sendable, unrounded
 
 @dataclass(frozen=True, kw_only=True)
 class SampledLaw:
-    """The law of a row (d,): ``coordinates`` of its d entries, uniformly drawn without looking, hold d / k times the
-    report of the clipped entry (Wang et al. 2019, Algorithm 4); the others are zero. Unbiased where the number's report
-    is. Where d is smaller than k, all d are sent.
+    """The law of a row (d,): ``coordinates`` of its d entries, drawn uniformly and independently of the data, hold d /
+    k times the report of the clipped entry (Wang et al. 2019, Algorithm 4); the others are zero.
 
-    The density is that of the reports given which entries were drawn: the draw is the same for all rows and cancels. A
-    report that is zero travels as 1.2e-38, so that a zero always says "not sent".
+    It is unbiased where the number's report is. Where d is smaller than k, all d are sent. The density is that of the
+    reports given which entries were drawn: the draw is the same for all rows and cancels. A report that is zero is sent
+    as 1.2e-38, so that a zero always means "not sent".
 
     Args:
-        number: how one entry, in units of its radius, is reported.
-        radius: L-infinity bound of an entry; an entry that is no number at all counts as zero.
+        number: the report of one entry, in units of its radius.
+        radius: L-infinity bound of an entry; NaN counts as zero.
         coordinates: k.
         mixing: how rows reach the observer.
     """
@@ -43,7 +43,7 @@ class SampledLaw:
         return torch.clamp(torch.nan_to_num(rows, nan=0.0), -bounds, bounds)
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
-        """One report a row; of raw rows too: only the drawn entries are read, and clipped."""
+        """One report per row. Raw rows are allowed: only the drawn entries are read, and clipped."""
         dim = contribution.shape[-1]
         rows, scales = contribution.reshape(-1, dim), self._scales(dim)
         places = drawn_places(len(rows), dim, min(self.coordinates, dim), rng)
@@ -63,16 +63,16 @@ class SampledLaw:
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
         if self.coordinates < release.shape[-1]:
             raise ValueError(
-                f"coordinates of a report hang together: {self.coordinates} of {release.shape[-1]} are sent"
+                f"coordinates of a report are not independent: {self.coordinates} of {release.shape[-1]} are sent"
             )
         reports, rows, sent = _aligned(release, contribution)
         places = np.broadcast_to(np.arange(sent.shape[-1]), sent.shape)
-        # Rows that are absent send nothing: evaluated with the others, which is faster than picking those out.
+        # Absent rows are evaluated with the others, which is faster than selecting the present ones.
         logs = self._logs(reports.numpy().ravel(), rows.numpy().ravel(), places.ravel(), sent.shape[-1])
         return torch.from_numpy(logs).reshape(sent.shape).masked_fill(~sent, -torch.inf)
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """Every entry at the ends that the number's report tells apart best."""
+        """Every entry at the two values that the number's report distinguishes best."""
         radii = torch.from_numpy(self.radii(dim)).float()
         absent, present = self.number.worst_pair()
         return absent * radii, present * radii
@@ -80,7 +80,7 @@ class SampledLaw:
     def _logs(
         self, sent: NDArray[np.floating], entries: NDArray[np.floating], places: NDArray[np.integer], dim: int
     ) -> FloatArray:
-        """Of numbers (m,) that were sent of ``entries`` at ``places`` of rows (dim,)."""
+        """Log densities of numbers (m,) that were sent for ``entries`` at ``places`` of rows (dim,)."""
         seen = unrounded(self.number, sent, self._scales(dim)[places])
         return self.number.log_density(seen, self._units(entries, self.radii(dim)[places]))
 
@@ -89,12 +89,12 @@ class SampledLaw:
 
     @staticmethod
     def _units(entries: NDArray[np.floating], radii: FloatArray) -> FloatArray:
-        """Entries in units of their radius, clipped; in double, where a float32 bound may lie past the radius."""
+        """Entries in units of their radius, clipped in double, because a float32 bound may lie beyond the radius."""
         return np.clip(np.nan_to_num(entries.astype(np.float64), nan=0.0), -radii, radii) / radii
 
 
 def _aligned(release: Tensor, contribution: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Both in one shape, and where something was sent."""
+    """Both in one shape, and a mask of where something was sent."""
     shape = np.broadcast_shapes(release.shape, contribution.shape)
     reports = release.expand(shape)
     return reports, contribution.expand(shape), reports != 0

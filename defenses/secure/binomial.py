@@ -30,7 +30,7 @@ class BinomialProtection(SecureSumProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class Binomial(SecureSumDefense):
-    """Client-level DP by binomial shares in a secure sum.
+    """Client-level DP by binomial shares in a secure sum (cpSGD).
 
     Rounds compose by Renyi divergences of noise that stays in a window, which omits at most a hundredth of delta. The
     budget then needs as much noise as with discrete Gaussians (``accounting.discrete.binomial_rdp``).

@@ -1,1 +1,1 @@
-"""What defenses behind a shuffler share: budgets, the randomiser of rows, the shuffler, the server's calibration."""
+"""Defenses with a shuffler, and their baselines without one."""

@@ -1,4 +1,4 @@
-"""APES: personalised budgets behind a shuffler, each coordinate by clip-Laplace at its client's (Liu et al. 2023)."""
+"""APES: personalised budgets behind a shuffler, each coordinate by clip-Laplace (Liu et al. 2023)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,22 +13,23 @@ from .personal import PersonalBudgets
 
 @dataclass(frozen=True, kw_only=True)
 class APES(PersonalBudgets):
-    """Personalised budgets behind a shuffler, which shuffles each coordinate, and the budgets, by themselves.
+    """Personalised budgets behind a shuffler, which shuffles each coordinate, and the budgets, separately.
 
-    Claims, replace-one, against the analyser behind the shuffler, for a client of the smallest, the median and the
-    largest budget each: the whole report over all rounds, and one coordinate of one round. Who knows everybody's
-    budget learns no more.
+    Claims, replace-one, of one client with the smallest, the median and the largest budget each: the whole report over
+    all rounds, and one coordinate of one round. The adversary is the analyser behind the shuffler. Knowing all clients'
+    budgets does not help it.
 
-    The server stretches the mean of all reports back (equation 1, ``shuffling.calibration``): without bias where all
-    clients send the same value, else with the bias that ``calibration_quality`` states.
+    The server stretches the mean of all reports back (equation 1, ``shuffling.mechanisms.calibration``): without bias
+    where all clients send the same value, otherwise with the bias that ``calibration_quality`` computes.
 
     Args:
-        epsilon, delta: what the client with the largest budget spends on everything; all budgets are scaled to that.
+        epsilon, delta: the total budget of the client with the largest local budget; all local budgets are scaled to
+            it.
         coordinate_delta: delta of the claims about one coordinate.
-        budgets: one of Table 2's distributions: ``shuffling.budgets.deal`` says who gets which.
+        budgets: one of Table 2's distributions; ``shuffling.claims.budgets.deal`` assigns them to clients.
         budget_scale: factor of Table 2's budgets; where it is given nothing is calibrated.
         radius: clip bound of each coordinate of an update.
-        variant: "corrected", or "as_published": one claim for all, from clones averaged over everybody's mechanism.
+        variant: "corrected", or "as_published": one claim for all, from clones averaged over all clients' mechanisms.
 
     Errata:
         - Paper, Lemma 5 and Theorem 4: reports that resemble any client's mechanism, averaged over all, hide client 1.

@@ -1,4 +1,4 @@
-"""CLDP-SGD: one bit of one coordinate of one record's gradient from each client, rows shuffled (Girgis et al. 2021)."""
+"""CLDP-SGD: each client sends one bit of one coordinate of one record's gradient, shuffled (Girgis et al. 2021)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -29,8 +29,10 @@ from .mechanisms.channel import shuffle_rows
 
 @dataclass(frozen=True, kw_only=True)
 class OneBitLaw:
-    """A report is zero but for one coordinate, drawn uniformly, which is +-size: + with probability
-    (1 + x / radius tanh(eps / 2)) / 2 of its clipped value x, so that the report's mean is the clipped row.
+    """A report is zero except for one coordinate, drawn uniformly, which is +-size.
+
+    The sign is + with probability (1 + x / radius tanh(eps / 2)) / 2 for its clipped value x, so that the report's mean
+    is the clipped row.
     """
 
     radius: float
@@ -41,13 +43,13 @@ class OneBitLaw:
         return clip_entries(rows, self.radius)
 
     def size(self, dim: int) -> float:
-        """Of the one number that is sent."""
+        """Absolute value of the one number that is sent."""
         return self.radius * dim / math.tanh(self.local_epsilon / 2)
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
         dim = contribution.shape[-1]
         rows = contribution.reshape(-1, dim)
-        # A double times dim: as uniform as 53 bits are.
+        # A double times dim is uniform to 53 bits, which is enough for any number of coordinates.
         place = (uniform(rng, (len(rows), 1), dtype=torch.float64) * dim).long().clamp_max(dim - 1)
         coin = uniform(rng, (len(rows), 1), dtype=torch.float64)
         up = coin < self._chance(rows.gather(1, place).double())
@@ -55,7 +57,7 @@ class OneBitLaw:
         return torch.zeros_like(rows).scatter_(1, place, sent).view_as(contribution)
 
     def _chance(self, values: Tensor) -> Tensor:
-        """Of +."""
+        """Probability of +."""
         return (1 + values / self.radius * math.tanh(self.local_epsilon / 2)) / 2
 
     def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
@@ -68,7 +70,7 @@ class OneBitLaw:
         return found.masked_fill(~possible, -math.inf)
 
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
-        raise ValueError("the coordinates of a report hang together: one of them is sent")
+        raise ValueError("the coordinates of a report are not independent, because one of them is sent")
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
         ends = torch.full((dim,), self.radius)
@@ -77,7 +79,7 @@ class OneBitLaw:
 
 @dataclass(frozen=True, kw_only=True)
 class CLDPSGDProtection(Protection):
-    """report = one bit of one coordinate; whole rows shuffled; aggregate = their mean, which is unbiased."""
+    """report = one bit of one coordinate; whole rows are shuffled; aggregate = their mean, which is unbiased."""
 
     radius: float
     local_epsilon: float
@@ -90,7 +92,7 @@ class CLDPSGDProtection(Protection):
         return shuffle_rows(reports, rng)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> OneBitLaw | None:
-        """One client's report, as it is sent or among all shuffled."""
+        """One client's report, as it is sent or among all shuffled reports."""
         mixing = {UPLOADS.rank: Mixing.NONE, SHUFFLED.rank: Mixing.ROWS}.get(observer.rank)
         if mixing is None:
             return None
@@ -99,12 +101,13 @@ class CLDPSGDProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class CLDPSGD(Defense):
-    """Communication-limited local DP behind a shuffler: log2(d) + 1 bits a client and round.
+    """Communication-limited local DP behind a shuffler: log2(d) + 1 bits per client and round.
 
-    Claims, replace-one, against the analyser behind the shuffler, over all rounds: one record of a client, and the
-    client's whole data set. Each client uses one record, drawn uniformly from its own in every round, so that replacing
-    one of r records changes its report's law by ln(1 + (e^eps0 - 1) / r) at most; the others' reports are clones at
-    eps0 (Feldman, McMillan, Talwar 2021). For cohorts that are sampled no more is claimed than that clones are fewer.
+    Claims, replace-one, over all rounds: one record of a client, and the client's whole dataset. The adversary is the
+    analyser behind the shuffler. Each client uses one record, drawn uniformly from its own in every round, so that
+    replacing one of r records changes its report's law by ln(1 + (e^eps0 - 1) / r) at most; the others' reports are
+    clones at eps0 (Feldman, McMillan, Talwar 2021). Sampling of clients is used only to count the clones, which become
+    fewer.
 
     Args:
         epsilon, delta: the budget of one record over all rounds, to which the local one is calibrated.
@@ -112,8 +115,8 @@ class CLDPSGD(Defense):
         radius: clip bound of each coordinate of an update.
 
     Raises (in prepare):
-        ValueError: unless a lot is one record and a client takes one step a round, by an algorithm in which it keeps
-            nothing from the rounds before.
+        ValueError: unless a lot is one record and a client takes one step per round, by an algorithm that keeps no
+            client state between rounds.
     """
 
     epsilon: float = 4.0
@@ -141,7 +144,7 @@ class CLDPSGD(Defense):
         return Prepared(protection=CLDPSGDProtection(radius=self.radius, local_epsilon=local), claims=claims)
 
     def _claim(self, plan: Plan, unit: Unit, local: float, pair: ClonePair, *, rate: float) -> Claim:
-        # What it costs, not the target: where a pure bound begins delta falls to 0 within the search's error.
+        # The computed cost and not the target: near the pure epsilon delta drops to 0 within the error of the search.
         epsilon = max(many_epsilon(pair, releases=plan.rounds, delta=self.delta), LEAST_EPSILON)
         claim = Terms(
             plan=plan,
@@ -163,13 +166,13 @@ class CLDPSGD(Defense):
 
 
 def record_pair(plan: Plan, epsilon0: float) -> ClonePair:
-    """One round of one record: its client's report leans by ln(1 + (e^eps0 - 1) / r), among clones of it."""
+    """One round of one record: its client's report changes by ln(1 + (e^eps0 - 1) / r), among clones of it."""
     own = math.log1p(math.expm1(epsilon0) / min(plan.sizes))
     return replace(client_pair(plan, epsilon0), epsilon0=own)
 
 
 def client_pair(plan: Plan, epsilon0: float) -> ClonePair:
-    """One round of one client: a report of another data set, among those who come."""
+    """One round of one client: a report of another dataset, among those who take part."""
     rate = poisson_rate("cohort", plan.cohort)
     return ClonePair(epsilon0=epsilon0, clones=binomial(plan.clients - 1, rate * math.exp(-epsilon0)))
 
@@ -177,6 +180,6 @@ def client_pair(plan: Plan, epsilon0: float) -> ClonePair:
 def _check_one_record(plan: Plan) -> None:
     single = isinstance(plan.lot, FixedSize) and plan.lot.size == 1
     if not single and not (isinstance(plan.lot, Full) and max(plan.sizes) == 1):
-        raise ValueError(f"lot must be one record, FixedSize(1): a report is of one record, got {plan.lot}")
+        raise ValueError(f"lot must be one record, FixedSize(1), because a report is of one record, got {plan.lot}")
     if not isinstance(plan.algorithm, FedSGD | FedAvg) or plan.algorithm.local_steps != 1:
         raise ValueError(f"algorithm must be FedSGD or FedAvg with one local step, got {plan.algorithm}")

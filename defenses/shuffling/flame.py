@@ -1,4 +1,6 @@
-"""FLAME: each client reports a random share of the coordinates, dummies fill the rest, each is shuffled (Liu 2021)."""
+"""FLAME: clients report randomly drawn coordinates; dummies fill the rest; each coordinate is shuffled (Liu et al.
+2021).
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -27,8 +29,10 @@ from .mechanisms.clip_laplace import ClipLaplaceLaw, randomised_rows
 
 @dataclass(frozen=True, kw_only=True)
 class FLAMEProtection(Protection):
-    """report = clip-Laplace of the drawn coordinates, which are named; the shuffler puts reports of 0 in the place of
-    the others, so that every coordinate has as many as there are clients, and shuffles each by itself.
+    """report = clip-Laplace of the drawn coordinates, together with which they are.
+
+    The shuffler adds reports of 0 for the other coordinates, so that every coordinate has as many reports as there are
+    clients, and shuffles each coordinate separately.
     """
 
     radius: float
@@ -44,6 +48,7 @@ class FLAMEProtection(Protection):
 
     def channel(self, reports: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         side = {name: array for name, array in reports.side.items() if name != "drawn"}
+        # Dummies come from the clients' randomiser at 0, so that they are outputs of the same local mechanism.
         zeros = torch.zeros_like(reports.values)
         dummies = randomised_rows(zeros, self._budgets(reports), self.radius, rng)
         filled = torch.where(reports.side["drawn"], reports.values, dummies)
@@ -53,7 +58,7 @@ class FLAMEProtection(Protection):
         return calibrated_mean(received, self.radius, rate=self.rate)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> ClipLaplaceLaw | None:
-        """What stands for one client behind the shuffler: its report of a coordinate or a dummy."""
+        """The number that represents one client behind the shuffler: its report of a coordinate or a dummy."""
         if observer.rank != SHUFFLED.rank:
             return None
         return ClipLaplaceLaw(radius=self.radius, budget=self.local_epsilon, mixing=Mixing.COORDINATES, rate=self.rate)
@@ -64,22 +69,23 @@ class FLAMEProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class FLAME(Defense):
-    """SampledRelease coordinates behind a padding shuffler; SS-Double, and SS-Simple at rate 1.
+    """Sampled coordinates behind a padding shuffler; SS-Double of the paper, and SS-Simple at rate 1.
 
-    Claims, replace-one, against the analyser behind the shuffler: a client's whole report over all rounds, and one
-    coordinate of one round. Each coordinate is drawn with probability ``rate``, independently of all others, and the
-    dummies are reports of 0 by the clients' own randomiser: so what stands for a client in a coordinate, a report or a
-    dummy, is a local randomiser itself, at a smaller epsilon (``drawn_epsilon``), and the others' are its clones. Both
-    amplifications, by sampling and by shuffling, and all d coordinates, compose. (A fixed number of coordinates would
-    tie them together.)
+    Claims, replace-one: a client's whole report over all rounds, and one coordinate of one round. The adversary is the
+    analyser behind the shuffler. Each coordinate is drawn with probability ``rate``, independently of all others, and
+    the dummies are reports of 0 by the clients' own randomiser. The number that represents a client in a coordinate, a
+    report or a dummy, is therefore a local randomiser itself, at a smaller epsilon (``drawn_epsilon``), and those of
+    the others are its clones. Amplification by sampling, amplification by shuffling and all d coordinates compose.
+    (With a fixed number of coordinates they would not be independent.)
 
-    The server that sees uploads sees which coordinates were drawn, which tells nothing of the values.
+    The server that observes individual updates sees which coordinates were drawn, which reveals nothing about the
+    values.
 
     Args:
         epsilon, delta: the budget of all coordinates of all rounds, to which the local one is calibrated.
         coordinate_delta: delta of the claim about one coordinate.
         local_epsilon: budget of one drawn coordinate, at most 50; where it is given nothing is calibrated.
-        rate: chance that a client reports a coordinate, in (0, 1].
+        rate: probability that a client reports a coordinate, in (0, 1].
         radius: clip bound of each coordinate of an update.
     """
 
@@ -146,7 +152,7 @@ class FLAME(Defense):
 
 
 def drawn_epsilon(epsilon0: float, rate: float) -> float:
-    """Local epsilon of: clip-Laplace at ``epsilon0`` of the value with chance ``rate``, else of 0.
+    """Local epsilon of a mixture: clip-Laplace at ``epsilon0`` of the value with probability ``rate``, else of 0.
 
     ``ln((rate + r) / (rate e^-eps0 + r))``, r = (1 - rate) p_0 / p_C at the end C of the range, where the ratio of the
     two ends' mixtures is largest: the likeliest value of a report there is C, the least likely everywhere above 0 is

@@ -1,4 +1,4 @@
-"""LDP-Min: everybody at the smallest budget that anybody wishes for, no amplification (Liu et al. 2023, baseline)."""
+"""LDP-Min: local DP of all clients at the smallest of their budgets, without a shuffler (Liu et al. 2023, baseline)."""
 
 from dataclasses import dataclass
 
@@ -17,13 +17,14 @@ ADVANCED = "advanced composition (Lemma 2)"
 
 @dataclass(frozen=True, kw_only=True)
 class LDPMin(Defense):
-    """Uniform budgets, the smallest wish.
+    """One budget for all clients, the smallest of the distribution.
 
-    The claim: any two reports of a client, over all coordinates and rounds, against the server that sees every upload.
+    The claim: any two reports of a client, over all coordinates and rounds. The adversary is the server, which observes
+    individual updates.
 
     Args:
         epsilon, delta: the budget of all coordinates of all rounds, to which the local one is calibrated.
-        budgets: one of Table 2's distributions, of which the smallest counts.
+        budgets: one of Table 2's distributions, of which the smallest budget counts.
         budget_scale: factor of Table 2's budgets; where it is given nothing is calibrated.
         radius: clip bound of each coordinate of an update.
         noise: "clip_laplace", as in the whole family, or "laplace", the paper's own.

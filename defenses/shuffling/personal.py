@@ -1,4 +1,4 @@
-"""Personal budgets behind a shuffler: what APES and the baseline that its paper calls UniS have in common."""
+"""Personal budgets behind a shuffler: the common part of APES and of the baseline that its paper calls UniS."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -20,19 +20,19 @@ from .mechanisms.budgeted import BudgetedReports, CoordinateNoise
 
 @dataclass(frozen=True, kw_only=True)
 class PersonalBudgets(Defense, ABC):
-    """Every client at a budget of its own, each coordinate, and the budgets, shuffled by themselves.
+    """Every client has its own budget; each coordinate, and the budgets, are shuffled separately.
 
-    Claims, replace-one, against the analyser behind the shuffler, for a client of the smallest, the median and the
-    largest budget each: the whole report over all rounds, and one coordinate of one round. Who knows everybody's
-    budget learns no more. A subclass says which noise, what hides a client, and what the paper says of it.
+    Claims, replace-one, of one client with the smallest, the median and the largest budget each: the whole report over
+    all rounds, and one coordinate of one round. The adversary is the analyser behind the shuffler. Knowing all clients'
+    budgets does not help it. A subclass defines the noise, what hides a client, and the paper's figures.
 
     Args:
-        epsilon, delta: what the client who spends most spends on everything; all budgets are scaled to that.
+        epsilon, delta: the total budget of the client that spends most; all local budgets are scaled to it.
         coordinate_delta: delta of the claims about one coordinate.
-        budgets: one of Table 2's distributions: ``shuffling.budgets.deal`` says who gets which.
+        budgets: one of Table 2's distributions; ``shuffling.claims.budgets.deal`` assigns them to clients.
         budget_scale: factor of Table 2's budgets; where it is given nothing is calibrated.
         radius: clip bound of each coordinate of an update.
-        variant: "corrected", or "as_published": one claim for all, as the paper counts clones.
+        variant: "corrected", or "as_published": one claim for all, with clones counted as in the paper.
     """
 
     noise: ClassVar[CoordinateNoise]
@@ -65,15 +65,15 @@ class PersonalBudgets(Defense, ABC):
 
     @abstractmethod
     def _hidden(self, client: int, budgets: tuple[float, ...], others: int) -> Profile:
-        """One coordinate of ``client`` among so many ``others``, shuffled."""
+        """One coordinate of ``client`` among that many ``others``, shuffled."""
 
-    def _dearest(self, budgets: tuple[float, ...]) -> tuple[int, ...]:
-        """Clients of whom one spends more than anybody else."""
+    def _costliest(self, budgets: tuple[float, ...]) -> tuple[int, ...]:
+        """Clients of which one spends more than any other client."""
         return representative_clients(budgets)[-1:]
 
     @abstractmethod
     def _averaged(self, budgets: tuple[float, ...]) -> Callable[[float], float]:
-        """The paper's epsilon of one coordinate, for all alike, at a delta."""
+        """The paper's epsilon of one coordinate, the same for all clients, as a function of delta."""
 
     def _corrected(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
         terms = self._terms(plan, self.source)
@@ -88,21 +88,21 @@ class PersonalBudgets(Defense, ABC):
                     releases=terms.releases,
                     delta=self.delta - all_rounds.failure,
                 )
-                for client in self._dearest(budgets)
+                for client in self._costliest(budgets)
             )
 
         scale = self.budget_scale or largest_scale(cost, self.epsilon)
         budgets, claims = deal(self.budgets, plan.clients, scale), list[Claim]()
         for client in representative_clients(budgets):
-            for crowd, delta, signed in (
+            for cohort, delta, stated in (
                 (all_rounds, self.delta, terms.joint),
                 (one_round, self.coordinate_delta, terms.coordinate),
             ):
                 claims.append(
-                    signed(
-                        self._hidden(client, budgets, crowd.others),
+                    stated(
+                        self._hidden(client, budgets, cohort.others),
                         delta=delta,
-                        failure=crowd.failure,
+                        failure=cohort.failure,
                         subjects=f"clients of budget {budgets[client]:.4g}",
                         client=client,
                         local_epsilon=budgets[client],
@@ -125,6 +125,8 @@ class PersonalBudgets(Defense, ABC):
 
         scale = self.budget_scale or largest_scale(cost, self.epsilon)
         budgets = deal(self.budgets, plan.clients, scale)
+        # The published claims name one client, the one with the largest budget, for which the provable figure is
+        # computed.
         one, most = self._averaged(budgets)(self.coordinate_delta), representative_clients(budgets)[-1]
         own = self._hidden(most, budgets, plan.clients - 1)
         return scale, terms.published(

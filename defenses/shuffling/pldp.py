@@ -16,14 +16,15 @@ SUMMED = "sum over coordinates and rounds"
 
 @dataclass(frozen=True, kw_only=True)
 class PLDP(Defense):
-    """Personalised budgets, no amplification.
+    """Personalised budgets without amplification.
 
-    Claims: any two reports of a client, over all coordinates and rounds, against the server that sees every upload;
-    one for a client of the smallest, the median and the largest budget each.
+    Claims: any two reports of a client, over all coordinates and rounds; one claim for a client with the smallest, the
+    median and the largest budget each. The adversary is the server, which observes individual updates.
 
     Args:
-        epsilon, delta: what the client with the largest budget spends on everything; all budgets are scaled to that.
-        budgets: one of Table 2's distributions: ``shuffling.budgets.deal`` says who gets which.
+        epsilon, delta: the total budget of the client with the largest local budget; all local budgets are scaled to
+            it.
+        budgets: one of Table 2's distributions; ``shuffling.claims.budgets.deal`` assigns them to clients.
         budget_scale: factor of Table 2's budgets; where it is given nothing is calibrated.
         radius: clip bound of each coordinate of an update.
         noise: "clip_laplace", as in the whole family, or "laplace", the paper's own.

@@ -1,4 +1,4 @@
-"""S-APES: APES whose clients send only the largest of their noisy numbers, padded with dummies (Liu et al. 2023)."""
+"""S-APES: APES whose clients send only their largest noisy numbers, padded with dummies (Liu et al. 2023)."""
 
 from dataclasses import dataclass, replace
 
@@ -29,10 +29,10 @@ from .mechanisms.top_reports import Selection, TopReportsLaw, sparse_rows
 
 @dataclass(frozen=True, kw_only=True)
 class SAPESProtection(Protection):
-    """report = ``kept`` numbers of the clip-Laplace report, the largest or random ones, dummies elsewhere; each
-    coordinate shuffled by itself.
+    """report = ``kept`` numbers of the clip-Laplace report, the largest or random ones, dummies elsewhere.
 
-    The server calibrates as APES does, which knows nothing of dummies: what it finds is shrunk.
+    Each coordinate is shuffled separately. The server calibrates as in APES, without regard to dummies, so its estimate
+    is too small.
     """
 
     radius: float
@@ -53,7 +53,9 @@ class SAPESProtection(Protection):
         return calibrated_mean(received, self.radius)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> TopReportsLaw | None:
-        """One client's report as it is sent; behind the shuffler its numbers are scattered, and have no law apart."""
+        """One client's report as it is sent; None behind the shuffler, where its numbers are scattered and have no
+        joint law.
+        """
         if observer.rank != UPLOADS.rank:
             return None
         (budget,) = budgets_of((client,), self.budgets).tolist()
@@ -65,26 +67,29 @@ class SAPESProtection(Protection):
 class SAPES(Defense):
     """Personalised budgets, post-sparsified reports, a shuffler.
 
-    Claims, replace-one, for a client of the smallest, the median and the largest budget each: any two reports, over all
-    coordinates (of random ones those that are kept) and rounds, against the server that sees every upload, and so
-    against the analyser too. The shuffler amplifies nothing that is proved: see the errata.
+    Claims, replace-one, of one client with the smallest, the median and the largest budget each: any two reports, over
+    all coordinates (with random selection: those that are kept) and rounds. The adversary is the server, which observes
+    individual updates; the claims hold against the analyser too. No amplification by the shuffler is proved: see the
+    errata.
 
     Args:
-        epsilon, delta: what the client with the largest budget spends on everything; all budgets are scaled to that.
+        epsilon, delta: the total budget of the client with the largest local budget; all local budgets are scaled to
+            it.
         coordinate_delta: delta of the claim about one coordinate, as published.
         share: of the coordinates that are kept, in (0, 1): the paper's b/d.
         selection: which noisy numbers of a report are kept: the "largest", or "random" ones, as the paper compares in
-            Figure 3(b); random ones are chosen whatever the value, so that what is sent spends their budgets alone.
-        budgets: one of Table 2's distributions: ``shuffling.budgets.deal`` says who gets which.
+            Figure 3(b). The choice of random ones does not depend on the value, so only the kept numbers spend their
+            budgets.
+        budgets: one of Table 2's distributions; ``shuffling.claims.budgets.deal`` assigns them to clients.
         budget_scale: factor of Table 2's budgets; where it is given nothing is calibrated.
         radius: clip bound of each coordinate of an update.
-        scale: of the noise, in units of 2 radius / budget. The text has 1, Algorithm 2 has d; what is claimed counts
-            the noise that is drawn.
+        scale: of the noise, in units of 2 radius / budget. The paper's text has 1, its Algorithm 2 has d; the claims
+            use the noise that is drawn.
         variant: "corrected", or "as_published": b budgets locally, 2b compositions behind the shuffler.
 
     Errata:
         - Paper, Table 3: a user spends b budgets locally, 78.5 to 1570 of d = 7850. Right: which b numbers are sent
-          hangs on all d noisy ones, so that all d budgets are spent: where all that is sent is small, all d were.
+          depends on all d noisy ones, so that all d budgets are spent: where all that is sent is small, all d were.
         - Paper, Proposition 1: 2b compositions behind the shuffler. Right: not proved for d either. Clones hide one
           coordinate if swapping two clients' numbers changes nothing else; here it changes what each of them keeps of
           its other coordinates. What is proved is that of the reports themselves, without a shuffler.
@@ -129,7 +134,9 @@ class SAPES(Defense):
         return "random ones" if self.selection == Selection.RANDOM else "the largest"
 
     def _spending(self, plan: Plan) -> int:
-        """Numbers of a report that spend a budget each: of the largest, all that they were chosen from."""
+        """Numbers of a report that spend a budget each: with the largest kept, all numbers that they were chosen
+        from.
+        """
         return self._kept(plan) if self.selection == Selection.RANDOM else plan.layout.dim
 
     def _kept(self, plan: Plan) -> int:
@@ -163,7 +170,7 @@ class SAPES(Defense):
     def _published(self, plan: Plan) -> tuple[float, tuple[Claim, ...]]:
         kept, terms = self._kept(plan), self._terms(plan)
         spending = self._spending(plan) * plan.rounds
-        # The paper's claim does not know the scale of the noise; the local budgets do.
+        # The paper's claim ignores the scale of the noise; the local budgets depend on it.
         largest = max(deal(self.budgets, plan.clients)) / min(1.0, self.scale)
 
         def cost(factor: float) -> float:

@@ -1,4 +1,4 @@
-"""UniS: one budget for all, each coordinate by clip-Laplace and shuffled by itself (a baseline of Liu et al. 2023)."""
+"""UniS: one budget for all clients behind a shuffler, each coordinate by clip-Laplace (baseline of Liu et al. 2023)."""
 
 from dataclasses import dataclass
 
@@ -19,15 +19,15 @@ from .mechanisms.budgeted import BudgetedReports
 class UniS(Defense):
     """Uniform budgets behind a shuffler.
 
-    Claims, replace-one, against the analyser behind the shuffler: a client's whole report over all rounds, and one
-    coordinate of one round. Each coordinate is hidden among clones of it (Feldman, McMillan, Talwar 2021, evaluated
-    exactly), and coordinates and rounds compose by privacy-loss distributions.
+    Claims, replace-one: a client's whole report over all rounds, and one coordinate of one round. The adversary is the
+    analyser behind the shuffler. Each coordinate is hidden among clones of it (Feldman, McMillan, Talwar 2021,
+    evaluated exactly), and coordinates and rounds compose by privacy-loss distributions.
 
     Args:
         epsilon, delta: the budget of all coordinates of all rounds, to which the local one is calibrated.
         coordinate_delta: delta of the claim about one coordinate.
-        local_epsilon: budget of one coordinate; at most 50; where it is given nothing is calibrated, and the claims say
-            what it costs.
+        local_epsilon: budget of one coordinate, at most 50; where it is given nothing is calibrated, and the claims
+            state its cost.
         radius: clip bound of each coordinate of an update.
         variant: "corrected", or "as_published": the clones of one coordinate and advanced composition.
 

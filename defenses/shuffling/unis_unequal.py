@@ -1,4 +1,4 @@
-"""UniS as its paper runs it: unequal budgets, classic Laplace noise, a shuffler (Liu et al. 2023, Baselines)."""
+"""UniS as in its paper: unequal budgets behind a shuffler, with classic Laplace noise (Liu et al. 2023, Baselines)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,27 +14,27 @@ from .personal import PersonalBudgets
 
 @dataclass(frozen=True, kw_only=True)
 class UniSUnequal(PersonalBudgets):
-    """Personalised budgets behind a shuffler, classic Laplace noise; what ``unis`` runs at one budget for all.
+    """Personalised budgets behind a shuffler with classic Laplace noise; ``unis`` is the form with one budget for all.
 
-    Its model is PLDP's: a shuffler moves no sum. Claims as APES'.
+    Its model equals that of PLDP, because a shuffler does not change a sum. The claims are those of APES.
 
     Args:
-        epsilon, delta: what the client with the smallest or the largest budget, whoever spends more, spends on
-            everything; all budgets are scaled to that. Who is between them spends less.
+        epsilon, delta: the total budget of the client with the smallest or the largest local budget, whichever spends
+            more; all local budgets are scaled to it. Clients in between spend less.
         coordinate_delta: delta of the claims about one coordinate.
-        budgets: one of Table 2's distributions: ``shuffling.budgets.deal`` says who gets which.
+        budgets: one of Table 2's distributions; ``shuffling.claims.budgets.deal`` assigns them to clients.
         budget_scale: factor of Table 2's budgets; where it is given nothing is calibrated.
         radius: clip bound of each coordinate of an update.
-        variant: "corrected", or "as_published": one claim for all, as if everybody were at the largest budget.
+        variant: "corrected", or "as_published": one claim for all, as if all clients had the largest budget.
 
     Errata:
-        - Paper, Table 3 and footnote 1: eps_c .069, everybody taken to be at the largest budget; the true one is said
+        - Paper, Table 3 and footnote 1: eps_c .069, all clients taken to be at the largest budget; the true one is said
           to be unbounded. Right: it is at most the local budget, and reports with more noise than one's own are clones
           with chance (e_n / e) exp(-e_n), those with less never; at Uniform2, 10,000 clients, delta 1e-8, .0799 for a
           budget of 1 and .05, the local budget itself, for the smallest.
-        - Paper, Table 3: eps_uc 76.9 for everybody. Right: at delta 3.6e-5 6.90 for a budget of 1, by privacy-loss
-          distributions; 26.4 for the smallest, the same as without a shuffler: no report with less noise is a clone
-          of its own, and nothing better is proved here (with a hundred smaller budgets beside it, 2.10).
+        - Paper, Table 3: eps_uc 76.9 for all clients. Right: at delta 3.6e-5 6.90 for a budget of 1, by privacy-loss
+          distributions; 26.4 for the smallest, the same as without a shuffler: no report with less noise is a clone of
+          its own, and nothing better is proved here (with a hundred smaller budgets beside it, 2.10).
     """
 
     noise: ClassVar[CoordinateNoise] = CoordinateNoise.LAPLACE
@@ -45,8 +45,8 @@ class UniSUnequal(PersonalBudgets):
     def _hidden(self, client: int, budgets: tuple[float, ...], others: int) -> Profile:
         return among_unequal_laplace(client=client, budgets=budgets, others=others)
 
-    def _dearest(self, budgets: tuple[float, ...]) -> tuple[int, ...]:
-        # Clones grow in number from nobody's for the smallest; what they must hide grows with the budget.
+    def _costliest(self, budgets: tuple[float, ...]) -> tuple[int, ...]:
+        # The number of clones grows with the budget, from none for the smallest, and so does what they must hide.
         return representative_clients(budgets)[:1] + representative_clients(budgets)[-1:]
 
     def _averaged(self, budgets: tuple[float, ...]) -> Callable[[float], float]:

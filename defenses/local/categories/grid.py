@@ -1,4 +1,4 @@
-"""Gridded: a number rounded to a public grid without bias, the grid's level reported as a category, and decoded."""
+"""Gridded: a number is rounded to a public grid without bias, its level is reported as a category, and decoded."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,19 +12,20 @@ from ...randomisers.randomiser import Randomiser, check_given_count
 
 MOST_LEVELS = 12
 _SAME = 1e-5
-"""Two decoded numbers closer than this share of the largest count as one: float32 must tell atoms apart."""
+"""Decoded numbers closer than this share of the largest one count as equal, because float32 must distinguish atoms."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gridded:
-    """A randomiser of ``levels`` categories under a number in [-1, 1].
+    """Reports a number in [-1, 1] through a randomiser of ``levels`` categories.
 
-    The number is rounded to one of its two neighbours on an even grid, without bias; the client decodes the category's
-    report before it sends it. The decoder is linear in the randomiser's own estimate and unbiased of the grid, so of
-    the number; it is post-processing, and the law is that of what is sent: reports that decode to one number are one.
+    The number is rounded to one of its two neighbours on an even grid, without bias. The client decodes the category's
+    report before it sends it. The decoder is linear in the randomiser's own estimate and unbiased for the grid, and so
+    for the number. It is post-processing; the law is that of what is sent, where reports that decode to one number are
+    one.
 
     Args:
-        randomiser: its values are 0..levels-1, unless ``values`` says otherwise; its reports can be listed.
+        randomiser: its values are 0..levels-1, unless ``values`` differs; its reports can be listed.
     """
 
     randomiser: Randomiser
@@ -35,15 +36,16 @@ class Gridded:
 
     @property
     def grid(self) -> FloatArray:
-        """The levels' numbers, ascending."""
+        """The numbers of the levels, ascending."""
         return np.linspace(-1, 1, self.levels)
 
     def values(self) -> NDArray[Any]:
-        """What the randomiser takes for each level, (levels, ...)."""
+        """The input of the randomiser for each level, (levels, ...)."""
         return np.arange(self.levels)
 
     @cached_property
     def atoms(self) -> FloatArray:
+        # Rounding errors make nearly equal decoded numbers; merging them keeps one atom for each.
         decoded = np.unique(self._decoded(self._reports))
         return np.asarray(decoded[np.diff(decoded, prepend=-np.inf) > _SAME * np.abs(decoded).max()])
 
@@ -66,7 +68,7 @@ class Gridded:
     def worst_pair(self) -> tuple[float, float]:
         logs = np.log(self.masses)
         ratios = (logs[np.newaxis] - logs[:, np.newaxis]).max(axis=-1)
-        # Of pairs with the largest ratio the one whose laws overlap least.
+        # Several pairs may have the largest ratio; the one whose laws overlap least is the easiest to audit.
         apart = np.abs(self.masses[np.newaxis] - self.masses[:, np.newaxis]).sum(axis=-1)
         worst = np.where(ratios >= ratios.max() - 1e-9, apart, -1.0)
         absent, present = np.unravel_index(int(worst.argmax()), worst.shape)
@@ -74,7 +76,7 @@ class Gridded:
 
     @cached_property
     def masses(self) -> FloatArray:
-        """Chance of each atom under each level, (levels, atoms)."""
+        """Probability of each atom under each level, (levels, atoms)."""
         listed = np.array([np.exp(self.randomiser.log_density(self._reports, value)) for value in self.values()])
         places = self._nearest(self._decoded(self._reports))
         return np.array([np.bincount(places, row, len(self.atoms)) for row in listed])
@@ -85,28 +87,28 @@ class Gridded:
 
     @cached_property
     def _weights(self) -> FloatArray:
-        """The shortest decoder: estimate @ weights is unbiased of the grid."""
+        """The shortest decoder: estimate @ weights is unbiased for the grid."""
         means = np.array([self.randomiser.expectation(value) for value in self.values()])
         weights = np.linalg.lstsq(means, self.grid, rcond=None)[0]
         if not np.allclose(means @ weights, self.grid, atol=1e-8):
-            raise ValueError(f"levels must be told apart by the reports, got {self.levels} that are not")
+            raise ValueError(f"levels must be distinguishable by the reports, got {self.levels} that are not")
         return np.asarray(weights)
 
     def _decoded(self, reports: ArrayLike) -> FloatArray:
         return np.asarray(self.randomiser.estimate(reports) @ self._weights)
 
     def _nearest(self, numbers: FloatArray) -> NDArray[np.intp]:
-        """Place of the atom nearest to each number."""
+        """Index of the atom nearest to each number."""
         middles = (self.atoms[1:] + self.atoms[:-1]) / 2
         return np.searchsorted(middles, numbers)
 
     def _neighbours(self, values: FloatArray) -> tuple[NDArray[np.intp], FloatArray]:
-        """The level below each value and the chance of the one above."""
+        """The level below each value and the probability of the one above."""
         places = (np.asarray(values) + 1) / 2 * (self.levels - 1)
         low = np.clip(np.floor(places), 0, self.levels - 2).astype(np.intp)
         return low, np.asarray(places - low)
 
 
 def check_levels(levels: int, *, least: int = 2) -> None:
-    """ValueError unless ``least`` to 12: bits of more levels are not listed."""
+    """ValueError unless ``least`` to 12, because bit reports of more levels are not listed."""
     check_given_count("levels", levels, least=least, most=MOST_LEVELS)

@@ -11,8 +11,9 @@ from .grid import check_levels
 
 @dataclass(frozen=True, kw_only=True)
 class GriddedDefense(SampledDefense, ABC):
-    """A sent coordinate is rounded without bias to one of ``levels`` even steps from -radius to radius, its step
-    randomised as a category and decoded, unbiased, by the client.
+    """A sent coordinate is rounded without bias to one of ``levels`` even steps from -radius to radius.
+
+    The step is randomised as a category and decoded, without bias, by the client.
 
     Args:
         levels: of the grid, 2 to 12.

@@ -1,4 +1,4 @@
-"""Local DP: a few sampled coordinates of every report, each a grid level by its distance (McSherry and Talwar 2007)."""
+"""Local DP: a few sampled coordinates, each a grid level chosen by its distance (McSherry and Talwar 2007)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,7 +13,7 @@ from .gridded import GriddedDefense
 
 @dataclass(frozen=True, kw_only=True)
 class _ByDistance(Gridded):
-    """A level's utility for each candidate: 1 less its distance, as a share of the whole range."""
+    """The utility of each candidate for a level: 1 less their distance, as a share of the whole range."""
 
     def values(self) -> FloatArray:
         return np.asarray(1 - np.abs(self.grid - self.grid[:, np.newaxis]) / 2)
@@ -21,13 +21,13 @@ class _ByDistance(Gridded):
 
 @dataclass(frozen=True, kw_only=True)
 class LDPExponential(GriddedDefense):
-    """The exponential mechanism chooses a level, near ones more often; the decoder inverts its law on the grid, so that
-    the estimate is unbiased.
+    """The exponential mechanism chooses a level, near ones more often; the decoder inverts its law on the grid, so the
+    estimate is unbiased.
 
-    The mechanism runs at twice a number's epsilon, and that is what it keeps. The general theorem's factor 2 pays for
-    normalisers that move against the utility; on an even grid they are symmetric, Z(i) = Z(-i). With a the loss of one
-    step, ln Z(j) - ln Z(i) <= a min(|j - i|, |j + i|), and is above 0 only for a j between i and -i, so that the whole
-    ratio stays within a (|j - i| + |j + i|) = 2 a |i|, the loss between both ends.
+    The mechanism runs at twice a number's epsilon, and its exact epsilon is the number's. The general theorem's factor
+    2 pays for normalisers that move against the utility; on an even grid they are symmetric, Z(i) = Z(-i). With a the
+    loss of one step, ln Z(j) - ln Z(i) <= a min(|j - i|, |j + i|), and is above 0 only for a j between i and -i, so
+    that the whole ratio stays within a (|j - i| + |j + i|) = 2 a |i|, the loss between both ends.
     """
 
     mechanism: ClassVar[str] = "exponential"

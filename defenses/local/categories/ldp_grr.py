@@ -1,4 +1,4 @@
-"""Local DP: a few sampled coordinates of every report, each a grid level, by randomised response (Kairouz 2016)."""
+"""Local DP: a few sampled coordinates, each a grid level by generalised randomised response (Kairouz et al. 2016)."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Local DP: a few sampled coordinates of every report, each a grid level's hash, randomised (Wang et al. 2017)."""
+"""Local DP: a few sampled coordinates, each a grid level by optimised local hashing (Wang et al. 2017)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,8 +10,10 @@ from .gridded import GriddedDefense
 
 @dataclass(frozen=True, kw_only=True)
 class LDPLocalHashing(GriddedDefense):
-    """Optimised local hashing: a public hash function of the client's own, randomised response of the level's cell. The
-    client decodes cell and function to one number before it sends them.
+    """Optimised local hashing: each client has a public hash function and reports the level's cell by randomised
+    response.
+
+    The client decodes cell and function to one number before it sends it.
 
     Args:
         levels: of the grid, 3 to 12.

@@ -1,4 +1,4 @@
-"""Local DP: a few sampled coordinates of every report, each a grid level in a Bloom filter (Erlingsson et al. 2014)."""
+"""Local DP: a few sampled coordinates, each a grid level in a Bloom filter by RAPPOR (Erlingsson et al. 2014)."""
 
 import math
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ _COHORTS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class LDPRappor(GriddedDefense):
-    """RAPPOR's permanent step on the level: a filter of 12 bits and 2 hash functions, every bit flipped.
+    """RAPPOR's permanent step on the level: a filter of 12 bits and 2 hash functions, with every bit flipped at random.
 
-    The hash functions are public: of the first hundred cohorts those with the shortest decoder. A client decodes its
+    The hash functions are public: those of the first hundred cohorts with the shortest decoder. A client decodes its
     bits before it sends them, and sends one number.
     """
 
@@ -43,7 +43,9 @@ def _rappor(epsilon: float, levels: int, cohort: int) -> Rappor:
 
 @cache
 def _best_cohort(levels: int) -> int:
-    """Of those whose filters tell all levels apart, and share no bit between both ends."""
+    """The cohort with the shortest decoder, among those whose filters distinguish all levels and share no bit between
+    both ends.
+    """
 
     def length(cohort: int) -> float:
         filters = _rappor(1.0, levels, cohort).bloom(np.arange(levels)).astype(np.float64)

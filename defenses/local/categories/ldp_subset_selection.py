@@ -1,4 +1,4 @@
-"""Local DP: a few sampled coordinates of every report, each a random set of grid levels (Ye and Barg 2018)."""
+"""Local DP: a few sampled coordinates, each a random set of grid levels by subset selection (Ye and Barg 2018)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +10,9 @@ from .gridded import GriddedDefense
 
 @dataclass(frozen=True, kw_only=True)
 class LDPSubsetSelection(GriddedDefense):
-    """A set of levels that more often holds the true one; of one level, and randomised response, at a large budget."""
+    """A set of levels that contains the true one more often; at a large budget a set of one level, which is randomised
+    response.
+    """
 
     mechanism: ClassVar[str] = "subset selection"
     source: ClassVar[str] = f"{SubsetSelection.source}; sampling: Wang et al. 2019, Algorithm 4"

@@ -1,4 +1,4 @@
-"""Adaptive-Duchi: every layer in a range of its own, numbers shuffled apart from each other (Sun et al. 2021)."""
+"""Adaptive-Duchi: local DP with one range per layer and every coordinate shuffled separately (Sun et al. 2021)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -35,8 +35,8 @@ class LayeredLaw(SampledLaw):
     sizes: tuple[int, ...]
 
     def radii(self, dim: int) -> FloatArray:
-        """radius sqrt(d / (layers size)) in a layer: every layer's range is as long, and all together are as long as
-        with one radius for all.
+        """radius sqrt(d / (layers size)) in a layer: the ranges of all layers have equal length, and together the
+        length of one radius for all.
         """
         whole = sum(self.sizes)
         if dim > whole:
@@ -47,10 +47,10 @@ class LayeredLaw(SampledLaw):
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveDuchiProtection(Protection):
-    """Sampled reports in ranges by layer; the channel hides, coordinate by coordinate, who sent what.
+    """Sampled reports with one range per layer; the channel hides, coordinate by coordinate, who sent what.
 
     Args:
-        release: the law of a row with one range; the layers are the plan's.
+        release: the law of a row with one range; the layers are those of the plan.
     """
 
     release: SampledLaw
@@ -62,7 +62,7 @@ class AdaptiveDuchiProtection(Protection):
         return shuffled_apart(reports, rng)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> SampledLaw | None:
-        """One client's report; behind the shuffler only where every coordinate is sent, each for itself."""
+        """One client's report; behind the shuffler only where every coordinate is sent, each independently."""
         law = self._layered(plan.layout)
         if observer.rank >= UPLOADS.rank:
             return law
@@ -77,7 +77,7 @@ class AdaptiveDuchiProtection(Protection):
 
 
 def shuffled_apart(reports: Message, rng: np.random.Generator) -> Message:
-    """Every column shuffled by itself among the rows that are present, which come first."""
+    """Shuffles every column separately among the rows that are present, which come first."""
     keys = torch.from_numpy(rng.random(tuple(reports.values.shape)))
     order = keys.masked_fill(~reports.present.unsqueeze(-1), 2.0).argsort(dim=1)
     count = reports.present.sum(1, keepdim=True)
@@ -89,21 +89,22 @@ def shuffled_apart(reports: Message, rng: np.random.Generator) -> Message:
 class LDPAdaptiveDuchi(NumberDefense):
     """Duchi's mechanism around zero, the centre of an update, on the coordinates that are sent.
 
-    The shuffler comes on top: the claim is the local one and trusts nobody. Shuffling amplifies a coordinate's epsilon
-    among the clients, but no such claim is signed here.
+    The claim is the local one and trusts no party; the shuffler is additional. Shuffling amplifies a coordinate's
+    epsilon among the clients, but no such claim is stated here.
 
     Args:
         epsilon, delta: budget of all rounds together; of one number in one round where "as_published".
-        radius: L-infinity bound of a coordinate in a layer of mean size; that of a layer is larger as the root of its
-            size is smaller.
+        radius: L-infinity bound of a coordinate in a layer of mean size; smaller layers have a larger bound, by the
+            inverse root of the size.
         variant: "corrected": as many coordinates as Wang et al. (2019) sample, which share the budget. "as_published":
-            all of them, the whole budget for each one in each round, claimed for the whole report behind the shuffler.
+            all coordinates, the whole budget for each one in each round, claimed for the whole report behind the
+            shuffler.
 
     Errata:
         - Paper: parts of a report are shuffled apart from each other, so that the budget need not be split over the
           coordinates, nor over the rounds. Right: all parts of a client's report move together when its data do, and
           the analyser may add up what all columns say: without splitting, d coordinates over T rounds keep d T epsilon
-          against who sees the uploads, and behind the shuffler what d T shuffled releases keep.
+          against an adversary that sees the uploads, and behind the shuffler what d T shuffled releases keep.
         - Paper: a layer's centre and range are those of the clients' own weights. Right: what is broadcast must not be
           computed from private data without paying; here a public rule of the layer's size.
     """
@@ -139,7 +140,7 @@ class LDPAdaptiveDuchi(NumberDefense):
         if self.variant == "corrected":
             return claim
         count, epsilon = self.spent(plan)
-        # Of the reports before the shuffler, who only mixes them.
+        # The epsilon of the reports before the shuffler, which is post-processing.
         whole = composed_epsilon(epsilon, releases=count * plan.rounds, delta=self.delta)
         return replace(
             claim,

@@ -1,4 +1,4 @@
-"""Local DP: a few sampled coordinates of every report, each one bit by Duchi's mechanism (Duchi et al. 2018)."""
+"""Local DP: a few sampled coordinates, each one bit by Duchi's mechanism (Duchi et al. 2018)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +10,7 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPDuchi(SampledDefense):
-    """Each sent coordinate is one of two numbers, unbiased: of all mechanisms here the best at a small budget."""
+    """Each sent coordinate is one of two numbers, unbiased: the best of these mechanisms at a small budget."""
 
     mechanism: ClassVar[str] = "Duchi"
     source: ClassVar[str] = "Duchi, Jordan, Wainwright 2018; Wang et al. 2019, Algorithm 4"

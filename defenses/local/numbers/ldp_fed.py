@@ -1,4 +1,4 @@
-"""LDP-Fed: sampled coordinates by the exponential mechanism under condensed local DP (Truex et al. 2020)."""
+"""LDP-Fed: local DP of sampled coordinates by the exponential mechanism of condensed local DP (Truex et al. 2020)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,7 +16,9 @@ from ..number import Numeric
 @dataclass(frozen=True, kw_only=True)
 class LDPFed(SampledDefense):
     """A sent coordinate is rounded to the nearest of 2 steps + 1 grid points and moved to another one, exponentially
-    rarer with distance; a report's mean is drawn towards zero, and is not corrected.
+    less often with distance.
+
+    A report's mean is pulled towards zero and is not corrected.
 
     Args:
         epsilon, delta: of the claim, over all rounds; split over the numbers that are sent.

@@ -1,4 +1,4 @@
-"""Local DP: one coordinate of every report, drawn uniformly, by Duchi's mechanism: Harmony (Nguyen et al. 2016)."""
+"""Local DP: Harmony, one uniformly drawn coordinate of every report by Duchi's mechanism (Nguyen et al. 2016)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,7 +11,7 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPHarmony(NumberDefense):
-    """One coordinate of d carries the round's whole budget, whatever the budget, and d times its number."""
+    """One coordinate of d carries the round's whole budget, at any budget, and d times its number."""
 
     mechanism: ClassVar[str] = "Harmony"
     source: ClassVar[str] = Harmony.source

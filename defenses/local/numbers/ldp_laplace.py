@@ -10,7 +10,7 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPLaplace(SampledDefense):
-    """Noise of scale 2 radius / epsilon on each sent coordinate: 2 radius is how far any two values lie apart."""
+    """Noise of scale 2 radius / epsilon on each sent coordinate, because any two values are at most 2 radius apart."""
 
     mechanism: ClassVar[str] = "Laplace"
     source: ClassVar[str] = "Dwork, McSherry, Nissim, Smith 2006, Theorem 1; Wang et al. 2019, Algorithm 4"

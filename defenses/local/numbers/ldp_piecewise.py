@@ -10,7 +10,7 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPPiecewise(SampledDefense):
-    """Each sent coordinate is a number from an interval around it, or from outside, unbiased and bounded."""
+    """Each sent coordinate is a number from an interval around it, or from outside of it, unbiased and bounded."""
 
     mechanism: ClassVar[str] = "Piecewise"
     source: ClassVar[str] = "Wang et al. 2019, Algorithms 2 and 4"

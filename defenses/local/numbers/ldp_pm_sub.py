@@ -1,4 +1,4 @@
-"""Local DP: a few sampled coordinates of every report by PM-SUB, a wider Piecewise mechanism (Zhao et al. 2020)."""
+"""Local DP: a few sampled coordinates by PM-SUB, a Piecewise mechanism with a wider interval (Zhao et al. 2020)."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Local DP: a few sampled coordinates of every report, each one of three numbers (Zhao et al. 2020, Three-Outputs)."""
+"""Local DP: a few sampled coordinates, each one of three numbers by Three-Outputs (Zhao et al. 2020)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,9 +10,9 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPThreeOutputs(SampledDefense):
-    """Each sent coordinate is -bound, 0 or bound; at a number's epsilon up to ln 2 never 0, and Duchi's mechanism.
+    """Each sent coordinate is -bound, 0 or bound; at a number's epsilon up to ln 2 never 0, which is Duchi's mechanism.
 
-    A 0 that is sent says something, and the server can tell it from a coordinate that is not.
+    A 0 that is sent carries information, and the server can distinguish it from a coordinate that is not sent.
     """
 
     mechanism: ClassVar[str] = "Three-Outputs"

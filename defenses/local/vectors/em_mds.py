@@ -1,4 +1,4 @@
-"""EM-MDS: several coordinates chosen privately at once, one public sign for all of them (Jiang et al. 2022)."""
+"""EM-MDS: local DP by several coordinates chosen privately at once, with one public sign (Jiang et al. 2022)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -58,13 +58,15 @@ class EMMDSLaw(VectorLaw):
 
 @dataclass(frozen=True, kw_only=True)
 class LDPEMMDS(LocalDefense):
-    """Every report names ``chosen`` coordinates and one sign: of the largest in that direction it more often holds
-    enough. No number is sent, and all of the round's budget goes to the set. Biased, as FedSel is.
+    """Every report names ``chosen`` coordinates and one sign; it more often contains enough of the largest coordinates
+    in that direction.
+
+    No number is sent, and all of the round's budget goes to the set. Biased, as FedSel is.
 
     Args:
         epsilon, delta: budget of all rounds together.
-        radius: what a coordinate that is named adds to the report: the server's step.
-        top_share: of the coordinates that count as large, in (0, 1).
+        radius: what a named coordinate adds to the report, which is the server's step.
+        top_share: share of the coordinates that count as large, in (0, 1).
         chosen: coordinates in a report.
     """
 

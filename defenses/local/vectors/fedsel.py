@@ -1,4 +1,4 @@
-"""LDPFedSel: one coordinate chosen privately for its size, its number by the Piecewise mechanism (Liu et al. 2020)."""
+"""FedSel: local DP by one coordinate chosen privately for its size, with its number by Piecewise (Liu et al. 2020)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -58,16 +58,16 @@ class FedSelLaw(VectorLaw):
 
 @dataclass(frozen=True, kw_only=True)
 class LDPFedSel(LocalDefense):
-    """Every report is one coordinate and its number; the choice is made by the data and spends its share of the round's
-    budget, the number the rest. The claim is of the whole row.
+    """Every report is one coordinate and its number; the choice depends on the data and spends its share of the round's
+    budget, the number spends the rest.
 
-    **Biased**: what is sent is not divided by its chance, which is private. The paper's clients also keep what they did
-    not send and add it to the next update; here they do not.
+    The claim is of the whole row. **Biased**: what is sent is not divided by the probability of the choice, which is
+    private. The paper's clients also accumulate what they did not send and add it to the next update; here they do not.
 
     Args:
         epsilon, delta: budget of all rounds together.
         radius: L-infinity bound of an update's coordinate.
-        top_share: of the coordinates that count as large, in (0, 1); read by "sampling" alone.
+        top_share: share of the coordinates that count as large, in (0, 1); used by "sampling" alone.
         share: of the budget for the choice, in (0, 1).
         rule: "sampling" (perturbed sampling) or "ranking" (the exponential mechanism on ranks).
     """

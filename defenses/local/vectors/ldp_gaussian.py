@@ -41,7 +41,7 @@ class LDPGaussian(ClippedDefense):
     """Local DP of a client's whole report, over all rounds.
 
     The claim: any two updates that a client might send (replace-one; two clipped updates are up to **twice** the clip
-    norm apart), against the server that sees every upload.
+    norm apart). The adversary is the server, which observes individual updates.
 
     Args:
         epsilon, delta: the budget of all rounds together; calibrated by the analytic Gaussian.

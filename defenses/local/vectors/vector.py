@@ -1,4 +1,4 @@
-"""Vector report: one randomiser for a whole row, which chooses coordinates by the data and pays for the choice."""
+"""Vector report: one randomiser for a whole row, which chooses coordinates by the data and accounts for the choice."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +18,9 @@ _NUMBERS = 2**22
 
 @dataclass(frozen=True, kw_only=True)
 class VectorLaw:
-    """The law of a row (d,) by a randomiser of vectors; most entries of a report are zero. A family member says which
-    randomiser, and how its reports stand in a row.
+    """The law of a row (d,) by a randomiser of vectors; most entries of a report are zero.
+
+    A subclass defines the randomiser, and how its reports are written into a row.
 
     Args:
         radius: L-infinity bound of an entry, or the size of one that is sent.
@@ -32,11 +33,11 @@ class VectorLaw:
         return Mixing.NONE
 
     def randomiser(self, dim: int) -> Randomiser:
-        """Of vectors (dim,)."""
+        """The randomiser of vectors (dim,)."""
         raise NotImplementedError
 
     def values(self, rows: FloatArray) -> FloatArray:
-        """What the randomiser takes for rows (n, d) of contributions."""
+        """The randomiser's input for rows (n, d) of contributions."""
         raise NotImplementedError
 
     def written(self, reports: NDArray[Any], dim: int) -> NDArray[np.float32]:
@@ -44,19 +45,19 @@ class VectorLaw:
         raise NotImplementedError
 
     def read(self, rows: NDArray[np.float32]) -> tuple[NDArray[Any], BoolArray]:
-        """Rows (n, d) -> the reports in them, and which rows hold one at all (n,)."""
+        """Rows (n, d) -> the reports in them, and which rows contain one (n,)."""
         raise NotImplementedError
 
     def contribution(self, rows: Tensor) -> Tensor:
-        """Rows ``(..., d)`` clipped entry by entry; an entry that is no number counts as zero."""
+        """Rows ``(..., d)`` clipped entry by entry; NaN counts as zero."""
         return clip_entries(rows, self.radius)
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
-        """One report a row, of raw rows too."""
+        """One report per row; raw rows are allowed."""
         dim = contribution.shape[-1]
         randomiser, rows = self.randomiser(dim), contribution.reshape(-1, dim)
         sent = torch.empty_like(rows)
-        # A fixed number of rows at a time: their ranks are whole matrices of doubles.
+        # A limited number of rows at a time, because their ranks are full matrices of doubles.
         size = max(1, _NUMBERS // dim)
         for first in range(0, len(rows), size):
             part = slice(first, first + size)
@@ -69,7 +70,7 @@ class VectorLaw:
         shape = np.broadcast_shapes(release.shape, contribution.shape)
         reports, possible = self.read(release.expand(shape).reshape(-1, dim).float().numpy())
         logs = np.full(len(reports), -np.inf)
-        # The density is of one row at a time; an audit's many replicas hold few different ones.
+        # The density takes one row at a time; the many replicas of an audit have only a few different rows.
         rows, which = torch.unique(contribution.reshape(-1, dim), dim=0, return_inverse=True)
         owners = which.reshape(contribution.shape[:-1]).expand(shape[:-1]).reshape(-1).numpy()
         for number, value in enumerate(self.values(rows.double().numpy())):
@@ -78,9 +79,9 @@ class VectorLaw:
         return torch.from_numpy(logs).reshape(shape[:-1])
 
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
-        raise ValueError("coordinates of a report hang together: which are sent depends on the whole row")
+        raise ValueError("coordinates of a report are not independent: which are sent depends on the whole row")
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """The randomiser's own, in the row's units."""
+        """The randomiser's worst pair, in the unit of the row."""
         absent, present = (torch.from_numpy(self.radius * row).float() for row in self.randomiser(dim).worst_pair())
         return absent, present

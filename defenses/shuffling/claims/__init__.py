@@ -1,1 +1,1 @@
-"""What claims behind a shuffler rest on: budgets of clients, amplification, published totals."""
+"""Claims behind a shuffler: budgets of clients, amplification, published totals."""

@@ -1,7 +1,7 @@
-"""Amplification: what one coordinate of one client's report tells among those of others.
+"""Amplification: the privacy profile of one coordinate of one client's report among the reports of others.
 
-Coordinates are noised and shuffled independently of each other, so that they compose as so many releases; each is
-dominated by one pair.
+Coordinates are noised and shuffled independently of each other, so they compose as that many releases; one pair
+dominates each release.
 """
 
 import math
@@ -32,7 +32,7 @@ _LEAST_LOCAL = 1e-6
 class LocalPair:
     """One coordinate by clip-Laplace at ``epsilon``, seen with its sender: (1 - e^((s - eps)/2))^2 / (1 - e^-eps).
 
-    The two ends of the range are the pair: the larger the value, the likelier is every upper set of reports, and those
+    The pair is the two ends of the range. The larger the value, the likelier is every upper set of reports, and those
     sets are the best tests of any two values (the likelihood ratio is monotone).
     """
 
@@ -55,8 +55,9 @@ def local_pair(noise: str, epsilon: float) -> Profile:
 
 @dataclass(frozen=True)
 class SampledRelease:
-    """A release that holds the client's value with chance ``rate`` only, independently of all others (by the joint
-    convexity of the hockey-stick divergence).
+    """A release that contains the client's value only with probability ``rate``, independently of all others.
+
+    By the joint convexity of the hockey-stick divergence.
     """
 
     release: Profile
@@ -64,7 +65,7 @@ class SampledRelease:
 
     @property
     def pure_epsilon(self) -> float:
-        """That of the release: whether it holds the value may be seen."""
+        """That of the release: the observer may see whether it contains the value."""
         return self.release.pure_epsilon
 
     def delta(self, epsilon: float) -> float:
@@ -73,13 +74,14 @@ class SampledRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class AssuredCohort:
-    """How many others a client may count on in each of ``releases`` cohorts.
+    """The number of other clients that are sure enough to take part in each of the sampled cohorts.
 
-    Who is there is there with all coordinates: clones of different coordinates hang together through the number of
-    those present. So only ``others`` are counted, and the chance that fewer come, in any round, is added to delta.
+    A client that takes part sends all coordinates, so the clones of different coordinates depend on each other through
+    the number of clients present. Therefore only ``others`` are counted, and the probability ``failure`` that fewer
+    take part in any round is added to delta.
 
     Raises:
-        ValueError: for fewer than two clients, or cohorts that are neither everybody nor Poisson samples.
+        ValueError: for fewer than two clients, or cohorts that are neither all clients nor Poisson samples.
     """
 
     others: int
@@ -87,12 +89,14 @@ class AssuredCohort:
 
     @classmethod
     def of(cls, plan: Plan, delta: float, *, rounds: int) -> Self:
-        """Of the plan's cohorts, at the cost of a thousandth of ``delta`` at most; none where everybody comes."""
+        """For the plan's cohorts, at the cost of at most a thousandth of ``delta``; no cost where all clients take
+        part.
+        """
         check_clients(plan.clients)
         rate = poisson_rate("cohort", plan.cohort)
         if rate == 1:
             return cls(others=plan.clients - 1, failure=0.0)
-        # Fewer than this quantile come with a smaller chance.
+        # Fewer clients than this quantile take part with a smaller probability.
         sure = binom.ppf(_FAILS * delta / rounds, plan.clients - 1, rate)
         return cls(others=int(sure), failure=_FAILS * delta)
 
@@ -103,20 +107,21 @@ def among_equals(*, others: int, epsilon0: float) -> Profile:
 
 
 def among_unequals(*, client: int, budgets: tuple[float, ...], others: int) -> Profile:
-    """The same where clients run clip-Laplace at ``budgets`` of their own: only clones of ``client``'s own mechanism
-    hide it (see ``accounting.heterogeneous``).
+    """The same where clients run clip-Laplace at their own ``budgets``: only clones of ``client``'s own mechanism hide
+    it (see ``accounting.heterogeneous``).
 
-    Where not all come, those who come are taken to be the ones with the largest budgets, who are clones least often.
+    Where not all take part, those present are assumed to have the largest budgets, because these are clones least
+    often.
     """
     rest = np.sort(np.delete(np.asarray(budgets, dtype=np.float64), client))[len(budgets) - 1 - others :]
     return tighter(LocalPair(budgets[client]), client_bound(epsilon=budgets[client], others=rest))
 
 
 def among_unequal_laplace(*, client: int, budgets: tuple[float, ...], others: int) -> Profile:
-    """The same where clients run the classic Laplace mechanism: those with less noise than ``client`` hide nothing
+    """The same where clients run the classic Laplace mechanism: clients with less noise than ``client`` do not hide it
     (see ``laplace.laplace_clones``).
 
-    Where not all come, those who come are taken to be the ones who are clones least often.
+    Where not all take part, those present are assumed to be the ones that are clones least often.
     """
     own = budgets[client]
     chances = np.sort(laplace_clones(np.delete(np.asarray(budgets, dtype=np.float64), client), own))[:others]
@@ -124,18 +129,18 @@ def among_unequal_laplace(*, client: int, budgets: tuple[float, ...], others: in
 
 
 def tighter(one: Profile, other: Profile) -> Profile:
-    """Either holds. Without clones the local pair is the smaller: it knows the randomiser."""
+    """The smaller of two valid profiles. Without clones it is the local pair, which is specific to the randomiser."""
     return one if one.delta(0.0) <= other.delta(0.0) else other
 
 
 def largest_scale(
     cost: Callable[[float], float], epsilon: float, *, largest: float = 1.0, else_too_large: str = ""
 ) -> float:
-    """The largest factor of the local budgets whose ``cost`` is at most ``epsilon``, short of it by 1e-4 at most.
+    """The largest factor of the local budgets whose ``cost`` is at most ``epsilon``, too small by at most 1e-4.
 
     Args:
         largest: local budget at factor 1.
-        else_too_large: what else a refusal names where no budget costs epsilon.
+        else_too_large: appended to the error where no budget costs epsilon.
 
     Raises:
         ValueError: where no local budget in [1e-6, 50] costs it.
@@ -143,6 +148,7 @@ def largest_scale(
     check_positive("epsilon", epsilon)
 
     def excess(log_scale: float) -> float:
+        # In logarithms, where the cost is nearly linear, the root search needs few evaluations.
         return math.log(max(cost(math.exp(log_scale)), 1e-12) / epsilon)
 
     low = high = math.log(0.1 / largest)
@@ -158,12 +164,13 @@ def largest_scale(
                 f"got {epsilon}"
             )
     root = float(brentq(excess, low, high, xtol=1e-5)) if high > low else low
+    # The search ends on either side of the root; the budget must not be exceeded.
     while excess(root) > 0:
         root -= 2e-5
     return math.exp(root)
 
 
 def check_clients(clients: int) -> None:
-    """ValueError for fewer than two: nobody hides behind itself."""
+    """ValueError for fewer than two clients: a single client is not hidden by any other."""
     if clients < 2:
-        raise ValueError(f"clients must be >= 2: a shuffler hides nobody who is alone, got {clients}")
+        raise ValueError(f"clients must be >= 2, because a shuffler does not hide a single client, got {clients}")

@@ -1,4 +1,4 @@
-"""Budgets: how unequal privacy wishes are dealt to clients (Liu et al. 2023, APES, Table 2)."""
+"""Budgets: unequal privacy budgets, and how they are assigned to clients (Liu et al. 2023, APES, Table 2)."""
 
 from collections.abc import Callable
 from functools import cache
@@ -14,20 +14,20 @@ from ...defense import check_share
 
 Quantiles = Callable[[int], FloatArray]
 MOST_LOCAL = 50.0
-"""Local budget of one number beyond which nothing is accounted for: a lie has a chance of e^-50."""
+"""Largest local budget of one number that is accounted for; at it a false report has probability e^-50."""
 _LEAST_DELTA = 1e-12
 
 
 def deal(name: str, clients: int, scale: float = 1.0) -> tuple[float, ...]:
-    """``scale`` times one of Table 2's distributions, dealt to ``clients``.
+    """``scale`` times one of Table 2's distributions, assigned to ``clients``.
 
-    Public and the same for every run: the (i + 1/2)/n quantiles of the distribution, clipped to its range, in an order
-    that is fixed for each n, so that budgets do not follow a partition which sorts clients by label.
+    The result is public and the same for every run: the (i + 1/2)/n quantiles of the distribution, clipped to its
+    range, in an order that is fixed for each n, so that budgets do not follow a partition which sorts clients by label.
 
     Raises:
         ValueError: for an unknown name; the message lists the known ones.
     """
-    # What a suite file says may be no string, and a list has no hash.
+    # A value of a suite file may be a list, which has no hash.
     if not isinstance(name, str) or name not in _TABLE_2:
         raise ValueError(f"budgets must be {nearest(str(name), _TABLE_2)}, got {name!r}")
     quantiles, low, high = _TABLE_2[name]
@@ -36,8 +36,10 @@ def deal(name: str, clients: int, scale: float = 1.0) -> tuple[float, ...]:
 
 
 def check_budget_scale(name: str, scale: float | None, *, noise: float = 1.0) -> None:
-    """ValueError for an unknown distribution, or a scale that is given and not above 0, or makes of the largest wish,
-    at ``noise`` times its noise, a local budget beyond 50.
+    """ValueError for an unknown distribution or an invalid scale.
+
+    A scale, where given, must be above 0, and the largest budget that it gives, at ``noise`` times its noise, at most
+    50.
     """
     deal(name, 1)
     if scale is None:
@@ -59,14 +61,16 @@ def check_local(local: float | None) -> None:
 
 
 def check_coordinate_delta(delta: float) -> None:
-    """ValueError unless it is in (0, 1) and not so small that sums of chances in double precision lose it."""
+    """ValueError unless it is in (0, 1) and large enough for sums of probabilities in double precision."""
     check_share("coordinate_delta", delta)
     if delta < _LEAST_DELTA:
-        raise ValueError(f"coordinate_delta must be >= {_LEAST_DELTA:g}, which sums of chances carry, got {delta:g}")
+        raise ValueError(
+            f"coordinate_delta must be >= {_LEAST_DELTA:g}: sums in double precision lose smaller ones, got {delta:g}"
+        )
 
 
 def representative_clients(budgets: tuple[float, ...]) -> tuple[int, ...]:
-    """Clients of the smallest, the median and the largest budget, one of each: for whom claims are signed."""
+    """One client each with the smallest, the median and the largest budget; claims are stated for these."""
     order = np.argsort(budgets, kind="stable")
     chosen = (int(order[0]), int(order[(len(order) - 1) // 2]), int(order[-1]))
     return tuple({budgets[client]: client for client in chosen}.values())

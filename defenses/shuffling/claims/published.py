@@ -1,5 +1,6 @@
-"""The totals of the APES paper, as its Table 3 is read: one coordinate's epsilon by advanced composition (Liu et al.
-2023, Lemma 2 and Proposition 1).
+"""The totals in Table 3 of the APES paper: advanced composition of one coordinate's epsilon (Liu et al. 2023).
+
+See Lemma 2 and Proposition 1 of the paper.
 """
 
 import math
@@ -8,7 +9,7 @@ from collections.abc import Callable
 from ...accounting.pure import advanced_composition
 
 _SLACK = 1 / 7200
-_LEAST = 1e-12  # A coordinate may cost nothing at its delta; what composes is above 0.
+_LEAST = 1e-12  # A coordinate may have epsilon 0 at its delta, but the formula needs one above 0.
 
 
 def published_total(
@@ -16,12 +17,12 @@ def published_total(
 ) -> float:
     """Epsilon at ``delta`` of ``releases`` releases (S-APES: fewer than the ``coordinates`` of all rounds).
 
-    The paper does not state its split. This one meets its totals within 1 %: of 3.6e-5, 5e-9 for the composition of
-    all coordinates and the rest for them, each at tanh(``largest`` / 2) delta_s (Theorem 4); what fewer releases leave
-    goes to the composition.
+    The paper does not state how it splits delta. This split meets its totals within 1 %: of 3.6e-5, 5e-9 for the
+    composition of all coordinates and the rest for them, each at tanh(``largest`` / 2) delta_s (Theorem 4); what fewer
+    releases leave goes to the composition.
 
     Args:
-        one: epsilon of one coordinate at delta_s.
+        one: epsilon of one coordinate as a function of delta_s.
     """
     each = (1 - _SLACK) * delta / coordinates
     slack = delta - min(releases, coordinates) * each

@@ -1,4 +1,4 @@
-"""Terms: what the claims of one defense behind (or without) a shuffler have in common."""
+"""Terms: the common parts of all claims of one defense behind (or without) a shuffler."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,15 +17,17 @@ ACCOUNTED = f"{ACCOUNTANT}, by connected dots"
 ACCOUNTED_AS_PUBLISHED = "numerical clones, advanced composition"
 EXACT_RELEASE = "exact, one release"
 LEAST_EPSILON = 1e-9
-"""A claim's epsilon is above 0, also where 0 would be enough at its delta."""
+"""A claim's epsilon must be above 0, also where 0 would suffice at its delta."""
 _DRAWN = 150.0
-"""Beyond, no error rate that anybody measures lies on a curve."""
+"""Beyond this epsilon a curve has no point that an error rate could reach."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """``plan``, who observes, the mechanism and its public parameters; whom the theorem trusts and whose it is;
-    ``spending``: how many numbers of a report spend a budget each, None: all.
+    """The plan, the adversary, the mechanism and its public parameters, the trust assumption and the source.
+
+    Args:
+        spending: how many numbers of a report spend a budget each; None: all.
     """
 
     plan: Plan
@@ -51,7 +53,9 @@ class Terms:
         subjects: str = "all",
         **parameters: Value,
     ) -> Claim:
-        """All coordinates of all rounds; ``epsilon``: the one that was calibrated to, else the least."""
+        """The claim of all coordinates of all rounds; ``epsilon`` is the target of the calibration, otherwise the
+        smallest is computed.
+        """
         spent = epsilon or many_epsilon(release, releases=self.releases, delta=delta - failure)
         found = max(spent, LEAST_EPSILON)
         curve = None
@@ -70,7 +74,7 @@ class Terms:
     def coordinate(
         self, release: Profile, *, delta: float, failure: float = 0.0, subjects: str = "all", **parameters: Value
     ) -> Claim:
-        """One coordinate of one round."""
+        """The claim of one coordinate of one round."""
         return self.stated(
             unit=Unit.COORDINATE,
             epsilon=least_epsilon(release.delta, delta - failure),
@@ -86,7 +90,7 @@ class Terms:
         parameters: Mapping[str, Value],
         accountant: str = ACCOUNTED_AS_PUBLISHED,
     ) -> tuple[Claim, ...]:
-        """A paper's own claims: unit, epsilon, delta, and what is provable instead."""
+        """A paper's own claims, each as unit, epsilon, delta, and the epsilon that is provable instead."""
         return tuple(
             self.stated(
                 unit=unit,
@@ -109,7 +113,7 @@ class Terms:
         subjects: str = "all",
         curve: Curve | None = None,
     ) -> Claim:
-        """A claim of these numbers: one coordinate in one round where that is the unit, else everything."""
+        """A claim of these numbers: one coordinate in one round where that is the unit, otherwise the whole report."""
         single = unit is Unit.COORDINATE
         return Claim(
             epsilon=max(epsilon, LEAST_EPSILON),
@@ -137,7 +141,7 @@ class Terms:
 
 
 def local_terms(plan: Plan, radius: float, *, noise: str = CoordinateNoise.CLIP_LAPLACE) -> Terms:
-    """Of claims without a shuffler."""
+    """The terms of claims without a shuffler."""
     classic = noise == CoordinateNoise.LAPLACE
     return Terms(
         plan=plan,

@@ -1,1 +1,1 @@
-"""What clients send to a shuffler, the shuffler itself, and the calibration at the server."""
+"""Mechanisms of shuffled reports: noise of the clients, the shuffler, and the calibration at the server."""

@@ -1,5 +1,6 @@
-"""Reports of a budget a coordinate: the protection of UniS, LDP-Min, PLDP and APES, which differ in their budgets, in
-their noise, in whether a shuffler stands between, and in what they may claim.
+"""Budgeted reports: one budget per coordinate for each client, the protection of UniS, LDP-Min, PLDP and APES.
+
+These defenses differ in their budgets, in their noise, in whether there is a shuffler, and in what they may claim.
 """
 
 from dataclasses import dataclass, replace
@@ -22,7 +23,9 @@ from .laplace import LaplaceLaw, laplace_rows
 
 
 class CoordinateNoise(StrEnum):
-    """What hides a coordinate: clip-Laplace, in the range of the values, or the classic Laplace mechanism."""
+    """The noise on a coordinate: clip-Laplace, which stays in the range of the values, or the classic Laplace
+    mechanism.
+    """
 
     CLIP_LAPLACE = "clip_laplace"
     LAPLACE = "laplace"
@@ -36,14 +39,14 @@ def check_coordinate_noise(noise: object) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetedReports(Protection):
-    """report = the clipped update, noised coordinate by coordinate; aggregate = the mean, calibrated where the noise
-    has pulled it to the middle.
+    """report = the clipped update, noised coordinate by coordinate; aggregate = the mean, calibrated where the noise is
+    biased.
 
     Args:
         radius: clip bound of each number.
-        budgets: epsilon of one coordinate, for each client; one who is not in the plan has the smallest.
-        shuffled: whether each coordinate is shuffled by itself.
-        noise: one of ``Noise``.
+        budgets: epsilon of one coordinate, for each client; a client that is not in the plan has the smallest.
+        shuffled: whether each coordinate is shuffled separately.
+        noise: one of ``CoordinateNoise``.
     """
 
     radius: float
@@ -62,11 +65,12 @@ class BudgetedReports(Protection):
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         if self.noise == CoordinateNoise.LAPLACE:
+            # Classic Laplace noise is unbiased, so its mean needs no calibration.
             return received.values.sum(1) / received.present.sum(1, keepdim=True).clamp_min(1)
         return calibrated_mean(received, self.radius)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> ClipLaplaceLaw | LaplaceLaw | None:
-        """One client's report, as it is sent or among all shuffled."""
+        """One client's report, as it is sent or among all shuffled reports."""
         mixing = mixing_for(observer, shuffled=self.shuffled)
         if mixing is None:
             return None
@@ -76,14 +80,14 @@ class BudgetedReports(Protection):
 
 
 def budgets_of(senders: tuple[int, ...], budgets: tuple[float, ...]) -> Tensor:
-    """The rows' budgets ``(rows,)`` in double precision."""
+    """The budgets of the rows ``(rows,)`` in double precision."""
     least = min(budgets)
     each = [budgets[sender] if sender < len(budgets) else least for sender in senders]
     return torch.tensor(each, dtype=torch.float64)
 
 
 def mixing_for(observer: Observer, *, shuffled: bool) -> Mixing | None:
-    """How reports reach an observer who sees them, None where it sees less."""
+    """How reports reach an observer that sees them; None for an observer that sees less."""
     if observer.rank == UPLOADS.rank:
         return Mixing.NONE
     return Mixing.COORDINATES if shuffled and observer.rank == SHUFFLED.rank else None

@@ -1,6 +1,4 @@
-"""The server's calibration: clip-Laplace pulls reports to the middle; the mean of all is stretched back (Liu et al.
-2023, APES, equation 1).
-"""
+"""Calibration at the server: the mean of clip-Laplace reports, stretched back (Liu et al. 2023, equation 1)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,20 +16,20 @@ _CHUNK = 1 << 18
 
 
 class Quality(NamedTuple):
-    """What the calibrated mean of one coordinate is off by: its bias and its standard deviation."""
+    """The error of the calibrated mean of one coordinate: its bias and its standard deviation."""
 
     bias: float
     spread: float
 
 
 def calibrated_mean(received: Message, radius: float, *, rate: float = 1.0) -> Tensor:
-    """Mean of the true rows as the server estimates it, ``(R, d)`` in [-radius, radius], 0 where nobody came.
+    """The server's estimate of the mean of the true rows, ``(R, d)`` in [-radius, radius]; 0 where no client came.
 
-    The server does not know which budget a report has, but which budgets there are (the side ``budget``): it looks for
-    the one value which, held by all, has the mean that it sees, and stays within the range where one exists.
+    The server does not know which budget a report has, but which budgets there are (the side ``budget``). It looks for
+    the one value which, if all clients held it, has the observed mean, and stays within the range where one exists.
 
     Args:
-        rate: share of the reports that are of the value, the others being of 0.
+        rate: share of the reports that are of the value; the others are of 0.
     """
     counts = received.present.sum(1).clamp_min(1)
     means = (received.values.sum(1) / counts.unsqueeze(1)).double().numpy()
@@ -40,6 +38,7 @@ def calibrated_mean(received: Message, radius: float, *, rate: float = 1.0) -> T
         if not bool(there.any()):
             continue
         budgets = np.sort(received.side["budget"][replica, there].double().numpy())
+        # Replicas of a full cohort share their budgets, and the curve is the slow part.
         if not np.array_equal(budgets, known[0]):
             known = budgets, _expected(_knots(radius), budgets, radius)
         estimates[replica] = np.interp(means[replica] / rate, known[1], _knots(radius))
@@ -47,8 +46,9 @@ def calibrated_mean(received: Message, radius: float, *, rate: float = 1.0) -> T
 
 
 def calibration_quality(values: Sequence[float] | FloatArray, budgets: Sequence[float], radius: float) -> Quality:
-    """Bias and standard deviation of the calibrated mean of ``values``, one a client, to first order in the noise, and
-    as if nothing were cut off at the ends of the range.
+    """Bias and standard deviation of the calibrated mean of ``values``, one per client, to first order in the noise.
+
+    It ignores the cut at the ends of the range.
     """
     centres, each = np.asarray(values, dtype=np.float64), np.asarray(budgets, dtype=np.float64)
     means, variances = mean_and_variance(centres, each, radius)
@@ -66,7 +66,7 @@ def _knots(radius: float) -> FloatArray:
 
 
 def _expected(knots: FloatArray, budgets: FloatArray, radius: float) -> FloatArray:
-    """Mean report where everybody holds the same value: for each of the ``knots``."""
+    """Mean report where all clients hold the same value, for each of the ``knots``."""
     different, counts = np.unique(budgets, return_counts=True)
     total, step = np.zeros(knots.size), max(1, _CHUNK // knots.size)
     for start in range(0, different.size, step):

@@ -1,4 +1,4 @@
-"""The shuffler: it hides whose a report is, for whole rows or for each coordinate by itself (Bittau et al. 2017)."""
+"""The shuffler: it hides the senders, of whole rows or of each coordinate separately (Bittau et al. 2017)."""
 
 from dataclasses import replace
 
@@ -13,10 +13,11 @@ _CHUNK = 1 << 21
 
 
 def shuffle_coordinates(reports: Message, rng: np.random.Generator) -> Message:
-    """Each coordinate of the rows that are there permuted by itself; every side array as a whole, by itself too.
+    """Permutes each coordinate separately among the rows that are present; every side array is permuted as a whole,
+    also separately.
 
-    Rows that are absent stand last: an order would tell who was there. What arrives is the multiset of every
-    coordinate, and nothing says which numbers came together.
+    Absent rows come last, because their places would reveal who was present. The result is the multiset of every
+    coordinate, without any link between the numbers of one client.
     """
     count = reports.present.sum(1)
     arrived = _first(count, reports.present.shape[1])
@@ -32,9 +33,9 @@ def shuffle_coordinates(reports: Message, rng: np.random.Generator) -> Message:
 
 
 def shuffle_rows(reports: Message, rng: np.random.Generator) -> Message:
-    """Whole rows permuted, those that are absent last."""
+    """Permutes whole rows, with the absent ones last."""
     if reports.side:
-        raise ValueError(f"a shuffler of whole rows must not pass on side arrays, got {sorted(reports.side)}")
+        raise ValueError(f"a shuffler of whole rows must not forward side arrays, got {sorted(reports.side)}")
     values = _permuted_rows(reports.values, reports.present, rng)
     arrived = _first(reports.present.sum(1), reports.present.shape[1])
     return replace(reports, values=values, present=arrived, senders=None)
@@ -45,7 +46,7 @@ def _first(count: Tensor, rows: int) -> Tensor:
 
 
 def _permute_columns(rows: Tensor, out: Tensor, rng: np.random.Generator) -> None:
-    """In blocks of columns: ten thousand clients' reports need no second copy."""
+    """In blocks of columns, so that ten thousand clients' reports need no second copy."""
     width = max(1, _CHUNK // max(1, rows.shape[0] * rows.shape[1]))
     for start in range(0, rows.shape[2], width):
         block = np.ascontiguousarray(rows[:, :, start : start + width].numpy().transpose(0, 2, 1))
@@ -54,6 +55,6 @@ def _permute_columns(rows: Tensor, out: Tensor, rng: np.random.Generator) -> Non
 
 
 def _permuted_rows(array: Tensor, present: Tensor, rng: np.random.Generator) -> Tensor:
-    """The rows that are there in the order of random numbers, then the others, which are zeros."""
+    """The present rows in a random order, then the others, which are zeros."""
     order = uniform(rng, tuple(present.shape), dtype=torch.float64).masked_fill(~present, 2.0).argsort(dim=1)
     return array[torch.arange(len(array)).unsqueeze(1), order]

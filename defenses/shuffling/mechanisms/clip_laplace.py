@@ -16,14 +16,15 @@ from ....fl.laws.law import Mixing, clip_entries
 
 _CHUNK = 1 << 15
 _GRID = 2**22
-_EDGE = 1 + 1e-6  # A report at the end may be a rounding beyond it in single precision.
+_EDGE = 1 + 1e-6  # In single precision a report at the end may be rounded to just beyond it.
 
 
 def randomised_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.random.Generator) -> Tensor:
     """``values (..., d)``, clipped here, and a budget for each row ``(...,)`` -> reports ``(..., d)``, same dtype.
 
-    One uniform a number, in the order of the numbers, whatever the blocks. Drawn in double precision and rounded to a
-    grid of 2^22 steps a radius: all values reach the same reports, so that no low bit tells a value.
+    One uniform number per coordinate, in the order of the coordinates, whatever the blocks. Drawn in double precision
+    and rounded to a grid of 2^22 steps per radius: all values reach the same reports, so that no low bit reveals a
+    value.
     """
     reports = torch.empty_like(values)
     for raw, rows, scales in row_blocks(values, reports, 2 * radius / budgets.double().numpy()):
@@ -33,8 +34,9 @@ def randomised_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.rand
 
 
 def row_blocks(values: Tensor, reports: Tensor, scales: FloatArray) -> Iterator[tuple[Tensor, Tensor, FloatArray]]:
-    """Rows of ``values (..., d)``, where their reports go, and their scales ``(rows, 1)``, a few rows at a time: what
-    is worked on stays in the cache.
+    """Rows of ``values (..., d)``, the places of their reports, and their scales ``(rows, 1)``, a few rows at a time.
+
+    Small blocks stay in the cache.
     """
     dim = max(1, values.shape[-1])
     raw, rows, each = values.reshape(-1, dim), reports.view(-1, dim), scales.reshape(-1, 1)
@@ -50,15 +52,16 @@ def draw_clip_laplace(centres: FloatArray, scales: FloatArray, radius: float, rn
 
 
 def clip_laplace_at(centres: FloatArray, scales: FloatArray, radius: float, levels: FloatArray) -> FloatArray:
-    """The report at each level in [0, 1) of its distribution function; centres may be one a row."""
+    """The report at each level in [0, 1) of its distribution function; centres may be one per row."""
     lean, edge = np.exp(centres / scales), np.exp(-radius / scales) / 2
     below, above = edge / lean, edge * lean
     share = levels * (1 - above - below)
     share += below
+    # In place from here on: these arrays are the largest of a round.
     tail = np.minimum(share, 1 - share)
     tail *= 2
     reports = np.log(tail, out=tail)
-    # Above the middle the logarithm, which is not above 0, is subtracted, below it added.
+    # The logarithm is at most 0: it is subtracted above the middle and added below it.
     np.copysign(reports, np.subtract(share, 0.5, out=share), out=reports)
     reports *= scales
     reports += centres
@@ -82,9 +85,10 @@ def log_clip_laplace(reports: Tensor, centres: Tensor, scale: float, radius: flo
 
 @dataclass(frozen=True, kw_only=True)
 class ClipLaplaceLaw:
-    """Every coordinate of a report by itself: clipped to ``radius``, then clip-Laplace at the coordinate's ``budget``.
+    """Each coordinate of a report independently: clipped to ``radius``, then clip-Laplace at the coordinate's
+    ``budget``.
 
-    With ``rate`` below 1 a coordinate is reported with that chance only, else a report of 0 stands in its place.
+    With ``rate`` below 1 a coordinate is reported only with that probability, else a report of 0 takes its place.
     """
 
     radius: float
@@ -94,7 +98,7 @@ class ClipLaplaceLaw:
 
     @property
     def scale(self) -> float:
-        """Of the noise before it is conditioned on the range."""
+        """Scale of the noise before it is conditioned on the range."""
         return 2 * self.radius / self.budget
 
     def contribution(self, rows: Tensor) -> Tensor:
@@ -125,7 +129,9 @@ class ClipLaplaceLaw:
 
 
 def mean_and_variance(centres: FloatArray, budgets: FloatArray, radius: float) -> tuple[FloatArray, FloatArray]:
-    """Of a report at each centre in [-radius, radius] and budget (broadcast; Liu et al. 2023, equation 1)."""
+    """Mean and variance of a report at each centre in [-radius, radius] and budget (broadcast; Liu et al. 2023,
+    equation 1).
+    """
     scale = 2 * radius / budgets
     above, below = np.exp(-(radius - centres) / scale) / 2, np.exp(-(radius + centres) / scale) / 2
     inside = 1 - above - below

@@ -1,6 +1,6 @@
-"""The classic Laplace mechanism on rows: every coordinate at its row's own budget, in blocks; its law and its clones.
+"""Classic Laplace mechanism on rows: every coordinate at its row's own budget, in blocks; its law and its clones.
 
-What the baselines of Liu et al. 2023 (APES) run in place of clip-Laplace. The law of ``randomisers.Laplace``.
+The baselines of Liu et al. 2023 (APES) run it instead of clip-Laplace. The law of ``randomisers.Laplace``.
 """
 
 import math
@@ -15,12 +15,14 @@ from ....fl.laws.law import Mixing, clip_entries
 from .clip_laplace import on_grid, row_blocks
 
 _LEAST = 2.0**-54
-"""Half the distance of two uniform draws: a draw of 0 is a report some 37 scales out, not an infinite one."""
+"""Half the distance of two uniform draws: a draw of 0 gives a report about 37 scales out and not an infinite one."""
 
 
 def laplace_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.random.Generator) -> Tensor:
     """``values (..., d)``, clipped here to [-radius, radius], and a budget for each row ``(...,)`` -> reports, same
-    dtype: value + Lap(2 radius / budget), on the grid of ``clip_laplace.randomised_rows``.
+    dtype.
+
+    report = value + Lap(2 radius / budget), on the grid of ``clip_laplace.randomised_rows``.
     """
     reports = torch.empty_like(values)
     for raw, rows, scales in row_blocks(values, reports, 2 * radius / budgets.double().numpy()):
@@ -30,7 +32,7 @@ def laplace_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.random.
 
 
 def _noise(shape: tuple[int, ...], scales: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """One uniform a number, by the inverse of the distribution function."""
+    """One uniform number per coordinate, by the inverse of the distribution function."""
     level = rng.random(shape)
     far = np.log(2 * np.maximum(np.minimum(level, 1 - level), _LEAST))
     return np.asarray(np.copysign(far, level - 0.5) * scales, dtype=np.float64)
@@ -40,7 +42,7 @@ def _noise(shape: tuple[int, ...], scales: FloatArray, rng: np.random.Generator)
 class LaplacePair:
     """One coordinate by Laplace noise at ``epsilon``, seen with its sender: 1 - e^((s - eps) / 2).
 
-    The two ends of the range are the pair: the likelihood ratio of two values is monotone in the report.
+    The pair is the two ends of the range, because the likelihood ratio of two values is monotone in the report.
     """
 
     epsilon: float
@@ -55,11 +57,11 @@ class LaplacePair:
 
 
 def laplace_clones(neighbour: FloatArray, epsilon: float) -> FloatArray:
-    """With what chance a report of budget ``neighbour``, whatever its value, is a copy of one at ``epsilon``, whatever
-    its value: the least ratio of the two densities, ``(e_n / e) exp(-e_n)`` where ``e_n <= e``, else 0.
+    """The probability that a report of budget ``neighbour`` copies one at ``epsilon``, for any values of both.
 
-    Noise that is narrower than one's own has thinner tails and hides nothing there. So the median of unequal budgets
-    counts on the smaller half only, and the smallest on nobody; the paper (footnote 1) counts on all.
+    It is the smallest ratio of the two densities, ``(e_n / e) exp(-e_n)`` where ``e_n <= e``, else 0. Narrower noise
+    than one's own has thinner tails and hides nothing there. A client with the median budget is therefore hidden by the
+    smaller half only, and the one with the smallest budget by no client; the paper (footnote 1) counts all.
     """
     chances = neighbour / epsilon * np.exp(-neighbour)
     return np.asarray(np.where(neighbour <= epsilon, chances, 0.0), dtype=np.float64)
@@ -67,7 +69,7 @@ def laplace_clones(neighbour: FloatArray, epsilon: float) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class LaplaceLaw:
-    """Every coordinate of a report by itself: clipped to ``radius``, then Laplace noise at the coordinate's
+    """Each coordinate of a report independently: clipped to ``radius``, then Laplace noise at the coordinate's
     ``budget``.
     """
 
@@ -77,7 +79,7 @@ class LaplaceLaw:
 
     @property
     def scale(self) -> float:
-        """Of the noise, in units of the value."""
+        """Scale of the noise, in units of the value."""
         return 2 * self.radius / self.budget
 
     def contribution(self, rows: Tensor) -> Tensor:

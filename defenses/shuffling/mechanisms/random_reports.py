@@ -1,4 +1,4 @@
-"""Random sparsification, which the paper of S-APES compares with its own (Liu et al. 2023, Figure 3b), and its law."""
+"""Random sparsification and its law; the paper of S-APES compares it with its own (Liu et al. 2023, Figure 3b)."""
 
 import math
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from .top_reports import Selection, TopReportsLaw, choose, no_choice
 
 @dataclass(frozen=True, kw_only=True)
 class RandomReportsLaw(TopReportsLaw):
-    """A whole report: ``kept`` of its d numbers, by chance, are of the value, the rest are reports of 0.
+    """A whole report: ``kept`` of its d numbers, drawn at random, are of the value; the rest are reports of 0.
 
-    Nothing says which: the density is the mean over all choices (an elementary symmetric polynomial). Given the choice
-    it is ``kept`` releases, so that no two values differ by more than these.
+    The report does not show which. The density is the mean over all choices (an elementary symmetric polynomial). Given
+    the choice it is ``kept`` releases, so two values differ by at most as much as these.
     """
 
     selection: ClassVar[Selection] = Selection.RANDOM

@@ -1,7 +1,8 @@
-"""Only some of a noisy report stay, the rest is redrawn around 0: S-APES' post-sparsification, and its law.
+"""Top reports: only some numbers of a noisy report are sent, the rest are redrawn around 0 (S-APES), and the law.
 
-The largest stay, so that the numbers of one report hang together (Liu et al. 2023, Algorithm 2; the noise is around the
-value, where the paper's line 1 prints 0); or random ones, its Figure 3(b)'s other curve, which tell nothing of it.
+The largest are sent, so the numbers of one report are not independent (Liu et al. 2023, Algorithm 2; the noise is
+around the value, where the paper's line 1 prints 0); or random ones, the other curve of Figure 3(b), whose choice
+reveals nothing.
 """
 
 import math
@@ -20,7 +21,7 @@ from .clip_laplace import clip_laplace_at, log_clip_laplace, row_blocks
 
 
 class Selection(StrEnum):
-    """Which noisy numbers of a report stay."""
+    """Which noisy numbers of a report are sent."""
 
     LARGEST = "largest"
     RANDOM = "random"
@@ -29,8 +30,8 @@ class Selection(StrEnum):
 def sparse_rows(
     values: Tensor, budgets: Tensor, radius: float, kept: int, rng: np.random.Generator, *, selection: str
 ) -> Tensor:
-    """``values (..., d)``, budgets ``(...,)``: noised rows of which ``kept`` numbers stay, the others replaced by
-    reports of 0.
+    """``values (..., d)``, budgets ``(...,)``: noised rows of which ``kept`` numbers are sent; reports of 0 replace the
+    others.
     """
     reports = torch.empty_like(values)
     for raw, rows, scales in row_blocks(values, reports, 2 * radius / budgets.double().numpy()):
@@ -42,24 +43,25 @@ def sparse_rows(
 def _padded(
     centres: FloatArray, scales: FloatArray, radius: float, kept: int, rng: np.random.Generator, selection: str
 ) -> FloatArray:
-    """``(..., d)``: ``kept`` of each noised row, dummies elsewhere; two uniforms a number, row by row, and where chance
-    chooses a third.
+    """``(..., d)``: ``kept`` numbers of each noised row, dummies elsewhere.
+
+    Two uniform numbers per coordinate, row by row, and a third where the selection is random.
     """
     by_chance = selection == Selection.RANDOM
     levels = rng.random((*centres.shape[:-1], 3 if by_chance else 2, centres.shape[-1]))
     noised = clip_laplace_at(centres, scales, radius, levels[..., 0, :])
     dummies = clip_laplace_at(np.zeros_like(scales), scales, radius, levels[..., 1, :])
-    # Single precision tells all points of the grid apart, and is partitioned in half the time.
+    # Single precision distinguishes all points of the grid and is partitioned in half the time.
     sizes = levels[..., 2, :] if by_chance else np.abs(noised)
     return np.where(_largest(sizes.astype(np.float32), kept), noised, dummies)
 
 
 def _largest(sizes: NDArray[np.float32], kept: int) -> BoolArray:
-    """Which ``kept`` of each row are the largest; of equal ones the first."""
+    """Which ``kept`` numbers of each row are the largest; of equal ones the first."""
     dim = sizes.shape[-1]
     least = np.partition(sizes, dim - kept, axis=-1)[..., dim - kept, np.newaxis]
     chosen = sizes >= least
-    if int(chosen.sum()) > kept * (chosen.size // dim):  # Reports lie on a grid: the smallest kept has an equal.
+    if int(chosen.sum()) > kept * (chosen.size // dim):  # Reports lie on a grid, so ties are possible.
         surplus = chosen.sum(-1, keepdims=True) - kept
         equal = sizes == least
         last = np.cumsum(equal[..., ::-1], axis=-1)[..., ::-1] <= surplus
@@ -71,9 +73,9 @@ def _largest(sizes: NDArray[np.float32], kept: int) -> BoolArray:
 class TopReportsLaw:
     """A whole report: ``kept`` of its d numbers are the largest of d noisy ones, the rest are reports of 0.
 
-    Nothing says which. The density is exact: summed over which number is the smallest that was kept, at size t, and
-    over which of the larger ones were kept beside it (an elementary symmetric polynomial); every other noisy number was
-    at most t.
+    The report does not show which. The density is exact: summed over which number is the smallest that was kept, at
+    size t, and over which of the larger ones were kept with it (an elementary symmetric polynomial); every other noisy
+    number was at most t.
     """
 
     selection: ClassVar[Selection] = Selection.LARGEST
@@ -85,7 +87,7 @@ class TopReportsLaw:
 
     @property
     def scale(self) -> float:
-        """Of the noise before it is conditioned on the range."""
+        """Scale of the noise before it is conditioned on the range."""
         return 2 * self.radius / self.budget
 
     def contribution(self, rows: Tensor) -> Tensor:
@@ -97,7 +99,7 @@ class TopReportsLaw:
         return torch.from_numpy(drawn).to(contribution.dtype)
 
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
-        raise ValueError("the coordinates of a report hang together: which ones stay depends on all of them")
+        raise ValueError("the coordinates of a report are not independent: which ones are sent depends on all of them")
 
     def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
         """Takes d steps where all values of a row are equally far from 0, else d^2."""
@@ -111,15 +113,15 @@ class TopReportsLaw:
         return dummies.sum(-1) + ways
 
     def _gains(self, seen: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-        """Log density of each number as a dummy, and how much likelier it is as a kept one; a row that is impossible
-        stays so.
+        """Log density of each number as a dummy, and its log-likelihood ratio as a kept number; impossible rows stay
+        impossible.
         """
         dummies = log_clip_laplace(seen, torch.zeros_like(seen), self.scale, self.radius)
         gains = log_clip_laplace(seen, centres, self.scale, self.radius) - dummies
         return dummies, gains.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
     def _ways(self, seen: Tensor, centres: Tensor, gains: Tensor) -> Tensor:
-        """Sum over the smallest kept number, the place-th largest of all, of how it can come to that."""
+        """Log of the sum over the smallest kept number, the place-th largest of all."""
         dim, terms = seen.shape[-1], list[Tensor]()
         for place in range(self._kept(dim) - 1, dim):
             smaller = self._log_within(centres, seen[..., place : place + 1].abs())
@@ -131,7 +133,9 @@ class TopReportsLaw:
         return torch.stack(terms, dim=-1).logsumexp(-1)
 
     def _ways_alike(self, seen: Tensor, centres: Tensor, gains: Tensor) -> Tensor:
-        """The same where a number of any coordinate is as likely to be small: one polynomial grows with the place."""
+        """The same where all coordinates have the same probability of a small number: one polynomial grows with the
+        place.
+        """
         dim, kept, terms = seen.shape[-1], self._kept(seen.shape[-1]), list[Tensor]()
         within = self._log_within(centres, seen.abs())
         polynomial = no_choice(seen, kept)
@@ -145,31 +149,32 @@ class TopReportsLaw:
         return min(self.kept, dim)
 
     def _log_within(self, centres: Tensor, size: Tensor) -> Tensor:
-        """Log of the chance that a noisy number is at most ``size`` from 0."""
+        """Log of the probability that a noisy number is at most ``size`` from 0."""
         far, scale = centres.abs(), self.scale
         mass = 1 - math.exp(-self.radius / scale) * torch.cosh(far / scale)
         outside = torch.exp(-(far + size) / scale)
         inner = torch.exp(-(far - size).clamp_min(0) / scale) - outside
         beyond = 2 - torch.exp(-(size - far).clamp_min(0) / scale) - outside
         chance = torch.where(size < far, inner, beyond) / (2 * mass)
-        # A report may be a rounding beyond the end.
+        # A report may be rounded to just beyond the end.
         return chance.clamp(1e-300, 1.0).log()
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """All values at the end against all at 0: where all numbers are small, every coordinate speaks for 0, though
-        only ``kept`` were sent.
+        """All values at the end of the range against all at 0.
+
+        Where all sent numbers are small, every coordinate is evidence for 0, although only ``kept`` of them were sent.
         """
         return torch.full((dim,), self.radius), torch.zeros(dim)
 
 
 def no_choice(seen: Tensor, kept: int) -> Tensor:
-    """Log of the elementary symmetric polynomials of degree 0 to ``kept`` - 1 of nothing, ``(..., kept)``."""
+    """Log of the elementary symmetric polynomials of degree 0 to ``kept`` - 1 in no variables, ``(..., kept)``."""
     polynomial = seen.new_full((*seen.shape[:-1], kept), -math.inf)
     polynomial[..., 0] = 0.0
     return polynomial
 
 
 def choose(polynomial: Tensor, gain: Tensor) -> Tensor:
-    """With one more number that may be kept."""
+    """The polynomials with one more number that may be kept."""
     raised = torch.cat([torch.full_like(polynomial[..., :1], -math.inf), polynomial[..., :-1]], dim=-1)
     return torch.logaddexp(polynomial, raised + gain.unsqueeze(-1))

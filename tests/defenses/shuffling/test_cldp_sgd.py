@@ -58,7 +58,7 @@ def test_what_is_no_report_has_no_mass():
     size = law().size(2)
     for impossible in ([size, size], [0.0, 0.0], [size / 2, 0.0], [0.0, -1.001 * size]):
         assert law().log_density(torch.tensor(impossible), torch.zeros(2)) == -math.inf
-    with pytest.raises(ValueError, match="the coordinates of a report hang together"):
+    with pytest.raises(ValueError, match="the coordinates of a report are not independent"):
         law().log_densities(torch.zeros(2), torch.zeros(2))
 
 

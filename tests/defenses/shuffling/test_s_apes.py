@@ -108,7 +108,7 @@ def test_both_ways_of_summing_agree():
 def test_what_cannot_be_sent_has_no_density():
     law = TopReportsLaw(radius=RADIUS, budget=2.0, kept=2)
     assert law.log_density(torch.tensor([1.5, 0.0, 0.0]), torch.zeros(3)) == -math.inf
-    with pytest.raises(ValueError, match="the coordinates of a report hang together"):
+    with pytest.raises(ValueError, match="the coordinates of a report are not independent"):
         law.log_densities(torch.zeros(3), torch.zeros(3))
 
 

@@ -161,7 +161,9 @@ def test_where_cohorts_are_sampled_only_those_count_who_are_almost_surely_there(
     assert crowd == AssuredCohort(others=3, failure=1e-8)
     with pytest.raises(ValueError, match="cohort must be Poisson or full sampling"):
         AssuredCohort.of(toy_plan(task, cohort=FixedSize(5)), 1e-5, rounds=3)
-    with pytest.raises(ValueError, match="clients must be >= 2: a shuffler hides nobody who is alone, got 1"):
+    with pytest.raises(
+        ValueError, match="clients must be >= 2, because a shuffler does not hide a single client, got 1"
+    ):
         AssuredCohort.of(toy_plan(toy_task((4,))), 1e-5, rounds=3)
 
 
