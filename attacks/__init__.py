@@ -1,1 +1,1 @@
-"""Attacks: each brings evidence from what one observer may see, one a file."""
+"""Attacks: each file holds one attack, which derives evidence from what one observer may see."""

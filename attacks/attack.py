@@ -1,4 +1,4 @@
-"""Attack: what an observer does with its view and its knowledge. It never gets the truth."""
+"""Attack: what an adversary derives from its view and its knowledge. An attack never gets the truth."""
 
 import dataclasses
 from collections.abc import Callable
@@ -26,27 +26,27 @@ Evidence = CandidateScores | SourceScores | LabelCounts | Reconstructions | Proj
 
 
 class Undefined(ValueError):
-    """The attack cannot be carried out against this defense; the run says so in a row of its own."""
+    """The attack cannot be carried out against this defense; the run records the reason in a row of its own."""
 
 
 class Level(StrEnum):
-    """What the attacker is given besides its view."""
+    """What the adversary knows in addition to its view."""
 
     REALISTIC = "realistic"
     WORST_CASE = "worst_case"
-    """Everything but the one bit: what differential privacy assumes."""
+    """Everything except whether the candidate or canary is present: what differential privacy assumes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hypotheses:
-    """Two worlds for each of m candidates: what else is in a release is known, whether the candidate is too is not.
+    """Two hypotheses for each of m candidates: the rest of a release is known, the candidate's presence is not.
 
-    Only how the release that was seen lies to them is told: who could ask about another one, or about other gradients
-    than the candidates', would read the one bit off the rest.
+    Only the likelihood ratio of the release that was seen is given. An attack that could evaluate another release, or
+    other gradients than the candidates', could compute the candidate's presence from the rest.
 
     Args:
-        log_ratio: (m,), log density of the release with the candidate drawn, minus that without it, doubles.
-        rate: chance that the candidate is drawn where it is among the samples.
+        log_ratio: (m,), log density of the release with the candidate drawn minus that without it, double precision.
+        rate: probability that the candidate is drawn if it is among the samples.
     """
 
     log_ratio: Tensor
@@ -55,20 +55,20 @@ class Hypotheses:
 
 @dataclass(frozen=True, kw_only=True)
 class Knowledge:
-    """What the attacker has besides the view.
+    """What the adversary knows in addition to its view.
 
     Args:
-        level: how much it is given.
+        level: how much it knows.
         network: model and loss.
         plan: the federation's public facts.
         law: (observer, client) -> the law of the release, where the defense publishes one.
         public_images, public_labels: data of the same distribution, ``(n, c, h, w)`` in [0, 1] and ``(n,)``.
-        candidates: samples or people whose membership is asked, without the answer.
-        canary: what is planted; which world it is, or which of a crowd are in, is not known.
-        initial: (d,), the model that training starts from: public.
-        worlds: (round, client, which candidates) -> what was seen of that round, with and without each candidate in
-            that client's lot; worst case only.
-        shadows: what models that the attacker trained by the same plan say of the candidates.
+        candidates: samples, clients or users whose membership is to be inferred, without the truth.
+        canary: what is planted; whether it is present (of a canary set: which canaries are) is not known.
+        initial: (d,), the public model from which training starts.
+        hypotheses: (round, client, which candidates) -> how likely that round's release is with and without each
+            candidate in the client's lot; worst case only.
+        shadows: logits of the candidates under models that the adversary trained by the same plan.
     """
 
     level: Level
@@ -80,14 +80,15 @@ class Knowledge:
     candidates: Candidates | OwnerCandidates | None = None
     canary: Canary | DataCanary | CanarySet | None = None
     initial: Tensor | None = None
-    worlds: Callable[[int, int, slice], Hypotheses] | None = None
+    hypotheses: Callable[[int, int, slice], Hypotheses] | None = None
     shadows: ShadowBank | None = None
 
     @classmethod
     def of(
         cls, task: Task, plan: Plan, protection: Protection, *, level: Level = Level.REALISTIC, **more: Any
     ) -> "Knowledge":
-        """What anybody knows of a federation: its plan, its model, the protection's published laws, the public images;
+        """Public knowledge of a federation: its plan, its model, the protection's published laws, the public images.
+
         ``more``: the other fields.
         """
         return cls(
@@ -101,11 +102,11 @@ class Knowledge:
         )
 
 
-def one_run(view: View, unit: Unit, adjacency: Adjacency, *, rounds: int | None = None) -> Setting:
-    """Of evidence whose pieces share one run and its noise, over all its rounds unless told: no independent trials.
+def clustered_setting(view: View, unit: Unit, adjacency: Adjacency, *, rounds: int | None = None) -> Setting:
+    """The setting of evidence whose pieces share one run and its noise, over all rounds of the plan by default.
 
-    Nor is it a crowd's one run: planted candidates are members and outsiders by a fixed split, not by a coin each, so
-    that such scores judge no claim. Where coins were tossed it is for whoever tossed them to say so.
+    Such pieces are not independent trials. They are not an audit in one run either: candidates are members or
+    non-members by a fixed split, not by one coin each, so such scores judge no claim.
     """
     return Setting(
         unit=unit,
@@ -118,22 +119,22 @@ def one_run(view: View, unit: Unit, adjacency: Adjacency, *, rounds: int | None 
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """One attack a file. Fields are its public configuration.
+    """One attack per file. Fields are its public configuration.
 
-    ``null`` marks an attack that ignores its view: what anybody could say without looking.
+    ``null`` marks a baseline that ignores its view: the result of guessing without any observation.
     """
 
     version: ClassVar[str] = "1"
     null: ClassVar[bool] = False
     observer: ClassVar[Observer] = UPLOADS
-    seated: ClassVar[bool] = False
-    """Whether it reads by itself what one sees who sees less than the uploads: multisets, sums, global models."""
+    handles_reduced_views: ClassVar[bool] = False
+    """Whether the attack itself handles views with less than the uploads: multisets, sums, global models."""
 
     pixelwise: ClassVar[bool] = False
-    """Whether it can do without labels of images, of which a segmentation has none: its labels are pixels'."""
+    """Whether it works without image labels, which segmentation data does not have: its labels are per pixel."""
 
     active: ClassVar[bool] = False
-    """Whether the server sends what ``tamper`` makes of its models: such an attack has a federation of its own."""
+    """Whether the server sends what ``tamper`` makes of its models: such an attack gets a federation of its own."""
 
     @property
     def level(self) -> Level:
@@ -142,24 +143,26 @@ class Attack:
 
     @property
     def adversary(self) -> str:
-        """Whom it stands for: ``realistic`` or ``worst_case`` by its level, or ``active`` where the server deviates."""
+        """The adversary: ``realistic`` or ``worst_case`` by its level, or ``active`` where the server deviates."""
         return "active" if self.active else self.level.value
 
     def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe | OwnerProbe | None:
-        """Choose candidates before training starts; None where the attack needs none."""
+        """Choose candidates before training starts; None where the attack needs no candidates."""
         return None
 
     def tamper(self, models: Tensor, knowledge: Knowledge) -> Tensor:
-        """What an active attack's server sends in place of ``models (R, d)``."""
+        """What the server of an active attack sends instead of ``models (R, d)``."""
         return models
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Evidence:
-        """What the attack brings; all its randomness comes from ``rng``."""
+        """The attack's evidence; all its randomness comes from ``rng``."""
         raise TypeError(f"{type(self).__name__} does not define run(view, knowledge, rng)")
 
     @property
     def reconstructs(self) -> bool:
-        """Whether ``run`` says that it brings reconstructions, which need images to be scored."""
+        """Whether ``run`` is annotated to return reconstructions, which need images to be scored."""
+        # By annotation, so that a suite can refuse a mismatch before anything runs. It is text under postponed
+        # evaluation of annotations.
         return type(self).run.__annotations__.get("return") in (Reconstructions, Reconstructions.__name__)
 
     def fields(self) -> dict[str, object]:

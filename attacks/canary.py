@@ -1,4 +1,4 @@
-"""Canary: what a planted row or sample shows, with everything known but the one bit (Nasr et al. 2023, section 4)."""
+"""Canary projections: infers from releases whether a canary is present (worst case; Nasr et al. 2023, section 4)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from .attack import Attack, Knowledge, Level
 
 
 @dataclass(frozen=True, kw_only=True)
-class Release:
-    """What the observer saw of one round, or of a whole run.
+class SeenRelease:
+    """What the observer saw in one round, or in a whole run.
 
     Args:
-        values: (R, k); seen: (R,), false in replicas where nothing came of the canary's sender.
-        model: (R, d), the last public model before it; rounds: how many rounds it spans.
+        values: (R, k); seen: (R,), false in replicas where the canary's sender sent nothing.
+        model: (R, d), the last public model before the release; rounds: number of rounds that the release covers.
     """
 
     values: Tensor
@@ -35,13 +35,13 @@ class Release:
 
 @dataclass(frozen=True, kw_only=True)
 class CanaryProjections(Attack):
-    """For every replica and release: how far it moved along the canary, in units of the canary's own contribution to
-    the first one.
+    """The component of every release along the canary, in units of the canary's contribution to the first release.
 
-    A canary on an unused weight is alone there: the rest of the release is zero along it, and the projection is that of
-    ``Projections``. For any other the rest is not subtracted: that costs power, never validity, for replicas are
-    independent trials, each with its own cohorts, lots and noise. Which observer looks is the claim's to say: the view
-    names it. Who sees the final model alone projects the whole way from the public initial one.
+    A canary on an unused weight is the only contribution there: the rest of the release is zero along it, and the
+    projection is that of ``Projections``. For other canaries the rest is not subtracted. That costs power but not
+    validity, because replicas are independent trials with their own cohorts, lots and noise. The claim determines the
+    observer, which the view names. For an observer of the final model alone, the whole change from the public initial
+    model is projected.
     """
 
     @property
@@ -53,15 +53,16 @@ class CanaryProjections(Attack):
         if not isinstance(canary, Canary | DataCanary):
             raise ValueError("CanaryProjections needs a planted canary")
         sender = canary_sender(canary, view.plan)
+        # `square` stays zero until the first release has set the unit.
         law, square, values, seen = knowledge.law(view.observer, sender), 0.0, [], []
         for release in releases(view, sender, knowledge.initial):
-            shift, centre = worlds(
+            shift, centre = shift_and_centre(
                 canary, law, view.plan, knowledge.network, release.model, coordinates=view.coordinates
             )
-            # The first public model is that of all replicas: one unit for all, though later gradients differ in length.
+            # The first public model is the same in all replicas, so it gives one unit for all of them.
             square = square or float(shift[0].double().square().sum())
             if not square > 0:
-                raise ValueError("the canary moves nothing at the initial model: no release can be projected on it")
+                raise ValueError("the canary changes nothing at the initial model: no release can be projected on it")
             along = ((release.values - release.rounds * centre) * shift).sum(-1)
             values.append(along.double().numpy() / square)
             seen.append(release.seen.numpy())
@@ -76,11 +77,11 @@ class CanaryProjections(Attack):
 
 
 def canary_sender(canary: Canary | DataCanary, plan: Plan) -> int:
-    """The client in whose report the canary stands: its holder, or the client that it is."""
+    """The client whose report contains the canary: its holder, or the client that the canary is."""
     return canary.client if canary.unit is Unit.SAMPLE else plan.clients
 
 
-def worlds(
+def shift_and_centre(
     canary: Canary | DataCanary,
     law: Law | None,
     plan: Plan,
@@ -89,11 +90,12 @@ def worlds(
     *,
     coordinates: slice | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """What the canary's presence shifts in one release after ``model (R, d)``, and where the release stands without it.
+    """How the canary's presence shifts one release after ``model (R, d)``, and the release's centre without it.
 
-    Both ``(R, k)`` for a canary of data, ``(1, k)`` for a row. A canary of data contributes its gradient at that model;
-    as a client, the update that it computes there when every sample is drawn and nothing noised.
+    Both are ``(R, k)`` for a canary of data and ``(1, k)`` for a row. A canary of data contributes its gradient at that
+    model; as a client, it contributes the update that it computes there with full lots and without noise.
     """
+    # A sample's row is a gradient, which enters the update with the linear scale.
     scale = 1.0 if canary.unit is not Unit.SAMPLE else plan.algorithm.linear_scale or -1.0
 
     def contribution(world: int) -> Tensor | None:
@@ -105,34 +107,34 @@ def worlds(
 
     present, absent = contribution(1), contribution(0)
     if present is None:
-        raise ValueError("a canary must be there in world 1")
+        raise ValueError("a canary must be present in world 1")
     return (present, torch.zeros_like(present)) if absent is None else (present - absent, absent)
 
 
-def releases(view: View, sender: int, initial: Tensor | None) -> Iterator[Release]:
-    """What the observer saw, round by round, or once for who sees the final model alone.
+def releases(view: View, sender: int, initial: Tensor | None) -> Iterator[SeenRelease]:
+    """What the observer saw, round by round; one release for an observer of the final model alone.
 
-    Behind a shuffler nobody knows whose row is whose: the multiset counts by its sum. Raises ValueError where the
-    observer's first model is needed and not given.
+    Behind a shuffler the senders are hidden, so the multiset is summed. Raises ValueError where the initial model is
+    needed and not given.
     """
     if view.rounds[0].broadcast is None:
         if initial is None:
-            raise ValueError(f"{view.observer} sees no round: it needs the public initial model")
+            raise ValueError(f"{view.observer} sees no rounds: it needs the public initial model")
         first = initial.expand(len(view.final_model), -1)
         start = first if view.coordinates is None else first[:, view.coordinates]
         moved = view.plan.algorithm.aggregate_between(start, view.final_model)
-        everybody = torch.ones(len(moved), dtype=torch.bool)
-        yield Release(values=moved, seen=everybody, model=first, rounds=len(view.rounds))
+        all_replicas = torch.ones(len(moved), dtype=torch.bool)
+        yield SeenRelease(values=moved, seen=all_replicas, model=first, rounds=len(view.rounds))
         return
     for number, seen in enumerate(view.rounds):
         values, present = _seen_in_round(view, number, sender)
         if seen.broadcast is None:
             raise ValueError(f"round {number} holds no broadcast model")
-        yield Release(values=values, seen=present, model=seen.broadcast)
+        yield SeenRelease(values=values, seen=present, model=seen.broadcast)
 
 
 def _row(canary: Canary | DataCanary, world: int, plan: Plan, network: Network, model: Tensor) -> Tensor | None:
-    """The canary's raw row: ``(1, d)`` as planted, ``(R, d)`` as its data give it at ``model``."""
+    """The canary's raw row: ``(1, d)`` as planted, or ``(R, d)`` computed from its data at ``model``."""
     if isinstance(canary, Canary):
         return canary.rows(world) if canary.there(world) else None
     held = canary.samples(world)
@@ -142,6 +144,7 @@ def _row(canary: Canary | DataCanary, world: int, plan: Plan, network: Network, 
     weights = torch.full(labels.shape, 1 / labels.shape[1])
     if canary.unit is Unit.SAMPLE:
         return network.gradient(model, images, labels, weights)
+    # The client's own rule, step by step: Adam or several steps would not be linear in one gradient.
     local, state = model, plan.algorithm.start(model)
     for _ in range(plan.algorithm.local_steps):
         local, state = plan.algorithm.step(local, network.gradient(local, images, labels, weights), state)
@@ -149,8 +152,9 @@ def _row(canary: Canary | DataCanary, world: int, plan: Plan, network: Network, 
 
 
 def _seen_in_round(view: View, number: int, sender: int) -> tuple[Tensor, Tensor]:
-    """What the observer saw in one round ``(R, k)`` and in which replicas it saw anything ``(R,)``."""
+    """What the observer saw in one round, ``(R, k)``, and in which replicas it saw anything, ``(R,)``."""
     seen = view.rounds[number]
+    # No row can be assigned to the canary's client.
     if seen.reports is not None and seen.reports.senders is None:
         return seen.reports.values.sum(1), seen.reports.present.any(1)
     if view.observer.rank == UPLOADS.rank and seen.reports is not None:
@@ -159,11 +163,11 @@ def _seen_in_round(view: View, number: int, sender: int) -> tuple[Tensor, Tensor
             return torch.zeros_like(view.final_model), torch.zeros(len(view.final_model), dtype=torch.bool)
         row = senders.index(sender)
         return seen.reports.values[:, row], seen.reports.present[:, row]
-    everybody = torch.ones(len(view.final_model), dtype=torch.bool)
+    all_replicas = torch.ones(len(view.final_model), dtype=torch.bool)
     if seen.aggregate is not None:
-        return seen.aggregate, everybody
+        return seen.aggregate, all_replicas
     last = number + 1 == len(view.rounds)
     after = view.final_model if last else view.rounds[number + 1].broadcast
     if seen.broadcast is None or after is None:
         raise ValueError(f"round {number} holds no broadcast models to compare")
-    return view.plan.algorithm.aggregate_between(seen.broadcast, after), everybody
+    return view.plan.algorithm.aggregate_between(seen.broadcast, after), all_replicas

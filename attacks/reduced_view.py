@@ -1,7 +1,8 @@
-"""Seat: what one sees who sees less than the uploads, laid out as uploads, so that attacks on these run from there.
+"""Reduced view: what an observer of less than the uploads receives, in the form of uploads, so that attacks on uploads
+can use it.
 
-The sum of a round is one upload of one client, whose lot is everybody's. Shuffled reports are uploads of nobody knows
-whom: row i is called client i, which names no client.
+The sum of a round becomes one upload of one client whose lot is all clients' lots together. Shuffled reports become
+uploads with arbitrary numbers for senders: row i has sender i, which identifies no client.
 """
 
 from dataclasses import dataclass, replace
@@ -20,17 +21,17 @@ from .attack import Knowledge, Undefined
 
 @dataclass(frozen=True, kw_only=True)
 class ReducedView:
-    """A view and knowledge that an attack on uploads reads; ``view.observer`` is still who looks."""
+    """A view and knowledge for an attack on uploads; ``view.observer`` is still the real observer."""
 
     view: View
     knowledge: Knowledge
 
 
-def seat(view: View, knowledge: Knowledge) -> ReducedView:
-    """What the view's observer has, as uploads; as it is for who sees these.
+def reduce_view(view: View, knowledge: Knowledge) -> ReducedView:
+    """What the view's observer receives, as uploads; unchanged for an observer of uploads.
 
     Raises:
-        Undefined: where that observer has nothing which is an upload of somebody's samples.
+        Undefined: if nothing that the observer receives is an upload of some clients' samples.
     """
     if view.observer.rank >= UPLOADS.rank:
         return ReducedView(view=view, knowledge=knowledge)
@@ -42,19 +43,20 @@ def seat(view: View, knowledge: Knowledge) -> ReducedView:
 
 
 def _of_sum(view: View, knowledge: Knowledge) -> ReducedView:
-    """One upload a round. A mean weighted by the clients' samples is the gradient of all lots as one; a defense that
-    weighs unequal clients alike is read as if it did not, and who dropped out of a round as if it had stayed.
+    """One upload per round. A mean weighted by the clients' samples is the gradient of all lots as one lot.
+
+    A defense that gives unequal clients equal weights, and clients that dropped out of a round, are not accounted for.
     """
     plan = knowledge.plan
     if plan.cohort_rate != 1:
-        raise Undefined("the sum names nobody: it is read as one lot only where every client is in every round")
+        raise Undefined("a sum can be used as one lot only if every client is in every round")
     if knowledge.network.mixes and plan.clients > 1:
-        raise Undefined("each client's lot has batch statistics of its own: their sum is the gradient of no larger lot")
+        raise Undefined("each client's lot has its own batch statistics: their sum is no gradient of one larger lot")
     if plan.algorithm.local_steps != 1:
-        raise Undefined("several local steps led each client its own way: their sum is no upload of one larger lot")
+        raise Undefined("with several local steps the clients' models differ: their sum is not one larger lot's upload")
     pooled = replace(plan.resized((sum(plan.sizes),)), lot=_pooled_lot(plan))
     law = _common(knowledge, view.observer)
-    # A law of reports clips each client's own: of one larger lot it says nothing.
+    # A law of reports describes the clipping of one client's report, not of one larger lot.
     of_samples = law if isinstance(law, GaussianLaw) and law.scale < 0 else None
     rounds = tuple(replace(seen, reports=_row(seen)) for seen in view.rounds)
     return ReducedView(
@@ -68,7 +70,7 @@ def _pooled_lot(plan: Plan) -> Sampling:
     if not isinstance(plan.lot, FixedSize):
         return plan.lot
     if len(set(plan.sizes)) > 1:
-        raise Undefined("lots of one size from clients of several: their sum weighs samples unequally")
+        raise Undefined("clients of different sizes with lots of one size: their sum weighs samples unequally")
     return FixedSize(round(plan.clients * plan.expected_lot(0)))
 
 
@@ -80,17 +82,18 @@ def _row(seen: RoundView) -> Message:
 
 
 def _of_multiset(view: View, knowledge: Knowledge) -> ReducedView:
-    """The rows that arrived, where each is one client's report and all clients are alike to who does not know them."""
+    """The rows that arrived, if each is one client's report and all clients have the same size."""
     plan = knowledge.plan
     if len(set(plan.sizes)) > 1:
         raise Undefined(
-            f"who sent a shuffled report is hidden, and clients hold {min(plan.sizes)} to {max(plan.sizes)} samples"
+            f"shuffled reports hide their senders, and clients hold {min(plan.sizes)} to {max(plan.sizes)} samples"
         )
     law = _common(knowledge, view.observer)
     if isinstance(law, ReportLaw) and law.mixing is Mixing.COORDINATES:
-        raise Undefined("each coordinate is shuffled by itself: no row is one client's report")
+        raise Undefined("each coordinate is shuffled separately: no row is one client's report")
+    # The channel may then do more than shuffle, so a row need not be one report.
     if law is None and knowledge.law(UPLOADS, 0) is not None:
-        raise Undefined("the defense publishes a law of reports and none of shuffled ones: rows may not be whole")
+        raise Undefined("the defense publishes a law of reports but none of shuffled ones: rows may not be whole")
     rounds = tuple(replace(seen, reports=_named(seen, plan)) for seen in view.rounds)
     return ReducedView(
         view=replace(view, rounds=rounds),
@@ -99,18 +102,18 @@ def _of_multiset(view: View, knowledge: Knowledge) -> ReducedView:
 
 
 def _named(seen: RoundView, plan: Plan) -> Message:
-    """The rows that are there, of the first replica, with numbers for senders."""
+    """The rows present in the first replica, with row numbers as senders."""
     if seen.reports is None:
         raise ValueError(f"view of round {seen.round} must hold reports, got none")
     rows: Tensor = seen.reports.values[:1, seen.reports.present[0]]
     if not rows.is_floating_point() or rows.shape[2] != plan.layout.dim or rows.shape[1] > plan.clients:
         kind = f"{rows.shape[1]} rows of {rows.shape[2]} {str(rows.dtype).removeprefix('torch.')}s"
-        raise Undefined(f"what arrived is no client's update but {kind}")
+        raise Undefined(f"what arrived is not a client's update but {kind}")
     present = torch.ones(rows.shape[:2], dtype=torch.bool)
     return Message(values=rows, present=present, senders=tuple(range(rows.shape[1])))
 
 
 def _common(knowledge: Knowledge, observer: Observer) -> Law | None:
-    """The law of every client, where they have one."""
+    """The law that all clients share; None where they differ."""
     first, *others = (knowledge.law(observer, client) for client in range(knowledge.plan.clients))
     return first if all(law == first for law in others) else None

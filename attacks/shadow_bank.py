@@ -1,4 +1,4 @@
-"""Shadow bank: what models of known membership say of the candidates, and of points that none of them trained on."""
+"""Shadow bank: logits of candidates and population points under models with known training sets."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from ..fl.models.network import Network
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Outputs:
-    """What one model says: its logit ``ln(p / (1 - p))`` of the true class.
+class ModelLogits:
+    """One model's logits ``ln(p / (1 - p))`` of the true class.
 
     Args:
         candidates: (N,), of each candidate.
@@ -30,8 +30,9 @@ class Outputs:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Moments:
-    """Of each candidate's logits over some models: ``mean`` and ``squares``, the sum of squares about it, both (N,);
-    ``count``, over how many.
+    """Moments of each candidate's logits over some models.
+
+    ``mean`` and ``squares`` (N,): mean and sum of squared deviations; ``count`` (N,): number of models.
     """
 
     mean: FloatArray
@@ -45,9 +46,7 @@ class Moments:
 
     @property
     def pooled_variance(self) -> float:
-        """The mean scatter **within** candidates. Over all logits at once, candidates' differences would count as
-        noise.
-        """
+        """The mean variance within candidates; over all logits at once, candidates' differences would count too."""
         return float(self.squares.sum() / (self.count - 1).sum())
 
 
@@ -55,17 +54,17 @@ class Moments:
 class ShadowBank:
     """M models, N candidates, Z points of the population.
 
-    What an attack gets is a bank of references (``references``), in which its target is not.
+    An attack gets a bank of reference models (``references``), without its target.
 
     Args:
         logits: (M, N), of the true class, ``ln(p / (1 - p))``.
-        included: (M, N) booleans, who trained on whom.
-        population: (M, Z), logits of points that nobody trained on.
-        ids: (N,), the candidates' places in their pool: what a column is about, whatever else is in the bank.
+        included: (M, N) booleans, which model trained on which candidate.
+        population: (M, Z), logits of points that no model trained on.
+        ids: (N,), the candidates' indices in their pool, which identify the columns.
         paired: models 2k and 2k + 1 hold complementary halves of the candidates.
 
     Raises:
-        ValueError: for arrays that do not fit each other, NaN or infinity, an id given twice, or pairs that are none.
+        ValueError: for arrays that do not fit each other, NaN or infinity, a repeated id, or wrong pairs.
     """
 
     logits: FloatArray
@@ -81,6 +80,7 @@ class ShadowBank:
             array = np.array(getattr(self, name))
             if array.dtype != kind:
                 raise ValueError(f"{name} must be of {np.dtype(kind).name}, got {array.dtype}")
+            # Attacks share one bank; none may change it for the next.
             array.flags.writeable = False
             object.__setattr__(self, name, array)
         self._check()
@@ -96,33 +96,35 @@ class ShadowBank:
         if self.paired and not (
             models % 2 == 0 and np.array_equal(self.included[0::2], np.logical_not(self.included[1::2]))
         ):
-            raise ValueError("paired models must come by two, each candidate in one of both; these do not")
+            raise ValueError("paired models must come in twos, each candidate in exactly one of both; these do not")
 
     @property
     def models(self) -> int:
         """M."""
         return len(self.logits)
 
-    def outputs(self, target: int) -> Outputs:
-        """What model ``target`` says: all that an attack gets of it."""
-        return Outputs(candidates=self.logits[target], population=self.population[target])
+    def model_logits(self, target: int) -> ModelLogits:
+        """The logits of model ``target``: all that an attack gets of it."""
+        return ModelLogits(candidates=self.logits[target], population=self.population[target])
 
     def references(self, target: int) -> "ShadowBank":
-        """The bank without ``target`` and, where models are paired, without its twin: who is in the twin is not in the
-        target.
+        """The bank without ``target`` and, where models are paired, without the other model of the pair.
+
+        The complementary half is in the other model, so it would reveal the target's members.
 
         Raises:
-            ValueError: if there is no such model, or it leaves none.
+            ValueError: if there is no such model, or no model would be left.
         """
         if not 0 <= target < self.models:
             raise ValueError(f"target must be in 0..{self.models - 1}, got {target}")
+        # Pairs are neighbours, so the pair of a target starts at its even number.
         first, size = (target - target % 2, 2) if self.paired else (target, 1)
         if size == self.models:
-            raise ValueError(f"{self.models} models are fewer than needed: none is left beside the target")
+            raise ValueError(f"the bank must hold more than the target's {size} models, got {self.models}")
         return self.without(range(first, first + size))
 
     def without(self, left_out: Iterable[int]) -> "ShadowBank":
-        """The bank without these models; of a pair both or none."""
+        """The bank without these models; of a pair both must be named or none."""
         left = np.delete(np.arange(self.models), list(left_out))
         return ShadowBank(
             logits=self.logits[left],
@@ -143,16 +145,18 @@ class ShadowBank:
                 )
 
     def moments(self, *, included: bool) -> Moments:
-        """Of the candidates' logits, over the models that trained on them or over those that did not."""
+        """Moments of the candidates' logits over the models that trained on them, or over those that did not."""
         which = self.included if included else ~self.included
         count = which.sum(0)
         mean = (self.logits * which).sum(0) / np.maximum(count, 1)
+        # Deviations from the mean, not a difference of squares, which would lose digits.
         squares = (((self.logits - mean) ** 2) * which).sum(0)
         return Moments(mean=mean, squares=squares, count=count)
 
 
 def true_class_logits(network: Network, model: Tensor, images: Tensor, labels: Tensor) -> FloatArray:
-    """``ln(p / (1 - p))`` of each image's own class under ``model (d,)``, ``(n,)``; finite where p rounds to 1."""
+    """``ln(p / (1 - p))`` of each image's own class under ``model (d,)``, ``(n,)``."""
+    # From logits, not from probabilities: it is finite where p rounds to 1.
     with torch.no_grad():
         logits = network.logits(model, images).double()
     return np.asarray(of_true_class(logits, labels).numpy(), dtype=np.float64)
@@ -160,6 +164,7 @@ def true_class_logits(network: Network, model: Tensor, images: Tensor, labels: T
 
 def of_true_class(logits: Tensor, labels: Tensor) -> Tensor:
     """``(..., classes)`` and ``(...)`` -> ``(...)``: the class's own logit minus the log-sum-exp of the others."""
+    # ln p - ln(1 - p) of the softmax, without computing p.
     own = logits.gather(-1, labels.unsqueeze(-1))
     others = logits.scatter(-1, labels.unsqueeze(-1), -torch.inf)
     return own.squeeze(-1) - others.logsumexp(-1)

@@ -1,4 +1,4 @@
-"""Uploads: what a server reads of one round, row by row: the gradient that each client's report stands for."""
+"""Uploads: the gradient that each client's report of one round stands for."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,15 @@ from ..audit.evidence import Setting
 from ..fl.fields import check_count
 from ..fl.message import Message
 from ..fl.view import RoundView, View
-from .attack import Knowledge, Undefined, one_run
+from .attack import Knowledge, Undefined, clustered_setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class Uploads:
-    """``values``: (n, d), as they were sent; ``gradients``: (n, d), that they stand for; ``model``: (d,), at which they
-    were taken; ``senders``: client number of each row.
+    """The uploads of one round.
+
+    ``values``: (n, d), as sent; ``gradients``: (n, d), which the values stand for; ``model``: (d,), at which they were
+    computed; ``senders``: client number of each row.
     """
 
     values: Tensor
@@ -26,18 +28,19 @@ class Uploads:
 
 
 def read_uploads(view: View, knowledge: Knowledge, round: int) -> Uploads:
-    """The round's uploads as gradients: FedSGD uploads minus the gradient, FedAvg minus a multiple of the steps' mean.
+    """The round's uploads as gradients: FedSGD uploads minus the gradient, FedAvg minus a multiple of the mean one.
 
     Raises:
         Undefined: if the uploads are masked words of a secure sum.
-        ValueError: if the view holds no such round, no uploads, several replicas or cut vectors, or if a row is zero
-            (the client was absent) or not finite.
+        ValueError: if the view holds no such round, no uploads, several replicas or only some coordinates, or if a row
+            is zero (the client was absent) or not finite.
     """
     seen = _round(view, round)
     reports = _reports(seen)
     if view.coordinates is not None or seen.broadcast is None:
         raise ValueError(f"view of round {round} must hold the model and every coordinate, got {view.coordinates}")
     check_unmasked(reports)
+    # Reports may be integers, which have no gradient.
     values = reports.values[0].to(seen.broadcast.dtype)
     _check_rows(values, reports.senders, round)
     return Uploads(
@@ -49,24 +52,24 @@ def read_uploads(view: View, knowledge: Knowledge, round: int) -> Uploads:
 
 
 def count_uploads(view: View, round: int) -> int:
-    """How many uploads the round has: all that a null attack reads of a view. Raises ValueError as `read_uploads`."""
+    """Number of uploads in the round: all that a null attack reads of a view. Raises ValueError like `read_uploads`."""
     return _reports(_round(view, round)).values.shape[1]
 
 
 def upload_senders(view: View, round: int) -> tuple[int, ...]:
-    """Client number of each upload. Raises ValueError as `read_uploads`."""
+    """Client number of each upload. Raises ValueError like `read_uploads`."""
     return _senders(_reports(_round(view, round)))
 
 
 def upload_setting(view: View) -> Setting:
-    """Each upload is asked which sample it was computed on; the uploads of one run share their model."""
-    return one_run(view, Unit.SAMPLE, Adjacency.REPLACE_ONE, rounds=1)
+    """The setting of evidence about the samples behind each upload; the uploads of one run share their model."""
+    return clustered_setting(view, Unit.SAMPLE, Adjacency.REPLACE_ONE, rounds=1)
 
 
 def check_unmasked(reports: Message) -> None:
     """Raise Undefined for masked words of a secure sum."""
     if reports.masked:
-        raise Undefined("uploads are masked words of a secure sum: each by itself tells nothing; look at the aggregate")
+        raise Undefined("uploads are masked words of a secure sum, which reveal nothing one by one; use the aggregate")
 
 
 def check_round(round: int) -> None:
@@ -94,6 +97,7 @@ def _senders(reports: Message) -> tuple[int, ...]:
 
 
 def _check_rows(values: Tensor, senders: tuple[int, ...] | None, round: int) -> None:
+    # Zero rows would have no direction, and a search would return noise that looks like a result.
     names = torch.tensor(senders if senders is not None else range(len(values)))
     for fault, bad in (("all zeros", (values == 0).all(1)), ("not finite", ~values.isfinite().all(1))):
         if bad.any():

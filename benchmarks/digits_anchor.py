@@ -22,7 +22,7 @@ from fedassay.attacks.membership.final_model.lira_online import LiRAOnline
 from fedassay.attacks.membership.final_model.quantile_regression import conditional_deviations
 from fedassay.attacks.membership.final_model.rmia import RMIA
 from fedassay.attacks.membership.final_model.shadow_attack import ShadowAttack, rank_among
-from fedassay.attacks.shadow_bank import Outputs, ShadowBank, of_true_class
+from fedassay.attacks.shadow_bank import ModelLogits, ShadowBank, of_true_class
 from fedassay.audit.arrays import FloatArray
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, MembershipScores, Setting
@@ -58,7 +58,7 @@ KNOWN = {
 class TwoSided(ShadowAttack):
     """How unlikely the logit is without the candidate, too low or too high: what public code takes for the test."""
 
-    def scores(self, references: ShadowBank, target: Outputs) -> FloatArray:
+    def scores(self, references: ShadowBank, target: ModelLogits) -> FloatArray:
         out = references.moments(included=False)
         return (target.candidates - out.mean) ** 2 / (2 * out.variance) + 0.5 * np.log(out.variance)
 
@@ -147,7 +147,7 @@ def attacked_in_turn(found: Anchor, targets: int) -> list[dict[str, MembershipSc
 
 def attacked(found: Anchor, target: int) -> dict[str, MembershipScores]:
     """Every attack's scores of one target, beside the truth."""
-    said, references = found.bank.outputs(target), found.bank.references(target)
+    said, references = found.bank.model_logits(target), found.bank.references(target)
     scores = {"loss": said.candidates, "attack P": rank_among(said.candidates, said.population)}
     scores["quantile regression"] = conditional_deviations(
         found.features, said.candidates, found.population_features, said.population

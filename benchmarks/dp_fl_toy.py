@@ -79,8 +79,10 @@ def areas(seed: int, *, outsiders: int = 300, named: tuple[str, ...] = tuple(ATT
     for name in named:
         attack, observer, _ = ATTACKS[name]
         view = recorders[observer].view(plan, final)
-        worlds = worst_case_hypotheses(task, plan, protection, lots, view, probe)
-        knowledge = Knowledge.of(task, plan, protection, level=attack.level, candidates=probe.shown, worlds=worlds)
+        hypotheses = worst_case_hypotheses(task, plan, protection, lots, view, probe)
+        knowledge = Knowledge.of(
+            task, plan, protection, level=attack.level, candidates=probe.shown, hypotheses=hypotheses
+        )
         evidence = attack.run(view, knowledge, streams.generator(f"attack {name}"))
         found[name] = area(counted_scores(evidence, probe).given_the_run)
     return found

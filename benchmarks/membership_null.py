@@ -25,10 +25,10 @@ from fedassay.attacks.membership.by_round.likelihood_ratio import LikelihoodRati
 from fedassay.attacks.membership.by_round.loss_series import LossSeries
 from fedassay.attacks.membership.final_model.loss import LossThreshold
 from fedassay.attacks.membership.final_model.random_scores import RandomScores
-from fedassay.attacks.membership.people.client_loss import ClientLoss
-from fedassay.attacks.membership.people.client_membership import ClientMembership
-from fedassay.attacks.membership.people.random_people import RandomPeople
-from fedassay.attacks.membership.people.writer_membership import WriterMembership
+from fedassay.attacks.membership.owners.client_loss import ClientLoss
+from fedassay.attacks.membership.owners.client_membership import ClientMembership
+from fedassay.attacks.membership.owners.random_people import RandomPeople
+from fedassay.attacks.membership.owners.writer_membership import WriterMembership
 from fedassay.attacks.membership.source.random_source import RandomSource
 from fedassay.attacks.membership.source.source import SourceInference
 from fedassay.audit.evidence import CandidateScores, SourceScores
@@ -108,9 +108,9 @@ def said(seed: int) -> dict[str, Said]:
         # Shuffled reports have no law of their own: read them as those of an undefended run.
         protection = Protection() if observer == SHUFFLED else NOISY
         view = recorders[observer].view(plan, final)
-        worlds = worst_case_hypotheses(task, plan, protection, lots, view, samples)
+        hypotheses = worst_case_hypotheses(task, plan, protection, lots, view, samples)
         probe = people.get(name.split(",")[0], samples)
-        knowledge = Knowledge.of(task, plan, protection, candidates=probe.shown, worlds=worlds)
+        knowledge = Knowledge.of(task, plan, protection, candidates=probe.shown, hypotheses=hypotheses)
         evidence = attack.run(view, knowledge, streams.generator(f"attack {name}"))
         found[name] = _said(evidence, probe, coin)
     return found

@@ -173,6 +173,7 @@ class CanarySet:
     def check(self, plan: Plan) -> None:
         """Raise ValueError unless every canary has an inert weight and sample canaries have a client to hold them."""
         layout = plan.layout
+        # One inert weight per canary, so that canaries do not overlap.
         if (layout.dim, layout.inert) != (self.dim, len(self.coins)):
             wanted = f"{self.dim} coordinates, {len(self.coins)} of them inert"
             raise ValueError(f"a canary set needs {wanted}; the plan has {layout.dim}, {layout.inert} of them inert")
@@ -200,6 +201,7 @@ class CanarySet:
 
 
 def _check_unit(unit: Unit) -> None:
+    # Users and other units have no single row that could be planted.
     if unit not in (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT):
         raise ValueError(f"a canary must be a sample, a client or a report, got {unit}")
 

@@ -146,6 +146,7 @@ def _checked(task: Task, plan: Plan, protection: Protection, canary: Canaries | 
     for hook in ("local_step", "local_query"):
         if getattr(type(protection), hook) is not getattr(Protection, hook) and not protection.per_sample:
             raise ValueError(f"{type(protection).__name__} overrides {hook}: it must set per_sample = True")
+    # Before the first round, not at the first lot.
     if protection.per_sample:
         task.network.check_separate(type(protection).__name__)
     if canary is not None:

@@ -56,6 +56,7 @@ class Layout:
         """
         if set(tensors) != set(self.names):
             raise ValueError(f"layers must be {', '.join(self.names)}, got {', '.join(tensors)}")
+        # The first layer gives the leading dimensions that all layers must share.
         first = tensors[self.names[0]]
         lead = first.shape[: max(0, first.ndim - len(self.shapes[0]))]
         layers = list(zip(self.names, self.shapes, strict=True))

@@ -31,6 +31,7 @@ class Message:
                 "values must be (replicas, rows, d) and present (replicas, rows), "
                 f"got {tuple(self.values.shape)} and {tuple(self.present.shape)}"
             )
+        # A mask of numbers would be used as indices instead of a mask.
         if self.present.dtype is not torch.bool:
             raise ValueError(f"present must hold booleans, got {self.present.dtype}")
         for name, array in self.side.items():

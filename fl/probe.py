@@ -119,8 +119,8 @@ def plant_candidates(task: Task, *, count: int, clients: Sequence[int], rng: np.
         ValueError: if there is no such client, a client has too few samples, there are too few outsiders (or too few of
             one label), or no outsider is comparable to a client's own samples.
     """
-    if task.exchangeable == "nobody":
-        raise ValueError("task must have outsiders comparable to a client's own samples, got exchangeable nobody")
+    if task.exchangeable == "none":
+        raise ValueError("task must have outsiders comparable to a client's own samples, got exchangeable none")
     for client in clients:
         _check_count(task, count, client)
     chosen = [rng.choice(task.sizes[client], size=count, replace=False) for client in clients]
@@ -130,6 +130,7 @@ def plant_candidates(task: Task, *, count: int, clients: Sequence[int], rng: np.
     outside, absent = torch.from_numpy(drawn), np.full(len(drawn), -1)
     images = torch.cat([task.images[inside], task.outsider_images[outside]])
     labels = torch.cat([task.labels[inside], task.outsider_labels[outside]])
+    # Members and outsiders are mixed: their order would otherwise reveal the truth.
     order = rng.permutation(len(labels))
     return CandidateProbe(
         shown=Candidates(images=images[order], labels=labels[order], clients=tuple(clients)),

@@ -182,6 +182,7 @@ class Recording:
     def watch(self, event: RoundEvent) -> None:
         """Called by the engine at the end of every round."""
         self.states.append({name: value.clone() for name, value in _numbers("", event.state)})
+        # Double precision: differences of two runs are tiny compared with the values.
         if self.observer.rank < SHUFFLED.rank:
             self.releases.append(event.aggregate.double())
             self.present.append(torch.ones(1, dtype=torch.bool))
@@ -229,6 +230,7 @@ def _placed(rows: Tensor, came: tuple[int, ...], senders: tuple[int, ...]) -> Te
     """``rows (len(came), ...)`` at the places of their senders; zero or false elsewhere."""
     if came == senders:
         return rows
+    # Absent clients get zeros, so that rows of two runs can be subtracted one by one.
     placed = rows.new_zeros(len(senders), *rows.shape[1:])
     placed[[senders.index(sender) for sender in came]] = rows
     return placed

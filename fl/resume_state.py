@@ -32,6 +32,7 @@ class ResumeState:
         """Raise ValueError unless the state fits a federation of ``rounds`` rounds with models ``like`` these."""
         if not 0 <= self.round <= rounds:
             raise ValueError(f"resume_from must be a state after 0..{rounds} rounds, got {self.round}")
+        # A state of another precision would resume and then give slightly other numbers.
         if self.model.shape != like.shape or self.model.dtype != like.dtype:
             raise ValueError(
                 f"resume_from must hold a model {tuple(like.shape)} of {like.dtype}, "

@@ -83,6 +83,7 @@ def _index(field: str, number: int) -> int:
         index = operator.index(number)
     except TypeError:
         raise TypeError(f"{field} must be an integer, got {number!r}") from None
+    # A minus sign would be unambiguous too, but negative numbers only arise from mistakes.
     if index < 0:
         raise ValueError(f"{field} must be >= 0, got {index}")
     return index

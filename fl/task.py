@@ -195,6 +195,7 @@ def build_task(
     keys = (_owners(dataset) if isinstance(partition, ByOwner) else given)[inside]
     split = partition.split(keys.numpy(), dealt, streams.generator("partition"))
     hands = [torch.from_numpy(np.asarray(part, dtype=np.int64)) for part in split]
+    # Drawn after the deal, so that held-out clients have data like all others.
     absent = set(streams.generator("held out").permutation(dealt)[:held_out].tolist())
     return Task(
         network=network,

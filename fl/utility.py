@@ -54,6 +54,7 @@ def of_pixels(found: Tensor, wanted: Tensor) -> tuple[Utility, ...]:
 
 def _share(metric: str, part: int, whole: int, reason: str) -> Utility:
     unit = "share of test pixels"
+    # The reason is printed in place of a number.
     if whole == 0:
         return Utility(metric=metric, value=None, n=0, unit=unit, reason=reason)
     return Utility(metric=metric, value=part / whole, n=whole, unit=unit)

@@ -1,1 +1,1 @@
-"""Gradient leakage: images from uploads."""
+"""Gradient inversion attacks: reconstruct images from uploads."""

@@ -1,8 +1,8 @@
-"""Analytic inversion: a first fully connected layer's weight gradients are its inputs times its bias gradients.
+"""Analytic inversion: reconstructs images from the gradients of a first linear layer (Phong et al. 2017, section 3).
 
-For one sample each row of dL/dW is the image times that row's dL/db: their quotient is the image, exactly (Phong et al.
-2017, section 3). Of several samples a row holds the sum over those on which its unit is active: the image itself where
-it is active on one alone (as with ReLU).
+For one sample each row of dL/dW is the image times that row's dL/db, so their quotient is the image, exactly. For
+several samples a row holds the sum over those on which its unit is active; it gives the image itself where the unit is
+active on one sample only (as with ReLU).
 """
 
 from dataclasses import dataclass
@@ -16,25 +16,22 @@ from ...fl.layout import Layout
 from ...fl.view import View
 from ..attack import Attack, Knowledge, Undefined
 from ..uploads import check_round, read_uploads
-from .objectives.lots import lot_labels, of_equal_lots, samples_behind
-from .objectives.search import Lots
+from .objectives.image_lots import ImageLots, lot_labels, of_equal_lots, samples_behind
 from .objectives.search_attack import lots_evidence
 
+# Quotients of two rows at most so far apart in each pixel come from one image: single precision keeps them to 1e-6.
 _ALIKE = 1e-4
-"""Quotients of two rows at most so far apart, in each pixel, are of one image: single precision keeps them to a
-millionth.
-"""
+# Quotients farther apart than this come from two images.
 _OTHER = 1e-2
-"""Farther apart they are taken for two images."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnalyticLinear(Attack):
     """Images of the uploads of ``round`` in closed form, for models whose first layer is fully connected.
 
-    Exact on an undefended upload of one sample. Of k samples it returns the quotients in [0, 1] on which most units
-    agree (a mixture of samples has its own proportions at each unit), then any. One local step: of several it finds a
-    blend, as weights move between.
+    Exact on an undefended upload of one sample. For k samples it returns the quotients in [0, 1] on which most units
+    agree (a mixture of samples has different proportions at each unit), then any others. It assumes one local step:
+    after several steps it finds a blend, because the weights change in between.
     """
 
     round: int = 0
@@ -56,19 +53,19 @@ class AnalyticLinear(Attack):
             k = samples_behind(knowledge.plan, uploads.senders[int(rows[0])])
             labels = lot_labels(uploads.gradients[rows], uploads.model, network, k, knowledge.public_images)
             images = torch.stack([lone_images(weights[row], biases[row], k) for row in rows.tolist()])
-            found.append((rows, Lots(images=images.view(len(rows), k, *network.shape), labels=labels)))
+            found.append((rows, ImageLots(images=images.view(len(rows), k, *network.shape), labels=labels)))
         return lots_evidence(found, view)
 
 
 def lone_images(weights: Tensor, biases: Tensor, k: int) -> Tensor:
     """``weights (units, pixels)``, ``biases (units,)`` -> k images ``(k, pixels)`` in [0, 1].
 
-    For one image all rows count, by least squares: sum of dW db over sum of db^2.
+    For one image all rows are used, by least squares: sum of dW db over sum of db^2.
     """
     weights, biases = weights.double(), biases.double()
     if k == 1:
         return _pixels((biases @ weights / biases.square().sum().clamp_min(1e-300)).unsqueeze(0))
-    # The strongest rows first: their quotients lose the least to rounding. A unit that no sample moves says nothing.
+    # The strongest rows first: rounding affects their quotients least. A unit that no sample activates has none.
     order = biases.abs().argsort(descending=True, stable=True)
     order = order[biases[order] != 0]
     quotients = weights[order] / biases[order].unsqueeze(1)
@@ -78,15 +75,13 @@ def lone_images(weights: Tensor, biases: Tensor, k: int) -> Tensor:
             chosen.append(rank)
         if len(chosen) == k:
             break
-    # Fewer units than samples: the last one stands for the rest.
+    # With fewer active units than samples, the last image is repeated.
     filled = [*chosen, *[chosen[-1] if chosen else 0] * (k - len(chosen))]
     return _pixels(quotients[filled] if len(quotients) else weights.new_zeros(k, weights.shape[1]))
 
 
 def _ranks(quotients: Tensor) -> list[int]:
-    """Rows in the order of trust: those in [0, 1], by how many rows agree with them, then the rest; of equals the
-    strongest first.
-    """
+    """Rows by reliability: those in [0, 1] by how many rows agree with them, then the others; ties by strength."""
     inside = (quotients.amin(1) > -_ALIKE) & (quotients.amax(1) < 1 + _ALIKE)
     agreeing = torch.stack([((quotients - row).abs().amax(1) < _ALIKE).sum() for row in quotients]) * inside
     ranked: list[int] = agreeing.argsort(descending=True, stable=True).tolist()
@@ -94,7 +89,7 @@ def _ranks(quotients: Tensor) -> list[int]:
 
 
 def _first_layer(gradients: Tensor, layout: Layout, shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
-    """Gradients ``(n, units, pixels)`` and ``(n, units)`` of the layer that reads the pixels."""
+    """Gradients ``(n, units, pixels)`` and ``(n, units)`` of the first layer, which reads the pixels."""
     layers = list(layout.unflatten(gradients).items())
     pixels = shape[0] * shape[1] * shape[2]
     (name, weights), (_, biases) = layers[0], layers[min(1, len(layers) - 1)]
@@ -106,5 +101,5 @@ def _first_layer(gradients: Tensor, layout: Layout, shape: tuple[int, int, int])
 
 
 def _pixels(images: Tensor) -> Tensor:
-    """In [0, 1], single precision."""
+    """Clamped to [0, 1], in single precision."""
     return images.clamp(0, 1).float()

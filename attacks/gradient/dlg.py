@@ -1,4 +1,4 @@
-"""DLG: images and soft labels whose gradient is the upload, by L-BFGS (Zhu, Liu and Han 2019, Algorithm 1)."""
+"""DLG: reconstructs images and soft labels whose gradient matches the upload (Zhu et al. 2019, Algorithm 1)."""
 
 from dataclasses import dataclass
 
@@ -12,23 +12,23 @@ from ...fl.streams import normal
 from ...fl.view import View
 from ..attack import Knowledge
 from ..uploads import Uploads, read_uploads
+from .objectives.image_lots import ImageLots, of_equal_lots, samples_behind
 from .objectives.lbfgs import MEMORY, Minimum, minimise
-from .objectives.lots import of_equal_lots, samples_behind
-from .objectives.search import Lots, upload_parts
+from .objectives.search import upload_parts
 from .objectives.search_attack import SearchAttack, lots_evidence
 
 
 @dataclass(frozen=True, kw_only=True)
 class DLG(SearchAttack):
-    """Least squared distance of gradients over images and label logits together, from normal draws, all restarts of all
-    uploads in one batch; the best point of each run counts, the best run of each upload is kept.
+    """Least squared distance of gradients over images and label logits together, from normal starting points.
 
-    It converges for a part of the starts only, on twice differentiable models (sigmoid, not ReLU), and there to the
-    image itself: measure rates. The number of samples behind an upload is the plan's. It does not look for
-    dropout's draws: it matches the gradient without, which no image need have then.
+    All restarts of all uploads run in one batch; each run returns its best point, and each upload its best run. It
+    converges only for a part of the starting points and on twice differentiable models (sigmoid, not ReLU), but then to
+    the image itself, so success rates should be measured. The number of samples behind an upload is the plan's. The
+    attack ignores dropout: it matches the gradient without dropout, which then may belong to no image.
 
     Args:
-        iterations: evaluations of L-BFGS; the paper's code makes up to 20 x 300.
+        iterations: evaluations of L-BFGS; the paper's code uses up to 20 x 300.
         learning_rate: step length of L-BFGS; there is no line search.
     """
 
@@ -42,12 +42,13 @@ class DLG(SearchAttack):
             found.append((rows, self._matched(rows, k, uploads, knowledge.network, rng)))
         return lots_evidence(found, view)
 
-    def _matched(self, rows: Tensor, k: int, uploads: Uploads, network: Network, rng: np.random.Generator) -> Lots:
+    def _matched(self, rows: Tensor, k: int, uploads: Uploads, network: Network, rng: np.random.Generator) -> ImageLots:
         count, kept = len(rows) * self.restarts, network.layout.model_dim
+        # Without inert weights, which carry noise but no data.
         targets = uploads.gradients[rows, :kept].repeat_interleave(self.restarts, 0)
         pixels, found = k * int(np.prod(network.shape)), []
         start = normal(rng, (count, pixels + k * network.classes)).to(uploads.model)
-        # L-BFGS remembers steps and changes of slope.
+        # L-BFGS stores steps and changes of the gradient, which take memory like the images themselves.
         held = k * network.layout.dim + 2 * MEMORY * start.shape[1]
         for part in upload_parts(count, self.restarts, held):
 
@@ -59,7 +60,7 @@ class DLG(SearchAttack):
             best = minimise(distance, start[part], iterations=self.iterations, learning_rate=self.learning_rate)
             found.append(self._kept(best))
         images, labels = split(torch.cat(found), k, network)
-        return Lots(images=images.clamp(0, 1), labels=labels.argmax(-1))
+        return ImageLots(images=images.clamp(0, 1), labels=labels.argmax(-1))
 
     def _kept(self, best: Minimum) -> Tensor:
         """The points of the best restart of each upload."""

@@ -1,6 +1,4 @@
-"""FedAvg inversion: images whose local steps, retold, move the weights where the client's did (after Dimitrov et al.
-2022).
-"""
+"""FedAvg inversion: reconstructs images whose simulated local steps match an update (after Dimitrov et al. 2022)."""
 
 from dataclasses import dataclass
 
@@ -13,19 +11,19 @@ from ...fl.view import View
 from ..attack import Knowledge
 from ..uploads import Uploads, read_uploads
 from .objectives.cosine import Cosine
-from .objectives.lots import lot_labels, of_equal_lots, retold_updates, samples_behind, soft
-from .objectives.search import Lots, Values, total_variation
+from .objectives.image_lots import ImageLots, lot_labels, of_equal_lots, samples_behind, simulated_updates, soft
+from .objectives.search import Values, total_variation
 from .objectives.search_attack import SearchAttack, check_weight, lots_evidence
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvgInversion(SearchAttack):
-    """All images behind each upload at once, through the client's local steps: their number, size and learning rate are
-    the plan's, in which order the client took its samples is not known (see ``lots.retold_updates``).
+    """Searches all images behind each upload at once, through a simulation of the client's local steps.
 
-    The distance is 1 minus the cosine of the update and the retold one. Labels are read from the last bias as if the
-    update were one gradient, which is right to first order in the learning rate. It does not use a defense's law.
-    Steps are retold without dropout, of whose draws it knows none, and that costs.
+    Number, size and learning rate of the steps are the plan's; the order in which the client used its samples is not
+    known (see ``image_lots.simulated_updates``). The distance is 1 minus the cosine of the update and the simulated
+    one. Labels are read from the last bias as if the update were one gradient, which is correct to first order in the
+    learning rate. The attack does not use a defense's law, and it simulates without dropout, which costs accuracy.
 
     Args:
         total_variation: weight of the images' mean absolute difference of neighbouring pixels.
@@ -41,17 +39,18 @@ class FedAvgInversion(SearchAttack):
         """Images and labels, upload by upload.
 
         Raises:
-            Undefined: where local steps cannot be retold (Adam, a client's own control variate).
+            Undefined: where local steps cannot be simulated (Adam, a client's own control variate).
             ValueError: for a zero or non-finite upload.
         """
         uploads = read_uploads(view, knowledge, self.round)
         groups = of_equal_lots(knowledge.plan, uploads)
         return lots_evidence([(rows, self._inverted(rows, uploads, knowledge, rng)) for rows in groups], view)
 
-    def _inverted(self, rows: Tensor, uploads: Uploads, knowledge: Knowledge, rng: np.random.Generator) -> Lots:
+    def _inverted(self, rows: Tensor, uploads: Uploads, knowledge: Knowledge, rng: np.random.Generator) -> ImageLots:
         network, plan, client = knowledge.network, knowledge.plan, uploads.senders[int(rows[0])]
         k = samples_behind(plan, client)
         labels = lot_labels(uploads.gradients[rows], uploads.model, network, k, knowledge.public_images)
+        # Restarts of one upload are adjacent and share its labels.
         labels = labels.repeat_interleave(self.restarts, 0)
         cosine = Cosine(
             network=network,
@@ -65,10 +64,11 @@ class FedAvgInversion(SearchAttack):
             here = cosine.of(part)
 
             def values(images: Tensor) -> Tensor:
-                updates = retold_updates(network, plan, client, uploads.model, images, here.labels)
+                # The labels of this part only: a part holds whole uploads, not all of them.
+                updates = simulated_updates(network, plan, client, uploads.model, images, here.labels)
                 return 1 - here.cosines(updates) + self.total_variation * total_variation(images)
 
             return values
 
         start = uniform(rng, (len(labels), k, *network.shape)).to(uploads.model.device)
-        return self.search(objective, Lots(images=start, labels=labels), network.layout.dim)
+        return self.search(objective, ImageLots(images=start, labels=labels), network.layout.dim)

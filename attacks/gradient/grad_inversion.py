@@ -1,4 +1,4 @@
-"""GradInversion for lots: labels first, then images that agree over restarts (after Yin et al. 2021, section 3)."""
+"""GradInversion: reconstructs all images of a lot from its gradient, with agreeing restarts (after Yin et al. 2021)."""
 
 from dataclasses import dataclass
 
@@ -13,27 +13,27 @@ from ..attack import Knowledge
 from ..uploads import Uploads, read_uploads
 from .objectives.batch_statistics import BatchStatistics
 from .objectives.cosine import Cosine
-from .objectives.lots import PUBLIC, lot_labels, of_equal_lots, samples_behind, shown_dropout, soft
-from .objectives.search import Lots, Values
+from .objectives.image_lots import PUBLIC, ImageLots, lot_labels, of_equal_lots, samples_behind, shown_dropout, soft
+from .objectives.search import Values
 from .objectives.search_attack import SearchAttack, check_weight, lots_evidence
 
 
 @dataclass(frozen=True, kw_only=True)
 class GradInversion(SearchAttack):
-    """All images of each upload's lot at once, from its mean gradient; their number is the plan's.
+    """Searches all images of each upload's lot at once, from its mean gradient; their number is the plan's.
 
-    Labels come from the last bias (see ``lots.lot_labels``) and are the same in all restarts. Each restart is pulled to
-    the mean of its upload's restarts, at the images whose label comes once in the lot: of several images of one label
-    no restart knows which is which. The paper registers restarts to each other before it takes that mean. The distance
-    is the cosine's, which clipping does not move, where the paper takes L2. It does not use a defense's law. Of
-    dropout it uses what uploads show (see ``lots.shown_dropout``); which sample of a lot, or under noise whether any,
-    dropped a feature they do not, and that costs.
+    Labels come from the last bias (see ``image_lots.lot_labels``) and are the same in all restarts. Each restart is
+    pulled towards the mean of its upload's restarts, for images whose label is unique in the lot: images of one label
+    may be in another order in each restart. The paper (section 3) registers restarts to each other before taking that
+    mean. The distance is the cosine, which clipping does not change, where the paper uses L2. The attack does not use a
+    defense's law. It uses what uploads reveal of dropout (see ``image_lots.shown_dropout``). They do not reveal which
+    sample of a lot dropped a feature, or anything under noise; that costs accuracy.
 
     Args:
         total_variation: weight of the images' mean absolute difference of neighbouring pixels.
         consistency: weight of the mean squared distance to the mean of the upload's restarts.
         statistics: weight of the distance between the lot's batch statistics and those of public images, see
-            ``batch_statistics``; on a model without batch norm it changes nothing.
+            ``batch_statistics``; without effect on a model without batch norm.
     """
 
     restarts: int = 4
@@ -53,7 +53,7 @@ class GradInversion(SearchAttack):
         groups = of_equal_lots(knowledge.plan, uploads)
         return lots_evidence([(rows, self._inverted(rows, uploads, knowledge, rng)) for rows in groups], view)
 
-    def _inverted(self, rows: Tensor, uploads: Uploads, knowledge: Knowledge, rng: np.random.Generator) -> Lots:
+    def _inverted(self, rows: Tensor, uploads: Uploads, knowledge: Knowledge, rng: np.random.Generator) -> ImageLots:
         network, gradients = knowledge.network, uploads.gradients[rows]
         k = samples_behind(knowledge.plan, uploads.senders[int(rows[0])])
         labels = lot_labels(gradients, uploads.model, network, k, knowledge.public_images)
@@ -68,7 +68,9 @@ class GradInversion(SearchAttack):
             total_variation=self.total_variation,
             dropout=None if dropout is None else dropout.repeat_interleave(self.restarts, 0),
         )
-        known = lone_labels(labels, network.classes)
+        # Only unique labels fix the order of a lot's images between restarts.
+        known = unique_labels(labels, network.classes)
+        # Statistics of a thousand images are stable, and all would take much longer.
         public = knowledge.public_images[:PUBLIC].to(uploads.model)
         statistics = BatchStatistics.of(network, uploads.model, public) if network.mixes and self.statistics else None
 
@@ -82,11 +84,11 @@ class GradInversion(SearchAttack):
             return values
 
         start = uniform(rng, (len(labels), k, *network.shape)).to(uploads.model.device)
-        return self.search(objective, Lots(images=start, labels=labels), network.layout.dim)
+        return self.search(objective, ImageLots(images=start, labels=labels), network.layout.dim)
 
 
-def lone_labels(labels: Tensor, classes: int) -> Tensor:
-    """``labels (n, k)`` -> ``(n, k)``, true where the label comes once in its lot."""
+def unique_labels(labels: Tensor, classes: int) -> Tensor:
+    """``labels (n, k)`` -> ``(n, k)``, true where the label occurs once in its lot."""
     counts = one_hot(labels, classes).sum(1)
     return counts.gather(1, labels) == 1
 

@@ -1,9 +1,10 @@
-"""Imprint: reads images out of the bins of a malicious server's imprint layer (Fowl et al. 2022, "Robbing the Fed").
+"""Imprint: a malicious server reads images from the bins of an imprint layer (Fowl et al. 2022, "Robbing the Fed").
 
-The server chose the model, and follows the protocol otherwise. An image moves alike every row whose threshold it
-passes (see ``fl.imprint``): neighbouring rows' weight gradients differ by the sum of s(x) x over the images x between
-their thresholds, their bias gradients by the sum of s(x). Where one image lies there alone the quotient is the image,
-however many lie elsewhere. Sums of uploads keep that: a sum over clients only makes the lot larger.
+The server chose the model and otherwise follows the protocol. An image adds the same gradient to every row whose
+threshold it passes (see ``fl.models.imprint``). Neighbouring rows' weight gradients differ by the sum of s(x) x over
+the images x between their thresholds, their bias gradients by the sum of s(x). Where only one image lies between them,
+the quotient is the image, however many images lie elsewhere. A sum over clients only makes the lot larger, so the
+attack also works on sums of uploads.
 """
 
 from dataclasses import dataclass
@@ -17,21 +18,20 @@ from ...fl.models.imprint import LAYER
 from ...fl.view import View
 from ..attack import Attack, Knowledge, Undefined
 from ..uploads import check_round, read_uploads
-from .objectives.lots import lot_labels, of_equal_lots, samples_behind
-from .objectives.search import Lots
+from .objectives.image_lots import ImageLots, lot_labels, of_equal_lots, samples_behind
 from .objectives.search_attack import lots_evidence
 
+# How far outside [0, 1] or its bin a quotient may lie: gradients are differences of single-precision sums.
 _ROUNDING = 1e-3
-"""How far beyond [0, 1] or its bin a quotient may lie: gradients are differences of single-precision sums."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Imprint(Attack):
-    """As many images of each upload of ``round`` as its lot has, exact where an image has its bin to itself.
+    """As many images of each upload of ``round`` as its lot has, exact where an image is alone in its bin.
 
-    Of n images and k bins of equal mass the expected share that is alone is ``(1 - 1/k)^(n - 1)``; others come out as
-    blends. It searches for nothing and knows no noise: each bin is trusted as it stands. One local step: weights that
-    move between steps move the bins.
+    For n images and k bins of equal mass the expected share of images that are alone is ``(1 - 1/k)^(n - 1)``; the
+    others are blends. There is no search and no model of noise: each bin is used as it is. It assumes one local step:
+    weights that change between steps move the bins.
     """
 
     round: int = 0
@@ -40,20 +40,20 @@ class Imprint(Attack):
         check_round(self.round)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
-        """Images and labels, upload by upload; which label belongs to which image of a lot it does not say.
+        """Images and labels, upload by upload; it does not assign labels to the images of a lot.
 
         Raises:
-            Undefined: if the model has no imprint layer, or training has moved it.
+            Undefined: if the model has no imprint layer, or training has changed it.
             ValueError: for a zero or non-finite upload.
         """
         network = knowledge.network
         if not network.bins:
-            raise Undefined(f"the model {network.model} has no imprint layer: its server did not plant one")
+            raise Undefined(f"the model {network.model} has no imprint layer: its server did not add one")
         uploads = read_uploads(view, knowledge, self.round)
-        trap, moved = network.layout.unflatten(uploads.model), network.layout.unflatten(uploads.gradients)
-        measure, offsets = trap[f"{LAYER}.bins.weight"], trap[f"{LAYER}.bins.bias"]
+        layer, moved = network.layout.unflatten(uploads.model), network.layout.unflatten(uploads.gradients)
+        measure, offsets = layer[f"{LAYER}.bins.weight"], layer[f"{LAYER}.bins.bias"]
         if not bool((measure == measure[0]).all()):
-            raise Undefined(f"training has moved the imprint layer before round {self.round}: its rows differ")
+            raise Undefined(f"training has changed the imprint layer before round {self.round}: its rows differ")
         found = []
         for rows in of_equal_lots(knowledge.plan, uploads):
             k = samples_behind(knowledge.plan, uploads.senders[int(rows[0])])
@@ -64,25 +64,28 @@ class Imprint(Attack):
                 )
                 for row in rows.tolist()
             ]
-            found.append((rows, Lots(images=torch.stack(images).view(len(rows), k, *network.shape), labels=labels)))
+            found.append(
+                (rows, ImageLots(images=torch.stack(images).view(len(rows), k, *network.shape), labels=labels))
+            )
         return lots_evidence(found, view)
 
 
 def binned_images(weights: Tensor, biases: Tensor, measure: Tensor, offsets: Tensor, k: int) -> Tensor:
     """Gradients of the layer's ``weights (bins, pixels)`` and ``biases (bins,)`` -> k images ``(k, pixels)`` in [0, 1].
 
-    ``measure (pixels,)`` and ``offsets (bins,)``: the layer itself, one row of its weights and its biases. First come
-    quotients that are images of their own bin, then others, each by the size of its bias gradient; with fewer bins in
-    use than images the first come again.
+    ``measure (pixels,)`` and ``offsets (bins,)``: the layer itself, one row of its weights and its biases. Quotients
+    that lie in their own bin come first, then the others, each ordered by the size of its bias gradient. With fewer
+    used bins than images the first ones are repeated.
     """
     weights, biases, offsets = weights.double(), biases.double(), offsets.double()
-    # Above the last threshold there is no other row to take away.
+    # Above the last threshold there is no further row to subtract.
     left = weights - torch.cat([weights[1:], weights.new_zeros(1, weights.shape[1])])
     size = biases - torch.cat([biases[1:], biases.new_zeros(1)])
     used = (size != 0).nonzero().flatten()
     if not len(used):
         return torch.zeros(k, weights.shape[1])
     quotients = left[used] / size[used].unsqueeze(1)
+    # A quotient is an image of its bin only if its own measurement lies between the bin's two thresholds.
     measured, room = quotients @ measure.double(), _ROUNDING * float(measure.double().abs().sum())
     above = torch.cat([offsets[1:], offsets.new_full((1,), -torch.inf)])[used]
     own = (measured + offsets[used] > -room) & (measured + above < room)

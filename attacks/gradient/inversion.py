@@ -1,4 +1,4 @@
-"""Gradient inversion: search for the image whose gradient points where the upload does (Geiping et al. 2020, eq. 4)."""
+"""Gradient inversion: searches for an image whose gradient has the upload's direction (Geiping et al. 2020, eq. 4)."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,25 +14,24 @@ from ..attack import Knowledge
 from ..labels.idlg import inferred_labels
 from ..uploads import read_uploads
 from .objectives.cosine import Cosine
-from .objectives.lots import shown_dropout
-from .objectives.search import Lots
+from .objectives.image_lots import ImageLots, shown_dropout
 from .objectives.search_attack import SearchAttack, check_weight, lots_evidence
 
 
 @dataclass(frozen=True, kw_only=True)
 class GradientInversion(SearchAttack):
-    """One image an upload of ``round``, by "Inverting Gradients": signed Adam on the cosine, several restarts.
+    """One image per upload of ``round``, by "Inverting Gradients": signed Adam on the cosine, several restarts.
 
-    Restarts start at uniform noise in [0, 1]. Meant for uploads of one sample; of a larger lot it finds one blend (see
-    ``grad_inversion``). It does not use a defense's law: that it fails under noise says nothing of an attack that does.
-    Of dropout it uses what uploads show (see ``lots.shown_dropout``): all of one sample's draws, and none under noise,
-    where it inverts the gradient without, which costs. Batch norm hides an image's contrast from its gradient, and this
-    attack does not look for it.
+    Restarts begin at uniform noise in [0, 1]. It is meant for uploads of one sample; for a larger lot it finds a blend
+    (see ``grad_inversion``). It does not use a defense's law: its failure under noise says nothing about an attack that
+    does. It uses what uploads reveal of dropout (see ``image_lots.shown_dropout``): all draws of one sample, and
+    nothing under noise, where it inverts the gradient without dropout, which costs accuracy. Batch norm hides an
+    image's contrast from its gradient, and this attack does not search for it.
 
     Args:
         total_variation: weight of the mean absolute difference of neighbouring pixels. The paper's 1e-6 is for natural
             images of 32x32 and 224x224 pixels under LeNet and ResNet.
-        labels: how the label is found first; ``idlg`` is the only rule.
+        labels: how the label is inferred first; ``idlg`` is the only rule.
     """
 
     total_variation: float = 1e-4
@@ -47,6 +46,7 @@ class GradientInversion(SearchAttack):
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
         """Images ``(n, c, h, w)`` and labels ``(n,)``. Raises ValueError for a zero or non-finite upload."""
         uploads, network = read_uploads(view, knowledge, self.round), knowledge.network
+        # The label first: a search over images and label together often converges to a wrong label.
         labels = inferred_labels(uploads.gradients, network.layout).repeat_interleave(self.restarts).unsqueeze(1)
         dropout = shown_dropout(uploads.gradients, network, knowledge.plan, uploads.senders)
         cosine = Cosine(
@@ -57,7 +57,8 @@ class GradientInversion(SearchAttack):
             total_variation=self.total_variation,
             dropout=None if dropout is None else dropout.repeat_interleave(self.restarts, 0),
         )
+        # All restarts' images in one draw, so the number of batches does not change them.
         start = uniform(rng, (len(labels), 1, *network.shape)).to(uploads.model.device)
-        lots = Lots(images=start, labels=labels)
+        lots = ImageLots(images=start, labels=labels)
         found = self.search(lambda part: cosine.of(part).values, lots, network.layout.dim)
         return lots_evidence([(torch.arange(len(uploads.gradients)), found)], view)

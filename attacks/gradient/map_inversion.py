@@ -1,4 +1,4 @@
-"""MAP inversion: the images that are likeliest given what was released, by the defense's own law and public images.
+"""MAP inversion: reconstructs the most probable images given the release, the defense's law and public images.
 
 For a Gaussian release y of a clipped gradient g(x) the objective is ``|y - g(x)|^2 / (2 sigma^2) - log p(x)``.
 """
@@ -16,35 +16,36 @@ from ...fl.partitions.sampling import Full
 from ...fl.view import View
 from ..attack import Knowledge, Undefined
 from ..uploads import read_uploads
-from .objectives.lots import lot_labels, random_lots, samples_behind, soft
-from .objectives.posterior import Posterior, posteriors
+from .objectives.image_lots import ImageLots, lot_labels, random_lots, samples_behind, soft
+from .objectives.posterior import ImagePosterior, image_posteriors
 from .objectives.prior import FlatPrior, GaussianPrior, Prior, TotalVariationPrior
-from .objectives.search import Lots, Values
+from .objectives.search import Values
 from .objectives.search_attack import SearchAttack, lots_evidence
 
 
 @dataclass(frozen=True, kw_only=True)
 class MapInversion(SearchAttack):
-    """Knows how reports are clipped and noised, layer by layer where the defense has layers, and looks for the mode of
-    the posterior. Where noise drowns the upload its prior's mode is left: the mean public image, or that of the label
-    where noise still shows it.
+    """Uses how reports are clipped and noised, layer by layer where the defense has layers, to find the posterior mode.
 
-    The search starts at public images: for uploads of one sample at the ``restarts`` likeliest of 256, each with its
-    label, so that restarts try labels too; for larger lots at images of the labels that the upload shows. How many
-    samples there are is taken from the plan (under Poisson sampling, the expected number). Dropout's draws are unknown
-    to it: its likelihood is that of the gradient without, and wrong by as much.
+    Where noise hides the upload, the mode of the prior remains: the mean public image, or that of the label where the
+    upload still reveals it.
+
+    The search starts at public images. For uploads of one sample these are the ``restarts`` most likely of 256, each
+    with its label, so that restarts also try labels; for larger lots they are images with the labels that the upload
+    reveals. The number of samples is the plan's (under Poisson sampling, the expected number). The attack does not know
+    dropout's draws: its likelihood is that of the gradient without dropout, and wrong by that difference.
 
     Args:
-        prior: ``gaussian``: about the mean public image, each label's weighed by how probable the upload makes that
-            label, with the shrunken covariance of public images, and with their flat areas as far as the uploads can
-            tell these; ``total_variation``: neighbouring pixels' mean difference in public images. Both in nats: there
-            is no weight to tune.
-        rounds: consecutive rounds whose uploads are held against the same images; more than one needs full lots.
+        prior: ``gaussian``: normal about the mean public image (each label's mean weighted by the label's probability
+            given the upload), with the shrunken covariance of public images, and with their flat areas as far as the
+            uploads can resolve these; ``total_variation``: neighbouring pixels' mean difference in public images. Both
+            are in nats: there is no weight to tune.
+        rounds: consecutive rounds whose uploads are matched with the same images; more than one needs full lots.
     """
 
     pool: ClassVar[int] = 256
     typical: ClassVar[int] = 64
-    """Public images that tell how much an upload tells of a pixel."""
+    """Number of public images with which the uploads' resolution of a pixel is estimated."""
     prior: Literal["gaussian", "total_variation"] = "gaussian"
     rounds: int = 1
 
@@ -65,13 +66,13 @@ class MapInversion(SearchAttack):
         if any(uploads.senders != rounds[0].senders for uploads in rounds):
             raise ValueError("view must hold uploads of the same clients in all fused rounds")
         if self.rounds > 1 and not isinstance(knowledge.plan.lot, Full):
-            raise Undefined("rounds are fused where the same samples stand behind each: that needs full lots")
+            raise Undefined("several rounds are used only where their lots hold the same samples: that needs full lots")
         public, labels = knowledge.public_images.to(rounds[0].model), knowledge.public_labels
         prior: Prior = TotalVariationPrior.of(public)
         if self.prior == "gaussian":
             prior = FlatPrior.of(public, GaussianPrior.of(public, labels, knowledge.network.classes))
         found = []
-        for rows, posterior in posteriors(rounds, knowledge, view.observer, prior):
+        for rows, posterior in image_posteriors(rounds, knowledge, view.observer, prior):
             k = samples_behind(knowledge.plan, posterior.client)
             if k == 1:
                 start = self._likeliest(posterior, public, labels, rng)
@@ -79,6 +80,7 @@ class MapInversion(SearchAttack):
                 named = lot_labels(rounds[0].gradients[rows], rounds[0].model, knowledge.network, k, public)
                 lots = random_lots(named.repeat_interleave(self.restarts, 0), public, labels, rng)
                 start = _Start(lots=lots, classes=soft(lots.labels, knowledge.network, public))
+            # The prior's flat areas must not be finer than the uploads can show; see ``FlatPrior.seen_at``.
             if isinstance(prior, FlatPrior):
                 resolution = self._resolution(posterior, k, public, labels, rng)
                 posterior = replace(posterior, prior=prior.seen_at(resolution))
@@ -86,39 +88,41 @@ class MapInversion(SearchAttack):
         return lots_evidence(found, view)
 
     def _resolution(
-        self, posterior: Posterior, k: int, public: Tensor, labels: Tensor, rng: np.random.Generator
+        self, posterior: ImagePosterior, k: int, public: Tensor, labels: Tensor, rng: np.random.Generator
     ) -> float:
         drawn = torch.from_numpy(rng.integers(len(public), size=(max(1, self.typical // k), k)))
         spread = float((public - public.mean(0)).square().mean().sqrt())
-        return posterior.resolution(Lots(images=public[drawn], labels=labels[drawn]), spread, rng)
+        return posterior.resolution(ImageLots(images=public[drawn], labels=labels[drawn]), spread, rng)
 
-    def _searched(self, posterior: Posterior, start: "_Start") -> Lots:
+    def _searched(self, posterior: ImagePosterior, start: "_Start") -> ImageLots:
         def objective(part: slice) -> Values:
-            # Restarts of an upload are in one part.
+            # All restarts of an upload are in one part, so the part covers whole uploads.
             held = slice(part.start // self.restarts, part.stop // self.restarts)
             known = posterior.of(held, posterior.prior.given(start.classes[part]))
             labels = start.lots.labels[part]
-            return lambda images: known.values(Lots(images=images, labels=labels))
+            return lambda images: known.values(ImageLots(images=images, labels=labels))
 
         return self.search(objective, start.lots, posterior.network.layout.dim)
 
-    def _likeliest(self, posterior: Posterior, public: Tensor, labels: Tensor, rng: np.random.Generator) -> "_Start":
-        """For each upload the likeliest public images of a pool, and what the pool says of the label."""
+    def _likeliest(
+        self, posterior: ImagePosterior, public: Tensor, labels: Tensor, rng: np.random.Generator
+    ) -> "_Start":
+        """For each upload the most likely public images of a pool, and the label probabilities that follow."""
         drawn = torch.from_numpy(rng.permutation(len(public))[: max(self.pool, self.restarts)]).unsqueeze(1)
-        pool = Lots(images=public[drawn], labels=labels[drawn])
+        pool = ImageLots(images=public[drawn], labels=labels[drawn])
         density = posterior.of_pool(pool)
-        # Each public image is as probable as any other before the upload is seen.
+        # Before the upload is seen, every public image is equally probable.
         share = density.softmax(1) @ soft(pool.labels[:, 0], posterior.network, density)
         order = density.argsort(dim=1, descending=True, stable=True)
-        # Fewer public images than restarts: the likeliest come again.
+        # With fewer public images than restarts, the most likely ones are repeated.
         best = order[:, torch.arange(self.restarts) % order.shape[1]].flatten()
-        lots = Lots(images=pool.images[best], labels=pool.labels[best])
+        lots = ImageLots(images=pool.images[best], labels=pool.labels[best])
         return _Start(lots=lots, classes=share.repeat_interleave(self.restarts, 0).unsqueeze(1).to(public))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Start:
-    """Lots to search from, and how probable each class is for each image, ``(n, k, classes)``."""
+    """ImageLots at which the search starts, and the probability of each class for each image, ``(n, k, classes)``."""
 
-    lots: Lots
+    lots: ImageLots
     classes: Tensor

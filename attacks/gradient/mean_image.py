@@ -1,4 +1,4 @@
-"""Mean image: the average public image for every sample, which a reconstruction has to beat on MSE and PSNR."""
+"""Mean image: returns the mean public image for every sample (null attack, the baseline for MSE and PSNR)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,7 +9,7 @@ from ...audit.evidence import Reconstructions
 from ...fl.view import View
 from ..attack import Attack, Knowledge
 from ..uploads import check_round, upload_setting
-from .objectives.lots import upload_of_each_image
+from .objectives.image_lots import upload_of_each_image
 
 
 @dataclass(frozen=True, kw_only=True)

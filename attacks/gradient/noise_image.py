@@ -1,4 +1,4 @@
-"""Noise image: uniform noise for each sample behind an upload, without looking: the floor that a search starts from."""
+"""Noise image: returns uniform noise for every sample (null attack, the starting point of a search)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,12 +10,12 @@ from ...fl.streams import uniform
 from ...fl.view import View
 from ..attack import Attack, Knowledge
 from ..uploads import check_round, upload_setting
-from .objectives.lots import upload_of_each_image
+from .objectives.image_lots import upload_of_each_image
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseImage(Attack):
-    """Pixels drawn uniformly in [0, 1], an image for each sample behind the uploads of ``round``."""
+    """Pixels drawn uniformly in [0, 1], one image for each sample behind the uploads of ``round``."""
 
     null: ClassVar[bool] = True
     pixelwise: ClassVar[bool] = True

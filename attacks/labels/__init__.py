@@ -1,1 +1,1 @@
-"""Label inference: which labels a client trained on."""
+"""Label inference attacks: infer how often each label occurs in a client's lot."""

@@ -1,4 +1,4 @@
-"""Bias-corrected counts of several local steps: softmax averages of the models before and after (Geng et al. 2021)."""
+"""Bias correction: infers label counts after several local steps, from softmax averages (Geng et al. 2021)."""
 
 from dataclasses import dataclass
 
@@ -13,10 +13,10 @@ from ...fl.algorithms.algorithm import FedSGD
 from ...fl.view import View
 from ..attack import Attack, Knowledge
 from ..uploads import check_round
-from .lots import check_linear, class_means, counts_of_round, read_lots, whole_counts
+from .label_lots import check_linear, class_means, counts_of_round, read_label_lots, whole_counts
 
+# Weight of the equation that the counts sum to the lot's size: it is exact, the others are estimates.
 _EXACT = 100.0
-"""Weight of the equation that the counts sum to the lot: it is known, the others are estimates."""
 
 
 def balanced_counts(bias: FloatArray, probabilities: FloatArray, size: int) -> FloatArray:
@@ -31,12 +31,12 @@ def balanced_counts(bias: FloatArray, probabilities: FloatArray, size: int) -> F
 
 @dataclass(frozen=True, kw_only=True)
 class BiasCorrected(Attack):
-    """Counts of each upload of ``round``, computed over one local step or many.
+    """Counts of each upload of ``round``, for one local step or many.
 
-    The mean bias gradient of the steps is mean softmax minus label shares. The softmax averages of each class are
-    measured on public images, at the model that was broadcast and at the one that the client ended with (broadcast
-    plus update), and weighed as if the steps led straight from one to the other: of T steps the mean one starts
-    (T - 1) / 2T of the way. A clip or noise on the upload is taken for the truth.
+    The steps' mean bias gradient is mean softmax minus label shares. The softmax averages of each class are measured on
+    public images, at the broadcast model and at the client's final model (broadcast plus update). They are weighted as
+    if the steps led straight from one to the other: the mean of T steps starts (T - 1) / 2T of the way. Clipping or
+    noise of the upload is not taken into account.
     """
 
     round: int = 0
@@ -48,14 +48,15 @@ class BiasCorrected(Attack):
         """Counts ``(n, classes)`` that sum to the lots' public sizes.
 
         Raises:
-            ValueError: as `read_lots`, where the last layer has no bias or uploads are not linear in gradients.
+            ValueError: like `read_label_lots`, if the last layer has no bias or uploads are not linear in gradients.
         """
         check_linear("bias_corrected", knowledge.plan)
-        lots = read_lots(view, knowledge, self.round)
+        lots = read_label_lots(view, knowledge, self.round)
         bias, before = lots.last.needed_bias("bias_corrected"), _softmax_means(lots.model, knowledge)
         shares = []
         for row, size in enumerate(lots.sizes.tolist()):
             met = before
+            # FedSGD takes one step, so no gradient was computed at the client's final model.
             if not isinstance(knowledge.plan.algorithm, FedSGD):
                 met = _on_the_way(
                     before, _softmax_means(_end(lots.model, lots.gradients[row], knowledge), knowledge), knowledge
@@ -65,7 +66,7 @@ class BiasCorrected(Attack):
 
 
 def _end(model: Tensor, gradient: Tensor, knowledge: Knowledge) -> Tensor:
-    """The client's own last model: ``local_steps`` steps along the mean gradient."""
+    """The client's own final model: ``local_steps`` steps along the mean gradient."""
     algorithm = knowledge.plan.algorithm
     return model + (algorithm.linear_scale or 0.0) * algorithm.local_steps * gradient
 

@@ -1,4 +1,4 @@
-"""Bias sign: a class whose last-layer bias gradient is negative is in the lot (after Zhao et al. 2020, iDLG)."""
+"""Bias sign: infers the classes in a lot from negative entries of the last bias's gradient (after Zhao et al. 2020)."""
 
 from dataclasses import dataclass
 
@@ -9,16 +9,17 @@ from ...audit.evidence import LabelCounts
 from ...fl.view import View
 from ..attack import Attack, Knowledge
 from ..uploads import check_round
-from .lots import counts_of_round, read_lots
+from .label_lots import counts_of_round, read_label_lots
 
 
 def present_classes(scores: FloatArray, sizes: IntArray) -> IntArray:
     """Counts ``(n, classes)`` from ``scores (n, classes)``, negative where the class is in the lot.
 
-    Equal counts for the negative ones, the most negative first where they do not divide the lot or outnumber it, and
-    the lowest score's class alone where none is negative.
+    Classes with negative scores get equal counts; the most negative ones get more where the lot's size is not divisible
+    or too small. Where no score is negative, the class with the lowest score gets the whole lot.
     """
     order = np.argsort(np.argsort(scores, axis=1, kind="stable"), axis=1, kind="stable")
+    # At least one class is in the lot, whatever noise does to the scores.
     named = np.maximum((scores < 0).sum(1), 1)[:, None]
     kept = np.minimum(named, sizes[:, None])
     share, rest = sizes[:, None] // kept, sizes[:, None] % kept
@@ -27,12 +28,11 @@ def present_classes(scores: FloatArray, sizes: IntArray) -> IntArray:
 
 @dataclass(frozen=True, kw_only=True)
 class BiasSign(Attack):
-    """Which classes are in each upload of ``round``; of how often it knows nothing and deals the lot equally.
+    """Which classes are in each upload of ``round``; it does not infer how often, so all found get equal counts.
 
-    The bias gradient of class k is (mean softmax of k) - (share of k): negative where k is in the lot oftener than the
-    model expects. A class that is there is missed when it is rarer than that, which in lots larger than the number of
-    classes about half of them are; a class that is absent is never named. Exact on one sample. Clipping does not move
-    it.
+    The bias gradient of class k is (mean softmax of k) - (share of k): negative where k is more frequent in the lot
+    than the model predicts. A class that is rarer than that is missed; in lots larger than the number of classes these
+    are about half of the classes. An absent class is never found. Exact on one sample. Clipping changes nothing.
     """
 
     round: int = 0
@@ -41,7 +41,7 @@ class BiasSign(Attack):
         check_round(self.round)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Counts ``(n, classes)``. Raises ValueError as `read_lots`, or where the last layer has no bias."""
-        lots = read_lots(view, knowledge, self.round)
+        """Counts ``(n, classes)``. Raises ValueError like `read_label_lots`, or if the last layer has no bias."""
+        lots = read_label_lots(view, knowledge, self.round)
         counts = present_classes(lots.last.needed_bias("bias_sign"), lots.sizes)
         return counts_of_round(counts, view, self.round)

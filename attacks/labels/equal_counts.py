@@ -1,4 +1,4 @@
-"""Equal counts: every class as often as every other, which a batch's multiset accuracy rewards without a look."""
+"""Equal counts: gives every class the same count, without using the upload (null attack)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,12 +9,15 @@ from ...audit.evidence import LabelCounts
 from ...fl.view import View
 from ..attack import Attack, Knowledge
 from ..uploads import check_round
-from .lots import counts_of_round, public_sizes
+from .label_lots import counts_of_round, public_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
 class EqualCounts(Attack):
-    """The lot's public size over the number of classes, for each upload of ``round``; fractions are kept."""
+    """The lot's public size divided by the number of classes, for each upload of ``round``; counts may be fractions.
+
+    Multiset accuracy rewards this guess, so an attack on balanced lots has to beat it.
+    """
 
     null: ClassVar[bool] = True
     round: int = 0

@@ -1,7 +1,7 @@
-"""Gaussian lots: a lot's release as a Gaussian around the sum of its labels' mean contributions; the likeliest counts.
+"""Gaussian lots: models a release as a Gaussian around the sum of its labels' mean contributions, for likely counts.
 
-Two variances: the defense's noise, which is published, and the scatter of samples about their class's mean, which
-public data shows.
+It has two variances: the defense's published noise, and the scatter of samples about their class's mean, which public
+data shows.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from torch import Tensor
 from ...audit.arrays import FloatArray, IntArray
 
 Cost = Callable[[FloatArray], FloatArray]
-"""Counts ``(..., classes)`` -> cost ``(...,)``; lower is likelier."""
+"""Counts ``(..., classes)`` -> cost ``(...,)``; lower is more likely."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +23,10 @@ class GaussianLots:
     """release = sum over labels + noise, in double precision.
 
     Args:
-        means: (classes, d), what one sample of each class adds on average.
+        means: (classes, d), the mean contribution of one sample of each class.
         scatter: (n, d), public samples' contributions minus their class's mean.
         noise_std: of one coordinate of the release, >= 0.
-        size: labels in the lot.
+        size: number of labels in the lot.
     """
 
     means: Tensor
@@ -35,8 +35,8 @@ class GaussianLots:
     size: int
 
     def __post_init__(self) -> None:
-        if self.floor <= 0:
-            raise ValueError("the release has no variance: no noise is published and public samples do not scatter")
+        if self.least_variance <= 0:
+            raise ValueError("the release has no variance: no noise is published, and public samples do not scatter")
 
     @cached_property
     def gram(self) -> Tensor:
@@ -45,7 +45,7 @@ class GaussianLots:
 
     @cached_property
     def shrinkage(self) -> float:
-        """Share of the scatter's covariance that is spread evenly (Ledoit and Wolf 2004), for n is less than d."""
+        """Share of the scatter's covariance that is spread evenly (Ledoit and Wolf 2004), since n is less than d."""
         n, d = self.scatter.shape
         square = float(self.gram.square().sum()) / n**2
         lengths = self.gram.diagonal()
@@ -54,7 +54,7 @@ class GaussianLots:
         return 1.0 if spread <= 0 else min(1.0, max(0.0, error / spread))
 
     @property
-    def floor(self) -> float:
+    def least_variance(self) -> float:
         """Variance along a direction in which no public sample scatters."""
         even = float(self.gram.diagonal().mean()) / self.scatter.shape[1]
         return self.noise_std**2 + self.size * self.shrinkage * even
@@ -63,20 +63,21 @@ class GaussianLots:
         """``rows (m, d)`` times the inverse of the release's covariance, by Woodbury's identity."""
         weight = self.size * (1 - self.shrinkage) / len(self.scatter)
         if weight == 0:
-            return rows / self.floor
-        inner = self.gram + self.floor / weight * torch.eye(len(self.scatter), dtype=rows.dtype)
+            return rows / self.least_variance
+        # A d x d matrix would not fit in memory: the inner one is n x n.
+        inner = self.gram + self.least_variance / weight * torch.eye(len(self.scatter), dtype=rows.dtype)
         shared: Tensor = torch.linalg.solve(inner, self.scatter @ rows.T)
-        return (rows - shared.T @ self.scatter) / self.floor
+        return (rows - shared.T @ self.scatter) / self.least_variance
 
     @cached_property
     def _whitened(self) -> Tensor:
         return self.whiten(self.means)
 
     def cost(self, release: Tensor, *, scaled: bool = False) -> Cost:
-        """Minus the log-likelihood of ``release (d,)``, up to what depends on neither the counts nor ``scaled``.
+        """Minus the log-likelihood of ``release (d,)``, up to terms that depend on neither counts nor ``scaled``.
 
-        ``scaled``: the sum may enter by any factor, as after a clip that nobody published, and the likeliest one is
-        taken.
+        ``scaled``: the sum may be multiplied by any factor, as after clipping that is not published; the most likely
+        factor is used.
         """
         quadratic = np.asarray((self._whitened @ self.means.T).numpy(), dtype=np.float64)
         linear = np.asarray((self._whitened @ release).numpy(), dtype=np.float64)
@@ -86,7 +87,7 @@ class GaussianLots:
             return np.asarray(square / 2 - counts @ linear, dtype=np.float64)
 
         def at_best_factor(counts: FloatArray) -> FloatArray:
-            # Where the best factor is negative no factor fits: the cost only has to lead the search out.
+            # Where the best factor is negative, no factor fits: the cost only has to lead the search away from there.
             square, along = np.einsum("...i,ij,...j->...", counts, quadratic, counts), counts @ linear
             return np.asarray(-along * np.abs(along) / (2 * np.maximum(square, 1e-300)), dtype=np.float64)
 
@@ -94,8 +95,9 @@ class GaussianLots:
 
 
 def likeliest_counts(cost: Cost, start: IntArray) -> IntArray:
-    """Counts ``(classes,)`` that no swap of one label for another makes likelier: the best swap each time, from
-    ``start`` on.
+    """Counts ``(classes,)`` that no exchange of one label for another makes more likely.
+
+    Takes the best exchange each time, from ``start`` on.
     """
     classes = len(start)
     swaps = np.array(
@@ -106,7 +108,7 @@ def likeliest_counts(cost: Cost, start: IntArray) -> IntArray:
         others = counts + swaps
         costs = np.where((others >= 0).all(1), cost(others.clip(0).astype(np.float64)), np.inf)
         lowest = int(costs.argmin())
-        # Beyond rounding: or two equal sets of counts would be swapped for ever.
+        # By more than rounding: otherwise two equally likely sets of counts would alternate for ever.
         if not costs[lowest] < best - 1e-9 * (1 + abs(best)):
             return counts
         counts, best = others[lowest], float(costs[lowest])

@@ -1,4 +1,4 @@
-"""iDLG: the label of a sample is the class whose last-layer gradient points against the others (Zhao et al. 2020)."""
+"""iDLG: infers a sample's label as the class whose last-layer gradient is opposite to the others (Zhao et al. 2020)."""
 
 from dataclasses import dataclass
 
@@ -17,26 +17,28 @@ from ..uploads import check_round, read_uploads, upload_setting
 def inferred_labels(gradients: Tensor, layout: Layout) -> Tensor:
     """The label behind each gradient ``(n, d)`` (of the loss, not an update), as ``(n,)`` class numbers.
 
-    The last layer's bias gradient is softmax minus one-hot: for one sample under cross-entropy its one negative entry
-    is the label, whatever the model. Without a bias, each row of the last weight's gradient is that number times the
-    features, and the label's row is the one with no positive inner product with another (three classes at least).
-    Of several samples it names the one label that it is surest of.
+    The last layer's bias gradient is softmax minus one-hot: for one sample under cross-entropy its only negative entry
+    is the label, for any model. Without a bias, each row of the last weight's gradient is that number times the
+    features, and the label's row is the one without a positive inner product with another row (for at least three
+    classes). For several samples it returns the one label with the strongest signal.
     """
     last = list(layout.unflatten(gradients).values())[-1]
+    # A bias gradient is (n, classes), a weight gradient (n, classes, features).
     if last.ndim == 2:
         return last.argmin(1)
     rows = last.flatten(2)
     products = rows @ rows.transpose(1, 2)
+    # A row's product with itself is always positive.
     products.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
     return products.amax(2).argmin(1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class IDLG(Attack):
-    """One label an upload, of the uploads of ``round``.
+    """One label for each of the uploads of ``round``.
 
-    Exact on an undefended one-sample upload. Of a larger lot it still names one label only. Clipping does not move the
-    answer, noise does.
+    Exact on an undefended one-sample upload. For a larger lot it still returns only one label. Clipping does not change
+    the result, noise does.
     """
 
     round: int = 0

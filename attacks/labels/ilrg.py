@@ -1,4 +1,4 @@
-"""iLRG: counts per class by a linear system on the softmax of recovered class embeddings (Ma et al. 2023)."""
+"""iLRG: infers label counts by a linear system with softmax values of recovered class embeddings (Ma et al. 2023)."""
 
 from dataclasses import dataclass
 
@@ -10,19 +10,19 @@ from ...audit.evidence import LabelCounts
 from ...fl.view import View
 from ..attack import Attack, Knowledge
 from ..uploads import check_round
-from .lots import LastLayer, check_linear, counts_of_round, last_layer, read_lots
+from .label_lots import LastLayer, check_linear, counts_of_round, last_layer, read_label_lots
 
 
 def solved_counts(gradient: LastLayer, model: LastLayer, size: int) -> FloatArray:
-    """Least-squares counts ``(classes,)`` of one upload, neither rounded nor cut; ``size``: samples in the lot.
+    """Least-squares counts ``(classes,)`` of one upload, neither rounded nor clipped; ``size``: samples in the lot.
 
-    Row k of the weight's gradient over entry k of the bias's is a mean feature vector, dominated by samples of class k
-    where the softmax is flat; its softmax P_k under the last layer stands for theirs. With b the bias's gradient,
-    ``size * b_k = sum_j counts_j P_j[k] - counts_k``, and the counts sum to ``size``: classes + 1 equations, by the
-    pseudo-inverse.
+    Row k of the weight's gradient divided by entry k of the bias's gradient is a mean feature vector, dominated by
+    samples of class k where the softmax is flat; its softmax P_k under the last layer approximates theirs. With b the
+    bias's gradient, ``size * b_k = sum_j counts_j P_j[k] - counts_k``, and the counts sum to ``size``: classes + 1
+    equations, solved by the pseudo-inverse.
     """
     bias = gradient.needed_bias("ilrg")[:, None]
-    # No gradient, no embedding: the model's bias alone then stands for the class.
+    # Without a gradient there is no embedding: features of zero leave the model's bias alone.
     features = np.divide(gradient.weight, bias, out=np.zeros_like(gradient.weight), where=bias != 0)
     probabilities = softmax(features @ model.weight.T + model.needed_bias("ilrg"), axis=1)
     system = np.vstack([probabilities.T - np.eye(len(bias)), np.ones(len(bias))])
@@ -30,10 +30,12 @@ def solved_counts(gradient: LastLayer, model: LastLayer, size: int) -> FloatArra
 
 
 def rounded_counts(solved: FloatArray, size: int) -> IntArray:
-    """Each count to the nearest whole number in 0..size, as published: their sum may differ from the size. Where all
-    round to zero, the largest becomes 1.
+    """Each count rounded to a whole number in 0..size, as published: the sum may differ from the size.
+
+    Where all round to zero, the largest becomes 1.
     """
     counts = np.rint(np.clip(solved, 0, size)).astype(np.int64)
+    # A lot is never empty.
     if not counts.any():
         counts[solved.argmax()] = 1
     return np.asarray(counts, dtype=np.int64)
@@ -43,8 +45,8 @@ def rounded_counts(solved: FloatArray, size: int) -> IntArray:
 class ILRG(Attack):
     """Counts of each upload of ``round``, from the gradient, the model and the lot's public size.
 
-    Exact on hardly trained models while lots are not much larger than the number of classes: then the embeddings of a
-    class are nearly its own. It takes the gradient as it stands: a clip, which scales it, leads it astray.
+    Exact on barely trained models while lots are not much larger than the number of classes: then each embedding comes
+    almost only from its class. Clipping scales the gradient, which this attack does not expect.
     """
 
     round: int = 0
@@ -56,10 +58,10 @@ class ILRG(Attack):
         """Counts ``(n, classes)``.
 
         Raises:
-            ValueError: as `read_lots`, where the last layer has no bias or uploads are not linear in gradients.
+            ValueError: like `read_label_lots`, if the last layer has no bias or uploads are not linear in gradients.
         """
         check_linear("ilrg", knowledge.plan)
-        lots = read_lots(view, knowledge, self.round)
+        lots = read_label_lots(view, knowledge, self.round)
         model, bias = last_layer(lots.model, knowledge.network.layout), lots.last.needed_bias("ilrg")
         uploads = (LastLayer(weight=w, bias=b) for w, b in zip(lots.last.weight, bias, strict=True))
         pairs = zip(uploads, lots.sizes.tolist(), strict=True)

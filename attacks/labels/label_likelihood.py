@@ -1,4 +1,4 @@
-"""Label likelihood: the counts under which the upload is likeliest by the defense's own law: its clip and its noise."""
+"""Label likelihood: infers the label counts under which the upload is most likely by the defense's published law."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,37 +19,36 @@ from ...fl.view import View
 from ..attack import Attack, Knowledge, Undefined
 from ..uploads import check_round
 from .gaussian_lots import Cost, GaussianLots, likeliest_counts
-from .lots import Lots, check_linear, class_means, counts_of_round, read_lots, whole_counts
-from .noise import noise_units
+from .label_lots import LabelLots, check_linear, class_means, counts_of_round, read_label_lots, whole_counts
+from .noise_units import noise_units
 
-Gaussian = GaussianLaw | LayeredGaussianLaw
-"""Laws with Gaussian noise around the clipped row."""
+_GaussianNoise = GaussianLaw | LayeredGaussianLaw
 
+# LabelLots drawn from public data to measure how much a report is shortened by clipping.
 _TYPICAL = 64
-"""Lots that are drawn from public data to see how much a report's clip takes off."""
 
+# Gain in nats that justifies a free factor: the price of one parameter (Akaike 1974).
 _PRICE = 1.0
-"""What a free factor must gain, in nats."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelLikelihood(Attack):
-    """Counts of each upload of ``round``: maximum likelihood, or the mode of the posterior, over all coordinates.
+    """Counts of each upload of ``round``: maximum likelihood, or the posterior mode, over all coordinates.
 
-    The law's clip goes over public samples' gradients at the model that was broadcast; their class means are what one
-    label adds, and their scatter is a second noise beside the law's. A law of whole reports (local noise) clips the
-    lot's mean gradient: the factor is that of typical lots of public data, layer by layer where the law clips so.
-    Layers of different noise weigh by their own. A law that is no Gaussian but reports each coordinate by itself is
-    taken for one with the size, in each layer, of its reports of zero; where nothing is published, or coordinates hang
-    together, there is no noise but the scatter. Without a Gaussian an unknown factor is assumed where it makes the
-    upload likelier by more than a nat, the price of a parameter (Akaike 1974). Steps after the first are taken to be
-    like it, and dropout, whose draws are unknown, to be off. Under batch norm samples of larger lots add up to no
-    gradient: it reads lots of one.
+    The law's clipping is applied to public samples' gradients at the broadcast model. Their class means are what one
+    label adds, and their scatter is a second noise in addition to the law's. A law of whole reports (local noise) clips
+    the lot's mean gradient: the factor is that of typical lots of public data, layer by layer where the law clips by
+    layer. Layers of different noise are weighted by their own noise. A law that is not Gaussian but has independent
+    coordinates is approximated by a Gaussian with, in each layer, the size of its reports of zero. Where no law is
+    published, or coordinates are dependent, the scatter is the only noise. Without a Gaussian law an unknown factor is
+    assumed where it makes the upload more likely by more than a nat. Steps after the first are assumed to be like the
+    first, and dropout, whose draws are unknown, to be off. Under batch norm the gradients of several samples do not add
+    up, so only lots of one sample are possible.
 
     Args:
-        prior: "flat", or "public": labels drawn independently with the public labels' shares, which is worth a lot
-            under noise and misleads where clients differ.
-        samples: public samples whose gradients are looked at, at most.
+        prior: "flat", or "public": labels are independent with the public labels' shares, which helps much under noise
+            and misleads where clients differ.
+        samples: largest number of public samples whose gradients are used.
     """
 
     prior: Literal["flat", "public"] = "flat"
@@ -66,27 +65,28 @@ class LabelLikelihood(Attack):
         """Counts ``(n, classes)``.
 
         Raises:
-            Undefined: for lots of several under a model that mixes samples.
-            ValueError: as `read_lots`, or where uploads are not linear in gradients.
+            Undefined: for lots of several samples under a model that mixes samples.
+            ValueError: like `read_label_lots`, or if uploads are not linear in gradients.
         """
         check_linear("label_likelihood", knowledge.plan)
-        lots, classes = read_lots(view, knowledge, self.round), knowledge.network.classes
+        lots, classes = read_label_lots(view, knowledge, self.round), knowledge.network.classes
         chosen = torch.from_numpy(rng.permutation(len(knowledge.public_labels))[: self.samples])
         images, labels = knowledge.public_images[chosen], knowledge.public_labels[chosen]
         rows = _sample_rows(knowledge.network, lots, images, labels)
+        # One more of each label, so that a label without public samples is not impossible.
         shares = (torch.bincount(knowledge.public_labels, minlength=classes) + 1.0).double().numpy()
         shares /= shares.sum()
         counts, models = [], dict[object, tuple[GaussianLots, Tensor]]()
         for row, size in enumerate(lots.sizes.tolist()):
             client = lots.clients[row]
             law = knowledge.law(view.observer, client)
-            # Building a lot's model costs most: once for all clients of one size and law.
+            # Building a lot's model takes most of the time: once for all clients of one size and law.
             alike = (size, knowledge.plan.sizes[client], law)
             if alike not in models:
                 models[alike] = _model(rows, labels, lots, row, law, knowledge, rng)
             start = whole_counts(shares[None], [size])[0]
             model, units = models[alike]
-            release, gaussian = lots.gradients[row].double() / units, isinstance(law, Gaussian)
+            release, gaussian = lots.gradients[row].double() / units, isinstance(law, _GaussianNoise)
             counts.append(self._likeliest(model, release, gaussian, shares, start))
         return counts_of_round(np.stack(counts), view, self.round)
 
@@ -108,12 +108,12 @@ class LabelLikelihood(Attack):
         return lambda counts: cost(counts) + gammaln(counts + 1).sum(-1) - counts @ np.log(shares)
 
 
-def _sample_rows(network: Network, lots: Lots, images: Tensor, labels: Tensor) -> Tensor:
+def _sample_rows(network: Network, lots: LabelLots, images: Tensor, labels: Tensor) -> Tensor:
     """What each public sample adds to a lot, ``(m, d)``."""
     if not network.mixes:
         return network.sample_gradients(lots.model[None], images[None], labels[None])[0]
     if lots.sizes.max() > 1:
-        raise Undefined(f"what labels add to a lot of {lots.sizes.max()} is not defined: {network.mixture}")
+        raise Undefined(f"the contribution of labels to a lot of {lots.sizes.max()} is not defined: {network.mixture}")
     classes = one_hot(labels, network.classes).to(lots.model)
     return network.lot_gradients(lots.model, images.unsqueeze(1), classes.unsqueeze(1))
 
@@ -121,19 +121,19 @@ def _sample_rows(network: Network, lots: Lots, images: Tensor, labels: Tensor) -
 def _model(
     rows: Tensor,
     labels: Tensor,
-    lots: Lots,
+    lots: LabelLots,
     row: int,
     law: Law | None,
     knowledge: Knowledge,
     rng: np.random.Generator,
 ) -> tuple[GaussianLots, Tensor]:
-    """The law of the upload in ``row``, from public samples' ``rows (n, d)``, and the units of gradients in it."""
+    """The law of the upload in ``row``, from public samples' ``rows (n, d)``, and the units of its gradients."""
     plan, size = knowledge.plan, int(lots.sizes[row])
     algorithm = plan.algorithm
-    if not isinstance(law, Gaussian):
+    if not isinstance(law, _GaussianNoise):
         added = rows / size
     elif isinstance(law, GaussianLaw) and law.scale < 0:
-        # A law of samples: a lot that is everything meets it once a step.
+        # A law of samples: a full lot contributes once per step.
         repeats = algorithm.local_steps if plan.lot.rate(plan.sizes[lots.clients[row]]) == 1 else 1
         added = algorithm.gradient(law.contribution(rows)) * repeats
     else:
@@ -145,9 +145,10 @@ def _model(
     return GaussianLots(means=means / units, scatter=scatter / units, noise_std=noise, size=size), units
 
 
-def _left_by_clip(updates: Tensor, law: Gaussian) -> Tensor:
-    """The factor between a report and its update, for each coordinate alike that is clipped together, on average over
-    ``updates (lots, d)``.
+def _left_by_clip(updates: Tensor, law: _GaussianNoise) -> Tensor:
+    """The mean factor between a report and its update over ``updates (lots, d)``.
+
+    It is one factor for all coordinates that are clipped together.
     """
     reports, factors = law.contribution(updates), torch.empty_like(updates[0])
     for layer in layer_slices(law.starts if isinstance(law, LayeredGaussianLaw) else (0,)):

@@ -1,4 +1,4 @@
-"""LLG: label counts from shared gradients alone: signs first, then sizes (Wainakh et al. 2022)."""
+"""LLG: infers label counts from the row sums of the last weight's gradient alone (Wainakh et al. 2022)."""
 
 from dataclasses import dataclass
 
@@ -9,21 +9,22 @@ from ...audit.evidence import LabelCounts
 from ...fl.view import View
 from ..attack import Attack, Knowledge
 from ..uploads import check_round
-from .lots import counts_of_round, read_lots
+from .label_lots import counts_of_round, read_label_lots
 
 
 def picked_labels(sums: FloatArray, sizes: IntArray, impact: FloatArray, offset: FloatArray) -> IntArray:
-    """Counts ``(n, classes)`` picked one label after the other from the row sums ``(n, classes)``.
+    """Counts ``(n, classes)`` found one label after the other from the row sums ``(n, classes)``.
 
-    First each class with a negative sum, once (the lowest ones where they outnumber the lot); then, until the lot is
-    full, the class whose sum minus ``offset (classes,)`` is lowest. Each pick takes ``impact (n,)``, what one label
-    adds to its own class's sum and so a negative number, off the sum. Of equal sums the lower class goes first.
+    First each class with a negative sum once (the lowest ones if they outnumber the lot). Then, until the lot is full,
+    the class whose sum minus ``offset (classes,)`` is lowest. Each label found subtracts ``impact (n,)`` from the sum:
+    the (negative) amount that one label adds to its own class's sum. Ties go to the lower class.
     """
     counts, left = np.zeros(sums.shape, dtype=np.int64), sums - offset
     for row, size in enumerate(sizes):
         order = np.argsort(sums[row], kind="stable")
         counts[row, [label for label in order if sums[row, label] < 0][:size]] = 1
         left[row] -= impact[row] * counts[row]
+        # Greedy: each label found changes which class is lowest next.
         for _ in range(size - counts[row].sum()):
             lowest = left[row].argmin()
             counts[row, lowest] += 1
@@ -35,9 +36,9 @@ def picked_labels(sums: FloatArray, sizes: IntArray, impact: FloatArray, offset:
 class LLG(Attack):
     """Counts of each upload of ``round`` from the sums g of the rows of the last weight's gradient.
 
-    The impact of one label is guessed from the upload itself: the sum of the negative g over the lot's size, times
-    1 + 1/classes; the offsets are taken to be 0. Meant for models that are hardly trained, with features that are not
-    negative. Any factor on the upload, such as a clip, cancels.
+    The impact of one label is estimated from the upload itself: the sum of the negative g over the lot's size, times
+    1 + 1/classes; the offsets are 0. Meant for barely trained models with features that are not negative. Any factor on
+    the upload, such as from clipping, cancels.
     """
 
     round: int = 0
@@ -46,9 +47,10 @@ class LLG(Attack):
         check_round(self.round)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Counts ``(n, classes)``, each row summing to the lot's public size. Raises ValueError as `read_lots`."""
-        lots = read_lots(view, knowledge, self.round)
+        """Counts ``(n, classes)`` whose rows sum to the lots' sizes. Raises ValueError like `read_label_lots`."""
+        lots = read_label_lots(view, knowledge, self.round)
         sums, classes = lots.last.row_sums, knowledge.network.classes
+        # Only negative sums belong to classes in the lot; the others would cancel part of them.
         impact = np.minimum(sums, 0).sum(1) / lots.sizes * (1 + 1 / classes)
         counts = picked_labels(sums, lots.sizes, impact, np.zeros(classes))
         return counts_of_round(counts, view, self.round)

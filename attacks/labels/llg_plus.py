@@ -1,4 +1,4 @@
-"""LLG+: LLG with impact and offsets measured on auxiliary data, here the public images (Wainakh et al. 2022)."""
+"""LLG+: infers label counts like LLG, with impact and offsets measured on public images (Wainakh et al. 2022)."""
 
 from dataclasses import dataclass
 
@@ -8,16 +8,17 @@ from ...audit.evidence import LabelCounts
 from ...fl.view import View
 from ..attack import Attack, Knowledge
 from ..uploads import check_round
+from .label_lots import check_linear, counts_of_round, read_label_lots
 from .llg import picked_labels
 from .llg_star import response
-from .lots import check_linear, counts_of_round, read_lots
 
 
 @dataclass(frozen=True, kw_only=True)
 class LLGPlus(Attack):
-    """Counts of each upload of ``round`` by LLG's picks, with the response of the model to public images.
+    """Counts of each upload of ``round`` as in LLG, with the model's response to public images.
 
-    The strongest of the three: it keeps working while the model trains, for it sees what the model makes of real data.
+    The strongest of the three variants: it keeps working while the model trains, because it measures the model's
+    response to real data.
     """
 
     round: int = 0
@@ -29,11 +30,12 @@ class LLGPlus(Attack):
         """Counts ``(n, classes)``.
 
         Raises:
-            ValueError: as `read_lots`, where uploads are not linear in gradients, or a class has no public image.
+            ValueError: like `read_label_lots`, if uploads are not linear in gradients, or a class has no public image.
         """
         check_linear("llg_plus", knowledge.plan)
-        lots, network = read_lots(view, knowledge, self.round), knowledge.network
+        lots, network = read_label_lots(view, knowledge, self.round), knowledge.network
         public = [knowledge.public_images[knowledge.public_labels == label] for label in range(network.classes)]
+        # A class without public images would have no response, and its count would be arbitrary.
         missing = [label for label, images in enumerate(public) if not len(images)]
         if missing:
             raise ValueError(f"public_labels must hold every class, got none of {missing}")

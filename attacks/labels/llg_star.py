@@ -1,4 +1,4 @@
-"""LLG*: LLG with impact and offsets measured on the model with dummy images (Wainakh et al. 2022)."""
+"""LLG*: infers label counts like LLG, with impact and offsets measured on dummy images (Wainakh et al. 2022)."""
 
 from dataclasses import dataclass
 
@@ -14,14 +14,16 @@ from ...fl.streams import uniform
 from ...fl.view import View
 from ..attack import Attack, Knowledge
 from ..uploads import check_round
+from .label_lots import check_linear, counts_of_round, last_layer, read_label_lots
 from .llg import picked_labels
-from .lots import check_linear, counts_of_round, last_layer, read_lots
 
 
 @dataclass(frozen=True, kw_only=True)
 class Response:
-    """How row sums respond to labels: ``impact`` of a lot that is all one label, over its size, is ``own``; ``offset``:
-    (classes,), what a lot of other labels leaves on a class.
+    """How row sums respond to labels.
+
+    ``own``: impact of a lot with only one label, divided by its size; ``offset``: (classes,), the sum of a class in a
+    lot of other labels.
     """
 
     own: float
@@ -29,7 +31,7 @@ class Response:
 
 
 def response(network: Network, model: Tensor, images: list[Tensor]) -> Response:
-    """Measured at ``model (d,)`` with lots of one label each, ``images[label] (m, c, h, w)``.
+    """The response at ``model (d,)``, measured on lots with one label each, ``images[label] (m, c, h, w)``.
 
     ``own``: mean over classes of the class's own row sum, times 1 + 1/classes; ``offset``: the mean of a class's row
     sum over the lots of the other labels.
@@ -44,10 +46,10 @@ def response(network: Network, model: Tensor, images: list[Tensor]) -> Response:
 
 @dataclass(frozen=True, kw_only=True)
 class LLGStar(Attack):
-    """Counts of each upload of ``round`` by LLG's picks, with the response of the model to noise images.
+    """Counts of each upload of ``round`` as in LLG, with the model's response to noise images.
 
     Args:
-        images: dummy images, uniform in [0, 1], that each class's lot has.
+        images: dummy images in each class's lot, uniform in [0, 1].
     """
 
     images: int = 64
@@ -58,9 +60,10 @@ class LLGStar(Attack):
         check_count("images", self.images)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Counts ``(n, classes)``. Raises ValueError as `read_lots`, or where uploads are not linear in gradients."""
+        """Counts ``(n, classes)``. Raises ValueError like `read_label_lots` and `check_linear`."""
         check_linear("llg_star", knowledge.plan)
-        lots, network = read_lots(view, knowledge, self.round), knowledge.network
+        lots, network = read_label_lots(view, knowledge, self.round), knowledge.network
+        # One batch of images per class: a shared one would make the classes' responses dependent.
         dummies = [uniform(rng, (self.images, *network.shape)) for _ in range(network.classes)]
         found = response(network, lots.model, dummies)
         counts = picked_labels(lots.last.row_sums, lots.sizes, found.own / lots.sizes, found.offset)
@@ -68,6 +71,7 @@ class LLGStar(Attack):
 
 
 def _row_sums(network: Network, model: Tensor, images: Tensor, label: int) -> FloatArray:
+    # Weights of 1 / n: uploads are mean gradients, so the response must be one too.
     labels, weights = torch.full((1, len(images)), label), torch.full((1, len(images)), 1 / len(images))
     mean = network.gradient(model.unsqueeze(0), images.unsqueeze(0), labels, weights)
     return last_layer(mean[0], network.layout).row_sums

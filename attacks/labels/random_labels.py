@@ -1,4 +1,4 @@
-"""Random labels: uniform guesses for each upload, without looking, which label inference has to beat."""
+"""Random labels: guesses every label uniformly, without using the upload (null attack)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,12 +9,12 @@ from ...audit.evidence import LabelCounts
 from ...fl.view import View
 from ..attack import Attack, Knowledge
 from ..uploads import check_round
-from .lots import counts_of_round, public_sizes
+from .label_lots import counts_of_round, public_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
 class RandomLabels(Attack):
-    """A uniform label for each sample of each upload of ``round``: right on one in ``classes`` where lots hold one."""
+    """A uniform label for each sample of each upload of ``round``."""
 
     null: ClassVar[bool] = True
     round: int = 0

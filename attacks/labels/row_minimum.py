@@ -1,4 +1,4 @@
-"""Row minimum: the classes whose rows of the last weight's gradient dip lowest (Yin et al. 2021, GradInversion)."""
+"""Row minimum: infers the classes in a lot from the lowest entries of the last weight's gradient (Yin et al. 2021)."""
 
 from dataclasses import dataclass
 
@@ -9,17 +9,17 @@ from ...fl.view import View
 from ..attack import Attack, Knowledge
 from ..uploads import check_round
 from .bias_sign import present_classes
-from .lots import counts_of_round, read_lots
+from .label_lots import counts_of_round, read_label_lots
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowMinimum(Attack):
-    """The classes of each upload of ``round`` whose least entry over the features is lowest.
+    """The classes of each upload of ``round`` whose lowest entry over the features is lowest.
 
-    The paper takes as many classes as the lot has samples, for labels that do not repeat. Here only those whose least
-    entry is negative: where features are not negative that is right of every class that is in the lot and has a
-    feature which few others share, while an absent class's row has no negative entry at all. Lots are dealt equally
-    among the classes named, since the rule says nothing of repeats.
+    The paper (GradInversion) takes as many classes as the lot has samples, assuming labels that do not repeat. Here
+    only classes with a negative lowest entry are taken. Where features are not negative, this is correct for every
+    class in the lot that has a feature shared by few other samples, and an absent class's row has no negative entry.
+    The rule does not infer repetitions, so all classes found get equal counts.
     """
 
     round: int = 0
@@ -28,6 +28,6 @@ class RowMinimum(Attack):
         check_round(self.round)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Counts ``(n, classes)``. Raises ValueError as `read_lots`."""
-        lots = read_lots(view, knowledge, self.round)
+        """Counts ``(n, classes)``. Raises ValueError like `read_label_lots`."""
+        lots = read_label_lots(view, knowledge, self.round)
         return counts_of_round(present_classes(lots.last.weight.min(-1), lots.sizes), view, self.round)

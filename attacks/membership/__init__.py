@@ -1,1 +1,1 @@
-"""Membership inference: who took part."""
+"""Membership inference attacks: infer which samples, clients or users took part in training."""

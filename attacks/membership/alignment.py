@@ -1,4 +1,4 @@
-"""Alignment: how every candidate's gradient lies to every upload of a round, all clients in one product of matrices."""
+"""Alignment: inner products of every candidate's gradient with every upload of a round."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,14 +13,16 @@ from ...fl.view import RoundView, View
 from ..attack import Knowledge, Undefined
 from ..uploads import check_unmasked
 
+# Gradients of so many candidates are held at once: larger temporaries cost more in page faults than in arithmetic.
 CHUNK = 100
-"""Candidates whose gradients are held at once: larger temporaries cost more in page faults than in arithmetic."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRows:
-    """What is seen of one round: ``values (m, d)`` as they were sent, ``gradients (m, d)`` that they stand for, at
-    ``model (d,)``; ``senders``: each row's client, where the observer knows it.
+    """What is seen of one round, as rows.
+
+    ``values (m, d)``: as sent; ``gradients (m, d)``: which the values stand for, at ``model (d,)``; ``senders``: each
+    row's client, where the observer knows it.
     """
 
     round: int
@@ -32,8 +34,10 @@ class RoundRows:
 
 @dataclass(frozen=True, kw_only=True)
 class Alignment:
-    """``dots``: (m, n), <upload's gradient, candidate's gradient>; ``rows``: (m,) and ``candidates``: (n,), their
-    lengths; double precision. Higher means that the upload descends along the candidate.
+    """Inner products of uploads' and candidates' gradients, in double precision.
+
+    ``dots``: (m, n), higher means that the upload descends along the candidate's gradient; ``rows`` (m,) and
+    ``candidates`` (n,): the gradients' lengths.
     """
 
     dots: Tensor
@@ -47,17 +51,17 @@ class Alignment:
 
 
 def rounds_of(view: View) -> Iterator[RoundRows]:
-    """What the view holds of each round as rows: the uploads or reports that came, or the one sum of all; rounds to
-    which nobody came are left out.
+    """The rows of each round: the uploads or reports that arrived, or the one sum; rounds without any are left out.
 
-    Who sees models only sees what moved each to the next: the sum, and the noise of both where broadcasts are noised.
+    For an observer of models only, the row is the change from each model to the next: the sum, with the noise of both
+    where broadcasts have noise.
 
     Raises:
-        ValueError: if the view holds no uploads, sums or models, or no names where senders are seen.
-        Undefined: if the uploads are masked words of a secure sum, or there is one model only.
+        ValueError: if the view lacks uploads, sums or models, or senders that the observer should see.
+        Undefined: if the uploads are masked words of a secure sum, or the observer sees only the final model.
     """
     if view.observer.rank < GLOBAL_MODELS.rank:
-        raise Undefined(f"{view.observer.phrase} sees no round: there is nothing to score")
+        raise Undefined(f"{view.observer.phrase} sees no rounds: there is nothing to score")
     models = [seen.broadcast for seen in view.rounds] + [view.final_model]
     for seen, after in zip(view.rounds, models[1:], strict=True):
         if seen.broadcast is None or after is None:
@@ -66,6 +70,7 @@ def rounds_of(view: View) -> Iterator[RoundRows]:
             rows = _rows(seen, seen.broadcast[0], view)
         else:
             rows = _sum(seen, seen.broadcast[0], after[0], view)
+        # A round to which no client came has nothing to align.
         if rows.senders:
             yield rows
 
@@ -75,7 +80,7 @@ def _rows(seen: RoundView, model: Tensor, view: View) -> RoundRows:
     if reports is None:
         raise ValueError(f"view of round {seen.round} must hold uploads, got none")
     if reports.senders is None:
-        raise ValueError("the view does not name senders: this attack needs the server that sees every upload")
+        raise ValueError("the view does not name senders: this attack needs a server that observes individual updates")
     check_unmasked(reports)
     came = reports.present[0]
     senders = tuple(sender for sender, here in zip(reports.senders, came.tolist(), strict=True) if here)
@@ -90,7 +95,7 @@ def _sum(seen: RoundView, model: Tensor, after: Tensor, view: View) -> RoundRows
 
 
 def _as_gradients(seen: RoundView, values: Tensor, model: Tensor, senders: tuple[int, ...], view: View) -> RoundRows:
-    """An update is what the server adds: the algorithm turns it into a gradient."""
+    """Convert updates, which are what the server adds, to gradients."""
     gradients = view.plan.algorithm.gradient(values)
     return RoundRows(round=seen.round, values=values, gradients=gradients, model=model, senders=senders)
 
@@ -98,13 +103,14 @@ def _as_gradients(seen: RoundView, values: Tensor, model: Tensor, senders: tuple
 def candidate_gradients(
     network: Network, model: Tensor, shown: Candidates | OwnerCandidates
 ) -> Iterator[tuple[slice, Tensor]]:
-    """The candidates' gradients at ``model (d,)``, chunk by chunk: which, ``(m, d)``.
+    """The candidates' gradients at ``model (d,)`` in chunks: which candidates, and ``(m, d)``.
 
     Raises:
         Undefined: for a model whose samples have no gradients of their own.
     """
+    # Under batch norm a sample changes the gradients of the others in its lot.
     if network.mixes:
-        raise Undefined(f"no candidate's part of an upload is defined: {network.mixture}")
+        raise Undefined(f"a candidate's contribution to an upload is not defined: {network.mixture}")
     for start in range(0, len(shown.labels), CHUNK):
         which = slice(start, start + CHUNK)
         images, labels = shown.images[which].unsqueeze(0), shown.labels[which].unsqueeze(0)
@@ -112,7 +118,7 @@ def candidate_gradients(
 
 
 def align(rows: RoundRows, knowledge: Knowledge, shown: Candidates) -> Alignment:
-    """All rows of one round with all candidates: each candidate's gradient is taken once, whoever is asked about."""
+    """Align all rows of one round with all candidates; each candidate's gradient is computed once for all clients."""
     chunks = [
         (gradients @ rows.gradients.T, torch.linalg.vector_norm(gradients, dim=1))
         for _, gradients in candidate_gradients(knowledge.network, rows.model, shown)

@@ -1,4 +1,4 @@
-"""What membership attacks on candidates share: whom they ask about, and what setting their evidence has."""
+"""Base of membership attacks on samples: which candidates are scored, and the setting of the evidence."""
 
 from abc import ABC
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ from ...fl.fields import check_count
 from ...fl.probe import CandidateProbe, Candidates, plant_candidates
 from ...fl.task import Task
 from ...fl.view import View
-from ..attack import Attack, Knowledge, Undefined, one_run
+from ..attack import Attack, Knowledge, Undefined, clustered_setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class MembershipAttack(Attack, ABC):
-    """Scores candidates: samples of the clients in question, and others that nobody trained on and that are like them.
+    """Scores candidates: samples of the clients in question, and comparable samples that no client trained on.
 
     Args:
-        count: candidates a side, of each client.
-        client: whose samples are in question: one client's, or ``"all"``.
+        count: candidates per side, for each client.
+        client: the client whose samples are in question, or ``"all"``.
     """
 
     count: int = 40
@@ -34,13 +34,14 @@ class MembershipAttack(Attack, ABC):
             check_count("client", self.client, least=0, alternative=' or "all"')
 
     def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe:
-        if task.exchangeable == "nobody":
-            raise Undefined("no outsider is like a client's own samples under by_owner; ask about writers")
+        # Under by_owner an outsider differs from members by its owner alone, so scores would measure that difference.
+        if task.exchangeable == "none":
+            raise Undefined("under by_owner no outsider is comparable to a client's samples; use writer_membership")
         clients = range(task.clients) if self.client == "all" else (self.client,)
         return plant_candidates(task, count=self.count, clients=clients, rng=rng)
 
     def shown(self, knowledge: Knowledge) -> Candidates:
-        """The candidates, or ValueError where none were planted."""
+        """The candidates; ValueError if none were planted."""
         if not isinstance(knowledge.candidates, Candidates):
             raise ValueError(f"{type(self).__name__} needs candidates: plant them before training")
         return knowledge.candidates
@@ -48,12 +49,14 @@ class MembershipAttack(Attack, ABC):
     def evidence(
         self, scores: np.ndarray, view: View, history: Sequence[tuple[int, np.ndarray]] = ()
     ) -> CandidateScores:
-        """Scores of one run: its candidates share every noise draw, so they are no independent trials, and where they
-        were planted they are in by a fixed split, by no coin each: such evidence is clustered and judges no claim.
+        """Scores of one run.
 
-        ``scores``: (n,), where nothing names a client; or (clients, n), one for each client in question; ``history``:
-        the same as they stood after so many rounds.
+        Its candidates share every noise draw and are members by a fixed split, not by one coin each: the evidence is
+        clustered and judges no claim.
+
+        ``scores``: (n,), where no client is identified; or (clients, n), one for each client in question. ``history``:
+        the same scores after so many rounds.
         """
         stood = tuple((rounds, values.reshape(-1)) for rounds, values in history)
-        setting = one_run(view, Unit.SAMPLE, Adjacency.ADD_REMOVE)
+        setting = clustered_setting(view, Unit.SAMPLE, Adjacency.ADD_REMOVE)
         return CandidateScores(scores.reshape(-1), setting, history=stood)

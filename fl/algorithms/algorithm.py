@@ -86,6 +86,7 @@ class FedSGD:
 
     def __post_init__(self) -> None:
         check_positive("learning_rate", self.learning_rate)
+        # The field exists so that all algorithms have it; another value would be ignored silently.
         if self.local_steps != 1:
             raise ValueError(f"FedSGD takes one local step, got local_steps {self.local_steps}")
 
@@ -144,6 +145,7 @@ class FedAvg:
             raise ValueError(f'optimizer must be "sgd" or "adam", got {self.optimizer!r}')
         if not isinstance(self.keep_moments, bool):
             raise ValueError(f"keep_moments must be true or false, got {self.keep_moments!r}")
+        # Plain SGD has no moments; the option would be ignored silently.
         if self.keep_moments and self.optimizer != "adam":
             raise ValueError(f'keep_moments needs optimizer "adam", got {self.optimizer!r}')
 
@@ -170,6 +172,7 @@ class FedAvg:
         mean = 0.9 * state["mean"] + 0.1 * direction
         square = 0.999 * state["square"] + 0.001 * direction.square()
         whole, whole_square = (1 - 0.9**count).to(mean), (1 - 0.999**count).to(square)
+        # 1e-8 as in PyTorch, so that both take the same steps.
         stride = (mean / whole) / ((square / whole_square).sqrt() + 1e-8)
         return local - self.learning_rate * stride, {"mean": mean, "square": square, "count": count}
 
@@ -213,6 +216,7 @@ def algorithm_from(spec: dict[str, Any]) -> Algorithm:
         raise ValueError(f"algorithm must be {nearest(str(name), KNOWN_ALGORITHMS)}, got {name!r}")
     try:
         algorithm: Algorithm = KNOWN_ALGORITHMS[name](**fields)
+    # A wrong or missing field is the suite file's mistake, so it becomes a ValueError with the name.
     except TypeError as error:
         raise ValueError(f"algorithm {name}: {error}") from None
     return algorithm

@@ -58,6 +58,7 @@ class Scaffold:
         return model + self.server_learning_rate * aggregate
 
     def advance(self, shared: Mapping[str, Tensor], aggregate: Tensor, rate: float) -> dict[str, Tensor]:
+        # The aggregate replaces the mean over the cohort in the paper's update.
         return {"control": shared["control"] + rate * (self.gradient(aggregate) - shared["control"])}
 
     def aggregate_between(self, before: Tensor, after: Tensor) -> Tensor:

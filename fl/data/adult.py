@@ -92,6 +92,7 @@ def _table(path: Path) -> tuple[Tensor, Tensor]:
             features.append(_encoded(cells))
             labels.append(_target(cells[-1]))
         except ValueError as error:
+            # Without the cause's traceback, which could show the row.
             raise ValueError(f"{path} line {number}: {error}") from None
     if not labels:
         raise ValueError(f"{path} must hold rows, got none")
@@ -123,6 +124,7 @@ def _scaled(name: str, cell: str) -> float:
     low, high = _RANGES[name]
     if not (cell.isdecimal() and low <= int(cell) <= high):
         raise ValueError(f"{name} must be a whole number in {low}..{high}")
+    # Fixed public ranges: ranges of the data would leak its extreme values.
     return (int(cell) - low) / (high - low)
 
 

@@ -49,6 +49,7 @@ class DataFolder:
                 f"(FEDASSAY_DATA is {self.root or 'not set'})"
             )
         file, wanted = self.root / path, self._sums.get(path)
+        # Checked at each load: a damaged file would change every result without an error.
         if wanted is not None and _sum(file) != wanted:
             raise ValueError(f"{file} must have the SHA-256 sum {wanted}, which {_SUMS} lists; fetch it again")
         return file

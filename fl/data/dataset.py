@@ -127,5 +127,6 @@ def _digest(dataset: Dataset) -> str:
 
 
 def _add(digest: "hashlib._Hash", array: Tensor) -> None:
+    # The shape too: equal bytes of another shape are other data.
     digest.update(f"{tuple(array.shape)}".encode())
     digest.update(array.contiguous().numpy().data)

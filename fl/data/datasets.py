@@ -123,6 +123,7 @@ def _load_digits() -> Dataset:
     bunch = load_digits()
     images = torch.from_numpy((bunch.images / 16).astype(np.float32)).unsqueeze(1)
     labels = torch.from_numpy(bunch.target.astype(np.int64))
+    # The images are stored by writer: without a shuffle the test set would have other writers.
     order = fixed_order("digits split", len(labels))
     train, test = order[:1347], order[1347:]
     return Dataset(

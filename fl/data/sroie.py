@@ -96,6 +96,7 @@ def _parts(receipts: Sequence[Receipt], source: str) -> tuple[_Part, _Part]:
     Raises:
         ValueError: if one of the parts has no crop.
     """
+    # The same split for every seed: results of different seeds share their test set.
     order = fixed_order("receipts split", len(receipts)).tolist()
     cut = len(receipts) // _TEST_SHARE
     parts = []
@@ -120,6 +121,7 @@ def _by_field(part: _Part) -> _Labelled:
 
 
 def _by_tampering(part: _Part) -> _Labelled:
+    # Exactly half, so that always answering one class scores one half.
     chosen = set(fixed_order(f"tampered {part.name} crops", len(part.crops))[: len(part.crops) // 2].tolist())
     results = [
         _tampered(crop, part) if number in chosen else Tampered.untouched(crop)

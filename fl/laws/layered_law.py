@@ -66,6 +66,7 @@ class LayeredGaussianLaw:
                 "every layer must have a clip norm and a noise standard deviation, "
                 f"got {len(self.starts)} layers, {len(self.clip_norms)} norms and {len(self.noise_stds)} noises"
             )
+        # Coordinates before the first layer would have neither clip nor noise.
         if self.starts[0] != 0 or list(self.starts) != sorted(set(self.starts)):
             raise ValueError(f"starts must ascend from 0, got {self.starts}")
         for std in self.noise_stds:

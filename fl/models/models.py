@@ -179,6 +179,7 @@ def _lenet(
     shape: tuple[int, int, int], classes: int, activation: type[nn.Module], *, extra: str
 ) -> list[tuple[str, nn.Module]]:
     channels, height, width = shape
+    # Small images keep one stride, so that the last map is large enough.
     strides = (2, 2, 1) if math.ceil(min(height, width) / 4) >= _SMALLEST_MAP else (2, 1)
     layers: list[tuple[str, nn.Module]] = []
     for number, stride in enumerate(strides, start=1):

@@ -8,10 +8,10 @@ import numpy as np
 
 from ...audit.nearest import nearest
 
-Exchangeable = Literal["all", "label", "nobody"]
+Exchangeable = Literal["all", "label", "none"]
 """Which samples that were not dealt are distributed like a client's own, given the clients' numbers of samples.
 
-``all``: any; ``label``: those with the same label, given how often each client has each label; ``nobody``: none.
+``all``: any; ``label``: those with the same label, given how often each client has each label; ``none``: none.
 """
 
 
@@ -116,10 +116,11 @@ class ByOwner:
     Samples of one owner are dependent: no sample of another owner is distributed like a client's own samples.
     """
 
-    exchangeable: ClassVar[Exchangeable] = "nobody"
+    exchangeable: ClassVar[Exchangeable] = "none"
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         """See `Partition.split`; here `labels` are the samples' owners."""
+        # Not balanced by samples: moving a sample would split its owner.
         owners = np.unique(labels)
         _check(labels, clients, pieces=clients, what="clients")
         if clients > len(owners):
@@ -165,6 +166,7 @@ def _check(labels: np.ndarray, clients: int, *, pieces: int, what: str) -> None:
         raise ValueError(f"labels must be (n,) integers, got shape {labels.shape} of {labels.dtype}")
     if clients < 1:
         raise ValueError(f"clients must be >= 1, got {clients}")
+    # Otherwise some client would hold no sample, which no algorithm allows.
     if pieces > len(labels):
         raise ValueError(f"{what} must be at most the number of samples, got {pieces} > {len(labels)}")
 

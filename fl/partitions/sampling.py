@@ -96,6 +96,7 @@ def lot_indices(mask: Tensor) -> tuple[Tensor, Tensor]:
 
     Replicas draw different numbers: shorter lots are padded to the longest with samples that were not drawn.
     """
+    # At least one column, so that an empty lot still has a shape to compute with.
     size = max(1, int(mask.sum(dim=1).max())) if mask.shape[1] else 0
     order = torch.argsort(mask.to(torch.int8), dim=1, descending=True, stable=True)[:, :size]
     return order, torch.gather(mask, 1, order)

@@ -53,6 +53,7 @@ class Batch:
 
     def check(self, plan: Plan, pool: int) -> None:
         """Raise ValueError unless ``included`` fits the task's ``pool`` and keeps lots as the plan states them."""
+        # Nothing to check: every sample is present, and lots are what the plan states.
         if self.included is None:
             return
         if self.included.shape[1] != pool:
@@ -124,6 +125,7 @@ class LocalTrainer:
     ) -> Iterator[LocalResult]:
         """The results of ``context.senders``, in their order; ``kept`` is by client."""
         if self.canary is None and self._is_plain() and uses_blocks(self.task, context.plan, self.batch.replicas):
+            # Lots are full here, so no lot is drawn; streams are named, so no other draw shifts.
             everything = [torch.ones(1, size, dtype=torch.bool) for size in context.plan.sizes]
             algorithm, gradients = context.plan.algorithm, block_gradients(self.task, model, context.senders)
             for client, gradient in zip(context.senders, gradients, strict=True):
@@ -158,6 +160,7 @@ class LocalTrainer:
         algorithm = context.plan.algorithm
         local, local_state = model, algorithm.start(model, shared, kept)
         held = self._held(client)
+        # Recorded lots cover the task's samples only, not canaries.
         own = context.plan.sizes[client] if client < self.task.clients else 0
         taken: list[_Step] = []
         for number in range(algorithm.local_steps):
@@ -177,6 +180,7 @@ class LocalTrainer:
         planted = self._planted_rows(client)
         size = len(held.places) + (0 if planted is None else len(planted))
         mask = context.plan.lot.draw(self._generator("lot", client, context, step), self.batch.replicas, size)
+        # Drawn from all samples first, so that leaving one out shifts no other sample's draw.
         if self.batch.included is not None and client < self.task.clients:
             part = self.task.parts[client]
             mask[:, : len(part)] &= self.batch.included[:, part]
@@ -185,17 +189,20 @@ class LocalTrainer:
         images, labels = held.lot(chosen)
         dropout = self._dropout(chosen, client, context, step)
         if not self.protection.per_sample and planted is None:
+            # An empty lot has a gradient of zero instead of dividing by zero.
             weights = real / real.sum(1, keepdim=True).clamp_min(1)
             gradient = self.task.network.gradient(local, images, labels, weights, dropout)
             return _Step(direction=gradient, drawn=mask)
         rows = self.task.network.sample_gradients(local, images, labels, dropout)
         if planted is not None:
+            # Canaries come last, where `mask` has their draws.
             rows = torch.cat([rows, planted.to(rows).expand(len(rows), -1, -1)], dim=1)
             real = torch.cat([real, mask[:, len(held.places) :]], dim=1)
         rng = self._generator("local noise", client, context, step)
         direction = self.protection.local_step(rows, real, client, context, state, rng)
         direction = check_replica_rows("local_step", direction, local)
         answer = None
+        # Only if overridden: the default has no answer to send.
         if type(self.protection).local_query is not Protection.local_query:
             rng = self._generator("local query", client, context, step)
             answer = self.protection.local_query(rows, real, client, context, state, rng)

@@ -188,6 +188,6 @@ def _without(
         return [scores for target, scores in enumerate(said) if target not in group]
     left, setting = bank.without(group), said[0].setting
     return [
-        CandidateScores(attack.scores(left.references(target), left.outputs(target)), setting).against(truth)
+        CandidateScores(attack.scores(left.references(target), left.model_logits(target)), setting).against(truth)
         for target, truth in enumerate(left.included)
     ]

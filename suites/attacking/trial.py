@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...attacks.attack import Knowledge, Level, Undefined
-from ...attacks.reduced_view import seat
+from ...attacks.reduced_view import reduce_view
 from ...audit.evidence import CandidateScores, LabelCounts, Reconstructions, SourceScores
 from ...audit.observer import UPLOADS
 from ...fl.engine import Recorder, run_federation
@@ -229,22 +229,22 @@ def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store
     view, probe = trained.views[str(item.entry.observer)], trained.probes[label]
     if isinstance(probe, Exception):
         raise probe
-    worlds = None
+    hypotheses = None
     if isinstance(probe, CandidateProbe) and attack.level is Level.WORST_CASE:
-        worlds = worst_case_hypotheses(trained.task, trained.plan, job.protection, trained.lots, view, probe)
+        hypotheses = worst_case_hypotheses(trained.task, trained.plan, job.protection, trained.lots, view, probe)
     knowledge = Knowledge.of(
         trained.task,
         trained.plan,
         job.protection,
         level=attack.level,
         candidates=None if probe is None else probe.shown,
-        worlds=worlds,
+        hypotheses=hypotheses,
     )
     if attack.active:
         view = _tampered(item, job, trained, knowledge)
-    if item.entry.reduced_to is not None and not attack.seated:
-        seated = seat(view, knowledge)
-        view, knowledge = seated.view, seated.knowledge
+    if item.entry.reduced_to is not None and not attack.handles_reduced_views:
+        reduced = reduce_view(view, knowledge)
+        view, knowledge = reduced.view, reduced.knowledge
     evidence = run_attack(attack, view, knowledge, trained.streams.generator(f"attack {label}"), device=job.device)
     return score(item.cell, evidence, trained, probe, store, adversary=item.entry.attack.adversary)
 

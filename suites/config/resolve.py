@@ -263,10 +263,10 @@ def _attack_entry(label: str, spec: SuiteSpec, source: Source) -> AttackEntry:
     if chosen.observer is None or Observer(chosen.observer) == entry.observer:
         return entry
     where = source.where(("attacks", label, "observer"))
-    asks, seated = type(entry.attack).plant is not Attack.plant, entry.attack.seated
-    if not seated and (entry.observer != UPLOADS or asks):
+    asks, reduces = type(entry.attack).plant is not Attack.plant, entry.attack.handles_reduced_views
+    if not reduces and (entry.observer != UPLOADS or asks):
         raise ConfigError(f"{where}: only attacks on uploads look from elsewhere, {part.path} from {entry.observer}")
-    if Observer(chosen.observer) == GLOBAL_MODELS and not seated:
+    if Observer(chosen.observer) == GLOBAL_MODELS and not reduces:
         raise ConfigError(f"{where}: {part.path} needs at least a round's sum, global_models are models only")
     return replace(entry, reduced_to=Observer(chosen.observer))
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.canary import CanaryProjections, canary_sender, worlds
+from fedassay.attacks.canary import CanaryProjections, canary_sender, shift_and_centre
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.estimators.likelihood_ratio import simulate
 from fedassay.audit.estimators.release_tests import BrokenRelease, Release, audit_release, design, scores
@@ -179,10 +179,10 @@ def test_shift_and_centre_by_hand(toy_task, toy_plan):
     plan = toy_plan(task, lot=Poisson(0.5))
     public = {"plan": plan, "network": task.network, "model": torch.zeros(1, plan.layout.dim)}
     local = LDPGaussianProtection(clip_norm=CLIP, noise_std=1.0).law(UPLOADS, plan, plan.clients)
-    shift, centre = worlds(planted(Unit.REPORT, plan), local, coordinates=slice(-1, None), **public)
+    shift, centre = shift_and_centre(planted(Unit.REPORT, plan), local, coordinates=slice(-1, None), **public)
     assert (shift.tolist(), centre.tolist()) == ([[2 * CLIP]], [[-CLIP]])
     sampled = DPSGDProtection(**DPSGD_LAW).law(UPLOADS, plan, 0)
-    shift, centre = worlds(planted(Unit.SAMPLE, plan), sampled, coordinates=slice(-1, None), **public)
+    shift, centre = shift_and_centre(planted(Unit.SAMPLE, plan), sampled, coordinates=slice(-1, None), **public)
     assert (shift.tolist(), centre.tolist()) == ([[-CLIP / 2]], [[0.0]])
 
 
@@ -201,7 +201,7 @@ def test_a_sample_canary_is_sent_by_its_holder_and_a_client_canary_by_itself(toy
 
 def test_who_knows_no_initial_model_or_has_no_canary_is_refused(toy_task, toy_plan, knowledge_of, seen):
     protection, unit, _, changes = CASES["dp_fedavg, models"]
-    with pytest.raises(ValueError, match="final_model sees no round: it needs the public initial model"):
+    with pytest.raises(ValueError, match="final_model sees no rounds: it needs the public initial model"):
         seen(protection, unit, FINAL_MODEL, changes, 1, replicas=2)
     task = toy_task()
     with pytest.raises(ValueError, match="needs a planted canary"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.canary import CanaryProjections, worlds
+from fedassay.attacks.canary import CanaryProjections, shift_and_centre
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
@@ -115,7 +115,7 @@ def test_a_client_of_data_contributes_the_update_that_it_trains(seen, toy_task, 
     local = start
     for _ in range(2):
         local = local - 0.3 * task.network.sample_gradients(local, IMAGE[None], torch.tensor([[2]]))[:, 0]
-    shift, centre = worlds(sample(Unit.CLIENT)(plan), None, plan, task.network, start)
+    shift, centre = shift_and_centre(sample(Unit.CLIENT)(plan), None, plan, task.network, start)
     torch.testing.assert_close(shift, local - start)
     assert not centre.any()
 
@@ -163,5 +163,5 @@ def test_evidence_of_a_federation_cut_short_is_of_the_rounds_that_ran(seen):
 
 
 def test_a_canary_that_moves_nothing_is_refused(seen):
-    with pytest.raises(ValueError, match="the canary moves nothing at the initial model"):
+    with pytest.raises(ValueError, match="the canary changes nothing at the initial model"):
         seen(Protection(), lambda plan: Canary(unit=Unit.CLIENT, present=torch.zeros(plan.layout.dim)), AGGREGATE, 1)

@@ -57,7 +57,7 @@ def observed(toy_task, toy_plan, knowledge_of):
         changes = {
             "level": attack.level,
             "candidates": None if probe is None else probe.shown,
-            "worlds": worst_case_hypotheses(task, plan, protection, lots, view, probe) if worst else None,
+            "hypotheses": worst_case_hypotheses(task, plan, protection, lots, view, probe) if worst else None,
             "shadows": bank_of(probe, len(task.test_labels)) if isinstance(attack, ShadowAttack) else None,
         }
         return view, knowledge_of(task, plan, protection, **changes), probe, task

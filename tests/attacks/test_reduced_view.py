@@ -12,7 +12,7 @@ from fedassay.attacks.gradient.analytic_linear import AnalyticLinear
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.labels.idlg import IDLG
 from fedassay.attacks.labels.ilrg import ILRG
-from fedassay.attacks.reduced_view import seat
+from fedassay.attacks.reduced_view import reduce_view
 from fedassay.attacks.uploads import read_uploads
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from fedassay.defenses.shuffling.cldp_sgd import OneBitLaw
@@ -46,12 +46,12 @@ def observed(toy_task: Build, toy_plan: Build, knowledge_of: Build) -> Build:
 
 def test_the_sum_is_the_gradient_of_everybodys_samples_as_one_lot(observed: Build) -> None:
     task, view, knowledge = observed(AGGREGATE)
-    seated = seat(view, knowledge)
-    uploads = read_uploads(seated.view, seated.knowledge, 0)
+    reduced = reduce_view(view, knowledge)
+    uploads = read_uploads(reduced.view, reduced.knowledge, 0)
     rows = task.network.sample_gradients(uploads.model[None], task.images[None], task.labels[None])[0]
     torch.testing.assert_close(uploads.gradients[0], rows.mean(0), atol=1e-6, rtol=1e-4)
-    assert seated.knowledge.plan.sizes == seated.view.plan.sizes == (9,)
-    assert seated.view.observer == AGGREGATE
+    assert reduced.knowledge.plan.sizes == reduced.view.plan.sizes == (9,)
+    assert reduced.view.observer == AGGREGATE
 
 
 def test_label_counts_of_the_sum_are_those_of_one_client_that_holds_all(observed: Build) -> None:
@@ -59,8 +59,8 @@ def test_label_counts_of_the_sum_are_those_of_one_client_that_holds_all(observed
     counts = []
     for observer, sizes in ((AGGREGATE, (2, 3, 4)), (UPLOADS, (9,))):
         _, view, knowledge = observed(observer, sizes)
-        seated = seat(view, knowledge)
-        found = ILRG().run(seated.view, seated.knowledge, np.random.default_rng(0))
+        reduced = reduce_view(view, knowledge)
+        found = ILRG().run(reduced.view, reduced.knowledge, np.random.default_rng(0))
         assert found.setting.observer == observer
         counts.append(found.counts)
     assert counts[0].shape == (1, 3)
@@ -69,8 +69,8 @@ def test_label_counts_of_the_sum_are_those_of_one_client_that_holds_all(observed
 
 def test_inversions_of_the_sum_give_an_image_a_sample(observed: Build) -> None:
     _, view, knowledge = observed(AGGREGATE)
-    seated = seat(view, knowledge)
-    found = AnalyticLinear().run(seated.view, seated.knowledge, np.random.default_rng(0))
+    reduced = reduce_view(view, knowledge)
+    found = AnalyticLinear().run(reduced.view, reduced.knowledge, np.random.default_rng(0))
     assert found.uploads is not None
     assert found.uploads.tolist() == [0] * 9
 
@@ -79,28 +79,28 @@ def test_shuffled_reports_of_one_sample_give_the_same_images_and_labels_as_uploa
     """In another order: who is who is all that a shuffler hides."""
     sizes = (1, 1, 1, 1)
     task, view, knowledge = observed(SHUFFLED, sizes)
-    seated = seat(view, knowledge)
-    images = AnalyticLinear().run(seated.view, seated.knowledge, np.random.default_rng(0)).images
+    reduced = reduce_view(view, knowledge)
+    images = AnalyticLinear().run(reduced.view, reduced.knowledge, np.random.default_rng(0)).images
     nearest = np.abs(images[:, None] - task.images.numpy()).max((2, 3, 4))
     assert sorted(nearest.argmin(1)) == [0, 1, 2, 3]
     assert nearest.min(1).max() < 1e-4
-    counts = IDLG().run(seated.view, seated.knowledge, np.random.default_rng(0)).counts
+    counts = IDLG().run(reduced.view, reduced.knowledge, np.random.default_rng(0)).counts
     assert counts.sum(0).tolist() == np.bincount(task.labels, minlength=3).tolist()
 
 
 def test_absent_clients_are_no_shuffled_row(observed: Build) -> None:
     _, view, knowledge = observed(SHUFFLED, (2,) * 6, cohort=Poisson(0.5))
-    seated = seat(view, knowledge)
+    reduced = reduce_view(view, knowledge)
     present = int(view.rounds[0].reports.present.sum())
     assert 0 < present < 6
-    assert read_uploads(seated.view, seated.knowledge, 0).senders == tuple(range(present))
+    assert read_uploads(reduced.view, reduced.knowledge, 0).senders == tuple(range(present))
 
 
 def test_who_sees_uploads_keeps_view_and_knowledge(observed: Build) -> None:
     _, view, knowledge = observed(UPLOADS)
-    seated = seat(view, knowledge)
-    assert seated.view is view
-    assert seated.knowledge is knowledge
+    reduced = reduce_view(view, knowledge)
+    assert reduced.view is view
+    assert reduced.knowledge is knowledge
 
 
 @pytest.mark.parametrize("observer", [AGGREGATE, SHUFFLED])
@@ -108,8 +108,8 @@ def test_swapping_the_truth_changes_no_bit(observer: Observer, observed: Build) 
     task, view, knowledge = observed(observer, (1, 1, 1), model="logistic")
 
     def images() -> np.ndarray:
-        seated = seat(view, knowledge)
-        return GradientInversion(iterations=3).run(seated.view, seated.knowledge, np.random.default_rng(0)).images
+        reduced = reduce_view(view, knowledge)
+        return GradientInversion(iterations=3).run(reduced.view, reduced.knowledge, np.random.default_rng(0)).images
 
     # One blend of the sum; an image a row behind a shuffler.
     before = images()
@@ -121,10 +121,14 @@ def test_swapping_the_truth_changes_no_bit(observer: Observer, observed: Build) 
 @pytest.mark.parametrize(
     ("observer", "changes", "reason"),
     [
-        (AGGREGATE, {"cohort": Poisson(0.9)}, "only where every client is in every round"),
-        (AGGREGATE, {"algorithm": FedAvg(learning_rate=0.1, local_steps=2)}, "several local steps led each client"),
+        (AGGREGATE, {"cohort": Poisson(0.9)}, "only if every client is in every round"),
+        (
+            AGGREGATE,
+            {"algorithm": FedAvg(learning_rate=0.1, local_steps=2)},
+            "with several local steps the clients' models differ",
+        ),
         (AGGREGATE, {"lot": FixedSize(2)}, "their sum weighs samples unequally"),
-        (SHUFFLED, {}, "who sent a shuffled report is hidden, and clients hold 2 to 4 samples"),
+        (SHUFFLED, {}, "shuffled reports hide their senders, and clients hold 2 to 4 samples"),
         (GLOBAL_MODELS, {}, "sees models only: attacks on uploads need at least a round's sum"),
         (FINAL_MODEL, {}, "sees models only: attacks on uploads need at least a round's sum"),
     ],
@@ -135,12 +139,12 @@ def test_what_is_no_upload_of_anybody_is_refused(
 ) -> None:
     _, view, knowledge = observed(observer, **changes)
     with pytest.raises(Undefined, match=reason):
-        seat(view, knowledge)
+        reduce_view(view, knowledge)
 
 
 def test_lots_of_one_size_add_up(observed: Build) -> None:
     _, view, knowledge = observed(AGGREGATE, (4, 4, 4), lot=FixedSize(2))
-    assert seat(view, knowledge).knowledge.plan.expected_lot(0) == pytest.approx(6)
+    assert reduce_view(view, knowledge).knowledge.plan.expected_lot(0) == pytest.approx(6)
 
 
 def law_of(law: object, *, behind_shuffler: object = None) -> Callable[[Observer, int], Any]:
@@ -151,23 +155,23 @@ def test_a_law_of_samples_is_that_of_the_sum_and_a_law_of_reports_is_not(observe
     _, view, knowledge = observed(AGGREGATE)
     for scale, kept in ((-0.1, True), (0.1, False)):
         law = GaussianLaw(clip_norm=1.0, scale=scale, noise_std=0.1)
-        seated = seat(view, replace(knowledge, law=law_of(law)))
-        assert seated.knowledge.law(AGGREGATE, 0) == (law if kept else None)
+        reduced = reduce_view(view, replace(knowledge, law=law_of(law)))
+        assert reduced.knowledge.law(AGGREGATE, 0) == (law if kept else None)
 
 
 def test_rows_that_a_shuffler_took_apart_are_refused(observed: Build) -> None:
     _, view, knowledge = observed(SHUFFLED, (2, 2, 2))
     apart = OneBitLaw(radius=1.0, local_epsilon=1.0, mixing=Mixing.COORDINATES)
-    with pytest.raises(Undefined, match="each coordinate is shuffled by itself"):
-        seat(view, replace(knowledge, law=law_of(apart, behind_shuffler=apart)))
+    with pytest.raises(Undefined, match="each coordinate is shuffled separately"):
+        reduce_view(view, replace(knowledge, law=law_of(apart, behind_shuffler=apart)))
     whole = replace(apart, mixing=Mixing.NONE)
     with pytest.raises(Undefined, match="none of shuffled ones: rows may not be whole"):
-        seat(view, replace(knowledge, law=law_of(whole)))
+        reduce_view(view, replace(knowledge, law=law_of(whole)))
 
 
 def test_a_shuffled_sum_of_integers_is_refused(observed: Build) -> None:
     _, view, knowledge = observed(SHUFFLED, (2, 2, 2))
     (seen,) = view.rounds
     words = replace(seen.reports, values=seen.reports.values[:, :1].long(), present=seen.reports.present[:, :1])
-    with pytest.raises(Undefined, match=r"what arrived is no client's update but 1 rows of \d+ int64s"):
-        seat(replace(view, rounds=(replace(seen, reports=words),)), knowledge)
+    with pytest.raises(Undefined, match=r"what arrived is not a client's update but 1 rows of \d+ int64s"):
+        reduce_view(replace(view, rounds=(replace(seen, reports=words),)), knowledge)

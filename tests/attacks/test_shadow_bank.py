@@ -69,7 +69,8 @@ def test_another_truth_about_the_target_changes_no_bit_of_what_is_said(attack):
     whole = bank()
     for target in (0, 5):
         said, other = (
-            attack.scores(one.references(target), one.outputs(target)) for one in (whole, told_otherwise(whole, target))
+            attack.scores(one.references(target), one.model_logits(target))
+            for one in (whole, told_otherwise(whole, target))
         )
         np.testing.assert_array_equal(said, other)
 
@@ -131,7 +132,7 @@ def test_a_probability_that_rounds_to_one_has_a_finite_logit(toy_task):
         ({"population": np.zeros((3, 2))}, "population must have a row for each of 12 models, got 3"),
         ({"included": np.zeros((2, 3), dtype=bool)}, r"included must be \(12, 30\) as the logits are, got \(2, 3\)"),
         ({"included": np.zeros((MODELS, CANDIDATES))}, "included must be of bool, got float64"),
-        ({"included": np.zeros((MODELS, CANDIDATES), dtype=bool)}, "paired models must come by two"),
+        ({"included": np.zeros((MODELS, CANDIDATES), dtype=bool)}, "paired models must come in twos"),
         ({"ids": np.zeros(CANDIDATES, dtype=np.int64)}, "ids must be 30 different numbers"),
     ],
 )
@@ -152,7 +153,7 @@ def test_a_bank_is_not_changed_by_who_holds_its_arrays():
 def test_targets_that_are_not_there_and_banks_that_nothing_is_left_of_are_refused():
     with pytest.raises(ValueError, match=r"target must be in 0\.\.11, got 12"):
         bank().references(12)
-    with pytest.raises(ValueError, match="2 models are fewer than needed: none is left beside the target"):
+    with pytest.raises(ValueError, match="the bank must hold more than the target's 2 models, got 2"):
         bank(models=2).references(0)
 
 
@@ -167,7 +168,7 @@ def test_targets_that_are_not_there_and_banks_that_nothing_is_left_of_are_refuse
 def test_fewer_references_than_a_variance_takes_are_refused(attack, models, words):
     whole = bank(models=models)
     with pytest.raises(ValueError, match=words):
-        attack.scores(whole.references(0), whole.outputs(0))
+        attack.scores(whole.references(0), whole.model_logits(0))
 
 
 @pytest.mark.parametrize("attack", [CalibratedLoss(), AttackR(), RMIA(), LiRAOnline()], ids=repr)
@@ -176,7 +177,7 @@ def test_a_candidate_that_every_reference_holds_is_refused(attack):
     included[:, 4] = True
     whole = bank(paired=False, included=included)
     with pytest.raises(ValueError, match=r"must be out of \d or more, candidate 104 is out of 0 of 11"):
-        attack.scores(whole.references(0), whole.outputs(0))
+        attack.scores(whole.references(0), whole.model_logits(0))
 
 
 @pytest.mark.parametrize("attack", [LiRAOnline(), RMIA(online=True)], ids=repr)
@@ -185,5 +186,5 @@ def test_a_candidate_that_no_reference_holds_is_refused_where_one_has_to(attack)
     included[:, 4] = False
     whole = bank(paired=False, included=included)
     with pytest.raises(ValueError, match=r"must be in \d or more, candidate 104 is in 0 of 11"):
-        attack.scores(whole.references(0), whole.outputs(0))
-    CalibratedLoss().scores(whole.references(0), whole.outputs(0))
+        attack.scores(whole.references(0), whole.model_logits(0))
+    CalibratedLoss().scores(whole.references(0), whole.model_logits(0))

@@ -114,8 +114,8 @@ def test_too_few_outsiders_of_a_label_are_refused(make_task):
 
 
 def test_where_nobody_is_like_a_clients_own_samples_there_is_nothing_to_plant(make_task):
-    with pytest.raises(ValueError, match="outsiders comparable to a client's own samples, got exchangeable nobody"):
-        plant_candidates(replace(make_task(), exchangeable="nobody"), count=2, clients=[0], rng=rng())
+    with pytest.raises(ValueError, match="outsiders comparable to a client's own samples, got exchangeable none"):
+        plant_candidates(replace(make_task(), exchangeable="none"), count=2, clients=[0], rng=rng())
 
 
 def test_without_skew_outsiders_are_what_they_were(make_task):

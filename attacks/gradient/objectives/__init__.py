@@ -1,1 +1,1 @@
-"""What searches for images share: objectives, priors, optimisers and the lots behind an upload."""
+"""Parts shared by attacks that search for images: objectives, priors, optimisers and the lots behind an upload."""

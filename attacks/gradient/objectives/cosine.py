@@ -11,20 +11,19 @@ from torch.autograd.function import once_differentiable
 from ....fl.models.network import Network
 from .search import total_variation
 
+# Below this length a row counts as zero.
 _LEAST = 1e-30
-"""Length below which a row counts as zero."""
 
 
 class _Cosines(torch.autograd.Function):
-    """Of rows ``(n, d)`` and unit rows, ``(n,)``, with a slope in two passes over the rows.
+    """Cosines ``(n,)`` of rows ``(n, d)`` with unit rows, and their gradient, in two passes over the rows."""
 
-    Rows are large: what autograd writes of products, lengths and quotients on its way takes a tenth of an iteration.
-    """
+    # Rows are large: the intermediate results that autograd would store take a tenth of an iteration.
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, directions: Tensor) -> Tensor:
         lengths = torch.linalg.vector_norm(rows, dim=1).clamp_min(_LEAST)
-        # Not a matrix product, which sums less exactly: at the end of a search cosines are within 1e-6 of 1.
+        # Not a matrix product, which sums less accurately: at the end of a search cosines are within 1e-6 of 1.
         cosines: Tensor = (rows * directions).sum(1) / lengths
         ctx.save_for_backward(rows, directions, lengths, cosines)
         return cosines
@@ -39,15 +38,15 @@ class _Cosines(torch.autograd.Function):
 
 @dataclass(frozen=True, kw_only=True)
 class Cosine:
-    """Of many candidates at once, each against its own upload.
+    """The objective of many candidates at once, each compared with its own upload.
 
     Args:
         network: model and loss.
         model: (d,), at which the uploads were computed.
-        gradients: (n, d), one upload a candidate; its length does not matter, so clipping changes nothing.
+        gradients: (n, d), one upload per candidate; the length has no effect, so clipping changes nothing.
         labels: (n, k, classes), one-hot.
         total_variation: weight of the image prior.
-        dropout: (n, 1 or k, features), the factors that the uploads give away; None for a model without dropout.
+        dropout: (n, 1 or k, features), the factors that the uploads reveal; None for a model without dropout.
     """
 
     network: Network
@@ -58,7 +57,7 @@ class Cosine:
     dropout: Tensor | None = None
 
     def of(self, part: slice) -> "Cosine":
-        """The same of some of the candidates."""
+        """The same for some of the candidates."""
         dropout = None if self.dropout is None else self.dropout[part]
         return replace(self, gradients=self.gradients[part], labels=self.labels[part], dropout=dropout)
 
@@ -68,8 +67,8 @@ class Cosine:
         return 1 - self.cosines(rows) + self.total_variation * total_variation(images)
 
     def cosines(self, rows: Tensor) -> Tensor:
-        """Of gradients ``(n, d)`` and the uploads, ``(n,)``; 0 for a gradient of zero."""
-        # Inert weights carry noise and no data: they would only dim the cosine.
+        """Cosines ``(n,)`` of gradients ``(n, d)`` with the uploads; 0 for a gradient of zero."""
+        # Inert weights carry noise but no data: they would only reduce the cosine.
         rows = rows[:, : self.network.layout.model_dim]
         cosines: Tensor = _Cosines.apply(rows, self._directions)
         return cosines

@@ -1,7 +1,7 @@
 """L-BFGS for many independent problems in one batch (Nocedal 1980; two-loop recursion), without a line search.
 
-Follows ``torch.optim.LBFGS`` with its defaults: a first step of length 1 / |slope|_1 at most, then the given one; pairs
-of too little curvature are left out.
+Follows ``torch.optim.LBFGS`` with its defaults: a first step of length at most 1 / |slope|_1, then the given one; pairs
+with too little curvature are not used.
 """
 
 from collections.abc import Callable
@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 MEMORY = 20
-"""Steps that are remembered."""
+"""Number of steps that are stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Minimum:
-    """The best that was seen: ``points (n, d)`` and their ``values (n,)``, infinite where none was finite."""
+    """The best points seen: ``points (n, d)`` and their ``values (n,)``, infinite where none was finite."""
 
     points: Tensor
     values: Tensor
@@ -24,7 +24,7 @@ class Minimum:
 
 @dataclass(kw_only=True)
 class _Memory:
-    """Pairs of steps and changes of slope, ``(n, d)`` each, the latest last; ``scale (n, 1)``: of the first guess."""
+    """Pairs of steps and changes of slope, ``(n, d)`` each, the latest last; ``scale (n, 1)``: of the initial guess."""
 
     length: int
     scale: Tensor
@@ -33,13 +33,13 @@ class _Memory:
     def learn(self, step: Tensor, change: Tensor) -> None:
         curvature = (step * change).sum(1, keepdim=True)
         good = curvature > 1e-10
-        # A pair with weight 0 changes nothing in the recursion: problems of one batch need not keep equally many.
+        # A pair with weight 0 has no effect in the recursion, so all problems of a batch can store equally many.
         inverse = torch.where(good, 1 / curvature, 0.0)
         self.scale = torch.where(good, curvature / change.square().sum(1, keepdim=True), self.scale)
         self.pairs = [*self.pairs, (step, change, inverse)][-self.length :]
 
     def direction(self, slope: Tensor) -> Tensor:
-        """Minus the inverse Hessian's guess times the slope."""
+        """Minus the approximate inverse Hessian times the slope."""
         q, shares = -slope, []
         for step, change, inverse in reversed(self.pairs):
             share = inverse * (step * q).sum(1, keepdim=True)
@@ -59,15 +59,17 @@ def minimise(
     learning_rate: float = 1.0,
     memory: int = MEMORY,
 ) -> Minimum:
-    """``values (n, d) -> (n,)`` from ``start (n, d)``; a problem whose value is no number any more stands still."""
+    """Minimise ``values (n, d) -> (n,)`` from ``start (n, d)``; a problem stops where its value is no longer finite."""
     known = _Memory(length=memory, scale=torch.ones_like(start[:, :1]))
     point, value, slope = start, *_slope(values, start)
     best = Minimum(points=start, values=value.nan_to_num(nan=torch.inf, posinf=torch.inf))
     for iteration in range(iterations):
         direction = known.direction(slope)
+        # The first direction is the plain slope, whose length has no meaning yet.
         length = (1 / slope.abs().sum(1, keepdim=True)).clamp_max(1.0) if iteration == 0 else 1.0
         step = learning_rate * length * direction
         after, (value, new) = point + step, _slope(values, point + step)
+        # A problem that diverges must not stop the others in its batch.
         alive = (value.isfinite() & new.isfinite().all(1)).unsqueeze(1)
         step, new = torch.where(alive, step, 0.0), torch.where(alive, new, slope)
         known.learn(step, new - slope)

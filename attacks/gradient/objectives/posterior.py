@@ -1,4 +1,4 @@
-"""Posterior: minus the log density of what was released given candidate images, minus that of the images."""
+"""Image posterior: minus the log density of a release given candidate images, minus that of the images."""
 
 import math
 from collections.abc import Iterator
@@ -14,24 +14,23 @@ from ....fl.models.network import Network
 from ....fl.plan import Plan
 from ...attack import Knowledge, Undefined
 from ...uploads import Uploads
-from .lots import of_equal_lots, retold_updates, soft
+from .image_lots import ImageLots, of_equal_lots, simulated_updates, soft
 from .prior import Prior
-from .search import Lots
 
+# Resolution of a typical pixel relative to that of the mean information; measured on digits.
 _UNEVEN = 4.0
-"""Resolution of a typical pixel over that of the mean information; found on digits."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Posterior:
-    """Of m uploads of one law, from clients whose lots are equally large.
+class ImagePosterior:
+    """The posterior of the images behind m uploads of one law, from clients with equally large lots.
 
-    Rounds have independent noise: their log densities add up, which weighs each by its inverse variance.
+    Rounds have independent noise, so their log densities add up; each round is weighted by its inverse variance.
 
     Args:
-        client: one of those who uploaded.
-        models: one a round, (d,), at which its uploads were computed.
-        releases: one a round, the uploads (m, d).
+        client: one of the clients that uploaded.
+        models: one per round, (d,), at which its uploads were computed.
+        releases: one per round, the uploads (m, d).
         prior: of images.
     """
 
@@ -43,24 +42,25 @@ class Posterior:
     releases: tuple[Tensor, ...]
     prior: Prior
 
-    def of(self, uploads: slice, prior: Prior) -> "Posterior":
-        """The same of some of the uploads, under a prior of their candidates."""
+    def of(self, uploads: slice, prior: Prior) -> "ImagePosterior":
+        """The same for some of the uploads, with a prior of their candidates."""
         return replace(self, releases=tuple(release[uploads] for release in self.releases), prior=prior)
 
-    def values(self, lots: Lots) -> Tensor:
-        """Candidates ``(m * r, ...)``, r of each upload side by side -> ``(m * r,)`` nats up to a constant of the
-        upload; differentiable.
+    def values(self, lots: ImageLots) -> Tensor:
+        """Objective ``(m * r,)`` in nats, up to a constant per upload, of r candidates per upload ``(m * r, ...)``.
+
+        Candidates of one upload are adjacent; differentiable.
         """
         density = torch.zeros((), dtype=torch.float64, device=lots.images.device)
         for model, release in self._rounds():
             totals = self.contributions(lots, model)
-            # In double: thousands of coordinates at a small noise are far more nats than single precision counts.
+            # In double precision: thousands of coordinates with small noise are more nats than single precision holds.
             density = density + self.law.log_density(
                 release.double().repeat_interleave(len(totals) // len(release), 0), totals.double()
             )
         return self.prior.values(lots.images) - density
 
-    def of_pool(self, pool: Lots) -> Tensor:
+    def of_pool(self, pool: ImageLots) -> Tensor:
         """Log density of each upload given each of the ``pool``'s q lots, over all rounds, ``(m, q)``."""
         density = torch.zeros((), dtype=torch.float64, device=pool.images.device)
         with torch.no_grad():
@@ -71,12 +71,12 @@ class Posterior:
                 )
         return density
 
-    def resolution(self, lots: Lots, spread: float, rng: np.random.Generator) -> float:
-        """How far apart two values of a pixel must be for the uploads to tell them apart, about; more than ``spread``
-        where these tell nothing.
+    def resolution(self, lots: ImageLots, spread: float, rng: np.random.Generator) -> float:
+        """About the smallest difference of a pixel that the uploads can show; above ``spread`` if they show none.
 
-        The uploads are less likely given ``lots``, which stand for any public ones, than these lots' own, drawn here by
-        the law. For differences d between images that costs half of d' F d nats, F the uploads' Fisher information.
+        The uploads are less likely given ``lots``, which stand for any public lots, than these lots' own releases,
+        which are drawn here by the law. For differences d between images this costs half of d' F d nats, with F the
+        uploads' Fisher information.
 
         Args:
             spread: standard deviation of a public pixel.
@@ -87,17 +87,17 @@ class Posterior:
                 totals = self.contributions(lots, model).double().cpu()
                 own += float(self.law.log_density(self.law.sample(totals, rng), totals).mean())
         nats = max(0.0, own - float(self.of_pool(lots).mean()))
-        # Two images of independent pixels are 2 spread^2 apart. Information is uneven: most pixels get far less of it.
+        # Two images of independent pixels differ by 2 spread^2. Information is uneven: most pixels get far less of it.
         return _UNEVEN * spread / math.sqrt(1 + nats / lots.images[0].numel())
 
-    def contributions(self, lots: Lots, model: Tensor) -> Tensor:
-        """What each lot puts into its release, noise aside, ``(n, d)``.
+    def contributions(self, lots: ImageLots, model: Tensor) -> Tensor:
+        """What each lot adds to its release without noise, ``(n, d)``.
 
-        A law of samples sums their clipped gradients; a law of reports clips the update that the lot gives.
+        A law of samples sums their clipped gradients; a law of reports clips the update of the whole lot.
         """
         labels = soft(lots.labels, self.network, model)
         if not of_samples(self.law):
-            update = retold_updates(self.network, self.plan, self.client, model, lots.images, labels)
+            update = simulated_updates(self.network, self.plan, self.client, model, lots.images, labels)
             return self.law.contribution(update)
         n, k = lots.labels.shape
         rows = self.network.lot_gradients(
@@ -109,22 +109,23 @@ class Posterior:
         return zip(self.models, self.releases, strict=True)
 
 
-def posteriors(
+def image_posteriors(
     rounds: list[Uploads], knowledge: Knowledge, observer: Observer, prior: Prior
-) -> list[tuple[Tensor, Posterior]]:
-    """The uploads of fused ``rounds``, by law and size of the lots: rows ``(m,)`` and their posterior.
+) -> list[tuple[Tensor, ImagePosterior]]:
+    """The uploads of several ``rounds``, grouped by law and lot size: rows ``(m,)`` and their posterior.
 
     Raises:
-        Undefined: where an upload has no law that an image can be held against.
+        Undefined: if an upload has no law that gives images a likelihood.
     """
     found = []
     for equal in of_equal_lots(knowledge.plan, rounds[0]):
         laws = [(usable_law(knowledge, observer, rounds[0].senders[row]), row) for row in equal.tolist()]
+        # Compared by value, since clients may publish equal laws as different objects.
         while laws:
             law = laws[0][0]
             rows = torch.tensor([row for other, row in laws if other == law])
             laws = [(other, row) for other, row in laws if other != law]
-            posterior = Posterior(
+            posterior = ImagePosterior(
                 network=knowledge.network,
                 plan=knowledge.plan,
                 client=rounds[0].senders[int(rows[0])],
@@ -138,29 +139,29 @@ def posteriors(
 
 
 def of_samples(law: Law) -> bool:
-    """Whether rows are samples' gradients: these enter an update with a minus sign, reports as they are."""
+    """Whether the law's rows are samples' gradients. They enter an update with a minus sign; reports do not."""
     return isinstance(law, GaussianLaw) and law.scale < 0
 
 
 def usable_law(knowledge: Knowledge, observer: Observer, client: int) -> Law:
-    """The law of this client's upload; Undefined where it has none that an image can be held against."""
+    """The law of this client's upload; Undefined where it gives images no likelihood."""
     law = knowledge.law(observer, client)
     if law is None:
-        raise Undefined("the defense publishes no law of one client's upload: there is no likelihood to search by")
+        raise Undefined("the defense publishes no law of one client's upload: there is no likelihood to maximise")
     if isinstance(law, GaussianLaw) and law.noise_std == 0:
-        raise Undefined("a release without noise has no density: there is no likelihood to search by")
+        raise Undefined("a release without noise has no density: there is no likelihood to maximise")
     if not _has_slope(law, knowledge.plan.layout.dim):
-        raise Undefined("the density of the defense's law has no slope: there is nothing to descend")
+        raise Undefined("the density of the defense's law is not differentiable: it cannot be searched by gradients")
     if of_samples(law) and knowledge.plan.algorithm.local_steps != 1:
-        raise Undefined("each local step starts from the unseen noise of the one before: its density is not known")
+        raise Undefined("each local step starts from the hidden noise of the previous one: its density is not known")
     return law
 
 
 def _has_slope(law: Law, dim: int) -> bool:
-    """Whether torch can follow the law's density back to what was contributed: asked of a row of zeros."""
+    """Whether torch can differentiate the law's density by the contribution, tested on a row of zeros."""
     point = torch.zeros(1, dim, dtype=torch.float64, requires_grad=True)
     try:
         return law.log_density(torch.zeros(1, dim, dtype=torch.float64), point).requires_grad
-    # What numpy computes: torch refuses to hand it a number whose slope is asked for.
+    # A density computed in numpy: torch refuses to convert a tensor that requires a gradient.
     except RuntimeError:
         return False

@@ -8,16 +8,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+# A grey value: smaller differences do not occur in 8-bit images.
 _GREY = 1 / 255
 
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianPrior:
     """Pixels are jointly normal about a mean public image, with the shrunken covariance of all public images (Ledoit
-    and Wolf 2004), which is invertible however few there are.
+    and Wolf 2004), which is invertible for any number of images.
 
     Args:
-        mean: (pixels,), or (n, k, pixels) for candidates that have means of their own.
+        mean: (pixels,), or (n, k, pixels) for candidates with their own means.
         class_means: (classes, pixels).
         precision: (pixels, pixels), inverse of the covariance.
     """
@@ -28,12 +29,12 @@ class GaussianPrior:
 
     @classmethod
     def of(cls, public: Tensor, labels: Tensor, classes: int) -> "GaussianPrior":
-        """Fit ``public (m, c, h, w)`` with ``labels (m,)``; a class that public data lacks has the mean of all."""
-        from sklearn.covariance import ledoit_wolf  # Lazy: half a second.
+        """Fit ``public (m, c, h, w)`` with ``labels (m,)``; a class without public images gets the mean of all."""
+        from sklearn.covariance import ledoit_wolf  # Imported late: half a second.
 
         flat = public.flatten(1).double().cpu().numpy()
         covariance = np.asarray(ledoit_wolf(flat)[0], dtype=np.float64)
-        # Public images that are all alike would make every other one impossible: a grey value is a 255th.
+        # Without this term, identical public images would make every other image impossible.
         precision = np.linalg.inv(covariance + np.eye(len(covariance)) * _GREY**2)
         same = [labels.cpu().numpy() == label for label in range(classes)]
         means = np.stack([flat[rows if rows.any() else slice(None)].mean(0) for rows in same])
@@ -44,23 +45,23 @@ class GaussianPrior:
         )
 
     def given(self, labels: Tensor) -> "GaussianPrior":
-        """About the mean public image of ``labels (n, k, classes)``, how probable each is for each image."""
+        """The prior about the mean public image for label probabilities ``labels (n, k, classes)`` of each image."""
         return replace(self, mean=labels.to(self.class_means) @ self.class_means)
 
     def values(self, images: Tensor) -> Tensor:
-        """``images (n, k, c, h, w)`` -> ``(n,)``, summed over the k."""
+        """``images (n, k, c, h, w)`` -> ``(n,)``, summed over the k images."""
         away = images.flatten(2) - self.mean
         return 0.5 * ((away @ self.precision) * away).sum((1, 2))
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlatPrior:
-    """A Gaussian prior that knows of flat areas: the difference of two neighbouring pixels lies in one with probability
-    ``share``, and is Laplace of scale ``flat`` there, else of scale ``wide``.
+    """A Gaussian prior with flat areas: the difference of two neighbouring pixels belongs to one with probability
+    ``share``. It is Laplace with scale ``flat`` in a flat area and with scale ``wide`` elsewhere.
 
-    The Gaussian already speaks for the wide ones. A difference d is given what flat areas add to these,
+    The Gaussian already describes the wide differences. A difference d adds what flat areas change,
     ``ln(1 + (share wide) / ((1 - share) flat) exp(-|d| (1 / flat - 1 / wide)))``. Each pixel has one difference down
-    and one across: they count half each, as one per pixel.
+    and one across; each counts half, so that there is one term per pixel.
     """
 
     gaussian: GaussianPrior
@@ -70,22 +71,22 @@ class FlatPrior:
 
     @classmethod
     def of(cls, public: Tensor, gaussian: GaussianPrior) -> "FlatPrior":
-        """Fit ``public (m, c, h, w)``: ``flat`` is a grey value, the others by 30 steps of expectation maximisation."""
+        """Fit ``public (m, c, h, w)``: ``flat`` is one grey value, the rest by 30 steps of expectation maximisation."""
         parts = [public.diff(dim=-2).abs().flatten(), public.diff(dim=-1).abs().flatten()]
         counts = torch.bincount((torch.cat(parts) / _GREY).round().long().cpu()).double()
         sizes, share, wide = _GREY * torch.arange(len(counts)), 0.5, 0.5
         for _ in range(30):
             of_flat = torch.sigmoid(math.log(share * wide / ((1 - share) * _GREY)) - sizes * (1 / _GREY - 1 / wide))
-            # Public images may be flat all over, or nowhere.
+            # Public images may be flat everywhere or nowhere.
             share = min(max(float((counts * of_flat).sum() / counts.sum()), 0.01), 0.99)
             others = counts * (1 - of_flat)
             wide = max(float((others * sizes).sum() / others.sum()), 2 * _GREY)
         return cls(gaussian=gaussian, share=share, flat=_GREY, wide=wide)
 
     def seen_at(self, resolution: float) -> "FlatPrior":
-        """Flat areas as they look where pixels can be told apart by ``resolution`` only; none where that is too coarse.
+        """The prior with flat areas blurred to a ``resolution``; without flat areas if the resolution is too coarse.
 
-        A peak draws the mode, not the mean: where its width is beyond what the uploads tell, it would draw it from
+        A sharp peak attracts the mode but not the mean: a peak wider than the uploads can show would also attract
         images that are flat nowhere.
         """
         return replace(self, flat=min(max(self.flat, resolution), self.wide))
@@ -95,7 +96,7 @@ class FlatPrior:
         return replace(self, gaussian=self.gaussian.given(labels))
 
     def values(self, images: Tensor) -> Tensor:
-        """``images (n, k, c, h, w)`` -> ``(n,)``, summed over the k."""
+        """``images (n, k, c, h, w)`` -> ``(n,)``, summed over the k images."""
         added = self._added(images.diff(dim=-2)) + self._added(images.diff(dim=-1))
         return self.gaussian.values(images) - added / 2
 
@@ -106,9 +107,9 @@ class FlatPrior:
 
 @dataclass(frozen=True, kw_only=True)
 class TotalVariationPrior:
-    """Differences of neighbouring pixels are Laplace about 0, with the mean size that they have in public images.
+    """Differences of neighbouring pixels are Laplace about 0 with the mean size that they have in public images.
 
-    Each pixel has one difference down and one across: their densities count half each, as one per pixel.
+    Each pixel has one difference down and one across; their densities count half each, so that there is one per pixel.
     """
 
     mean_difference: float
@@ -120,11 +121,11 @@ class TotalVariationPrior:
         return cls(mean_difference=max(float(torch.cat(parts).double().mean()), _GREY))
 
     def given(self, labels: Tensor) -> "TotalVariationPrior":
-        """The same: labels tell it nothing."""
+        """The same prior: it does not depend on labels."""
         return self
 
     def values(self, images: Tensor) -> Tensor:
-        """``images (n, k, c, h, w)`` -> ``(n,)``, summed over the k."""
+        """``images (n, k, c, h, w)`` -> ``(n,)``, summed over the k images."""
         differences = images.diff(dim=-2).abs().flatten(1).sum(1) + images.diff(dim=-1).abs().flatten(1).sum(1)
         return differences / (2 * self.mean_difference)
 

@@ -1,4 +1,4 @@
-"""What attacks that search for images share: their fields, the bounds of these, the optimiser, the evidence."""
+"""Base of attacks that search for images: their fields, the optimiser and the evidence."""
 
 import math
 from abc import ABC
@@ -15,23 +15,24 @@ from ....fl.fields import check_count, check_positive
 from ....fl.view import View
 from ...attack import Attack
 from ...uploads import check_round, upload_setting
-from .search import Lots, Objective, Search, best_restarts, upload_parts
+from .image_lots import ImageLots
+from .search import Objective, Search, best_restarts, upload_parts
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchAttack(Attack, ABC):
-    """Images of the uploads of ``round``, found by gradient descent in all restarts of many uploads in one batch.
+    """Images of the uploads of ``round``, by gradient descent with all restarts of many uploads in one batch.
 
-    The restart that an upload keeps is the one with the least objective: the truth has no say.
+    Each upload keeps the restart with the least objective; the choice does not use the truth.
 
     Args:
         iterations: steps of the search; the learning rate falls tenfold after 3/8, 5/8 and 7/8 of them.
-        restarts: initial images an upload.
+        restarts: initial images per upload.
         learning_rate: of Adam (betas .9 and .999), in pixels.
     """
 
     signed: ClassVar[bool] = True
-    """Whether Adam is fed the slope's sign only."""
+    """Whether Adam gets only the gradient's sign."""
     iterations: int = 100
     restarts: int = 2
     learning_rate: float = 0.1
@@ -43,30 +44,32 @@ class SearchAttack(Attack, ABC):
         check_count("restarts", self.restarts)
         check_positive("learning_rate", self.learning_rate)
 
-    def search(self, objective: Objective, start: Lots, dim: int) -> Lots:
-        """From ``start``, ``restarts`` candidates an upload side by side, to the best of each upload.
+    def search(self, objective: Objective, start: ImageLots, dim: int) -> ImageLots:
+        """Search from ``start``, with ``restarts`` adjacent candidates per upload, and return the best of each upload.
 
         Args:
-            dim: numbers of one gradient; each image may have one of its own.
+            dim: size of one gradient; each image may have its own.
         """
         search = Search(iterations=self.iterations, learning_rate=self.learning_rate, signed=self.signed)
         images, labels = list[Tensor](), list[Tensor]()
+        # Batch by batch: all candidates at once would not fit in memory.
         for part in self.parts(start, dim):
             values = objective(part)
             candidates = search.run(values, start.images[part])
             best = best_restarts(values, candidates, self.restarts)
             images.append(candidates[best])
             labels.append(start.labels[part][best])
-        return Lots(images=torch.cat(images), labels=torch.cat(labels))
+        return ImageLots(images=torch.cat(images), labels=torch.cat(labels))
 
-    def parts(self, start: Lots, dim: int) -> list[slice]:
-        """Candidates that are searched in one batch: an upload's finds do not hang on who else is in its part."""
+    def parts(self, start: ImageLots, dim: int) -> list[slice]:
+        """Slices of candidates searched in one batch; an upload's result does not depend on the others in its slice."""
+        # The gradients of a lot's images take more memory than the images themselves.
         held = start.labels.shape[1] * dim + start.images[0].numel()
         return upload_parts(len(start.images), self.restarts, held)
 
 
-def lots_evidence(found: Sequence[tuple[Tensor, Lots]], view: View) -> Reconstructions:
-    """Evidence, upload by upload, of groups of uploads: each with its rows ``(m,)`` in the view and a lot a row."""
+def lots_evidence(found: Sequence[tuple[Tensor, ImageLots]], view: View) -> Reconstructions:
+    """Evidence, upload by upload, from groups of uploads: their rows ``(m,)`` in the view and one lot per row."""
     by_row = {
         row: (images, labels)
         for rows, lots in found
@@ -74,6 +77,7 @@ def lots_evidence(found: Sequence[tuple[Tensor, Lots]], view: View) -> Reconstru
     }
     ordered = [by_row[row] for row in sorted(by_row)]
     images, labels = (torch.cat([pair[which] for pair in ordered]).cpu().numpy() for which in (0, 1))
+    # Groups interleave, so rows are put back in the order of the view's uploads.
     uploads = np.repeat(sorted(by_row), [len(pair[1]) for pair in ordered])
     return Reconstructions(images, labels, upload_setting(view), uploads)
 

@@ -1,1 +1,1 @@
-"""Membership attacks on what an observer sees round by round."""
+"""Membership attacks that use what an observer sees in each round."""

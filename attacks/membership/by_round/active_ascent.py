@@ -1,4 +1,4 @@
-"""Active ascent: a malicious server raises the candidates' loss, which members lower again (Nasr et al. 2019)."""
+"""Active ascent: a malicious server raises the candidates' loss and observes who lowers it (Nasr et al. 2019)."""
 
 import math
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from .gradient_cosine import GradientCosine
 
 @dataclass(frozen=True, kw_only=True)
 class ActiveAscent(GradientCosine):
-    """Scores as the gradient cosine does, at models moved up the sum of the candidates' gradients.
+    """Scores like the gradient cosine, at models moved up along the sum of the candidates' gradients.
 
-    Members and outsiders are raised alike, so that what is raised tells nothing. The control is the same attack that
-    climbs nowhere (``rate`` 0): what the server would have seen anyway. Many candidates at once blur each other.
+    Members and outsiders are raised equally, so the change itself reveals nothing. The control is the same attack with
+    ``rate`` 0: what the server would have seen without deviating. Many candidates at once reduce each other's effect.
 
     Args:
-        rate: length of the step, in lengths of the model.
+        rate: length of the step, relative to the length of the model.
     """
 
     active: ClassVar[bool] = True
@@ -38,5 +38,6 @@ class ActiveAscent(GradientCosine):
 
     def _raised(self, model: Tensor, knowledge: Knowledge, shown: Candidates) -> Tensor:
         total = torch.stack([rows.sum(0) for _, rows in candidate_gradients(knowledge.network, model, shown)]).sum(0)
+        # Relative to the model's length, so that one rate serves models of any size.
         stride: Tensor = self.rate * model.norm() * total / total.norm().clamp_min(1e-30)
         return model + stride

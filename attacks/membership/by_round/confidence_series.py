@@ -1,4 +1,4 @@
-"""Confidence series: how sure every model that the other clients received was of the candidate's label."""
+"""Confidence series: infers membership from the probability of the candidate's label under each round's model."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from .series_attack import SeriesAttack
 
 @dataclass(frozen=True, kw_only=True)
 class ConfidenceSeries(SeriesAttack):
-    """score = the mean probability of the candidate's label over the rounds' models; no single round can rule it."""
+    """score = mean probability of the candidate's label over the rounds' models; no single round can dominate."""
 
     def statistic(self, model: Tensor, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""FedMIA on gradients: the cosine of the target's upload against the other clients' (Zhu et al. 2024)."""
+"""FedMIA on gradients: compares the cosine of the target's upload with the other clients' (Zhu et al. 2024)."""
 
 from dataclasses import dataclass
 
@@ -8,19 +8,19 @@ from ....fl.probe import Candidates
 from ....fl.view import View
 from ...attack import Knowledge
 from ..alignment import RoundRows, align
-from .other_clients import LEAST, one_for_all
+from .other_clients import LEAST, compare_with_other_clients
 from .round_attack import RoundAttack
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedMIACosine(RoundAttack):
-    """Mean over rounds of ``Phi`` of the target's standardised cosine; non-members are frozen before training."""
+    """Mean over rounds of ``Phi`` of the target's standardised cosine; the non-members are chosen before training."""
 
     def least(self, view: View) -> int:
         return LEAST
 
     def table(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
-        return one_for_all(align(rows, knowledge, shown).cosines.numpy())
+        return compare_with_other_clients(align(rows, knowledge, shown).cosines.numpy())
 
     def total(self, sums: np.ndarray, rounds: np.ndarray) -> np.ndarray:
         return np.asarray(sums / rounds[:, None], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""FedMIA on losses: the candidate's loss under the target's own model against the others' (Zhu et al. 2024)."""
+"""FedMIA on losses: compares the candidate's loss under the target's model with other clients' (Zhu et al. 2024)."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,8 @@ from ....fl.probe import Candidates
 from ....fl.view import View
 from ...attack import Knowledge
 from ..alignment import RoundRows
-from ..own_models import own_losses
-from .other_clients import LEAST, one_for_all
+from ..client_models import client_model_losses
+from .other_clients import LEAST, compare_with_other_clients
 from .round_attack import RoundAttack
 
 
@@ -17,15 +17,14 @@ from .round_attack import RoundAttack
 class FedMIALoss(RoundAttack):
     """Mean over rounds of ``Phi`` of minus the target's standardised loss.
 
-    A client's model is the broadcast one plus its own update, as if it were alone: what the server would combine from
-    this upload only.
+    A client's model is what the server would compute from the broadcast model and this upload alone.
     """
 
     def least(self, view: View) -> int:
         return LEAST
 
     def table(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
-        return one_for_all(-own_losses(rows, view, knowledge, shown).numpy())
+        return compare_with_other_clients(-client_model_losses(rows, view, knowledge, shown).numpy())
 
     def total(self, sums: np.ndarray, rounds: np.ndarray) -> np.ndarray:
         return np.asarray(sums / rounds[:, None], dtype=np.float64)

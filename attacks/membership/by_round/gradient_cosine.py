@@ -1,4 +1,4 @@
-"""Gradient cosine: the mean over rounds of the cosine between upload and candidate's gradient."""
+"""Gradient cosine: infers membership from the mean cosine between uploads and the candidate's gradient."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from .round_attack import RoundAttack
 
 @dataclass(frozen=True, kw_only=True)
 class GradientCosine(RoundAttack):
-    """As the dot product, with every round and every candidate weighed alike; a zero gradient has cosine 0."""
+    """Like the dot product, but every round and every candidate has equal weight; a zero gradient has cosine 0."""
 
     def table(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
         return align(rows, knowledge, shown).cosines.numpy()

@@ -1,4 +1,4 @@
-"""Gradient dot: how far the uploads descend along the candidate's gradient, ``sum_t <u_t, g_t>``."""
+"""Gradient dot: infers membership from how far uploads descend along the candidate's gradient, ``sum_t <u_t, g_t>``."""
 
 from dataclasses import dataclass
 
@@ -13,9 +13,9 @@ from .round_attack import RoundAttack
 
 @dataclass(frozen=True, kw_only=True)
 class GradientDot(RoundAttack):
-    """Sum over rounds of <gradient that the upload stands for, candidate's gradient at the round's model>.
+    """Sum over rounds of <gradient behind the upload, candidate's gradient at the round's model>.
 
-    A sum of gradients that holds the candidate's is longer along it by its squared length.
+    A sum of gradients that includes the candidate's is larger along it by its squared length.
     """
 
     def table(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:

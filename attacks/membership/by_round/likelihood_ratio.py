@@ -1,9 +1,10 @@
-"""Likelihood ratio: how much likelier each round's release is with the candidate in the lot than without it.
+"""Likelihood ratio: infers membership from each round's likelihood with the candidate in the lot and without it.
 
-One round, Poisson rate q, law p of the noise: ``ln(1 - q + q p(r | with) / p(r | without))``, summed over rounds. For a
-Gaussian around sums, with contribution c: ``ln(1 - q + q exp((<r - rest, c> - |c|^2 / 2) / s^2))``, the exact ratio of
-the sampled Gaussian where rest and s are known. A sum's only row is everybody's; which of shuffled rows is the
-client's is a uniform guess, so their ratio is the mean of all rows'.
+For one round with Poisson rate q and noise law p the ratio is ``ln(1 - q + q p(r | with) / p(r | without))``; it is
+summed over rounds. For a Gaussian around sums, with contribution c, it is
+``ln(1 - q + q exp((<r - rest, c> - |c|^2 / 2) / s^2))``, the exact ratio of the sampled Gaussian if rest and s are
+known. A sum has one row for all clients. Any of the shuffled rows is equally likely to be the client's, so their ratio
+is the mean over all rows.
 """
 
 from dataclasses import dataclass
@@ -30,11 +31,11 @@ class LikelihoodRatio(RoundAttack):
     """Sums the rounds' log-likelihood ratios.
 
     Args:
-        rest: ``"estimated"``: the rest of the client's release is taken to be the mean of the other clients' uploads,
-            or where there are no two others (a sum) what the public samples would add in the lot's place; the noise,
-            what it then scatters by (a realistic server; works on any defense, and clips as the defense does where its
-            law says how); ``"known"``: rest and noise are given (the adversary that differential privacy assumes),
-            which makes the ratio exact and needs the defense's law.
+        rest: ``"estimated"``: the rest of the client's release is estimated by the mean of the other clients' uploads,
+            or, without two other uploads (a sum), by what the public samples would add in the lot's place. The noise is
+            estimated by the remaining deviation. This is a realistic server; it works on any defense, and clips as the
+            defense does where its law is published. ``"known"``: rest and noise are given (the worst-case adversary of
+            differential privacy), which makes the ratio exact and needs the defense's law.
     """
 
     rest: Literal["estimated", "known"] = "estimated"
@@ -57,20 +58,20 @@ class LikelihoodRatio(RoundAttack):
     def scores_of(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
         if self.rest == "estimated":
             return super().scores_of(rows, view, knowledge, shown)
-        if knowledge.worlds is None:
-            raise Undefined("no noise law and known rest for what this observer sees: the exact ratio is not defined")
+        if knowledge.hypotheses is None:
+            raise Undefined("without a noise law and a known rest for this observer the exact ratio is not defined")
         named = view.observer.rank >= UPLOADS.rank
         came = [client for client in shown.clients if not named or client in rows.senders]
         found = np.empty((len(came), len(shown.labels)))
         for start in range(0, len(shown.labels), CHUNK):
             which = slice(start, start + CHUNK)
             for number, client in enumerate(came):
-                worlds = knowledge.worlds(rows.round, client, which)
-                found[number, which] = _mixed(worlds.log_ratio, worlds.rate)
+                hypotheses = knowledge.hypotheses(rows.round, client, which)
+                found[number, which] = _mixed(hypotheses.log_ratio, hypotheses.rate)
         return found
 
     def table(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
-        # In gradients, not in updates: under Adam their length says nothing, and only the direction can be compared.
+        # In gradients, not in updates: under Adam an update's length has no meaning, only its direction.
         others = len(rows.senders) >= self.least(view) > 1
         rest = _of_others(rows.gradients) if others else self._of_public(rows, view, knowledge)
         ratios = np.empty((len(rows.senders), len(shown.labels)))
@@ -83,7 +84,7 @@ class LikelihoodRatio(RoundAttack):
         return np.asarray(logsumexp(table, axis=0, keepdims=True) - np.log(len(table)), dtype=np.float64)
 
     def _kinds(self, rows: RoundRows, view: View, knowledge: Knowledge) -> list[tuple["_Share", list[int]]]:
-        """What a candidate adds to a row, and which rows it so adds to: clients of one size and law are alike."""
+        """What a candidate adds to a row, and to which rows; clients of one size and law share this."""
         plan, kinds = view.plan, dict[_Share, list[int]]()
         if view.observer.rank < SHUFFLED.rank:
             drawn = plan.cohort_rate * sum(map(plan.expected_lot, range(plan.clients)))
@@ -92,7 +93,7 @@ class LikelihoodRatio(RoundAttack):
         for row, client in enumerate(rows.senders):
             law = knowledge.law(view.observer, client)
             share = _Share(
-                # A gradient enters an update with a minus sign: a law of positive scale is one of whole reports.
+                # Gradients enter updates with a minus sign, so a law of positive scale describes whole reports.
                 law=law if isinstance(law, GaussianLaw) and law.scale < 0 else None,
                 algorithm=plan.algorithm,
                 draws=plan.expected_lot(client) * plan.algorithm.local_steps,
@@ -102,7 +103,7 @@ class LikelihoodRatio(RoundAttack):
         return list(kinds.items())
 
     def _of_public(self, rows: RoundRows, view: View, knowledge: Knowledge) -> "_Rest":
-        """The rest as if the lot held the public samples' mean."""
+        """The rest if the lot held samples with the public samples' mean gradient."""
         ((share, _),) = self._kinds(rows, view, knowledge)
         public = Candidates(images=knowledge.public_images, labels=knowledge.public_labels, clients=(0,))
         chunks = candidate_gradients(knowledge.network, rows.model, public)
@@ -113,7 +114,7 @@ class LikelihoodRatio(RoundAttack):
 
 @dataclass(frozen=True, kw_only=True)
 class _Rest:
-    """Rows without what others than the candidate put there ``(m, d)``, and the deviation that is left ``(m,)``."""
+    """Rows minus what others than the candidate contribute ``(m, d)``, and the remaining deviation ``(m,)``."""
 
     residuals: Tensor
     noise: Tensor
@@ -121,7 +122,7 @@ class _Rest:
 
 @dataclass(frozen=True, kw_only=True)
 class _Share:
-    """What one draw of a candidate adds to the gradient that a row stands for, of ``draws`` expected ones."""
+    """What one draw of a candidate adds to the gradient behind a row, out of ``draws`` expected ones."""
 
     law: GaussianLaw | None
     algorithm: Algorithm
@@ -129,20 +130,20 @@ class _Share:
     rate: float
 
     def of(self, gradients: Tensor) -> Tensor:
-        """(n, d)."""
+        """Contributions ``(n, d)`` of gradients ``(n, d)``."""
         if self.law is not None:
             return self.algorithm.gradient(self.law.contribution(gradients))
         return gradients / self.draws
 
     def ratio(self, gradients: Tensor, residuals: Tensor, noise: Tensor) -> np.ndarray:
-        """(m, n): of ``residuals (m, d)`` whose coordinates deviate by ``noise (m,)``."""
+        """Ratios ``(m, n)`` for ``residuals (m, d)`` with deviation ``noise (m,)`` per coordinate."""
         shares, steps = self.of(gradients), self.algorithm.local_steps
         squares = shares.square().sum(-1).double()
         return _ratio((residuals @ shares.T).double(), squares, noise.unsqueeze(1), self.rate, steps)
 
 
 def _of_others(gradients: Tensor) -> _Rest:
-    """Every row against the mean of all others, and what these scatter by."""
+    """Every row minus the mean of all others, and the scatter of these differences."""
     count = len(gradients)
     centred = gradients - gradients.mean(0)
     squares = centred.double().square().sum(1)
@@ -152,13 +153,13 @@ def _of_others(gradients: Tensor) -> _Rest:
 
 
 def _mixed(drawn: Tensor, rate: float) -> np.ndarray:
-    """The ratio where it is unknown whether the candidate was drawn, from that where it was; (m,)."""
+    """The ratio ``(m,)`` if it is unknown whether the candidate was drawn, from the ratio if it was drawn."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.logaddexp(np.log1p(-rate), np.log(rate) + drawn.numpy()), dtype=np.float64)
 
 
 def _ratio(dots: Tensor, squares: Tensor, noise: Tensor, rate: float, steps: int) -> np.ndarray:
-    """Of a whole release with deviation ``noise``: <residual, share>, |share|^2, in double precision."""
+    """Ratios of a whole release with deviation ``noise``, from <residual, share> and |share|^2, in double precision."""
     squares = squares.clamp_min(1e-30)
     sigma = noise.clamp_min(1e-12) / (squares.sqrt() * steps**0.5)
     return subsampled_gaussian((dots / squares).numpy(), sigma=sigma.numpy(), rate=rate, steps=steps)

@@ -1,4 +1,4 @@
-"""Loss series: the candidate's loss under every model that the other clients received."""
+"""Loss series: infers membership from the candidate's loss under each round's model."""
 
 from dataclasses import dataclass
 

@@ -1,25 +1,25 @@
-"""One for all: the target client's statistic against the other clients', who did not train on the candidate."""
+"""Other clients: compares the target client's statistic with the other clients', who did not train on the candidate."""
 
 import numpy as np
 from scipy.special import ndtr
 
 LEAST = 3
-"""Clients that a round needs: the target and two others, whose scatter is to be measured."""
+"""Number of clients that a round needs: the target, and two others to measure their scatter."""
 
 
-def one_for_all(table: np.ndarray) -> np.ndarray:
-    """``table``: (m, n), a statistic of each client and candidate -> ``Phi(z)``, (m, n), in [0, 1], where z is the
-    client's distance from the mean of the **other** clients in their standard deviations (FedMIA, Zhu et al. 2024).
+def compare_with_other_clients(table: np.ndarray) -> np.ndarray:
+    """``table`` (m, n), a statistic of each client and candidate -> ``Phi(z)``, (m, n), in [0, 1].
 
-    Each client is compared with a null of which it is no part; where that does not vary a tie with it is 1/2. Rounds
-    are averaged as they are, not their logarithms, in which one round of quiet others would outweigh all the rest.
-    Raises ValueError below three clients.
+    z is the client's distance from the mean of the **other** clients in their standard deviations (FedMIA, Zhu et al.
+    2024), so that no client is part of its own null distribution. If the others do not vary, a tie with them is 1/2.
+    Raises ValueError for fewer than three clients.
     """
+    # Callers average these values over rounds, not their logarithms: one round of similar others would dominate.
     if len(table) < LEAST:
-        raise ValueError(f"one for all needs {LEAST} clients, got {len(table)}")
+        raise ValueError(f"a comparison with other clients needs {LEAST} clients, got {len(table)}")
     others = len(table) - 1
     centred = table - table.mean(0)
-    # Of centred numbers: sums of squares of a loss far from zero would cancel.
+    # Of centred numbers: sums of squares of a loss far from zero would lose digits.
     mean = (centred.sum(0) - centred) / others
     squares = ((centred**2).sum(0) - centred**2) - others * mean**2
     spread = np.sqrt(np.maximum(squares, 0) / (others - 1))

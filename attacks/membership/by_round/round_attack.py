@@ -1,4 +1,4 @@
-"""Round attack: a statistic of each upload and each candidate, round by round, for all clients in question at once."""
+"""Base of attacks by round: a statistic of each upload and each candidate, for all clients in question at once."""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -11,26 +11,26 @@ from ....audit.observer import SHUFFLED, UPLOADS, Observer
 from ....fl.probe import Candidates
 from ....fl.view import View
 from ...attack import Knowledge, Undefined
-from ...reduced_view import seat
+from ...reduced_view import reduce_view
 from ..alignment import RoundRows, rounds_of
 from ..candidate_attack import MembershipAttack
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundAttack(MembershipAttack, ABC):
-    """What is seen of a round is rows: of named clients, of nobody knows whom (a multiset), or one of all (a sum).
+    """A round is seen as rows: of named clients, of unknown senders (a multiset), or one row for all clients (a sum).
 
-    Rounds are all used, none is chosen: picking the best one needs the answer.
+    All rounds are used: choosing the best round would need the truth.
     """
 
     observer: ClassVar[Observer] = UPLOADS
-    seated: ClassVar[bool] = True
+    handles_reduced_views: ClassVar[bool] = True
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> CandidateScores:
         shown = self.shown(knowledge)
         if view.observer.rank == SHUFFLED.rank:
-            seated = seat(view, knowledge)
-            view, knowledge = seated.view, seated.knowledge
+            reduced = reduce_view(view, knowledge)
+            view, knowledge = reduced.view, reduced.knowledge
         named = view.observer.rank >= UPLOADS.rank
         sums = np.zeros((len(shown.clients) if self.by_client(view) else 1, len(shown.labels)))
         rounds = np.zeros(len(sums))
@@ -42,23 +42,24 @@ class RoundAttack(MembershipAttack, ABC):
             if came.any():
                 sums[came] += self.scores_of(rows, view, knowledge, shown)
                 rounds += came
+            # A curve starts once every client in question has a score.
             if rows.round + 1 in view.plan.marks and rounds.all():
                 history.append((rows.round + 1, self.total(sums.copy(), rounds.copy())))
         if not rounds.all():
             others = f" and {self.least(view) - 1} others" if self.least(view) > 1 else ""
-            raise Undefined(f"in no round the audited client{others} took part: there is nothing to score")
+            raise Undefined(f"in no round did the audited client{others} take part: there is nothing to score")
         return self.evidence(self.total(sums, rounds), view, history)
 
     def least(self, view: View) -> int:
-        """Rows that a round must have."""
+        """Number of rows that a round needs."""
         return 1
 
     def by_client(self, view: View) -> bool:
-        """Whether there is a score for each client: where rows are named."""
+        """Whether there is one score per client, which needs rows with senders."""
         return view.observer.rank >= UPLOADS.rank
 
     def scores_of(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
-        """One round: (clients in question that came, n); (1, n) where no row has a name."""
+        """Scores of one round: (clients in question that took part, n), or (1, n) where rows have no senders."""
         table = self.table(rows, view, knowledge, shown)
         if view.observer.rank >= UPLOADS.rank:
             return table[[rows.senders.index(client) for client in shown.clients if client in rows.senders]]
@@ -69,9 +70,9 @@ class RoundAttack(MembershipAttack, ABC):
         raise TypeError(f"{type(self).__name__} does not define table(rows, view, knowledge, shown)")
 
     def of_multiset(self, table: np.ndarray) -> np.ndarray:
-        """(m, n) -> (1, n), where any row may be the client's: the highest."""
+        """(m, n) -> (1, n), where any row may be the client's: the highest value."""
         return np.asarray(table.max(0, keepdims=True), dtype=np.float64)
 
     def total(self, sums: np.ndarray, rounds: np.ndarray) -> np.ndarray:
-        """Scores from sums over rounds ``(c, n)`` and the rounds of each client ``(c,)``: the sums."""
+        """Scores from sums over rounds ``(c, n)`` and the number of rounds of each client ``(c,)``: here the sums."""
         return sums

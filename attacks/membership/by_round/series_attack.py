@@ -1,4 +1,4 @@
-"""Series attack: a candidate's statistic under every round's global model."""
+"""Base of series attacks: a candidate's statistic under every round's global model."""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from ..candidate_attack import MembershipAttack
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesAttack(MembershipAttack, ABC):
-    """The mean over all models that training has moved: the first one is drawn before anybody shows a sample.
+    """The mean over all models that training has changed.
 
-    Models are everybody's: one score a candidate, whoever is asked about.
+    All clients receive the same models, so there is one score per candidate, for any client in question.
     """
 
     observer: ClassVar[Observer] = GLOBAL_MODELS
@@ -28,11 +28,12 @@ class SeriesAttack(MembershipAttack, ABC):
         shown = self.shown(knowledge)
         if any(seen.broadcast is None for seen in view.rounds):
             raise ValueError("the view must hold every round's model")
+        # Without the first model: it is drawn before any client uses a sample.
         models = [seen.broadcast[0] for seen in view.rounds[1:] if seen.broadcast is not None] + [view.final_model[0]]
         values = [self.statistic(model, knowledge, shown) for model in models]
         history = [(rounds, np.mean(values[:rounds], axis=0)) for rounds in view.plan.marks]
         return self.evidence(np.mean(values, axis=0), view, history)
 
     def statistic(self, model: Tensor, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
-        """(n,), of one model ``(d,)``; higher means "took part"."""
+        """Statistic ``(n,)`` at one model ``(d,)``; higher means "took part"."""
         raise TypeError(f"{type(self).__name__} does not define statistic(model, knowledge, shown)")

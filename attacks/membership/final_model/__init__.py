@@ -1,1 +1,1 @@
-"""Membership attacks on the final model alone, with or without reference models."""
+"""Membership attacks that use only the final model, with or without reference models."""

@@ -1,7 +1,7 @@
-"""Attack P: how unusual the candidate's loss would be among the population's (Ye et al. 2022, Attack P).
+"""Attack P: infers membership from the rank of a candidate's loss among population points (Ye et al. 2022, Attack P).
 
-One threshold for all candidates, at a false-positive rate that public points of the target itself give: no shadow
-model is needed, and none of the candidate's own difficulty is taken off.
+One threshold for all candidates, at a false positive rate measured on public points under the target itself: there is
+no shadow model, and no correction for the candidate's own difficulty.
 """
 
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from ....audit.observer import FINAL_MODEL, Observer
 from ....fl.view import View
 from ...attack import Knowledge
 from ..candidate_attack import MembershipAttack
-from .shadow_attack import outputs_of, rank_among
+from .shadow_attack import rank_among, target_logits
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttackP(MembershipAttack):
-    """score = share of public points that the target knows less well than the candidate, ties counting half."""
+    """score = share of public points with a lower logit than the candidate under the target; ties count half."""
 
     observer: ClassVar[Observer] = FINAL_MODEL
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> CandidateScores:
-        said = outputs_of(view, knowledge)
-        return self.evidence(rank_among(said.candidates, said.population), view)
+        found = target_logits(view, knowledge)
+        return self.evidence(rank_among(found.candidates, found.population), view)

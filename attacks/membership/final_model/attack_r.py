@@ -1,21 +1,22 @@
-"""Attack R: how many models without the candidate know it less well than the target (Ye et al. 2022, Attack R)."""
+"""Attack R: infers membership from the rank of the target's logit among reference models (Ye et al. 2022, Attack R)."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from ....audit.arrays import FloatArray
-from ...shadow_bank import Outputs, ShadowBank
+from ...shadow_bank import ModelLogits, ShadowBank
 from .shadow_attack import ShadowAttack
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttackR(ShadowAttack):
-    """score = share of the references without the candidate whose logit of it is below the target's, ties counting
-    half: one minus the p-value of a test that assumes no distribution. It has no more values than references.
+    """score = share of references without the candidate that give it a lower logit than the target; ties count half.
+
+    It is one minus the p-value of a test without a distributional assumption, so it has no more values than references.
     """
 
-    def scores(self, references: ShadowBank, target: Outputs) -> FloatArray:
+    def scores(self, references: ShadowBank, target: ModelLogits) -> FloatArray:
         references.check(outs=1)
         out = ~references.included
         below = (out & (references.logits < target.candidates)).sum(0)

@@ -1,22 +1,22 @@
-"""Calibrated loss: how much better the target knows a candidate than models that never saw it (Watson et al. 2022).
+"""Calibrated loss: infers membership from the target's loss relative to reference models' (Watson et al. 2022).
 
-What is easy for every model is no sign of membership: each candidate's own difficulty is taken off.
+A candidate that is easy for every model need not be a member: each candidate's own difficulty is subtracted.
 """
 
 from dataclasses import dataclass
 
 from ....audit.arrays import FloatArray
-from ...shadow_bank import Outputs, ShadowBank
+from ...shadow_bank import ModelLogits, ShadowBank
 from .shadow_attack import ShadowAttack
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalibratedLoss(ShadowAttack):
-    """score = logit at the target minus its mean over the references without the candidate.
+    """score = logit under the target minus its mean under the references without the candidate.
 
-    In the logit of the true class, not in the loss: losses of what is learnt crowd at zero.
+    In logits of the true class, not in losses: the losses of learnt samples are all close to zero.
     """
 
-    def scores(self, references: ShadowBank, target: Outputs) -> FloatArray:
+    def scores(self, references: ShadowBank, target: ModelLogits) -> FloatArray:
         references.check(outs=1)
         return target.candidates - references.moments(included=False).mean

@@ -1,25 +1,26 @@
-"""LiRA offline: a one-sided test against models without the candidate (Carlini et al. 2022, section V-C).
+"""LiRA offline: a one-sided test with models trained without the candidate (Carlini et al. 2022, section V-C).
 
-The paper's test asks for the chance that a model without the candidate knows it **less** well than the target. The
-density of the target's logit there, which public code takes in its place, calls "member" also what the target knows
-surprisingly badly.
+The paper's test uses the probability that a model without the candidate gives it a **lower** logit than the target.
+Public code uses the density of the target's logit instead, which also calls candidates with surprisingly low logits
+members.
 """
 
 from dataclasses import dataclass
 
 from ....audit.arrays import FloatArray
-from ...shadow_bank import Outputs, ShadowBank
+from ...shadow_bank import ModelLogits, ShadowBank
 from .lira_online import deviation
 from .shadow_attack import ShadowAttack
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiRAOffline(ShadowAttack):
-    """score = (logit - mean) / deviation, both over the references without the candidate: orders as the normal
-    distribution function of it does, and is not rounded to 1.
+    """score = (logit - mean) / deviation over the references without the candidate.
+
+    It orders candidates like the normal distribution function of it, without rounding to 1.
     """
 
-    def scores(self, references: ShadowBank, target: Outputs) -> FloatArray:
+    def scores(self, references: ShadowBank, target: ModelLogits) -> FloatArray:
         references.check(outs=2)
         out = references.moments(included=False)
         return (target.candidates - out.mean) / deviation(out.variance)

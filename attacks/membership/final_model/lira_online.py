@@ -1,4 +1,4 @@
-"""LiRA online: two normal laws of a candidate's logit, with it and without it (Carlini et al. 2022, Algorithm 1)."""
+"""LiRA online: infers membership from normal fits of logits with and without it (Carlini et al. 2022, Algorithm 1)."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,19 +6,20 @@ from typing import Literal
 import numpy as np
 
 from ....audit.arrays import FloatArray
-from ...shadow_bank import Outputs, ShadowBank
+from ...shadow_bank import ModelLogits, ShadowBank
 from .shadow_attack import ShadowAttack
 
+# Models may agree to the last digit; a deviation of zero would divide.
 _LEAST_DEVIATION = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiRAOnline(ShadowAttack):
-    """score = ln N(logit; in) - ln N(logit; out), the laws fitted to the references with it and to those without it.
+    """score = ln N(logit; in) - ln N(logit; out), fitted to the references with the candidate and to those without it.
 
     Args:
-        variance: ``"example"``: each candidate's own, which takes many references; ``"pooled"``: one for all members
-            and one for all non-members, of the scatter within candidates.
+        variance: ``"example"``: each candidate's own variance, which needs many references; ``"pooled"``: one for all
+            members and one for all non-members, computed within candidates.
     """
 
     variance: Literal["example", "pooled"] = "example"
@@ -28,13 +29,13 @@ class LiRAOnline(ShadowAttack):
         if self.variance not in ("example", "pooled"):
             raise ValueError(f'variance must be "example" or "pooled", got {self.variance!r}')
 
-    def scores(self, references: ShadowBank, target: Outputs) -> FloatArray:
+    def scores(self, references: ShadowBank, target: ModelLogits) -> FloatArray:
         references.check(outs=2, ins=2)
         within, out = (self._log_density(references, target, included) for included in (True, False))
         return within - out
 
-    def _log_density(self, references: ShadowBank, target: Outputs, included: bool) -> FloatArray:
-        """Up to the constant that both laws share."""
+    def _log_density(self, references: ShadowBank, target: ModelLogits, included: bool) -> FloatArray:
+        """Log density up to the constant that both distributions share."""
         law = references.moments(included=included)
         variance = law.variance if self.variance == "example" else np.full_like(law.mean, law.pooled_variance)
         spread = deviation(variance)
@@ -42,5 +43,5 @@ class LiRAOnline(ShadowAttack):
 
 
 def deviation(variance: FloatArray) -> FloatArray:
-    """Its root; not zero where models agree to the last digit."""
+    """The root of the variance, at least a small positive number."""
     return np.asarray(np.sqrt(variance).clip(_LEAST_DEVIATION), dtype=np.float64)

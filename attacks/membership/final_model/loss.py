@@ -1,4 +1,4 @@
-"""Loss threshold: members of the final model's training data have lower loss (Yeom et al. 2018, Adversary 1)."""
+"""Loss threshold: infers membership from a low loss under the final model (Yeom et al. 2018, Adversary 1)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,8 +15,9 @@ from ..candidate_attack import MembershipAttack
 
 @dataclass(frozen=True, kw_only=True)
 class LossThreshold(MembershipAttack):
-    """score = minus the cross-entropy of the candidate under the final model; batch norm takes the candidates' own
-    statistics, all candidates being one lot.
+    """score = minus the cross-entropy of the candidate under the final model.
+
+    Batch norm uses the candidates' own statistics: all candidates are one lot.
     """
 
     observer: ClassVar[Observer] = FINAL_MODEL

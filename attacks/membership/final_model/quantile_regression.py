@@ -1,6 +1,6 @@
-"""Quantile regression: a candidate's logit beside those of public points like it (Bertran et al. 2023).
+"""Quantile regression: infers membership by comparison with similar public points (Bertran et al. 2023).
 
-No shadow model is needed: what the target says of points that it never trained on tells how hard such points are.
+It needs no shadow model: the target's logits of points that it never trained on show how hard such points are.
 """
 
 from dataclasses import dataclass
@@ -16,30 +16,32 @@ from ....audit.observer import FINAL_MODEL, Observer
 from ....fl.view import View
 from ...attack import Knowledge
 from ..candidate_attack import MembershipAttack
-from .shadow_attack import outputs_of
+from .shadow_attack import target_logits
 
+# Mean of ln x^2 for standard normal x: a fit of ln residual^2 is lower than the ln variance by so much.
 _MEAN_LOG_SQUARE = -1.2704
-"""Of a standard normal number: a fit of ln residual^2 is that much below the ln variance."""
 _PENALTIES = np.logspace(-2, 5, 15)
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuantileRegression(MembershipAttack):
-    """score = (logit - mean) / deviation of the normal law that public points like the candidate follow: orders as the
-    quantile does. Mean and log-deviation are linear in pixels and label, by ridge regression on the public points.
+    """score = (logit - mean) / deviation of the normal distribution of similar public points.
+
+    It orders candidates like their quantiles. Mean and log deviation are linear in pixels and label, fitted by ridge
+    regression on the public points.
     """
 
     observer: ClassVar[Observer] = FINAL_MODEL
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> CandidateScores:
-        said, shown, classes = outputs_of(view, knowledge), self.shown(knowledge), knowledge.network.classes
+        found, shown, classes = target_logits(view, knowledge), self.shown(knowledge), knowledge.network.classes
         features = features_of(shown.images, shown.labels, classes)
         public = features_of(knowledge.public_images, knowledge.public_labels, classes)
-        return self.evidence(conditional_deviations(features, said.candidates, public, said.population), view)
+        return self.evidence(conditional_deviations(features, found.candidates, public, found.population), view)
 
 
 def features_of(images: Tensor, labels: Tensor, classes: int) -> FloatArray:
-    """``(n, pixels + classes)``: pixels, and which label."""
+    """Features ``(n, pixels + classes)``: the pixels and the one-hot label."""
     columns = [images.flatten(1).double().numpy(), one_hot(labels, classes).double().numpy()]
     return np.concatenate(columns, axis=1, dtype=np.float64)
 
@@ -47,24 +49,24 @@ def features_of(images: Tensor, labels: Tensor, classes: int) -> FloatArray:
 def conditional_deviations(
     features: FloatArray, logits: FloatArray, public: FloatArray, public_logits: FloatArray
 ) -> FloatArray:
-    """Deviations ``(n,)`` by which ``logits (n,)`` exceed what a public point with these ``features (n, k)`` has.
+    """Deviations ``(n,)`` by which ``logits (n,)`` exceed those of public points with these ``features (n, k)``.
 
     Raises:
-        ValueError: if there are fewer than 3 public points.
+            ValueError: for fewer than 3 public points.
     """
     if len(public_logits) < 3:
-        raise ValueError(f"a regression needs 3 public points or more, got {len(public_logits)}")
+        raise ValueError(f"a regression needs at least 3 public points, got {len(public_logits)}")
     mean, residuals = _ridge(public, public_logits, features)
-    # Of points left out of their own fit: what the fit has learnt by heart scatters less than a candidate does.
+    # Leave-one-out residuals: points used in the fit scatter less than a candidate does.
     least = 1e-12 + 1e-6 * float(np.mean(residuals**2))
     log_variance, _ = _ridge(public, np.log(residuals**2 + least) - _MEAN_LOG_SQUARE, features)
     return np.asarray((logits - mean) / np.exp(log_variance / 2), dtype=np.float64)
 
 
 def _ridge(public: FloatArray, values: FloatArray, features: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The regression's values at ``features (n, k)``, and each public point's residual when it is left out.
+    """The regression's values at ``features (n, k)``, and each public point's leave-one-out residual.
 
-    The penalty is that of least leave-one-out error; constant columns drop out.
+    The penalty has the least leave-one-out error; constant columns are ignored.
     """
     centre, scale = public.mean(0), public.std(0)
     scale = np.where(scale > 1e-9, scale, np.inf)

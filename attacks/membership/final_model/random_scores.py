@@ -1,4 +1,4 @@
-"""Null attack: scores drawn at random, without a look at the view."""
+"""Random scores: draws membership scores at random, without using the view (null attack)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,7 +14,7 @@ from ..candidate_attack import MembershipAttack
 
 @dataclass(frozen=True, kw_only=True)
 class RandomScores(MembershipAttack):
-    """What a membership attack is to be better than."""
+    """The baseline of membership attacks."""
 
     null: ClassVar[bool] = True
     observer: ClassVar[Observer] = FINAL_MODEL

@@ -1,6 +1,6 @@
-"""RMIA: how many population points the candidate beats by its likelihood ratio (Zarifzadeh et al. 2024).
+"""RMIA: infers membership from the likelihood ratios of a candidate and population points (Zarifzadeh et al. 2024).
 
-The ratio is of the probability under the target to that under a random model of the same kind.
+The ratio is the probability under the target divided by that under a random model of the same kind.
 """
 
 from dataclasses import dataclass
@@ -8,24 +8,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....audit.arrays import FloatArray
-from ...shadow_bank import Outputs, ShadowBank
+from ...shadow_bank import ModelLogits, ShadowBank
 from .shadow_attack import ShadowAttack, rank_among
 
 
 @dataclass(frozen=True, kw_only=True)
 class RMIA(ShadowAttack):
-    """score = share of population points z with ``p(z) / P(z) < p(x) / P(x)``, ties counting half.
+    """score = share of population points z with ``p(z) / P(z) < p(x) / P(x)``; ties count half.
 
-    p is the target's probability of the true class, P the mean over models that trained on the point in one case of
-    two. Where no model trained on it, which is so for all of the population, its mean q over those models stands for P
-    as ``((1 + a) q + 1 - a) / 2``: the probability with it is taken to be ``a q + 1 - a``.
+    p is the target's probability of the true class, P the mean over models of which half trained on the point. For
+    points that no model trained on, such as the whole population, P is computed from the mean q over these models as
+    ``((1 + a) q + 1 - a) / 2``: the probability with training is assumed to be ``a q + 1 - a``.
 
-    The score has no more values than there are points: where more non-members than a false-positive rate allows beat
-    all of them, no threshold has that rate.
+    The score has no more values than there are points: if more non-members than a false positive rate allows beat all
+    points, no threshold has that rate.
 
     Args:
-        online: P of a candidate is the mean of its means over the references with it and without it; else a stands in.
-        a: how much of the distance to certainty is left where the point was trained on.
+        online: whether P of a candidate is the mean of its means over the references with it and without it; otherwise
+            ``a`` is used.
+        a: remaining share of the distance to certainty after training on the point.
     """
 
     online: bool = False
@@ -38,9 +39,10 @@ class RMIA(ShadowAttack):
         if not 0 <= self.a <= 1:
             raise ValueError(f"a must be in [0, 1], got {self.a}")
 
-    def scores(self, references: ShadowBank, target: Outputs) -> FloatArray:
+    def scores(self, references: ShadowBank, target: ModelLogits) -> FloatArray:
         references.check(outs=1, ins=1 if self.online else 0)
         probability, out = _probability(references.logits), ~references.included
+        # Means of probabilities, not of logits, as in the paper.
         without = (probability * out).sum(0) / out.sum(0)
         usual = self._usual(without)
         if self.online:
@@ -57,5 +59,6 @@ def _probability(logits: FloatArray) -> FloatArray:
 
 
 def _ratio(logits: FloatArray, usual: FloatArray) -> FloatArray:
-    """ln of the target's probability over the usual one."""
+    """ln of the target's probability divided by the usual one."""
+    # Far below double precision: a probability of zero must not divide.
     return np.asarray(-np.logaddexp(0, -logits) - np.log(usual.clip(1e-300)), dtype=np.float64)

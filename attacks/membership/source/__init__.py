@@ -1,1 +1,1 @@
-"""Source inference: which client a sample belongs to."""
+"""Source inference attacks: infer which client holds a sample."""

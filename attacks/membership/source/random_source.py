@@ -1,4 +1,4 @@
-"""Null attack: a source drawn at random, without a look at the view."""
+"""Random source: draws source scores at random, without using the view (null attack)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,7 +14,7 @@ from .source_attack import SourceAttack
 
 @dataclass(frozen=True, kw_only=True)
 class RandomSource(SourceAttack):
-    """What source inference is to be better than: it is right once in as many times as there are clients."""
+    """The baseline of source inference: right with probability 1 / clients."""
 
     null: ClassVar[bool] = True
     observer: ClassVar[Observer] = FINAL_MODEL

@@ -1,4 +1,4 @@
-"""Source inference: a sample is the client's whose own model fits it best (Hu et al. 2021)."""
+"""Source inference: infers that a sample belongs to the client whose own model fits it best (Hu et al. 2021)."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,15 +10,15 @@ from ....fl.probe import Candidates
 from ....fl.view import View
 from ...attack import Knowledge, Undefined
 from ..alignment import align, rounds_of
-from ..own_models import own_losses
+from ..client_models import client_model_losses
 from .source_attack import SourceAttack
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceInference(SourceAttack):
-    """The mean, over the rounds to which a client came, of minus the sample's loss under its model, or of the cosine.
+    """Mean, over the rounds in which a client took part, of minus the sample's loss under its model, or of the cosine.
 
-    It takes an observer who sees names: of a sum or a multiset no client is a source.
+    It needs an observer that sees senders: a sum or a multiset has no client to identify.
 
     Args:
         by: ``"loss"`` or ``"cosine"``.
@@ -33,14 +33,16 @@ class SourceInference(SourceAttack):
 
     def scores(self, view: View, knowledge: Knowledge, shown: Candidates, rng: np.random.Generator) -> np.ndarray:
         if view.observer.rank < UPLOADS.rank:
-            raise Undefined(f"{view.observer.phrase} sees no client by name: there is no source to point at")
+            raise Undefined(f"{view.observer.phrase} cannot identify clients: no source can be inferred")
         sums, rounds = np.zeros((view.plan.clients, len(shown.labels))), np.zeros(view.plan.clients)
         for rows in rounds_of(view):
             by_loss = self.by == "loss"
-            table = -own_losses(rows, view, knowledge, shown) if by_loss else align(rows, knowledge, shown).cosines
-            # Against the round's mean: nobody must gain by the rounds that it missed, early ones of high losses.
+            table = (
+                -client_model_losses(rows, view, knowledge, shown) if by_loss else align(rows, knowledge, shown).cosines
+            )
+            # Relative to the round's mean: a client must not gain by missing early rounds, whose losses are high.
             sums[list(rows.senders)] += (table - table.mean(0)).numpy()
             rounds[list(rows.senders)] += 1
         if not rounds.all():
-            raise Undefined(f"clients {np.flatnonzero(rounds == 0).tolist()} took part in no round: nothing to compare")
+            raise Undefined(f"clients {np.flatnonzero(rounds == 0).tolist()} took part in no round: no comparison")
         return np.asarray((sums / rounds[:, None]).T, dtype=np.float64)

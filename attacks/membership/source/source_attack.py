@@ -1,4 +1,4 @@
-"""Source attack: which client trained on a sample. What attacks on it share."""
+"""Base of source inference attacks: infer which client trained on a sample that some client trained on."""
 
 from abc import ABC
 from dataclasses import dataclass, replace
@@ -11,15 +11,16 @@ from ....fl.fields import check_count
 from ....fl.probe import CandidateProbe, Candidates, plant_candidates
 from ....fl.task import Task
 from ....fl.view import View
-from ...attack import Attack, Knowledge, one_run
+from ...attack import Attack, Knowledge, clustered_setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceAttack(Attack, ABC):
-    """Asks of ``count`` samples of each client whose they are. That somebody trained on them is known.
+    """Scores ``count`` samples of each client for every client as their source.
 
-    Under label skew the label alone tells much of the source: a guess by who has most of that label is right more often
-    than the chance, 1 / clients, that scores are set against, without any sample being told from another of its label.
+    Under label skew the label alone reveals much about the source: guessing the client with most samples of the label
+    is right more often than 1 / clients, the chance with which scores are compared, without separating any two samples
+    of one label.
     """
 
     count: int = 10
@@ -28,16 +29,16 @@ class SourceAttack(Attack, ABC):
         check_count("count", self.count)
 
     def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe:
-        # Outsiders are no part of the question and do not count: they need be like nobody's samples.
-        anybody = replace(task, exchangeable="all")
-        return plant_candidates(anybody, count=self.count, clients=range(task.clients), rng=rng)
+        # No outsider is scored, so it does not matter that none is comparable to a client's samples.
+        without_outsiders = replace(task, exchangeable="all")
+        return plant_candidates(without_outsiders, count=self.count, clients=range(task.clients), rng=rng)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> SourceScores:
         if not isinstance(knowledge.candidates, Candidates):
             raise ValueError(f"{type(self).__name__} needs candidates: plant them before training")
-        setting = one_run(view, Unit.SAMPLE, Adjacency.REPLACE_ONE)
+        setting = clustered_setting(view, Unit.SAMPLE, Adjacency.REPLACE_ONE)
         return SourceScores(self.scores(view, knowledge, knowledge.candidates, rng), setting)
 
     def scores(self, view: View, knowledge: Knowledge, shown: Candidates, rng: np.random.Generator) -> np.ndarray:
-        """(n, clients), higher means "it is this one's"."""
+        """Scores ``(n, clients)``; higher means that the sample is this client's."""
         raise TypeError(f"{type(self).__name__} does not define scores(view, knowledge, shown, rng)")

@@ -8,9 +8,9 @@ import pytest
 import torch
 from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.gradient.map_inversion import MapInversion
-from fedassay.attacks.gradient.objectives.posterior import Posterior
+from fedassay.attacks.gradient.objectives.image_lots import ImageLots
+from fedassay.attacks.gradient.objectives.posterior import ImagePosterior
 from fedassay.attacks.gradient.objectives.prior import FlatPrior, GaussianPrior
-from fedassay.attacks.gradient.objectives.search import Lots
 from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.defenses.shuffling.cldp_sgd import CLDPSGDProtection
@@ -103,7 +103,7 @@ def test_the_resolution_is_that_of_the_fisher_information(sigma: float, rounds: 
         algorithm=FedSGD(learning_rate=1.0),
         layout=network.layout,
     )
-    posterior = Posterior(
+    posterior = ImagePosterior(
         network=network,
         plan=plan,
         client=0,
@@ -112,7 +112,7 @@ def test_the_resolution_is_that_of_the_fisher_information(sigma: float, rounds: 
         releases=tuple(law.sample(-gradients[:60], rng) for _ in range(rounds)),
         prior=of_nothing(25),
     )
-    lots = Lots(images=pixels[60:], labels=labels[60:])
+    lots = ImageLots(images=pixels[60:], labels=labels[60:])
     information = rounds * float(factor.square().sum()) / sigma**2
     expected = 4 * 0.1 / math.sqrt(1 + 0.1**2 * information)
     # At sigma .1 and one round 1/13 nat a pixel: the mean over 60 lots of 104 numbers is .06 off at one deviation.

@@ -8,7 +8,7 @@ import pytest
 import torch
 from fedassay.attacks.attack import Knowledge, Undefined
 from fedassay.attacks.gradient.imprint import Imprint, binned_images
-from fedassay.attacks.reduced_view import seat
+from fedassay.attacks.reduced_view import reduce_view
 from fedassay.audit.observer import AGGREGATE, UPLOADS, Observer
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.fl.algorithms.algorithm import Algorithm, FedAvg, FedSGD
@@ -76,8 +76,8 @@ def digits(
 
 def attacked(run: Run) -> tuple[torch.Tensor, np.ndarray]:
     """Images found and the upload of each."""
-    seated = seat(run.view, run.knowledge)
-    found = Imprint().run(seated.view, seated.knowledge, np.random.default_rng(0))
+    reduced = reduce_view(run.view, run.knowledge)
+    found = Imprint().run(reduced.view, reduced.knowledge, np.random.default_rng(0))
     assert found.uploads is not None
     assert found.setting.observer == run.view.observer
     return torch.from_numpy(found.images.astype(np.float32)), found.uploads
@@ -190,13 +190,13 @@ def test_an_upload_that_lights_no_row_is_answered_with_black() -> None:
 
 
 def test_a_model_without_an_imprint_layer_is_refused() -> None:
-    with pytest.raises(Undefined, match="the model mlp has no imprint layer: its server did not plant one"):
+    with pytest.raises(Undefined, match="the model mlp has no imprint layer: its server did not add one"):
         attacked(digits(model="mlp"))
 
 
 def test_a_layer_that_training_has_moved_is_refused() -> None:
     run = digits(rounds=2)
-    with pytest.raises(Undefined, match="training has moved the imprint layer before round 1"):
+    with pytest.raises(Undefined, match="training has changed the imprint layer before round 1"):
         Imprint(round=1).run(run.view, run.knowledge, np.random.default_rng(0))
 
 

@@ -9,9 +9,9 @@ import torch
 from fedassay.attacks.attack import Knowledge, Undefined
 from fedassay.attacks.gradient.class_mean_image import ClassMeanImage
 from fedassay.attacks.gradient.fedavg_inversion import FedAvgInversion
-from fedassay.attacks.gradient.grad_inversion import GradInversion, discord, lone_labels
+from fedassay.attacks.gradient.grad_inversion import GradInversion, discord, unique_labels
 from fedassay.attacks.gradient.inversion import GradientInversion
-from fedassay.attacks.gradient.objectives.lots import lot_labels, retold_updates, samples_behind
+from fedassay.attacks.gradient.objectives.image_lots import lot_labels, samples_behind, simulated_updates
 from fedassay.audit.observer import UPLOADS
 from fedassay.fl.algorithms.algorithm import Algorithm, FedAvg, FedSGD
 from fedassay.fl.algorithms.proximal import FedProx
@@ -104,7 +104,7 @@ def test_the_true_lot_retold_gives_the_upload_itself(algorithm: Algorithm) -> No
     seen = view.rounds[0]
     assert seen.broadcast is not None
     assert seen.reports is not None
-    retold = retold_updates(task.network, knowledge.plan, 0, seen.broadcast[0], held, labels)
+    retold = simulated_updates(task.network, knowledge.plan, 0, seen.broadcast[0], held, labels)
     torch.testing.assert_close(retold, seen.reports.values[0], rtol=1e-3, atol=1e-6)
 
 
@@ -116,7 +116,7 @@ def test_steps_on_part_of_the_samples_go_through_them_in_turn() -> None:
     start = network.initial(np.random.default_rng(0))
     halfway = start - 0.2 * network.lot_gradients(start, images[:, :2], labels[:, :2])[0]
     end = halfway - 0.2 * network.lot_gradients(halfway, images[:, 2:], labels[:, 2:])[0]
-    retold = retold_updates(network, knowledge.plan, 0, start, images, labels)
+    retold = simulated_updates(network, knowledge.plan, 0, start, images, labels)
     torch.testing.assert_close(retold[0], end - start)
     found = FedAvgInversion(iterations=2, restarts=1).run(view, knowledge, np.random.default_rng(0))
     assert found.images.shape == (4, 1, 8, 8)
@@ -126,7 +126,7 @@ def test_steps_on_part_of_the_samples_go_through_them_in_turn() -> None:
     ("algorithm", "says"),
     [
         (FedAvg(learning_rate=0.2, local_steps=2, optimizer="adam"), "Adam's local steps"),
-        (Scaffold(learning_rate=0.2, local_steps=2), "control variate is not seen"),
+        (Scaffold(learning_rate=0.2, local_steps=2), "control variate is not visible"),
     ],
     ids=["adam", "scaffold"],
 )
@@ -175,7 +175,7 @@ def test_how_many_samples_stand_behind_an_upload_is_read_off_the_plan(
 
 def test_restarts_agree_on_images_whose_label_comes_once() -> None:
     """Two restarts, 1 apart in every pixel, are each 1/2 from their mean; the doubled label does not count."""
-    known = lone_labels(torch.tensor([[1, 2, 2], [1, 2, 2]]), 3)
+    known = unique_labels(torch.tensor([[1, 2, 2], [1, 2, 2]]), 3)
     assert known.tolist() == [[True, False, False]] * 2
     images = torch.zeros(2, 3, 1, 4, 4)
     images[1] = 1

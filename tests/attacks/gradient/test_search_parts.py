@@ -13,7 +13,8 @@ from fedassay.attacks.gradient.grad_inversion import GradInversion
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.map_inversion import MapInversion
 from fedassay.attacks.gradient.objectives import search
-from fedassay.attacks.gradient.objectives.search import Lots, upload_parts
+from fedassay.attacks.gradient.objectives.image_lots import ImageLots
+from fedassay.attacks.gradient.objectives.search import upload_parts
 from fedassay.attacks.gradient.objectives.search_attack import SearchAttack
 from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
@@ -91,7 +92,7 @@ def test_no_batch_of_a_search_holds_more_than_it_may(monkeypatch: pytest.MonkeyP
 
         return values
 
-    start = Lots(images=torch.full((14, 2, 1, 2, 5), 0.5), labels=torch.arange(14).unsqueeze(1).expand(-1, 2))
+    start = ImageLots(images=torch.full((14, 2, 1, 2, 5), 0.5), labels=torch.arange(14).unsqueeze(1).expand(-1, 2))
     kept = GradientInversion(iterations=2, restarts=2).search(objective, start, 40)
     assert max(sizes) * (2 * 40 + 20) <= 450
     # Of equal restarts the first is kept, whichever part it is in.

@@ -16,7 +16,7 @@ from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.map_inversion import MapInversion
 from fedassay.attacks.gradient.mean_image import MeanImage
 from fedassay.attacks.gradient.objectives.batch_statistics import BatchStatistics
-from fedassay.attacks.gradient.objectives.lots import retold_updates, shown_dropout
+from fedassay.attacks.gradient.objectives.image_lots import shown_dropout, simulated_updates
 from fedassay.attacks.labels.bias_corrected import BiasCorrected
 from fedassay.attacks.labels.idlg import IDLG
 from fedassay.attacks.labels.ilrg import ILRG
@@ -24,7 +24,7 @@ from fedassay.attacks.labels.label_likelihood import LabelLikelihood
 from fedassay.attacks.labels.llg_plus import LLGPlus
 from fedassay.attacks.membership.by_round.likelihood_ratio import LikelihoodRatio
 from fedassay.attacks.membership.final_model.loss import LossThreshold
-from fedassay.attacks.reduced_view import seat
+from fedassay.attacks.reduced_view import reduce_view
 from fedassay.attacks.uploads import read_uploads
 from fedassay.audit.evidence import LabelCounts, Reconstructions
 from fedassay.audit.observer import AGGREGATE, UPLOADS, Observer
@@ -196,7 +196,7 @@ def test_the_true_lot_retold_under_batch_norm_gives_the_upload_itself(steps: int
     labels = one_hot(torch.stack([task.labels[part] for part in task.parts]), 10).float()
     reports = view.rounds[0].reports
     assert reports is not None
-    retold = retold_updates(task.network, knowledge.plan, 0, broadcast(view), held, labels)
+    retold = simulated_updates(task.network, knowledge.plan, 0, broadcast(view), held, labels)
     torch.testing.assert_close(retold, reports.values[0], rtol=1e-3, atol=1e-5)
 
 
@@ -253,16 +253,18 @@ def test_a_weight_of_statistics_below_zero_is_refused() -> None:
 
 def test_labels_of_a_mixed_lot_have_no_likelihood_of_samples() -> None:
     _, view, knowledge = federation("lenet_bn", 3)
-    with pytest.raises(Undefined, match="what labels add to a lot of 3 is not defined: under model lenet_bn"):
+    with pytest.raises(
+        Undefined, match="the contribution of labels to a lot of 3 is not defined: under model lenet_bn"
+    ):
         LabelLikelihood().run(view, knowledge, np.random.default_rng(0))
 
 
 def test_the_sum_of_mixed_lots_is_no_gradient_of_a_larger_one() -> None:
     _, view, knowledge = federation("lenet_bn", 3, observer=AGGREGATE)
-    with pytest.raises(Undefined, match="their sum is the gradient of no larger lot"):
-        seat(view, knowledge)
+    with pytest.raises(Undefined, match="their sum is no gradient of one larger lot"):
+        reduce_view(view, knowledge)
     _, view, knowledge = federation("lenet_dropout", 3, observer=AGGREGATE)
-    assert seat(view, knowledge).knowledge.plan.clients == 1
+    assert reduce_view(view, knowledge).knowledge.plan.clients == 1
 
 
 def test_membership_of_a_mixed_lot_has_losses_and_no_likelihood_ratio() -> None:
@@ -270,7 +272,7 @@ def test_membership_of_a_mixed_lot_has_losses_and_no_likelihood_ratio() -> None:
     attack = LossThreshold(count=4)
     probe = attack.plant(task, np.random.default_rng(0))
     asked = replace(knowledge, candidates=probe.shown)
-    with pytest.raises(Undefined, match="no candidate's part of an upload is defined: under model lenet_bn"):
+    with pytest.raises(Undefined, match="a candidate's contribution to an upload is not defined: under model lenet_bn"):
         LikelihoodRatio(count=4).run(view, asked, np.random.default_rng(0))
     scores = attack.run(view, asked, np.random.default_rng(0)).values
     assert scores.shape == (8,)

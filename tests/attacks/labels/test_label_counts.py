@@ -12,10 +12,10 @@ from fedassay.attacks.labels.bias_sign import BiasSign, present_classes
 from fedassay.attacks.labels.equal_counts import EqualCounts
 from fedassay.attacks.labels.ilrg import ILRG, rounded_counts, solved_counts
 from fedassay.attacks.labels.label_likelihood import LabelLikelihood
+from fedassay.attacks.labels.label_lots import LastLayer, last_layer, lot_sizes, read_label_lots, whole_counts
 from fedassay.attacks.labels.llg import LLG, picked_labels
 from fedassay.attacks.labels.llg_plus import LLGPlus
 from fedassay.attacks.labels.llg_star import LLGStar, response
-from fedassay.attacks.labels.lots import LastLayer, last_layer, lot_sizes, read_lots, whole_counts
 from fedassay.attacks.labels.random_labels import RandomLabels
 from fedassay.attacks.labels.row_minimum import RowMinimum
 from fedassay.attacks.labels.row_sum import RowSum
@@ -189,7 +189,7 @@ def test_the_last_layer_is_read_from_a_gradient_by_pytorchs_own_autograd() -> No
     hidden = torch.relu(task.images[part].flatten(1) @ weights["hidden.weight"].T + weights["hidden.bias"])
     logits = hidden @ weights["output.weight"].T + weights["output.bias"]
     torch.nn.functional.cross_entropy(logits, task.labels[part]).backward()
-    lots = read_lots(view, knowledge, 0)
+    lots = read_label_lots(view, knowledge, 0)
     assert weights["output.weight"].grad is not None
     np.testing.assert_allclose(lots.last.weight[2], weights["output.weight"].grad.numpy(), atol=1e-6)
     np.testing.assert_allclose(lots.last.needed_bias("x")[2], weights["output.bias"].grad.numpy(), atol=1e-6)
@@ -225,7 +225,7 @@ def test_drawn_lots_count_anew_in_each_step_and_poisson_lots_by_expectation() ->
     assert lot_sizes(replace(plan, lot=Poisson(0.001), algorithm=FEDSGD), (0,)).tolist() == [1]
 
 
-# Lots of digits.
+# LabelLots of digits.
 
 
 @pytest.mark.parametrize("part", PARTS, ids=name)

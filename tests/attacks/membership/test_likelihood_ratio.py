@@ -41,8 +41,10 @@ def attacked(toy_task, toy_plan, knowledge_of):
         recorder, lots = ViewRecorder(observer=UPLOADS), LotRecorder(client=0)
         final = run_federation(task, plan, protection, Streams(seed), recorders=[recorder, lots])
         view = recorder.view(plan, final)
-        worlds = worst_case_hypotheses(task, plan, protection, {0: lots}, view, probe)
-        knowledge = knowledge_of(task, plan, protection, candidates=probe.shown, worlds=worlds, level=Level.WORST_CASE)
+        hypotheses = worst_case_hypotheses(task, plan, protection, {0: lots}, view, probe)
+        knowledge = knowledge_of(
+            task, plan, protection, candidates=probe.shown, hypotheses=hypotheses, level=Level.WORST_CASE
+        )
         return view, knowledge, probe, lots, task
 
     return run
@@ -170,7 +172,7 @@ def test_an_upload_of_the_wrong_sign_clears_every_member(attacked):
     assert right.nonmember.max() < -10
     flipped = [replace(seen, reports=seen.reports.with_values(-seen.reports.values)) for seen in view.rounds]
     seen = replace(view, rounds=tuple(flipped))
-    told = replace(knowledge, worlds=worst_case_hypotheses(task, view.plan, quiet, {0: lots}, seen, probe))
+    told = replace(knowledge, hypotheses=worst_case_hypotheses(task, view.plan, quiet, {0: lots}, seen, probe))
     wrong = attack.run(seen, told, np.random.default_rng(0)).against(probe.member)
     assert wrong.member.max() < -10
 
@@ -181,9 +183,9 @@ def test_the_worst_case_is_told_how_the_release_lies_and_nothing_that_could_be_a
     """
     loud = DPSGDProtection(clip_norm=0.5, noise_multiplier=1e6)
     _, knowledge, probe, *_ = attacked(loud)
-    parameters = list(inspect.signature(knowledge.worlds).parameters)
+    parameters = list(inspect.signature(knowledge.hypotheses).parameters)
     assert len(parameters) == 3
-    found = torch.stack([knowledge.worlds(number, 0, slice(0, 8)).log_ratio for number in range(3)])
+    found = torch.stack([knowledge.hypotheses(number, 0, slice(0, 8)).log_ratio for number in range(3)])
     assert found.abs().max() < 1e-4
     assert len(probe.member) == 8
 
@@ -215,7 +217,7 @@ def test_rounds_without_the_client_are_left_out(attacked):
 
 def test_it_needs_two_others_to_estimate_and_nobody_where_all_is_known(toy_task, attacked):
     view, knowledge, *_ = attacked(NOISY, task=toy_task((4, 6)))
-    with pytest.raises(Undefined, match="in no round the audited client and 2 others took part"):
+    with pytest.raises(Undefined, match="in no round did the audited client and 2 others take part"):
         scored(LikelihoodRatio(count=4), view, knowledge)
     assert np.isfinite(scored(LikelihoodRatio(count=4, rest="known"), view, knowledge)).all()
 
@@ -249,7 +251,7 @@ def test_a_client_that_never_came_is_no_case(attacked):
     view, knowledge, *_ = attacked(NOISY)
     absent = [replace(seen, reports=replace(seen.reports, senders=(7, 8, 9))) for seen in view.rounds]
     for rest in ("known", "estimated"):
-        with pytest.raises(Undefined, match="in no round the audited client"):
+        with pytest.raises(Undefined, match="in no round did the audited client"):
             scored(LikelihoodRatio(count=4, rest=rest), replace(view, rounds=tuple(absent)), knowledge)
 
 

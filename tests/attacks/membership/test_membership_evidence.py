@@ -76,8 +76,10 @@ def court(toy_task, toy_plan, knowledge_of):
                 task, plan, running, Streams(0), batch=batch, canary=canary, recorders=[recorder, lots]
             )
             view = recorder.view(plan, final)
-            worlds = worst_case_hypotheses(task, plan, honest, {0: lots}, view, probe)
-            known = knowledge_of(task, plan, honest, candidates=probe.shown, worlds=worlds, level=Level.WORST_CASE)
+            hypotheses = worst_case_hypotheses(task, plan, honest, {0: lots}, view, probe)
+            known = knowledge_of(
+                task, plan, honest, candidates=probe.shown, hypotheses=hypotheses, level=Level.WORST_CASE
+            )
             return EXACT.run(view, known, np.random.default_rng(0))
 
         found = [[score(world, number) for number in range(TRIALS)] for world in (0, 1)]

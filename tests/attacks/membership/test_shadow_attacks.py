@@ -15,7 +15,7 @@ from fedassay.attacks.membership.final_model.lira_online import LiRAOnline
 from fedassay.attacks.membership.final_model.quantile_regression import QuantileRegression, conditional_deviations
 from fedassay.attacks.membership.final_model.rmia import RMIA
 from fedassay.attacks.membership.final_model.shadow_attack import rank_among
-from fedassay.attacks.shadow_bank import Outputs, ShadowBank
+from fedassay.attacks.shadow_bank import ModelLogits, ShadowBank
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, MembershipScores, Setting
 from fedassay.audit.observer import FINAL_MODEL
@@ -82,7 +82,7 @@ def mean_area(score, whole):
 
 def areas(score, whole):
     return [
-        area(score(whole.references(target), whole.outputs(target)), whole.included[target])
+        area(score(whole.references(target), whole.model_logits(target)), whole.included[target])
         for target in range(whole.models)
     ]
 
@@ -92,7 +92,7 @@ def test_scores_computed_by_hand():
     logits = np.array([[3.0, 0.0], [5.0, 2.0], [1.0, 4.0], [2.0, 8.0]])
     included = np.array([[True, False], [True, False], [False, True], [False, True]])
     references = bank(logits, included, np.array([[0.0, 1.0]] * 4), paired=False)
-    said = Outputs(candidates=np.array([4.0, 1.0]), population=np.array([0.0, -5.0]))
+    said = ModelLogits(candidates=np.array([4.0, 1.0]), population=np.array([0.0, -5.0]))
     np.testing.assert_allclose(CalibratedLoss().scores(references, said), [4 - 1.5, 1 - 1.0])
     np.testing.assert_allclose(AttackR().scores(references, said), [1.0, 0.5])
     np.testing.assert_allclose(LiRAOffline().scores(references, said), [2.5 / math.sqrt(0.5), 0.0])
@@ -112,7 +112,7 @@ def test_scores_computed_by_hand():
 @pytest.mark.parametrize("online", [False, True])
 def test_rmia_is_the_plain_loop_over_pairs(online):
     whole, a = normal_bank(gain=1.0, models=8, candidates=20, points=9), 0.3
-    references, said = whole.references(0), whole.outputs(0)
+    references, said = whole.references(0), whole.model_logits(0)
     found = RMIA(online=online).scores(references, said)
     p, q = expit(references.logits), expit(references.population)
     for x in range(20):
@@ -207,7 +207,7 @@ def test_with_the_twin_left_in_there_is_something_to_find_where_nothing_is():
         whole = normal_bank(gain=0.0, models=6, candidates=200, seed=seed)
         leaky = bank(whole.logits, whole.included, whole.population, paired=False)
         for target in range(6):
-            said, truth = whole.outputs(target), whole.included[target]
+            said, truth = whole.model_logits(target), whole.included[target]
             found.append(area(LiRAOnline(variance="pooled").scores(leaky.references(target), said), truth))
             sound.append(area(LiRAOnline(variance="pooled").scores(whole.references(target), said), truth))
     assert abs(np.mean(sound) - 0.5) < 0.005
@@ -247,7 +247,7 @@ def test_deviations_of_points_that_nobody_trained_on_are_standard():
 
 
 def test_a_regression_on_two_points_is_refused():
-    with pytest.raises(ValueError, match="a regression needs 3 public points or more, got 2"):
+    with pytest.raises(ValueError, match="a regression needs at least 3 public points, got 2"):
         conditional_deviations(np.zeros((4, 2)), np.zeros(4), np.zeros((2, 2)), np.zeros(2))
 
 
@@ -272,7 +272,7 @@ def test_a_bank_of_other_candidates_is_refused(seen):
     view, knowledge = seen
     fields = {name: getattr(knowledge, name) for name in Knowledge.__dataclass_fields__}
     other = Knowledge(**(fields | {"shadows": normal_bank(gain=1.0)}))
-    with pytest.raises(ValueError, match="the bank must be of the 80 candidates and 9 public images, got 400 and 200"):
+    with pytest.raises(ValueError, match="the bank must hold the 80 candidates and 9 public images, got 400 and 200"):
         CalibratedLoss().run(view, other, np.random.default_rng(0))
 
 

@@ -54,7 +54,7 @@ def right(attacked, attack, **changes):
     return np.mean(values)
 
 
-@pytest.mark.parametrize("within", ["label", "nobody"])
+@pytest.mark.parametrize("within", ["label", "none"])
 def test_outsiders_are_no_part_of_the_question_and_need_be_like_nobody(within, toy_task):
     task = replace(toy_task((2, 2, 2, 2), outsiders=8), exchangeable=within)
     task = replace(task, outsider_labels=torch.full((8,), 2), labels=torch.zeros_like(task.labels))
@@ -97,7 +97,7 @@ def test_the_loss_is_that_of_each_clients_own_model_against_the_rounds_mean(atta
 
 @pytest.mark.parametrize("observer", [SHUFFLED, AGGREGATE])
 def test_where_nobody_is_named_there_is_no_source(observer, attacked):
-    with pytest.raises(Undefined, match="sees no client by name"):
+    with pytest.raises(Undefined, match="cannot identify clients"):
         attacked(SourceInference(count=2), observer)
 
 

@@ -73,13 +73,13 @@ def test_padding_enters_no_statistics():
     assert not found[3].any()
 
 
-@pytest.mark.parametrize("own_models", [False, True])
-def test_lots_side_by_side_have_the_statistics_that_they_have_one_by_one(own_models):
+@pytest.mark.parametrize("client_models", [False, True])
+def test_lots_side_by_side_have_the_statistics_that_they_have_one_by_one(client_models):
     network, params, images, labels = case(3, torch.float64)
-    points = params if own_models else params[0]
+    points = params if client_models else params[0]
     found = network.lot_gradients(points, images, one_hot(labels, CLASSES).double())
     for r in range(3):
-        naive = naive_gradient(params[r if own_models else 0], images[r], labels[r])
+        naive = naive_gradient(params[r if client_models else 0], images[r], labels[r])
         torch.testing.assert_close(found[r], naive, rtol=1e-9, atol=1e-10)
 
 

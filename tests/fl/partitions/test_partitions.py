@@ -169,7 +169,7 @@ def test_each_partition_says_what_its_hands_are_exchangeable_within():
         "one_sample": "all",
         "dirichlet": "label",
         "shards": "label",
-        "by_owner": "nobody",
+        "by_owner": "none",
     }
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from fedassay.attacks.reduced_view import seat
+from fedassay.attacks.reduced_view import reduce_view
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, LabelCounts, Reconstructions, Setting
 from fedassay.audit.observer import SHUFFLED, UPLOADS
@@ -136,7 +136,7 @@ def test_masked_uploads_and_a_shuffled_sum_are_omitted_with_their_reason(assay, 
     run = assay(suite_file(text=SUITE))
     skipped = {row.attack: row.reason for row in run.records if row.status == "skipped" and row.role == "attack"}
     assert "masked words of a secure sum" in skipped["imprint"]
-    assert "no client's update but 1 rows" in skipped["row_sum"]
+    assert "not a client's update but 1 rows" in skipped["row_sum"]
     assert "imprint_of_sum" not in skipped
 
 
@@ -171,7 +171,7 @@ def test_an_attack_with_an_observer_of_its_own_keeps_its_seat(old, new, message,
 def test_an_attack_in_its_own_seat_gets_the_view_as_it_is(assay, suite_file, monkeypatch):
     moved = []
     monkeypatch.setattr(
-        trial, "seat", lambda view, knowledge: moved.append(str(view.observer)) or seat(view, knowledge)
+        trial, "reduce_view", lambda view, knowledge: moved.append(str(view.observer)) or reduce_view(view, knowledge)
     )
     assay(suite_file("[defenses.distributed_gaussian]\nepsilon = 8.0\ndelta = 1e-5\n", "", text=SUITE))
     assert sorted(moved) == ["aggregate"] * 4 + ["shuffled"]

@@ -75,9 +75,9 @@ def test_the_rest_of_an_upload_is_not_known_where_dropout_was_drawn():
     lots, recorder = LotRecorder(client=0), ViewRecorder(observer=UPLOADS)
     final = run_federation(task, plan, protection, Streams(0), recorders=[lots, recorder])
     view = recorder.view(plan, final)
-    worlds = worst_case_hypotheses(task, plan, protection, {0: lots}, view, probe)
-    assert worlds is None
-    known = Knowledge.of(task, plan, protection, level=Level.WORST_CASE, candidates=probe.shown, worlds=worlds)
+    hypotheses = worst_case_hypotheses(task, plan, protection, {0: lots}, view, probe)
+    assert hypotheses is None
+    known = Knowledge.of(task, plan, protection, level=Level.WORST_CASE, candidates=probe.shown, hypotheses=hypotheses)
     with pytest.raises(Undefined, match="the exact ratio is not defined"):
         LikelihoodRatio(count=4, rest="known").run(view, known, Streams(0).generator("attack"))
     assert torch.isfinite(final).all()

@@ -48,13 +48,13 @@ class Watched:
         recorder = ViewRecorder(observer=observer)
         final = run_federation(self.task, self.plan, protection, streams, recorders=[*self.lots.values(), recorder])
         self.view = recorder.view(self.plan, final)
-        self.worlds = worst_case_hypotheses(self.task, self.plan, protection, self.lots, self.view, self.probe)
+        self.hypotheses = worst_case_hypotheses(self.task, self.plan, protection, self.lots, self.view, self.probe)
 
     def scores(self):
         """(clients, n)."""
         shown = self.probe.shown
         knowledge = Knowledge.of(
-            self.task, self.plan, self.protection, level=Level.WORST_CASE, candidates=shown, worlds=self.worlds
+            self.task, self.plan, self.protection, level=Level.WORST_CASE, candidates=shown, hypotheses=self.hypotheses
         )
         attack = LikelihoodRatio(rest="known", client="all", count=COUNT)
         return attack.run(self.view, knowledge, np.random.default_rng(0)).values.reshape(len(shown.clients), -1)
@@ -243,7 +243,7 @@ FEDAVG = {"name": "fedavg", "learning_rate": 0.5}
     ids=["no law", "not seen", "two steps", "lots", "state", "mixed", "sum of local", "cohorts", "no rounds"],
 )
 def test_where_the_release_is_no_noise_around_something_known_there_are_no_worlds(protection, observer, changes):
-    assert Watched(protection, observer, **changes).worlds is None
+    assert Watched(protection, observer, **changes).hypotheses is None
 
 
 def test_without_worlds_there_is_no_exact_ratio():
@@ -253,4 +253,4 @@ def test_without_worlds_there_is_no_exact_ratio():
 
 def test_one_local_step_is_known_whatever_the_optimiser():
     for algorithm in (FEDAVG | {"local_steps": 1}, FEDAVG | {"local_steps": 1, "optimizer": "adam"}):
-        assert Watched(LDP, algorithm=algorithm).worlds is not None
+        assert Watched(LDP, algorithm=algorithm).hypotheses is not None

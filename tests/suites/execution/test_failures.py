@@ -167,7 +167,7 @@ def test_an_attack_that_a_defense_leaves_undefined_is_an_omission_and_no_failure
     )
     omitted = {record.defense: record for record in run.records if record.attack == "known"}
     assert omitted["none"].status == "skipped"
-    assert "no noise law and known rest" in omitted["none"].reason
+    assert "without a noise law and a known rest" in omitted["none"].reason
     assert run.verdict.exit_code == 0
 
 
@@ -223,7 +223,7 @@ def test_only_the_worst_case_is_given_the_rest_and_nobody_the_answer(assay, suit
     body = """from fedassay.audit.observer import UPLOADS as observer
 
     def run(self, view, knowledge, rng):
-        given = [name for name in ("worlds", "canary") if getattr(knowledge, name) is not None]
+        given = [name for name in ("hypotheses", "canary") if getattr(knowledge, name) is not None]
         raise RuntimeError(f"{knowledge.level} {given} {sorted(vars(knowledge.candidates))}")"""
     module = own_module(ATTACK.format(body=body) + WORST)
     tables = "".join(f'[attacks.{name}]\npart = "{module}:{name}"\n\n' for name in ("Mine", "Worst"))
@@ -231,7 +231,7 @@ def test_only_the_worst_case_is_given_the_rest_and_nobody_the_answer(assay, suit
     found = failures(run)
     shown = "['clients', 'images', 'labels']"
     assert found[("dp_sgd", "Mine")].reason == f"RuntimeError: realistic [] {shown}"
-    assert found[("dp_sgd", "Worst")].reason == f"RuntimeError: worst_case ['worlds'] {shown}"
+    assert found[("dp_sgd", "Worst")].reason == f"RuntimeError: worst_case ['hypotheses'] {shown}"
 
 
 WORST = """

@@ -7,7 +7,7 @@ import pytest
 import torch
 from fedassay.attacks.attack import Level
 from fedassay.attacks.membership.final_model.shadow_attack import ShadowAttack
-from fedassay.attacks.membership.people.people_attack import PeopleAttack
+from fedassay.attacks.membership.owners.owner_attack import OwnerAttack
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, Reconstructions, Setting
 from fedassay.audit.observer import UPLOADS
@@ -244,7 +244,7 @@ def suite_with(name, tmp_path):
     """The suite above with one attack on the federation that it is for."""
     membership = "count" in parts_by_name("attack")[name].__dataclass_fields__
     table = f'\n[attacks.{name}]\nfederation = "{"main" if membership else "shown"}"\n'
-    people = issubclass(parts_by_name("attack")[name], PeopleAttack) or name == "random_people"
+    people = issubclass(parts_by_name("attack")[name], OwnerAttack) or name == "random_people"
     table += f"count = {3 if people else 8}\n" if membership else ""
     table += (
         "iterations = 5\nrestarts = 1\n" if "iterations" in parts_by_name("attack")[name].__dataclass_fields__ else ""

@@ -14,7 +14,7 @@ from fedassay.attacks.membership.by_round.gradient_cosine import GradientCosine
 from fedassay.attacks.membership.by_round.gradient_dot import GradientDot
 from fedassay.attacks.membership.by_round.likelihood_ratio import LikelihoodRatio
 from fedassay.attacks.membership.by_round.loss_series import LossSeries
-from fedassay.attacks.membership.by_round.other_clients import one_for_all
+from fedassay.attacks.membership.by_round.other_clients import compare_with_other_clients
 from fedassay.audit.metrics.roc import area
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
@@ -198,9 +198,9 @@ def test_the_last_model_alone_shows_no_round(part, attacked):
 
 @pytest.mark.parametrize("part", [FedMIACosine, FedMIALoss])
 def test_without_two_others_there_is_nobody_to_compare_with(part, attacked, toy_task):
-    with pytest.raises(Undefined, match="in no round the audited client and 2 others took part"):
+    with pytest.raises(Undefined, match="in no round did the audited client and 2 others take part"):
         attacked(part(count=COUNT), task=toy_task((4, 4)))
-    with pytest.raises(Undefined, match="in no round the audited client and 2 others took part"):
+    with pytest.raises(Undefined, match="in no round did the audited client and 2 others take part"):
         attacked(part(count=COUNT), AGGREGATE)
 
 
@@ -220,20 +220,22 @@ def test_one_for_all_is_the_normal_law_of_the_other_clients(clients, seed, offse
     for client in range(clients):
         others = np.delete(table, client, axis=0)
         distance = (table[client] - others.mean(0)) / others.std(0, ddof=1)
-        np.testing.assert_allclose(one_for_all(table)[client], stats.norm.cdf(distance), rtol=1e-5, atol=1e-8)
+        np.testing.assert_allclose(
+            compare_with_other_clients(table)[client], stats.norm.cdf(distance), rtol=1e-5, atol=1e-8
+        )
 
 
 def test_the_target_is_no_part_of_its_own_null():
     """Of 5 values none lies 4 / sqrt(5) = 1.79 of their deviations from their mean; from the others it may."""
     table = np.array([[100.0], [0.0], [1.0], [-1.0], [0.5]])
-    assert one_for_all(table)[0, 0] == pytest.approx(1, abs=1e-12)
-    assert one_for_all(-table)[0, 0] < stats.norm.cdf(-25)
+    assert compare_with_other_clients(table)[0, 0] == pytest.approx(1, abs=1e-12)
+    assert compare_with_other_clients(-table)[0, 0] < stats.norm.cdf(-25)
 
 
 def test_ties_are_a_coin_and_others_that_do_not_vary_decide_for_sure():
-    tied = one_for_all(np.full((4, 2), 7.0))
+    tied = compare_with_other_clients(np.full((4, 2), 7.0))
     np.testing.assert_array_equal(tied, 0.5)
-    above = one_for_all(np.array([[2.0], [1.0], [1.0], [1.0]]))
+    above = compare_with_other_clients(np.array([[2.0], [1.0], [1.0], [1.0]]))
     assert above[0, 0] == 1
     assert np.isfinite(above).all()
 
@@ -244,7 +246,7 @@ def test_fedmia_is_the_mean_over_rounds_of_losses_under_each_clients_own_model(a
     for seen in view.rounds:
         rows = [seen.broadcast[0] + 0.5 * row for row in seen.reports.values[0]]
         losses = [cross_entropy(task.network.logits(row, shown.images), shown.labels, reduction="none") for row in rows]
-        total = total + 1 / 3 * one_for_all(-torch.stack(losses).double().numpy())
+        total = total + 1 / 3 * compare_with_other_clients(-torch.stack(losses).double().numpy())
     np.testing.assert_allclose(evidence.values.reshape(CLIENTS, -1), total, rtol=1e-3, atol=1e-4)
 
 

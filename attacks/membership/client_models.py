@@ -1,4 +1,4 @@
-"""Own models: what each client's model would be if the server combined its upload alone."""
+"""Client models: the model of each client if the server combined its upload alone."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from ..attack import Knowledge
 from .alignment import RoundRows
 
 
-def own_losses(rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> Tensor:
+def client_model_losses(rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> Tensor:
     """Cross-entropy of each candidate under each row's model, ``(m, n)``, double precision."""
     models = view.plan.algorithm.combine(rows.model, rows.values)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Client loss: a client that took part is fitted better by the final model than one that was held out."""
+"""Client loss: infers whether a client took part from its samples' loss under the final model (Yeom et al. 2018)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,17 +11,18 @@ from ....fl.probe import OwnerCandidates, OwnerProbe, plant_clients
 from ....fl.task import Task
 from ....fl.view import View
 from ...attack import Knowledge
-from .people_attack import PeopleAttack
+from .owner_attack import OwnerAttack
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientLoss(PeopleAttack):
-    """score = minus the mean cross-entropy of a client's samples under the final model: the loss threshold (Yeom et al.
-    2018), with a client for its subject. It needs a federation that holds some clients out (``held_out``).
+class ClientLoss(OwnerAttack):
+    """score = minus the mean cross-entropy of a client's samples under the final model, the loss threshold for clients.
+
+    It needs a federation that holds some clients out (``held_out``).
     """
 
     observer: ClassVar[Observer] = FINAL_MODEL
-    seated: ClassVar[bool] = False
+    handles_reduced_views: ClassVar[bool] = False
 
     def plant(self, task: Task, rng: np.random.Generator) -> OwnerProbe:
         return plant_clients(task, count=self.count, rng=rng)
@@ -31,6 +32,7 @@ class ClientLoss(PeopleAttack):
     ) -> dict[int, np.ndarray]:
         with torch.no_grad():
             losses = knowledge.network.losses(view.final_model[0], shown.images, shown.labels).double()
+        # Every owner is shown by equally many samples, so none of these counts is zero.
         each = torch.bincount(shown.owner, minlength=shown.count)
         means = torch.bincount(shown.owner, weights=losses) / each
         return {view.plan.rounds: np.asarray(-means.numpy(), dtype=np.float64)}

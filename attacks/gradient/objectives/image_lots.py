@@ -1,6 +1,7 @@
-"""Lots: how many samples stand behind an upload, which labels they have, and the update that such a lot would give."""
+"""Image lots: the number and labels of the samples behind an upload, and the update that candidate lots would give."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,27 +16,35 @@ from ....fl.view import View
 from ...attack import Knowledge, Undefined
 from ...labels.idlg import inferred_labels
 from ...uploads import Uploads, upload_senders
-from .search import Lots
 
+# Predictions or batch statistics are taken of at most so many public images.
 PUBLIC = 1000
-"""Public images whose predictions or batch statistics are taken, at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageLots:
+    """Candidate lots: ``images (n, k, c, h, w)`` in [0, 1] with their ``labels (n, k)``."""
+
+    images: Tensor
+    labels: Tensor
 
 
 def samples_behind(plan: Plan, client: int) -> int:
-    """Samples behind one upload: a lot for each local step, at most all that the client has. Under Poisson sampling the
-    nearest whole number to what is expected, at least 1.
+    """Number of samples behind one upload: a lot for each local step, at most all samples of the client.
+
+    Under Poisson sampling it is the expected number, rounded, at least 1.
     """
     return min(plan.sizes[client], _lot(plan, client) * plan.algorithm.local_steps)
 
 
 def upload_of_each_image(view: View, knowledge: Knowledge, round: int) -> IntArray:
-    """The upload that each image to be named is of, ascending: all that a null attack reads of a view."""
+    """The upload to which each image belongs, ascending: all that a null attack reads of a view."""
     behind = [samples_behind(knowledge.plan, client) for client in upload_senders(view, round)]
     return np.repeat(np.arange(len(behind)), behind)
 
 
 def of_equal_lots(plan: Plan, uploads: Uploads) -> list[Tensor]:
-    """Rows of the uploads whose clients have equally many samples in a lot and behind an upload, ascending."""
+    """Groups of rows: uploads of clients with equally many samples in a lot and behind an upload, ascending."""
     kinds = [(samples_behind(plan, client), _lot(plan, client)) for client in uploads.senders]
     return [torch.tensor([row for row, kind in enumerate(kinds) if kind == one]) for one in sorted(set(kinds))]
 
@@ -43,15 +52,15 @@ def of_equal_lots(plan: Plan, uploads: Uploads) -> list[Tensor]:
 def lot_labels(gradients: Tensor, model: Tensor, network: Network, k: int, public: Tensor) -> Tensor:
     """Labels ``(n, k)``, ascending, of the k samples behind each gradient ``(n, d)`` of a mean loss.
 
-    One sample: iDLG. Several: the last bias's gradient is the mean softmax minus the share of each class, and the mean
-    softmax is taken to be that of ``public`` images ``(m, c, h, w)`` (as LLG, Wainakh et al. 2022, does with guessed
-    ones). Counts are made whole by largest remainders. Raises ValueError for several samples without a last bias.
+    For one sample: iDLG. For several, the last bias's gradient is the mean softmax minus the share of each class, and
+    the mean softmax is approximated by that of ``public`` images ``(m, c, h, w)`` (LLG, Wainakh et al. 2022, does this
+    with guesses). Counts are rounded by largest remainders. Raises ValueError for several samples without a last bias.
     """
     if k == 1:
         return inferred_labels(gradients, network.layout).unsqueeze(1)
     bias = list(network.layout.unflatten(gradients).values())[-1]
     if bias.ndim != 2:
-        raise ValueError(f"labels of lots are read from the last bias, got a last layer of shape {tuple(bias.shape)}")
+        raise ValueError(f"the labels of lots need a last bias, got a last layer of shape {tuple(bias.shape)}")
     with torch.no_grad():
         mean = network.logits(model, public[:PUBLIC].to(model)).softmax(-1).mean(0)
     counts = _whole(k * (mean - bias).clamp_min(0), k)
@@ -59,24 +68,26 @@ def lot_labels(gradients: Tensor, model: Tensor, network: Network, k: int, publi
     return torch.stack([classes.repeat_interleave(row) for row in counts])
 
 
-def retold_updates(network: Network, plan: Plan, client: int, model: Tensor, images: Tensor, labels: Tensor) -> Tensor:
-    """The update ``(n, d)`` that ``client`` would upload had it trained on each candidate lot; differentiable.
+def simulated_updates(
+    network: Network, plan: Plan, client: int, model: Tensor, images: Tensor, labels: Tensor
+) -> Tensor:
+    """The update ``(n, d)`` of ``client`` if it had trained on each candidate lot; differentiable.
 
-    ``images (n, k, c, h, w)``, class probabilities ``labels (n, k, classes)``. Where a step's lot holds fewer than k,
-    the steps go through the k in turn: in which order the client did is unknown, and which slot holds which sample is
-    for the search to find. Nothing is dropped, for what the client dropped is unknown too. Raises Undefined where a
-    client's turn hangs on what the server does not see, or has no slope.
+    ``images (n, k, c, h, w)``, class probabilities ``labels (n, k, classes)``. Where a step's lot holds fewer than k
+    samples, the steps use the k in turn. Dropout is not simulated. Raises Undefined where the client's steps depend on
+    what the server does not see, or are not differentiable.
     """
+    # The order in which the client used its samples is unknown; the search finds which image belongs in which place.
     algorithm, lot, k = plan.algorithm, min(_lot(plan, client), images.shape[1]), images.shape[1]
     if algorithm.share(model.unsqueeze(0)):
-        raise Undefined("a client's own control variate is not seen: its local steps cannot be retold")
+        raise Undefined("a client's own control variate is not visible: its local steps cannot be simulated")
     if isinstance(algorithm, FedAvg) and algorithm.optimizer == "adam":
-        raise Undefined("Adam's local steps have no slope at a gradient of zero: they cannot be searched through")
+        raise Undefined("Adam's local steps are not differentiable at a gradient of zero: they cannot be searched")
     start = model.expand(len(images), -1)
     local, state = start, algorithm.start(start)
     for step in range(algorithm.local_steps):
         slots = (step * lot + torch.arange(lot)) % k
-        # At the first step all lots stand at one model, which is far cheaper than one each.
+        # In the first step all lots are at one model, which is far cheaper than one model each.
         point = model if step == 0 else local
         direction = network.lot_gradients(point, images[:, slots], labels[:, slots])
         local, state = algorithm.step(local, direction, state)
@@ -84,12 +95,11 @@ def retold_updates(network: Network, plan: Plan, client: int, model: Tensor, ima
 
 
 def shown_dropout(gradients: Tensor, network: Network, plan: Plan, senders: Sequence[int]) -> Tensor | None:
-    """What the senders' gradients ``(n, d)`` give away of dropout's factors, ``(n, 1, features)``; None for a model
-    without dropout.
+    """The dropout factors revealed by the senders' gradients ``(n, d)``, ``(n, 1, features)``; None without dropout.
 
-    A feature that was never kept moves no weight of the last layer: its column of zeros is seen, and its factor is 0.
-    Any other was kept at least once in m draws, one of each sample in each step: its mean factor is 1 / (1 - rate**m),
-    which of one draw is exact. A gradient without such a column is noised, or of many draws: factors are 1, their mean.
+    A feature that was never kept changes no weight of the last layer: its column is zero, and its factor is 0. Any
+    other feature was kept at least once in m draws, one for each sample in each step: its mean factor is
+    1 / (1 - rate**m), exact for one draw. A gradient without a zero column has noise or many draws: all factors are 1.
     """
     if not network.dropout_rate:
         return None
@@ -100,20 +110,20 @@ def shown_dropout(gradients: Tensor, network: Network, plan: Plan, senders: Sequ
     return torch.where(kept.all(1, keepdim=True), torch.ones_like(once), kept / once).unsqueeze(1)
 
 
-def random_lots(labels: Tensor, public: Tensor, public_labels: Tensor, rng: np.random.Generator) -> Lots:
-    """For each of ``labels (n, k)`` a public image ``(m, c, h, w)`` of that label, drawn at random; of any label where
-    public data has none of it.
+def random_lots(labels: Tensor, public: Tensor, public_labels: Tensor, rng: np.random.Generator) -> ImageLots:
+    """For each of ``labels (n, k)`` a random public image ``(m, c, h, w)`` of that label, or of any label if none has
+    it.
     """
     chosen = torch.from_numpy(rng.integers(len(public), size=tuple(labels.shape)))
     for label in sorted(set(labels.flatten().tolist())):
         same = (public_labels == label).nonzero().flatten().cpu()
         if len(same):
             chosen = torch.where(labels.cpu() == label, same[chosen % len(same)], chosen)
-    return Lots(images=public[chosen], labels=labels)
+    return ImageLots(images=public[chosen], labels=labels)
 
 
 def soft(labels: Tensor, network: Network, like: Tensor) -> Tensor:
-    """Labels ``(n, k)`` -> one-hot ``(n, k, classes)`` of ``like``'s type."""
+    """Labels ``(n, k)`` -> one-hot ``(n, k, classes)`` in ``like``'s type."""
     return one_hot(labels, network.classes).to(like)
 
 
@@ -125,9 +135,9 @@ def _whole(shares: Tensor, k: int) -> Tensor:
     """Shares ``(n, classes)`` >= 0 -> whole numbers that sum to k in each row, by largest remainders."""
     scaled = shares * (k / shares.sum(1, keepdim=True).clamp_min(1e-12))
     counts = scaled.floor().long()
-    # The first of equals, on every machine.
+    # A stable sort gives ties to the first class on every machine.
     order = (scaled - counts).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
     counts = counts + (order < (k - counts.sum(1, keepdim=True))).long()
-    # A row of zeros says nothing; its first class would else stand short of k.
+    # A row of zeros has no shares; without this its sum would fall short of k.
     counts[:, 0] += k - counts.sum(1)
     return counts

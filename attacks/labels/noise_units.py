@@ -1,4 +1,4 @@
-"""Noise of a published law, layer by layer: what each coordinate of an upload's gradient is measured in."""
+"""Noise units: the noise of a published law in each coordinate of an upload's gradient."""
 
 import numpy as np
 import torch
@@ -8,20 +8,20 @@ from ...fl.laws.law import GaussianLaw, Law, ReportLaw
 from ...fl.laws.layered_law import LayeredGaussianLaw, spread_layers
 from ...fl.plan import Plan
 
+# Numbers drawn to measure the noise of a law without a formula.
 _DRAWN = 2**21
-"""Numbers of reports that are drawn to see how loud a law is."""
 
+# The whole report's variance counts as so many numbers of each layer, so that no small layer seems to have no noise.
 _SHRUNK = 100
-"""Numbers of the whole report that stand beside a layer's own, so that no layer that was hardly drawn looks silent."""
 
 
 def noise_units(law: Law | None, plan: Plan, rng: np.random.Generator) -> tuple[Tensor, float]:
-    """In what coordinates of a gradient are measured, ``(d,)`` or one for all, and the noise of one in these units.
+    """Units in which a gradient's coordinates are measured, ``(d,)`` or one for all, and the noise in these units.
 
-    One Gaussian noise needs no units, nor does none. A law of layers is measured in each layer's own noise, so that a
-    loud layer weighs as little as it tells. Of any other law that reports each coordinate by itself, reports of zero
-    are drawn, and their root mean square in each layer stands for the noise. One whose coordinates hang together, as
-    where a few are sent, counts as none.
+    One Gaussian noise for all coordinates needs no units, nor does a release without noise. A law of layers is measured
+    in each layer's own noise, so that a noisy layer has less weight. For any other law with independent coordinates,
+    reports of zero are drawn, and their root mean square in each layer is taken as the noise. A law with dependent
+    coordinates, such as reports of a few coordinates, counts as no noise.
     """
     gradient = plan.algorithm.gradient
     if isinstance(law, GaussianLaw):
@@ -38,6 +38,7 @@ def noise_units(law: Law | None, plan: Plan, rng: np.random.Generator) -> tuple[
 def _by_coordinate(law: ReportLaw, dim: int) -> bool:
     nothing = torch.zeros(1, dim)
     try:
+        # The law itself refuses a density by coordinate where its coordinates are dependent.
         law.log_densities(nothing, nothing)
     except ValueError:
         return False
@@ -45,7 +46,7 @@ def _by_coordinate(law: ReportLaw, dim: int) -> bool:
 
 
 def _drawn_stds(law: Law, plan: Plan, rng: np.random.Generator) -> Tensor:
-    """Root mean square of a report of zero, the same within a layer, ``(d,)``."""
+    """Root mean square of a report of zero, equal within a layer, ``(d,)``."""
     layout = plan.layout
     rows = min(4096, max(4, _DRAWN // layout.dim))
     squares = law.sample(torch.zeros(rows, layout.dim), rng).double().square()

@@ -1,4 +1,4 @@
-"""Client membership: whether this client ever took part, the question of client-level claims."""
+"""Client membership: infers whether a client ever took part in training, the subject of client-level claims."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from ....fl.probe import OwnerCandidates, OwnerProbe, plant_clients
 from ....fl.task import Task
 from ....fl.view import View
 from ...attack import Knowledge, Undefined
-from .people_attack import PeopleAttack
+from .owner_attack import OwnerAttack
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientMembership(PeopleAttack):
-    """Asks about clients by equally many samples of each. It needs a federation that holds some out (``held_out``)."""
+class ClientMembership(OwnerAttack):
+    """Scores clients by equally many samples each. It needs a federation that holds some clients out (``held_out``)."""
 
     def plant(self, task: Task, rng: np.random.Generator) -> OwnerProbe:
         return plant_clients(task, count=self.count, rng=rng)

@@ -1,7 +1,7 @@
-"""Lots: what a server reads of the samples behind each upload: the last layer's gradient, and how many labels to name.
+"""Label lots: the last layer's gradient of each upload and the public number of labels behind it.
 
-How many samples an upload holds is public where the plan fixes it: full lots and lots of fixed size. A Poisson lot's
-own size is not: its expectation, which is public, stands for it, and who drew more or fewer is misjudged by that much.
+The number of samples in an upload is public where the plan fixes it: full lots and lots of fixed size. The size of a
+Poisson lot is not public; its expectation, which is, replaces it.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from ..uploads import count_uploads, read_uploads, upload_setting
 class LastLayer:
     """A classifier's last linear layer, or its gradients, in double precision.
 
-    ``weight``: (..., classes, features); ``bias``: (..., classes), None where the layer has none.
+    ``weight``: (..., classes, features); ``bias``: (..., classes), None for a layer without bias.
     """
 
     weight: FloatArray
@@ -36,23 +36,23 @@ class LastLayer:
         return np.asarray(self.weight.sum(-1), dtype=np.float64)
 
     def needed_bias(self, attack: str) -> FloatArray:
-        """The bias, or ValueError that names the attack."""
+        """The bias; ValueError that names the attack if there is none."""
         if self.bias is None:
-            raise ValueError(f"{attack} reads the last layer's bias, and this model's last layer has none")
+            raise ValueError(f"{attack} needs the last layer's bias, and this model's last layer has none")
         return self.bias
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lots:
-    """Uploads of one round.
+class LabelLots:
+    """The uploads of one round, prepared for label inference.
 
     Args:
-        gradients: (n, d), as `read_uploads` gives them.
-        model: (d,), at which they were taken.
+        gradients: (n, d), as `read_uploads` returns them.
+        model: (d,), at which they were computed.
         last: the last layer's gradients of each upload.
-        clients: (n,), who sent each.
-        sizes: (n,), how many labels each holds. A lot that is everything is in each of a round's steps and counts once;
-            any other lot counts anew in each step, a sample as often as it was drawn.
+        clients: (n,), the sender of each upload.
+        sizes: (n,), number of labels behind each upload. A full lot is the same in each of a round's steps and counts
+            once; any other lot is drawn again in each step, and a sample counts as often as it was drawn.
     """
 
     gradients: Tensor
@@ -62,11 +62,11 @@ class Lots:
     sizes: IntArray
 
 
-def read_lots(view: View, knowledge: Knowledge, round: int) -> Lots:
-    """The round's uploads. Raises ValueError as `read_uploads`, or for a model whose last layer is not linear."""
+def read_label_lots(view: View, knowledge: Knowledge, round: int) -> LabelLots:
+    """The round's uploads. Raises ValueError like `read_uploads`, or for a model whose last layer is not linear."""
     uploads, plan = read_uploads(view, knowledge, round), knowledge.plan
     clients = _senders(view, round)
-    return Lots(
+    return LabelLots(
         gradients=uploads.gradients,
         model=uploads.model,
         last=last_layer(uploads.gradients, knowledge.network.layout),
@@ -76,15 +76,16 @@ def read_lots(view: View, knowledge: Knowledge, round: int) -> Lots:
 
 
 def public_sizes(view: View, knowledge: Knowledge, round: int) -> IntArray:
-    """How many labels each upload holds: all that a null attack reads. Raises ValueError where senders are hidden."""
+    """Number of labels behind each upload: all that a null attack reads. Raises ValueError if senders are hidden."""
     count_uploads(view, round)
     return lot_sizes(knowledge.plan, _senders(view, round))
 
 
 def lot_sizes(plan: Plan, clients: tuple[int, ...]) -> IntArray:
-    """The public size of each client's lot over a round, at least 1; see `Lots`."""
+    """The public size of each client's lot over a round, at least 1; see `LabelLots`."""
     sizes = []
     for client in clients:
+        # A full lot holds the same samples in every step; counting it once per step would repeat them.
         everything = plan.lot.rate(plan.sizes[client]) == 1
         steps = 1 if everything else plan.algorithm.local_steps
         sizes.append(max(1, round(plan.expected_lot(client) * steps)))
@@ -95,8 +96,9 @@ def last_layer(vectors: Tensor, layout: Layout) -> LastLayer:
     """The last layer of parameters or gradients ``(..., d)``.
 
     Raises:
-        ValueError: if the layout ends in no linear layer.
+        ValueError: if the layout does not end in a linear layer.
     """
+    # Double precision: linear systems for counts lose too much in single.
     named = [tensor.double().numpy() for tensor in layout.unflatten(vectors.detach()).values()]
     shapes = layout.shapes
     if len(shapes[-1]) == 2:
@@ -107,34 +109,35 @@ def last_layer(vectors: Tensor, layout: Layout) -> LastLayer:
 
 
 def check_linear(attack: str, plan: Plan) -> None:
-    """Raise ValueError where sizes of gradients cannot be read off an upload."""
+    """Raise ValueError where the size of a gradient cannot be computed from an upload."""
     if plan.algorithm.linear_scale is None:
         name = type(plan.algorithm).__name__
         raise ValueError(f"{attack} needs updates that are linear in the steps' gradients; those of {name} are not")
 
 
 def whole_counts(shares: ArrayLike, sizes: ArrayLike) -> IntArray:
-    """Whole numbers in proportion to ``shares (n, classes) >= 0`` that sum to ``sizes (n,)``, by largest remainder.
+    """Whole numbers in proportion to ``shares (n, classes) >= 0`` that sum to ``sizes (n,)``, by largest remainders.
 
-    Of equal remainders the lower class goes first. A row of zeros is dealt equally.
+    Ties go to the lower class. A row of zeros is divided equally.
     """
     given, wanted = np.asarray(shares, dtype=np.float64), np.asarray(sizes, dtype=np.int64)[:, None]
     total = given.sum(1, keepdims=True)
     even = np.full_like(given, 1 / given.shape[1])
+    # The total of a row without shares is zero, so `where` keeps the equal shares there.
     exact = wanted * np.divide(given, total, out=even, where=total > 0)
-    # A hair up first: 3 * (1 / 3) must not lose a whole label to rounding.
+    # Slightly increased first: 3 * (1 / 3) must not lose a whole label to rounding.
     whole = np.floor(exact + 1e-9).astype(np.int64)
     ranks = np.argsort(np.argsort(whole - exact, axis=1, kind="stable"), axis=1, kind="stable")
     return np.asarray(whole + (ranks < wanted - whole.sum(1, keepdims=True)), dtype=np.int64)
 
 
 def counts_of_round(counts: ArrayLike, view: View, round: int) -> LabelCounts:
-    """The evidence: ``counts (n, classes)`` of the uploads of ``round``."""
+    """The evidence: ``counts (n, classes)`` for the uploads of ``round``."""
     return LabelCounts(np.asarray(counts, dtype=np.float64), upload_setting(view), round=round)
 
 
 def class_means(rows: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Mean row of each class, ``rows (n, ...)`` -> ``(classes, ...)``; a class without a row gets the mean of all."""
+    """Mean row of each class, ``rows (n, ...)`` -> ``(classes, ...)``; a class without rows gets the mean of all."""
     means = [
         rows[labels == label].mean(0) if bool((labels == label).any()) else rows.mean(0) for label in range(classes)
     ]
@@ -144,5 +147,5 @@ def class_means(rows: Tensor, labels: Tensor, classes: int) -> Tensor:
 def _senders(view: View, round: int) -> tuple[int, ...]:
     reports = next(seen.reports for seen in view.rounds if seen.round == round)
     if reports is None or reports.senders is None:
-        raise ValueError(f"view of round {round} must name the senders: how much each holds is known by client")
+        raise ValueError(f"view of round {round} must name the senders: lot sizes are known by client")
     return reports.senders

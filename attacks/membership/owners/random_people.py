@@ -1,4 +1,4 @@
-"""Null attack: scores of clients drawn at random, without a look at the view."""
+"""Random people: draws scores of clients or users at random, without using the view (null attack)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,12 +11,12 @@ from ....fl.probe import OwnerCandidates, OwnerProbe, plant_clients, plant_users
 from ....fl.task import Task
 from ....fl.view import View
 from ...attack import Knowledge
-from .people_attack import PeopleAttack
+from .owner_attack import OwnerAttack
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomPeople(PeopleAttack):
-    """What client and writer membership are to be better than.
+class RandomPeople(OwnerAttack):
+    """The baseline of client and user membership.
 
     Args:
         unit: ``client``, or ``user`` for writers.
@@ -32,6 +32,7 @@ class RandomPeople(PeopleAttack):
             raise ValueError(f"unit must be client or user, got {self.unit!r}")
 
     def plant(self, task: Task, rng: np.random.Generator) -> OwnerProbe:
+        # The same owners as in the real attacks: the baseline must face the same question.
         plant = plant_users if self.unit == Unit.USER else plant_clients
         return plant(task, count=self.count, rng=rng)
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from fedassay.attacks.attack import Undefined
-from fedassay.attacks.membership.people.client_loss import ClientLoss
-from fedassay.attacks.membership.people.client_membership import ClientMembership
-from fedassay.attacks.membership.people.random_people import RandomPeople
-from fedassay.attacks.membership.people.writer_membership import WriterMembership
+from fedassay.attacks.membership.owners.client_loss import ClientLoss
+from fedassay.attacks.membership.owners.client_membership import ClientMembership
+from fedassay.attacks.membership.owners.random_people import RandomPeople
+from fedassay.attacks.membership.owners.writer_membership import WriterMembership
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
@@ -166,7 +166,7 @@ def test_who_cannot_be_asked_about_is_refused(toy_task):
     rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match=r"clients must be at least 2 .* got 3 and 0: raise the federation's held_out"):
         plant_clients(toy_task(), count=2, rng=rng)
-    with pytest.raises(ValueError, match="must say whose its images are"):
+    with pytest.raises(ValueError, match="must name the owners of its images"):
         plant_users(replace(toy_task(), owners=None), count=2, rng=rng)
     with pytest.raises(ValueError, match="count must be a whole number >= 2, got 1"):
         ClientMembership(count=1)

@@ -1,1 +1,0 @@
-"""Membership of clients and of users, where the attacks above ask about single samples."""
