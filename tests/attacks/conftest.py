@@ -64,7 +64,7 @@ def toy_task() -> Callable[..., Task]:
 
 @pytest.fixture(scope="session")
 def toy_plan() -> Callable[..., Plan]:
-    """(task, changes) -> its plan: three rounds of FedSGD, everybody and everything, unless told."""
+    """(task, changes) -> its plan; by default three rounds of FedSGD with all clients and samples."""
 
     def build(task: Task, **changes: Any) -> Plan:
         fields: dict[str, Any] = {

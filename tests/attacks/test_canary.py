@@ -1,4 +1,4 @@
-"""Canary: through the real hooks its projections and ratios follow the court's theory, in both worlds."""
+"""Canary: through the real hooks its projections and ratios follow the audit's theory, with and without the canary."""
 
 from dataclasses import replace
 
@@ -76,7 +76,7 @@ def release_of(case):
 
 
 def agreement(shown, release, world):
-    """p-value of the honest ratio's scores against the court's own simulation of the law."""
+    """p-value of the correct version's ratio scores against the audit's own simulation of the law."""
     law = {"sigma": release.sigma, "rate": release.rate, "steps": release.steps, "rounds": release.rounds}
     theory = simulate(**law, world=world, n=40_000, rng=np.random.default_rng(world))
     return stats.ks_2samp(scores(shown.values, release, BrokenRelease(), seen=shown.seen), theory).pvalue
@@ -84,7 +84,7 @@ def agreement(shown, release, world):
 
 @pytest.mark.parametrize("world", [0, 1])
 @pytest.mark.parametrize("case", CASES)
-def test_ratios_of_the_real_hooks_follow_the_courts_simulation(case, world, seen):
+def test_ratios_of_the_real_hooks_follow_the_audits_simulation(case, world, seen):
     """Kolmogorov-Smirnov, 3,000 replicas of 4 rounds; a right engine fails at one seed in 1,000."""
     shown, *_ = seen(*CASES[case], world)
     assert agreement(shown, release_of(case), world) > 1e-3
@@ -101,7 +101,7 @@ def test_that_comparison_sees_halved_noise_and_a_missing_clip(seen):
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_mean_projection_counts_how_often_the_canary_was_taken(case, seen):
-    """Rate x steps a round, in sensitivities; nothing in world 0. 12,000 numbers, five standard errors."""
+    """Rate x steps per round, in sensitivities; nothing without the canary. 12,000 numbers, five standard errors."""
     release = release_of(case)
     for world in (0, 1):
         shown, *_ = seen(*CASES[case], world)
@@ -120,7 +120,7 @@ def test_a_missing_clip_shows_ten_times_the_sensitivity(seen):
 
 
 def test_a_canary_of_one_clip_norm_cannot_show_a_missing_clip(seen):
-    """The broken twin and the honest one say the same to the last digit."""
+    """The broken and the correct version agree to the last digit."""
     _, unit, observer, changes = CASES["dp_sgd"]
     broken, honest = (
         seen(part(**DPSGD_LAW), unit, observer, changes, 1, norm=CLIP)[0]
@@ -130,7 +130,7 @@ def test_a_canary_of_one_clip_norm_cannot_show_a_missing_clip(seen):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_everybody_elses_data_leaves_no_trace_in_the_projections(case, seen):
+def test_other_clients_data_leave_no_trace_in_the_projections(case, seen):
     """Other images and labels, the same streams: the rest of the release is zero along the unused weight."""
     shown, other = (seen(*CASES[case], 1, replicas=20, seed=seed)[0] for seed in (0, 1))
     np.testing.assert_allclose(shown.values, other.values, atol=2e-5)
@@ -167,7 +167,7 @@ def test_replicas_and_rounds_are_independent_trials(seen):
     assert abs(np.corrcoef(values[:-1].ravel(), values[1:].ravel())[0, 1]) < 5 / values.size**0.5
 
 
-def test_models_tell_what_the_aggregate_tells(seen):
+def test_models_give_the_same_projections_as_the_aggregate(seen):
     """FedSGD at server rate .5: differences of models over .5."""
     sums, models = (seen(*CASES[f"dp_fedavg, {what}"], 1, replicas=50)[0].values for what in ("sums", "models"))
     np.testing.assert_allclose(sums, models, atol=1e-4)
@@ -187,7 +187,7 @@ def test_shift_and_centre_by_hand(toy_task, toy_plan):
 
 
 def test_without_a_law_projections_are_on_the_raw_row_as_it_enters_an_update(seen):
-    """Undefended mean of three rows of which the canary is one in world 1: a third. Higher means "in"."""
+    """Undefended mean of three rows, one of them the canary in world 1: a third. Higher means "in"."""
     for world, share in ((0, 0.0), (1, 1 / 3)):
         shown, *_ = seen(Protection(), Unit.SAMPLE, UPLOADS, {"lot": Full()}, world, replicas=2)
         np.testing.assert_allclose(shown.values, share, atol=1e-5)
@@ -216,7 +216,7 @@ AUDITED = {
 
 
 @pytest.mark.parametrize("case", AUDITED)
-def test_an_audit_at_the_signed_curve_refutes_the_control_and_not_its_twin(case, seen, toy_task, toy_plan):
+def test_an_audit_at_the_stated_curve_refutes_the_control_and_not_the_correct_version(case, seen, toy_task, toy_plan):
     """20 rounds, 900 replicas a world, alpha .002, tests designed beforehand; the honest twin is accused at most so
     often.
     """

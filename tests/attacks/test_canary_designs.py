@@ -89,7 +89,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_without_noise_the_first_release_moves_by_one_unit_of_the_canary(case, seen):
-    """Both worlds start from one model and draw everybody: what differs is the canary, clipped as the law says."""
+    """Both worlds start from one model with all clients: only the canary differs, clipped as the law states."""
     protection, plant, observer = CASES[case]
     within, out = (seen(protection, plant, observer, world)[0].values[0, 0] for world in (1, 0))
     assert within - out == pytest.approx(1.0, abs=1e-5)
@@ -123,7 +123,7 @@ def test_a_client_of_data_contributes_the_update_that_it_trains(seen, toy_task, 
 @pytest.mark.parametrize("observer", LADDER, ids=str)
 @pytest.mark.parametrize("plant", [inert_row, random_row, sample], ids=["dirac", "random", "sample"])
 def test_every_observer_of_the_ladder_is_scored(plant, observer, seen):
-    """Undefended, replace-one: whoever looks, the canary's world stands apart."""
+    """Undefended, replace-one: for every observer the canary's world is separate."""
     inert = int(plant is inert_row)
     within, out = (
         seen(Protection(), plant(Unit.REPORT, replaced=True), observer, world, replicas=2, inert=inert)[0]
@@ -136,7 +136,7 @@ def test_every_observer_of_the_ladder_is_scored(plant, observer, seen):
 
 
 def test_behind_a_shuffler_the_multiset_counts_by_its_sum(seen):
-    """Nothing of the multiset but its sum is used: no order of the rows could tell a sender."""
+    """Only the sum of the multiset is used: the order of the rows could reveal no sender."""
     local = LDPGaussianProtection(clip_norm=0.5, noise_std=0.2)
     shown, view, _ = seen(local, inert_row(Unit.REPORT, replaced=True), SHUFFLED, 1, inert=1, replicas=5)
     reports = torch.stack([one.reports.values[..., -1].sum(1) for one in view.rounds], 1).double()

@@ -28,7 +28,7 @@ EACH = [pytest.param(part, id=name) for name, part in parts_by_name("attack").it
 
 
 def bank_of(probe, population, models=8):
-    """References that say numbers of their own; each candidate is in one of every pair."""
+    """References with logits of their own; each candidate is in one of every pair."""
     rng, candidates = np.random.default_rng(11), len(probe.shown.labels)
     halves = rng.random((models // 2, candidates)) < 0.5
     return ShadowBank(
@@ -66,7 +66,7 @@ def observed(toy_task, toy_plan, knowledge_of):
 
 
 def numbers(evidence):
-    """All that an attack said."""
+    """All arrays of an attack's evidence."""
     if isinstance(evidence, CandidateScores | SourceScores):
         return [evidence.values]
     if isinstance(evidence, LabelCounts):
@@ -128,7 +128,7 @@ def test_its_generator_alone_decides_and_no_global_one_moves(part, observed):
 
 
 @pytest.mark.parametrize("part", EACH)
-def test_only_a_null_attack_says_the_same_of_other_runs(part, observed):
+def test_only_a_null_attack_gives_the_same_evidence_for_other_runs(part, observed):
     """Three runs on other data, one generator: an attack that only draws must not pass for one that looks."""
     view, knowledge, *_ = observed(part())
     others = [observed(part(), seed=seed)[0] for seed in (1, 2, 3)]
@@ -164,7 +164,7 @@ def test_replacing_the_truth_after_the_run_changes_nothing(part, observed):
 
 
 @pytest.mark.parametrize("part", EACH)
-def test_a_view_of_somebody_who_sees_less_is_refused(part, observed):
+def test_a_view_of_an_observer_that_sees_less_is_refused(part, observed):
     view, knowledge, *_ = observed(part())
     if part().observer.rank == FINAL_MODEL.rank:
         assert all(seen.broadcast is None and seen.reports is None for seen in view.rounds)

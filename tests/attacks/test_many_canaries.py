@@ -1,4 +1,4 @@
-"""Crowd: each canary of one run is read along its own weight; the scores follow the law and know no coin."""
+"""Canary set: each canary of one run is scored along its own weight; the scores follow the law and use no coin."""
 
 import numpy as np
 import pytest
@@ -36,12 +36,12 @@ def seen(toy_task, toy_plan, knowledge_of):
         plan = toy_plan(task, **changes)
         coins = torch.from_numpy(np.random.default_rng(3).integers(2, size=M) == 1)
         replaced = unit is Unit.REPORT
-        crowd = CanarySet(unit=unit, length=10 * CLIP, dim=plan.layout.dim, coins=coins, replaced=replaced)
+        canaries = CanarySet(unit=unit, length=10 * CLIP, dim=plan.layout.dim, coins=coins, replaced=replaced)
         recorder = ViewRecorder(observer=observer)
         batch = Batch(replicas=replicas, block=1, world=1)
-        final = run_federation(task, plan, protection, Streams(7), batch=batch, canary=crowd, recorders=[recorder])
+        final = run_federation(task, plan, protection, Streams(7), batch=batch, canary=canaries, recorders=[recorder])
         initial = task.network.initial(Streams(7).generator("init"))
-        known = knowledge_of(task, plan, protection, canary=crowd.shown if shown else crowd, initial=initial)
+        known = knowledge_of(task, plan, protection, canary=canaries.shown if shown else canaries, initial=initial)
         return CanarySetProjections().run(recorder.view(plan, final), known, None), coins.numpy()
 
     return run
@@ -49,7 +49,7 @@ def seen(toy_task, toy_plan, knowledge_of):
 
 @pytest.mark.parametrize("case", CASES)
 def test_projections_are_the_coins_and_the_laws_noise(case, seen):
-    """1 where the coin says in, 0 where out, noise of 1.1 sensitivities: 200 canaries a side, 3 rounds, five errors."""
+    """1 for included canaries, 0 for the others, noise of 1.1 sensitivities: 200 per side, 3 rounds, five errors."""
     shown, coins = seen(*CASES[case])
     assert shown.values.shape == (M, 3)
     for side, centre in ((coins, 1.0), (~coins, 0.0)):
@@ -80,7 +80,7 @@ def test_a_canary_that_did_not_come_is_unseen(seen):
     assert abs(shown.seen.mean() - 0.3) < 5 * (0.21 / shown.seen.size) ** 0.5
 
 
-def test_a_crowd_is_one_run_and_no_single_canary(seen, toy_task, toy_plan, knowledge_of):
+def test_a_canary_set_is_one_run_and_no_single_canary(seen, toy_task, toy_plan, knowledge_of):
     with pytest.raises(ValueError, match="a canary set needs one run, got 2 replicas"):
         seen(*CASES["clients, sums"], replicas=2)
     task = toy_task()

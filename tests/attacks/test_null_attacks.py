@@ -1,4 +1,4 @@
-"""Null attacks of gradients and labels: they say what anybody could say without looking."""
+"""Null attacks of gradients and labels: their results do not depend on the view."""
 
 import numpy as np
 import pytest

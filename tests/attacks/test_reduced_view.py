@@ -1,4 +1,4 @@
-"""Seats: attacks on uploads carried out on a round's sum and on shuffled reports, or refused with the reason."""
+"""Reduced views: attacks on uploads use a round's sum or shuffled reports, or are refused with the reason."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -44,7 +44,7 @@ def observed(toy_task: Build, toy_plan: Build, knowledge_of: Build) -> Build:
     return run
 
 
-def test_the_sum_is_the_gradient_of_everybodys_samples_as_one_lot(observed: Build) -> None:
+def test_the_sum_is_the_gradient_of_all_clients_samples_as_one_lot(observed: Build) -> None:
     task, view, knowledge = observed(AGGREGATE)
     reduced = reduce_view(view, knowledge)
     uploads = read_uploads(reduced.view, reduced.knowledge, 0)
@@ -55,7 +55,7 @@ def test_the_sum_is_the_gradient_of_everybodys_samples_as_one_lot(observed: Buil
 
 
 def test_label_counts_of_the_sum_are_those_of_one_client_that_holds_all(observed: Build) -> None:
-    """The twin: the same nine samples at a single client, whose upload is seen."""
+    """Equivalent: the same nine samples at a single client whose upload is seen."""
     counts = []
     for observer, sizes in ((AGGREGATE, (2, 3, 4)), (UPLOADS, (9,))):
         _, view, knowledge = observed(observer, sizes)
@@ -134,7 +134,7 @@ def test_swapping_the_truth_changes_no_bit(observer: Observer, observed: Build) 
     ],
     ids=str,
 )
-def test_what_is_no_upload_of_anybody_is_refused(
+def test_what_is_no_clients_upload_is_refused(
     observer: Observer, changes: dict[str, Any], reason: str, observed: Build
 ) -> None:
     _, view, knowledge = observed(observer, **changes)

@@ -29,14 +29,14 @@ def bank(*, models=MODELS, candidates=CANDIDATES, seed=0, paired=True, **changes
 
 
 def told_otherwise(whole, target):
-    """The same bank with the opposite truth about the target; twins stay opposites."""
+    """The same bank with the opposite truth about the target; pairs stay complementary."""
     included = whole.included.copy()
     rows = [target - target % 2, target - target % 2 + 1]
     included[rows] = ~included[rows]
     return dataclasses.replace(whole, included=included)
 
 
-def test_the_references_are_without_the_target_and_its_twin():
+def test_the_references_are_without_the_target_and_its_pair():
     whole = bank()
     for target in (0, 1, 6, 7, 11):
         left = [model for model in range(MODELS) if model // 2 != target // 2]
@@ -75,8 +75,8 @@ def test_another_truth_about_the_target_changes_no_bit_of_what_is_said(attack):
         np.testing.assert_array_equal(said, other)
 
 
-def test_a_twin_left_in_would_tell_everything():
-    """Who counts the references that hold a candidate sees nothing; with the twin among them, the target's own row."""
+def test_the_targets_pair_left_in_would_reveal_everything():
+    """Counting the references with a candidate reveals nothing; with the target's pair it gives the target's row."""
     whole = bank()
     for target in range(MODELS):
         assert len(set(whole.references(target).included.sum(0).tolist())) == 1

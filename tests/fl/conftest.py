@@ -45,7 +45,7 @@ def make_task():
 
 @pytest.fixture
 def make_plan():
-    """(task, changes) -> its Plan: three rounds, everybody and everything, two local steps, unless told."""
+    """(task, changes) -> its Plan; by default three rounds, all clients and samples, two local steps."""
 
     def make(task, **changes):
         fields = {
@@ -88,7 +88,7 @@ def make_tape():
 
 
 class ReceiptPrinter:
-    """Draws receipts 200 x 300 and writes them as SROIE is laid out; nobody's data."""
+    """Draws receipts 200 x 300 without real data and writes them in SROIE's format."""
 
     def __init__(self, root):
         self.root = root

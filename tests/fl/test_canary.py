@@ -1,4 +1,4 @@
-"""Canary: it enters as data, is drawn, clipped, noised and summed like everybody's, and its release follows the law."""
+"""Canary: it enters as data, is drawn, clipped, noised and summed like other rows, and its release follows the law."""
 
 import numpy as np
 import pytest
@@ -162,7 +162,7 @@ def test_a_report_canary_that_is_only_added_has_no_row_in_world_0(run):
     assert [event.reports.senders for event in events] == [(0, 1)] * 3
 
 
-def test_the_canary_leaves_everybodys_weights_but_its_own_alone(run):
+def test_the_canary_changes_only_its_own_weight(run):
     """It stands on an unused weight: what the others compute is the same with and without it."""
     silent = DPSGDProtection(clip_norm=CLIP, noise_multiplier=0.0)
     with_it, without = (run(silent, canary(client=1), world=world)[0] for world in (1, 0))
@@ -230,22 +230,20 @@ def fit(run, case, world, protection=None):
 
 @pytest.mark.parametrize("world", [0, 1])
 @pytest.mark.parametrize("case", CASES)
-def test_releases_of_the_real_stations_follow_the_published_law(run, case, world):
+def test_releases_of_the_real_hooks_follow_the_published_law(run, case, world):
     # Kolmogorov-Smirnov on 3,000 replicas; right laws fail once in 1,000 seeds.
     assert fit(run, case, world) > 1e-3
 
 
-def test_the_same_test_refutes_the_broken_twins(run):
+def test_the_same_test_refutes_the_broken_versions(run):
     no_clip = NoClipProtection(clip_norm=CLIP, noise_multiplier=0.7)
     assert fit(run, "dp_sgd, one step", 1, no_clip) < 1e-12
     halved = NoiseHalvedProtection(clip_norm=CLIP, noise_multiplier=0.7)
     assert fit(run, "dp_fedavg", 0, halved) < 1e-12
 
 
-def test_what_dp_sgd_uploads_beside_the_drawn_samples_contributions_is_noise_of_the_law(
-    make_task, make_plan, make_tape
-):
-    """The worst-case adversary's subtraction: in every coordinate, from the lots that the recorder tells."""
+def test_dp_sgd_uploads_minus_the_drawn_samples_contributions_are_noise_of_the_law(make_task, make_plan, make_tape):
+    """The worst-case adversary's subtraction: in every coordinate, from the recorded lots."""
     task, tape = make_task((6, 5)), make_tape()
     plan = make_plan(task, lot=Poisson(0.5), algorithm=FedSGD(learning_rate=0.5), rounds=1)
     defended = DPSGDProtection(clip_norm=CLIP, noise_multiplier=0.3)

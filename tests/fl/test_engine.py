@@ -158,7 +158,7 @@ def test_cohorts_are_drawn_at_their_rate_anew_in_every_round(make_task, make_pla
 
 
 @pytest.mark.parametrize("changes", [{"lot": Poisson(1e-9)}, {"cohort": Poisson(1e-9)}], ids=["lots", "cohorts"])
-def test_where_nobody_is_drawn_an_undefended_model_stays_and_a_noisy_one_moves_by_noise_alone(
+def test_with_an_empty_cohort_an_undefended_model_stays_and_a_noisy_one_moves_by_noise_alone(
     make_task, make_plan, make_tape, changes
 ):
     task, tape = make_task(), make_tape()
@@ -171,7 +171,7 @@ def test_where_nobody_is_drawn_an_undefended_model_stays_and_a_noisy_one_moves_b
     assert [len(event.reports.senders) for event in tape.events] == [0 if "cohort" in changes else 4] * 3
     moved = run_federation(task, plan, DP_FEDAVG, Streams(1), batch=batch)
     step = 0.8 * 0.5 / plan.expected_cohort * 3**0.5
-    # 102 numbers: their deviation is known to 7%, five of which are asked for.
+    # 102 numbers: their deviation is known to 7%; five of these are allowed.
     assert float((moved - initial).std()) == pytest.approx(step, rel=0.35)
 
 

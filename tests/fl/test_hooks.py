@@ -1,4 +1,4 @@
-"""Hooks: each called once a round, in order, with the right shapes, state and stream; wrong answers are named."""
+"""Hooks: each is called once per round, in order, with the right shapes, state and stream; wrong results are named."""
 
 from dataclasses import replace
 
@@ -156,7 +156,7 @@ def test_the_model_that_clients_train_on_is_the_one_that_was_broadcast(make_task
 
 
 def test_who_sees_models_or_only_the_last_sees_what_was_broadcast_after_the_last_round(make_task, make_plan):
-    """Else a defense that protects the way down would be judged by models that nobody ever got."""
+    """Otherwise a defense that protects the broadcast would be judged by models that no client received."""
 
     class Noised(Protection):
         def broadcast(self, model, context, state, rng):
@@ -181,7 +181,7 @@ def _steps(view):
     return zip(view.rounds, [*(seen.broadcast for seen in view.rounds[1:]), view.final_model], strict=True)
 
 
-def test_what_a_client_asks_of_its_lots_travels_with_its_report(make_task, make_plan, make_tape):
+def test_a_clients_query_results_are_sent_with_its_report(make_task, make_plan, make_tape):
     """Two steps of two numbers each; a client that stayed away sends zeros."""
 
     class Asking(Protection):
@@ -293,7 +293,7 @@ def test_a_canary_that_does_not_fit_is_refused_in_both_worlds(make_task, make_pl
 
 
 def test_lots_are_padded_with_samples_that_are_marked_absent(make_task, make_plan):
-    """A protection sees (replicas, longest lot): the mask, not the zero, says what counts."""
+    """A protection gets (replicas, longest lot): the mask, not a zero, decides which rows count."""
     shapes = []
 
     class Counting(Protection):

@@ -24,7 +24,7 @@ class PerSample(Protection):
 
 
 class Looking(Protection):
-    """Looks at a client's samples beside its lots."""
+    """Uses a client's samples in addition to its lots."""
 
     def report(self, updates, context, state, rng):
         context.samples(0)
@@ -88,7 +88,7 @@ def test_what_is_out_can_be_anything(make_task, make_plan, protection, lot):
         assert torch.equal(found[replica], again[replica])
 
 
-def test_a_mask_of_everybody_is_no_mask(make_task, make_plan):
+def test_a_mask_of_all_samples_changes_nothing(make_task, make_plan):
     task = make_task(SIZES)
     plan = make_plan(task, lot=Poisson(0.4))
     everybody = Batch(replicas=2, included=torch.ones(2, len(task.labels), dtype=torch.bool))
@@ -97,7 +97,7 @@ def test_a_mask_of_everybody_is_no_mask(make_task, make_plan):
 
 
 def test_lots_are_those_of_the_plan_less_who_is_out(make_task, make_plan):
-    """The same draws: who is out shifts nobody else's."""
+    """The same draws: leaving one sample out changes no other sample's draw."""
     task = make_task(SIZES)
     plan = make_plan(task, lot=Poisson(0.5))
     included = half_of_each(task, 2)
@@ -110,7 +110,7 @@ def test_lots_are_those_of_the_plan_less_who_is_out(make_task, make_plan):
     assert torch.equal(drawn[0], drawn[1] & included[:, task.parts[1]])
 
 
-def test_a_client_that_nobody_is_left_of_sends_nothing(make_task, make_plan):
+def test_a_client_without_samples_sends_nothing(make_task, make_plan):
     task = make_task(SIZES)
     included = torch.ones(1, len(task.labels), dtype=torch.bool)
     for part in task.parts:

@@ -30,7 +30,7 @@ def test_integers_stay_integers():
     assert message().with_values(torch.full((2, 3, 1), 2**40)).values.max() == 2**40
 
 
-def test_a_message_of_nobody_is_a_message():
+def test_a_message_without_rows_is_a_message():
     empty = Message(values=torch.zeros(2, 0, 4), present=torch.zeros(2, 0, dtype=torch.bool), senders=())
     assert empty.with_values(torch.zeros(2, 0, 9)).values.shape == (2, 0, 9)
 

@@ -1,4 +1,4 @@
-"""Canaries of data and crowds: a planted sample does what anybody's sample does, and a coin says who is there."""
+"""Canaries of data and canary sets: a planted sample is treated like any sample, and coins decide which are in."""
 
 import pytest
 import torch
@@ -100,32 +100,32 @@ def test_a_replaced_client_of_data_holds_its_other_labels_in_world_0(run):
         torch.testing.assert_close(event.reports.values[0, 2], -one_gradient(task, event.broadcast, label))
 
 
-def crowd(unit, *coins, replaced=False, inert=3, client=0):
+def canaries(unit, *coins, replaced=False, inert=3, client=0):
     return CanarySet(unit=unit, length=2.0, dim=51 + inert, coins=torch.tensor(coins), replaced=replaced, client=client)
 
 
-def test_a_crowd_of_clients_keeps_its_numbers_and_only_those_in_are_drawn(run):
-    events, _ = run(Protection(), crowd(Unit.CLIENT, True, False, True), inert=3)
+def test_a_canary_set_of_clients_keeps_its_numbers_and_only_those_in_are_drawn(run):
+    events, _ = run(Protection(), canaries(Unit.CLIENT, True, False, True), inert=3)
     for event in events:
         assert event.reports.senders == (0, 1, 2, 4)
         assert event.reports.values[0, 2:, -3:].tolist() == [[2.0, 0.0, 0.0], [0.0, 0.0, 2.0]]
 
 
-def test_a_crowd_of_reports_shows_all_turned_by_their_coins(run):
-    events, _ = run(Protection(), crowd(Unit.REPORT, True, False, True, replaced=True), inert=3)
+def test_a_canary_set_of_reports_shows_all_turned_by_their_coins(run):
+    events, _ = run(Protection(), canaries(Unit.REPORT, True, False, True, replaced=True), inert=3)
     assert events[0].reports.senders == (0, 1, 2, 3, 4)
     assert events[0].reports.values[0, 2:, -3:].diagonal().tolist() == [2.0, -2.0, 2.0]
 
 
-def test_a_crowd_of_samples_is_clipped_one_by_one(run):
+def test_a_canary_set_of_samples_is_clipped_one_by_one(run):
     """Clip norm .5 over the five samples that client 1 is expected to draw; learning rate apart."""
     silent = DPSGDProtection(clip_norm=0.5, noise_multiplier=0.0)
-    events, _ = run(silent, crowd(Unit.SAMPLE, True, False, True, client=1), inert=3)
+    events, _ = run(silent, canaries(Unit.SAMPLE, True, False, True, client=1), inert=3)
     torch.testing.assert_close(events[0].reports.values[0, 1, -3:], torch.tensor([-0.1, 0.0, -0.1]))
 
 
-def test_what_a_crowd_shows_does_not_tell_its_coins():
-    planted = crowd(Unit.CLIENT, True, False, False)
+def test_what_a_canary_set_shows_does_not_tell_its_coins():
+    planted = canaries(Unit.CLIENT, True, False, False)
     assert planted.shown.coins.tolist() == [True, True, True]
     assert planted.there(1) == (0,)
 
@@ -160,8 +160,8 @@ def test_what_no_client_could_hold_is_refused(build, message):
         build()
 
 
-def test_a_crowd_needs_an_inert_weight_each_and_a_holder(run):
+def test_a_canary_set_needs_an_inert_weight_each_and_a_holder(run):
     with pytest.raises(ValueError, match="needs 54 coordinates, 3 of them inert; the plan has 53, 2 of them inert"):
-        run(Protection(), crowd(Unit.CLIENT, True, True, True), inert=2)
+        run(Protection(), canaries(Unit.CLIENT, True, True, True), inert=2)
     with pytest.raises(ValueError, match=r"client must be in 0\.\.1, got 5"):
-        run(Protection(), crowd(Unit.SAMPLE, True, True, True, client=5), inert=3)
+        run(Protection(), canaries(Unit.SAMPLE, True, True, True, client=5), inert=3)

@@ -30,7 +30,7 @@ def test_members_are_the_clients_own_samples_and_nonmembers_are_outsiders(make_t
             assert task.labels[place] == label
 
 
-def test_the_order_of_the_candidates_tells_nothing(make_task):
+def test_the_order_of_the_candidates_reveals_nothing(make_task):
     task = make_task((6, 10, 3, 5))
     places = np.stack([plant_candidates(task, count=2, clients=[0], rng=rng(seed)).member for seed in range(400)])
     # Each place is a member's half of the time: 400 draws, four places, five standard errors.
@@ -60,7 +60,7 @@ def test_more_candidates_than_there_are_or_no_such_client_is_refused(make_task, 
 
 
 def test_outsiders_are_drawn_once_for_all_clients(make_task):
-    """Drawn anew for each client they were told apart by that alone: AUC .775 became .879 in a public code."""
+    """If drawn anew for each client they would be recognisable by that alone: AUC .775 became .879 in a public code."""
     task = make_task((6, 10, 4, 5))
     probe = plant_candidates(task, count=3, clients=[0, 1, 3], rng=rng())
     assert probe.shown.clients == (0, 1, 3)
@@ -113,13 +113,13 @@ def test_too_few_outsiders_of_a_label_are_refused(make_task):
     assert plant_candidates(task, count=3, clients=[0], rng=rng()).member.sum() == 3
 
 
-def test_where_nobody_is_like_a_clients_own_samples_there_is_nothing_to_plant(make_task):
+def test_without_exchangeable_outsiders_there_is_nothing_to_plant(make_task):
     with pytest.raises(ValueError, match="outsiders comparable to a client's own samples, got exchangeable none"):
         plant_candidates(replace(make_task(), exchangeable="none"), count=2, clients=[0], rng=rng())
 
 
 def test_without_skew_outsiders_are_what_they_were(make_task):
-    """Known draws: who is asked about must not move with what other partitions need."""
+    """Known draws: the choice of candidates must not change with what other partitions need."""
     probe = plant_candidates(make_task((6, 10, 3, 5)), count=2, clients=[0, 1], rng=rng())
     assert probe.stands_for is None
     assert probe.holder.tolist() == [-1, -1, -1, 1, -1, 1, 0, 0]

@@ -53,7 +53,7 @@ def seen(observer, happened=None, **fields):
 
 
 @pytest.mark.parametrize("observer", LADDER, ids=str)
-def test_each_rung_sees_what_the_ladder_says(observer):
+def test_each_observer_sees_what_its_rank_allows(observer):
     happened, round_view = event(), seen(observer)
     sees_reports, sees_sum, sees_models = observer.rank >= 3, observer.rank >= 2, observer.rank >= 1
     assert (round_view.reports is not None) == sees_reports
@@ -85,7 +85,7 @@ def test_the_analyser_gets_what_arrived_without_senders():
 
 
 @pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0), (2, 0, 1)])
-def test_the_analysers_rows_stand_in_an_order_that_tells_no_sender(order):
+def test_the_order_of_shuffled_rows_reveals_no_sender(order):
     """No channel shuffled, yet who sent which row cannot be read off its place."""
     for seed in range(6):
         plain, permuted = (seen(SHUFFLED, event(seed, rows)).reports for rows in ((0, 1, 2), order))
@@ -104,7 +104,7 @@ def test_the_order_is_decided_before_the_coordinates_are_cut():
     assert torch.equal(*cut)
 
 
-def test_equal_rows_are_told_apart_by_their_side_alone():
+def test_equal_rows_are_ordered_by_their_side_arrays():
     def tied(order):
         happened = event(order=order)
         return replace(happened, received=happened.received.with_values(torch.ones(2, 3, 4)))
@@ -196,7 +196,7 @@ def test_a_round_without_a_cohort_is_a_round_of_the_view(make_task, make_plan, o
     assert reports is None or (reports.values.shape, reports.present.shape) == ((2, 0, 51), (2, 0))
 
 
-def test_the_lot_recorder_tells_one_clients_lots_and_nothing_where_it_was_absent(make_task, make_plan, make_tape):
+def test_the_lot_recorder_keeps_one_clients_lots_and_nothing_where_it_was_absent(make_task, make_plan, make_tape):
     task, tape, recorder = make_task(), make_tape(), LotRecorder(client=2)
     plan = make_plan(task, cohort=Poisson(0.4), lot=Poisson(0.5), rounds=12)
     run_federation(task, plan, Protection(), Streams(0), recorders=[tape, recorder])
@@ -233,7 +233,7 @@ def test_a_curve_of_no_rounds_is_refused(make_task):
 
 @pytest.mark.parametrize("told", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
-def test_masked_words_are_seen_by_who_is_told_them_and_where_somebody_masks(told, masked):
+def test_masked_words_are_seen_only_with_the_flag_and_where_reports_are_masked(told, masked):
     happened = event()
     happened = replace(happened, reports=replace(happened.reports, masked=masked))
     view = seen(replace(AGGREGATE, sees_masked_words=told), happened, coordinates=slice(1, 3))

@@ -49,7 +49,7 @@ def first(streams, purpose, **numbers):
     return streams.generator(purpose, **numbers).random()
 
 
-def test_replayed_streams_do_not_know_the_world():
+def test_replayed_streams_do_not_depend_on_the_world():
     streams = ReplayedStreams(3)
     for purpose in ("lot", "cohort", "report", "local noise"):
         assert first(streams, purpose, world=1, round=2, client=1) == first(
@@ -80,12 +80,12 @@ def test_the_streams_that_other_noise_changes_are_those_that_hooks_draw_from(mak
 
     task = make_task((3, 5))
     run_federation(task, make_plan(task), SGD, Watched(0))
-    # Nobody here queries a lot.
+    # No protection here queries a lot.
     assert opened | {"local query"} == HOOK_STREAMS | {"init", "cohort", "lot", "participation"}
 
 
 @pytest.mark.parametrize("rule", [Poisson(0.2), FixedSize(2), Full()], ids=str)
-def test_everybody_draws_all_and_publishes_the_rules_rate(rule):
+def test_draw_all_draws_all_and_publishes_the_rules_rate(rule):
     everybody = DrawAll(rule)
     assert bool(everybody.draw(np.random.default_rng(0), 4, 7).all())
     assert everybody.rate(7) == rule.rate(7)

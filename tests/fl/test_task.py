@@ -176,7 +176,7 @@ def test_the_seed_decides_outsiders_and_parts_and_nothing_else_does(build):
         (None, 0, "clients must be >= 1, got 0"),
     ],
 )
-def test_more_than_there_is_cannot_be_asked_for(build, samples, clients, message):
+def test_more_samples_than_exist_are_refused(build, samples, clients, message):
     with pytest.raises(ValueError, match=message):
         build(samples=samples, clients=clients)
 
@@ -191,7 +191,7 @@ def test_restricted_keeps_the_first_clients_and_their_first_samples(build):
 
 
 @pytest.mark.parametrize(("clients", "samples"), [(0, 4), (2, 0), (-1, 4)])
-def test_a_restriction_to_nobody_is_refused(build, clients, samples):
+def test_a_restriction_to_no_client_is_refused(build, clients, samples):
     with pytest.raises(ValueError, match="clients and samples must be >= 1"):
         build().restricted(clients=clients, samples=samples)
 
@@ -263,7 +263,7 @@ def test_members_and_outsiders_share_the_label_noise_and_test_labels_stay(build,
     assert torch.equal(noisy.outsider_images, clean.outsider_images)
     assert not torch.equal(noisy.labels, clean.labels)
     assert not torch.equal(noisy.outsider_labels, clean.outsider_labels)
-    # Iid dealing does not look at labels: the noise moves nobody to another client.
+    # IID dealing ignores labels: label noise moves no sample to another client.
     assert [part.tolist() for part in noisy.parts] == [part.tolist() for part in clean.parts]
 
 
@@ -286,7 +286,7 @@ def test_label_noise_is_a_probability(build, share):
 
 
 @pytest.mark.parametrize("partition", [IID(), Dirichlet(alpha=0.5)])
-def test_who_is_held_out_was_dealt_samples_like_anybody(dataset, partition):
+def test_held_out_clients_are_dealt_samples_like_others(dataset, partition):
     """Six hands dealt, two of them kept aside by a stream of its own."""
     kept, all_in = (
         build_task(dataset, model="logistic", partition=partition, clients=6 - out, streams=Streams(0), held_out=out)

@@ -26,7 +26,7 @@ def found(benchmark):
     """Mean area of each attack over the 16 targets, and the share of members found at 1 % of non-members."""
     runs = benchmark.attacked_in_turn(benchmark.anchor(), benchmark.TARGETS)
     areas = {name: float(np.mean([auc(run[name]) for run in runs])) for name in benchmark.KNOWN}
-    together = {name: benchmark.pooled([run[name] for run in runs]) for name in benchmark.KNOWN}
+    together = {name: benchmark.joined([run[name] for run in runs]) for name in benchmark.KNOWN}
     return areas, {name: tpr_at(all_of.member, all_of.nonmember, 0.01) for name, all_of in together.items()}
 
 

@@ -1,4 +1,4 @@
-"""DLG: its batched L-BFGS agrees with PyTorch's, and on a smooth model it finds the image or says how far it is."""
+"""DLG: its batched L-BFGS agrees with PyTorch's, and on a smooth model it finds the image or reports its distance."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -88,7 +88,7 @@ def seen(toy_task: Build, toy_plan: Build, knowledge_of: Build) -> Build:
 
 
 def test_some_starts_on_a_smooth_model_end_at_the_image_itself(seen: Build) -> None:
-    """Eight images, weights from U(-.5, .5) as in the paper. Its own objective tells which runs converged."""
+    """Eight images, weights from U(-.5, .5) as in the paper. Its own objective shows which runs converged."""
     network, rng = SmoothLeNet(model="lenet", shape=(1, 8, 8), classes=3), np.random.default_rng(0)
     weights = uniform(rng, (network.layout.dim,)) - 0.5
     images, labels = uniform(rng, (8, 1, 8, 8)), torch.arange(8) % 3

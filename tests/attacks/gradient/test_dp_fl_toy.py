@@ -1,4 +1,4 @@
-"""The DP-FL toy of the reference: what each observer tells, in the order that theory wants."""
+"""The DP-FL toy of the reference: what each observer learns, in the order that theory predicts."""
 
 import importlib.util
 from pathlib import Path

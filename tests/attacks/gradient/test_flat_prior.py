@@ -75,7 +75,7 @@ def test_what_a_flat_pair_adds_by_hand() -> None:
 
 
 def test_uploads_that_tell_nothing_leave_the_gaussian() -> None:
-    """Where pixels cannot be told apart by the wide scale a flat pair adds the same to every image: no slope."""
+    """Where the resolution of pixels is the wide scale, a flat pair adds the same to every image: no slope."""
     prior = FlatPrior(gaussian=of_nothing(16), share=0.4, flat=1 / 255, wide=0.3).seen_at(1.0)
     images = uniform(np.random.default_rng(0), (5, 1, 1, 4, 4))
     apart = prior.values(images) - prior.gaussian.values(images)

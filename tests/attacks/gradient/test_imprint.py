@@ -48,7 +48,7 @@ def digits(
     rounds: int = 1,
     seed: int = 0,
 ) -> Run:
-    """Digits dealt evenly, full lots, seen by ``observer``; under dp_sgd where an epsilon is told."""
+    """Digits dealt evenly, full lots, seen by ``observer``; under dp_sgd if an epsilon is given."""
     task = build_task(
         load_dataset("digits"),
         model=model,

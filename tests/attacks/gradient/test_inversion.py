@@ -1,4 +1,4 @@
-"""Gradient inversion: equal to its naive twin, right without a defense, useless under noise, blind to the truth."""
+"""Gradient inversion: equal to a naive version, right without a defense, useless under noise, blind to the truth."""
 
 from dataclasses import replace
 from functools import cache

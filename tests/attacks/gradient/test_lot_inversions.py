@@ -77,8 +77,8 @@ def test_lots_of_two_come_back_as_two_images() -> None:
     assert np.median(psnr(found.images, task)) > 15
 
 
-def test_local_steps_are_retold_where_one_gradient_would_mislead() -> None:
-    """Five steps of .3 on one image, held to be one gradient or retold: observed 10.1 and 18.5 dB."""
+def test_local_steps_are_simulated_where_one_gradient_would_mislead() -> None:
+    """Five steps of .3 on one image, held to be one gradient or simulated: observed 10.1 and 18.5 dB."""
     task, view, knowledge = federation(FedAvg(learning_rate=0.3, local_steps=5), clients=3, samples=1)
     through, flat = (
         attack.run(view, knowledge, np.random.default_rng(0)).images
@@ -97,15 +97,15 @@ def test_local_steps_are_retold_where_one_gradient_would_mislead() -> None:
     ],
     ids=lambda algorithm: type(algorithm).__name__,
 )
-def test_the_true_lot_retold_gives_the_upload_itself(algorithm: Algorithm) -> None:
+def test_simulating_the_true_lot_gives_the_upload_itself(algorithm: Algorithm) -> None:
     task, view, knowledge = federation(algorithm, clients=2, samples=3, model="mlp")
     held = torch.stack([task.images[part] for part in task.parts])
     labels = one_hot(torch.stack([task.labels[part] for part in task.parts]), 10).float()
     seen = view.rounds[0]
     assert seen.broadcast is not None
     assert seen.reports is not None
-    retold = simulated_updates(task.network, knowledge.plan, 0, seen.broadcast[0], held, labels)
-    torch.testing.assert_close(retold, seen.reports.values[0], rtol=1e-3, atol=1e-6)
+    simulated = simulated_updates(task.network, knowledge.plan, 0, seen.broadcast[0], held, labels)
+    torch.testing.assert_close(simulated, seen.reports.values[0], rtol=1e-3, atol=1e-6)
 
 
 def test_steps_on_part_of_the_samples_go_through_them_in_turn() -> None:
@@ -116,8 +116,8 @@ def test_steps_on_part_of_the_samples_go_through_them_in_turn() -> None:
     start = network.initial(np.random.default_rng(0))
     halfway = start - 0.2 * network.lot_gradients(start, images[:, :2], labels[:, :2])[0]
     end = halfway - 0.2 * network.lot_gradients(halfway, images[:, 2:], labels[:, 2:])[0]
-    retold = simulated_updates(network, knowledge.plan, 0, start, images, labels)
-    torch.testing.assert_close(retold[0], end - start)
+    simulated = simulated_updates(network, knowledge.plan, 0, start, images, labels)
+    torch.testing.assert_close(simulated[0], end - start)
     found = FedAvgInversion(iterations=2, restarts=1).run(view, knowledge, np.random.default_rng(0))
     assert found.images.shape == (4, 1, 8, 8)
 
@@ -130,7 +130,7 @@ def test_steps_on_part_of_the_samples_go_through_them_in_turn() -> None:
     ],
     ids=["adam", "scaffold"],
 )
-def test_steps_that_cannot_be_retold_are_refused(algorithm: Algorithm, says: str) -> None:
+def test_steps_that_cannot_be_simulated_are_refused(algorithm: Algorithm, says: str) -> None:
     _, view, knowledge = federation(algorithm, clients=2, samples=1, model="mlp")
     with pytest.raises(Undefined, match=says):
         FedAvgInversion(iterations=1).run(view, knowledge, np.random.default_rng(0))

@@ -136,7 +136,7 @@ def test_rounds_count_by_their_noise_and_the_prior_counts_once() -> None:
 @pytest.mark.parametrize("samples", [1, 3])
 @pytest.mark.parametrize("law", ["samples", "reports"])
 def test_the_batch_agrees_with_one_candidate_at_a_time(law: str, samples: int) -> None:
-    """Twin: backward through the module for each sample, clip, sum, normal density by hand."""
+    """Naive version: backward through the module for each sample, clip, sum, normal density by hand."""
     network, rng = Network(model="lenet", shape=(1, 8, 8), classes=10), np.random.default_rng(3)
     plan = Plan(
         sizes=(samples,) * 2,
@@ -272,7 +272,7 @@ def fixed_law(noise_std: float) -> Callable[..., Law]:
     return lambda observer, client: GaussianLaw(clip_norm=1.0, scale=1.0, noise_std=noise_std)
 
 
-def test_without_a_density_it_is_undefined_and_says_why() -> None:
+def test_without_a_density_it_is_undefined_with_a_reason() -> None:
     task, view, knowledge = federation(Protection(), clients=2)
     with pytest.raises(Undefined, match="publishes no law of one client's upload"):
         said(MapInversion(iterations=1), (task, view, knowledge))
@@ -317,7 +317,7 @@ def test_a_bad_field_is_named_and_shown(fields: dict[str, Any]) -> None:
         MapInversion(**fields)
 
 
-def test_a_density_that_torch_cannot_follow_is_told_before_the_search() -> None:
+def test_a_density_that_torch_cannot_differentiate_is_refused_before_the_search() -> None:
     task, view, knowledge = federation(Protection(), clients=2)
     sampled = LDPPiecewise().prepare(knowledge.plan).protection.law(UPLOADS, knowledge.plan, 0)
     with pytest.raises(Undefined, match="is not differentiable"):

@@ -17,7 +17,7 @@ def bowl(images: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("signed", [True, False])
 def test_the_search_takes_the_steps_of_torchs_adam(signed: bool) -> None:
-    """Ten steps in two pixels, cut back to [0, 1], with PyTorch's own optimiser beside."""
+    """Ten steps in two pixels, clamped to [0, 1], compared with PyTorch's own optimiser."""
     start = torch.tensor([0.9, 0.05]).view(1, 1, 1, 1, 2)
     point = start.clone().requires_grad_(True)
     adam = torch.optim.Adam([point], lr=0.2)

@@ -188,7 +188,7 @@ def test_what_an_upload_shows_of_dropout_is_read_off_the_last_layers_columns(sam
 
 
 @pytest.mark.parametrize("steps", [1, 3])
-def test_the_true_lot_retold_under_batch_norm_gives_the_upload_itself(steps: int) -> None:
+def test_simulating_the_true_lot_under_batch_norm_gives_the_upload_itself(steps: int) -> None:
     """Its statistics at every local step's own model, for three clients side by side."""
     algorithm = FedAvg(learning_rate=0.1, local_steps=steps)
     task, view, knowledge = federation("lenet_bn", 4, algorithm=algorithm)
@@ -196,8 +196,8 @@ def test_the_true_lot_retold_under_batch_norm_gives_the_upload_itself(steps: int
     labels = one_hot(torch.stack([task.labels[part] for part in task.parts]), 10).float()
     reports = view.rounds[0].reports
     assert reports is not None
-    retold = simulated_updates(task.network, knowledge.plan, 0, broadcast(view), held, labels)
-    torch.testing.assert_close(retold, reports.values[0], rtol=1e-3, atol=1e-5)
+    simulated = simulated_updates(task.network, knowledge.plan, 0, broadcast(view), held, labels)
+    torch.testing.assert_close(simulated, reports.values[0], rtol=1e-3, atol=1e-5)
 
 
 def test_the_distance_of_statistics_is_that_of_the_layers_written_down() -> None:

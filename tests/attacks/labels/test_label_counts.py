@@ -259,7 +259,7 @@ def test_sign_rules_name_no_absent_class_on_relu_features(part: Attack) -> None:
 
 
 @pytest.mark.parametrize("part", COUNTING[1:], ids=name)
-def test_clients_with_few_classes_are_told_from_the_others(part: Attack) -> None:
+def test_clients_with_few_classes_are_recognised(part: Attack) -> None:
     """Dirichlet(.1): most classes are absent at most clients. Observed .59 (LLG*) and more."""
     assert corrected(part, 60, clients=6, partition=Dirichlet(alpha=0.1)) > 0.4
 
@@ -274,7 +274,7 @@ def test_the_wrong_sign_is_worse_than_equal_counts(part: Attack) -> None:
 
 
 @pytest.mark.parametrize("part", [*SIGNS, *COUNTING], ids=name)
-def test_one_local_step_of_fedavg_says_what_fedsgd_says(part: Attack) -> None:
+def test_one_local_step_of_fedavg_gives_the_counts_of_fedsgd(part: Attack) -> None:
     """Deltas of weights and gradients are the same evidence, up to what float32 rounds off a difference of weights."""
     _, ours, knowledge = federation(16)
     _, other, delta = federation(16, algorithm=FedAvg(learning_rate=0.5, local_steps=1))
@@ -301,7 +301,7 @@ def test_of_drawn_lots_over_steps_the_draws_are_counted() -> None:
 
 
 def test_on_a_trained_model_the_likelihood_still_counts_where_linear_systems_fail() -> None:
-    """Observed .40 and -4.2: embeddings of rare mistakes stand for nobody."""
+    """Observed .40 and -4.2: embeddings of rare mistakes belong to no class."""
     assert corrected(LabelLikelihood(round=29), 32, rounds=30, model="mlp") > 0.2
     assert corrected(ILRG(round=29), 32, rounds=30, model="mlp") < 0
 
@@ -312,7 +312,7 @@ def test_equal_counts_are_fractions_and_random_labels_fill_the_lot() -> None:
     assert said(RandomLabels(), view, knowledge).sum(1).tolist() == [8] * 4
 
 
-def test_evidence_says_which_round_it_is_of() -> None:
+def test_evidence_names_its_round() -> None:
     _, view, knowledge = federation(8, rounds=2)
     assert LLG(round=1).run(view, knowledge, np.random.default_rng(0)).round == 1
 
@@ -368,7 +368,7 @@ def test_a_model_that_does_not_end_in_a_linear_layer_is_refused() -> None:
 def test_a_last_layer_without_a_bias_has_row_sums_and_no_bias() -> None:
     layer = last_layer(torch.arange(6.0), Layout(names=("output",), shapes=((2, 3),)))
     assert layer.row_sums.tolist() == [3, 12]
-    with pytest.raises(ValueError, match="ilrg reads the last layer's bias"):
+    with pytest.raises(ValueError, match="ilrg needs the last layer's bias"):
         layer.needed_bias("ilrg")
 
 

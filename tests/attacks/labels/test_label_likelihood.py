@@ -1,4 +1,4 @@
-"""Label likelihood: the law's own density, a dense twin, brute force over all counts, and defenses of known noise."""
+"""Label likelihood: the law's own density, a dense naive version, brute force over counts, defenses of known noise."""
 
 from dataclasses import replace
 from functools import cache
@@ -168,7 +168,7 @@ def test_under_moderate_noise_the_posterior_counts_best() -> None:
 
 
 def test_it_uses_the_published_noise_and_nothing_else_of_the_defense() -> None:
-    """Another clip in the law, other counts: what it says depends on the law that it is told."""
+    """Another clip in the law, other counts: the result depends on the law in its knowledge."""
     _, view, knowledge = federation(DPSGDProtection(clip_norm=0.1, noise_multiplier=1.0))
     wrong = GaussianLaw(clip_norm=100.0, scale=-1 / 16, noise_std=1e-3)
     other = replace(knowledge, law=lambda observer, client: wrong)
@@ -177,7 +177,7 @@ def test_it_uses_the_published_noise_and_nothing_else_of_the_defense() -> None:
 
 @pytest.mark.parametrize("factor", [0.02, 5.0])
 def test_an_unpublished_factor_costs_little(factor: float) -> None:
-    """As of a clip that nobody told of; the linear system, which believes the size, is far off under both."""
+    """As after an unpublished clip; the linear system, which relies on the size, is far off under both."""
     task, view, knowledge = federation(Protection())
     seen = view.rounds[0]
     assert seen.reports is not None

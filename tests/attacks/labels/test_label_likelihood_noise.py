@@ -60,7 +60,7 @@ def layered(std: float, *, loud: str, clip_norm: float = 1.0) -> LayeredProtecti
 
 
 @pytest.mark.parametrize(("std", "least"), [(3e-3, 0.98), (1e-2, 0.98), (3e-2, 0.9)])
-def test_a_loud_layer_weighs_as_little_as_it_tells(std: float, least: float) -> None:
+def test_a_noisy_layer_has_little_weight(std: float, least: float) -> None:
     """Observed 1, 1 and .945; bias_corrected, which reads the quiet layer alone, 1, 1 and .926; without noise .926,
     .789 and .688, equal counts .678.
     """
@@ -71,7 +71,7 @@ def test_a_loud_layer_weighs_as_little_as_it_tells(std: float, least: float) -> 
 
 
 def test_one_noise_for_all_layers_is_caught() -> None:
-    """The planted bug: the last layer's noise, or the layers' pooled, told as everybody's. Observed .746 and .660."""
+    """The planted bug: the last layer's noise, or the layers' pooled, used for all layers. Observed .746 and .660."""
     protection = layered(1e-2, loud="conv")
     view, knowledge = seen(protection)
     found = accuracy(LabelLikelihood(), view, knowledge)

@@ -1,4 +1,4 @@
-"""Likelihood ratio: its naive twins, its exact distribution, what it refuses."""
+"""Likelihood ratio: naive versions, its exact distribution, and what it refuses."""
 
 import inspect
 import math
@@ -124,7 +124,7 @@ ESTIMATED = {
 
 @pytest.mark.parametrize("case", ESTIMATED)
 def test_the_estimated_ratio_is_the_formula_with_the_others_mean_and_scatter(case, attacked):
-    """A published law of samples tells how they are clipped; a law of whole reports says nothing of a sample."""
+    """A published law of samples defines their clipping; a law of whole reports does not describe a sample."""
     protection, algorithm, clip = ESTIMATED[case]
     steps, scale = algorithm.local_steps, abs(algorithm.linear_scale)
     view, knowledge, probe, _, task = attacked(protection, lot=Poisson(0.5), algorithm=algorithm, rounds=4)
@@ -177,7 +177,7 @@ def test_an_upload_of_the_wrong_sign_clears_every_member(attacked):
     assert wrong.member.max() < -10
 
 
-def test_the_worst_case_is_told_how_the_release_lies_and_nothing_that_could_be_asked_otherwise(attacked):
+def test_the_worst_case_gets_likelihood_ratios_of_the_seen_release_only(attacked):
     """A candidate that is drawn in no round leaves no trace but its absence: with noise this large nothing is told of
     it, and there is no release, no gradient and no model that an attack could put in the place of what was seen.
     """
@@ -191,7 +191,7 @@ def test_the_worst_case_is_told_how_the_release_lies_and_nothing_that_could_be_a
 
 
 @pytest.mark.parametrize("rest", ["known", "estimated"])
-def test_of_candidates_that_nobody_trained_on_it_says_nothing(rest, toy_task, attacked):
+def test_candidates_that_no_client_trained_on_score_at_chance(rest, toy_task, attacked):
     """100 federations, two kinds of outsiders, 6 each: the mean AUC within four standard errors of a half."""
     values = []
     for seed in range(100):
@@ -215,7 +215,7 @@ def test_rounds_without_the_client_are_left_out(attacked):
     np.testing.assert_allclose(whole, np.sum([scored(attack, part, knowledge) for part in parts], axis=0))
 
 
-def test_it_needs_two_others_to_estimate_and_nobody_where_all_is_known(toy_task, attacked):
+def test_it_needs_two_other_clients_to_estimate_and_none_where_all_is_known(toy_task, attacked):
     view, knowledge, *_ = attacked(NOISY, task=toy_task((4, 6)))
     with pytest.raises(Undefined, match="in no round did the audited client and 2 others take part"):
         scored(LikelihoodRatio(count=4), view, knowledge)
@@ -247,7 +247,7 @@ def test_a_row_that_is_marked_absent_counts_as_none(row, rest, toy_task, attacke
     assert not np.array_equal(scored(attack, marked, knowledge), scored(attack, view, knowledge))
 
 
-def test_a_client_that_never_came_is_no_case(attacked):
+def test_a_client_that_never_took_part_is_refused(attacked):
     view, knowledge, *_ = attacked(NOISY)
     absent = [replace(seen, reports=replace(seen.reports, senders=(7, 8, 9))) for seen in view.rounds]
     for rest in ("known", "estimated"):
@@ -271,7 +271,7 @@ def test_without_a_law_and_a_known_rest_there_is_no_exact_ratio(protection, algo
         scored(LikelihoodRatio(count=4, rest="known"), view, knowledge)
 
 
-def test_under_adam_the_direction_still_tells_members(toy_task, attacked):
+def test_under_adam_the_direction_still_separates_members(toy_task, attacked):
     """40 federations of 4 and 4 candidates; a coin has a mean AUC over .6 once in 500 seeds. Observed: .79."""
     adam, values = FedAvg(learning_rate=0.01, local_steps=2, optimizer="adam"), []
     for seed in range(40):

@@ -1,4 +1,4 @@
-"""Loss threshold: minus the loss under the final model; finds who was memorised, and nobody where nobody was."""
+"""Loss threshold: minus the loss under the final model; it finds memorised samples, and none where none was."""
 
 from dataclasses import replace
 
@@ -53,7 +53,7 @@ def test_a_model_of_zero_loss_on_members_gives_them_all_away(toy_task, attacked)
     labels = torch.arange(9) % 3
     weight = 100.0 * torch.nn.functional.one_hot(labels, 3).float().T
     model = task.network.layout.flatten({"output.weight": weight, "output.bias": torch.zeros(3)})
-    # The same pictures under another label: all that tells them apart is that the model fits the members.
+    # The same pictures under another label: they differ only in that the model fits the members.
     shown = Candidates(images=torch.cat([images, images]), labels=torch.cat([labels, (labels + 1) % 3]), clients=(0,))
     places = np.r_[np.arange(9), np.full(9, -1)]
     probe = CandidateProbe(shown=shown, holder=np.minimum(places, 0), sample=places)
@@ -72,7 +72,7 @@ def test_members_of_an_overfitted_federation_are_found(toy_task, toy_plan, attac
     assert auc(attacked(task, model, probe).against(probe.member)) > 0.9
 
 
-def test_a_model_that_never_saw_them_tells_nothing(toy_task, attacked):
+def test_a_model_without_the_candidates_reveals_nothing(toy_task, attacked):
     """400 models, 10 and 10 candidates each: the mean AUC within four standard errors of a half (rank-sum variance)."""
     values = []
     for seed in range(400):
@@ -85,7 +85,7 @@ def test_a_model_that_never_saw_them_tells_nothing(toy_task, attacked):
     assert np.std(values) == pytest.approx(error * len(values) ** 0.5, rel=0.15)
 
 
-def test_only_the_final_model_is_looked_at_and_the_setting_says_so(toy_task, toy_plan, knowledge_of):
+def test_only_the_final_model_is_used_as_the_setting_states(toy_task, toy_plan, knowledge_of):
     task = toy_task((COUNT,), outsiders=COUNT)
     plan, attack = toy_plan(task), LossThreshold(count=COUNT)
     probe, recorder = attack.plant(task, np.random.default_rng(0)), ViewRecorder(observer=attack.observer)

@@ -1,4 +1,4 @@
-"""Scores of a membership attack over independent replicas are evidence for the court; scores of one run are not."""
+"""Scores of a membership attack over independent replicas are evidence for an audit; scores of one run are not."""
 
 from dataclasses import dataclass, replace
 from functools import cache
@@ -51,7 +51,7 @@ class NoClip(DPSGDProtection):
 
 @pytest.fixture(scope="module")
 def court(toy_task, toy_plan, knowledge_of):
-    """(broken twin or None) -> the claim of dp_sgd, and the scores of one sample that takes part or not.
+    """(broken version or None) -> the claim of dp_sgd, and the scores of one sample that takes part or not.
 
     Every trial is a federation of its own, with its own noise; in world 1 the client holds one sample more.
     """
@@ -92,7 +92,7 @@ def court(toy_task, toy_plan, knowledge_of):
 
 
 def verdict(claim, scores, threshold=None):
-    """At a ratio of 1, unless told: fixed before any score is seen."""
+    """At a ratio of 1 by default: fixed before any score is seen."""
     policy = threshold or Fixed(0.0)
     measured = clopper_pearson(
         scores, delta=claim.delta, alpha=ALPHA, threshold=policy, curve=claim.curve, epsilon=claim.epsilon
@@ -100,11 +100,11 @@ def verdict(claim, scores, threshold=None):
     return judge(claim, measured)
 
 
-def test_an_honest_defense_is_not_refuted(court):
+def test_a_correct_defense_is_not_refuted(court):
     """Refuted falsely with probability .01 at most, and 1e-4 as the joint bound is loose; seeded."""
     claim, scores = court()
     assert verdict(claim, scores).verdict is Verdict.NOT_REFUTED
-    # The attack is the exact test: it separates as well as the mechanism lets anybody.
+    # The attack is the exact test: it separates as well as the mechanism allows.
     mu = ROUNDS**0.5 / claim.parameters["noise_multiplier"]
     shift = scores.member.mean() - scores.nonmember.mean()
     assert shift == pytest.approx(mu**2, abs=4 * mu * (2 / TRIALS) ** 0.5)
@@ -145,7 +145,7 @@ def test_scores_of_one_noise_draw_are_refused_by_every_estimator_of_independent_
 
 @pytest.fixture(scope="module")
 def final_models(toy_task, toy_plan, knowledge_of):
-    """(honest or not) -> dp_sgd's claim, and what the loss attack says of one sample in runs with it and without."""
+    """(correct or not) -> dp_sgd's claim, and the loss attack's scores of one sample in runs with it and without."""
 
     @cache
     def gather(honest, runs=60):
@@ -175,12 +175,12 @@ def final_models(toy_task, toy_plan, knowledge_of):
 
 @pytest.mark.parametrize(("honest", "expected"), [(True, Verdict.NOT_REFUTED), (False, Verdict.REFUTED)])
 def test_an_attack_on_final_models_judges_a_claim_by_one_score_of_each_run(final_models, honest, expected):
-    """Honest: refuted falsely with probability .01 at most; seeded. Threshold chosen on half of the runs."""
+    """Correct version: refuted falsely with probability .01 at most; seeded. Threshold chosen on half of the runs."""
     claim, member, nonmember = final_models(honest)
     assert verdict(claim, one_a_run(member, nonmember), Split(0.5, curve=claim.curve)).verdict is expected
 
 
-def test_what_an_attack_says_of_one_model_is_clustered_and_refused_with_what_to_do(final_models):
+def test_scores_of_one_model_are_clustered_and_refused_with_advice(final_models):
     claim, member, nonmember = final_models(True)
     one = CandidateScores(np.concatenate([member[0].values, nonmember[0].values]), member[0].setting)
     with pytest.raises(ValueError, match=r"got clustered: bring one score of each of many runs.*one_a_run"):

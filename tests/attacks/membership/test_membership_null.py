@@ -30,19 +30,19 @@ def runs(null):
     return [null.said(1000 + seed) for seed in range(REPEATS)]
 
 
-def test_of_attacks_on_nobodys_samples_the_intervals_hold_chance(null, runs):
+def test_intervals_of_attacks_on_outsiders_contain_chance(null, runs):
     """23 attacks: intervals that hold it 93 times in a hundred hold it 30 of 40 times or fewer once in 2,900."""
     for name in null.ATTACKS:
         assert sum(run[name].holds for run in runs) > 30, name
 
 
-def test_of_attacks_on_nobodys_samples_hardly_a_statement_says_that_chance_is_beaten(null, runs):
+def test_attacks_on_outsiders_hardly_ever_seem_better_than_chance(null, runs):
     """20 attacks: statements of which one in 100 is wrong are wrong 6 of 40 times once in 350,000."""
     for name in null.ATTACKS:
         assert sum(run[name].fires for run in runs) < 6, name
 
 
-def test_an_attack_that_is_told_the_answer_is_not_at_chance(null):
+def test_an_attack_that_gets_the_truth_is_not_at_chance(null):
     """The same samples and coins, and scores that lean by one standard deviation."""
     rng, held, fired = np.random.default_rng(0), 0, 0
     for _ in range(REPEATS):

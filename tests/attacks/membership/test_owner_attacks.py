@@ -47,7 +47,7 @@ def mean_area(attacked, attack, *args, **changes):
 
 @pytest.mark.parametrize("attack", [ClientMembership(), WriterMembership()])
 @pytest.mark.parametrize("observer", [AGGREGATE, GLOBAL_MODELS, SHUFFLED])
-def test_without_noise_who_took_part_is_told(attack, observer, attacked):
+def test_without_noise_participation_is_found(attack, observer, attacked):
     """20 federations of four and four clients, or eight and eight writers: a coin's mean is below .7."""
     assert mean_area(attacked, attack, observer) > 0.7
 
@@ -100,7 +100,7 @@ def test_a_writer_may_be_with_any_client(attacked):
     assert auc(evidence.against(probe.member)) > 0.8
 
 
-def test_setting_and_truth_are_of_people(attacked):
+def test_setting_and_truth_are_about_owners(attacked):
     asked = [(ClientMembership(), Unit.CLIENT, 8), (WriterMembership(), Unit.USER, 16)]
     asked += [(RandomPeople(), Unit.CLIENT, 8), (RandomPeople(unit="user"), Unit.USER, 16)]
     for attack, unit, people in asked:
@@ -114,11 +114,11 @@ def counts(probe):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_how_many_samples_somebody_has_does_not_show(seed, toy_task):
-    """The plan tells sizes: who has another number was known to be no member, at AUC .9 under label skew."""
+def test_an_owners_number_of_samples_does_not_show(seed, toy_task):
+    """The plan publishes sizes: another number of samples would reveal a non-member, at AUC .9 under label skew."""
     task = toy_task((3, 4, 5, 6, 7), held_out=2)
     probe = plant_clients(task, count=9, rng=np.random.default_rng(seed))
-    # All who are held out, and two of three that take part: the least is theirs who are asked about.
+    # All owners that are held out, and two of three that take part: the least number is of those shown.
     assert counts(probe) in ([3] * 4, [4] * 4)
     sides = {True: task.parts, False: task.held_out}
     for person, member in enumerate(probe.member):
@@ -144,7 +144,7 @@ def test_samples_that_are_shown_of_a_client_are_drawn_at_random(toy_task):
     assert np.abs(seen / 400 - 0.5).max() < 5 * 0.5 / 20
 
 
-def test_clients_of_equal_sizes_are_asked_about_by_all_of_their_samples_and_in_no_order(toy_task):
+def test_clients_of_equal_sizes_are_shown_by_all_of_their_samples_in_random_order(toy_task):
     task = toy_task((4, 4, 4, 4, 4), held_out=2)
     probe = plant_clients(task, count=9, rng=np.random.default_rng(1))
     assert probe.member.tolist() != sorted(probe.member.tolist())
@@ -162,7 +162,7 @@ def test_a_writer_of_whom_anything_trained_is_no_non_member(toy_task):
         plant_users(task, count=2, rng=np.random.default_rng(0))
 
 
-def test_who_cannot_be_asked_about_is_refused(toy_task):
+def test_owners_that_cannot_be_scored_are_refused(toy_task):
     rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match=r"clients must be at least 2 .* got 3 and 0: raise the federation's held_out"):
         plant_clients(toy_task(), count=2, rng=rng)
@@ -172,12 +172,12 @@ def test_who_cannot_be_asked_about_is_refused(toy_task):
         ClientMembership(count=1)
 
 
-def test_only_clients_and_users_are_people():
+def test_only_clients_and_users_are_owners():
     with pytest.raises(ValueError, match="unit must be client or user, got 'sample'"):
         RandomPeople(unit="sample")
 
 
-def test_people_are_scored_round_by_round_as_a_shorter_look_would(attacked):
+def test_owners_are_scored_round_by_round_like_in_a_shorter_run(attacked):
     whole, view, *_ = attacked(ClientMembership(), rounds=4)
     history = dict(whole.history)
     assert list(history) == [1, 2, 3, 4]
@@ -189,5 +189,5 @@ def test_people_are_scored_round_by_round_as_a_shorter_look_would(attacked):
 
 
 @pytest.mark.parametrize("attack", [ClientLoss(), RandomPeople()])
-def test_who_looks_at_the_final_model_alone_has_no_history(attack, attacked):
+def test_an_observer_of_the_final_model_has_no_history(attack, attacked):
     assert attacked(attack, FINAL_MODEL, rounds=4)[0].history == ()

@@ -1,4 +1,4 @@
-"""Random scores: a null attack on membership; and what all attacks on candidates ask and refuse."""
+"""Random scores: a null attack on membership; and what all attacks on candidates need and refuse."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def test_over_many_seeds_it_is_right_half_of_the_time(said):
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_half_of_the_candidates_are_the_clients_own_and_half_nobodys(part, toy_task):
+def test_half_of_the_candidates_are_the_clients_own_and_half_outsiders(part, toy_task):
     task = toy_task((9, 20, 11), outsiders=16)
     probe = part(count=15, client=1).plant(task, np.random.default_rng(3))
     assert probe.shown.clients == (1,)

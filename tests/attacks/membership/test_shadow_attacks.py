@@ -130,7 +130,7 @@ def test_ties_count_half():
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=repr)
-def test_models_that_all_say_the_same_are_told_apart_by_chance(attack):
+def test_identical_models_are_separated_by_chance_only(attack):
     included = pairs(np.random.default_rng(0), 8, 40)
     same = bank(np.full((8, 40), 1.25), included, np.full((8, 5), 1.25))
     assert mean_area(attack.scores, same) == 0.5
@@ -200,8 +200,8 @@ def test_exchangeable_members_are_found_no_oftener_than_intervals_allow(attack):
         assert scattered < 180
 
 
-def test_with_the_twin_left_in_there_is_something_to_find_where_nothing_is():
-    """The planted bug: six references of which one is the twin. A member's mean without it rests on one model more."""
+def test_with_the_targets_pair_left_in_there_is_something_to_find_where_nothing_is():
+    """The planted bug: six references including the target's pair. A member's mean without it uses one model more."""
     found, sound = [], []
     for seed in range(60):
         whole = normal_bank(gain=0.0, models=6, candidates=200, seed=seed)
@@ -227,12 +227,12 @@ def test_a_point_is_compared_with_public_points_like_it():
     member = np.arange(2000) < 1000
     logits[member] += np.where(features[member, 0] == 1, 0.3, 3.0)
     scores = conditional_deviations(features, logits, public, public_logits)
-    # One deviation for everybody: Phi(1 / sqrt(2)) = .760, less what the fit misses.
+    # One deviation for all candidates: Phi(1 / sqrt(2)) = .760, less what the fit misses.
     assert area(scores, member) == pytest.approx(norm.cdf(1 / math.sqrt(2)), abs=0.02)
     assert area(logits, member) < 0.67
 
 
-def test_deviations_of_points_that_nobody_trained_on_are_standard():
+def test_deviations_of_points_that_no_model_trained_on_are_standard():
     rng = np.random.default_rng(4)
     features, public = rng.standard_normal((3000, 40)), rng.standard_normal((300, 40))
     weights = rng.standard_normal(40)

@@ -55,7 +55,7 @@ def right(attacked, attack, **changes):
 
 
 @pytest.mark.parametrize("within", ["label", "none"])
-def test_outsiders_are_no_part_of_the_question_and_need_be_like_nobody(within, toy_task):
+def test_outsiders_are_not_scored_and_need_not_be_exchangeable(within, toy_task):
     task = replace(toy_task((2, 2, 2, 2), outsiders=8), exchangeable=within)
     task = replace(task, outsider_labels=torch.full((8,), 2), labels=torch.zeros_like(task.labels))
     probe = SourceInference(count=2).plant(task, np.random.default_rng(0))
@@ -96,12 +96,12 @@ def test_the_loss_is_that_of_each_clients_own_model_against_the_rounds_mean(atta
 
 
 @pytest.mark.parametrize("observer", [SHUFFLED, AGGREGATE])
-def test_where_nobody_is_named_there_is_no_source(observer, attacked):
+def test_without_named_senders_there_is_no_source(observer, attacked):
     with pytest.raises(Undefined, match="cannot identify clients"):
         attacked(SourceInference(count=2), observer)
 
 
-def test_a_client_that_never_came_cannot_be_compared(attacked):
+def test_a_client_that_never_took_part_cannot_be_compared(attacked):
     with pytest.raises(Undefined, match=r"clients \[.*\] took part in no round"):
         attacked(SourceInference(count=2), cohort=Poisson(0.2), rounds=1)
 

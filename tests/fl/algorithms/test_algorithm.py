@@ -96,7 +96,7 @@ def test_scaffold_steps_along_the_gradient_minus_its_own_control_plus_the_server
     # The new own control is the mean of the directions: option II of the paper.
     kept = algorithm.keep(MODEL, local, state)
     torch.testing.assert_close(kept["control"], 2 * DIRECTION)
-    # Its change is told by the update and the server's control, as the docstring says.
+    # The update and the server's control determine its change, as the docstring states.
     torch.testing.assert_close(kept["control"] - own, -everybody - update / (2 * 0.5))
 
 
@@ -114,33 +114,33 @@ def test_the_servers_control_moves_by_the_clients_mean_change_times_their_share(
 def test_adam_steps_are_those_of_torch_and_start_afresh_each_round():
     algorithm = FedAvg(learning_rate=0.05, local_steps=7, optimizer="adam")
     directions = normal(Streams(1).generator("directions"), (7, 2, 2)) * torch.tensor([1e-3, 10.0])
-    twin = MODEL.clone().requires_grad_(True)
-    optimizer = torch.optim.Adam([twin], lr=0.05)
+    reference = MODEL.clone().requires_grad_(True)
+    optimizer = torch.optim.Adam([reference], lr=0.05)
     for direction in directions:
-        twin.grad = direction.clone()
+        reference.grad = direction.clone()
         optimizer.step()
     for _ in range(2):
         update = turn(algorithm, MODEL, directions)
-        torch.testing.assert_close(update, twin.detach() - MODEL, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(update, reference.detach() - MODEL, rtol=1e-5, atol=1e-6)
 
 
 def test_kept_moments_go_on_where_the_clients_last_round_left_them():
     """Two rounds of two steps are four steps of torch's Adam, each round on the server's own model."""
     algorithm = FedAvg(learning_rate=0.05, local_steps=2, optimizer="adam", keep_moments=True)
     directions = normal(Streams(1).generator("directions"), (4, 2, 2)) * torch.tensor([1e-3, 10.0])
-    twin = MODEL.clone().requires_grad_(True)
-    optimizer = torch.optim.Adam([twin], lr=0.05)
+    reference = MODEL.clone().requires_grad_(True)
+    optimizer = torch.optim.Adam([reference], lr=0.05)
     kept: dict[str, torch.Tensor] = {}
     for pair in (directions[:2], directions[2:]):
         local, state = MODEL, algorithm.start(MODEL, {}, kept)
         with torch.no_grad():
-            twin.copy_(MODEL)
+            reference.copy_(MODEL)
         for direction in pair:
             local, state = algorithm.step(local, direction, state)
-            twin.grad = direction.clone()
+            reference.grad = direction.clone()
             optimizer.step()
         kept = algorithm.keep(MODEL, local, state)
-        torch.testing.assert_close(local, twin.detach(), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(local, reference.detach(), rtol=1e-5, atol=1e-6)
     fresh = FedAvg(learning_rate=0.05, local_steps=2, optimizer="adam")
     assert fresh.keep(MODEL, MODEL, state) == {}
 

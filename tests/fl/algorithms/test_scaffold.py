@@ -1,4 +1,4 @@
-"""SCAFFOLD in the engine: against a naive twin with two uploads, and who sees the server's control."""
+"""SCAFFOLD in the engine: equal to a naive version with two uploads; which observers see the server's control."""
 
 import torch
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS
@@ -46,7 +46,7 @@ def test_every_replica_is_the_papers_algorithm_on_its_own_cohorts(make_task, mak
         torch.testing.assert_close(tape.events[-1].shared["control"][replica], control, rtol=1e-4, atol=1e-5)
 
 
-def test_who_gets_the_models_gets_the_servers_control_and_nobody_else(make_task, make_plan):
+def test_only_observers_of_the_models_get_the_servers_control(make_task, make_plan):
     task = make_task()
     plan = make_plan(task, algorithm=ALGORITHM)
     watching = {o: ViewRecorder(observer=o, coordinates=slice(0, 4)) for o in (AGGREGATE, GLOBAL_MODELS, FINAL_MODEL)}

@@ -1,4 +1,4 @@
-"""Rows of a census: which column becomes which feature, and what is said of a row that does not fit."""
+"""Rows of a census: which column becomes which feature, and the errors for rows that do not fit."""
 
 import gzip
 import os
@@ -10,7 +10,7 @@ from fedassay.fl.data.data_folder import DataFolder
 from fedassay.fl.data.dataset import DatasetMissing
 from fedassay.fl.data.datasets import load_dataset
 
-# Made up: nobody's row.
+# A made-up row.
 ROW = "50, ?, 750000, Masters, 16, Widowed, ?, Wife, Other, Female, 0, 2500, 25, ?, >50K"
 OTHER = "100, Private, 0, 10th, 1, Divorced, Sales, Husband, White, Male, 99999, 0, 0, Peru, <=50K"
 
@@ -50,7 +50,7 @@ def test_every_row_has_eight_indicators(put):
     assert rows[:, kept].sum(1).tolist() == [8.0, 8.0]
 
 
-def test_a_row_changes_nobody_elses_features(put):
+def test_a_row_changes_no_other_rows_features(put):
     alone, together = adult(put(ROW)), adult(put(ROW, OTHER))
     assert torch.equal(alone.train_images[0], together.train_images[0])
 
@@ -68,14 +68,14 @@ def test_a_row_changes_nobody_elses_features(put):
         (ROW.partition(",")[2], "a row must have 15 cells, got 14"),
     ],
 )
-def test_a_row_that_does_not_fit_is_told_by_its_place_and_not_shown(put, wrong, says):
+def test_a_row_that_does_not_fit_is_named_by_its_place_and_not_shown(put, wrong, says):
     with pytest.raises(ValueError, match=says) as caught:
         adult(put(OTHER, wrong))
     assert "line 2" in str(caught.value)
     assert not any(cell in str(caught.value) for cell in ("750000", "Masterz", "Widowed", "101"))
 
 
-def test_files_that_are_none_are_told(put, tmp_path):
+def test_files_of_another_kind_are_refused(put, tmp_path):
     folder = put(ROW)
     (tmp_path / TRAIN).write_bytes(b"no gzip")
     with pytest.raises(ValueError, match="must be a gzip file of comma-separated text"):

@@ -1,4 +1,4 @@
-"""Sheets of tiles: which tile is which image, and what is said of a sheet or a row that does not fit."""
+"""Sheets of tiles: which tile is which image, and the errors for sheets and rows that do not fit."""
 
 import gzip
 import os

@@ -44,7 +44,7 @@ def test_a_crop_that_would_meet_an_earlier_one_is_left_out(printer):
     assert [crop.top for crop in crops_of(receipt_of(printer, boxes=below))] == [0, 64, 214]
 
 
-def test_of_several_lines_with_the_total_the_one_beside_its_name_is_shown(printer):
+def test_of_several_lines_with_the_total_the_one_next_to_the_word_is_shown(printer):
     boxes = [*printer.entry(5)["boxes"], [120, 190, 160, 202, "15.55"]]
     moved = [[120, 190, 160, 202, "15.55"], *printer.entry(5)["boxes"]]
     for lines in (boxes, moved):

@@ -1,4 +1,4 @@
-"""The folder of data sets: what is there, and whether it is what the list of sums says."""
+"""The folder of data sets: which files exist, and whether they have the listed checksums."""
 
 import hashlib
 
@@ -25,7 +25,7 @@ def test_without_a_list_files_are_taken_as_they_are(tmp_path):
     assert DataFolder(tmp_path).file("any", of="toy") == tmp_path / "any"
 
 
-def test_what_is_missing_says_what_to_bring_and_where(tmp_path):
+def test_a_missing_file_is_named_with_its_folder(tmp_path):
     with pytest.raises(
         DatasetMissing, match=rf"toy is not on this machine.*holds set/x \(FEDASSAY_DATA is {tmp_path}\)"
     ):

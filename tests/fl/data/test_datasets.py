@@ -1,4 +1,4 @@
-"""Data sets: where they come from, what they hold, and what is said when they are nowhere."""
+"""Data sets: their sources, their content, and the errors where none is available."""
 
 import functools
 import gzip
@@ -173,7 +173,7 @@ def test_loading_digits_imports_no_torchvision_and_importing_the_module_no_sciki
     assert done.stdout.strip() == "False"
 
 
-def test_available_says_where_each_data_set_would_come_from(fresh, tiny, monkeypatch):
+def test_available_names_the_source_of_each_data_set(fresh, tiny, monkeypatch):
     assert [available(name) for name in ("digits", "mnist", "fashion_mnist")] == [
         "bundled",
         "would be downloaded",
@@ -297,7 +297,7 @@ def test_a_broken_cache_folder_is_named(fresh, tiny, monkeypatch):
 
 
 @pytest.mark.parametrize("name", KNOWN_DATASETS[4:-2])
-def test_a_data_set_of_a_folder_that_is_not_told_says_which_file_to_bring(fresh, name):
+def test_a_missing_data_set_of_a_folder_names_the_file_that_it_needs(fresh, name):
     files = "sroie" if name == "sroie_tampered" else name
     with pytest.raises(DatasetMissing, match=rf"{files} is not on this machine.*folder that holds .*is not set"):
         load_dataset(name)
@@ -320,7 +320,7 @@ def test_the_real_files_give_sixty_thousand_known_images(fresh, monkeypatch, nam
     assert loaded.digest == digest
 
 
-def test_a_data_folder_that_is_not_there_is_told_and_nothing_else_is_taken(fresh, monkeypatch, tmp_path):
+def test_a_data_folder_that_does_not_exist_is_an_error(fresh, monkeypatch, tmp_path):
     monkeypatch.setenv("FEDASSAY_DATA", str(tmp_path / "slip"))
     with pytest.raises(DatasetMissing, match=r"FEDASSAY_DATA must name a folder, got .*slip"):
         load_dataset("mnist")

@@ -59,13 +59,13 @@ def test_the_split_is_the_same_every_time_and_no_prefix(put):
         ({"y": np.array([None] * ROWS)}, "plain arrays x and y"),
     ],
 )
-def test_arrays_that_do_not_fit_are_told(put, changes, says):
+def test_arrays_that_do_not_fit_are_refused(put, changes, says):
     features, groups = tiny()
     with pytest.raises(ValueError, match=says):
         location30(put(**({"x": np.packbits(features, axis=1), "y": groups} | changes)))
 
 
-def test_a_file_without_the_arrays_is_told(put, tmp_path):
+def test_a_file_without_the_arrays_is_refused(put, tmp_path):
     with pytest.raises(ValueError, match="plain arrays x and y"):
         location30(put(x=np.zeros((9, 56), dtype=np.uint8)))
     (tmp_path / FILE).write_bytes(b"PK no zip")

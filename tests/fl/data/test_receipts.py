@@ -1,4 +1,4 @@
-"""Receipts drawn for the test: which lines are sensitive, and what is said of an annotation that is broken."""
+"""Receipts drawn for the test: which lines are sensitive, and the errors for broken annotations."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Drawn receipts: the same everywhere, with the interface of scanned ones, and of nobody."""
+"""Drawn receipts: identical everywhere, with the interface of scanned ones and no real data."""
 
 import hashlib
 import re
@@ -42,7 +42,7 @@ def test_the_total_is_the_sum_of_the_prices_and_the_change_what_is_left(receipts
         assert sum(price for _, price in goods) == total == paid - change
 
 
-def test_no_phone_number_is_anybodys(receipts):
+def test_no_phone_number_is_real(receipts):
     phones = [line.text for receipt in receipts for line in receipt.fields["phone"]]
     assert all(re.fullmatch(r"TEL 00-0\d{6}", phone) for phone in phones)
     assert len(set(phones)) > COUNT - 3

@@ -82,7 +82,7 @@ def test_a_donor_has_the_height_of_the_line_where_there_is_one(printer):
         assert shows(receipt.pixels[200:212], done.pixels[top:bottom, left:right])
 
 
-def test_where_nothing_can_be_forged_it_says_so(printer):
+def test_where_nothing_can_be_forged_the_error_names_the_receipt(printer):
     entry = printer.entry(0) | {"boxes": [[20, 110, 120, 122, "01/03/2018"]]}
     wordless = entry | {"boxes": [[20, 110, 120, 113, "01/03/2018"]]}
     (single,) = read_receipts(printer.print([entry]))

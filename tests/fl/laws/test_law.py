@@ -39,7 +39,7 @@ def test_a_row_too_long_for_its_norm_to_be_a_number_is_still_bounded():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_whatever_stands_in_a_row_its_clip_is_finite_no_longer_and_one_for_all_bounds(dtype):
-    """No number is zero, infinity the largest number; the rows beside are clipped as ever."""
+    """A NaN entry is zero, infinity the largest number; the other rows are clipped as usual."""
     nan, inf, half = math.nan, math.inf, math.sqrt(0.5)
     given = [[inf, 1, 2], [inf, -inf, 3], [nan, 30, 40], [nan, 0.3, nan], [nan, nan, nan], [1e38, 1e38, 0], [3, 0, 4]]
     bounded = [[1, 0, 0], [half, -half, 0], [0, 0.6, 0.8], [0, 0.3, 0], [0, 0, 0], [half, half, 0], [0.6, 0, 0.8]]
@@ -51,7 +51,7 @@ def test_whatever_stands_in_a_row_its_clip_is_finite_no_longer_and_one_for_all_b
     assert bool(clip(rows, 1e30).isfinite().all())
 
 
-def test_the_clip_of_a_finite_row_differentiates_as_it_did_whatever_stands_beside_it():
+def test_the_clip_of_a_finite_row_differentiates_alike_next_to_any_row():
     """Of x / |x| the Jacobian is (I - u u^T) / |x|, and of a short row the identity."""
     given = torch.tensor([[3.0, 4.0], [0.3, 0.4], [math.inf, math.nan]], dtype=torch.float64, requires_grad=True)
     for last in (2, 3):  # Without and with the row that is none.
@@ -119,7 +119,7 @@ def test_a_sample_keeps_the_precision_of_its_contribution():
         assert LAW.sample(torch.zeros(2, 3, dtype=dtype), Streams(6).generator("noise")).dtype == dtype
 
 
-def test_a_release_without_noise_has_no_density_and_says_so():
+def test_a_release_without_noise_has_no_density():
     silent = GaussianLaw(clip_norm=1.0, scale=1.0, noise_std=0.0)
     assert torch.equal(silent.sample(torch.ones(2, 2), Streams(6).generator("noise")), torch.ones(2, 2))
     with pytest.raises(ValueError, match="noise_std is 0"):

@@ -1,4 +1,4 @@
-"""Batch norm in train mode: the statistics of the drawn lot, as PyTorch's own module takes them, and nobody else's."""
+"""Batch norm in training: the statistics of the drawn lot only, equal to those of PyTorch's own module."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy, one_hot
 SHAPE, CLASSES, SAMPLES = (1, 8, 8), 3, 5
 
 
-def twin(params):
+def reference(params):
     """lenet_bn for images 8x8, written down again with batch norms that do track and are in train mode."""
     module = nn.Sequential(
         nn.Conv2d(1, 12, 5, stride=2, padding=2, bias=False),
@@ -35,7 +35,7 @@ def twin(params):
 
 def naive_gradient(params, images, labels):
     """Of the mean loss of one lot, by ``backward``."""
-    module = twin(params)
+    module = reference(params)
     cross_entropy(module(images), labels).backward()
     return torch.cat([weights.grad.flatten() for weights in module.parameters()])
 
@@ -86,7 +86,7 @@ def test_lots_side_by_side_have_the_statistics_that_they_have_one_by_one(client_
 def test_lot_statistics_are_what_pytorchs_running_statistics_average():
     """A momentum of 1 keeps the last lot's: of variances the unbiased ones, by n / (n - 1) larger."""
     network, params, images, _ = case(1, torch.float64)
-    module = twin(params[0])
+    module = reference(params[0])
     norms = [layer for layer in module if isinstance(layer, nn.BatchNorm2d)]
     for norm in norms:
         norm.momentum = 1.0
@@ -108,7 +108,7 @@ def test_a_model_without_batch_norm_has_no_statistics():
 def test_evaluation_takes_the_images_together_for_one_lot():
     network, params, images, _ = case(1, torch.float64)
     together = network.logits(params[0], images[0])
-    torch.testing.assert_close(together, twin(params[0])(images[0]))
+    torch.testing.assert_close(together, reference(params[0])(images[0]))
     assert not torch.allclose(network.logits(params[0], images[0, :2]), together[:2], atol=1e-3)
 
 
@@ -126,7 +126,7 @@ def test_the_common_contrast_of_a_lot_is_not_in_its_gradient():
 
 @pytest.mark.parametrize("lot", [Full(), Poisson(0.4)], ids=str)
 def test_a_client_trains_on_the_statistics_of_its_drawn_lots(make_task, make_plan, make_tape, lot):
-    """Two local steps over lots of unequal sizes, replayed with the twin; an empty lot moves nothing."""
+    """Two local steps over lots of unequal sizes, replayed with PyTorch's module; an empty lot changes nothing."""
     task, tape = make_task(model="lenet_bn", side=8), make_tape()
     plan = make_plan(task, rounds=1, lot=lot, algorithm=FedAvg(learning_rate=0.1, local_steps=2))
     run_federation(task, plan, Protection(), Streams(3), recorders=[tape])

@@ -1,4 +1,4 @@
-"""Dropout in train mode: factors from a named stream, told again from its name, and never PyTorch's own draws."""
+"""Dropout in training: factors from a named stream that can be repeated, and never PyTorch's own draws."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_gradients_are_those_of_the_factors_that_were_handed_in(replicas):
 
 @pytest.mark.parametrize("lot", [Full(), Poisson(0.4)], ids=str)
 @pytest.mark.parametrize("protection", [Protection(), PerSample()], ids=["sum", "per_sample"])
-def test_a_clients_turn_is_told_again_from_the_names_of_its_streams(make_task, make_plan, make_tape, lot, protection):
+def test_a_clients_round_is_repeated_from_the_names_of_its_streams(make_task, make_plan, make_tape, lot, protection):
     """Two rounds of two local steps in two replicas: every update is that of the plain loop with the stream's draws."""
     task, tape = make_task((4, 6), model="lenet_dropout", side=8), make_tape()
     plan = make_plan(task, rounds=2, lot=lot, algorithm=FedAvg(learning_rate=0.1, local_steps=2))

@@ -64,7 +64,7 @@ def test_the_last_layer_is_called_output_in_every_model():
     ("activation", "expected"),
     [(None, nn.LeakyReLU), ("relu", nn.ReLU), ("sigmoid", nn.Sigmoid), ("tanh", nn.Tanh)],
 )
-def test_lenet_takes_the_activation_that_it_is_told(activation, expected):
+def test_lenet_takes_the_given_activation(activation, expected):
     model = build_model("lenet", shape=MNIST, classes=10, activation=activation)
     assert [type(model.get_submodule(f"activation{number}")) for number in (1, 2, 3)] == [expected] * 3
 
@@ -101,7 +101,7 @@ def test_initial_values_follow_the_law_of_pytorch_defaults(name):
 
 
 def test_pytorch_itself_draws_within_the_same_bounds():
-    # The twin: if PyTorch changes its default, the docstring of initial_parameters becomes false.
+    # PyTorch itself: if it changes its default, the docstring of initial_parameters becomes false.
     with torch.random.fork_rng():
         torch.manual_seed(0)
         layers = [nn.Linear(100, 5000), nn.Conv2d(4, 2000, 5)]
@@ -223,6 +223,6 @@ def test_a_layer_with_another_default_is_refused_by_name():
     ids=str,
 )
 def test_a_model_whose_train_mode_is_not_its_parameters_alone_is_refused(layer, reason):
-    """Else running statistics would leave a client beside its upload, and dropout would move a global generator."""
+    """Otherwise running statistics would leave a client with its upload, and dropout would use a global generator."""
     with pytest.raises(ValueError, match=reason):
         initial_parameters(nn.Sequential(nn.Conv2d(1, 2, 3), layer), _rng())

@@ -13,7 +13,7 @@ SAMPLES = 4
 
 
 def case(model, replicas=1, dtype=torch.float64):
-    """A network with random parameters, images and labels, in double precision so that the twin must agree closely."""
+    """A network with random parameters, images and labels, in double precision so that both versions agree closely."""
     network = Network(model=model, shape=SHAPES[model], classes=5, inert=INERT)
     rng = Streams(4).generator("case")
     params = 0.3 * normal(rng, (replicas, network.layout.dim), dtype=dtype)
@@ -45,7 +45,7 @@ def test_sample_gradients_are_those_of_a_backward_pass_each(model, replicas):
             naive = naive_gradient(model, params[r], images[r, n], labels[r, n])
             torch.testing.assert_close(rows[r, n, :-INERT], naive, rtol=1e-9, atol=1e-12)
     assert not rows[..., -INERT:].any()
-    assert rows[..., :-INERT].abs().amax(-1).min() > 1e-4  # The twin agreed on numbers, not on zeros.
+    assert rows[..., :-INERT].abs().amax(-1).min() > 1e-4  # The versions agreed on numbers, not on zeros.
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

@@ -35,7 +35,7 @@ def case(model, replicas, dtype):
 
 
 def mapped(network, params, *cases):
-    """The twin: torch's own gradient function, over samples and then over replicas."""
+    """Naive version: torch's own gradient function, over samples and then over replicas."""
 
     def loss(point, image, label, *dropout):
         logits = network.logits(point, image.unsqueeze(0), *(part.unsqueeze(0) for part in dropout))
@@ -77,7 +77,7 @@ def test_a_sample_moves_no_others_gradient(model):
 
 
 @pytest.mark.parametrize("model", SHAPES)
-def test_a_lot_of_nobody_has_no_rows(model):
+def test_an_empty_lot_has_no_rows(model):
     network, params, cases = case(model, 1, torch.float32)
     rows = network.sample_gradients(params, *(part[:, :0] for part in cases))
     assert rows.shape == (1, 0, network.layout.dim)

@@ -162,7 +162,7 @@ def test_neighbours_of_one_label_are_together_no_more_often_than_any_two(partiti
     assert np.mean([(0 in hand) == (1 in hand) for hand in hands]) == pytest.approx(together, abs=0.1)
 
 
-def test_each_partition_says_what_its_hands_are_exchangeable_within():
+def test_each_partition_states_which_outsiders_are_exchangeable():
     kinds = {kind: partition.exchangeable for kind, partition in KNOWN_PARTITIONS.items()}
     assert kinds == {
         "iid": "all",

@@ -1,4 +1,4 @@
-"""Sampling: exact sizes, honest rates, one stream for all rules, lots as a loop would fill them."""
+"""Sampling: exact sizes, correct rates, one stream for all rules, and lots as a loop would fill them."""
 
 import math
 from itertools import pairwise
@@ -18,7 +18,7 @@ def rng(purpose="lot"):
     return Streams(3).generator(purpose)
 
 
-def test_full_draws_everybody():
+def test_full_draws_every_item():
     assert Full().draw(rng(), 50, 7).all()
     assert Full().rate(7) == 1
 
@@ -31,12 +31,12 @@ def test_poisson_draws_each_one_at_its_rate_and_the_sizes_scatter_binomially(pro
     error = math.sqrt(probability * (1 - probability) / replicas)
     assert abs(float(mask.double().mean()) - probability) < 5 * error / math.sqrt(n)
     assert bool(((mask.double().mean(0) - probability).abs() < 5 * error).all())
-    # The variance of the sizes tells independent draws from shared ones; its error is about sqrt(2 / replicas) of it.
+    # The variance of the sizes shows whether draws are independent; its error is about sqrt(2 / replicas) of it.
     variance = float(mask.sum(1).double().var())
     assert variance == pytest.approx(n * probability * (1 - probability), rel=5 * math.sqrt(2 / replicas))
 
 
-def test_poisson_at_rate_one_draws_everybody():
+def test_poisson_at_rate_one_draws_every_item():
     assert Poisson(1.0).draw(rng(), 100, 100).all()
 
 
@@ -100,7 +100,7 @@ def test_lots_are_what_a_loop_would_list_and_padding_is_marked(rows):
         assert all(not row[sample] for sample, mark in zip(chosen, marks, strict=True) if not mark)
 
 
-def test_lots_of_nobody_still_have_one_place_and_it_is_padding():
+def test_empty_lots_have_one_place_which_is_padding():
     indices, real = lot_indices(torch.zeros(3, 4, dtype=torch.bool))
     assert indices.shape == (3, 1)
     assert not real.any()

@@ -1,4 +1,4 @@
-"""A crowd's gradients in blocks are those of its clients one after the other; who is no crowd goes one by one."""
+"""Client blocks: many clients' gradients equal those computed one after the other; few clients are not grouped."""
 
 from dataclasses import replace
 
@@ -13,8 +13,7 @@ from fedassay.fl.partitions.sampling import Full, Poisson
 from fedassay.fl.plan import Plan
 from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
-from fedassay.fl.training import client_blocks as crowd
-from fedassay.fl.training import local
+from fedassay.fl.training import client_blocks, local
 from fedassay.fl.training.client_blocks import block_gradients, uses_blocks
 
 
@@ -31,7 +30,7 @@ def plan_of(task, **changes):
 
 
 def test_blocks_give_what_one_client_after_the_other_gives(task, monkeypatch):
-    monkeypatch.setattr(crowd, "_BLOCK", 16)
+    monkeypatch.setattr(client_blocks, "_BLOCK", 16)
     model = task.network.initial(Streams(1).generator("init")).unsqueeze(0)
     found = list(block_gradients(task, model, range(task.clients)))
     assert len(found) == task.clients
@@ -42,7 +41,7 @@ def test_blocks_give_what_one_client_after_the_other_gives(task, monkeypatch):
 
 
 @pytest.mark.parametrize("cohort", [Full(), Poisson(0.5)])
-def test_a_federation_goes_the_same_way_and_its_lots_are_told(task, make_tape, cohort, monkeypatch):
+def test_a_federation_in_blocks_gives_the_same_models_and_lots(task, make_tape, cohort, monkeypatch):
     plan = plan_of(task, cohort=cohort)
     protection = Undefended().prepare(plan).protection
     tapes = make_tape(), make_tape()
@@ -52,7 +51,7 @@ def test_a_federation_goes_the_same_way_and_its_lots_are_told(task, make_tape, c
     assert tapes[0].masks() == tapes[1].masks()
 
 
-def test_only_many_clients_of_one_plain_step_are_a_crowd(task):
+def test_only_many_clients_of_one_plain_step_are_grouped(task):
     assert uses_blocks(task, plan_of(task), 1)
     assert not uses_blocks(task, plan_of(task), 2)
     assert not uses_blocks(task, plan_of(task, lot=Poisson(0.5)), 1)

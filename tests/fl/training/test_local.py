@@ -67,7 +67,7 @@ def test_a_turn_is_the_plain_loop_over_the_same_lots(make_task, make_plan, algor
 
 
 def test_poisson_lots_of_four_replicas_hold_an_empty_one_and_unequal_ones(make_task, make_plan):
-    """What the twin above was compared on: without these the padding would not have been tried."""
+    """What the comparison above covered: without these cases the padding would not have been tested."""
     task = make_task()
     plan = make_plan(task, lot=Poisson(0.2), algorithm=FedAvg(learning_rate=0.5, local_steps=4))
     sizes = torch.stack(turn(task, plan, replicas=4)[1].lots).sum(-1)
@@ -140,7 +140,7 @@ def test_a_batch_of_nothing_or_of_a_third_world_is_refused(fields):
 
 
 def test_adams_moments_stay_with_each_client_and_replica_that_took_part(make_task, make_plan, make_tape):
-    """Against torch's own optimisers, one a client and replica, each used in that one's rounds only."""
+    """Compared with torch's own optimisers, one per client and replica, each used only in that client's rounds."""
     task, tape = make_task((5, 5, 5)), make_tape()
     algorithm = FedAvg(learning_rate=0.05, local_steps=2, optimizer="adam", keep_moments=True)
     plan = make_plan(task, algorithm=algorithm, rounds=4, cohort=FixedSize(2))

@@ -26,7 +26,7 @@ def watched(task, plan, tamper=None):
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.1])
-def test_every_candidate_is_raised_and_by_a_step_of_the_length_that_it_says(rate, setting):
+def test_every_candidate_is_raised_by_a_step_of_the_stated_length(rate, setting):
     task, _, probe, knowledge = setting
     model = task.network.initial(np.random.default_rng(1))
     sent = ActiveAscent(rate=rate).tamper(model[None], knowledge)[0]

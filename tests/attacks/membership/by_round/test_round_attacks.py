@@ -1,4 +1,4 @@
-"""Attacks on rounds: naive twins, signs, who is asked, and what is left where nobody is named."""
+"""Attacks on rounds: naive versions, signs, which clients are scored, and what remains without named senders."""
 
 from dataclasses import replace
 
@@ -142,7 +142,7 @@ def test_a_gradient_of_zero_has_cosine_zero(attacked):
 
 
 @pytest.mark.parametrize("part", [GradientDot, GradientCosine, FedMIACosine, FedMIALoss])
-def test_uploads_of_zeros_tell_nobody_from_anybody(part, attacked):
+def test_uploads_of_zeros_separate_no_candidates(part, attacked):
     scores = attacked(part(count=COUNT), view_of=sent(torch.zeros_like))[0].values
     assert len(np.unique(scores)) == 1
 
@@ -155,7 +155,7 @@ def test_an_upload_that_is_no_number_is_an_error_and_no_score(part, value, attac
 
 
 @pytest.mark.parametrize("part", [GradientDot, GradientCosine])
-def test_of_a_sum_there_is_one_score_a_candidate_whoever_is_asked_about(part, attacked):
+def test_a_sum_gives_one_score_per_candidate_for_all_clients(part, attacked):
     evidence, view, probe, task = attacked(part(count=COUNT, client="all"), AGGREGATE)
     total = 0
     for seen in view.rounds:
@@ -197,7 +197,7 @@ def test_the_last_model_alone_shows_no_round(part, attacked):
 
 
 @pytest.mark.parametrize("part", [FedMIACosine, FedMIALoss])
-def test_without_two_others_there_is_nobody_to_compare_with(part, attacked, toy_task):
+def test_without_two_other_clients_there_is_no_comparison(part, attacked, toy_task):
     with pytest.raises(Undefined, match="in no round did the audited client and 2 others take part"):
         attacked(part(count=COUNT), task=toy_task((4, 4)))
     with pytest.raises(Undefined, match="in no round did the audited client and 2 others take part"):
@@ -278,7 +278,7 @@ def test_the_history_holds_what_a_shorter_look_would_have_said(attack, attacked)
     assert not np.array_equal(history[1], history[2])
 
 
-def test_a_client_that_has_not_come_yet_has_no_scores_yet(attacked):
+def test_a_client_that_has_not_taken_part_yet_has_no_scores_yet(attacked):
     whole, view, *_ = attacked(GradientCosine(count=COUNT, client="all"), rounds=6, cohort=Poisson(0.4))
     came = [set(seen.reports.senders) for seen in view.rounds]
     complete = [number for number in range(1, 7) if set().union(*came[:number]) == set(range(CLIENTS))]
