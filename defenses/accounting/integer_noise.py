@@ -21,8 +21,8 @@ from .discrete import (
 )
 
 _FINE = 1e-4
+# Share of delta for binomial noise that leaves its window.
 _LEAKED = 0.01
-"""Share of delta for binomial noise that leaves its window."""
 
 
 def discrete_gaussian_noise(

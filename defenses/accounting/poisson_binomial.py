@@ -11,8 +11,8 @@ from ..defense import check_whole
 from .conversion import renyi_budget
 from .discrete import check_order
 
+# Share of delta for rounds in which fewer coins are fair than assumed.
 _LEAKED = 0.01
-"""Share of delta for rounds in which fewer coins are fair than assumed."""
 LARGEST_BIAS = 0.25
 
 

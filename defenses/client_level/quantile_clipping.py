@@ -20,12 +20,11 @@ from ..clipped.claims import BY_PLD, sampled_gaussian_claim
 from ..clipped.defense import ClippedDefense
 from ..defense import Prepared, check_share
 
+# Limits of the clip norm: noise must not drive it to 0, where no update would pass and the norms could no longer be
+# learnt, or to infinity.
 _BOUNDS = (1e-6, 1e6)
-"""Limits of the clip norm: noise must not drive it to 0, where no update would pass and the norms could no longer be
-learnt, or to infinity.
-"""
+# Of the budget, what the default count may spend.
 _LARGEST_SHARE = 0.1
-"""Of the budget, what the default count may spend."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,11 +13,11 @@ from ...fl.laws.layered_law import layer_slices, layer_starts
 from ...fl.models.network import Network
 from ...fl.task import Samples
 
+# Upper bound on the numbers held at once in Jacobians and in what they are computed from.
 _NUMBERS = 2**24
-"""Upper bound on the numbers held at once in Jacobians and in what they are computed from."""
 _HELD_PER_PIXEL = 64
+# 1 / g and 1 / g^2 of the plastic number g: the fractional parts of their multiples fill the square evenly.
 _ROBERTS = (0.7548776662466927, 0.5698402909980532)
-"""1 / g and 1 / g^2 of the plastic number g: the fractional parts of their multiples fill the square evenly."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,6 +90,7 @@ class NumberDefense(LocalDefense, ABC):
 
     def spending(self, plan: Plan, claim: Claim) -> dict[str, Spending]:
         """By basic or exact composition, as in the claim; empty for a paper's own claim, which may not compose."""
+        # A published budget may not be composed over rounds at all.
         if variant_of(self) == AS_PUBLISHED:
             return {}
         count, epsilon = self.spent(plan)

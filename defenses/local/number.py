@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from ...audit.arrays import FloatArray
 from ..randomisers.randomiser import Randomiser
 
+# Relative distance within which a number that was sent as float32 is matched with its double.
 _ROUNDING = 1e-6
-"""Relative distance within which a number that was sent as float32 is matched with its double."""
 
 
 class NumberReport(Protocol):
@@ -78,6 +78,7 @@ def unrounded(number: NumberReport, sent: ArrayLike, scales: ArrayLike) -> Float
     """
     crossed, scale = np.asarray(sent, dtype=np.float32), np.asarray(scales, dtype=np.float64)
     reports = crossed.astype(np.float64) / scale
+    # Reports clearly beyond the reach are impossible and must keep a density of 0.
     within = np.abs(reports) <= number.reach * (1 + _ROUNDING)
     reports = np.where(within, np.clip(reports, -number.reach, number.reach), reports)
     if not number.atoms.size:

@@ -49,12 +49,14 @@ class SampledLaw:
         places = drawn_places(len(rows), dim, min(self.coordinates, dim), rng)
         entries = rows.gather(1, torch.from_numpy(places)).numpy()
         reports = self.number.sample(self._units(entries, self.radii(dim)[places]), rng)
+        # Scaled by d / k, so that the mean over clients is unbiased.
         sent = torch.from_numpy(sendable(reports * scales[places])).to(rows)
         return torch.zeros_like(rows).scatter_(1, torch.from_numpy(places), sent).reshape(contribution.shape)
 
     def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
         reports, rows, sent = _aligned(release, contribution)
         owners, places = sent.reshape(-1, sent.shape[-1]).nonzero().unbind(1)
+        # Only what was sent is evaluated: for few coordinates of many this is most of the saving.
         logs = self._logs(reports[sent].numpy(), rows[sent].numpy(), places.numpy(), sent.shape[-1])
         total = torch.zeros(sent.shape[:-1], dtype=torch.float64).flatten()
         total = total.index_add(0, owners, torch.from_numpy(logs)).reshape(sent.shape[:-1])
@@ -107,6 +109,7 @@ def drawn_places(rows: int, dim: int, count: int, rng: np.random.Generator) -> I
     places = np.full((rows, count), -1, dtype=np.int64)
     for column, last in enumerate(range(dim - count, dim)):
         place = rng.integers(last + 1, size=rows)
+        # Floyd's algorithm needs one draw per place and never a rejection, so rows draw equally often.
         taken = (places[:, :column] == place[:, np.newaxis]).any(axis=1)
         places[:, column] = np.where(taken, last, place)
     return places

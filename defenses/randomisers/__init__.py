@@ -1,1 +1,1 @@
-"""Local randomisers, one a file: what a client's device does to one report before it leaves."""
+"""Local randomisers, one per file: what a client's device applies to a report before sending it."""

@@ -1,4 +1,4 @@
-"""Bits: an encoding whose bits are flipped independently, ones and zeros each with a chance of their own."""
+"""Bits: an encoding whose bits are flipped independently, with one probability for ones and one for zeros."""
 
 import itertools
 import math
@@ -16,40 +16,41 @@ Bits = NDArray[np.int8]
 
 @dataclass(frozen=True, kw_only=True)
 class Flips:
-    """A one is flipped with chance 1 / (1 + e^of_one), a zero with chance 1 / (1 + e^of_zero); both exponents >= 0."""
+    """A one is flipped with probability 1 / (1 + e^of_one), a zero with 1 / (1 + e^of_zero); both exponents >= 0."""
 
     of_one: float
     of_zero: float
 
     @property
     def one(self) -> float:
-        """Chance that a one is reported of a one."""
+        """Probability of reporting a one for a one."""
         return 1 / (1 + math.exp(-self.of_one))
 
     @property
     def zero(self) -> float:
-        """Chance that a one is reported of a zero."""
+        """Probability of reporting a one for a zero."""
         return 1 / (1 + math.exp(self.of_zero))
 
     def sample(self, bits: Bits, rng: np.random.Generator) -> Bits:
-        """Same shape; drawn in integers."""
+        """Flips ``bits`` at random, same shape; drawn in integers."""
         flat = bits.ravel()
         exponents = np.where(flat == 1, self.of_one, self.of_zero)
 
         def propose(rows: NDArray[np.intp]) -> tuple[Bits, FloatArray]:
+            # A flip is proposed by a fair coin and kept with probability e^-exponent; no flip is always kept.
             flip = rng.integers(2, size=rows.size, dtype=np.int8)
             return flip, np.asarray(flip * exponents[rows], dtype=np.float64)
 
         return np.asarray(flat ^ rejection(flat.size, propose, rng), dtype=np.int8).reshape(bits.shape)
 
     def log_mass(self, reports: ArrayLike, bits: Bits) -> FloatArray:
-        """``reports``: (..., m) of ``bits`` (m,) -> (...,)."""
+        """Log probability of ``reports`` (..., m) given ``bits`` (m,) -> (...,)."""
         seen = np.asarray(reports)
         ones = np.where(bits == 1, self.one, self.zero)
         return np.asarray(np.where(seen == 1, np.log(ones), np.log1p(-ones)).sum(axis=-1))
 
     def estimate(self, reports: ArrayLike) -> FloatArray:
-        """Unbiased of each bit, same shape."""
+        """An unbiased estimate of each bit, same shape."""
         return np.asarray((np.asarray(reports) - self.zero) / (self.one - self.zero))
 
     def variance(self, bits: ArrayLike) -> FloatArray:
@@ -58,6 +59,6 @@ class Flips:
 
 
 def all_bits(length: int) -> WeightedReports:
-    """Every row of ``length`` bits. ValueError past 20."""
+    """Every row of ``length`` bits; ValueError for more than 20."""
     check_listable(2**length)
     return finite(np.array(list(itertools.product((0, 1), repeat=length)), dtype=np.int8))

@@ -1,4 +1,4 @@
-"""Roster: every randomiser by its file name, and each in a small edition whose reports can all be listed."""
+"""Catalogue of randomisers: each class by its file name, and small instances whose reports can all be listed."""
 
 import importlib
 import inspect
@@ -10,6 +10,7 @@ from .randomiser import Randomiser
 
 _RANGE: Mapping[str, Any] = {"radius": 1.0}
 _DOMAIN: Mapping[str, Any] = {"domain": 10}
+# Suffix of the name -> fields; a randomiser of one number needs its range alone.
 _VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "adaptive_duchi": {"": {"centres": (0.5, -1.0), "radii": (0.5, 2.0), "sizes": (2, 1)}},
     "clipped_laplace": {"": _RANGE, " reach 2": {**_RANGE, "reach": 2.0}},
@@ -28,11 +29,10 @@ _VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "subset_selection": {"": _DOMAIN},
     "unary": {" symmetric": {"domain": 6, "encoding": "symmetric"}, " optimised": {"domain": 6}},
 }
-"""Name's ending -> fields; a randomiser of one number needs its range alone."""
 
 
 def randomisers() -> dict[str, type[Randomiser]]:
-    """The class of every file that holds one."""
+    """The class of every file that defines one."""
     found = {}
     for entry in pkgutil.walk_packages(importlib.import_module(__package__).__path__, f"{__package__}."):
         module = importlib.import_module(entry.name)
@@ -44,7 +44,7 @@ def randomisers() -> dict[str, type[Randomiser]]:
 
 
 def small_randomisers(epsilon: float) -> dict[str, Randomiser]:
-    """Each randomiser, in all its variants, at ``epsilon``, by a name that says which."""
+    """Each randomiser, in all its variants, at ``epsilon``, by a name that states the variant."""
     return {
         f"{name}{ending}": build(epsilon=epsilon, **fields)
         for name, build in randomisers().items()

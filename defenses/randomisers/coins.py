@@ -1,4 +1,4 @@
-"""Coins: Bernoulli draws in integers, so that a discrete law is the stated one and not a rounded float's.
+"""Coins: Bernoulli draws in integers, so that a discrete law is exactly the stated one and not that of a rounded float.
 
 ``exp(-gamma)`` after Canonne, Kamath, Steinke 2020, Algorithm 1, for many coins at once.
 """
@@ -12,26 +12,29 @@ from numpy.typing import ArrayLike, NDArray
 from ...audit.arrays import BoolArray, FloatArray
 
 Propose = Callable[[NDArray[np.intp]], tuple[NDArray[Any], ArrayLike]]
-"""Row numbers (m,) -> one proposal for each, and the exponents that ``exp_coin`` keeps them by."""
+"""Row numbers (m,) -> one proposal for each, and the exponents with which ``exp_coin`` accepts them."""
 _FINEST = 2.0**53
 
 
 def coin(share: ArrayLike, size: int, rng: np.random.Generator) -> BoolArray:
-    """``size`` flags, true with chance ``share`` in [0, 1], a number or one a flag, rounded down to k / 2^53."""
-    # The generator's numbers are j / 2^53, j uniform: of two such fractions the comparison is one of integers.
+    """``size`` flags, true with probability ``share`` in [0, 1] (a number, or one per flag), rounded down to k /
+    2^53.
+    """
+    # The generator's numbers are j / 2^53 with j uniform, so this compares integers.
     return np.asarray(rng.random(size) < np.floor(np.asarray(share, dtype=np.float64) * _FINEST) / _FINEST)
 
 
 def exp_coin(exponent: ArrayLike, size: int, rng: np.random.Generator) -> BoolArray:
-    """``size`` flags, true with chance exp(-``exponent``), a number >= 0 or one a flag; no exponential is computed.
+    """``size`` flags, true with probability exp(-``exponent``) (a number >= 0, or one per flag), without computing an
+    exponential.
 
-    The exponent's fraction is rounded down to k / 2^53: a lie is never rarer than claimed.
+    The exponent's fraction is rounded down to k / 2^53, so that a false report is never rarer than claimed.
     """
     gamma = np.broadcast_to(np.asarray(exponent, dtype=np.float64), (size,))
     whole = np.floor(gamma)
     heads = _small_exp_coin(gamma - whole, rng)
     left = whole.astype(np.int64)
-    # exp(-3.5) = exp(-.5) exp(-1)^3: one more coin for every whole unit, up to the first tail.
+    # exp(-3.5) = exp(-.5) exp(-1)^3: one more coin for every whole unit, until the first tail.
     flipped = np.flatnonzero(heads & (left > 0))
     while flipped.size:
         heads[flipped] = _small_exp_coin(np.ones(flipped.size), rng)
@@ -41,7 +44,7 @@ def exp_coin(exponent: ArrayLike, size: int, rng: np.random.Generator) -> BoolAr
 
 
 def rejection(count: int, propose: Propose, rng: np.random.Generator) -> NDArray[Any]:
-    """``count`` draws, each law proportional to its proposal's times exp(-exponent)."""
+    """``count`` draws, each with a law proportional to its proposal's times exp(-exponent)."""
     proposals, exponents = propose(np.arange(count))
     drawn = np.array(proposals)
     left = np.flatnonzero(~exp_coin(exponents, count, rng))
@@ -54,7 +57,7 @@ def rejection(count: int, propose: Propose, rng: np.random.Generator) -> NDArray
 
 
 def _small_exp_coin(gamma: FloatArray, rng: np.random.Generator) -> BoolArray:
-    """Exponents in [0, 1]: K = 1, 2, ... until a coin of gamma / K fails; heads where the last K is odd."""
+    """Exponents in [0, 1]: for K = 1, 2, ... until a coin of gamma / K fails; heads where the last K is odd."""
     passed = np.zeros(gamma.size, dtype=np.int64)
     flipped, divisor = np.flatnonzero(gamma), 1
     while flipped.size:

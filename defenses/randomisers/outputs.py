@@ -1,4 +1,4 @@
-"""WeightedReports: reports and weights that sum or integrate any function over what a randomiser can report."""
+"""Weighted reports: reports and weights that sum or integrate any function over the outputs of a randomiser."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,7 +16,9 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 class WeightedReports:
     """``sum(weights * f(reports))`` is the sum of f over all outputs, or its integral where reports are continuous.
 
-    ``reports``: (m, *report shape). ``weights``: (m,), 1 for an output that has a mass, >= 0 for a quadrature node.
+    Args:
+        reports: (m, *report shape).
+        weights: (m,), 1 for an output with positive probability, >= 0 for a quadrature node.
     """
 
     reports: NDArray[Any]
@@ -27,7 +29,7 @@ MOST_LISTED = 2**20
 
 
 def check_listable(count: int) -> None:
-    """ValueError for more reports than are ever listed."""
+    """ValueError for too many reports to list."""
     if count > MOST_LISTED:
         raise ValueError(f"{count} reports are too many to list: at most {MOST_LISTED}")
 
@@ -39,9 +41,9 @@ def finite(reports: ArrayLike) -> WeightedReports:
 
 
 def quadrature(breaks: Iterable[float]) -> WeightedReports:
-    """Gauss-Legendre between neighbours of ``breaks``, exact to rounding where a density is smooth between them.
+    """Gauss-Legendre nodes between neighbours of ``breaks``, exact to rounding where a density is smooth between them.
 
-    The breaks themselves stand among the reports with weight 0: suprema are attained there.
+    The breaks themselves are among the reports with weight 0, because suprema are attained there.
     """
     edges = np.unique(np.fromiter(breaks, dtype=np.float64))
     half, middle = np.diff(edges)[:, np.newaxis] / 2, (edges[1:] + edges[:-1])[:, np.newaxis] / 2
@@ -52,6 +54,6 @@ def quadrature(breaks: Iterable[float]) -> WeightedReports:
 
 
 def labelled(labels: int, numbers: WeightedReports) -> WeightedReports:
-    """Reports (label, number) for every label 0..labels-1 and every one of the ``numbers``: rows of two floats."""
+    """Reports (label, number) for every label 0..labels-1 and each of the ``numbers``: rows of two floats."""
     columns = np.meshgrid(np.arange(labels, dtype=np.float64), numbers.reports, indexing="ij")
     return WeightedReports(np.stack([column.ravel() for column in columns], axis=-1), np.tile(numbers.weights, labels))

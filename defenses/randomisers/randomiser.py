@@ -1,4 +1,6 @@
-"""Randomiser: value in, report out; with its density, its exact epsilon, its claim and the event that shows most."""
+"""Randomiser: value in, report out, with its density, its exact epsilon, its claim and its best distinguishing
+event.
+"""
 
 import dataclasses
 import math
@@ -19,20 +21,20 @@ from .outputs import WeightedReports
 
 Reports = NDArray[Any]
 NOT_GIVEN = math.nan
-"""Stands for a range that nobody stated: refused, never guessed."""
+"""Default of a range that must be given; it is refused and never guessed."""
 EVENT_TRIALS = 10**6
 _TIED = 1e-8
 
 
 class Masses(NamedTuple):
-    """How often an event occurs under the pair's member and nonmember input."""
+    """Probability of an event under the pair's member and nonmember input."""
 
     member: float
     nonmember: float
 
 
 class PairLaw(NamedTuple):
-    """Reports of the worst pair, those of one likelihood ratio together where that is easy: three rows (k,)."""
+    """The law of the worst pair's reports, grouped by likelihood ratio where that is easy: three rows (k,)."""
 
     log_ratio: FloatArray
     member: FloatArray
@@ -41,11 +43,12 @@ class PairLaw(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Randomiser:
-    """One client's local mechanism. Fields are public; a value is private; every report is drawn independently.
+    """One client's local mechanism. Fields are public, a value is private, and every report is drawn independently.
 
     A value has the randomiser's value shape (() for a number or a category, (d,) for a vector), a report its report
-    shape; ``sample`` takes and gives any leading dimensions. Subclasses state the law once, in ``log_density`` and
-    ``outputs``; what is computed from it here (exact epsilon, event) reads that law and never the field ``epsilon``.
+    shape; ``sample`` accepts and returns any leading dimensions. Subclasses define the law once, in ``log_density`` and
+    ``outputs``. What is computed from it here (exact epsilon, event) uses that law and never the field ``epsilon``, so
+    that it can contradict the claim.
 
     Args:
         epsilon: of the claim, > 0 and finite.
@@ -56,7 +59,7 @@ class Randomiser:
     unit: ClassVar[Unit] = Unit.REPORT
     unbiased: ClassVar[bool] = True
     closed: ClassVar[bool] = False
-    """``pair_law`` is in closed form, and no other pair has a larger ratio."""
+    """Whether ``pair_law`` is in closed form, and no other pair has a larger ratio."""
 
     def __post_init__(self) -> None:
         _check_epsilon(self.epsilon)
@@ -68,16 +71,18 @@ class Randomiser:
 
     @property
     def curve(self) -> Curve | None:
-        """The trade-off curve that the claim signs, where there is one."""
+        """The trade-off curve that the claim states, where there is one."""
         return None
 
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> Reports:
-        """``values``: (..., *value shape) -> one report a value, (..., *report shape). ValueError out of range."""
+        """``values``: (..., *value shape) -> one report per value, (..., *report shape). ValueError out of range."""
         raise NotImplementedError
 
     def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
-        """``reports``: (..., *report shape), ``value``: one; for a randomiser of one number also one a report. Log of
-        density or mass (...,); -inf where impossible.
+        """Log of the density or probability (...,) of ``reports`` (..., *report shape) under ``value``; -inf where
+        impossible.
+
+        ``value`` is a single one; a randomiser of one number also accepts one per report.
         """
         raise NotImplementedError
 
@@ -102,15 +107,15 @@ class Randomiser:
         raise NotImplementedError
 
     def target(self, value: ArrayLike) -> FloatArray:
-        """What ``estimate`` is an estimate of: the value itself, or its encoding."""
+        """The quantity that ``estimate`` estimates: the value itself, or its encoding."""
         return np.asarray(value, dtype=np.float64)
 
     def expectation(self, value: ArrayLike) -> FloatArray:
-        """The mean of ``estimate``: the target, except of a randomiser that is not ``unbiased``."""
+        """The mean of ``estimate``: the target, unless the randomiser is not ``unbiased``."""
         return self.target(value)
 
     def pair_law(self) -> PairLaw:
-        """Listed; in closed form where there are too many reports for that."""
+        """By listing all reports; subclasses override it in closed form where there are too many."""
         nonmember, member = self.worst_pair()
         outputs = self.outputs(nonmember, member)
         reports, weights = (rows[outputs.weights > 0] for rows in (outputs.reports, outputs.weights))
@@ -128,25 +133,28 @@ class Randomiser:
         return float((possible.max(axis=0) - possible.min(axis=0)).max())
 
     def log_ratio(self, reports: ArrayLike) -> FloatArray:
-        """Member over nonmember of the worst pair, (...,)."""
+        """Log-likelihood ratio of member over nonmember of the worst pair, (...,)."""
         nonmember, member = self.worst_pair()
         ahead, behind = self.log_density(reports, member), self.log_density(reports, nonmember)
-        # A report that neither can give is no evidence of the member.
+        # A report that is impossible under both values is no evidence for the member.
         return np.subtract(ahead, behind, out=np.full_like(ahead, -np.inf), where=np.isfinite(ahead))
 
     def event(self, reports: ArrayLike, *, trials: int = EVENT_TRIALS) -> BoolArray:
-        """``(...,)``: whether each report lies in the event {likelihood ratio >= t} that ``trials`` show most by.
+        """``(...,)``: whether each report lies in the event {likelihood ratio >= t} with the best bound from ``trials``
+        reports.
 
-        Fixed from the law before any report is drawn (Neyman and Pearson 1933).
+        The event is fixed from the law before any report is drawn (Neyman and Pearson 1933).
         """
         return np.asarray(self.log_ratio(reports) >= _event(self, trials)[0])
 
     def event_masses(self, *, trials: int = EVENT_TRIALS) -> Masses:
-        """How often that event occurs, from the law: their log-ratio is the exact optimum of the pair."""
+        """The probabilities of that event by the law; their log-ratio is the exact optimum of the pair."""
         return _event(self, trials)[1]
 
     def claim(self) -> Claim:
-        """What it signs: one report (or coordinate), any two values, against the server that sees every upload."""
+        """The claim: one report (or coordinate), any two values; the adversary is the server, which observes individual
+        updates.
+        """
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         given = {name: value for name, value in fields.items() if value is not None}
         return Claim(
@@ -169,7 +177,7 @@ class Randomiser:
 
 @lru_cache(maxsize=256)
 def _event(randomiser: Randomiser, trials: int) -> tuple[float, Masses]:
-    """The least log-ratio in the best event, less a rounding, and the event's masses."""
+    """The smallest log-ratio in the best event, less a rounding, and the event's probabilities."""
     log_ratio, p, q = randomiser.pair_law()
     inside = best_event(p / p.sum(), q / q.sum(), trials=trials, delta=randomiser.failure)
     least = float(log_ratio[inside & (p > 0)].min()) - _TIED
@@ -194,7 +202,7 @@ def check_radius(name: str, radius: float) -> None:
 
 
 def check_given_count(name: str, count: int, *, least: int, most: float = math.inf) -> None:
-    """ValueError unless a whole number in [least, most]; 0 stands for one that nobody gave."""
+    """ValueError unless a whole number in [least, most]; 0 is the default of a field that must be given."""
     if count == 0 and least > 0 and not isinstance(count, bool):
         raise ValueError(f"{name} must be given and >= {least}, got 0")
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or not least <= count <= most:

@@ -14,8 +14,8 @@ from ..clipped.defense import ClippedDefense
 from ..clipped.noise_decay import AdaptiveClipProtection, NoiseDecayProtection, NoiseSplit
 from ..defense import Prepared, check_share, check_variant, provable
 
+# Smaller than any useful clip norm; without a floor the published rule would eventually divide by zero.
 _LEAST = 1e-12
-"""Smaller than any useful clip norm; without a floor the published rule would eventually divide by zero."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,10 +32,8 @@ from .samplers import LARGEST_SCALE
 SERVER = Observer("aggregate", sees_participation=True, sees_masked_words=True)
 """The adversary of every claim of a secure sum: a server that knows who took part, every masked word, and their sum."""
 DROPS = ("random", "first")
+# Largest deviation of the sum's noise, in steps: on a finer grid the squares of the exact sampler would exceed 64 bits.
 _FINEST = LARGEST_SCALE - 1
-"""Largest deviation of the sum's noise, in steps: on a finer grid the squares of the exact sampler would exceed 64
-bits.
-"""
 
 
 class Budget(TypedDict):

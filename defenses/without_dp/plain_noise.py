@@ -13,8 +13,8 @@ from ...fl.protection import Context, Protection, State
 from ...fl.streams import normal
 from ..defense import Defense, Prepared, check_bound
 
+# Longer than any update of a training run.
 _NO_CLIP = 1e12
-"""Longer than any update of a training run."""
 
 
 @dataclass(frozen=True, kw_only=True)

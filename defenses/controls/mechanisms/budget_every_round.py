@@ -12,8 +12,8 @@ from ....audit.observer import UPLOADS
 from ..mutant import Mutant, Sample, mechanism_claim
 
 EPSILON, ROUNDS = 1.0, 10
+# Values lie in [-1, 1], so two of them are at most 2 apart.
 _RANGE = 2.0
-"""Values lie in [-1, 1], so two of them are at most 2 apart."""
 
 
 def mutant() -> Mutant:

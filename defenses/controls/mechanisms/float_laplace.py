@@ -15,8 +15,8 @@ from ..mutant import Mutant, mechanism_claim
 
 EPSILON = 1.0
 _GRID = 2.0**-10
+# Near 1 - noise, every single-precision sum is a multiple of 2^-24; near 0 hardly any is.
 _COARSE = 2.0**24
-"""Near 1 - noise, every single-precision sum is a multiple of 2^-24; near 0 hardly any is."""
 _NEAR = 2.0**-5
 
 

@@ -11,8 +11,8 @@ from ....audit.arrays import FloatArray
 from ...randomisers.randomiser import Randomiser, check_given_count
 
 MOST_LEVELS = 12
+# Decoded numbers closer than this share of the largest one count as equal, because float32 must distinguish atoms.
 _SAME = 1e-5
-"""Decoded numbers closer than this share of the largest one count as equal, because float32 must distinguish atoms."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +55,7 @@ class Gridded:
 
     def sample(self, values: FloatArray, rng: np.random.Generator) -> FloatArray:
         low, share = self._neighbours(values)
+        # Random rounding is unbiased; rounding to the nearest level would not be.
         levels = low + (rng.random(share.shape) < share)
         decoded = self._decoded(self.randomiser.sample(self.values()[levels], rng))
         return np.asarray(self.atoms[self._nearest(decoded)])
@@ -78,6 +79,7 @@ class Gridded:
     def masses(self) -> FloatArray:
         """Probability of each atom under each level, (levels, atoms)."""
         listed = np.array([np.exp(self.randomiser.log_density(self._reports, value)) for value in self.values()])
+        # Several reports may decode to one number, so their masses are added.
         places = self._nearest(self._decoded(self._reports))
         return np.array([np.bincount(places, row, len(self.atoms)) for row in listed])
 

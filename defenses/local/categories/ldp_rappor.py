@@ -51,6 +51,7 @@ def _best_cohort(levels: int) -> int:
         filters = _rappor(1.0, levels, cohort).bloom(np.arange(levels)).astype(np.float64)
         grid = np.linspace(-1, 1, levels)
         weights, _, rank, _ = np.linalg.lstsq(filters, grid, rcond=None)
+        # Levels whose filters share bits use less than the budget; both ends must use all of it.
         apart = np.abs(filters[0] - filters[-1]).sum() == 2 * _HASHES
         return float(np.linalg.norm(weights)) if apart and rank == levels else math.inf
 

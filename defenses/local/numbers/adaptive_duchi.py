@@ -40,7 +40,7 @@ class LayeredLaw(SampledLaw):
         """
         whole = sum(self.sizes)
         if dim > whole:
-            raise ValueError(f"rows must have at most {whole} columns, one a coordinate, got {dim}")
+            raise ValueError(f"rows must have at most {whole} columns, one per coordinate, got {dim}")
         each = [self.radius * math.sqrt(whole / (len(self.sizes) * size)) for size in self.sizes]
         return np.repeat(each, self.sizes)[:dim]
 
@@ -67,6 +67,7 @@ class AdaptiveDuchiProtection(Protection):
         if observer.rank >= UPLOADS.rank:
             return law
         alone = law.coordinates >= plan.layout.dim
+        # If only some coordinates are sent, those of one report are not independent.
         return replace(law, mixing=Mixing.COORDINATES) if observer.rank == SHUFFLED.rank and alone else None
 
     def _layered(self, layout: Layout) -> LayeredLaw:
@@ -78,6 +79,7 @@ class AdaptiveDuchiProtection(Protection):
 
 def shuffled_apart(reports: Message, rng: np.random.Generator) -> Message:
     """Shuffles every column separately among the rows that are present, which come first."""
+    # Sorting random keys permutes every column independently; absent rows get the largest keys.
     keys = torch.from_numpy(rng.random(tuple(reports.values.shape)))
     order = keys.masked_fill(~reports.present.unsqueeze(-1), 2.0).argsort(dim=1)
     count = reports.present.sum(1, keepdim=True)

@@ -22,4 +22,5 @@ class LDPClippedLaplace(SampledDefense):
 
     def number(self, epsilon: float) -> Numeric:
         clipped = ClippedLaplace(epsilon=epsilon, radius=1.0)
+        # The range of the reports is closed; float32 may round a report to just beyond it.
         return Numeric(randomiser=clipped, reach=clipped.end)

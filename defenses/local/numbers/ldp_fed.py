@@ -44,6 +44,7 @@ class LDPFed(SampledDefense):
         check_variant(self.variant)
 
     def number(self, epsilon: float) -> Numeric:
+        # As published epsilon is read as the alpha of one grid step, which the whole range multiplies.
         spent = epsilon * self.steps if self.variant == "as_published" else epsilon
         condensed = Condensed(epsilon=spent, radius=1.0, steps=self.steps)
         return Numeric(randomiser=condensed, atomic=condensed)

@@ -21,4 +21,5 @@ class LDPHarmony(NumberDefense):
         return Numeric(randomiser=duchi, atomic=duchi)
 
     def sampled(self, epsilon: float, dim: int) -> int:
+        # Fixed by the mechanism, while the other defenses send more coordinates at larger budgets.
         return 1

@@ -17,4 +17,5 @@ class LDPHybrid(SampledDefense):
 
     def number(self, epsilon: float) -> Numeric:
         hybrid = Hybrid(epsilon=epsilon, radius=1.0)
+        # The law has two atoms (Duchi) and a density (Piecewise), so both parts are passed.
         return Numeric(randomiser=hybrid, atomic=hybrid.duchi, reach=hybrid.piecewise.bound)

@@ -40,6 +40,7 @@ class EMMDSLaw(VectorLaw):
 
     def contribution(self, rows: Tensor) -> Tensor:
         numbers = torch.nan_to_num(rows, nan=0.0)
+        # Only the order of the entries matters, so the scale of a row is removed.
         largest = numbers.abs().amax(-1, keepdim=True)
         return numbers / largest.clamp_min(torch.finfo(rows.dtype).tiny) * self.radius
 

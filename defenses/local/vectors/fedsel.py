@@ -49,6 +49,7 @@ class FedSelLaw(VectorLaw):
         return rows
 
     def read(self, rows: NDArray[np.float32]) -> tuple[NDArray[Any], BoolArray]:
+        # A number that happens to be 0 is sent as 1.2e-38, so the chosen coordinate is always visible.
         chosen = np.argmax(rows != 0, axis=1)
         piecewise = self.randomiser(rows.shape[1]).piecewise
         number = Numeric(randomiser=piecewise, reach=piecewise.bound)

@@ -50,6 +50,7 @@ class LDPGaussian(ClippedDefense):
 
     def prepare(self, plan: Plan) -> Prepared:
         noise = gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=plan.rounds)
+        # Any two clipped updates are up to twice the clip norm apart.
         protection = LDPGaussianProtection(clip_norm=self.clip_norm, noise_std=noise * 2 * self.clip_norm)
         claim = Claim(
             epsilon=self.epsilon,

@@ -12,8 +12,8 @@ from ....audit.arrays import BoolArray, FloatArray
 from ....fl.laws.law import Mixing, clip_entries
 from ...randomisers.randomiser import Randomiser
 
+# Numbers that are sorted at once.
 _NUMBERS = 2**22
-"""Numbers that are sorted at once."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""Randomisers of one value out of a finite domain."""
+"""Randomisers of one value from a finite domain."""

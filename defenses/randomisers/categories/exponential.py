@@ -16,17 +16,19 @@ from ..randomiser import NOT_GIVEN, Randomiser, check_given_count, check_radius,
 
 @dataclass(frozen=True, kw_only=True)
 class Exponential(Randomiser):
-    """A value is its candidates' utilities (candidates,), each in [0, sensitivity]; the report one candidate's number,
-    with chance proportional to exp(epsilon utility / (2 sensitivity)). Drawn in integers.
+    """Chooses one candidate with probability proportional to exp(epsilon utility / (2 sensitivity)).
 
-    The 2 pays for a normaliser that moves with the value, and pays too much: the exact epsilon, of one candidate
-    alone at the top against one alone at the bottom, is eps/2 + ln((1 + (k-1) e^(eps/2)) / (e^(eps/2) + k - 1)),
-    .897 for 10 candidates at epsilon 1. A choice has no unbiased estimator: ``estimate`` is the choice as a one-hot
-    vector and ``expectation`` its law.
+    A value is the utilities of its candidates (candidates,), each in [0, sensitivity]; the report is the number of one
+    candidate. Drawn in integers.
+
+    The 2 pays for a normaliser that changes with the value, and pays too much: the exact epsilon, of one candidate
+    alone at the top against one alone at the bottom, is eps/2 + ln((1 + (k-1) e^(eps/2)) / (e^(eps/2) + k - 1)), .897
+    for 10 candidates at epsilon 1. A choice has no unbiased estimator: ``estimate`` is the choice as a one-hot vector
+    and ``expectation`` its law.
 
     Args:
-        candidates: how many, >= 2.
-        sensitivity: how far one candidate's utility may move between two values.
+        candidates: number of candidates, >= 2.
+        sensitivity: largest change of one candidate's utility between two values.
     """
 
     candidates: int = 0

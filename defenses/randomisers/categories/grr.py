@@ -16,14 +16,15 @@ from ..randomiser import Randomiser, categories, check_given_count
 
 @dataclass(frozen=True, kw_only=True)
 class GRR(Randomiser):
-    """report = the value with chance e^epsilon / (e^epsilon + domain - 1), else any other value alike.
+    """report = the value with probability e^epsilon / (e^epsilon + domain - 1), else any other value with equal
+    probability.
 
     Values and reports are whole numbers in 0..domain-1; the target is the one-hot encoding, so that a mean of estimates
     is a vector of frequencies. The survey's equation 15 gives the second case as v = 1 - x; right is v != x. Drawn in
-    integers, by at most about ``domain`` proposals a report.
+    integers, with at most about ``domain`` proposals per report.
 
     Args:
-        domain: how many values there are, >= 2.
+        domain: number of values, >= 2.
     """
 
     domain: int = 0
@@ -35,12 +36,12 @@ class GRR(Randomiser):
 
     @property
     def truth(self) -> float:
-        """Chance that the value is reported."""
+        """Probability of reporting the value."""
         return 1 / (1 + (self.domain - 1) * math.exp(-self.epsilon))
 
     @property
     def lie(self) -> float:
-        """Chance of each other value."""
+        """Probability of each other value."""
         return (1 - self.truth) / (self.domain - 1)
 
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> IntArray:

@@ -17,14 +17,15 @@ from .grr import GRR
 
 @dataclass(frozen=True, kw_only=True)
 class LocalHashing(Randomiser):
-    """Values 0..domain-1; a report is (slope, shift, cell), the first two the client's public hash function.
+    """Values 0..domain-1; a report is (slope, shift, cell), of which the first two are the client's public hash
+    function.
 
-    h(v) = ((slope v + shift) mod prime) mod cells, slope in 1..prime-1, shift in 0..prime-1, prime the least one that
-    is >= domain: the chance that two values collide is known exactly, and the estimator divides by it. Without the
-    seed a report says nothing; the claim holds for every seed. Target the one-hot encoding.
+    h(v) = ((slope v + shift) mod prime) mod cells, slope in 1..prime-1, shift in 0..prime-1, prime the smallest one
+    that is >= domain: the collision probability of two values is known exactly, and the estimator divides by it. A
+    report is useless without its seed; the claim holds for every seed. The target is the one-hot encoding.
 
     Args:
-        domain: how many values there are, >= 3.
+        domain: number of values, >= 3.
     """
 
     domain: int = 0
@@ -37,12 +38,12 @@ class LocalHashing(Randomiser):
 
     @property
     def cells(self) -> int:
-        """The paper's g, e^epsilon + 1 rounded; no more than the domain has values."""
+        """The paper's g, e^epsilon + 1 rounded, and at most the number of values."""
         return min(self.domain, round(math.exp(min(self.epsilon, 30.0))) + 1)
 
     @cached_property
     def prime(self) -> int:
-        """Of the hash family."""
+        """The prime of the hash family."""
         candidate = self.domain
         while any(candidate % divisor == 0 for divisor in range(2, math.isqrt(candidate) + 1)):
             candidate += 1
@@ -50,18 +51,20 @@ class LocalHashing(Randomiser):
 
     @property
     def collision(self) -> float:
-        """Chance that two values share a cell: their places before the last modulus are any two different ones."""
+        """Probability that two values share a cell: before the last modulus they are mapped to any two different
+        places.
+        """
         sizes = [len(range(cell, self.prime, self.cells)) for cell in range(self.cells)]
         return sum(size * (size - 1) for size in sizes) / (self.prime * (self.prime - 1))
 
     @property
     def response(self) -> GRR:
-        """On the cells."""
+        """Randomised response on the cells."""
         return GRR(epsilon=self.epsilon, domain=self.cells)
 
     @property
     def support(self) -> float:
-        """Chance that a report's cell is that of a value which is not the client's."""
+        """Probability that a report's cell is that of a value which is not the client's."""
         return self.response.lie + self.collision * (self.response.truth - self.response.lie)
 
     def cell(self, reports: ArrayLike, values: ArrayLike) -> IntArray:
@@ -95,7 +98,7 @@ class LocalHashing(Randomiser):
         return np.array(1), np.array(0)
 
     def pair_law(self) -> PairLaw:
-        """Of reports in the member's cell, in the other's, in a third or where both are in one."""
+        """The law of whether the report is in the member's cell, in the nonmember's, or in neither or both."""
         apart = 1 - self.collision
         only, other = apart * self.response.truth, apart * self.response.lie
         p, q = np.array([only, other, 1 - only - other]), np.array([other, only, 1 - only - other])

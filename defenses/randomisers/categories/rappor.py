@@ -1,4 +1,4 @@
-"""RAPPOR's permanent step: a Bloom filter with every bit flipped (Erlingsson, Pihur, Korolova 2014)."""
+"""RAPPOR's permanent step: a Bloom filter with every bit flipped at random (Erlingsson, Pihur, Korolova 2014)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,18 +18,18 @@ _PRIME = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class Rappor(Randomiser):
-    """Values 0..domain-1, reports (bits,), target the value's Bloom filter, of which the estimate is unbiased.
+    """Values 0..domain-1, reports (bits,); the target is the value's Bloom filter, for which the estimate is unbiased.
 
-    Two filters of ``hashes`` hash functions differ in at most 2 hashes bits, so each is flipped with chance
-    1 / (1 + e^(epsilon / (2 hashes))): the paper's f / 2. Where no two values of the domain differ in so many, the
-    exact epsilon is smaller. Hash functions map to 0..bits-1; the survey (section 2) has them map to [k], the number of
+    Two filters of ``hashes`` hash functions differ in at most 2 hashes bits, so each is flipped with probability 1 / (1
+    + e^(epsilon / (2 hashes))): the paper's f / 2. Where no two values of the domain differ in that many, the exact
+    epsilon is smaller. Hash functions map to 0..bits-1; the survey (section 2) has them map to [k], the number of
     functions. The instantaneous step is post-processing of this one and adds nothing to a single report's claim.
 
     Args:
-        domain: how many values there are, >= 2.
+        domain: number of values, >= 2.
         bits: length of the filter (the paper's m), >= 2.
         hashes: hash functions, 1..bits.
-        cohort: seeds the public hash functions, >= 0.
+        cohort: seed of the public hash functions, >= 0.
     """
 
     domain: int = 0
@@ -52,7 +52,7 @@ class Rappor(Randomiser):
         return Flips(of_one=each, of_zero=each)
 
     def bloom(self, values: ArrayLike) -> Bits:
-        """The filters (..., bits) of ``values``: public functions of the cohort, no privacy in them."""
+        """The filters (..., bits) of ``values``: public functions of the cohort, without privacy."""
         rng = np.random.default_rng([self.cohort, self.hashes])
         slopes, shifts = rng.integers(1, _PRIME, size=(2, self.hashes))
         places = (categories(values, self.domain)[..., np.newaxis] * slopes + shifts) % _PRIME % self.bits
@@ -78,7 +78,7 @@ class Rappor(Randomiser):
         return np.array(int(nonmember)), np.array(int(member))
 
     def pair_law(self) -> PairLaw:
-        """Of how many of the bits that tell the pair's filters apart are reported as the member's."""
+        """The law of how many of the bits in which the pair's filters differ are reported as the member's."""
         nonmember, member = (self.bloom(value) for value in self.worst_pair())
         apart = int((nonmember != member).sum())
         kept = np.arange(apart + 1)

@@ -1,4 +1,4 @@
-"""Subset selection: a random set of values that more often holds the true one (Ye and Barg 2018)."""
+"""Subset selection: a random set of values that contains the true one more often (Ye and Barg 2018)."""
 
 import itertools
 import math
@@ -18,13 +18,14 @@ from ..randomiser import PairLaw, Randomiser, categories, check_given_count
 
 @dataclass(frozen=True, kw_only=True)
 class SubsetSelection(Randomiser):
-    """Values 0..domain-1; a report marks ``size`` values, (domain,) bits; a set with the true value in it has e^epsilon
-    times the mass of one without. Target the one-hot encoding. Drawn in integers.
+    """Values 0..domain-1; a report marks ``size`` values in (domain,) bits; a set that contains the true value has
+    e^epsilon times the probability of one that does not.
 
-    ``size`` is domain / (1 + e^epsilon), rounded, at least 1: nearly the best for the mean squared error.
+    The target is the one-hot encoding. Drawn in integers. ``size`` is domain / (1 + e^epsilon), rounded, at least 1,
+    which is nearly the best for the mean squared error.
 
     Args:
-        domain: how many values there are, >= 2.
+        domain: number of values, >= 2.
     """
 
     domain: int = 0
@@ -42,12 +43,12 @@ class SubsetSelection(Randomiser):
 
     @property
     def truth(self) -> float:
-        """Chance that the true value is in the set."""
+        """Probability that the true value is in the set."""
         return 1 / (1 + (self.domain - self.size) / self.size * math.exp(-self.epsilon))
 
     @property
     def lie(self) -> float:
-        """Chance of each other value."""
+        """Probability of each other value."""
         return (self.size - self.truth) / (self.domain - 1)
 
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> Bits:
@@ -81,7 +82,7 @@ class SubsetSelection(Randomiser):
         return np.array(1), np.array(0)
 
     def pair_law(self) -> PairLaw:
-        """Of sets that hold the member's value alone, the other's alone, both or none."""
+        """The law of whether a set contains the member's value alone, the nonmember's alone, or both or none."""
         both = self.truth * (self.size - 1) / (self.domain - 1)
         only, other = self.truth - both, (1 - self.truth) * self.size / (self.domain - 1)
         p, q = np.array([only, other, 1 - only - other]), np.array([other, only, 1 - only - other])

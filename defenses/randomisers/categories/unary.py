@@ -1,4 +1,4 @@
-"""Unary encoding: a one-hot vector with every bit flipped (Wang, Blocki, Li, Jha 2017)."""
+"""Unary encoding: a one-hot vector with every bit flipped at random (Wang, Blocki, Li, Jha 2017)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ ENCODINGS = ("optimised", "symmetric")
 
 @dataclass(frozen=True, kw_only=True)
 class Unary(Randomiser):
-    """Values 0..domain-1, reports (domain,) bits, target the one-hot encoding.
+    """Values 0..domain-1, reports (domain,) bits; the target is the one-hot encoding.
 
-    ``symmetric``: every bit is flipped with chance 1 / (1 + e^(epsilon / 2)); ``optimised``: the one with 1 / 2, a
-    zero with 1 / (1 + e^epsilon), of less variance. Two values differ in two bits: both keep exactly epsilon.
+    ``symmetric``: every bit is flipped with probability 1 / (1 + e^(epsilon / 2)); ``optimised``: the one with 1 / 2, a
+    zero with 1 / (1 + e^epsilon), which has less variance. Two values differ in two bits, so both have exactly epsilon.
 
     Args:
-        domain: how many values there are, >= 2.
+        domain: number of values, >= 2.
         encoding: "optimised" or "symmetric".
     """
 
@@ -64,7 +64,7 @@ class Unary(Randomiser):
         return np.array(1), np.array(0)
 
     def pair_law(self) -> PairLaw:
-        """Of the pair's two bits; the others have the same law under both."""
+        """The law of the two bits in which the pair differs; the others have the same law under both."""
         bits, first = all_bits(2).reports, np.array([1, 0], dtype=np.int8)
         member, nonmember = (self.flips.log_mass(bits, hot) for hot in (first, first[::-1]))
         return PairLaw(member - nonmember, np.exp(member), np.exp(nonmember))

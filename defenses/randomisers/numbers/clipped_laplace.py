@@ -18,9 +18,9 @@ class ClippedLaplace(Randomiser):
     """density exp(-|report - value| / scale) / (2 scale S(value)) on [-reach, reach], scale 2 radius / epsilon.
 
     Values lie in [-radius, radius] (the paper's C), reports in [-reach, reach] (its A; ``reach`` >= ``radius``, by
-    default the radius). S is symmetric in the value, so that the farthest pair has exactly the ratio e^epsilon; where
-    reach = radius, only at the single point y = reach. **Biased**: ``expectation`` states the mean of equation 1's law,
-    and no function of one report undoes it for all values.
+    default the radius). S is symmetric in the value, so the farthest pair has exactly the ratio e^epsilon; where reach
+    = radius, only at the single point y = reach. **Biased**: ``expectation`` is the mean of equation 1's law, and no
+    function of one report removes the bias for all values.
     """
 
     radius: float = NOT_GIVEN
@@ -36,7 +36,7 @@ class ClippedLaplace(Randomiser):
 
     @property
     def scale(self) -> float:
-        """Of the noise before it is conditioned, in units of the value."""
+        """Scale of the noise before it is conditioned, in units of the value."""
         return 2 * self.radius / self.epsilon
 
     @property

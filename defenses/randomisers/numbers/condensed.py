@@ -1,4 +1,6 @@
-"""Condensed LDP: a number to a grid point, exponentially rarer with distance (Truex et al. 2020, LDP-Fed)."""
+"""Condensed LDP: a number becomes a grid point, exponentially less likely with distance (Truex et al. 2020, LDP-
+Fed).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,16 +18,17 @@ from ..randomiser import NOT_GIVEN, Randomiser, check_given_count, check_radius,
 
 @dataclass(frozen=True, kw_only=True)
 class Condensed(Randomiser):
-    """P[report | value] proportional to exp(-alpha |report - value| / 2) on the grid of ``steps`` points to each side
-    of 0.
+    """P[report | value] proportional to exp(-alpha |report - value| / 2) on a grid of ``steps`` points on each side of
+    0.
 
     A value in [-radius, radius] is rounded to the nearest point; distances are in grid steps, 2 steps at most.
-    Condensed LDP at alpha allows two values a ratio of e^(alpha distance): of far values more than of near ones. **It
-    is no LDP claim**; what is signed here is epsilon for any two values, and alpha = epsilon / steps follows. The
-    general theorem of the exponential mechanism would convert alpha to alpha times the largest distance, 2 epsilon; but
-    both ends of the range have the same normaliser, and the exact supremum is half of that. Drawn in integers.
+    Condensed LDP at alpha allows two values a ratio of e^(alpha distance), so it reveals more about far values than
+    about near ones. **It is no LDP claim**; the claim here is epsilon for any two values, and alpha = epsilon / steps
+    follows. The general theorem of the exponential mechanism would convert alpha to alpha times the largest distance, 2
+    epsilon; but both ends of the range have the same normaliser, and the exact supremum is half of that. Drawn in
+    integers.
 
-    Biased towards the middle: ``expectation`` states the mean of the law.
+    Biased towards the middle: ``expectation`` is the mean of the law.
 
     Args:
         steps: grid points on each side of 0 (the paper's clip bound times ten to its precision), >= 1.
@@ -43,7 +46,7 @@ class Condensed(Randomiser):
 
     @property
     def alpha(self) -> float:
-        """Of condensed LDP, a grid step."""
+        """Parameter of condensed LDP, per grid step."""
         return self.epsilon / self.steps
 
     @property
@@ -68,7 +71,7 @@ class Condensed(Randomiser):
         return np.arange(-self.steps, self.steps + 1)
 
     def _log_law(self, value: ArrayLike) -> FloatArray:
-        """``value``: (...,) -> over the grid points (..., 2 steps + 1)."""
+        """Log probabilities of the grid points for ``value`` (...,) -> (..., 2 steps + 1)."""
         distance = np.abs(self._points() - self._place(value)[..., np.newaxis])
         return np.asarray(log_softmax(-self.alpha / 2 * distance, axis=-1))
 

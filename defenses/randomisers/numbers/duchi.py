@@ -1,4 +1,4 @@
-"""Duchi's mechanism: one number to one of two (Duchi, Jordan, Wainwright 2018; the survey's equation 13)."""
+"""Duchi's mechanism: one number becomes one of two (Duchi, Jordan, Wainwright 2018; the survey's equation 13)."""
 
 import math
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
 class Duchi(Randomiser):
     """report = +-bound, bound = radius (e^epsilon + 1) / (e^epsilon - 1), value in [-radius, radius]; unbiased.
 
-    The value is rounded to an end of its range, without bias, and the end is flipped with chance 1 / (1 + e^epsilon);
-    the flip is drawn in integers.
+    The value is rounded to an end of its range, without bias, and the end is flipped with probability 1 / (1 +
+    e^epsilon); the flip is drawn in integers.
     """
 
     radius: float = NOT_GIVEN
@@ -32,11 +32,12 @@ class Duchi(Randomiser):
 
     @property
     def bound(self) -> float:
-        """The report's size."""
+        """Absolute value of the report."""
         return self.radius / math.tanh(self.epsilon / 2)
 
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> FloatArray:
         true = numbers(values, self.radius)
+        # Rounding first makes the randomised part a single bit, which can be drawn exactly.
         up = coin((1 + true.ravel() / self.radius) / 2, true.size, rng).astype(np.int8)
         kept = Flips(of_one=self.epsilon, of_zero=self.epsilon).sample(up, rng)
         return np.where(kept == 1, self.bound, -self.bound).reshape(true.shape)

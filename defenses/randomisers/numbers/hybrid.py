@@ -21,10 +21,10 @@ SWITCH = math.log((-5 + 2 * _ROOTS) / 27)
 
 @dataclass(frozen=True, kw_only=True)
 class Hybrid(Randomiser):
-    """Piecewise with chance 1 - e^(-epsilon / 2), else Duchi; below epsilon ``SWITCH`` always Duchi; unbiased.
+    """Piecewise with probability 1 - e^(-epsilon / 2), else Duchi; below epsilon ``SWITCH`` always Duchi; unbiased.
 
-    The law has a density on Piecewise's range and two atoms at Duchi's bounds; a report tells which of the two it came
-    from, so that the ratio e^epsilon is attained on the union of both optimal events.
+    The law has a density on Piecewise's range and two atoms at Duchi's bounds. A report shows from which of the two it
+    came, so the ratio e^epsilon is attained on the union of both optimal events.
     """
 
     radius: float = NOT_GIVEN
@@ -44,7 +44,7 @@ class Hybrid(Randomiser):
 
     @property
     def share(self) -> float:
-        """Chance of Piecewise."""
+        """Probability of Piecewise."""
         return -math.expm1(-self.epsilon / 2) if self.epsilon > SWITCH else 0.0
 
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> FloatArray:

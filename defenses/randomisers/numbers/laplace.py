@@ -12,17 +12,17 @@ from ....audit.arrays import FloatArray
 from ..outputs import WeightedReports, quadrature
 from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
 
+# Scales beyond the range at which a quadrature is cut: 4e-18 of the mass lies further out.
 _TAIL = (0.5, 1, 2, 4, 7, 10, 15, 20, 30, 40)
-"""Scales beyond the range at which a quadrature is cut: 4e-18 of the mass lies further out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Laplace(Randomiser):
-    """report = value + Lap(2 radius / epsilon), value in [-radius, radius]; unbiased as it is.
+    """report = value + Lap(2 radius / epsilon), value in [-radius, radius]; unbiased.
 
-    The scale is sensitivity over epsilon, the sensitivity that of **any** two values, 2 radius. The survey (section
-    3.4.2) writes epsilon / Delta, and takes neighbours at distance 1: both wrong for local DP. In floating point the
-    low bits of a report say more than its density (Mironov 2012): the claim is that of real numbers.
+    The scale is sensitivity over epsilon, where the sensitivity is that of **any** two values, 2 radius. The survey
+    (section 3.4.2) writes epsilon / Delta, and takes neighbours at distance 1: both wrong for local DP. In floating
+    point the low bits of a report reveal more than its density (Mironov 2012): the claim is that of real numbers.
     """
 
     radius: float = NOT_GIVEN
@@ -34,7 +34,7 @@ class Laplace(Randomiser):
 
     @property
     def scale(self) -> float:
-        """Of the noise, in units of the value."""
+        """Scale of the noise, in units of the value."""
         return 2 * self.radius / self.epsilon
 
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Piecewise mechanism: one number to an interval around it, or outside (Wang et al. 2019, Algorithm 2)."""
+"""Piecewise mechanism: one number becomes one from an interval around it, or from outside (Wang et al. 2019)."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
 
 
 class Centre(NamedTuple):
-    """The interval of a value that is reported e^epsilon times as densely."""
+    """The interval of a value in which the density is e^epsilon times as large."""
 
     low: FloatArray
     high: FloatArray
@@ -22,12 +22,12 @@ class Centre(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Piecewise(Randomiser):
-    """report in [-bound, bound], density e^epsilon times as large in [low, high] as outside; unbiased.
+    """report in [-bound, bound], density e^epsilon times as large in [low, high] as outside; unbiased (Algorithm 2).
 
-    With t = e^(epsilon ``power``) and s = (e^epsilon + t) / (t (e^epsilon - 1)), in units of the radius:
-    low = s (t value - 1), high = s (t value + 1), bound = s (t + 1) (Zhao et al. 2020, for any t). Here
-    t = e^(epsilon / 2): bound = (e^(epsilon/2) + 1) / (e^(epsilon/2) - 1), and the density is the survey's equation 14,
-    right as a density on [-bound, bound]. The reports are floats: the claim is that of real numbers.
+    With t = e^(epsilon ``power``) and s = (e^epsilon + t) / (t (e^epsilon - 1)), in units of the radius: low = s (t
+    value - 1), high = s (t value + 1), bound = s (t + 1) (Zhao et al. 2020, for any t). Here t = e^(epsilon / 2): bound
+    = (e^(epsilon/2) + 1) / (e^(epsilon/2) - 1), and the density is the survey's equation 14, right as a density on
+    [-bound, bound]. The reports are floats: the claim is that of real numbers.
     """
 
     radius: float = NOT_GIVEN
@@ -44,7 +44,7 @@ class Piecewise(Randomiser):
 
     @property
     def _step(self) -> float:
-        """Half the interval's width."""
+        """Half the width of the interval."""
         return self.radius * (1 + self._t * math.exp(-self.epsilon)) / (self._t * -math.expm1(-self.epsilon))
 
     @property
@@ -54,7 +54,7 @@ class Piecewise(Randomiser):
 
     @property
     def truth(self) -> float:
-        """Chance of a report in the interval."""
+        """Probability of a report in the interval."""
         return 1 / (1 + self._t * math.exp(-self.epsilon))
 
     def centre(self, value: ArrayLike) -> Centre:
@@ -67,7 +67,7 @@ class Piecewise(Randomiser):
         low, high = self.centre(values)
         share = rng.random(low.shape)
         inside = rng.random(low.shape) < self.truth
-        # The outside is one interval with the centre cut out.
+        # The outside is drawn as one interval without the centre and then shifted around it.
         outer = -self.bound + share * (2 * self.bound - (high - low))
         outer = np.where(outer < low, outer, outer + (high - low))
         return np.where(inside, low + share * (high - low), np.minimum(outer, self.bound))

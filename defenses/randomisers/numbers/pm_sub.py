@@ -11,7 +11,7 @@ class PMSub(Piecewise):
     """t = e^(epsilon / 3) where the Piecewise mechanism has e^(epsilon / 2): a smaller worst-case variance.
 
     PM-OPT, its optimum, needs the root of a quartic and gains little. Here too two intervals at the ends of the range
-    do not meet, so that {report >= low(radius)} has exactly the ratio e^epsilon.
+    do not overlap, so that {report >= low(radius)} has exactly the ratio e^epsilon.
     """
 
     source: ClassVar[str] = "Zhao et al. 2020 (Local Differential Privacy based Federated Learning for IoT)"

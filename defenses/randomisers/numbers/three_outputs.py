@@ -1,4 +1,4 @@
-"""Three-Outputs: one number to -bound, 0 or bound (Zhao et al. 2020)."""
+"""Three-Outputs: one number becomes -bound, 0 or bound (Zhao et al. 2020)."""
 
 import math
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
 
 @dataclass(frozen=True, kw_only=True)
 class ThreeOutputs(Randomiser):
-    """P[0 | value] = a (1 - (1 - e^-epsilon) |value| / radius), P[+-bound] as the unbiased mean then asks.
+    """P[0 | value] = a (1 - (1 - e^-epsilon) |value| / radius); P[+-bound] follows from the unbiased mean.
 
     bound = radius e^epsilon (e^epsilon + 1) / ((e^epsilon - 1)(e^epsilon - a)): the ends have the ratio e^epsilon at
     +-bound, the middle and an end have it at 0 (where a > 0). a = P[0 | 0] in [0, e^epsilon / (e^epsilon + 2)] is the
     one of least worst-case variance; it is 0, Duchi's mechanism, for epsilon up to ln 2, and the largest from ln 5.53
     on. The draws are those of the laws at -radius, 0 and radius, mixed, so that rounding a private value costs nothing;
-    chances are rounded to 2^-53.
+    probabilities are rounded to 2^-53.
     """
 
     radius: float = NOT_GIVEN
@@ -34,13 +34,13 @@ class ThreeOutputs(Randomiser):
 
     @property
     def nothing(self) -> float:
-        """The paper's a: chance that 0 is reported of 0."""
+        """The paper's a: the probability of reporting 0 for 0."""
         e, most = math.exp(min(self.epsilon, 2.0)), 1 / (1 + 2 * math.exp(-self.epsilon))
         if self.epsilon <= math.log(2):
             return 0.0
         if self.epsilon >= 2:
             return most
-        # The root of a cubic: where the worst-case variance is flat in a.
+        # The root of a cubic, at which the derivative of the worst-case variance by a is zero.
         first = e**4 + 14 * e**3 + 50 * e**2 - 2 * e + 25
         second = -2 * e**6 - 42 * e**5 - 270 * e**4 - 404 * e**3 - 918 * e**2 + 30 * e - 250
         angle = math.pi / 3 + math.acos(-second / (2 * first**1.5)) / 3
@@ -48,11 +48,11 @@ class ThreeOutputs(Randomiser):
 
     @property
     def bound(self) -> float:
-        """The size of a report that is not 0."""
+        """Absolute value of a report that is not 0."""
         return self.radius / (math.tanh(self.epsilon / 2) * (1 - self.nothing * math.exp(-self.epsilon)))
 
     def _chances(self, value: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """Of 0 and of +bound."""
+        """Probabilities of 0 and of +bound."""
         true = numbers(value, self.radius)
         zero = self.nothing * (1 + math.expm1(-self.epsilon) * np.abs(true) / self.radius)
         return np.asarray(zero), np.asarray((1 - zero + true / self.bound) / 2)

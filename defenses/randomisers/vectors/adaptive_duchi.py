@@ -19,8 +19,8 @@ from ..randomiser import PairLaw, Randomiser, check_given_count, check_radius
 class AdaptiveDuchi(Randomiser):
     """A value is the flat vector of all layers; report = centre +- radius (e^epsilon + 1) / (e^epsilon - 1), unbiased.
 
-    **The claim is of one coordinate**: all d are reported, each with the whole epsilon, so the vector keeps d epsilon
-    only. The paper splits the vector, shuffles the parts and claims epsilon for it; a shuffler hides who sent which
+    **The claim is of one coordinate**: all d are reported, each with the whole epsilon, so the vector has only d
+    epsilon. The paper splits the vector, shuffles the parts and claims epsilon for it; a shuffler hides who sent which
     part, which no statement about one report can use. Its centres and radii come from the clients' own weights; here
     they are fields, public and fixed beforehand, and a weight outside its layer's range is refused.
 
@@ -58,7 +58,7 @@ class AdaptiveDuchi(Randomiser):
 
     @property
     def duchi(self) -> Duchi:
-        """Of a weight in units of its layer's radius, from its centre."""
+        """The mechanism of a weight in units of its layer's radius, from its centre."""
         return Duchi(epsilon=self.epsilon, radius=1.0)
 
     def _unit(self, values: ArrayLike) -> FloatArray:
@@ -84,7 +84,7 @@ class AdaptiveDuchi(Randomiser):
         return finite(self._middle + self._reach * signs * self.duchi.bound)
 
     def inputs(self) -> FloatArray:
-        """Neighbours: they differ in one coordinate, the first."""
+        """Neighbours that differ in one coordinate, the first."""
         return np.array(self.worst_pair())
 
     def worst_pair(self) -> tuple[FloatArray, FloatArray]:
@@ -93,7 +93,7 @@ class AdaptiveDuchi(Randomiser):
         return self._middle - away, self._middle + away
 
     def pair_law(self) -> PairLaw:
-        """Of the first coordinate; the others have the same law under both."""
+        """The law of the first coordinate; the others have the same law under both."""
         up = np.exp(self.duchi.log_density([self.duchi.bound, -self.duchi.bound], 1.0))
         return PairLaw(np.log(up / up[::-1]), up, up[::-1])
 

@@ -1,4 +1,4 @@
-"""EM-MDS: a set of coordinates by the exponential mechanism, one public sign for all (Jiang et al. 2022, SignDS-FL)."""
+"""EM-MDS: coordinates by the exponential mechanism, one public sign for all (Jiang et al. 2022, SignDS-FL)."""
 
 import itertools
 import math
@@ -20,13 +20,13 @@ from .fedsel import ranks
 
 @dataclass(frozen=True, kw_only=True)
 class EMMDS(Randomiser):
-    """A value is any vector (dimension,); the report (dimension,) in {-1, 0, 1}: a sign at ``chosen`` coordinates.
+    """A value is any vector (dimension,); the report (dimension,) in {-1, 0, 1} has one sign at ``chosen`` coordinates.
 
-    The sign is a fair coin, free of the value. Of the ``top`` coordinates that are largest in that direction, a set
-    with at least ``least`` of them has e^epsilon times the mass of one with fewer. As many sets have that many for
-    every value, so the normaliser is constant and the ratio exact. No number is reported: all of epsilon goes to the
-    set. Biased as FedSel is; ``expectation`` states the law's. Drawn in integers, at up to e^epsilon proposals a
-    report.
+    The sign is a fair coin, independent of the value. Of the ``top`` coordinates that are largest in that direction, a
+    set with at least ``least`` of them has e^epsilon times the probability of one with fewer. The number of such sets
+    is the same for every value, so the normaliser is constant and the ratio exact. No number is reported: all of
+    epsilon goes to the set. Biased as FedSel is; ``expectation`` is the mean of the law. Drawn in integers, with up to
+    e^epsilon proposals per report.
 
     Args:
         top: coordinates that count as large, 1..dimension-1.
@@ -47,14 +47,14 @@ class EMMDS(Randomiser):
 
     @property
     def _counts(self) -> list[int]:
-        """Sets by how many of the top they hold, 0..chosen."""
+        """Number of sets by how many of the top they contain, 0..chosen."""
         rest = self.dimension - self.top
         return [math.comb(self.top, held) * math.comb(rest, self.chosen - held) for held in range(self.chosen + 1)]
 
     def _weights(self, least: int) -> FloatArray:
-        """Chance of a set to hold 0..chosen of the top, where ``least`` satisfy."""
+        """Probability that a set contains 0..chosen of the top, where ``least`` are enough."""
         counts, total = self._counts, sum(self._counts)
-        # Whole numbers divided as such: of a large dimension they are past any double.
+        # Divided as whole numbers, because for a large dimension they exceed any double.
         masses = np.array([count / total for count in counts]) * np.where(
             np.arange(self.chosen + 1) >= least, 1.0, math.exp(-self.epsilon)
         )
@@ -62,12 +62,14 @@ class EMMDS(Randomiser):
 
     @cached_property
     def least(self) -> int:
-        """The paper's threshold: of those that some sets reach and some miss, the one with most of the top expected."""
+        """The paper's threshold: among those that some sets reach and some miss, the one with the largest expected
+        number of the top.
+        """
         reached = [held for held, count in enumerate(self._counts) if count]
         return max(reached[1:], key=self._expected, default=reached[0])
 
     def _expected(self, least: int) -> float:
-        """How many of the top a set holds, in the mean."""
+        """Mean number of the top in a set."""
         return float(self._weights(least) @ np.arange(self.chosen + 1))
 
     def _top(self, rows: FloatArray, sign: NDArray[np.int8]) -> BoolArray:
@@ -120,7 +122,7 @@ class EMMDS(Randomiser):
         return np.asarray(reports, dtype=np.float64)
 
     def _share(self, value: ArrayLike, sign: int) -> FloatArray:
-        """Chance of each coordinate to be reported with that sign, given the sign."""
+        """Probability of each coordinate to be reported with that sign, given the sign."""
         top = self._top(self._rows(value), np.array(sign, dtype=np.int8))
         held = self._expected(self.least)
         return np.where(top, held / self.top, (self.chosen - held) / (self.dimension - self.top))

@@ -1,4 +1,4 @@
-"""FedSel: one coordinate chosen privately for its size, its number by the Piecewise mechanism (Liu et al. 2020)."""
+"""FedSel: one coordinate chosen privately for its size, with its number by Piecewise (Liu et al. 2020)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,19 +24,19 @@ def ranks(values: ArrayLike) -> IntArray:
 
 @dataclass(frozen=True, kw_only=True)
 class FedSel(Randomiser):
-    """A value is (dimension,) in [-radius, radius]; the report (coordinate, number).
+    """A value is (dimension,) in [-radius, radius]; the report is (coordinate, number).
 
     The coordinate is chosen with a ``share`` of epsilon: "sampling" gives one of the ``top`` largest magnitudes
-    e^(share epsilon) times the chance of any other (perturbed sampling), "ranking" chances that grow with the rank up
-    to that ratio (the exponential mechanism). Ranks are a permutation, so the normaliser is the same for all values and
-    no factor 2 is due. The number spends the rest. The claim is of the whole vector, and exact: both may be worst at
-    once.
+    e^(share epsilon) times the probability of any other (perturbed sampling), "ranking" probabilities that grow with
+    the rank up to that ratio (the exponential mechanism). Ranks are a permutation, so the normaliser is the same for
+    all values and no factor 2 is needed. The number spends the rest. The claim is of the whole vector, and exact: both
+    may be worst at once.
 
-    **Biased**: the chance of a coordinate is private and cannot be divided out. ``expectation`` states chance times
-    coordinate; the paper's convergence argument takes the report for an unbiased gradient.
+    **Biased**: the probability of a coordinate is private and cannot be divided out. ``expectation`` is probability
+    times coordinate; the paper's convergence argument takes the report for an unbiased gradient.
 
     Args:
-        top: how many coordinates count as large, 1..dimension-1; read by "sampling" alone.
+        top: how many coordinates count as large, 1..dimension-1; used by "sampling" alone.
         share: of epsilon for the choice, in (0, 1).
         rule: "sampling" or "ranking".
     """
@@ -61,7 +61,7 @@ class FedSel(Randomiser):
 
     @property
     def piecewise(self) -> Piecewise:
-        """Of the chosen coordinate."""
+        """The mechanism of the chosen coordinate's number."""
         return Piecewise(epsilon=(1 - self.share) * self.epsilon, radius=self.radius)
 
     def _exponents(self, rows: FloatArray) -> FloatArray:
@@ -73,7 +73,7 @@ class FedSel(Randomiser):
         return np.asarray(self.share * self.epsilon * (1 - liked))
 
     def chances(self, value: ArrayLike) -> FloatArray:
-        """Of each coordinate (dimension,)."""
+        """Probability of each coordinate (dimension,)."""
         exponents = self._exponents(vectors(value, self.dimension, self.radius))
         return np.asarray(np.exp(log_softmax(-exponents, axis=-1)), dtype=np.float64)
 
@@ -103,7 +103,7 @@ class FedSel(Randomiser):
         return np.array(self.worst_pair())
 
     def worst_pair(self) -> tuple[FloatArray, FloatArray]:
-        # All magnitudes equal: the tie sends the member's large coordinates, the first ones, to the bottom.
+        # With all magnitudes equal the tie ranks the first coordinates lowest, which are the member's large ones.
         nonmember, member = np.full(self.dimension, -self.radius), np.zeros(self.dimension)
         member[: self.top if self.rule == "sampling" else 1] = self.radius
         return nonmember, member

@@ -18,13 +18,13 @@ from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(Randomiser):
-    """report = value + N(0, noise_std^2), value in [-radius, radius]: (epsilon, delta), with its curve signed.
+    """report = value + N(0, noise_std^2), value in [-radius, radius]: (epsilon, delta), with its curve stated.
 
     Two values are up to 2 radius apart. The classic sqrt(2 ln(1.25 / delta)) / epsilon is proved for epsilon <= 1 only
     and is not used.
 
     Args:
-        delta: in (0, 1): no Gaussian has a finite epsilon at delta 0.
+        delta: in (0, 1), because no Gaussian has a finite epsilon at delta 0.
     """
 
     delta: float = 0.0

@@ -16,11 +16,11 @@ from ..randomiser import NOT_GIVEN, Randomiser, check_given_count, check_radius,
 
 @dataclass(frozen=True, kw_only=True)
 class Harmony(Randomiser):
-    """A value is (dimension,) in [-radius, radius]; the report (coordinate, +-bound), the coordinate drawn uniformly
-    and whatever the value; the estimate, ``dimension`` times the number at its coordinate, is unbiased of the whole
-    vector.
+    """A value is (dimension,) in [-radius, radius]; the report is (coordinate, +-bound), with the coordinate drawn
+    uniformly and independently of the value.
 
-    The claim is of the whole vector: one coordinate alone is reported. The survey describes it for bit vectors.
+    The estimate, ``dimension`` times the number at its coordinate, is unbiased for the whole vector. The claim is of
+    the whole vector, because one coordinate alone is reported. The survey describes it for bit vectors.
     """
 
     dimension: int = 0
@@ -34,7 +34,7 @@ class Harmony(Randomiser):
 
     @property
     def duchi(self) -> Duchi:
-        """Of the sampled coordinate."""
+        """The mechanism of the sampled coordinate."""
         return Duchi(epsilon=self.epsilon, radius=self.radius)
 
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> FloatArray:

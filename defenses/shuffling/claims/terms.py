@@ -18,8 +18,8 @@ ACCOUNTED_AS_PUBLISHED = "numerical clones, advanced composition"
 EXACT_RELEASE = "exact, one release"
 LEAST_EPSILON = 1e-9
 """A claim's epsilon must be above 0, also where 0 would suffice at its delta."""
+# Beyond this epsilon a curve has no point that an error rate could reach.
 _DRAWN = 150.0
-"""Beyond this epsilon a curve has no point that an error rate could reach."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ from ....audit.arrays import FloatArray
 from ....fl.laws.law import Mixing, clip_entries
 from .clip_laplace import on_grid, row_blocks
 
+# Half the distance of two uniform draws: a draw of 0 gives a report about 37 scales out and not an infinite one.
 _LEAST = 2.0**-54
-"""Half the distance of two uniform draws: a draw of 0 gives a report about 37 scales out and not an infinite one."""
 
 
 def laplace_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.random.Generator) -> Tensor:
