@@ -54,7 +54,7 @@ def epsilon_low(fp: int, fn: int, n0: int, n1: int, delta: float, alpha: float) 
     return max(0.0, float(loss))
 
 
-def ceiling(n0: int, n1: int, delta: float, alpha: float) -> float:
+def largest_certifiable_epsilon(n0: int, n1: int, delta: float, alpha: float) -> float:
     """What an attack without an error could have shown with so many trials."""
     return epsilon_low(0, 0, n0, n1, delta, alpha)
 

@@ -1,8 +1,8 @@
 """What an attack brings to the court, each piece with the setting that it was gathered in."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any
@@ -112,6 +112,30 @@ class MembershipScores:
             told = np.concatenate([self.member_runs, self.nonmember_runs])
             if len(np.unique(told)) < len(told):
                 raise ValueError("independent trials must be of a run each, got scores of one run")
+
+    @classmethod
+    def one_per_run(
+        cls, member: Sequence["CandidateScores"], nonmember: Sequence["CandidateScores"]
+    ) -> "MembershipScores":
+        """Independent trials from many runs with one score each: n1 runs with the candidate and n0 without it.
+
+        Assumes that the runs differ in the candidate and in their random draws only, and share no draw. Raises
+        ValueError for a side without runs, a run that has not exactly one score, and runs of different settings.
+        """
+        for side, runs in (("member", member), ("nonmember", nonmember)):
+            if not runs:
+                raise ValueError(f"{side} must hold at least one run, got none")
+            for number, run in enumerate(runs):
+                if len(run.values) != 1:
+                    raise ValueError(
+                        f"{side} must hold one score per run, because scores of one run share its noise; "
+                        f"got {len(run.values)} of run {number}"
+                    )
+        settings = {run.setting for run in (*member, *nonmember)}
+        if len(settings) != 1:
+            raise ValueError(f"runs must be of one setting, got {len(settings)} different ones")
+        inside, outside = (np.concatenate([run.values for run in side]) for side in (member, nonmember))
+        return cls(inside, outside, replace(settings.pop(), design=Design.INDEPENDENT))
 
 
 @dataclass(frozen=True, eq=False)

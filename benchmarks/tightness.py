@@ -20,8 +20,8 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.estimators import one_run, one_run_fdp, z_test
 from fedassay.audit.estimators.gaussian_dp import mu_from_rates
 from fedassay.audit.estimators.guess_plan import planned_guesses
-from fedassay.audit.estimators.hockey_stick import Outputs, hockey_stick
-from fedassay.audit.estimators.sequential import Expected, anytime_bound, bet, open_account
+from fedassay.audit.estimators.hockey_stick import MechanismOutputs, hockey_stick
+from fedassay.audit.estimators.sequential import Expected, anytime_bound, log_wealth
 from fedassay.audit.evidence import Design, Setting
 from fedassay.audit.gaussian import epsilon_from_mu, mu_from_epsilon
 from fedassay.audit.observer import UPLOADS
@@ -65,7 +65,7 @@ def print_repeated_runs(repeats: int) -> None:
             pairs = zip(*rates(mu, mu / 2, n, repeats, rng), strict=True)
             gdp = np.mean([epsilon_from_mu(mu_from_rates(*pair), DELTA) for pair in pairs])
             effects = rng.normal(mu, math.sqrt(2 / n), repeats)
-            shown = [z_test.mu_low(effect, n, n, alpha=ALPHA, known=True) for effect in effects]
+            shown = [z_test.mu_from_effect(effect, n, n, alpha=ALPHA, known=True) for effect in effects]
             z = np.mean([epsilon_from_mu(level, DELTA) for level in shown])
             cells = (f"{got:.2f}/{want:.2f} = {got / want:.2f}" for got, want in zip((cp, gdp, z), limit, strict=True))
             print(f"  eps {epsilon}  N {n:>7}  " + "   ".join(cells))
@@ -87,7 +87,7 @@ def print_one_run(repeats: int) -> None:
             planned_guesses(canaries, epsilon=epsilon, delta=DELTA, alpha=ALPHA, gaussian=gaussian, noise=1.0)
             for gaussian in (False, True)
         )
-        steinke, fdp = lru_cache(one_run.epsilon_low), lru_cache(one_run_fdp.mu_low)
+        steinke, fdp = lru_cache(one_run.epsilon_from_guesses), lru_cache(one_run_fdp.mu_from_guesses)
         some = [
             steinke(int(v), r, canaries, delta=DELTA, alpha=ALPHA) for v in right_guesses(mu, canaries, r, repeats, rng)
         ]
@@ -124,8 +124,7 @@ def print_stopping(repeats: int) -> None:
             rng, times = np.random.default_rng(2), []
             for _ in range(repeats):
                 hits = rng.random(40_000) < tpr, rng.random(40_000) < fpr
-                account = open_account(stakes_for=1.0, delta=DELTA, expected=expected)
-                path, _ = bet(account, *hits, epsilon=1.0, stakes_for=1.0, delta=DELTA)
+                path = log_wealth(*hits, epsilon=1.0, stakes_for=1.0, delta=DELTA, expected=expected)
                 crossed = np.flatnonzero(path >= -math.log(ALPHA))
                 times.append(crossed[0] + 1 if len(crossed) else math.inf)
             print(f"  threshold {cut}  {name:<9} median {np.median(times):.0f}, 90 % {np.quantile(times, 0.9):.0f}")
@@ -141,7 +140,7 @@ def print_errors(repeats: int = 2000) -> None:
 
     def learnt(rng: np.random.Generator, rate_in: float, rate_out: float, epsilon: float) -> bool:
         sides = [np.c_[rng.random(400) < rate, rng.normal(size=400)] for rate in (rate_in, rate_out)]
-        return hockey_stick(Outputs(*sides, setting), delta=0.0, alpha=ALPHA).epsilon_low > epsilon
+        return hockey_stick(MechanismOutputs(*sides, setting), delta=0.0, alpha=ALPHA).epsilon_low > epsilon
 
     def sequence(rng: np.random.Generator, rate_in: float, rate_out: float, epsilon: float) -> bool:
         hits = rng.random(300) < rate_in, rng.random(300) < rate_out

@@ -93,10 +93,10 @@ def _parts(kind: "Kind") -> dict[str, str]:
 
 
 def _estimators() -> dict[str, str]:
-    from ..audit.calibration.calibration import worth
+    from ..audit.calibration.calibration import null_measurement
     from ..audit.estimators.catalogue import estimators
 
-    measured = {estimator: worth(estimator) for estimator in estimators().values()}
+    measured = {estimator: null_measurement(estimator) for estimator in estimators().values()}
     return {
         estimator.name: f"{result.kind.value}: {estimator.summary} Assumes: {result.assumption}."
         for estimator, result in measured.items()

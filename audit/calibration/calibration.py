@@ -19,7 +19,7 @@ from ..estimators.catalogue import Estimator, estimators
 from ..evidence import Design, Guesses
 from ..measurement import NEEDS_GAUSSIAN_CURVE, Kind, Measurement
 from .degenerate import degenerate_inputs
-from .known_mechanisms import TOLD, Law, design_of, evidence_of, law_for, levels_of
+from .known_mechanisms import REVEALED, KnownMechanism, design_of, evidence_of, known_mechanism_for, levels_of
 
 ALPHA = 0.05
 TRIALS = 500
@@ -32,7 +32,7 @@ Scores = tuple[Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class CalibrationRow:
     """One estimator in one situation. ``refuted`` of ``repeats``, at most ``limit`` allowed, None where none is.
 
     ``degenerate``: an input at the edge of what is a number, asked for once, and not a mechanism.
@@ -62,7 +62,7 @@ class Situation:
     ``delta``: of a law that is not Gaussian, in place of its own; ``curve``: the Gaussian's is signed.
     """
 
-    draw: Callable[[Law, np.random.Generator], Scores]
+    draw: Callable[[KnownMechanism, np.random.Generator], Scores]
     null: bool = False
     curve: bool = False
     trials: Design | None = None
@@ -72,7 +72,7 @@ class Situation:
 
 def calibrate(
     *, repeats: int, seed: int = 0, only: Iterable[Estimator] | None = None, done: Callable[[str], None] | None = None
-) -> Iterator[Row]:
+) -> Iterator[CalibrationRow]:
     """The rows of every estimator, or of ``only`` some; ``done`` is called with the name of each that is finished.
 
     ``repeats`` >= 1 seeded ones a situation. ValueError otherwise.
@@ -85,24 +85,24 @@ def calibrate(
             done(estimator.name)
 
 
-def worth(estimator: Estimator) -> Measurement:
+def null_measurement(estimator: Estimator) -> Measurement:
     """A measurement of null scores: it tells the estimator's kind and assumption."""
-    law, rng = law_for(estimator.evidence, gaussian=True), np.random.default_rng(0)
+    law, rng = known_mechanism_for(estimator.evidence, gaussian=True), np.random.default_rng(0)
     member, nonmember = (law.draw(0, 40, rng) for _ in range(2))
     evidence = evidence_of(estimator, member, nonmember, law, rng=rng, trials=design_of(estimator.evidence))
     return estimator.measure(*evidence, **levels_of(estimator, law, alpha=ALPHA))
 
 
-def _rows(estimator: Estimator, repeats: int, seed: int) -> Iterator[Row]:
-    seen = worth(estimator)
-    law = law_for(estimator.evidence, gaussian=seen.assumption in NEEDS_GAUSSIAN_CURVE)
+def _rows(estimator: Estimator, repeats: int, seed: int) -> Iterator[CalibrationRow]:
+    seen = null_measurement(estimator)
+    law = known_mechanism_for(estimator.evidence, gaussian=seen.assumption in NEEDS_GAUSSIAN_CURVE)
     times = repeats if seen.kind is Kind.BOUND else math.ceil(repeats / FEWER)
     for name, situation in _situations(estimator, law).items():
         # A stream of its own: a new situation or estimator moves no other row.
         rng = np.random.default_rng([seed, zlib.crc32(estimator.name.encode()), zlib.crc32(name.encode())])
         yield _repeated(estimator, seen.kind, name, situation, law, times, rng)
     for name, outcome in degenerate_inputs(estimator, law, seen.kind):
-        yield Row(
+        yield CalibrationRow(
             estimator=estimator.name,
             kind=seen.kind,
             situation=name,
@@ -116,10 +116,16 @@ def _rows(estimator: Estimator, repeats: int, seed: int) -> Iterator[Row]:
 
 
 def _repeated(
-    estimator: Estimator, kind: Kind, name: str, situation: Situation, law: Law, times: int, rng: np.random.Generator
-) -> Row:
+    estimator: Estimator,
+    kind: Kind,
+    name: str,
+    situation: Situation,
+    law: KnownMechanism,
+    times: int,
+    rng: np.random.Generator,
+) -> CalibrationRow:
     if situation.curve:
-        law = law_for(estimator.evidence, gaussian=True)
+        law = known_mechanism_for(estimator.evidence, gaussian=True)
     law = law if situation.delta is None or law.gaussian else replace(law, delta=situation.delta)
     levels = levels_of(estimator, law, alpha=ALPHA, null=situation.null, curve=situation.curve)
     # Guesses and counts repeat themselves.
@@ -138,7 +144,7 @@ def _repeated(
             told = f"{FAILS}: {trials.value} trials were not refused"
             break
     limit = int(binom.ppf(0.999, times, ALPHA)) if kind is Kind.BOUND and situation.counted and not told else None
-    return Row(
+    return CalibrationRow(
         estimator=estimator.name,
         kind=kind,
         situation=name,
@@ -167,7 +173,7 @@ def _above(seen: Measurement, epsilon: float) -> bool:
     return seen.epsilon_low > epsilon or bool(seen.below_curve)
 
 
-def _situations(estimator: Estimator, law: Law) -> dict[str, Situation]:
+def _situations(estimator: Estimator, law: KnownMechanism) -> dict[str, Situation]:
     one_run = design_of(estimator.evidence) is Design.ONE_RUN
     sides = _coins if one_run else _trials
     found = {
@@ -196,7 +202,7 @@ def _trials(leak: float, *, member: int = TRIALS, nonmember: int = TRIALS) -> Ca
 def _coins(leak: float) -> Callable[..., Scores]:
     """Each canary of one run in or out by a fair coin of its own."""
 
-    def draw(law: Law, rng: np.random.Generator) -> Scores:
+    def draw(law: KnownMechanism, rng: np.random.Generator) -> Scores:
         taken = int(rng.binomial(CANARIES, 0.5))
         return law.draw(1, taken, rng, leak=leak), law.draw(0, CANARIES - taken, rng, leak=leak)
 
@@ -206,24 +212,24 @@ def _coins(leak: float) -> Callable[..., Scores]:
 def _tied(draw: Callable[..., Scores]) -> Callable[..., Scores]:
     """Scores in halves: many are equal, some to the threshold."""
 
-    def tied(law: Law, rng: np.random.Generator) -> Scores:
+    def tied(law: KnownMechanism, rng: np.random.Generator) -> Scores:
         member, nonmember = draw(law, rng)
         return np.round(2 * member) / 2, np.round(2 * nonmember) / 2
 
     return tied
 
 
-def _one_coin_for_all(law: Law, rng: np.random.Generator) -> Scores:
+def _one_coin_for_all(law: KnownMechanism, rng: np.random.Generator) -> Scores:
     """One coin for all canaries: with chance delta all are told; of a Gaussian, where none may be, all are silent."""
     if law.gaussian:
         return _coins(float(rng.random() < 0.5))(law, rng)
     member, nonmember = _coins(1.0)(replace(law, delta=0.0), rng)
     if rng.random() < law.delta:
-        return np.full(len(member), TOLD), np.full(len(nonmember), -TOLD)
+        return np.full(len(member), REVEALED), np.full(len(nonmember), -REVEALED)
     return member, nonmember
 
 
-def _one_offset_for_all(law: Law, rng: np.random.Generator) -> Scores:
+def _one_offset_for_all(law: KnownMechanism, rng: np.random.Generator) -> Scores:
     member, nonmember = _coins(1.0)(law, rng)
     offset = 3 * rng.standard_normal()
     return member + offset, nonmember + offset

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..estimators.catalogue import Estimator
 from ..measurement import FINITE, Kind, Measurement
-from .known_mechanisms import TOLD, Law, design_of, evidence_of, levels_of
+from .known_mechanisms import REVEALED, KnownMechanism, design_of, evidence_of, levels_of
 
 LEVEL = 0.05
 FINITE_ANSWER, FAILED = "finite", "FAILS"
@@ -25,16 +25,16 @@ class Answer:
     fault: str = ""
 
 
-def degenerate_inputs(estimator: Estimator, law: Law, kind: Kind) -> Iterator[tuple[str, str]]:
+def degenerate_inputs(estimator: Estimator, law: KnownMechanism, kind: Kind) -> Iterator[tuple[str, str]]:
     """(name, outcome) of each: "finite", "error: reason", or "FAILS: what is wrong"."""
     ask = _asker(estimator, law)
     spread = np.linspace(-1, 1, 100)
-    low, high = spread - TOLD, spread + TOLD
+    low, high = spread - REVEALED, spread + REVEALED
     yield "zero counts", _growing(ask(high, low), ask(np.tile(high, 10), np.tile(low, 10)), kind)
     yield "all wrong", _answered(ask(low, high))
     yield "huge scores", _answered(ask(np.full(100, 1e308), np.full(100, -1e308)))
     yield "constant scores", _showing_nothing(ask(np.ones(100), np.ones(100)))
-    yield "one trial a side", _answered(ask([TOLD], [-TOLD]))
+    yield "one trial a side", _answered(ask([REVEALED], [-REVEALED]))
     yield "no trial", _refused([ask([], [])])
     yield "NaN", _refused([ask(_spoilt(math.nan), low), ask(_spoilt(math.nan), _spoilt(math.nan))])
     yield "infinite", _refused([ask(_spoilt(bad), low) for bad in (math.inf, -math.inf)])
@@ -53,7 +53,7 @@ def degenerate_inputs(estimator: Estimator, law: Law, kind: Kind) -> Iterator[tu
         yield "epsilon 800", _answered(ask(high, low, epsilon=800.0))
 
 
-def _asker(estimator: Estimator, law: Law) -> Callable[..., Answer]:
+def _asker(estimator: Estimator, law: KnownMechanism) -> Callable[..., Answer]:
     plain = levels_of(estimator, law, alpha=LEVEL)
 
     def ask(member: Any, nonmember: Any, **changes: Any) -> Answer:

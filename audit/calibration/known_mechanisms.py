@@ -14,24 +14,24 @@ from ..arrays import FloatArray
 from ..claim import Adjacency, Unit
 from ..curve import GaussianCurve
 from ..estimators.catalogue import Estimator
-from ..estimators.hockey_stick import Outputs
+from ..estimators.hockey_stick import MechanismOutputs
 from ..estimators.one_run import guess
 from ..estimators.pairwise_event import EventCounts
-from ..estimators.release_tests import BrokenRelease, Release, design
+from ..estimators.release_tests import BrokenRelease, GaussianRelease, design_test
 from ..evidence import CandidateScores, Design, Guesses, MembershipScores, Projections, Setting
 from ..gaussian import epsilon_from_mu
 from ..nearest import nearest
 from ..observer import UPLOADS
-from ..power.threshold import Fixed
+from ..power.threshold import FixedThreshold
 
 MU, EPSILON = 1.0, 1.0
 DIMENSION = 10_000
-TOLD = 20.0
+REVEALED = 20.0
 """The score of a canary that is told outright: beyond all others."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Law:
+class KnownMechanism:
     """A mechanism exactly (``epsilon``, ``delta``)-DP, 1 apart in both worlds, read by a score.
 
     Gaussian: N(0, 1) against N(MU, 1), exactly MU-GDP. Else with chance delta the world is told, and else the score is
@@ -55,15 +55,15 @@ class Law:
             return rng.normal(MU * world * (leak > 0), noise, n)
         scores = rng.laplace(EPSILON * world * (leak > 0), noise, n)
         told = rng.random(n) < self.delta * (leak > 0)
-        return np.asarray(np.where(told, TOLD if world else -TOLD, scores), dtype=np.float64)
+        return np.asarray(np.where(told, REVEALED if world else -REVEALED, scores), dtype=np.float64)
 
 
-def law_for(evidence: type[Any], *, gaussian: bool) -> Law:
+def known_mechanism_for(evidence: type[Any], *, gaussian: bool) -> KnownMechanism:
     """The boundary law for this evidence; ``gaussian``: whether the estimator assumes, or its evidence implies, one."""
     if gaussian or evidence in (Projections, CandidateScores):
-        return Law(gaussian=True, epsilon=epsilon_from_mu(MU, 1e-5), delta=1e-5)
+        return KnownMechanism(gaussian=True, epsilon=epsilon_from_mu(MU, 1e-5), delta=1e-5)
     # A large delta is a trifle for trials; a one-run theorem multiplies it by twice the canaries.
-    return Law(gaussian=False, epsilon=EPSILON, delta=1e-5 if evidence is Guesses else 0.1)
+    return KnownMechanism(gaussian=False, epsilon=EPSILON, delta=1e-5 if evidence is Guesses else 0.1)
 
 
 def setting(trials: Design) -> Setting:
@@ -77,12 +77,12 @@ def design_of(evidence: type[Any]) -> Design:
 
 
 def evidence_of(
-    estimator: Estimator, member: Any, nonmember: Any, law: Law, *, rng: np.random.Generator, trials: Design
+    estimator: Estimator, member: Any, nonmember: Any, law: KnownMechanism, *, rng: np.random.Generator, trials: Design
 ) -> tuple[Any, ...]:
     """What the estimator takes, from the scores of both worlds. Raises ValueError for evidence that nobody can make."""
     makers: dict[type[Any], Callable[[], tuple[Any, ...]]] = {
         MembershipScores: lambda: (MembershipScores(member, nonmember, setting(trials)),),
-        Outputs: lambda: (Outputs(_column(member), _column(nonmember), setting(trials)),),
+        MechanismOutputs: lambda: (MechanismOutputs(_column(member), _column(nonmember), setting(trials)),),
         EventCounts: lambda: (_counts(member, nonmember, law, setting(trials)),),
         Projections: lambda: (_projections(member, trials), _projections(nonmember, trials)),
         Guesses: lambda: (_guesses(member, nonmember, rng, setting(trials)),),
@@ -97,7 +97,7 @@ def evidence_of(
 
 
 def levels_of(
-    estimator: Estimator, law: Law, *, alpha: float, null: bool = False, curve: bool = False
+    estimator: Estimator, law: KnownMechanism, *, alpha: float, null: bool = False, curve: bool = False
 ) -> dict[str, Any]:
     """The keywords that the estimator requires, the claim being ``law``, or that nothing at all leaks (``null``).
 
@@ -106,7 +106,7 @@ def levels_of(
     known: dict[str, Callable[[], Any]] = {
         "delta": lambda: law.delta,
         "alpha": lambda: alpha,
-        "threshold": lambda: Fixed(law.threshold),
+        "threshold": lambda: FixedThreshold(law.threshold),
         "curve": lambda: GaussianCurve(0.0 if null else MU) if law.gaussian else None,
         "epsilon": lambda: 0.0 if null else law.epsilon,
         "sigma": lambda: 1 / MU,
@@ -123,13 +123,13 @@ def levels_of(
     return {name: known[name]() for name in wanted}
 
 
-def _release() -> Release:
-    return Release(sigma=1 / MU)
+def _release() -> GaussianRelease:
+    return GaussianRelease(sigma=1 / MU)
 
 
-def _test_of_half_the_noise(law: Law) -> Any:
+def _test_of_half_the_noise(law: KnownMechanism) -> Any:
     twin, rng = BrokenRelease(noise=0.5), np.random.default_rng(0)
-    return design(_release(), twin, n=500, delta=law.delta, curve=GaussianCurve(MU), epsilon=law.epsilon, rng=rng)
+    return design_test(_release(), twin, n=500, delta=law.delta, curve=GaussianCurve(MU), epsilon=law.epsilon, rng=rng)
 
 
 def _column(values: Any) -> FloatArray:
@@ -141,7 +141,7 @@ def _projections(scores: Any, trials: Design) -> Projections:
     return Projections(values, np.ones(values.shape, dtype=np.bool_), setting(trials))
 
 
-def _counts(member: Any, nonmember: Any, law: Law, of: Setting) -> EventCounts:
+def _counts(member: Any, nonmember: Any, law: KnownMechanism, of: Setting) -> EventCounts:
     # A NaN is never above a threshold: as a count it must be refused, not swallowed.
     hits = [
         int(np.count_nonzero(side > law.threshold)) if np.isfinite(side).all() else math.nan

@@ -4,14 +4,12 @@
 and false-negative rate, each at alpha / 2.
 """
 
-from ..binomial import ErrorCounts, ceiling, epsilon_low, privacy_loss, upper_bound
+from ..binomial import ErrorCounts, privacy_loss
 from ..curve import Curve
 from ..evidence import MembershipScores, Setting
 from ..measurement import INDEPENDENT_TRIALS, Measurement
 from ..power.threshold import ThresholdPolicy
-from .joint_point import Reading, measure, measure_counts
-
-__all__ = ["ceiling", "clopper_pearson", "clopper_pearson_of_counts", "epsilon_low", "upper_bound"]
+from .joint_point import JointPointRule, measure_counts, measure_scores
 
 
 def clopper_pearson(
@@ -30,7 +28,7 @@ def clopper_pearson(
     claim's, from which ``detectable`` is read where no curve is signed. Raises ValueError for trials that are not
     independent: shared noise raises false violations to 61-75 %.
     """
-    return measure(
+    return measure_scores(
         scores,
         _reading(delta),
         delta=delta,
@@ -69,8 +67,8 @@ def clopper_pearson_of_counts(
     )
 
 
-def _reading(delta: float) -> Reading:
-    return Reading(
+def _reading(delta: float) -> JointPointRule:
+    return JointPointRule(
         estimator="clopper_pearson",
         assumption=INDEPENDENT_TRIALS,
         epsilon=lambda fpr, fnr: max(0.0, float(privacy_loss(fpr, fnr, delta))),

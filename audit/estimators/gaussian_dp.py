@@ -10,12 +10,10 @@ from scipy.special import ndtri
 
 from ..curve import Curve, GaussianCurve
 from ..evidence import MembershipScores
-from ..gaussian import delta_from_mu, epsilon_from_mu, mu_from_epsilon
+from ..gaussian import epsilon_from_mu, mu_from_epsilon
 from ..measurement import GAUSSIAN_MECHANISM, Measurement
 from ..power.threshold import ThresholdPolicy
-from .joint_point import Reading, measure
-
-__all__ = ["delta_from_mu", "epsilon_from_mu", "gaussian_dp", "mu_from_epsilon", "mu_from_rates"]
+from .joint_point import JointPointRule, measure_scores
 
 
 def mu_from_rates(fpr: float, fnr: float) -> float:
@@ -40,13 +38,13 @@ def gaussian_dp(
     """
     if delta == 0:
         raise ValueError("delta must be > 0 for the Gaussian-DP bound, got 0: no mu > 0 has a finite epsilon there")
-    reading = Reading(
+    reading = JointPointRule(
         estimator="gaussian_dp",
         assumption=GAUSSIAN_MECHANISM,
         epsilon=lambda fpr, fnr: _epsilon(mu_from_rates(fpr, fnr), delta),
         refuted=None if epsilon is None else GaussianCurve(mu_from_epsilon(epsilon, delta)),
     )
-    return measure(
+    return measure_scores(
         scores, reading, delta=delta, alpha=alpha, threshold=threshold, curve=curve, epsilon=epsilon, witness=witness
     )
 

@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike
 from ..claim import Claim
 from ..evidence import MembershipScores, Setting
 from ..finding import Finding, judge
-from ..power.threshold import Fixed, Split
+from ..power.threshold import FixedThreshold, SplitThreshold
 from .clopper_pearson import clopper_pearson
 
 
@@ -28,7 +28,7 @@ def audit_scores(
     Raises ValueError for scores that are empty or not finite, for one side of a single score without a threshold, and
     for alpha outside (0, 1).
     """
-    policy = Split(0.5, seed, curve=claim.curve) if threshold is None else Fixed(threshold)
+    policy = SplitThreshold(0.5, seed, curve=claim.curve) if threshold is None else FixedThreshold(threshold)
     measured = clopper_pearson(
         MembershipScores(member, nonmember, Setting.claimed(claim)),  # type: ignore[arg-type]
         delta=claim.delta,

@@ -14,8 +14,8 @@ import numpy as np
 from scipy.special import bdtrik
 
 from ..gaussian import epsilon_from_mu, mu_from_epsilon
-from .one_run import epsilon_low
-from .one_run_fdp import mu_low, share_right
+from .one_run import epsilon_from_guesses
+from .one_run_fdp import mu_from_guesses, share_right
 
 _SHARES = (0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)
 _LEAST_DELTA = 1e-9
@@ -41,8 +41,8 @@ def planned_guesses(
 
     def bound(right: int, made: int) -> float:
         if gaussian:
-            return epsilon_from_mu(mu_low(right, made, canaries, alpha=alpha), max(delta, _LEAST_DELTA))
-        return epsilon_low(right, made, canaries, delta=delta, alpha=alpha)
+            return epsilon_from_mu(mu_from_guesses(right, made, canaries, alpha=alpha), max(delta, _LEAST_DELTA))
+        return epsilon_from_guesses(right, made, canaries, delta=delta, alpha=alpha)
 
     numbers = sorted({max(2, round(share * canaries)) for share in _SHARES})
     if noise == 1:

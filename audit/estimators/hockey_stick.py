@@ -16,14 +16,14 @@ from ..arrays import FloatArray
 from ..curve import Curve
 from ..evidence import Design, MembershipScores, Setting
 from ..measurement import Measurement
-from ..power.threshold import Fixed, most_telling
+from ..power.threshold import FixedThreshold, best_bound_threshold
 from .clopper_pearson import clopper_pearson
 
 _LARGEST = 1e300
 
 
 @dataclass(frozen=True, eq=False)
-class Outputs:
+class MechanismOutputs:
     """``member``: (n1, d), ``nonmember``: (n0, d) outputs of independent trials with and without the canary.
 
     Finite and at most 1e300 in size, so that they can be averaged; else ValueError.
@@ -86,7 +86,7 @@ def fit(member: FloatArray, nonmember: FloatArray, *, ridge: float = 1.0, steps:
 
 
 def hockey_stick(
-    outputs: Outputs,
+    outputs: MechanismOutputs,
     *,
     delta: float,
     alpha: float,
@@ -108,10 +108,16 @@ def hockey_stick(
     learnt_in, counted_in = _parts("member", outputs.member, fraction, rng)
     learnt_out, counted_out = _parts("nonmember", outputs.nonmember, fraction, rng)
     classifier = fit(learnt_in, learnt_out)
-    threshold = most_telling(classifier.score(learnt_in), classifier.score(learnt_out), delta, alpha)
+    threshold = best_bound_threshold(classifier.score(learnt_in), classifier.score(learnt_out), delta, alpha)
     counted = MembershipScores(classifier.score(counted_in), classifier.score(counted_out), outputs.setting)
     measured = clopper_pearson(
-        counted, delta=delta, alpha=alpha, threshold=Fixed(threshold), curve=curve, epsilon=epsilon, witness=witness
+        counted,
+        delta=delta,
+        alpha=alpha,
+        threshold=FixedThreshold(threshold),
+        curve=curve,
+        epsilon=epsilon,
+        witness=witness,
     )
     policy = f"classifier and threshold from a split of {fraction:g}, seed {seed}"
     return dataclasses.replace(measured, estimator="hockey_stick", threshold_policy=policy)

@@ -16,7 +16,7 @@ from ..binomial import ErrorCounts, privacy_loss
 from ..evidence import MembershipScores
 from ..measurement import Kind, Measurement
 from ..power.threshold import ThresholdPolicy
-from .joint_point import check_scores
+from .joint_point import check_independent_trials
 
 POSTERIOR = "Jeffreys priors, independent for both error rates; credible, not a confidence bound"
 # Panels between two kinks, crowded at both: with no error counted the inner integral has the slope of a root there.
@@ -28,7 +28,7 @@ _LEAST_ALPHA = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Posterior:
+class ErrorRatePosterior:
     """The posterior of both error rates after these counts, TP + FN and TN + FP >= 1 trials a world."""
 
     true_in: int
@@ -94,7 +94,7 @@ def joint_beta(
 
     Of several thresholds the one with the largest lower end, each at its share of alpha.
     """
-    check_scores(scores, "joint_beta", delta, alpha)
+    check_independent_trials(scores.setting, "joint_beta", delta, alpha)
     points = threshold.counts(scores.member, scores.nonmember, delta=delta, alpha=alpha)
     intervals = [_posterior(point).interval(delta=delta, alpha=point.alpha) for point in points]
     best, interval = max(zip(points, intervals, strict=True), key=lambda pair: pair[1][0])
@@ -125,8 +125,8 @@ def joint_beta(
     )
 
 
-def _posterior(point: ErrorCounts) -> Posterior:
-    return Posterior(
+def _posterior(point: ErrorCounts) -> ErrorRatePosterior:
+    return ErrorRatePosterior(
         true_in=point.n1 - point.false_negatives,
         true_out=point.n0 - point.false_positives,
         false_in=point.false_positives,

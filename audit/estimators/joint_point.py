@@ -8,12 +8,12 @@ from ..binomial import ErrorCounts, upper_bound
 from ..curve import Curve
 from ..evidence import Design, MembershipScores, Setting
 from ..measurement import Measurement
-from ..power.detectable import detectable_epsilon
+from ..power.detectable import minimum_detectable_epsilon
 from ..power.threshold import ThresholdPolicy
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class JointPointRule:
     """How one estimator reads a pair of error rates.
 
     ``epsilon``: (fpr, fnr) -> the epsilon that they show, possibly infinite, NaN where they show none;
@@ -26,9 +26,9 @@ class Reading:
     refuted: Curve | None = None
 
 
-def measure(
+def measure_scores(
     scores: MembershipScores,
-    reading: Reading,
+    reading: JointPointRule,
     *,
     delta: float,
     alpha: float,
@@ -38,7 +38,7 @@ def measure(
     witness: str,
 ) -> Measurement:
     """Count at the policy's thresholds and report the most telling: one under the curve if any, then by its bound."""
-    check_scores(scores, reading.estimator, delta, alpha)
+    check_independent_trials(scores.setting, reading.estimator, delta, alpha)
     points = threshold.counts(scores.member, scores.nonmember, delta=delta, alpha=alpha)
     return measure_counts(
         points,
@@ -55,7 +55,7 @@ def measure(
 
 def measure_counts(
     points: Sequence[ErrorCounts],
-    reading: Reading,
+    reading: JointPointRule,
     *,
     setting: Setting,
     delta: float,
@@ -66,7 +66,7 @@ def measure_counts(
     witness: str,
 ) -> Measurement:
     """The same of trials that were only counted: ``points`` were fixed before, their alphas sum to ``alpha``."""
-    check_trials(setting, reading.estimator, delta, alpha)
+    check_independent_trials(setting, reading.estimator, delta, alpha)
     best = max(points, key=lambda point: (bool(_below(curve, point)), reading.epsilon(point.fpr_high, point.fnr_high)))
     return Measurement(
         estimator=reading.estimator,
@@ -97,12 +97,12 @@ def _below(curve: Curve | None, point: ErrorCounts) -> bool | None:
     return None if curve is None else bool(point.fnr_high < curve.fnr(point.fpr_high))
 
 
-def _estimate(reading: Reading, point: ErrorCounts) -> float | None:
+def _estimate(reading: JointPointRule, point: ErrorCounts) -> float | None:
     shown = reading.epsilon(point.false_positives / point.n0, point.false_negatives / point.n1)
     return shown if math.isfinite(shown) else None
 
 
-def _ceiling(reading: Reading, point: ErrorCounts) -> float:
+def _ceiling(reading: JointPointRule, point: ErrorCounts) -> float:
     fpr_high, fnr_high = upper_bound(0, [point.n0, point.n1], point.alpha / 2)
     return reading.epsilon(float(fpr_high), float(fnr_high))
 
@@ -110,17 +110,12 @@ def _ceiling(reading: Reading, point: ErrorCounts) -> float:
 def _detectable(point: ErrorCounts, delta: float, curve: Curve | None, epsilon: float | None) -> float | None:
     # Half a count more, for the rate behind no count at all is not 0.
     fpr = (point.false_positives + 0.5) / (point.n0 + 1)
-    return detectable_epsilon(
+    return minimum_detectable_epsilon(
         n0=point.n0, n1=point.n1, alpha=point.alpha, delta=delta, fpr=fpr, curve=curve, epsilon=epsilon
     )
 
 
-def check_scores(scores: MembershipScores, estimator: str, delta: float, alpha: float) -> None:
-    """What an estimator that counts independent trials demands of its input."""
-    check_trials(scores.setting, estimator, delta, alpha)
-
-
-def check_trials(setting: Setting, estimator: str, delta: float, alpha: float) -> None:
+def check_independent_trials(setting: Setting, estimator: str, delta: float, alpha: float) -> None:
     """The same where only the setting of the trials is at hand."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
@@ -128,6 +123,6 @@ def check_trials(setting: Setting, estimator: str, delta: float, alpha: float) -
         raise ValueError(f"delta must lie in [0, 1), got {delta}")
     if setting.design is not Design.INDEPENDENT:
         raise ValueError(
-            f"{estimator} needs independent trials: its theorem counts binomial errors; got {setting.design.value}: "
-            "bring one score of each of many runs, with the candidate and without it (audit.one_a_run)"
+            f"{estimator} needs independent trials, because its theorem counts binomial errors, got "
+            f"{setting.design.value}: give one score of each of many runs (MembershipScores.one_per_run)"
         )

@@ -41,28 +41,6 @@ def subsampled_gaussian(projection: ArrayLike, *, sigma: ArrayLike, rate: float 
     return ratio
 
 
-def layered_gaussian(
-    projections: ArrayLike, *, sigmas: ArrayLike, clips: ArrayLike, norms: ArrayLike | None = None, rate: float = 1.0
-) -> FloatArray:
-    """Log-likelihood ratio of one release whose layers have their own clip and noise: ``(..., layers)`` -> ``(...)``.
-
-    ``projections``: <canary of the layer, release of the layer minus the known rest>, in the units of the release;
-    layer l adds noise of standard deviation ``sigmas[l] * clips[l]`` and the canary has length ``norms[l]`` there
-    (``clips`` where None). One coin of ``rate`` takes all layers or none:
-    ``ln(1 - q + q exp(sum_l (2 p_l - norm_l^2) / (2 sigma_l^2 clip_l^2)))``. At rate 1 it is Gaussian, with
-    mu^2 = sum_l (norm_l / (sigma_l clip_l))^2. ValueError for lengths that differ or are not > 0.
-    """
-    seen = np.asarray(projections, dtype=np.float64)
-    multipliers, bounds = np.asarray(sigmas, dtype=np.float64), np.asarray(clips, dtype=np.float64)
-    lengths = bounds if norms is None else np.asarray(norms, dtype=np.float64)
-    for name, values in (("sigmas", multipliers), ("clips", bounds), ("norms", lengths)):
-        if values.shape != seen.shape[-1:] or not np.all(np.isfinite(values) & (values > 0)):
-            raise ValueError(f"{name} must be {seen.shape[-1:]} numbers > 0, got {values!r}")
-    _check_law(1.0, rate, 1)
-    ratio = np.sum((2 * seen - lengths**2) / (2 * (multipliers * bounds) ** 2), axis=-1)
-    return np.asarray(np.logaddexp(xlog1py(1, -rate), xlogy(1, rate) + ratio), dtype=np.float64)
-
-
 def laplace(release: ArrayLike, canary: ArrayLike, *, scale: float) -> FloatArray:
     """Log-likelihood ratio of a release with Laplace noise on each coordinate: ``(..., d)`` -> ``(...)``.
 
@@ -73,45 +51,6 @@ def laplace(release: ArrayLike, canary: ArrayLike, *, scale: float) -> FloatArra
         raise ValueError(f"scale must be > 0 and finite, got {scale}")
     seen, shift = np.asarray(release, dtype=np.float64), np.asarray(canary, dtype=np.float64)
     return np.asarray(np.sum(np.abs(seen) - np.abs(seen - shift), axis=-1) / scale, dtype=np.float64)
-
-
-def simulate(
-    *,
-    sigma: float,
-    rate: float,
-    steps: int,
-    rounds: int,
-    world: int,
-    n: int,
-    rng: np.random.Generator,
-    noise_factor: float = 1.0,
-) -> FloatArray:
-    """(n,) scores summed over ``rounds`` rounds, drawn from the law in world 0 (out) or 1 (in).
-
-    ``noise_factor`` scales the noise that is drawn, not the noise that the score believes in: .5 is a halved sigma.
-    """
-    _check_law(sigma, rate, steps)
-    if world not in (0, 1):
-        raise ValueError(f"world must be 0 or 1, got {world}")
-    scores = np.zeros(n)
-    for _ in range(rounds):
-        taken = rng.binomial(steps, rate, size=n) if world else 0
-        noise = rng.normal(scale=math.sqrt(steps) * sigma * noise_factor, size=n)
-        scores += subsampled_gaussian(taken + noise, sigma=sigma, rate=rate, steps=steps)
-    return scores
-
-
-def threshold_at(
-    fpr: float, *, sigma: float, rate: float, steps: int, rounds: int, rng: np.random.Generator, n: int = 200_000
-) -> float:
-    """The claimed law's own (1 - ``fpr``) quantile in world 0, from ``n`` simulated runs; ``fpr`` in (0, 1).
-
-    It is fixed before any counted score is seen, so it costs no alpha.
-    """
-    if not 0 < fpr < 1:
-        raise ValueError(f"fpr must lie in (0, 1), got {fpr}")
-    null = simulate(sigma=sigma, rate=rate, steps=steps, rounds=rounds, world=0, n=n, rng=rng)
-    return float(np.quantile(null, 1 - fpr))
 
 
 def likelihood_ratio(

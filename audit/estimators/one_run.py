@@ -43,10 +43,6 @@ def p_value(right: int, made: int, canaries: int, *, epsilon: float, delta: floa
     """
     check_counts(right, made, canaries)
     _check_levels(delta=delta, epsilon=epsilon)
-    return _chance(right, made, canaries, epsilon, delta)
-
-
-def _chance(right: int, made: int, canaries: int, epsilon: float, delta: float) -> float:
     if right == 0:
         return 1.0
     rate = float(expit(epsilon))
@@ -59,7 +55,7 @@ def _chance(right: int, made: int, canaries: int, epsilon: float, delta: float) 
     return min(1.0, tail + 2 * canaries * delta * float(np.max(np.cumsum(mass) / np.arange(1, right + 1))))
 
 
-def epsilon_low(right: int, made: int, canaries: int, *, delta: float, alpha: float) -> float:
+def epsilon_from_guesses(right: int, made: int, canaries: int, *, delta: float, alpha: float) -> float:
     """The largest epsilon at which so many right guesses are less likely than ``alpha``; 0 where there is none.
 
     Raises ValueError as ``p_value``, and for alpha outside (0, 1).
@@ -68,7 +64,7 @@ def epsilon_low(right: int, made: int, canaries: int, *, delta: float, alpha: fl
     _check_levels(delta=delta, alpha=alpha)
 
     def refuted(epsilon: float) -> bool:
-        return _chance(right, made, canaries, epsilon, delta) < alpha
+        return p_value(right, made, canaries, epsilon=epsilon, delta=delta) < alpha
 
     # Sound for any refuted epsilon: a mechanism that keeps a smaller one keeps this one too.
     return _last(refuted)
@@ -85,12 +81,12 @@ def one_run(
     check_guesses(guesses, "one_run", delta, alpha, epsilon)
 
     def bound(right: int) -> float:
-        return epsilon_low(right, guesses.made, guesses.canaries, delta=delta, alpha=alpha)
+        return epsilon_from_guesses(right, guesses.made, guesses.canaries, delta=delta, alpha=alpha)
 
     needed = None
     if epsilon is not None:
         needed = fewest_refuting(
-            guesses.made, lambda v: _chance(v, guesses.made, guesses.canaries, epsilon, delta) < alpha
+            guesses.made, lambda v: p_value(v, guesses.made, guesses.canaries, epsilon=epsilon, delta=delta) < alpha
         )
     return guesses_measured(
         guesses,

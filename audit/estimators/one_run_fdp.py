@@ -41,7 +41,7 @@ def refuted(right: int, made: int, canaries: int, *, mu: FloatArray, alpha: floa
     return np.asarray(r + h > made / canaries * (1 + 1e-12), dtype=np.bool_)
 
 
-def mu_low(right: int, made: int, canaries: int, *, alpha: float) -> float:
+def mu_from_guesses(right: int, made: int, canaries: int, *, alpha: float) -> float:
     """The largest mu that so many right guesses refute, to nine digits, 0 where none; errors as ``refuted``."""
     return _last(lambda mu: refuted(right, made, canaries, mu=mu, alpha=alpha))
 
@@ -59,7 +59,7 @@ def one_run_fdp(
         raise ValueError("delta must be > 0 for a Gaussian curve, got 0: no mu > 0 has a finite epsilon there")
 
     def bound(right: int) -> float:
-        return epsilon_from_mu(mu_low(right, guesses.made, guesses.canaries, alpha=alpha), delta)
+        return epsilon_from_mu(mu_from_guesses(right, guesses.made, guesses.canaries, alpha=alpha), delta)
 
     return guesses_measured(
         guesses,

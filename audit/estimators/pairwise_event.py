@@ -15,7 +15,7 @@ from ..binomial import upper_bound
 from ..curve import Curve
 from ..evidence import Design, Setting, whole
 from ..measurement import Measurement
-from ..power.detectable import detectable_epsilon
+from ..power.detectable import minimum_detectable_epsilon
 
 FIXED_EVENT = "independent reports, event fixed from the mechanism's density before they were counted"
 
@@ -81,7 +81,7 @@ def pairwise_event(
         epsilon_low=_loss(1 - fnr_high, fpr_high, delta),
         estimate=_loss(counts.hits_in / counts.n1, counts.hits_out / counts.n0, delta) if counts.hits_out else None,
         ceiling=_loss(1 - float(best_fnr), float(best_fpr), delta),
-        detectable=detectable_epsilon(
+        detectable=minimum_detectable_epsilon(
             n0=counts.n0,
             n1=counts.n1,
             alpha=alpha,

@@ -17,9 +17,9 @@ from ..curve import Curve
 from ..evidence import MembershipScores, Projections
 from ..measurement import Measurement
 from ..power.detectable import power_at
-from ..power.threshold import Fixed
-from ..power.trials_needed import OperatingPoints, forbidden_curve, most_telling_point, simulated_points
-from .best_of import best_of
+from ..power.threshold import FixedThreshold
+from ..power.trials_needed import OperatingPoints, forbidden_curve, most_refuting_point, simulated_points
+from .best_bound import best_bound
 from .clopper_pearson import clopper_pearson
 from .likelihood_ratio import subsampled_gaussian
 
@@ -28,7 +28,7 @@ RUNS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Release:
+class GaussianRelease:
     """A claimed (sampled) Gaussian release: ``sigma`` of one step over the sensitivity, Poisson ``rate``, ``steps`` a
     round; ``spacing`` of the values that a round's release can take, in deviations of its noise (0: as floats).
     """
@@ -64,36 +64,38 @@ class BrokenRelease:
 class ReleaseTest:
     """The score of one twin's law and the ``threshold`` above which it says "in"."""
 
-    twin: BrokenRelease
+    broken: BrokenRelease
     threshold: float
 
 
-def scores(
-    projections: FloatArray, release: Release, twin: BrokenRelease, *, seen: BoolArray | None = None
+def release_scores(
+    projections: FloatArray, release: GaussianRelease, broken: BrokenRelease, *, seen: BoolArray | None = None
 ) -> FloatArray:
     """Log-likelihood ratio under the twin's law, summed over rounds: ``projections (n, rounds)`` -> ``(n,)``.
 
     ``projections``: <canary, release minus the known rest> / sensitivity^2; ``seen``: (n, rounds), false where the
     observer saw nothing of the canary's sender.
     """
-    sigma = release.sigma * twin.noise / twin.row
-    ratios = subsampled_gaussian(projections / twin.row, sigma=sigma, rate=release.rate, steps=release.steps)
+    sigma = release.sigma * broken.noise / broken.row
+    ratios = subsampled_gaussian(projections / broken.row, sigma=sigma, rate=release.rate, steps=release.steps)
     return np.asarray((ratios if seen is None else np.where(seen, ratios, 0.0)).sum(axis=1), dtype=np.float64)
 
 
-def draw(release: Release, twin: BrokenRelease, *, world: int, n: int, rng: np.random.Generator) -> FloatArray:
-    """``n`` runs of the twin, canary out (``world`` 0) or in (1): projections ``(n, rounds)``."""
+def draw_projections(
+    release: GaussianRelease, broken: BrokenRelease, *, world: int, n: int, rng: np.random.Generator
+) -> FloatArray:
+    """``n`` runs of the broken, canary out (``world`` 0) or in (1): projections ``(n, rounds)``."""
     if world not in (0, 1):
         raise ValueError(f"world must be 0 or 1, got {world}")
-    noise = rng.standard_normal((n, release.rounds)) * (math.sqrt(release.steps) * release.sigma * twin.noise)
+    noise = rng.standard_normal((n, release.rounds)) * (math.sqrt(release.steps) * release.sigma * broken.noise)
     if world:
-        noise += twin.row * rng.binomial(release.steps, release.rate, size=noise.shape)
+        noise += broken.row * rng.binomial(release.steps, release.rate, size=noise.shape)
     return noise
 
 
-def design(
-    release: Release,
-    twin: BrokenRelease,
+def design_test(
+    release: GaussianRelease,
+    broken: BrokenRelease,
     *,
     n: int,
     delta: float,
@@ -106,20 +108,25 @@ def design(
     "Most" is the distance of the twin's error rates from the curve, in standard deviations of n trials.
     ``epsilon`` is the claim's at ``delta``, used where no curve is signed.
     """
-    points = simulated(release, twin, rng=rng)
-    best = most_telling_point(points, forbidden_curve(curve, epsilon, delta), n)
-    return ReleaseTest(twin=twin, threshold=float(points.thresholds[best]))
+    points = simulated_release_points(release, broken, rng=rng)
+    best = most_refuting_point(points, forbidden_curve(curve, epsilon, delta), n)
+    return ReleaseTest(broken=broken, threshold=float(points.thresholds[best]))
 
 
-def simulated(release: Release, twin: BrokenRelease, *, rng: np.random.Generator, runs: int = RUNS) -> OperatingPoints:
-    """What the twin's own score offers against the twin, from ``runs`` simulated runs a world."""
-    out, within = (scores(draw(release, twin, world=world, n=runs, rng=rng), release, twin) for world in (0, 1))
+def simulated_release_points(
+    release: GaussianRelease, broken: BrokenRelease, *, rng: np.random.Generator, runs: int = RUNS
+) -> OperatingPoints:
+    """What the twin's own score offers against the broken, from ``runs`` simulated runs a world."""
+    out, within = (
+        release_scores(draw_projections(release, broken, world=world, n=runs, rng=rng), release, broken)
+        for world in (0, 1)
+    )
     return simulated_points(out, within)
 
 
-def power(
+def chance_refuted(
     tests: Sequence[ReleaseTest],
-    release: Release,
+    release: GaussianRelease,
     truth: BrokenRelease,
     *,
     n: int,
@@ -130,11 +137,11 @@ def power(
     rng: np.random.Generator,
 ) -> float:
     """Chance that ``n`` runs a world of ``truth`` are refuted by the test that sees it best, at alpha / tests."""
-    out, within = (draw(release, truth, world=world, n=RUNS // 2, rng=rng) for world in (0, 1))
+    out, within = (draw_projections(release, truth, world=world, n=RUNS // 2, rng=rng) for world in (0, 1))
     chances = []
     for test in tests:
-        fpr = _rates(np.count_nonzero(scores(out, release, test.twin) > test.threshold), RUNS // 2)
-        fnr = _rates(np.count_nonzero(scores(within, release, test.twin) <= test.threshold), RUNS // 2)
+        fpr = _rates(np.count_nonzero(release_scores(out, release, test.broken) > test.threshold), RUNS // 2)
+        fnr = _rates(np.count_nonzero(release_scores(within, release, test.broken) <= test.threshold), RUNS // 2)
         share = alpha / len(tests)
         chances.append(
             power_at(float(fpr), float(fnr), n0=n, n1=n, alpha=share, delta=delta, curve=curve, epsilon=epsilon)
@@ -142,10 +149,10 @@ def power(
     return max(chances)
 
 
-def audit_release(
+def audit_release_tests(
     member: Projections,
     nonmember: Projections,
-    release: Release,
+    release: GaussianRelease,
     tests: Sequence[ReleaseTest],
     *,
     alpha: float,
@@ -164,20 +171,20 @@ def audit_release(
     measured = [
         clopper_pearson(
             MembershipScores(
-                scores(member.values, release, test.twin, seen=member.seen),
-                scores(nonmember.values, release, test.twin, seen=nonmember.seen),
+                release_scores(member.values, release, test.broken, seen=member.seen),
+                release_scores(nonmember.values, release, test.broken, seen=nonmember.seen),
                 member.setting,
             ),
             delta=delta,
             alpha=alpha / len(tests),
-            threshold=Fixed(test.threshold),
+            threshold=FixedThreshold(test.threshold),
             curve=curve,
             epsilon=epsilon,
-            witness=f"{witness}; score of the twin with {test.twin.noise:g} of the noise, row {test.twin.row:g}",
+            witness=f"{witness}; score of the twin with {test.broken.noise:g} of the noise, row {test.broken.row:g}",
         )
         for test in tests
     ]
-    return best_of(measured)
+    return best_bound(measured)
 
 
 def _rates(counts: ArrayLike, runs: int = RUNS) -> FloatArray:

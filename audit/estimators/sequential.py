@@ -15,16 +15,14 @@ from ..arrays import BoolArray, FloatArray
 from ..binomial import check_level, privacy_loss
 from ..evidence import MembershipScores
 from ..measurement import INDEPENDENT_TRIALS, Measurement
-from ..power.threshold import Fixed
-from .joint_point import check_scores
+from ..power.threshold import FixedThreshold
+from .joint_point import check_independent_trials
 
 _CAP = 0.5
 """Share of the largest stake allowed: at all of it, one loss is ruin; at half, it is allowed up to ln 2 further."""
 _RUNG = 0.1
 _LARGEST = 300.0
 """Of the epsilons to bet against: the square of a loss must be a number."""
-_PAST = 1e-6
-"""So far past the claim a stopped audit must show: a bound at the claim refutes nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,48 +40,44 @@ class Expected:
             raise ValueError(f"tpr and fpr must lie in [0, 1], not both 0, got {self.tpr} and {self.fpr}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Account:
-    """Where betting against one epsilon stands: the sum of gains, of their squares, the log of the wealth."""
+def log_wealth(
+    member: BoolArray,
+    nonmember: BoolArray,
+    *,
+    epsilon: float,
+    stakes_for: float,
+    delta: float,
+    expected: Expected | None = None,
+) -> FloatArray:
+    """Log wealth after each trial.
 
-    gains: FloatArray
-    squares: FloatArray
-    log_wealth: FloatArray
-
-
-def open_account(*, stakes_for: float, delta: float, expected: Expected | None = None) -> Account:
-    """A wealth of 1 and a few imagined trials (200 expected events, or 20 of no expectation) that set the stakes."""
-    odds = math.exp(stakes_for)
-    if expected is None:
-        squares = 10 * (1 + odds**2)
-        gains = squares * 0.2 / (odds + delta)
-    else:
-        trials = 200 / (expected.tpr + expected.fpr)
-        squares = trials * (expected.tpr + odds**2 * expected.fpr)
-        gains = trials * max(0.0, expected.tpr - odds * expected.fpr - delta)
-    return Account(gains=np.asarray(gains), squares=np.asarray(squares), log_wealth=np.zeros(()))
-
-
-def bet(
-    account: Account, member: BoolArray, nonmember: BoolArray, *, epsilon: float, stakes_for: float, delta: float
-) -> tuple[FloatArray, Account]:
-    """Log wealth after each of these trials, ``(..., n)``, and the account after the last.
-
-    ``member``, ``nonmember``: (..., n), whether the event occurred with and without the canary, in the order of
-    trials. The stakes are those that pay best against ``stakes_for``; the wealth against any other epsilon falls as it
-    rises, and is valid up to ``stakes_for`` + ln 2, beyond which ValueError.
+    ``member``, ``nonmember``: (..., n), whether the event occurred with and without the canary, in the order of the
+    trials; returns ``(..., n)``. The stakes are tuned to refute the epsilon ``stakes_for``; the wealth against
+    ``epsilon`` falls as that rises. Raises ValueError for an ``epsilon`` above ``stakes_for`` + ln 2, where a single
+    loss could make the wealth negative.
     """
     if epsilon > stakes_for + math.log(2):
         raise ValueError(f"stakes for epsilon {stakes_for} are too high against {epsilon}")
     largest = _CAP / (math.exp(stakes_for) + delta)
+    gain, square = _imagined_trials(stakes_for, delta, expected)
     tuned = member - math.exp(stakes_for) * nonmember - delta
-    gains = account.gains[..., np.newaxis] + np.cumsum(tuned, axis=-1)
-    squares = account.squares[..., np.newaxis] + np.cumsum(tuned * tuned, axis=-1)
-    # The stake on a trial knows the trials before it, and not this one.
+    gains, squares = gain + np.cumsum(tuned, axis=-1), square + np.cumsum(tuned * tuned, axis=-1)
+    # The stake on a trial may depend on earlier trials only: its own outcome is subtracted again.
     stakes = np.clip((gains - tuned) / (squares - tuned * tuned), 0.0, largest)
     won = np.log1p(stakes * (member - math.exp(epsilon) * nonmember - delta))
-    path = account.log_wealth[..., np.newaxis] + np.cumsum(won, axis=-1)
-    return path, Account(gains=gains[..., -1], squares=squares[..., -1], log_wealth=path[..., -1])
+    return np.asarray(np.cumsum(won, axis=-1), dtype=np.float64)
+
+
+def _imagined_trials(stakes_for: float, delta: float, expected: Expected | None) -> tuple[float, float]:
+    """Sum of gains and of their squares over a few imagined trials, which set the first stakes."""
+    odds = math.exp(stakes_for)
+    if expected is None:
+        # Twenty events, half of them on either side.
+        squares = 10 * (1 + odds**2)
+        return squares * 0.2 / (odds + delta), squares
+    trials = 200 / (expected.tpr + expected.fpr)
+    squares = trials * (expected.tpr + odds**2 * expected.fpr)
+    return trials * max(0.0, expected.tpr - odds * expected.fpr - delta), squares
 
 
 def anytime_bound(
@@ -106,10 +100,9 @@ def anytime_bound(
         raise ValueError(f"trials must be pairs, (n,) each and some, got {member.shape} and {nonmember.shape}")
     low, stakes_for = 0.0, epsilon or 0.0
     while True:
-        account = open_account(stakes_for=stakes_for, delta=delta, expected=expected)
 
-        def refuted(against: float, account: Account = account, stakes_for: float = stakes_for) -> bool:
-            path, _ = bet(account, member, nonmember, epsilon=against, stakes_for=stakes_for, delta=delta)
+        def refuted(against: float, stakes_for: float = stakes_for) -> bool:
+            path = log_wealth(member, nonmember, epsilon=against, stakes_for=stakes_for, delta=delta, expected=expected)
             return bool(path.max() >= -math.log(alpha))
 
         top = stakes_for + _RUNG
@@ -123,7 +116,7 @@ def sequential(
     *,
     delta: float,
     alpha: float,
-    threshold: Fixed,
+    threshold: FixedThreshold,
     epsilon: float | None = None,
     expected: Expected | None = None,
     witness: str = "",
@@ -163,59 +156,8 @@ def sequential(
     )
 
 
-def run_until(
-    draw: Callable[[int], MembershipScores],
-    *,
-    epsilon: float,
-    delta: float,
-    alpha: float,
-    threshold: Fixed,
-    limit: int,
-    batch: int = 500,
-    expected: Expected | None = None,
-    witness: str = "",
-) -> Measurement:
-    """Draw trials until the claim of ``epsilon`` is refuted, or ``limit`` trials a world are spent.
-
-    ``draw(n)``: n fresh trials a world. Counted are the trials up to the one that refuted; looking at each costs no
-    alpha. Errors as ``sequential``; ValueError unless limit and batch are >= 1.
-    """
-    if min(limit, batch) < 1:
-        raise ValueError(f"limit and batch must be >= 1, got {limit} and {batch}")
-    account, seen = open_account(stakes_for=epsilon, delta=delta, expected=expected), 0
-    drawn: list[MembershipScores] = []
-    while seen < limit:
-        asked = min(batch, limit - seen)
-        scores = draw(asked)
-        _check(scores, delta, alpha, epsilon)
-        if len(scores.member) != asked:
-            raise ValueError(f"draw({asked}) must give as many trials a world, got {len(scores.member)}")
-        pair = scores.member > threshold.threshold, scores.nonmember > threshold.threshold
-        path, account = bet(account, *pair, epsilon=epsilon + _PAST, stakes_for=epsilon, delta=delta)
-        drawn.append(scores)
-        crossed = np.flatnonzero(path >= -math.log(alpha))
-        seen += int(crossed[0]) + 1 if len(crossed) else asked
-        if len(crossed):
-            break
-    return sequential(
-        _joined(drawn, seen),
-        delta=delta,
-        alpha=alpha,
-        threshold=threshold,
-        epsilon=epsilon,
-        expected=expected,
-        witness=witness,
-    )
-
-
-def _joined(drawn: list[MembershipScores], seen: int) -> MembershipScores:
-    member = np.concatenate([scores.member for scores in drawn])
-    nonmember = np.concatenate([scores.nonmember for scores in drawn])
-    return MembershipScores(member[:seen], nonmember[:seen], drawn[0].setting)
-
-
 def _check(scores: MembershipScores, delta: float, alpha: float, epsilon: float | None) -> None:
-    check_scores(scores, "sequential", delta, alpha)
+    check_independent_trials(scores.setting, "sequential", delta, alpha)
     if len(scores.member) != len(scores.nonmember):
         sides = f"{len(scores.member)} and {len(scores.nonmember)}"
         raise ValueError(f"sequential pairs the trials of both worlds, got {sides}")

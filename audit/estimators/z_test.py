@@ -13,10 +13,10 @@ from scipy.special import nctdtr, ndtri
 from ..evidence import MembershipScores
 from ..gaussian import epsilon_from_mu, mu_from_epsilon
 from ..measurement import GAUSSIAN_SCORES, KNOWN_GAUSSIAN, Measurement
-from .joint_point import check_scores
+from .joint_point import check_independent_trials
 
 
-def mu_low(effect: float, n0: int, n1: int, *, alpha: float, known: bool) -> float:
+def mu_from_effect(effect: float, n0: int, n1: int, *, alpha: float, known: bool) -> float:
     """The one-sided lower bound on mu = shift / deviation at an observed ``effect``, >= 0.
 
     ``known``: whether the effect was read with the true deviation, or with the pooled one (n0 + n1 >= 3).
@@ -55,7 +55,7 @@ def z_test(
     Gaussian curve. Raises ValueError for a deviation not > 0; without one, for fewer than two trials a side or scores
     that do not vary.
     """
-    check_scores(scores, "z_test", delta, alpha)
+    check_independent_trials(scores.setting, "z_test", delta, alpha)
     if delta == 0:
         raise ValueError("delta must be > 0 for the z-test, got 0: no mu > 0 has a finite epsilon there")
     n0, n1 = len(scores.nonmember), len(scores.member)
@@ -67,7 +67,7 @@ def z_test(
         effect = float(scores.member.mean() - scores.nonmember.mean()) / spread
     if not math.isfinite(effect):
         raise ValueError(f"the shift of the means over {spread} must be finite, got {effect}")
-    mu = mu_low(effect, n0, n1, alpha=alpha, known=known)
+    mu = mu_from_effect(effect, n0, n1, alpha=alpha, known=known)
     claimed = None if epsilon is None else mu_from_epsilon(epsilon, delta)
     return Measurement(
         estimator="z_test",

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..arrays import FloatArray
 from ..estimators.hockey_stick import Classifier, fit
 from ..exact import as_floats
-from ..power.cut import Cut, Stakes, best_cut
+from ..power.cut import CountingPlan, Cut, best_cut
 from .output_table import FrequencyTable, frequencies, row_keys, tabulate
 
 _BINS = 64
@@ -62,7 +62,7 @@ class Logistic:
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """Outputs along a ``direction``: the likelihood ratio of noise that is the same in every direction."""
+    """MechanismOutputs along a ``direction``: the likelihood ratio of noise that is the same in every direction."""
 
     direction: FloatArray
     name: str
@@ -106,7 +106,7 @@ class Event:
 def learn_event(
     member: NDArray[Any],
     nonmember: NDArray[Any],
-    stakes: Stakes,
+    plan: CountingPlan,
     *,
     score: Callable[[NDArray[Any]], ArrayLike] | None = None,
     inputs: tuple[Any, Any] | None = None,
@@ -117,17 +117,17 @@ def learn_event(
     direction where it has the shape of an output.
     """
     if score is not None:
-        event = _cut(Given(score), member, nonmember, stakes)
+        event = _cut(Given(score), member, nonmember, plan)
         _check_alone(event.score, member)
         return event
     half_in, half_out = len(member) // 2, len(nonmember) // 2
     candidates = _candidates(member[:half_in], nonmember[:half_out], inputs)
-    events = [_cut(candidate, member[half_in:], nonmember[half_out:], stakes) for candidate in candidates]
+    events = [_cut(candidate, member[half_in:], nonmember[half_out:], plan) for candidate in candidates]
     return max(events, key=lambda event: event.cut.promise)
 
 
-def _cut(score: Score, member: NDArray[Any], nonmember: NDArray[Any], stakes: Stakes) -> Event:
-    return Event(score=score, cut=best_cut(score.score(member), score.score(nonmember), stakes))
+def _cut(score: Score, member: NDArray[Any], nonmember: NDArray[Any], plan: CountingPlan) -> Event:
+    return Event(score=score, cut=best_cut(score.score(member), score.score(nonmember), plan))
 
 
 def _check_alone(score: Score, outputs: NDArray[Any]) -> None:

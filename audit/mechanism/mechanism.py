@@ -18,10 +18,10 @@ from ..estimators.clopper_pearson import clopper_pearson_of_counts
 from ..evidence import Setting
 from ..exact import refuse_lost
 from ..finding import Finding, judge
-from ..power.cut import Stakes
+from ..power.cut import CountingPlan
 from ..wording import shortened
 from .event import Event, learn_event
-from .trial_stream import Mechanism, Part, Stream, open_stream
+from .trial_stream import Mechanism, Stream, TrialPurpose, open_stream
 
 TRIALS = 100_000
 """Counted a world unless told."""
@@ -74,17 +74,17 @@ def audit_mechanism(
     seed = _whole("seed", seed, least=0)
     wanted = None if pilot is None else _whole("pilot", pilot, least=4)
     candidates = _pairs(inputs, pairs)
-    stakes = Stakes(trials=counted, delta=claim.delta, alpha=alpha, curve=claim.curve)
+    plan = CountingPlan(trials=counted, delta=claim.delta, alpha=alpha, curve=claim.curve)
     best: _Tried | None = None
     for pair, both in enumerate(candidates):
-        tried = _try(mechanism, both, stakes, pair=pair, seed=seed, batched=batched, pilot=wanted, score=score)
+        tried = _try(mechanism, both, plan, pair=pair, seed=seed, batched=batched, pilot=wanted, score=score)
         # Only the best is kept: what was learnt may be large.
         if best is None or tried.event.cut.promise > best.event.cut.promise:
             best = tried
     if best is None:
         raise ValueError("pairs must hold at least one pair of inputs, got none")
     measured = clopper_pearson_of_counts(
-        _count(best, stakes),
+        _count(best, plan),
         setting=Setting.claimed(claim),
         delta=claim.delta,
         threshold_policy=f"event fixed on a pilot, seed {seed}",
@@ -98,7 +98,7 @@ def audit_mechanism(
 def _try(
     mechanism: Mechanism,
     both: tuple[Any, Any],
-    stakes: Stakes,
+    plan: CountingPlan,
     *,
     pair: int,
     seed: int,
@@ -113,9 +113,9 @@ def _try(
         kinds = [f"{'strings' if side.text else 'numbers'} of shape {side.shape}" for side in (out, within)]
         raise ValueError(f"both inputs must give outputs of one shape, got {kinds[0]} and {kinds[1]}")
     size = max(1, int(np.prod(out.shape)))
-    n = pilot or int(np.clip(min(stakes.trials // _SHARE, _PILOT_VALUES // size), _PILOT_LEAST, _PILOT_MOST))
-    nonmember, member = (_joined(list(side.draw(Part.PILOT, n))) for side in (out, within))
-    event = learn_event(member, nonmember, stakes, score=score, inputs=both)
+    n = pilot or int(np.clip(min(plan.trials // _SHARE, _PILOT_VALUES // size), _PILOT_LEAST, _PILOT_MOST))
+    nonmember, member = (_joined(list(side.draw(TrialPurpose.PILOT, n))) for side in (out, within))
+    event = learn_event(member, nonmember, plan, score=score, inputs=both)
     return _Tried(streams=(out, within), event=event)
 
 
@@ -127,17 +127,18 @@ def _joined(chunks: list[NDArray[Any]]) -> NDArray[Any]:
     return joined
 
 
-def _count(tried: _Tried, stakes: Stakes) -> ErrorCounts:
+def _count(tried: _Tried, plan: CountingPlan) -> ErrorCounts:
     hits_out, hits_in = (
-        sum(tried.event.hits(outputs) for outputs in side.draw(Part.COUNTED, stakes.trials)) for side in tried.streams
+        sum(tried.event.hits(outputs) for outputs in side.draw(TrialPurpose.COUNTED, plan.trials))
+        for side in tried.streams
     )
     return ErrorCounts(
         threshold=tried.event.cut.threshold,
         false_positives=hits_out,
-        false_negatives=stakes.trials - hits_in,
-        n0=stakes.trials,
-        n1=stakes.trials,
-        alpha=stakes.alpha,
+        false_negatives=plan.trials - hits_in,
+        n0=plan.trials,
+        n1=plan.trials,
+        alpha=plan.alpha,
     )
 
 

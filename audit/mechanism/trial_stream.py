@@ -1,7 +1,7 @@
 """Stream: independent trials of a mechanism, drawn in chunks and never kept.
 
-Every part of an audit has a generator of its own, keyed by (seed, part, pair, world, chunk), so that trials share no
-noise, and a trial's output does not hang on how many come after it.
+Every purpose of an audit has a generator of its own, keyed by (seed, purpose, pair, world, chunk), so that trials
+share no noise, and a trial's output does not hang on how many come after it.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,15 +31,15 @@ _CALLS, _ROWS, _LEVEL = 16, 16, 1e-9
 """Small calls that are compared, trials in each, and the p-value below which two such series must fall."""
 
 
-class Part(IntEnum):
-    """What trials are drawn for; those of one part never stand in for those of another."""
+class TrialPurpose(IntEnum):
+    """What trials are drawn for; those of one purpose never stand in for those of another."""
 
     GUARD = 0
     PILOT = 1
     COUNTED = 2
 
 
-_PHRASES = {Part.GUARD: "first calls", Part.PILOT: "pilot", Part.COUNTED: "counted trials"}
+_PHRASES = {TrialPurpose.GUARD: "first calls", TrialPurpose.PILOT: "pilot", TrialPurpose.COUNTED: "counted trials"}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -69,16 +69,18 @@ class Stream:
         """``x`` in a few words."""
         return shortened(self.x.item() if isinstance(self.x, np.ndarray) and self.x.ndim == 0 else self.x)
 
-    def draw(self, part: Part, trials: int) -> Iterator[NDArray[Any]]:
+    def draw(self, purpose: TrialPurpose, trials: int) -> Iterator[NDArray[Any]]:
         """``trials`` outputs, chunk by chunk: ``(n, *shape)`` finite numbers or strings, else ValueError."""
         given = _rows(self.x, min(self.chunk, trials)) if self.batched else None
         for number, start in enumerate(range(0, trials, self.chunk)):
-            outputs = self._outputs(part, number, min(self.chunk, trials - start), start, given)
-            self._check(outputs, part, start)
+            outputs = self._outputs(purpose, number, min(self.chunk, trials - start), start, given)
+            self._check(outputs, purpose, start)
             yield outputs
 
-    def _outputs(self, part: Part, number: int, n: int, start: int, given: NDArray[Any] | None) -> NDArray[Any]:
-        key = np.random.SeedSequence(self.seed, spawn_key=(part, self.pair, self.world, number))
+    def _outputs(
+        self, purpose: TrialPurpose, number: int, n: int, start: int, given: NDArray[Any] | None
+    ) -> NDArray[Any]:
+        key = np.random.SeedSequence(self.seed, spawn_key=(purpose, self.pair, self.world, number))
         rng = np.random.Generator(np.random.Philox(key))
         raw: Any = []
         try:
@@ -89,54 +91,54 @@ class Stream:
                     raw.append(self.mechanism(self.x, rng))
         except (Exception, SystemExit) as error:
             trial = f"trial {start + len(raw)}" if given is None else f"trials {start} to {start + n - 1}"
-            note = f"raised by the mechanism in {self._where(part)}, {trial}"
+            note = f"raised by the mechanism in {self._where(purpose)}, {trial}"
             if isinstance(error, SystemExit):
                 # Let through, it would end the audit as if all were well.
                 left = RuntimeError(f"the mechanism called sys.exit({'' if error.code is None else repr(error.code)})")
                 left.add_note(note)
                 raise left from error
             error.add_note(note)
-            if given is None and part is Part.GUARD and isinstance(error, AttributeError | TypeError):
+            if given is None and purpose is TrialPurpose.GUARD and isinstance(error, AttributeError | TypeError):
                 error.add_note(_ONE_TRIAL)
             raise
-        return self._array(raw, n, part, start)
+        return self._array(raw, n, purpose, start)
 
-    def _array(self, raw: Any, n: int, part: Part, start: int) -> NDArray[Any]:
+    def _array(self, raw: Any, n: int, purpose: TrialPurpose, start: int) -> NDArray[Any]:
         try:
             outputs = np.asarray(raw)
         except ValueError as error:
-            raise ValueError(f"outputs must be of one shape, got several in {self._where(part)}: {error}") from None
+            raise ValueError(f"outputs must be of one shape, got several in {self._where(purpose)}: {error}") from None
         if outputs.dtype.kind not in "biufUS":
             odd = next((type(value).__name__ for value in np.ravel(outputs)), "nothing")
-            raise ValueError(f"outputs must be numbers or strings, got {odd} in {self._where(part)}")
+            raise ValueError(f"outputs must be numbers or strings, got {odd} in {self._where(purpose)}")
         if outputs.dtype.kind == "f" and isinstance(raw, list):
-            refuse_lost(f"outputs in {self._where(part)}", raw)
+            refuse_lost(f"outputs in {self._where(purpose)}", raw)
         if self.batched and (outputs.ndim == 0 or len(outputs) != n):
             raise ValueError(
                 f"a batched mechanism must give one row a trial, got shape {outputs.shape} for {n} trials "
-                f"in {self._where(part)}, from trial {start}"
+                f"in {self._where(purpose)}, from trial {start}"
             )
         return outputs
 
-    def _check(self, outputs: NDArray[Any], part: Part, start: int) -> None:
+    def _check(self, outputs: NDArray[Any], purpose: TrialPurpose, start: int) -> None:
         if outputs.shape[1:] != self.shape or (outputs.dtype.kind in "US") != self.text:
             kind = "strings" if self.text else "numbers"
             raise ValueError(
                 f"outputs must stay {kind} of shape {self.shape}, got {outputs.dtype} of {outputs.shape[1:]} "
-                f"in {self._where(part)}, from trial {start}"
+                f"in {self._where(purpose)}, from trial {start}"
             )
         if outputs.size == 0:
-            raise ValueError(f"outputs must not be empty, got shape {self.shape} in {self._where(part)}")
+            raise ValueError(f"outputs must not be empty, got shape {self.shape} in {self._where(purpose)}")
         if outputs.dtype.kind == "f":
             bad = ~np.isfinite(outputs.reshape(len(outputs), -1)).all(axis=1)
             if bad.any():
                 raise ValueError(
                     f"outputs must be finite, got NaN or infinity {np.count_nonzero(bad)} times in "
-                    f"{self._where(part)}, first in trial {start + int(np.argmax(bad))}"
+                    f"{self._where(purpose)}, first in trial {start + int(np.argmax(bad))}"
                 )
 
-    def _where(self, part: Part) -> str:
-        return f"the {_PHRASES[part]} on input {self.world} ({self.input})"
+    def _where(self, purpose: TrialPurpose) -> str:
+        return f"the {_PHRASES[purpose]} on input {self.world} ({self.input})"
 
 
 def open_stream(mechanism: Mechanism, x: Any, *, world: int, pair: int, seed: int, batched: bool) -> Stream:
@@ -152,12 +154,12 @@ def open_stream(mechanism: Mechanism, x: Any, *, world: int, pair: int, seed: in
     stream = Stream(mechanism=mechanism, x=x, world=world, pair=pair, seed=seed, batched=batched)
     n = min(_GUARD, stream.chunk) if batched else 1
     given = _rows(x, n) if batched else None
-    first = stream._outputs(Part.GUARD, 0, n, 0, given)
+    first = stream._outputs(TrialPurpose.GUARD, 0, n, 0, given)
     stream = replace(stream, shape=first.shape[1:], text=first.dtype.kind in "US")
-    stream._check(first, Part.GUARD, 0)
+    stream._check(first, TrialPurpose.GUARD, 0)
     if batched:
-        second = stream._outputs(Part.GUARD, 1, n, n, given)
-        stream._check(second, Part.GUARD, n)
+        second = stream._outputs(TrialPurpose.GUARD, 1, n, n, given)
+        stream._check(second, TrialPurpose.GUARD, n)
         _check_noise(first, second)
         _check_calls(stream)
     return stream
@@ -202,8 +204,8 @@ def _small_calls(stream: Stream, series: int) -> NDArray[Any]:
     # The guard's calls 0 and 1 are the large ones; their trials were numbered up to there.
     for number in range(2 + series * _CALLS, 2 + (series + 1) * _CALLS):
         start = 2 * min(_GUARD, stream.chunk) + (number - 2) * _ROWS
-        drawn.append(stream._outputs(Part.GUARD, number, _ROWS, start, given))
-        stream._check(drawn[-1], Part.GUARD, start)
+        drawn.append(stream._outputs(TrialPurpose.GUARD, number, _ROWS, start, given))
+        stream._check(drawn[-1], TrialPurpose.GUARD, start)
     return np.stack(drawn)
 
 

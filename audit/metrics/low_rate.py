@@ -13,7 +13,7 @@ import numpy as np
 
 from ..arrays import FloatArray, IntArray
 from ..binomial import check_level, upper_bound
-from .score_sides import Sides, shares
+from .scores_by_run import ScoresByRun, run_weights
 
 ENOUGH = 10
 """A rate is stated only where so many independent non-members may lie above the threshold."""
@@ -58,9 +58,9 @@ def is_enough(count: int, rate: float) -> bool:
     return round(count * rate, 9) >= ENOUGH
 
 
-def counted_runs(sides: Sides) -> int:
+def counted_runs(sides: ScoresByRun) -> int:
     """Independent non-members behind a joint statement; 0 where a side would have none."""
-    return 0 if sides.dealt is None else len(np.unique(sides.dealt.nonmember_runs))
+    return 0 if sides.one_side_per_run is None else len(np.unique(sides.one_side_per_run.nonmember_runs))
 
 
 def lowest_rate(runs: int) -> float | None:
@@ -68,7 +68,7 @@ def lowest_rate(runs: int) -> float | None:
     return next((rate for rate in LADDER if is_enough(runs, rate)), None)
 
 
-def joint_statement(sides: Sides, rate: float, alpha: float = 0.05) -> JointStatement:
+def joint_statement(sides: ScoresByRun, rate: float, alpha: float = 0.05) -> JointStatement:
     """What holds at the threshold that ``rate`` in (0, 1) of the non-members exceed.
 
     The threshold is an order statistic of the non-members whose number was fixed before, so the Clopper-Pearson bound
@@ -80,24 +80,28 @@ def joint_statement(sides: Sides, rate: float, alpha: float = 0.05) -> JointStat
     """
     check_level("alpha", alpha)
     check_level("rate", rate)
-    dealt, count = sides.dealt, counted_runs(sides)
-    if dealt is None or not is_enough(count, rate):
+    separated, count = sides.one_side_per_run, counted_runs(sides)
+    if separated is None or not is_enough(count, rate):
         raise ValueError(
             f"a statement at FPR {rate:g} needs {math.ceil(round(ENOUGH / rate, 9))} independent runs without the "
             f"candidate, got {count}"
         )
     allowed = _allowed(count, rate)
-    threshold = _threshold(dealt.nonmember, dealt.nonmember_runs, allowed)
+    threshold = _threshold(separated.nonmember, separated.nonmember_runs, allowed)
     return JointStatement(
         rate=rate,
         threshold=threshold,
         # Of the number allowed, not of those counted: with ties fewer lie above, by choice of the threshold.
-        fpr_high=_upper(allowed, dealt.nonmember_runs, alpha / 2),
+        fpr_high=_upper(allowed, separated.nonmember_runs, alpha / 2),
         tpr_low=1
-        - _upper(float(shares(dealt.member_runs)[dealt.member <= threshold].sum()), dealt.member_runs, alpha / 2),
+        - _upper(
+            float(run_weights(separated.member_runs)[separated.member <= threshold].sum()),
+            separated.member_runs,
+            alpha / 2,
+        ),
         alpha=alpha,
         n0=count,
-        n1=len(np.unique(dealt.member_runs)),
+        n1=len(np.unique(separated.member_runs)),
     )
 
 
@@ -108,7 +112,7 @@ def _allowed(count: int, rate: float) -> int:
 def _threshold(scores: FloatArray, runs: IntArray, allowed: int) -> float:
     """The lowest of ``scores`` that ``allowed`` of them, every run weighing 1, exceed at most."""
     levels, place = np.unique(scores, return_inverse=True)
-    weights = np.bincount(place, weights=shares(runs))
+    weights = np.bincount(place, weights=run_weights(runs))
     above = weights.sum() - np.cumsum(weights)
     return float(levels[np.argmax(above <= allowed + 1e-9)])
 

@@ -8,7 +8,7 @@ from scipy.special import expit, logit, stdtrit
 
 from ..arrays import FloatArray
 from ..binomial import check_level, upper_bound
-from .score_sides import Sides
+from .scores_by_run import ScoresByRun
 
 _NOTHING = 1e-12
 """A standard error below this is rounding: the scores did not vary."""
@@ -26,12 +26,12 @@ class Area:
     method: str
 
 
-def area(sides: Sides) -> float:
+def area(sides: ScoresByRun) -> float:
     """Chance that a member scores above a non-member, ties counting half (Mann-Whitney U over n1 n0)."""
     return float(_above(sides.member, sides.nonmember).mean())
 
 
-def area_interval(sides: Sides, level: float = 0.95) -> Area:
+def area_interval(sides: ScoresByRun, level: float = 0.95) -> Area:
     """The area with an interval that counts runs, not scores.
 
     DeLong, DeLong, Clarke-Pearson (1988), the influences of one run's scores summed before they are squared (Obuchowski
@@ -48,7 +48,7 @@ def area_interval(sides: Sides, level: float = 0.95) -> Area:
     parts = [n / (n - 1) * float(((one - one.mean()) ** 2).sum()) for n, one in zip(counts, strata, strict=True)]
     error = math.sqrt(sum(parts))
     if value in (0.0, 1.0):
-        return _errorless(value, sides.runs // 2 if sides.mixed else min(counts), level)
+        return _errorless(value, sides.runs // 2 if sides.has_mixed_runs else min(counts), level)
     if error < _NOTHING:
         return Area(value=value, low=None, high=None, method="scores that tie, no interval")
     freedom = sum(parts) ** 2 / sum(part**2 / (n - 1) for n, part in zip(counts, parts, strict=True))
@@ -57,11 +57,11 @@ def area_interval(sides: Sides, level: float = 0.95) -> Area:
     return Area(value=value, low=float(low), high=float(high), method="DeLong over runs, logit scale")
 
 
-def _influences(sides: Sides, value: float) -> list[FloatArray]:
+def _influences(sides: ScoresByRun, value: float) -> list[FloatArray]:
     """Each run's part in the estimate's error: one stratum where runs have both sides, else one a side."""
     member = (_above(sides.member, sides.nonmember) - value) / len(sides.member)
     nonmember = (1 - _above(sides.nonmember, sides.member) - value) / len(sides.nonmember)
-    if sides.mixed:
+    if sides.has_mixed_runs:
         runs = np.concatenate([sides.member_runs, sides.nonmember_runs])
         return [_by_run(np.concatenate([member, nonmember]), runs)]
     return [_by_run(member, sides.member_runs), _by_run(nonmember, sides.nonmember_runs)]

@@ -8,14 +8,13 @@ from numpy.typing import ArrayLike
 from ..arrays import FloatArray
 from ..binomial import privacy_loss, upper_bound
 from ..curve import Curve
-from .margin import margin
 
 _CUTS = 400
 _CAUTION = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stakes:
+class CountingPlan:
     """What a cut is for: ``trials`` counted a world at ``alpha``, epsilon read at ``delta``, the claim's curve."""
 
     trials: int
@@ -38,7 +37,20 @@ class Cut:
         return self.margin, self.bound
 
 
-def best_cut(member: FloatArray, nonmember: FloatArray, stakes: Stakes) -> Cut:
+def margin(curve: Curve, fpr: ArrayLike, fnr: ArrayLike, n: int) -> FloatArray:
+    """Positive under the curve: ``(f(fpr) - fnr)`` over the spread that ``n`` trials a world give to it.
+
+    Rates in (0, 1), broadcastable. The threshold of the largest margin is the one that most likely refutes; its
+    place does not hang on ``n``.
+    """
+    false_in, false_out = np.broadcast_arrays(np.asarray(fpr, dtype=np.float64), np.asarray(fnr, dtype=np.float64))
+    step = np.minimum(1e-3, np.minimum(false_in, 1 - false_in) / 2)
+    slope = (curve.fnr(false_in + step) - curve.fnr(false_in - step)) / (2 * step)
+    spread = np.sqrt((false_out * (1 - false_out) + slope**2 * false_in * (1 - false_in)) / n)
+    return np.asarray((curve.fnr(false_in) - false_out) / spread, dtype=np.float64)
+
+
+def best_cut(member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Cut:
     """The cut of the largest margin under the curve if any lies under it, else of the largest expected bound.
 
     ``member``: (n1,), ``nonmember``: (n0,) finite scores that will not be counted.
@@ -47,24 +59,24 @@ def best_cut(member: FloatArray, nonmember: FloatArray, stakes: Stakes) -> Cut:
     cuts = _cuts(np.unique(np.concatenate([score_in, score_out])))
     fp = len(score_out) - np.searchsorted(score_out, cuts, side="right")
     fn = np.searchsorted(score_in, cuts, side="right")
-    if stakes.curve is not None:
+    if plan.curve is not None:
         fpr, fnr = (fp + 0.5) / (len(score_out) + 1), (fn + 0.5) / (len(score_in) + 1)
-        margins = margin(stakes.curve, fpr, fnr, stakes.trials)
+        margins = margin(plan.curve, fpr, fnr, plan.trials)
         best = int(np.argmax(margins))
         if margins[best] > 0:
             return Cut(threshold=float(cuts[best]), margin=float(margins[best]), bound=0.0)
-    bounds = _expected(fp, len(score_out), fn, len(score_in), stakes)
+    bounds = _expected(fp, len(score_out), fn, len(score_in), plan)
     best = int(np.argmax(bounds))
     return Cut(threshold=float(cuts[best]), margin=0.0, bound=max(0.0, float(bounds[best])))
 
 
-def _expected(fp: ArrayLike, n0: int, fn: ArrayLike, n1: int, stakes: Stakes) -> FloatArray:
+def _expected(fp: ArrayLike, n0: int, fn: ArrayLike, n1: int, plan: CountingPlan) -> FloatArray:
     """The bound that the counted trials will show, at rates a little worse than those seen: the best of many cuts was
     lucky.
     """
-    expected = [np.floor(upper_bound(k, n, _CAUTION) * stakes.trials) for k, n in ((fp, n0), (fn, n1))]
-    fpr_high, fnr_high = (upper_bound(k, stakes.trials, stakes.alpha / 2) for k in expected)
-    return privacy_loss(fpr_high, fnr_high, stakes.delta)
+    expected = [np.floor(upper_bound(k, n, _CAUTION) * plan.trials) for k, n in ((fp, n0), (fn, n1))]
+    fpr_high, fnr_high = (upper_bound(k, plan.trials, plan.alpha / 2) for k in expected)
+    return privacy_loss(fpr_high, fnr_high, plan.delta)
 
 
 def _cuts(levels: FloatArray) -> FloatArray:

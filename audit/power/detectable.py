@@ -37,7 +37,7 @@ class _Design:
 
 # An audit that is repeated counts the same errors again and again.
 @lru_cache(maxsize=1024)
-def detectable_epsilon(
+def minimum_detectable_epsilon(
     *,
     n0: int,
     n1: int,
@@ -65,24 +65,6 @@ def detectable_epsilon(
     return None if mu is None else epsilon_from_mu(mu, delta)
 
 
-def power_against_gaussian(
-    mu: float,
-    *,
-    n0: int,
-    n1: int,
-    alpha: float,
-    delta: float,
-    fpr: float,
-    curve: Curve | None,
-    epsilon: float | None,
-) -> float:
-    """The chance that this design refutes, when the mechanism truly is mu-GDP and the attack optimal.
-
-    Route, arguments and errors as in ``power_at``.
-    """
-    return power_at(fpr, _gaussian(mu, fpr), n0=n0, n1=n1, alpha=alpha, delta=delta, curve=curve, epsilon=epsilon)
-
-
 def power_at(
     fpr: float,
     fnr: float,
@@ -96,8 +78,8 @@ def power_at(
 ) -> float:
     """The chance that this design refutes, when the attack's true error rates are these.
 
-    ``fpr`` in (0, 1), ``fnr`` in [0, 1]; route and arguments as in ``detectable_epsilon``. Raises ValueError when a
-    rate is out of range or there is neither curve nor epsilon.
+    ``fpr`` in (0, 1), ``fnr`` in [0, 1]; route and arguments as in ``minimum_detectable_epsilon``. Raises ValueError
+    when a rate is out of range or there is neither curve nor epsilon.
     """
     if not 0 <= fnr <= 1:
         raise ValueError(f"fnr must lie in [0, 1], got {fnr}")

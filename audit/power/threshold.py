@@ -14,7 +14,7 @@ from ..arrays import FloatArray
 from ..binomial import ErrorCounts, privacy_loss, upper_bound
 from ..curve import Curve
 from ..wording import plain
-from .cut import Stakes, best_cut
+from .cut import CountingPlan, best_cut
 
 
 class ThresholdPolicy(Protocol):
@@ -25,7 +25,7 @@ class ThresholdPolicy(Protocol):
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FixedThreshold:
     """One threshold, known before the scores. ValueError unless finite."""
 
     threshold: float
@@ -41,7 +41,7 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitThreshold:
     """Choose on a random ``fraction`` of each side, by the Clopper-Pearson bound there; count on the rest.
 
     With a ``curve`` the choice is the cut that most likely falls under it. ``fraction`` in (0, 1), else ValueError; so
@@ -64,11 +64,11 @@ class Split:
         chosen_in, counted_in = self._parts("member", member, rng)
         chosen_out, counted_out = self._parts("nonmember", nonmember, rng)
         if self.curve is None:
-            threshold = most_telling(chosen_in, chosen_out, delta, alpha)
+            threshold = best_bound_threshold(chosen_in, chosen_out, delta, alpha)
         else:
             left = min(len(counted_in), len(counted_out))
-            stakes = Stakes(trials=left, delta=delta, alpha=alpha, curve=self.curve)
-            threshold = best_cut(chosen_in, chosen_out, stakes).threshold
+            plan = CountingPlan(trials=left, delta=delta, alpha=alpha, curve=self.curve)
+            threshold = best_cut(chosen_in, chosen_out, plan).threshold
         return [_errors(counted_in, counted_out, threshold, alpha)]
 
     def _parts(self, side: str, scores: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
@@ -81,7 +81,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Bonferroni:
+class BonferroniThresholds:
     """k thresholds registered before the scores, each at alpha / k; the best is reported. ValueError at k = 0."""
 
     thresholds: tuple[float, ...]
@@ -111,7 +111,7 @@ def _errors(member: FloatArray, nonmember: FloatArray, threshold: float, alpha: 
     )
 
 
-def most_telling(member: FloatArray, nonmember: FloatArray, delta: float, alpha: float) -> float:
+def best_bound_threshold(member: FloatArray, nonmember: FloatArray, delta: float, alpha: float) -> float:
     """The cut with the largest Clopper-Pearson bound; midway between scores, for the counted ones fall in between."""
     levels = np.unique(np.concatenate([member, nonmember]))
     cuts = levels[:-1] / 2 + levels[1:] / 2 if len(levels) > 1 else levels

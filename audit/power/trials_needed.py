@@ -16,8 +16,8 @@ from scipy.special import bdtrik, ndtr, ndtri
 from ..arrays import FloatArray
 from ..binomial import check_level, privacy_loss, upper_bound
 from ..curve import Curve, ProfileCurve
+from .cut import margin
 from .detectable import power_at
-from .margin import margin
 
 LIMIT = 10**9
 """Trials a world beyond which a bug is out of reach."""
@@ -42,7 +42,7 @@ class OperatingPoints:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class TrialPlan:
     """``trials`` a world and the ``threshold`` at which they refute with ``power``, and the rates expected there."""
 
     trials: int
@@ -81,7 +81,7 @@ def simulated_points(out: ArrayLike, within: ArrayLike, *, cautious: float = 0.0
     return OperatingPoints(_raised(above, len(sides[0]), cautious), _raised(below, len(sides[1]), cautious), levels)
 
 
-def most_telling_point(points: OperatingPoints, forbidden: Curve, n: int) -> int:
+def most_refuting_point(points: OperatingPoints, forbidden: Curve, n: int) -> int:
     """Index of the point that ``n`` trials a world set farthest below the forbidden curve, in standard deviations."""
     return int(np.argmax(margin(forbidden, points.fpr, points.fnr, n)))
 
@@ -118,7 +118,7 @@ def trials_needed(
     alpha: float,
     power: float = 0.9,
     limit: int = LIMIT,
-) -> Plan | None:
+) -> TrialPlan | None:
     """The fewest trials a world with which the joint Clopper-Pearson point refutes this bug; None beyond ``limit``.
 
     Against the signed ``curve``, or against (``epsilon``, ``delta``) where it is None. Power is exact (binomial) at
@@ -129,10 +129,10 @@ def trials_needed(
         raise ValueError(f"power must lie in (0, 1), got {power}")
     forbidden = forbidden_curve(curve, epsilon, delta)
 
-    def planned(n: int) -> Plan:
+    def planned(n: int) -> TrialPlan:
         # Exact power is read at the point that the normal approximation prefers and at the widest gap beside it: at
         # small counts the approximation puts too much trust in rates near 0.
-        best = {most_telling_point(points, forbidden, n), int(np.argmax(_gap(points, forbidden, n, alpha)))}
+        best = {most_refuting_point(points, forbidden, n), int(np.argmax(_gap(points, forbidden, n, alpha)))}
         return max((_planned(points, index, n, forbidden, delta, alpha) for index in best), key=lambda p: p.power)
 
     trials = _fewest(lambda n: planned(n).power >= power, limit)
@@ -190,10 +190,10 @@ def fewest_trials(*, curve: Curve | None, epsilon: float, delta: float, alpha: f
     return _fewest(refutes, LIMIT)
 
 
-def _planned(points: OperatingPoints, index: int, n: int, forbidden: Curve, delta: float, alpha: float) -> Plan:
+def _planned(points: OperatingPoints, index: int, n: int, forbidden: Curve, delta: float, alpha: float) -> TrialPlan:
     fpr, fnr = float(points.fpr[index]), float(points.fnr[index])
     reached = power_at(fpr, fnr, n0=n, n1=n, alpha=alpha, delta=delta, curve=forbidden, epsilon=None)
-    return Plan(trials=n, threshold=float(points.thresholds[index]), fpr=fpr, fnr=fnr, power=reached)
+    return TrialPlan(trials=n, threshold=float(points.thresholds[index]), fpr=fpr, fnr=fnr, power=reached)
 
 
 def _gap(points: OperatingPoints, forbidden: Curve, n: int, alpha: float) -> FloatArray:

@@ -10,7 +10,7 @@ from scipy.special import stdtrit
 from ...audit.claim import Claim
 from ...audit.evidence import Design, Setting
 from ...audit.metrics.roc import area, area_interval
-from ...audit.metrics.score_sides import Sides
+from ...audit.metrics.scores_by_run import ScoresByRun
 from ...audit.scope import beyond_all
 from ...suites.results.record import Record
 from .order import Order
@@ -54,8 +54,8 @@ class Membership:
     attack: str
     null: bool
     setting: Setting
-    sides: Sides
-    alone: Sides
+    sides: ScoresByRun
+    alone: ScoresByRun
     claims: tuple[Claim, ...]
     beyond: str
     candidates: int
@@ -162,11 +162,11 @@ def _shadowed(arrays: Sequence[dict[str, np.ndarray]]) -> Shadowed | None:
     return Shadowed(value=value, error=float(np.sqrt(squares.sum())) / len(arrays), freedom=freedom)
 
 
-def _pooled(arrays: Sequence[dict[str, np.ndarray]], design: Design) -> Sides:
+def _pooled(arrays: Sequence[dict[str, np.ndarray]], design: Design) -> ScoresByRun:
     """The scores of all seeds; runs of two seeds are two runs."""
     member, nonmember = (np.concatenate([one[side] for one in arrays]) for side in ("member", "nonmember"))
     if design is Design.INDEPENDENT:
-        return Sides.of(member, nonmember)
+        return ScoresByRun.of(member, nonmember)
     runs: list[tuple[np.ndarray, np.ndarray]] = []
     begun = 0
     for one in arrays:
@@ -174,7 +174,7 @@ def _pooled(arrays: Sequence[dict[str, np.ndarray]], design: Design) -> Sides:
         named, place = np.unique(np.concatenate([inside, outside]), return_inverse=True)
         runs.append((begun + place[: len(inside)], begun + place[len(inside) :]))
         begun += len(named)
-    return Sides.of(member, nonmember, *(np.concatenate(side) for side in zip(*runs, strict=True)))
+    return ScoresByRun.of(member, nonmember, *(np.concatenate(side) for side in zip(*runs, strict=True)))
 
 
 def _candidates(one: dict[str, np.ndarray]) -> int:
@@ -192,10 +192,10 @@ def _runs(one: dict[str, np.ndarray], side: str) -> np.ndarray:
     return np.zeros(len(one[side]), dtype=np.int64) if told is None else told
 
 
-def _alone(one: dict[str, np.ndarray], sides: Sides) -> Sides:
+def _alone(one: dict[str, np.ndarray], sides: ScoresByRun) -> ScoresByRun:
     if sides.runs > 1 or "member_candidates" not in one:
-        return sides.within_run
-    return Sides.of(one["member"], one["nonmember"], one["member_candidates"], one["nonmember_candidates"])
+        return sides.given_the_runs
+    return ScoresByRun.of(one["member"], one["nonmember"], one["member_candidates"], one["nonmember_candidates"])
 
 
 def speaking(folder: RunFolder, federation: str, defense: str, setting: Setting) -> tuple[tuple[Claim, ...], str]:

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from ...audit.calibration.calibration import Row
+from ...audit.calibration.calibration import CalibrationRow
 from ...audit.wording import plain
 from ...suites.results.outcome import FAIL, OK, Outcome
 from .table import Table
 
 
-def error_table(rows: Sequence[Row]) -> Table:
+def error_table(rows: Sequence[CalibrationRow]) -> Table:
     """One line a repeated situation: how often a claim was refuted, against alpha."""
     return Table(
         title="Observed error against alpha",
@@ -20,9 +20,9 @@ def error_table(rows: Sequence[Row]) -> Table:
     )
 
 
-def degenerate_table(rows: Sequence[Row]) -> Table:
+def degenerate_table(rows: Sequence[CalibrationRow]) -> Table:
     """One line a degenerate input and kind of outcome, the estimators that it is of, and the first one's reason."""
-    groups: dict[tuple[str, str], list[Row]] = {}
+    groups: dict[tuple[str, str], list[CalibrationRow]] = {}
     for row in rows:
         if row.degenerate:
             groups.setdefault((row.situation, row.outcome.partition(":")[0]), []).append(row)
@@ -36,7 +36,7 @@ def degenerate_table(rows: Sequence[Row]) -> Table:
     )
 
 
-def calibration_outcome(rows: Sequence[Row]) -> Outcome:
+def calibration_outcome(rows: Sequence[CalibrationRow]) -> Outcome:
     """FAIL where a bound was refuted too often or a degenerate input had no answer and no clear error, else OK."""
     failed = [f"{row.estimator} ({row.situation})" for row in rows if row.fails]
     if failed:
@@ -45,7 +45,7 @@ def calibration_outcome(rows: Sequence[Row]) -> Outcome:
     return Outcome(verdict_line=f"OK: {bounds} bounds hold in {len(rows)} situations", exit_code=OK)
 
 
-def _error_cells(row: Row) -> tuple[str, ...]:
+def _error_cells(row: CalibrationRow) -> tuple[str, ...]:
     counted = row.refuted is not None
     return (
         row.estimator,
@@ -60,9 +60,9 @@ def _error_cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _names(rows: Sequence[Row]) -> str:
+def _names(rows: Sequence[CalibrationRow]) -> str:
     return ", ".join(row.estimator for row in rows)
 
 
-def _reason(row: Row) -> str:
+def _reason(row: CalibrationRow) -> str:
     return row.outcome.partition(": ")[2]

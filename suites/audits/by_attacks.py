@@ -14,7 +14,7 @@ import numpy as np
 
 from ...attacks.attack import Undefined
 from ...audit.claim import Claim
-from ...audit.estimators.best_of import best_of
+from ...audit.estimators.best_bound import best_bound
 from ...audit.estimators.one_run import guess
 from ...audit.evidence import CandidateScores, MembershipScores
 from ...audit.finding import Finding, Verdict, judge
@@ -74,7 +74,7 @@ def measure_attacks(audit: AttackAudit, said: dict[str, MembershipScores]) -> tu
         witness = f"{label} on {where}, each of {audit.candidates} samples in by a fair coin"
         rng = Streams(audit.seed).generator(f"guess ties {label}")
         read[label] = measure_attack(audit.claim, scores, alpha=share, rng=rng, witness=witness)
-    best = best_of(list(read.values()))
+    best = best_bound(list(read.values()))
     (label,) = [label for label, one in read.items() if one.witness == best.witness]
     # The whole of it was registered, answered or not.
     return replace(best, alpha=audit.alpha, detectable=None), label

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from ...audit.estimators.clopper_pearson import clopper_pearson
-from ...audit.estimators.release_tests import Release, ReleaseTest, audit_release, scores
+from ...audit.estimators.release_tests import GaussianRelease, ReleaseTest, audit_release_tests, release_scores
 from ...audit.evidence import MembershipScores, Projections, Setting
 from ...audit.finding import Finding, Verdict, judge
 from ...audit.measurement import Measurement
-from ...audit.power.threshold import Split
+from ...audit.power.threshold import SplitThreshold
 from ..attacking.trial import Clock, failures_as_rows
 from ..checks.check import CheckResult
 from ..checks.replay_checks import checked_rows
@@ -49,7 +49,7 @@ def hold_court(audit: AuditCell, store: Store) -> list[str]:
     return failed
 
 
-def _measured(audit: AuditCell, release: Release | None, store: Store) -> tuple[Measurement, MembershipScores]:
+def _measured(audit: AuditCell, release: GaussianRelease | None, store: Store) -> tuple[Measurement, MembershipScores]:
     """By the suite's design, and by the published law where scores may use it."""
     if audit.blocks[0].audit.design == "one_run":
         reading = measure_one_run(audit, release, store, witness=_witness(audit))
@@ -60,7 +60,7 @@ def _measured(audit: AuditCell, release: Release | None, store: Store) -> tuple[
     return measure(audit, release, member, nonmember)
 
 
-def _shown_by_replicas(audit: AuditCell, release: Release | None, store: Store) -> tuple[CheckResult, ...]:
+def _shown_by_replicas(audit: AuditCell, release: GaussianRelease | None, store: Store) -> tuple[CheckResult, ...]:
     """Of crafted reports, and of replicas whose projections are noise alone under a published law."""
     if audit.blocks[0].audit.design == "one_run":
         return ()
@@ -71,7 +71,7 @@ def _shown_by_replicas(audit: AuditCell, release: Release | None, store: Store) 
     return replica_checks(*pooled(audit, store), release)
 
 
-def _sober(finding: Finding, audit: AuditCell, release: Release | None) -> Finding:
+def _sober(finding: Finding, audit: AuditCell, release: GaussianRelease | None) -> Finding:
     """NOT_REFUTED only where some missing noise would have been refuted: else the tests could not have seen any."""
     measured = finding.measurement
     if finding.verdict is not Verdict.NOT_REFUTED or measured is None or measured.detectable is not None:
@@ -106,7 +106,7 @@ def _arrived(finding: Finding, exposures: Sequence[CheckResult]) -> Finding:
     return finding
 
 
-def _cost_of_half(audit: AuditCell, release: Release) -> str:
+def _cost_of_half(audit: AuditCell, release: GaussianRelease) -> str:
     """How many replicas would show half of the noise."""
     if audit.blocks[0].audit.design == "one_run":
         return "it takes more canaries, or replicas"
@@ -146,12 +146,12 @@ def _kept_arrays(audit: AuditCell, store: Store) -> list[dict[str, Any]]:
 
 
 def measure(
-    audit: AuditCell, release: Release, member: Projections, nonmember: Projections
+    audit: AuditCell, release: GaussianRelease, member: Projections, nonmember: Projections
 ) -> tuple[Measurement, MembershipScores]:
     """The best of the designed tests at alpha over their number, and the scores that it read."""
     claim, trials = audit.claim, min(len(member.values), len(nonmember.values))
     tests = designed_tests(claim, release, audit.blocks[0].audit, n=trials)
-    measured = audit_release(
+    measured = audit_release_tests(
         member,
         nonmember,
         release,
@@ -180,7 +180,7 @@ def measure_by_split(
         shown,
         delta=claim.delta,
         alpha=audit.alpha,
-        threshold=Split(0.5, curve=claim.curve),
+        threshold=SplitThreshold(0.5, curve=claim.curve),
         curve=claim.curve,
         epsilon=claim.epsilon,
         witness=_witness(audit),
@@ -200,11 +200,15 @@ def _witness(audit: AuditCell) -> str:
 
 
 def _scores_read(
-    measured: Measurement, release: Release, tests: Sequence[ReleaseTest], member: Projections, nonmember: Projections
+    measured: Measurement,
+    release: GaussianRelease,
+    tests: Sequence[ReleaseTest],
+    member: Projections,
+    nonmember: Projections,
 ) -> MembershipScores:
     """The scores of the test that the measurement reports."""
-    twin = next(test.twin for test in tests if test.threshold == measured.threshold)
-    within, out = (scores(side.values, release, twin, seen=side.seen) for side in (member, nonmember))
+    twin = next(test.broken for test in tests if test.threshold == measured.threshold)
+    within, out = (release_scores(side.values, release, twin, seen=side.seen) for side in (member, nonmember))
     return MembershipScores(within, out, member.setting)
 
 

@@ -9,11 +9,11 @@ import torch
 from ...attacks.many_canaries import CanarySetProjections
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import GaussianCurve
-from ...audit.estimators.best_of import best_of
+from ...audit.estimators.best_bound import best_bound
 from ...audit.estimators.guess_plan import planned_guesses
-from ...audit.estimators.one_run import epsilon_low, guess, one_run
+from ...audit.estimators.one_run import epsilon_from_guesses, guess, one_run
 from ...audit.estimators.one_run_fdp import detectable_gaussian, one_run_fdp
-from ...audit.estimators.release_tests import BrokenRelease, Release, scores
+from ...audit.estimators.release_tests import BrokenRelease, GaussianRelease, release_scores
 from ...audit.evidence import CandidateScores, Design, Guesses, MembershipScores, Projections, Setting
 from ...audit.measurement import Measurement
 from ...fl.canary import CanarySet
@@ -73,7 +73,7 @@ def canary_set_for(job: BlockJob, plan: Plan) -> CanarySet:
     )
 
 
-def measure_one_run(audit: AuditCell, release: Release | None, store: Store, *, witness: str) -> OneRunReading:
+def measure_one_run(audit: AuditCell, release: GaussianRelease | None, store: Store, *, witness: str) -> OneRunReading:
     """The registered estimators' best at alpha over their number.
 
     The f-DP reading is registered where the claim signs the Gaussian curve that it assumes. No score knows the coins.
@@ -90,7 +90,7 @@ def measure_one_run(audit: AuditCell, release: Release | None, store: Store, *, 
     seen = Projections(arrays["values"], arrays["seen"], Setting.from_dict(setting))
     values = np.where(seen.seen, seen.values, 0.0).sum(axis=1)
     if release is not None:
-        values = scores(seen.values, release, BrokenRelease(), seen=seen.seen)
+        values = release_scores(seen.values, release, BrokenRelease(), seen=seen.seen)
     candidates = CandidateScores(values, seen.setting)
     guesses = {}
     for estimator, made in guesses_planned(audit).items():
@@ -136,7 +136,7 @@ def guesses_on(claim: Claim, canaries: int, *, alpha: float) -> dict[str, int]:
 def read_guesses(claim: Claim, guesses: dict[str, Guesses], *, alpha: float, witness: str) -> Measurement:
     """The best of the registered estimators, together at ``alpha``; ``guesses``: what each of them guessed."""
     levels = {"delta": claim.delta, "alpha": alpha / len(guesses), "epsilon": claim.epsilon}
-    return best_of(
+    return best_bound(
         [
             one_run_fdp(made, witness=witness, **levels) if name == "one_run_fdp" else _one_run(made, witness, **levels)
             for name, made in guesses.items()
@@ -151,6 +151,6 @@ def _one_run(guesses: Guesses, witness: str, *, delta: float, alpha: float, epsi
         return measured
 
     def bound(right: int) -> float:
-        return epsilon_low(right, guesses.made, guesses.canaries, delta=delta, alpha=alpha)
+        return epsilon_from_guesses(right, guesses.made, guesses.canaries, delta=delta, alpha=alpha)
 
     return replace(measured, detectable=detectable_gaussian(guesses, bound, delta=delta, epsilon=epsilon))

@@ -5,8 +5,15 @@ from collections.abc import Sequence
 
 from ...audit.claim import Claim
 from ...audit.curve import Curve, GaussianCurve
-from ...audit.estimators.release_tests import BrokenRelease, Release, ReleaseTest, design, power, simulated
-from ...audit.power import detectable
+from ...audit.estimators.release_tests import (
+    BrokenRelease,
+    GaussianRelease,
+    ReleaseTest,
+    chance_refuted,
+    design_test,
+    simulated_release_points,
+)
+from ...audit.power.detectable import minimum_detectable_epsilon
 from ...audit.power.trials_needed import (
     LIMIT,
     effect_trials_needed,
@@ -22,14 +29,14 @@ _POWER = 0.9
 _SHARES = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05)
 
 
-def designed_tests(claim: Claim, release: Release, audit: AuditSpec, *, n: int) -> tuple[ReleaseTest, ...]:
+def designed_tests(claim: Claim, release: GaussianRelease, audit: AuditSpec, *, n: int) -> tuple[ReleaseTest, ...]:
     """The tests that a suite registers: one per share of the noise, one for a canary that was not clipped.
 
     They know the claim and the numbers of the design, and no score: their stream is nobody else's.
     """
     twins = [*(BrokenRelease(noise=share) for share in audit.noise_shares), BrokenRelease(row=audit.canary_norm)]
     return tuple(
-        design(
+        design_test(
             release,
             twin,
             n=n,
@@ -43,7 +50,7 @@ def designed_tests(claim: Claim, release: Release, audit: AuditSpec, *, n: int) 
 
 
 def detectable_epsilon(
-    claim: Claim, release: Release, tests: Sequence[ReleaseTest], *, n: int, alpha: float
+    claim: Claim, release: GaussianRelease, tests: Sequence[ReleaseTest], *, n: int, alpha: float
 ) -> float | None:
     """True epsilon of the least-broken twin that these tests refute with power .9 at ``n`` replicas a world; None if
     none.
@@ -55,7 +62,7 @@ def detectable_epsilon(
     if claim.delta == 0:
         fpr = 1 / (1 + math.exp(min(claim.epsilon, 700.0)))
         level = {"alpha": alpha / len(tests), "delta": 0.0, "fpr": fpr}
-        return detectable.detectable_epsilon(n0=n, n1=n, curve=claim.curve, epsilon=claim.epsilon, **level)
+        return minimum_detectable_epsilon(n0=n, n1=n, curve=claim.curve, epsilon=claim.epsilon, **level)
     for share in _SHARES:
         if refutes(BrokenRelease(noise=share), claim, release, tests, n=n, alpha=alpha) >= _POWER:
             twin = SampledGaussian(sigma=release.sigma * share, rate=release.rate, steps=release.rounds * release.steps)
@@ -64,10 +71,10 @@ def detectable_epsilon(
 
 
 def refutes(
-    truth: BrokenRelease, claim: Claim, release: Release, tests: Sequence[ReleaseTest], *, n: int, alpha: float
+    truth: BrokenRelease, claim: Claim, release: GaussianRelease, tests: Sequence[ReleaseTest], *, n: int, alpha: float
 ) -> float:
     """Chance that the tests refute the claim when this is the truth."""
-    return power(
+    return chance_refuted(
         tests,
         release,
         truth,
@@ -81,7 +88,7 @@ def refutes(
 
 
 def replicas_needed(
-    claim: Claim, release: Release, *, share: float, alpha: float, limit: int = LIMIT
+    claim: Claim, release: GaussianRelease, *, share: float, alpha: float, limit: int = LIMIT
 ) -> dict[str, int | None]:
     """Replicas a world with which each estimator refutes the claim with power .9 when the noise is this ``share`` of
     the claimed one; None where it cannot below ``limit``. One test each, at all of ``alpha``; the e-process stops there
@@ -93,7 +100,7 @@ def replicas_needed(
     points = (
         gaussian_points(claimed_mu / share)
         if gaussian
-        else simulated(release, twin, rng=Streams(0).generator("replicas needed"))
+        else simulated_release_points(release, twin, rng=Streams(0).generator("replicas needed"))
     )
 
     def counted(against: Curve | None) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...audit.arrays import FloatArray
-from ...audit.estimators.release_tests import Release
+from ...audit.estimators.release_tests import GaussianRelease
 from ...audit.evidence import Projections
 from .check import CheckResult
 
@@ -25,14 +25,14 @@ _DEPENDENT = 9.0
 _FEWEST = 30
 
 
-def replica_checks(member: Projections, nonmember: Projections, release: Release) -> tuple[CheckResult, ...]:
+def replica_checks(member: Projections, nonmember: Projections, release: GaussianRelease) -> tuple[CheckResult, ...]:
     """``nonmember``: of runs without the canary, under the published law ``release``, the rest zero along it;
     ``member``: of runs with it.
     """
     return (*_noise(nonmember, release), _arrival(member, nonmember, release))
 
 
-def _noise(nonmember: Projections, release: Release) -> tuple[CheckResult, ...]:
+def _noise(nonmember: Projections, release: GaussianRelease) -> tuple[CheckResult, ...]:
     columns = [column for column in _columns(nonmember) if len(column) >= _FEWEST]
     if not columns:
         return (CheckResult(name=EVERY_ROUND, kept=None, witness=f"no round was seen in {_FEWEST} replicas"),)
@@ -58,7 +58,7 @@ def check_centred(batches: list[Projections]) -> None:
                 )
 
 
-def _arrival(member: Projections, nonmember: Projections, release: Release) -> CheckResult:
+def _arrival(member: Projections, nonmember: Projections, release: GaussianRelease) -> CheckResult:
     """How far the canary moves the releases of a run, over what the law says: one that a filter drops shows nothing."""
     within, out = (np.where(side.seen, side.values, 0.0).sum(axis=1) for side in (member, nonmember))
     expected = release.rate * release.steps * release.rounds

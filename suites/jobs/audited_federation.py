@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ...attacks.attack import Knowledge, Level
 from ...audit.claim import Adjacency, Unit
-from ...audit.estimators.release_tests import Release
+from ...audit.estimators.release_tests import GaussianRelease
 from ...audit.observer import FINAL_MODEL
 from ...fl.canary import Canaries, Canary, CanarySet, DataCanary
 from ...fl.engine import run_federation
@@ -65,7 +65,7 @@ def canary_length(job: BlockJob, plan: Plan) -> float:
     return job.audit.canary_norm * (float(published) if isinstance(published, int | float) else 1.0)
 
 
-def claimed_release(job: BlockJob) -> Release | None:
+def claimed_release(job: BlockJob) -> GaussianRelease | None:
     """The claimed law of what the canary's sender releases, over the canary's sensitivity.
 
     None where no law of a round is published or seen, or where the rest of the release is not zero along the canary:
@@ -83,13 +83,13 @@ def claimed_release(job: BlockJob) -> Release | None:
     return release_of(law, row, replaced=job.claim.adjacency is Adjacency.REPLACE_ONE, rounds=job.claim.rounds)
 
 
-def release_of(law: GaussianLaw, row: Tensor, *, replaced: bool, rounds: int) -> Release:
+def release_of(law: GaussianLaw, row: Tensor, *, replaced: bool, rounds: int) -> GaussianRelease:
     """The law over the sensitivity to a canary ``row (d,)`` that is there or not (or zero), or ``replaced`` by its
     negative.
     """
     shift = law.contribution(row) - (law.contribution(-row) if replaced else 0)
     sigma = law.noise_std / (float(torch.linalg.vector_norm(shift)) * law.steps**0.5)
-    return Release(
+    return GaussianRelease(
         sigma=sigma,
         rate=law.rate,
         steps=law.steps,

@@ -9,7 +9,7 @@ from ...attacks.attack import Knowledge, Level
 from ...attacks.canary import CanaryProjections, canary_sender
 from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency, Claim, Unit
-from ...audit.estimators.release_tests import BrokenRelease, Release, scores
+from ...audit.estimators.release_tests import BrokenRelease, GaussianRelease, release_scores
 from ...defenses.controls.control import correct_version
 from ...defenses.controls.mutant import Mutant, Score
 from ...defenses.defense import Defense
@@ -128,5 +128,5 @@ def _projections(
     return np.where(seen.seen, seen.values, 0.0)
 
 
-def _score(release: Release, looked_for: BrokenRelease) -> Score:
-    return lambda projections: scores(projections, release, looked_for)
+def _score(release: GaussianRelease, looked_for: BrokenRelease) -> Score:
+    return lambda projections: release_scores(projections, release, looked_for)

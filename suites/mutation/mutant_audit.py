@@ -7,13 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...audit.arrays import FloatArray
-from ...audit.estimators.best_of import best_of
+from ...audit.estimators.best_bound import best_bound
 from ...audit.estimators.clopper_pearson import clopper_pearson
 from ...audit.evidence import Design, MembershipScores, Setting
 from ...audit.finding import Finding, Verdict, judge
 from ...audit.measurement import Measurement
-from ...audit.power.threshold import Bonferroni, Fixed, ThresholdPolicy
-from ...audit.power.trials_needed import Plan, forbidden_curve, most_telling_point, simulated_points, trials_needed
+from ...audit.power.threshold import BonferroniThresholds, FixedThreshold, ThresholdPolicy
+from ...audit.power.trials_needed import (
+    TrialPlan,
+    forbidden_curve,
+    most_refuting_point,
+    simulated_points,
+    trials_needed,
+)
 from ...defenses.controls.mutant import Mutant, Sample, Score
 from ...fl.streams import Streams
 
@@ -35,7 +41,7 @@ class Contest:
 
     mutant: Mutant
     score: Score
-    plan: Plan
+    plan: TrialPlan
     own_threshold: float
     visible: bool
 
@@ -55,7 +61,7 @@ class Bout:
 
 
 def prepare_contest(mutant: Mutant, *, name: str, pilot: int, power: float, alpha: float, limit: int) -> Contest:
-    """Plan by ``pilot`` trials a world of both editions, never counted; the score that needs the fewest wins."""
+    """TrialPlan by ``pilot`` trials a world of both editions, never counted; the score that needs the fewest wins."""
     claim, scores = mutant.claim, mutant.scores
     out, within = (_drawn(mutant.broken, scores, w, pilot, Streams(0), f"pilot {name}") for w in (0, 1))
     plans = [
@@ -75,13 +81,13 @@ def prepare_contest(mutant: Mutant, *, name: str, pilot: int, power: float, alph
     own = [_drawn(mutant.correct, [score], world, pilot, Streams(0), purpose)[0] for world in (0, 1)]
     points = simulated_points(*own)
     forbidden = forbidden_curve(claim.curve, claim.epsilon, claim.delta)
-    nearest = most_telling_point(points, forbidden, chosen.trials if chosen else LEAST)
+    nearest = most_refuting_point(points, forbidden, chosen.trials if chosen else LEAST)
     threshold = float(points.thresholds[nearest])
     fpr, fnr = float(points.fpr[nearest]), float(points.fnr[nearest])
     return Contest(
         mutant=mutant,
         score=score,
-        plan=chosen or Plan(trials=LEAST, threshold=threshold, fpr=fpr, fnr=fnr, power=0.0),
+        plan=chosen or TrialPlan(trials=LEAST, threshold=threshold, fpr=fpr, fnr=fnr, power=0.0),
         own_threshold=threshold,
         visible=chosen is not None,
     )
@@ -95,7 +101,7 @@ def fight_broken(contest: Contest, *, name: str, seeds: Sequence[int], alpha: fl
         np.concatenate([side.nonmember for side in sides]),
         sides[0].setting,
     )
-    policy = Fixed(contest.plan.threshold)
+    policy = FixedThreshold(contest.plan.threshold)
     each = [_measured(contest, side, policy, alpha) for side in sides]
     return _bout(contest, each, _measured(contest, together, policy, alpha), together)
 
@@ -103,10 +109,10 @@ def fight_broken(contest: Contest, *, name: str, seeds: Sequence[int], alpha: fl
 def fight_correct(contest: Contest, *, name: str, seeds: Sequence[int], alpha: float) -> Bout:
     """As many trials of the twin, at the mutant's threshold and at its own; all seeds together err with ``alpha``."""
     trials = max(LEAST, contest.plan.trials)
-    policy = Bonferroni((contest.plan.threshold, contest.own_threshold))
+    policy = BonferroniThresholds((contest.plan.threshold, contest.own_threshold))
     sides = [_sides(contest, contest.mutant.correct, trials, seed, f"twin {name}") for seed in seeds]
     each = [_measured(contest, side, policy, alpha / len(seeds)) for side in sides]
-    return _bout(contest, each, best_of(each), sides[0])
+    return _bout(contest, each, best_bound(each), sides[0])
 
 
 def _bout(contest: Contest, each: Sequence[Measurement], decided: Measurement, scores: MembershipScores) -> Bout:

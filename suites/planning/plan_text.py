@@ -1,6 +1,6 @@
 """Outlook: what a planned run would do, before it does it."""
 
-from ...audit.estimators.clopper_pearson import ceiling
+from ...audit.binomial import largest_certifiable_epsilon
 from ..audits.one_run import best_case, guesses_on, guesses_planned
 from ..audits.power import designed_tests, detectable_epsilon, replicas_needed
 from ..jobs.audited_federation import claimed_release
@@ -62,10 +62,10 @@ def _reach(audit: AuditCell) -> list[str]:
         return [f"{who}, FAILS: {error}"]
     law = report_law(audit.blocks[0])
     if law is not None:
-        best = ceiling(trials // 2, trials // 2, audit.claim.delta, audit.alpha)
+        best = largest_certifiable_epsilon(trials // 2, trials // 2, audit.claim.delta, audit.alpha)
         return [f"{who}, ceiling {best:.2f}, {witness(audit.claim, law)}: threshold by a split"]
     if audited_law(audit.blocks[0]) is not None:
-        best = ceiling(trials // 2, trials // 2, audit.claim.delta, audit.alpha)
+        best = largest_certifiable_epsilon(trials // 2, trials // 2, audit.claim.delta, audit.alpha)
         return [f"{who}, ceiling {best:.2f}, {QUERIED}: threshold by a split"]
     if spec.design == "one_run":
         return [f"{who}, {_reach_of_crowd(audit)}"]
@@ -75,7 +75,7 @@ def _reach(audit: AuditCell) -> list[str]:
     tests = designed_tests(audit.claim, release, audit.blocks[0].audit, n=trials)
     found = detectable_epsilon(audit.claim, release, tests, n=trials, alpha=audit.alpha)
     reach = f"detectable {found:.2f}" if found is not None else "UNDERPOWERED: no missing noise would show"
-    best = ceiling(trials, trials, audit.claim.delta, audit.alpha / len(tests))
+    best = largest_certifiable_epsilon(trials, trials, audit.claim.delta, audit.alpha / len(tests))
     told = f"{who}, ceiling {best:.2f}, {reach} (power .9 at alpha {audit.alpha:.2g})"
     needed = replicas_needed(audit.claim, release, share=0.5, alpha=audit.alpha)
     costs = ", ".join(f"{route} {'out of reach' if n is None else f'{n:,}'}" for route, n in needed.items())

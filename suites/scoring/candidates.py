@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...audit.evidence import CandidateScores
-from ...audit.metrics.score_sides import Sides
+from ...audit.metrics.scores_by_run import ScoresByRun
 from ...fl.probe import CandidateProbe
 
 
@@ -21,20 +21,20 @@ class CountedScores:
     candidate: np.ndarray
 
     @property
-    def given_the_run(self) -> Sides:
+    def given_the_run(self) -> ScoresByRun:
         """As if what the attack saw were given: then candidates are independent, and an interval over them holds for
         this run. Other runs differ by more.
         """
         return self._sides(self.scores.values)
 
     @property
-    def round_by_round(self) -> list[tuple[int, Sides]]:
+    def round_by_round(self) -> list[tuple[int, ScoresByRun]]:
         """The same after so many rounds, where the attack says how its scores stood."""
         return [(rounds, self._sides(values)) for rounds, values in self.scores.history]
 
-    def _sides(self, values: np.ndarray) -> Sides:
+    def _sides(self, values: np.ndarray) -> ScoresByRun:
         member, candidate = self.member, self.candidate
-        return Sides.of(values[member], values[~member], candidate[member], candidate[~member])
+        return ScoresByRun.of(values[member], values[~member], candidate[member], candidate[~member])
 
 
 def all_scores(evidence: CandidateScores, member: np.ndarray) -> CountedScores:

@@ -6,7 +6,7 @@ from ...attacks.attack import Level
 from ...audit.evidence import Design, MembershipScores
 from ...audit.metrics.low_rate import counted_runs, is_enough, joint_statement, lowest_rate, tpr_at
 from ...audit.metrics.roc import area, area_interval
-from ...audit.metrics.score_sides import Sides
+from ...audit.metrics.scores_by_run import ScoresByRun
 from ..jobs.cells import Cell
 from ..results.record import ROUNDS, Record
 from ..results.store import Store
@@ -23,7 +23,7 @@ def estimate_metric(rate: float) -> str:
 
 def auc(scores: MembershipScores) -> float:
     """Chance that a member scores above a non-member, ties counting half."""
-    return area(Sides.of(scores.member, scores.nonmember))
+    return area(ScoresByRun.of(scores.member, scores.nonmember))
 
 
 def balanced_accuracy(scores: MembershipScores) -> float:
@@ -47,7 +47,7 @@ def score_membership(
     runs, and where these are enough the TPR row bounds both rates jointly.
     """
     scores = found.scores.against(found.member)
-    sides = Sides.of_evidence(scores)
+    sides = ScoresByRun.of_evidence(scores)
     setting = {name: np.array(value) for name, value in scores.setting.to_dict().items() if name != "observer"}
     arrays: dict[str, np.ndarray] = {"member": scores.member, "nonmember": scores.nonmember, **setting}
     arrays |= {"adversary": np.array(adversary)}
@@ -81,7 +81,7 @@ def _by_round(found: CountedScores) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _area_row(cell: Cell, sides: Sides, over_runs: bool, shared: dict[str, object]) -> Record:
+def _area_row(cell: Cell, sides: ScoresByRun, over_runs: bool, shared: dict[str, object]) -> Record:
     found = area_interval(sides, LEVEL)
     return cell.record(
         metric="auc",
@@ -95,7 +95,7 @@ def _area_row(cell: Cell, sides: Sides, over_runs: bool, shared: dict[str, objec
     )
 
 
-def _stated(cell: Cell, sides: Sides, shared: dict[str, object]) -> list[Record]:
+def _stated(cell: Cell, sides: ScoresByRun, shared: dict[str, object]) -> list[Record]:
     """Joint statements at the low rates that the runs allow, or at the lowest of the ladder."""
     runs = counted_runs(sides)
     rates = [rate for rate in _LOW_RATES if is_enough(runs, rate)]
@@ -105,7 +105,7 @@ def _stated(cell: Cell, sides: Sides, shared: dict[str, object]) -> list[Record]
     return [_statement(cell, sides, rate, shared) for rate in rates]
 
 
-def _statement(cell: Cell, sides: Sides, rate: float, shared: dict[str, object]) -> Record:
+def _statement(cell: Cell, sides: ScoresByRun, rate: float, shared: dict[str, object]) -> Record:
     said = joint_statement(sides, rate, 1 - LEVEL)
     return cell.record(
         metric=f"tpr_at_fpr_{rate:g}",
@@ -121,13 +121,13 @@ def _statement(cell: Cell, sides: Sides, rate: float, shared: dict[str, object])
     )
 
 
-def _only_estimated(found: CountedScores, sides: Sides, rate: float) -> bool:
+def _only_estimated(found: CountedScores, sides: ScoresByRun, rate: float) -> bool:
     """Where different non-members are enough, and runs are not: one that is asked about at ten clients is one."""
     candidates = len(np.unique(found.given_the_run.nonmember_runs))
     return is_enough(candidates, rate) and not is_enough(counted_runs(sides), rate)
 
 
-def _estimated(cell: Cell, sides: Sides, rate: float, shared: dict[str, object]) -> Record:
+def _estimated(cell: Cell, sides: ScoresByRun, rate: float, shared: dict[str, object]) -> Record:
     return cell.record(
         metric=estimate_metric(rate),
         value=tpr_at(sides.member, sides.nonmember, rate),

@@ -7,8 +7,14 @@ import pytest
 import torch
 from fedassay.attacks.canary import CanaryProjections, canary_sender, shift_and_centre
 from fedassay.audit.claim import Adjacency, Unit
-from fedassay.audit.estimators.likelihood_ratio import simulate
-from fedassay.audit.estimators.release_tests import BrokenRelease, Release, audit_release, design, scores
+from fedassay.audit.estimators.release_tests import (
+    BrokenRelease,
+    GaussianRelease,
+    audit_release_tests,
+    design_test,
+    draw_projections,
+    release_scores,
+)
 from fedassay.audit.evidence import Design
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, UPLOADS
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg, DPFedAvgProtection
@@ -72,14 +78,14 @@ def release_of(case):
     _, _, _, changes = CASES[case]
     rate = next((changes[rule].probability for rule in ("lot", "cohort") if rule in changes), 1.0)
     steps = changes["algorithm"].local_steps if "algorithm" in changes else 1
-    return Release(sigma=SIGMA.get(case, 1.1), rate=rate, steps=steps, rounds=ROUNDS)
+    return GaussianRelease(sigma=SIGMA.get(case, 1.1), rate=rate, steps=steps, rounds=ROUNDS)
 
 
 def agreement(shown, release, world):
     """p-value of the correct version's ratio scores against the audit's own simulation of the law."""
-    law = {"sigma": release.sigma, "rate": release.rate, "steps": release.steps, "rounds": release.rounds}
-    theory = simulate(**law, world=world, n=40_000, rng=np.random.default_rng(world))
-    return stats.ks_2samp(scores(shown.values, release, BrokenRelease(), seen=shown.seen), theory).pvalue
+    runs = draw_projections(release, BrokenRelease(), world=world, n=40_000, rng=np.random.default_rng(world))
+    theory = release_scores(runs, release, BrokenRelease())
+    return stats.ks_2samp(release_scores(shown.values, release, BrokenRelease(), seen=shown.seen), theory).pvalue
 
 
 @pytest.mark.parametrize("world", [0, 1])
@@ -228,10 +234,10 @@ def test_an_audit_at_the_stated_curve_refutes_the_control_and_not_the_correct_ve
     canary = planted(claim.unit, plan, norm=10)
     law = protection.law(claim.observer, plan, canary_sender(canary, plan))
     shift = law.contribution(canary.present)
-    release = Release(sigma=law.noise_std / float(shift.norm()), rate=law.rate, rounds=20)
+    release = GaussianRelease(sigma=law.noise_std / float(shift.norm()), rate=law.rate, rounds=20)
     fixed = {"delta": claim.delta, "curve": claim.curve, "epsilon": claim.epsilon}
     twins = (BrokenRelease(noise=0.5), BrokenRelease(row=10.0))
-    tests = [design(release, twin, n=900, rng=np.random.default_rng(k), **fixed) for k, twin in enumerate(twins)]
+    tests = [design_test(release, twin, n=900, rng=np.random.default_rng(k), **fixed) for k, twin in enumerate(twins)]
 
     def refuted(part):
         run = part().prepare(plan).protection
@@ -239,7 +245,7 @@ def test_an_audit_at_the_stated_curve_refutes_the_control_and_not_the_correct_ve
             seen(run, claim.unit, claim.observer, changes, world, replicas=900, norm=10, law=protection)[0]
             for world in (1, 0)
         )
-        return audit_release(member, nonmember, release, tests, alpha=0.002, **fixed).below_curve
+        return audit_release_tests(member, nonmember, release, tests, alpha=0.002, **fixed).below_curve
 
     assert not refuted(honest)
     if broken is not None:

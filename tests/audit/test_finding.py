@@ -2,13 +2,15 @@ import json
 
 import numpy as np
 import pytest
+from fedassay.audit.binomial import largest_certifiable_epsilon
 from fedassay.audit.curve import GaussianCurve, ProfileCurve
-from fedassay.audit.estimators.clopper_pearson import ceiling, clopper_pearson
-from fedassay.audit.estimators.gaussian_dp import gaussian_dp, mu_from_epsilon
+from fedassay.audit.estimators.clopper_pearson import clopper_pearson
+from fedassay.audit.estimators.gaussian_dp import gaussian_dp
 from fedassay.audit.finding import Finding, Verdict, failed, judge
+from fedassay.audit.gaussian import mu_from_epsilon
 from fedassay.audit.measurement import GAUSSIAN_MECHANISM, Kind
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS, Observer
-from fedassay.audit.power.threshold import Bonferroni, Fixed
+from fedassay.audit.power.threshold import BonferroniThresholds, FixedThreshold
 
 MU = mu_from_epsilon(4, 1e-5)
 
@@ -38,28 +40,34 @@ def test_a_ceiling_that_does_not_exceed_the_claim_is_underpowered(claim_of, meas
 def test_with_a_curve_only_trials_that_could_not_fall_under_it_are_underpowered(claim_of, scores_of):
     # At n = 100 the ceiling of 3.28 lies below the claim of 4, but the curve of mu .925 is in reach; at 4 it is not.
     claim = claim_of(curve=GaussianCurve(MU))
-    assert ceiling(100, 100, 1e-5, 0.05) < 4
+    assert largest_certifiable_epsilon(100, 100, 1e-5, 0.05) < 4
     for n, verdict in ((4, Verdict.UNDERPOWERED), (100, Verdict.NOT_REFUTED)):
         scores = scores_of(np.arange(n) * 1.0, np.arange(n) * 1.0)
-        seen = clopper_pearson(scores, delta=1e-5, alpha=0.05, threshold=Fixed(n / 2), curve=claim.curve)
+        seen = clopper_pearson(scores, delta=1e-5, alpha=0.05, threshold=FixedThreshold(n / 2), curve=claim.curve)
         assert judge(claim, seen).verdict is verdict
 
 
 def test_underpowered_says_how_many_trials_it_would_take_and_that_many_do(claim_of, scores_of):
     claim = claim_of()
     few = clopper_pearson(
-        scores_of(np.ones(100), np.zeros(100)), delta=1e-5, alpha=0.05, threshold=Fixed(0.5), epsilon=claim.epsilon
+        scores_of(np.ones(100), np.zeros(100)),
+        delta=1e-5,
+        alpha=0.05,
+        threshold=FixedThreshold(0.5),
+        epsilon=claim.epsilon,
     )
     reason = judge(claim, few).reason
     assert reason.endswith("would not refute it, at least 204 a world would be needed")
-    enough = clopper_pearson(scores_of(np.ones(204), np.zeros(204)), delta=1e-5, alpha=0.05, threshold=Fixed(0.5))
+    enough = clopper_pearson(
+        scores_of(np.ones(204), np.zeros(204)), delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5)
+    )
     assert judge(claim, enough).verdict is Verdict.REFUTED
 
 
 def test_underpowered_and_refuted_by_curve_exclude_each_other(claim_of, scores_of):
     claim = claim_of(curve=GaussianCurve(MU))
     for n in range(2, 14):
-        for policy in (Fixed(0.5), Bonferroni((0.5, 0.6, 0.7))):
+        for policy in (FixedThreshold(0.5), BonferroniThresholds((0.5, 0.6, 0.7))):
             scores = scores_of(np.ones(n), np.zeros(n))
             seen = clopper_pearson(scores, delta=1e-5, alpha=0.05, threshold=policy, curve=claim.curve)
             # An attack without an error: whatever it does not refute was out of reach.
@@ -103,7 +111,7 @@ def test_fewer_rounds_are_in_scope_and_another_delta_is_not(claim_of, measuremen
 def test_a_gaussian_bound_does_not_judge_a_claim_that_signs_no_gaussian_curve(claim_of, scores_of):
     # Honest randomised response at epsilon 4 makes 1.8 % errors; read as Gaussian that shows an epsilon of 26.
     honest = scores_of(np.r_[np.ones(982), np.zeros(18)], np.r_[np.zeros(982), np.ones(18)])
-    seen = gaussian_dp(honest, delta=1e-5, alpha=0.05, threshold=Fixed(0.5))
+    seen = gaussian_dp(honest, delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5))
     assert seen.estimate == pytest.approx(26, abs=0.05)
     finding = judge(claim_of(mechanism="randomised response"), seen)
     assert finding.verdict is Verdict.OUT_OF_SCOPE
@@ -116,7 +124,7 @@ def test_a_gaussian_bound_does_not_judge_a_claim_that_signs_no_gaussian_curve(cl
 def test_a_gaussian_bound_beside_another_curve_leaves_the_word_to_the_curve(claim_of, scores_of):
     curve = ProfileCurve((4.0,), (0.0,), (0.0,))
     honest = scores_of(np.r_[np.ones(982), np.zeros(18)], np.r_[np.zeros(982), np.ones(18)])
-    seen = gaussian_dp(honest, delta=1e-5, alpha=0.05, threshold=Fixed(0.5), curve=curve)
+    seen = gaussian_dp(honest, delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5), curve=curve)
     assert seen.epsilon_low > 4
     assert judge(claim_of(curve=curve), seen).verdict is Verdict.NOT_REFUTED
 

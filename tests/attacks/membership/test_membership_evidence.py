@@ -12,11 +12,10 @@ from fedassay.attacks.membership.final_model.loss import LossThreshold
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.estimators.catalogue import estimators
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
-from fedassay.audit.estimators.one_per_run import one_a_run
 from fedassay.audit.evidence import CandidateScores, Design, MembershipScores, Setting
 from fedassay.audit.finding import Verdict, judge
 from fedassay.audit.observer import FINAL_MODEL, UPLOADS
-from fedassay.audit.power.threshold import Fixed, Split
+from fedassay.audit.power.threshold import FixedThreshold, SplitThreshold
 from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.fl.canary import DataCanary
 from fedassay.fl.engine import run_federation
@@ -93,7 +92,7 @@ def court(toy_task, toy_plan, knowledge_of):
 
 def verdict(claim, scores, threshold=None):
     """At a ratio of 1 by default: fixed before any score is seen."""
-    policy = threshold or Fixed(0.0)
+    policy = threshold or FixedThreshold(0.0)
     measured = clopper_pearson(
         scores, delta=claim.delta, alpha=ALPHA, threshold=policy, curve=claim.curve, epsilon=claim.epsilon
     )
@@ -118,7 +117,7 @@ def test_half_the_noise_is_refuted_by_the_same_attack(court):
 def test_a_missing_clip_is_refuted_at_a_threshold_chosen_on_other_runs(court):
     """The other samples' rows are not clipped either, which moves both worlds' scores away from 0."""
     claim, scores = court(NoClip)
-    found = verdict(claim, scores, Split(0.5, curve=claim.curve))
+    found = verdict(claim, scores, SplitThreshold(0.5, curve=claim.curve))
     assert (found.verdict, found.route) == (Verdict.REFUTED, "curve")
 
 
@@ -135,7 +134,15 @@ def test_scores_of_one_noise_draw_are_refused_by_every_estimator_of_independent_
         unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=UPLOADS, rounds=3, design=Design.CLUSTERED
     )
     clustered = MembershipScores(rng.normal(size=40), rng.normal(size=40), base, runs, runs)
-    asked = {"delta": 1e-5, "alpha": 0.05, "threshold": Fixed(0.0), "sigma": 1.0, "rate": 1.0, "rounds": 3, "steps": 1}
+    asked = {
+        "delta": 1e-5,
+        "alpha": 0.05,
+        "threshold": FixedThreshold(0.0),
+        "sigma": 1.0,
+        "rate": 1.0,
+        "rounds": 3,
+        "steps": 1,
+    }
     refusing = {name: one for name, one in estimators().items() if one.evidence is MembershipScores}
     assert {"clopper_pearson", "gaussian_dp", "joint_beta", "sequential", "z_test"} <= refusing.keys()
     for one in refusing.values():
@@ -177,11 +184,14 @@ def final_models(toy_task, toy_plan, knowledge_of):
 def test_an_attack_on_final_models_judges_a_claim_by_one_score_of_each_run(final_models, honest, expected):
     """Correct version: refuted falsely with probability .01 at most; seeded. Threshold chosen on half of the runs."""
     claim, member, nonmember = final_models(honest)
-    assert verdict(claim, one_a_run(member, nonmember), Split(0.5, curve=claim.curve)).verdict is expected
+    assert (
+        verdict(claim, MembershipScores.one_per_run(member, nonmember), SplitThreshold(0.5, curve=claim.curve)).verdict
+        is expected
+    )
 
 
 def test_scores_of_one_model_are_clustered_and_refused_with_advice(final_models):
     claim, member, nonmember = final_models(True)
     one = CandidateScores(np.concatenate([member[0].values, nonmember[0].values]), member[0].setting)
-    with pytest.raises(ValueError, match=r"got clustered: bring one score of each of many runs.*one_a_run"):
+    with pytest.raises(ValueError, match=r"got clustered: give one score of each of many runs.*one_per_run"):
         verdict(claim, one.against(np.array([True, False])))

@@ -10,21 +10,22 @@ import fedassay.audit
 import numpy as np
 import pytest
 from fedassay.audit.binomial import epsilon_low, privacy_loss, upper_bound
-from fedassay.audit.calibration.calibration import ALPHA, calibrate, worth
-from fedassay.audit.calibration.known_mechanisms import EPSILON, MU, Law, law_for
+from fedassay.audit.calibration.calibration import ALPHA, calibrate, null_measurement
+from fedassay.audit.calibration.known_mechanisms import EPSILON, MU, KnownMechanism, known_mechanism_for
 from fedassay.audit.estimators.catalogue import describe, estimators
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
-from fedassay.audit.estimators.gaussian_dp import epsilon_from_mu, gaussian_dp
+from fedassay.audit.estimators.gaussian_dp import gaussian_dp
 from fedassay.audit.estimators.one_run import one_run
 from fedassay.audit.evidence import CandidateScores, Guesses, MembershipScores, Reconstructions
+from fedassay.audit.gaussian import epsilon_from_mu
 from fedassay.audit.measurement import Kind, Measurement
-from fedassay.audit.power.threshold import Fixed, ThresholdPolicy
+from fedassay.audit.power.threshold import FixedThreshold, ThresholdPolicy
 from scipy.special import ndtri
 from scipy.stats import binom
 
 REPEATS = 60
 NO_ESTIMATOR = {
-    "best_of": "chooses among measurements",
+    "best_bound": "chooses among measurements",
     "joint_point": "the joint point that several estimators share",
     "calibration": "measures the estimators",
 }
@@ -90,8 +91,8 @@ def test_a_broken_twin_is_caught_by_most_estimators(table):
 
 
 def test_the_boundary_law_meets_its_claim_at_every_cut_beyond_both():
-    law = law_for(MembershipScores, gaussian=False)
-    assert law == Law(gaussian=False, epsilon=EPSILON, delta=0.1)
+    law = known_mechanism_for(MembershipScores, gaussian=False)
+    assert law == KnownMechanism(gaussian=False, epsilon=EPSILON, delta=0.1)
     rng = np.random.default_rng(0)
     member, nonmember = (law.draw(world, 1_000_000, rng) for world in (1, 0))
     for cut in (1.0, 1.5, 2.0):
@@ -128,7 +129,7 @@ def test_the_best_threshold_on_the_counted_data_fails():
         cuts = np.concatenate([member, nonmember])
         fpr = high(len(nonmember), alpha)[len(nonmember) - np.searchsorted(nonmember, cuts, side="right")]
         fnr = high(len(member), alpha)[np.searchsorted(member, cuts, side="right")]
-        best = Fixed(float(cuts[np.argmax(privacy_loss(fpr, fnr, delta))]))
+        best = FixedThreshold(float(cuts[np.argmax(privacy_loss(fpr, fnr, delta))]))
         return clopper_pearson(scores, delta=delta, alpha=alpha, threshold=best)
 
     assert rows_of(mutant, repeats=1000)["boundary, delta 0"].outcome == "FAILS"
@@ -165,7 +166,9 @@ def test_independent_channels_assumed_in_one_run_fail_under_a_shared_coin():
 
 def test_an_edge_of_a_grid_and_a_swallowed_design_fail():
     def mutant(guesses: Guesses, *, delta: float, alpha: float) -> Measurement:
-        seen = one_run(replace(guesses, setting=worth(estimators()["one_run"]).setting), delta=1e-5, alpha=0.05)
+        seen = one_run(
+            replace(guesses, setting=null_measurement(estimators()["one_run"]).setting), delta=1e-5, alpha=0.05
+        )
         return replace(seen, epsilon_low=min(max(seen.epsilon_low, 0.397), 2.0))
 
     rows = rows_of(mutant)
@@ -178,7 +181,7 @@ def test_an_edge_of_a_grid_and_a_swallowed_design_fail():
 
 def test_a_number_that_is_none_and_an_unclear_error_fail():
     def mutant(cosines: CandidateScores, *, delta: float) -> Measurement:
-        seen = worth(estimators()["one_shot"])
+        seen = null_measurement(estimators()["one_shot"])
         return replace(seen, estimate=math.nan if np.ptp(cosines.values) == 0 else 1 / float(delta > 0))
 
     rows = rows_of(mutant)
@@ -213,5 +216,5 @@ def test_repeats_must_be_some():
 
 
 def test_the_gaussian_law_is_exactly_its_epsilon():
-    law = law_for(MembershipScores, gaussian=True)
+    law = known_mechanism_for(MembershipScores, gaussian=True)
     assert law.epsilon == epsilon_from_mu(MU, law.delta)

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 from fedassay.audit.binomial import upper_bound
 from fedassay.audit.estimators.gaussian_dp import gaussian_dp
-from fedassay.audit.estimators.hockey_stick import Outputs
-from fedassay.audit.estimators.joint_beta import Posterior
+from fedassay.audit.estimators.hockey_stick import MechanismOutputs
+from fedassay.audit.estimators.joint_beta import ErrorRatePosterior
 from fedassay.audit.estimators.likelihood_ratio import effect_z
 from fedassay.audit.estimators.one_run import one_run
 from fedassay.audit.estimators.one_run_fdp import one_run_fdp
 from fedassay.audit.estimators.pairwise_event import EventCounts, pairwise_event
-from fedassay.audit.estimators.release_tests import BrokenRelease, Release, ReleaseTest, audit_release
+from fedassay.audit.estimators.release_tests import BrokenRelease, GaussianRelease, ReleaseTest, audit_release_tests
 from fedassay.audit.estimators.sequential import sequential
 from fedassay.audit.estimators.z_test import z_test
 from fedassay.audit.evidence import Design, Guesses, Projections
 from fedassay.audit.gaussian import mu_from_epsilon
-from fedassay.audit.power.threshold import Fixed
+from fedassay.audit.power.threshold import FixedThreshold
 
 LEVELS = {"delta": 1e-5, "alpha": 0.05}
 HUGE = np.full(100, 1e308)
@@ -36,7 +36,7 @@ def test_an_infinite_epsilon_has_no_mu_and_is_not_searched_for_without_end(score
         mu_from_epsilon(math.inf, 1e-5)
     some = scores_of([1.0, 2.0], [0.0, 1.0])
     with pytest.raises(ValueError, match="epsilon must be finite"):
-        gaussian_dp(some, **LEVELS, threshold=Fixed(0.5), epsilon=math.inf)
+        gaussian_dp(some, **LEVELS, threshold=FixedThreshold(0.5), epsilon=math.inf)
     with pytest.raises(ValueError, match="epsilon must be finite"):
         z_test(some, **LEVELS, epsilon=math.inf)
 
@@ -50,9 +50,9 @@ def test_one_run_refuses_a_claim_that_is_no_epsilon(setting_of, estimator, epsil
 
 def test_a_claim_that_is_no_epsilon_is_refused_beside_a_curve_too(setting_of):
     side = Projections(np.ones((9, 1)), np.ones((9, 1), dtype=bool), setting_of(rounds=1))
-    test = ReleaseTest(twin=BrokenRelease(noise=0.5), threshold=0.0)
+    test = ReleaseTest(broken=BrokenRelease(noise=0.5), threshold=0.0)
     with pytest.raises(ValueError, match="epsilon must be >= 0 and finite, got -1"):
-        audit_release(side, side, Release(sigma=1.0), [test], **LEVELS, curve=None, epsilon=-1.0)
+        audit_release_tests(side, side, GaussianRelease(sigma=1.0), [test], **LEVELS, curve=None, epsilon=-1.0)
 
 
 def test_counts_are_whole_numbers(setting_of):
@@ -78,7 +78,7 @@ def test_the_upper_bound_is_the_trivial_one_where_its_inverse_does_not_converge(
 
 def test_a_quadrature_gives_no_end_that_it_cannot_see():
     # At 1e-300 it gave (.85, 78), the edges of what it integrates over.
-    perfect = Posterior(true_in=100, true_out=100, false_in=0, false_out=0)
+    perfect = ErrorRatePosterior(true_in=100, true_out=100, false_in=0, false_out=0)
     low, high = perfect.interval(delta=1e-5, alpha=1e-12)
     assert 0 < low < perfect.interval(delta=1e-5, alpha=1e-6)[0] < high < math.inf
     with pytest.raises(ValueError, match="from 1e-12 on"):
@@ -87,9 +87,9 @@ def test_a_quadrature_gives_no_end_that_it_cannot_see():
 
 def test_stakes_that_are_no_numbers_are_refused(scores_of):
     some = scores_of([1.0, 1.0], [0.0, 0.0])
-    assert sequential(some, **LEVELS, threshold=Fixed(0.5), epsilon=300.0).epsilon_low == 0
+    assert sequential(some, **LEVELS, threshold=FixedThreshold(0.5), epsilon=300.0).epsilon_low == 0
     with pytest.raises(ValueError, match="epsilon must be at most 300"):
-        sequential(some, **LEVELS, threshold=Fixed(0.5), epsilon=800.0)
+        sequential(some, **LEVELS, threshold=FixedThreshold(0.5), epsilon=800.0)
 
 
 def test_scores_whose_squares_are_no_numbers_are_told_without_a_warning(scores_of, setting_of):
@@ -99,4 +99,4 @@ def test_scores_whose_squares_are_no_numbers_are_told_without_a_warning(scores_o
     with pytest.raises(ValueError, match=r"shift of the means over 1\.0 must be finite, got inf"):
         z_test(scores_of(HUGE, -HUGE), **LEVELS, deviation=1.0)
     with pytest.raises(ValueError, match=r"member must be at most 1e\+300 in size, got 1e\+308"):
-        Outputs(HUGE[:, None], -HUGE[:, None], setting_of())
+        MechanismOutputs(HUGE[:, None], -HUGE[:, None], setting_of())

@@ -2,12 +2,13 @@ import math
 
 import numpy as np
 import pytest
+from fedassay.audit.binomial import epsilon_low, largest_certifiable_epsilon, upper_bound
 from fedassay.audit.curve import GaussianCurve, ProfileCurve
-from fedassay.audit.estimators.clopper_pearson import ceiling, clopper_pearson, epsilon_low, upper_bound
-from fedassay.audit.estimators.gaussian_dp import delta_from_mu, mu_from_epsilon
+from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.evidence import Design
-from fedassay.audit.power.detectable import detectable_epsilon
-from fedassay.audit.power.threshold import Bonferroni, Fixed, Split
+from fedassay.audit.gaussian import delta_from_mu, mu_from_epsilon
+from fedassay.audit.power.detectable import minimum_detectable_epsilon
+from fedassay.audit.power.threshold import BonferroniThresholds, FixedThreshold, SplitThreshold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
@@ -23,8 +24,10 @@ def test_no_error_in_a_hundred_gives_3_2813():
 @pytest.mark.parametrize(("n", "bound"), [(10**3, 5.60), (10**4, 7.90), (10**5, 10.21), (10**6, 12.51)])
 def test_the_ceiling_has_the_closed_form(n, bound):
     rate = 1 - 0.025 ** (1 / n)
-    assert ceiling(n, n, delta=1e-5, alpha=0.05) == pytest.approx(math.log((1 - rate - 1e-5) / rate), rel=1e-9)
-    assert ceiling(n, n, delta=1e-5, alpha=0.05) == pytest.approx(bound, abs=0.005)
+    assert largest_certifiable_epsilon(n, n, delta=1e-5, alpha=0.05) == pytest.approx(
+        math.log((1 - rate - 1e-5) / rate), rel=1e-9
+    )
+    assert largest_certifiable_epsilon(n, n, delta=1e-5, alpha=0.05) == pytest.approx(bound, abs=0.005)
 
 
 def test_hand_computed_bound_of_both_directions():
@@ -64,7 +67,7 @@ def test_a_bound_lies_above_the_rate_and_grows_with_errors(n, share, alpha):
 def test_no_counts_beat_the_ceiling_and_delta_only_costs(n0, n1, share0, share1, delta):
     fp, fn = round(share0 * n0), round(share1 * n1)
     bound = epsilon_low(fp, fn, n0, n1, delta, 0.05)
-    assert 0 <= bound <= ceiling(n0, n1, delta, 0.05)
+    assert 0 <= bound <= largest_certifiable_epsilon(n0, n1, delta, 0.05)
     assert bound <= epsilon_low(fp, fn, n0, n1, 0.0, 0.05)
 
 
@@ -87,28 +90,30 @@ def test_impossible_counts_and_levels_are_refused(arguments, says):
 
 def test_a_measurement_carries_what_it_was_read_from(scores_of):
     scores = scores_of(np.r_[np.ones(97), np.zeros(3)], np.r_[np.ones(2), np.zeros(198)])
-    seen = clopper_pearson(scores, delta=1e-5, alpha=0.05, threshold=Fixed(0.5), epsilon=1.0, witness="canary 7")
+    seen = clopper_pearson(
+        scores, delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5), epsilon=1.0, witness="canary 7"
+    )
     assert (seen.n0, seen.n1, seen.false_positives, seen.false_negatives) == (200, 100, 2, 3)
     assert seen.fpr_high == pytest.approx(float(upper_bound(2, 200, 0.025)))
     assert seen.fnr_high == pytest.approx(float(upper_bound(3, 100, 0.025)))
     assert seen.epsilon_low == pytest.approx(epsilon_low(2, 3, 200, 100, 1e-5, 0.05))
     assert seen.estimate == pytest.approx(math.log((0.97 - 1e-5) / 0.01))
-    assert seen.ceiling == pytest.approx(ceiling(200, 100, 1e-5, 0.05))
+    assert seen.ceiling == pytest.approx(largest_certifiable_epsilon(200, 100, 1e-5, 0.05))
     assert (seen.threshold_policy, seen.threshold, seen.witness) == ("fixed", 0.5, "canary 7")
     planned = {"n0": 200, "n1": 100, "alpha": 0.05, "delta": 1e-5, "curve": None, "epsilon": 1.0}
-    assert seen.detectable == detectable_epsilon(**planned, fpr=2.5 / 201)
+    assert seen.detectable == minimum_detectable_epsilon(**planned, fpr=2.5 / 201)
     assert (seen.below_curve, seen.comparisons) == (None, 1)
 
 
 def test_zero_errors_give_a_bound_but_no_point_estimate(scores_of):
-    seen = clopper_pearson(scores_of(np.ones(50), np.zeros(50)), delta=1e-5, alpha=0.05, threshold=Fixed(0.5))
+    seen = clopper_pearson(scores_of(np.ones(50), np.zeros(50)), delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5))
     assert seen.estimate is None
     assert seen.epsilon_low == seen.ceiling
     assert seen.detectable is None
 
 
 def test_an_attack_that_is_always_wrong_shows_nothing(scores_of):
-    seen = clopper_pearson(scores_of(np.zeros(50), np.ones(50)), delta=1e-5, alpha=0.05, threshold=Fixed(0.5))
+    seen = clopper_pearson(scores_of(np.zeros(50), np.ones(50)), delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5))
     assert seen.epsilon_low == 0
     assert seen.estimate == 0
 
@@ -116,8 +121,8 @@ def test_an_attack_that_is_always_wrong_shows_nothing(scores_of):
 def test_bonferroni_reports_its_best_threshold_at_its_share(scores_of):
     rng = np.random.default_rng(2)
     scores = scores_of(rng.normal(3, 1, 400), rng.normal(0, 1, 400))
-    best = clopper_pearson(scores, delta=1e-5, alpha=0.06, threshold=Bonferroni((-5.0, 1.5, 8.0)))
-    alone = clopper_pearson(scores, delta=1e-5, alpha=0.02, threshold=Fixed(1.5))
+    best = clopper_pearson(scores, delta=1e-5, alpha=0.06, threshold=BonferroniThresholds((-5.0, 1.5, 8.0)))
+    alone = clopper_pearson(scores, delta=1e-5, alpha=0.02, threshold=FixedThreshold(1.5))
     assert best.threshold == 1.5
     assert best.epsilon_low == alone.epsilon_low
     assert (best.alpha, best.comparisons, best.ceiling) == (0.06, 3, alone.ceiling)
@@ -126,8 +131,10 @@ def test_bonferroni_reports_its_best_threshold_at_its_share(scores_of):
 def test_bonferroni_prefers_the_point_under_the_curve_to_the_larger_bound(scores_of):
     rng = np.random.default_rng(5)
     scores = scores_of(rng.normal(1.85, 1, 500), rng.normal(0, 1, 500))
-    both = clopper_pearson(scores, delta=1e-5, alpha=0.01, threshold=Bonferroni((0.9, 3.0)), curve=GaussianCurve(0.925))
-    tail = clopper_pearson(scores, delta=1e-5, alpha=0.005, threshold=Fixed(3.0), curve=GaussianCurve(0.925))
+    both = clopper_pearson(
+        scores, delta=1e-5, alpha=0.01, threshold=BonferroniThresholds((0.9, 3.0)), curve=GaussianCurve(0.925)
+    )
+    tail = clopper_pearson(scores, delta=1e-5, alpha=0.005, threshold=FixedThreshold(3.0), curve=GaussianCurve(0.925))
     assert tail.epsilon_low > both.epsilon_low
     assert (tail.below_curve, both.below_curve, both.threshold) == (False, True, 0.9)
 
@@ -135,17 +142,19 @@ def test_bonferroni_prefers_the_point_under_the_curve_to_the_larger_bound(scores
 @pytest.mark.parametrize("design", [Design.ONE_RUN, Design.CLUSTERED])
 def test_a_design_beyond_the_theorem_is_refused(scores_of, design):
     with pytest.raises(ValueError, match=f"clopper_pearson needs independent trials.*got {design.value}"):
-        clopper_pearson(scores_of([1.0], [0.0], design=design), delta=1e-5, alpha=0.05, threshold=Fixed(0.5))
+        clopper_pearson(scores_of([1.0], [0.0], design=design), delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5))
 
 
 @pytest.mark.parametrize(("name", "value"), [("alpha", 0.0), ("alpha", 1.0), ("delta", -1e-9), ("delta", 1.0)])
 def test_levels_out_of_range_are_refused(scores_of, name, value):
     levels = {"alpha": 0.05, "delta": 1e-5} | {name: value}
     with pytest.raises(ValueError, match=f"{name} must lie in"):
-        clopper_pearson(scores_of([1.0], [0.0]), threshold=Fixed(0.5), **levels)
+        clopper_pearson(scores_of([1.0], [0.0]), threshold=FixedThreshold(0.5), **levels)
 
 
-@pytest.mark.parametrize("policy", [Fixed(0.3), Split(0.5), Bonferroni((-1.0, 0.0, 1.0))], ids=str)
+@pytest.mark.parametrize(
+    "policy", [FixedThreshold(0.3), SplitThreshold(0.5), BonferroniThresholds((-1.0, 0.0, 1.0))], ids=str
+)
 def test_null_scores_are_refuted_no_oftener_than_alpha(scores_of, most_false_alarms, policy):
     # Of 2000 repeats at alpha .05 at most 131 (99.9 %) may show an epsilon at all.
     rng = np.random.default_rng(0)
@@ -156,7 +165,9 @@ def test_null_scores_are_refuted_no_oftener_than_alpha(scores_of, most_false_ala
     assert alarms <= most_false_alarms(REPEATS, 0.05) == 131
 
 
-@pytest.mark.parametrize("policy", [Fixed(0.5), Split(0.5), Bonferroni((-0.5, 0.5))], ids=str)
+@pytest.mark.parametrize(
+    "policy", [FixedThreshold(0.5), SplitThreshold(0.5), BonferroniThresholds((-0.5, 0.5))], ids=str
+)
 def test_a_mechanism_at_its_claim_is_refuted_no_oftener_than_alpha(scores_of, most_false_alarms, policy):
     # (1, .05)-DP to the letter: with chance .05 the canary is told, else randomised response at e^1.
     rng, wrong = np.random.default_rng(1), 0.95 / (1 + math.e)
@@ -170,7 +181,13 @@ def test_a_mechanism_at_its_claim_is_refuted_no_oftener_than_alpha(scores_of, mo
 def test_a_halved_sigma_falls_under_the_signed_curve_and_an_honest_one_does_not(scores_of):
     # A claim of 4 (mu .925; halved, 9.08), 500 trials a world, alpha .01 / 6: exact false alarm 3e-6, exact power 1.
     mu, rng = mu_from_epsilon(4, 1e-5), np.random.default_rng(2)
-    levels = {"delta": 1e-5, "alpha": 0.01 / 6, "threshold": Fixed(mu / 2), "curve": GaussianCurve(mu), "epsilon": 4.0}
+    levels = {
+        "delta": 1e-5,
+        "alpha": 0.01 / 6,
+        "threshold": FixedThreshold(mu / 2),
+        "curve": GaussianCurve(mu),
+        "epsilon": 4.0,
+    }
     for _ in range(1000):
         assert not clopper_pearson(scores_of(rng.normal(mu, 1, 500), rng.normal(0, 1, 500)), **levels).below_curve
     for _ in range(200):
@@ -185,7 +202,9 @@ def test_a_profile_of_many_knots_refutes_what_the_exact_curve_refutes(scores_of)
     deltas = tuple(delta_from_mu(mu, knot) for knot in knots)
     broken = scores_of(rng.normal(mu, 0.5, 500), rng.normal(0, 0.5, 500))
     for curve in (GaussianCurve(mu), ProfileCurve(knots, deltas, deltas)):
-        assert clopper_pearson(broken, delta=1e-5, alpha=0.01, threshold=Fixed(mu / 2), curve=curve).below_curve
+        assert clopper_pearson(
+            broken, delta=1e-5, alpha=0.01, threshold=FixedThreshold(mu / 2), curve=curve
+        ).below_curve
 
 
 @pytest.mark.parametrize(("epsilon", "expected"), [(1, 0.12), (2, 0.49), (4, 1.29), (8, 2.67)])

@@ -4,15 +4,10 @@ import numpy as np
 import pytest
 from fedassay.audit.binomial import upper_bound
 from fedassay.audit.curve import GaussianCurve
-from fedassay.audit.estimators.gaussian_dp import (
-    delta_from_mu,
-    epsilon_from_mu,
-    gaussian_dp,
-    mu_from_epsilon,
-    mu_from_rates,
-)
-from fedassay.audit.power.detectable import detectable_epsilon
-from fedassay.audit.power.threshold import Bonferroni, Fixed, Split
+from fedassay.audit.estimators.gaussian_dp import gaussian_dp, mu_from_rates
+from fedassay.audit.gaussian import delta_from_mu, epsilon_from_mu, mu_from_epsilon
+from fedassay.audit.power.detectable import minimum_detectable_epsilon
+from fedassay.audit.power.threshold import BonferroniThresholds, FixedThreshold, SplitThreshold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
@@ -79,7 +74,9 @@ def test_rates_below_the_coin_show_no_mu():
 def test_the_bound_is_that_of_the_joint_point(scores_of):
     rng = np.random.default_rng(0)
     member, nonmember = rng.normal(1.5, 1, 300), rng.normal(0, 1, 300)
-    seen = gaussian_dp(scores_of(member, nonmember), delta=1e-5, alpha=0.05, threshold=Fixed(0.75), epsilon=1.0)
+    seen = gaussian_dp(
+        scores_of(member, nonmember), delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.75), epsilon=1.0
+    )
     fpr = float(upper_bound(np.sum(nonmember > 0.75), 300, 0.025))
     fnr = float(upper_bound(np.sum(member <= 0.75), 300, 0.025))
     assert seen.epsilon_low == pytest.approx(epsilon_from_mu(norm.isf(fpr) - norm.ppf(fnr), 1e-5))
@@ -87,7 +84,7 @@ def test_the_bound_is_that_of_the_joint_point(scores_of):
     # A Gaussian bound exceeds the claim just when the point lies under the claim's Gaussian curve.
     claimed = GaussianCurve(mu_from_epsilon(1.0, 1e-5))
     rate = (seen.false_positives + 0.5) / 301
-    assert seen.detectable == detectable_epsilon(
+    assert seen.detectable == minimum_detectable_epsilon(
         n0=300, n1=300, alpha=0.05, delta=1e-5, fpr=rate, curve=claimed, epsilon=None
     )
     assert seen.assumption == "trade-off curve of a mu-GDP mechanism"
@@ -95,21 +92,23 @@ def test_the_bound_is_that_of_the_joint_point(scores_of):
 
 def test_no_error_gives_the_ceiling_and_delta_zero_is_refused(scores_of):
     scores = scores_of(np.ones(50), np.zeros(50))
-    seen = gaussian_dp(scores, delta=1e-5, alpha=0.05, threshold=Fixed(0.5))
+    seen = gaussian_dp(scores, delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5))
     rate = 1 - 0.025 ** (1 / 50)
     assert seen.epsilon_low == seen.ceiling == pytest.approx(epsilon_from_mu(2 * norm.isf(rate), 1e-5))
     assert seen.estimate is None
     with pytest.raises(ValueError, match="delta must be > 0 for the Gaussian-DP bound, got 0"):
-        gaussian_dp(scores, delta=0.0, alpha=0.05, threshold=Fixed(0.5))
+        gaussian_dp(scores, delta=0.0, alpha=0.05, threshold=FixedThreshold(0.5))
 
 
 def test_all_guesses_the_same_give_zero(scores_of):
     for cut in (-1.0, 2.0):
-        seen = gaussian_dp(scores_of(np.ones(50), np.zeros(50)), delta=1e-5, alpha=0.05, threshold=Fixed(cut))
+        seen = gaussian_dp(scores_of(np.ones(50), np.zeros(50)), delta=1e-5, alpha=0.05, threshold=FixedThreshold(cut))
         assert (seen.epsilon_low, seen.estimate) == (0, None)
 
 
-@pytest.mark.parametrize("policy", [Fixed(0.5), Split(0.5), Bonferroni((0.0, 1.0))], ids=str)
+@pytest.mark.parametrize(
+    "policy", [FixedThreshold(0.5), SplitThreshold(0.5), BonferroniThresholds((0.0, 1.0))], ids=str
+)
 def test_null_and_boundary_are_refuted_no_oftener_than_alpha(scores_of, most_false_alarms, policy):
     # 1000 repeats of each; at most 73 of 1000 (99.9 %) at alpha .05.
     rng, claimed = np.random.default_rng(4), epsilon_from_mu(1, 1e-5)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from fedassay.audit.estimators.guess_plan import planned_guesses
-from fedassay.audit.estimators.one_run import epsilon_low
-from fedassay.audit.estimators.one_run_fdp import mu_low
+from fedassay.audit.estimators.one_run import epsilon_from_guesses
+from fedassay.audit.estimators.one_run_fdp import mu_from_guesses
 from fedassay.audit.gaussian import epsilon_from_mu, mu_from_epsilon
 
 CLAIM = {"epsilon": 1.0, "delta": 1e-5, "alpha": 0.05}
@@ -18,9 +18,9 @@ def proven(made, *, canaries, gaussian, rng, runs=40):
         order = np.argsort(rng.normal(size=canaries) + mu * coins)
         right = int(coins[order[canaries - made // 2 :]].sum() + (~coins[order[: made - made // 2]]).sum())
         if gaussian:
-            found.append(epsilon_from_mu(mu_low(right, made, canaries, alpha=0.05), 1e-5))
+            found.append(epsilon_from_mu(mu_from_guesses(right, made, canaries, alpha=0.05), 1e-5))
         else:
-            found.append(epsilon_low(right, made, canaries, delta=1e-5, alpha=0.05))
+            found.append(epsilon_from_guesses(right, made, canaries, delta=1e-5, alpha=0.05))
     return float(np.mean(found))
 
 
@@ -38,9 +38,9 @@ def test_guesses_without_an_error_reach_the_claim_where_any_number_would():
     made = planned_guesses(1000, epsilon=4.0, delta=1e-5, alpha=0.01)
     assert made == 300
     assert (
-        epsilon_low(made, made, 1000, delta=1e-5, alpha=0.01)
+        epsilon_from_guesses(made, made, 1000, delta=1e-5, alpha=0.01)
         > 4.0
-        > epsilon_low(200, 200, 1000, delta=1e-5, alpha=0.01)
+        > epsilon_from_guesses(200, 200, 1000, delta=1e-5, alpha=0.01)
     )
 
 
@@ -50,7 +50,7 @@ def test_where_no_number_reaches_the_claim_the_best_bound_is_planned():
 
 def test_delta_0_is_planned_too():
     made = planned_guesses(200, epsilon=1.0, delta=0.0, alpha=0.05)
-    assert epsilon_low(made, made, 200, delta=0.0, alpha=0.05) > 1.0
+    assert epsilon_from_guesses(made, made, 200, delta=0.0, alpha=0.05) > 1.0
 
 
 @pytest.mark.parametrize(("gaussian", "made"), [(False, 70), (True, 100)])

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
-from fedassay.audit.estimators.hockey_stick import Outputs, fit, hockey_stick
+from fedassay.audit.estimators.hockey_stick import MechanismOutputs, fit, hockey_stick
 from fedassay.audit.evidence import Design
 from fedassay.audit.gaussian import mu_from_epsilon
-from fedassay.audit.power.threshold import Fixed
+from fedassay.audit.power.threshold import FixedThreshold
 from scipy.optimize import minimize
 
 LEVELS = {"delta": 1e-5, "alpha": 0.05}
@@ -17,7 +17,7 @@ LEVELS = {"delta": 1e-5, "alpha": 0.05}
 
 @pytest.fixture(scope="module")
 def outputs_of(setting_of):
-    return lambda member, nonmember, **changes: Outputs(member, nonmember, setting_of(**changes))
+    return lambda member, nonmember, **changes: MechanismOutputs(member, nonmember, setting_of(**changes))
 
 
 def test_the_fit_is_the_minimum_of_the_penalised_loss():
@@ -51,7 +51,7 @@ def test_a_leak_in_many_coordinates_is_found_without_being_told_where(outputs_of
     worlds = [rng.normal(size=(4000, 10)) + world * shift for world in (1, 0)]
     seen = hockey_stick(outputs_of(*worlds), **LEVELS, epsilon=1.0, witness="ten coordinates")
     oracle = [world @ shift / mu for world in worlds]
-    best = clopper_pearson(scores_of(*oracle), **LEVELS, threshold=Fixed(mu / 2 + 1.5))
+    best = clopper_pearson(scores_of(*oracle), **LEVELS, threshold=FixedThreshold(mu / 2 + 1.5))
     assert 0.75 * best.epsilon_low < seen.epsilon_low < 8
     assert (seen.n0, seen.n1, seen.estimator, seen.witness) == (2000, 2000, "hockey_stick", "ten coordinates")
     assert seen.detectable > 1

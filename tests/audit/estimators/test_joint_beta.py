@@ -4,15 +4,15 @@ import math
 
 import numpy as np
 import pytest
-from fedassay.audit.estimators.joint_beta import POSTERIOR, Posterior, joint_beta
+from fedassay.audit.estimators.joint_beta import POSTERIOR, ErrorRatePosterior, joint_beta
 from fedassay.audit.evidence import Design
 from fedassay.audit.finding import Verdict, judge
 from fedassay.audit.measurement import Kind
-from fedassay.audit.power.threshold import Bonferroni, Fixed
+from fedassay.audit.power.threshold import BonferroniThresholds, FixedThreshold
 from scipy.integrate import quad
 from scipy.stats import beta
 
-PUBLISHED = Posterior(true_in=487, true_out=1, false_in=512, false_out=0)
+PUBLISHED = ErrorRatePosterior(true_in=487, true_out=1, false_in=512, false_out=0)
 
 
 def region(fnr, epsilon, delta):
@@ -31,7 +31,7 @@ def test_the_published_example():
 @pytest.mark.parametrize("counts", [(40, 35, 5, 10), (20, 20, 0, 0), (3, 50, 10, 30), (0, 0, 8, 8)])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 0.0), (1.5, 1e-5), (3.0, 0.1)])
 def test_the_probability_of_a_region_is_its_double_integral(counts, epsilon, delta):
-    posterior = Posterior(true_in=counts[0], true_out=counts[1], false_in=counts[2], false_out=counts[3])
+    posterior = ErrorRatePosterior(true_in=counts[0], true_out=counts[1], false_in=counts[2], false_out=counts[3])
     fnr, fpr = beta(posterior.false_out + 0.5, counts[0] + 0.5), beta(posterior.false_in + 0.5, counts[1] + 0.5)
 
     def allowed(share):
@@ -54,18 +54,18 @@ def test_the_ends_hold_their_share_of_posterior_samples():
 
 def test_no_error_at_all_gives_two_finite_ends():
     for n in (1, 100, 10**6):
-        low, high = Posterior(true_in=n, true_out=n, false_in=0, false_out=0).interval(delta=1e-5, alpha=0.05)
+        low, high = ErrorRatePosterior(true_in=n, true_out=n, false_in=0, false_out=0).interval(delta=1e-5, alpha=0.05)
         assert 0 < low < high < 40
 
 
 def test_always_wrong_is_as_telling_as_always_right():
-    counts = Posterior(true_in=0, true_out=0, false_in=50, false_out=50)
-    mirrored = Posterior(true_in=50, true_out=50, false_in=0, false_out=0)
+    counts = ErrorRatePosterior(true_in=0, true_out=0, false_in=50, false_out=50)
+    mirrored = ErrorRatePosterior(true_in=50, true_out=50, false_in=0, false_out=0)
     assert counts.interval(delta=1e-5, alpha=0.1) == pytest.approx(mirrored.interval(delta=1e-5, alpha=0.1), rel=1e-6)
 
 
 def test_it_is_labelled_credible_and_never_refutes(scores_of, claim_of):
-    seen = joint_beta(scores_of(np.ones(500), np.zeros(500)), delta=1e-5, alpha=0.05, threshold=Fixed(0.5))
+    seen = joint_beta(scores_of(np.ones(500), np.zeros(500)), delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5))
     assert (seen.kind, seen.epsilon_low, seen.ceiling, seen.estimate) == (Kind.CREDIBLE, 0.0, 0.0, None)
     assert seen.assumption == POSTERIOR
     low, high = seen.credible
@@ -78,8 +78,8 @@ def test_it_is_labelled_credible_and_never_refutes(scores_of, claim_of):
 def test_of_several_thresholds_each_has_its_share(scores_of):
     rng = np.random.default_rng(1)
     scores = scores_of(rng.normal(2, 1, 100), rng.normal(0, 1, 100))
-    best = joint_beta(scores, delta=1e-5, alpha=0.1, threshold=Bonferroni((-3.0, 1.0)))
-    alone = joint_beta(scores, delta=1e-5, alpha=0.05, threshold=Fixed(1.0))
+    best = joint_beta(scores, delta=1e-5, alpha=0.1, threshold=BonferroniThresholds((-3.0, 1.0)))
+    alone = joint_beta(scores, delta=1e-5, alpha=0.05, threshold=FixedThreshold(1.0))
     assert (best.threshold, best.credible, best.comparisons) == (1.0, alone.credible, 2)
 
 
@@ -89,7 +89,7 @@ def test_its_errors_are_oftener_than_a_bound_is_allowed(most_false_alarms):
     counts, times = np.unique(rng.binomial(500, wrong, (1000, 2)), axis=0, return_counts=True)
     missed = 0
     for (fp, fn), repeats in zip(counts, times, strict=True):
-        posterior = Posterior(true_in=500 - fn, true_out=500 - fp, false_in=fp, false_out=fn)
+        posterior = ErrorRatePosterior(true_in=500 - fn, true_out=500 - fp, false_in=fp, false_out=fn)
         missed += repeats * (not 0.025 <= posterior.probability(4.0, delta=0.0) <= 0.975)
     assert missed > most_false_alarms(1000, 0.05)
 
@@ -97,7 +97,7 @@ def test_its_errors_are_oftener_than_a_bound_is_allowed(most_false_alarms):
 @pytest.mark.parametrize("counts", [(0, 1, 0, 0), (1, 0, 0, 0), (-1, 5, 5, 5)])
 def test_counts_without_a_trial_are_refused(counts):
     with pytest.raises(ValueError, match="counts must be >= 0 with a trial in each world"):
-        Posterior(true_in=counts[0], true_out=counts[1], false_in=counts[2], false_out=counts[3])
+        ErrorRatePosterior(true_in=counts[0], true_out=counts[1], false_in=counts[2], false_out=counts[3])
 
 
 def test_levels_and_designs_out_of_range_are_refused(scores_of):
@@ -105,4 +105,6 @@ def test_levels_and_designs_out_of_range_are_refused(scores_of):
         with pytest.raises(ValueError, match=says):
             PUBLISHED.interval(**({"alpha": 0.1, "delta": 1e-5} | change))
     with pytest.raises(ValueError, match="joint_beta needs independent trials"):
-        joint_beta(scores_of([1.0], [0.0], design=Design.ONE_RUN), delta=1e-5, alpha=0.05, threshold=Fixed(0.5))
+        joint_beta(
+            scores_of([1.0], [0.0], design=Design.ONE_RUN), delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5)
+        )

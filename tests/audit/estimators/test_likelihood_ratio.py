@@ -4,24 +4,34 @@ import numpy as np
 import pytest
 from fedassay.audit.curve import GaussianCurve, ProfileCurve
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
-from fedassay.audit.estimators.gaussian_dp import mu_from_epsilon
 from fedassay.audit.estimators.likelihood_ratio import (
     effect_z,
     laplace,
-    layered_gaussian,
     likelihood_ratio,
-    simulate,
     subsampled_gaussian,
-    threshold_at,
 )
+from fedassay.audit.estimators.release_tests import BrokenRelease, GaussianRelease, draw_projections, release_scores
 from fedassay.audit.finding import Verdict, judge
-from fedassay.audit.power.threshold import Fixed
+from fedassay.audit.gaussian import mu_from_epsilon
+from fedassay.audit.power.threshold import FixedThreshold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import binom, norm
 
 SAMPLED = {"sigma": 0.948, "rate": 0.1, "steps": 1, "rounds": 20}
+
+
+def simulate(*, sigma, rate, steps, rounds, world, n, rng, noise_factor=1.0):
+    """(n,) log-likelihood ratios of the claimed law, from runs whose noise is scaled by ``noise_factor``."""
+    release = GaussianRelease(sigma=sigma, rate=rate, steps=steps, rounds=rounds)
+    runs = draw_projections(release, BrokenRelease(noise=noise_factor), world=world, n=n, rng=rng)
+    return release_scores(runs, release, BrokenRelease())
+
+
+def threshold_at(fpr, *, rng, n=200_000, **law):
+    """The claimed law's own (1 - fpr) quantile without the canary."""
+    return float(np.quantile(simulate(**law, world=0, n=n, rng=rng), 1 - fpr))
 
 
 def naive_ratio(o, sigma, rate, steps):
@@ -85,24 +95,10 @@ def test_halving_the_noise_halves_the_spread_and_moves_no_mean():
     assert scores.std() == pytest.approx(0.5, rel=4 / math.sqrt(80_000))
 
 
-def test_the_threshold_is_the_quantile_of_the_claimed_law():
-    # Exact for rate 1: -mu^2 / 2 + mu Phi^-1(.9) with mu = 1; the quantile's standard error at 200,000 is .004.
-    exact = -0.5 + norm.ppf(0.9)
-    rng = np.random.default_rng(2)
-    assert threshold_at(0.1, sigma=2.0, rate=1.0, steps=1, rounds=4, rng=rng) == pytest.approx(exact, abs=0.016)
-
-
-def test_a_sampled_threshold_has_its_false_positive_rate_on_fresh_runs():
-    rng = np.random.default_rng(3)
-    threshold = threshold_at(0.6, **SAMPLED, rng=rng, n=50_000)
-    fresh = simulate(**SAMPLED, world=0, n=50_000, rng=rng)
-    assert np.mean(fresh > threshold) == pytest.approx(0.6, abs=0.013)
-
-
 def test_the_bound_is_clopper_pearson_on_the_same_scores(scores_of):
     rng = np.random.default_rng(4)
     scores = scores_of(rng.normal(1, 1, 100), rng.normal(0, 1, 100))
-    levels = {"delta": 1e-5, "alpha": 0.05, "threshold": Fixed(0.5), "epsilon": 1.0}
+    levels = {"delta": 1e-5, "alpha": 0.05, "threshold": FixedThreshold(0.5), "epsilon": 1.0}
     seen = likelihood_ratio(scores, **levels, sigma=4.0, rate=1.0, steps=3, rounds=20)
     plain = clopper_pearson(scores, **levels)
     assert (seen.epsilon_low, seen.detectable, seen.assumption) == (
@@ -116,7 +112,7 @@ def test_the_bound_is_clopper_pearson_on_the_same_scores(scores_of):
 
 def test_no_z_where_the_law_is_not_gaussian(scores_of):
     scores = scores_of([1.0, 2.0], [0.0, 1.0])
-    seen = likelihood_ratio(scores, delta=1e-5, alpha=0.05, threshold=Fixed(0.5), **SAMPLED)
+    seen = likelihood_ratio(scores, delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5), **SAMPLED)
     assert seen.effect_z is None
 
 
@@ -157,7 +153,7 @@ def test_a_halved_sigma_in_twenty_sampled_rounds_needs_620_trials(scores_of, cla
     losses = pld.from_gaussian_mechanism(SAMPLED["sigma"], sampling_prob=0.1, value_discretization_interval=1e-3)
     deltas = tuple(losses.self_compose(20).get_delta_for_epsilon(knots))
     claim = claim_of(curve=ProfileCurve(tuple(knots), deltas, deltas))
-    levels = {"delta": 1e-5, "alpha": 0.002, "threshold": Fixed(threshold_at(0.6, **SAMPLED, rng=rng))}
+    levels = {"delta": 1e-5, "alpha": 0.002, "threshold": FixedThreshold(threshold_at(0.6, **SAMPLED, rng=rng))}
     for noise_factor, verdict in ((0.5, Verdict.REFUTED), (1.0, Verdict.NOT_REFUTED)):
         for _ in range(25):
             worlds = [simulate(**SAMPLED, world=world, n=620, rng=rng, noise_factor=noise_factor) for world in (1, 0)]
@@ -166,7 +162,7 @@ def test_a_halved_sigma_in_twenty_sampled_rounds_needs_620_trials(scores_of, cla
 
 
 def test_rounds_that_are_not_the_evidence_and_impossible_laws_are_refused(scores_of):
-    scores, levels = scores_of([1.0], [0.0]), {"delta": 1e-5, "alpha": 0.05, "threshold": Fixed(0.5)}
+    scores, levels = scores_of([1.0], [0.0]), {"delta": 1e-5, "alpha": 0.05, "threshold": FixedThreshold(0.5)}
     with pytest.raises(ValueError, match="rounds must be those of the evidence, 20, got 3"):
         likelihood_ratio(scores, **levels, **(SAMPLED | {"rounds": 3}))
     for change, says in [
@@ -177,48 +173,16 @@ def test_rounds_that_are_not_the_evidence_and_impossible_laws_are_refused(scores
     ]:
         with pytest.raises(ValueError, match=says):
             subsampled_gaussian([0.0], **({"sigma": 1.0, "rate": 0.5, "steps": 1} | change))
-    with pytest.raises(ValueError, match="world must be 0 or 1, got 2"):
-        simulate(**SAMPLED, world=2, n=1, rng=np.random.default_rng(0))
-    with pytest.raises(ValueError, match=r"fpr must lie in \(0, 1\), got 0"):
-        threshold_at(0, **SAMPLED, rng=np.random.default_rng(0))
 
 
 def test_the_ratio_is_the_best_score_of_a_gaussian_claim(scores_of):
     mu, rng = mu_from_epsilon(4, 1e-5), np.random.default_rng(8)
     law = {"sigma": math.sqrt(20) / mu, "rate": 1.0, "steps": 1, "rounds": 20}
     worlds = [simulate(**law, world=world, n=500, rng=rng, noise_factor=0.5) for world in (1, 0)]
-    levels = {"delta": 1e-5, "alpha": 0.01 / 6, "threshold": Fixed(0.0), "curve": GaussianCurve(mu)}
+    levels = {"delta": 1e-5, "alpha": 0.01 / 6, "threshold": FixedThreshold(0.0), "curve": GaussianCurve(mu)}
     seen = likelihood_ratio(scores_of(*worlds), **levels, **law)
     assert seen.below_curve
     assert seen.effect_z > 5
-
-
-@settings(derandomize=True, deadline=None)
-@given(st.lists(st.floats(-5, 5), min_size=3, max_size=3), st.floats(0, 1))
-def test_layers_are_the_ratio_of_their_joint_densities(projections, rate):
-    sigmas, clips, norms = np.array([0.8, 1.5, 3.0]), np.array([1.0, 0.5, 2.0]), np.array([1.0, 0.4, 3.0])
-    # Along the canary of length n, the projection p is a release of p / n with mean n.
-    release, scale = np.array(projections) / norms, sigmas * clips
-    within, out = norm.pdf(release, norms, scale).prod(), norm.pdf(release, 0, scale).prod()
-    naive = math.log(rate * within / out + 1 - rate)
-    ratio = layered_gaussian(projections, sigmas=sigmas, clips=clips, norms=norms, rate=rate)
-    assert ratio == pytest.approx(naive, rel=1e-9, abs=1e-9)
-
-
-def test_one_layer_is_the_release_without_layers_and_clips_are_units():
-    o = np.linspace(-3, 4, 8)
-    single = layered_gaussian(25 * o[:, None], sigmas=[1.3], clips=[5.0], rate=0.2)
-    np.testing.assert_allclose(single, subsampled_gaussian(o, sigma=1.3, rate=0.2))
-    assert layered_gaussian([1e6], sigmas=[0.5], clips=[1.0]) == pytest.approx((2e6 - 1) / 0.5)
-
-
-def test_equal_layers_compose_like_the_root_of_their_number():
-    # Four layers of sigma 2: mu^2 = 4 / 4, so the ratio is N(+-1/2, 1); four standard errors at 40,000 draws.
-    noise = np.random.default_rng(9).normal(size=(40_000, 4)) * 2
-    for world, mean in ((0, -0.5), (1, 0.5)):
-        scores = layered_gaussian(world + noise, sigmas=np.full(4, 2.0), clips=np.ones(4))
-        assert scores.mean() == pytest.approx(mean, abs=4 / 200)
-        assert scores.std() == pytest.approx(1, rel=4 / math.sqrt(80_000))
 
 
 @settings(derandomize=True, deadline=None)
@@ -235,15 +199,10 @@ def test_a_laplace_release_reaches_its_epsilon_on_the_tail(scores_of):
     # Scale 1, sensitivity 1: every release above 1 has ratio e^1; a million trials, expected bound .99.
     rng = np.random.default_rng(10)
     worlds = [laplace(rng.laplace(size=(10**6, 1)) + world, [1.0], scale=1.0) for world in (1.0, 0.0)]
-    seen = clopper_pearson(scores_of(*worlds), delta=0.0, alpha=0.05, threshold=Fixed(1 - 1e-9))
+    seen = clopper_pearson(scores_of(*worlds), delta=0.0, alpha=0.05, threshold=FixedThreshold(1 - 1e-9))
     assert 0.98 < seen.epsilon_low < 1
 
 
-def test_impossible_layers_and_scales_are_refused():
+def test_an_impossible_scale_is_refused():
     with pytest.raises(ValueError, match="scale must be > 0 and finite, got 0"):
         laplace([1.0], [1.0], scale=0.0)
-    for change in ({"sigmas": [1.0]}, {"clips": [1.0, -1.0]}, {"norms": [1.0, math.nan]}):
-        with pytest.raises(ValueError, match=r"must be \(2,\) numbers > 0"):
-            layered_gaussian([0.0, 0.0], **({"sigmas": [1.0, 1.0], "clips": [1.0, 1.0]} | change))
-    with pytest.raises(ValueError, match="rate must lie"):
-        layered_gaussian([0.0], sigmas=[1.0], clips=[1.0], rate=1.1)

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from fedassay.audit.estimators.one_run import epsilon_low, guess, one_run, p_value
+from fedassay.audit.estimators.one_run import epsilon_from_guesses, guess, one_run, p_value
 from fedassay.audit.evidence import CandidateScores, Design, Guesses
 from fedassay.audit.finding import Verdict, judge
 from fedassay.audit.gaussian import mu_from_epsilon
@@ -34,7 +34,7 @@ def naive_p(right, made, canaries, epsilon, delta):
 
 def test_the_published_example():
     assert p_value(90, 100, 1000, epsilon=1, delta=1e-5) == pytest.approx(8.412886e-4, rel=1e-6)
-    assert epsilon_low(90, 100, 1000, delta=1e-5, alpha=0.05) == pytest.approx(1.6261, abs=5e-5)
+    assert epsilon_from_guesses(90, 100, 1000, delta=1e-5, alpha=0.05) == pytest.approx(1.6261, abs=5e-5)
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
@@ -48,15 +48,15 @@ def test_the_p_value_is_the_formula_term_by_term(right, wrong, epsilon, delta):
 def test_all_right_guesses_give_the_closed_form():
     # q^r = alpha at delta 0.
     q = 0.05 ** (1 / 20)
-    assert epsilon_low(20, 20, 20, delta=0.0, alpha=0.05) == pytest.approx(math.log(q / (1 - q)), rel=1e-8)
+    assert epsilon_from_guesses(20, 20, 20, delta=0.0, alpha=0.05) == pytest.approx(math.log(q / (1 - q)), rel=1e-8)
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 40), st.floats(0, 0.01), st.floats(0.001, 0.5))
 def test_the_bound_is_finite_costs_delta_and_lies_just_inside_what_is_refuted(right, wrong, silent, delta, alpha):
     made, canaries = right + wrong, max(1, right + wrong + silent)
-    bound = epsilon_low(right, made, canaries, delta=delta, alpha=alpha)
-    assert 0 <= bound <= epsilon_low(right, made, canaries, delta=0.0, alpha=alpha) + 1e-8 < math.inf
+    bound = epsilon_from_guesses(right, made, canaries, delta=delta, alpha=alpha)
+    assert 0 <= bound <= epsilon_from_guesses(right, made, canaries, delta=0.0, alpha=alpha) + 1e-8 < math.inf
     assert bound == 0 or p_value(right, made, canaries, epsilon=bound, delta=delta) < alpha
 
 
@@ -65,7 +65,7 @@ def test_a_measurement_by_guesses_carries_guesses_and_no_threshold(guesses_of):
     assert (seen.canaries, seen.made, seen.right) == (1000, 100, 90)
     assert (seen.n0, seen.n1) == (0, 0)
     assert (seen.threshold, seen.false_positives, seen.fpr_high, seen.below_curve) == (None,) * 4
-    assert seen.ceiling == epsilon_low(100, 100, 1000, delta=1e-5, alpha=0.05) > seen.epsilon_low
+    assert seen.ceiling == epsilon_from_guesses(100, 100, 1000, delta=1e-5, alpha=0.05) > seen.epsilon_low
     assert seen.estimate == pytest.approx(math.log(9))
     assert seen.assumption == FAIR_COINS
     assert seen.to_dict()["kind"] == "bound"
@@ -123,7 +123,7 @@ def test_levels_out_of_range_are_refused(guesses_of, name, value):
 def test_bounds_called_by_themselves_check_what_they_are_given(changed, says):
     given = {"right": 1, "made": 2, "canaries": 3, "delta": 1e-5} | changed
     with pytest.raises(ValueError, match=says):
-        epsilon_low(**given, alpha=0.05)
+        epsilon_from_guesses(**given, alpha=0.05)
     with pytest.raises(ValueError, match=says):
         p_value(**given, epsilon=1.0)
 
@@ -136,7 +136,7 @@ def test_a_p_value_of_no_epsilon_is_refused(epsilon):
 
 def test_a_level_that_everything_exceeds_is_refused():
     with pytest.raises(ValueError, match=r"alpha must lie in \(0, 1\), got 1\.5"):
-        epsilon_low(1, 2, 3, delta=0.0, alpha=1.5)
+        epsilon_from_guesses(1, 2, 3, delta=0.0, alpha=1.5)
 
 
 def test_guesses_are_made_at_both_ends_and_counted_by_hand(setting_of):
@@ -171,7 +171,7 @@ def right_guesses(scores, coins, side):
 
 
 def test_null_scores_are_refuted_no_oftener_than_alpha(most_false_alarms):
-    rng, bound = np.random.default_rng(2), lru_cache(epsilon_low)
+    rng, bound = np.random.default_rng(2), lru_cache(epsilon_from_guesses)
     coins = rng.random((REPEATS, 200)) < 0.5
     right = right_guesses(rng.normal(size=coins.shape), coins, side=20)
     alarms = sum(bound(int(v), 40, 200, delta=1e-5, alpha=0.05) > 0 for v in right)
@@ -181,7 +181,7 @@ def test_null_scores_are_refuted_no_oftener_than_alpha(most_false_alarms):
 @pytest.mark.parametrize("delta", [0.0, 1e-4])
 def test_independent_canaries_at_their_claim_are_refuted_no_oftener_than_alpha(most_false_alarms, delta):
     # Told with chance delta, else randomised response at e^1: the extreme (1, delta)-DP law, the told guessed first.
-    rng, bound = np.random.default_rng(3), lru_cache(epsilon_low)
+    rng, bound = np.random.default_rng(3), lru_cache(epsilon_from_guesses)
     coins = rng.random((REPEATS, 300)) < 0.5
     told = rng.random(coins.shape) < delta
     signs = np.where(told | (rng.random(coins.shape) < 1 / (1 + math.exp(-1))), 1, -1) * np.where(coins, 1, -1)
@@ -192,7 +192,7 @@ def test_independent_canaries_at_their_claim_are_refuted_no_oftener_than_alpha(m
 
 def test_a_thousand_canaries_of_a_gaussian_show_one_and_a_half_of_four():
     # sigma 1.081 (epsilon 4 at 1e-5), r 80, 200 repeats: the theory's limit is 1.55.
-    rng, bound, mu = np.random.default_rng(4), lru_cache(epsilon_low), mu_from_epsilon(4, 1e-5)
+    rng, bound, mu = np.random.default_rng(4), lru_cache(epsilon_from_guesses), mu_from_epsilon(4, 1e-5)
     coins = rng.random((200, 1000)) < 0.5
     right = right_guesses(rng.normal(size=coins.shape) + mu * coins, coins, side=40)
     mean = np.mean([bound(int(v), 80, 1000, delta=1e-5, alpha=0.05) for v in right])

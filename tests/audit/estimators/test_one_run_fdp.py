@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 from fedassay.audit.curve import GaussianCurve
-from fedassay.audit.estimators.one_run_fdp import mu_low, one_run_fdp, refuted, share_right
+from fedassay.audit.estimators.one_run_fdp import mu_from_guesses, one_run_fdp, refuted, share_right
 from fedassay.audit.evidence import Design, Guesses
 from fedassay.audit.finding import Verdict, judge
 from fedassay.audit.gaussian import epsilon_from_mu, mu_from_epsilon
@@ -32,7 +32,7 @@ def naive_refuted(right, made, canaries, mu, alpha):
 
 
 def test_the_known_example():
-    mu = mu_low(90, 100, 1000, alpha=0.05)
+    mu = mu_from_guesses(90, 100, 1000, alpha=0.05)
     assert epsilon_from_mu(mu, 1e-5) == pytest.approx(2.456, abs=5e-4)
 
 
@@ -51,7 +51,7 @@ def test_the_bound_is_the_last_level_refuted(right, wrong, silent, alpha):
     made = right + wrong
     arguments = {"alpha": alpha}
     canaries = max(1, made + silent)
-    mu = mu_low(right, made, canaries, **arguments)
+    mu = mu_from_guesses(right, made, canaries, **arguments)
     assert 0 <= mu < np.inf
     around = refuted(right, made, canaries, mu=np.array([mu, mu + 1e-6]), **arguments)
     assert tuple(around) == ((True, False) if mu > 0 else (False, False)) or 0 < mu < 1e-6
@@ -70,7 +70,7 @@ def test_a_measurement_and_its_verdict(claim_of, guesses_of):
 
 def test_what_is_detectable_is_refuted_with_power_nine_tenths(guesses_of):
     seen = one_run_fdp(guesses_of(50, 100, 400), delta=1e-5, alpha=0.05, epsilon=1.0)
-    mu, rng, bound = mu_from_epsilon(seen.detectable, 1e-5), np.random.default_rng(0), lru_cache(mu_low)
+    mu, rng, bound = mu_from_epsilon(seen.detectable, 1e-5), np.random.default_rng(0), lru_cache(mu_from_guesses)
     claimed = mu_from_epsilon(1.0, 1e-5)
     power = np.mean([bound(v, 100, 400, alpha=0.05) > claimed for v in right_of_gaussian(mu, 1000, 400, 50, rng)])
     assert power == pytest.approx(0.9, abs=0.04)
@@ -103,7 +103,7 @@ def test_delta_zero_and_other_designs_are_refused(guesses_of, setting_of):
 )
 def test_counts_that_do_not_add_up_are_refused_by_the_bound_itself(counts, says):
     with pytest.raises(ValueError, match=says):
-        mu_low(*counts, alpha=0.05)
+        mu_from_guesses(*counts, alpha=0.05)
     with pytest.raises(ValueError, match=says):
         refuted(*counts, mu=np.ones(1), alpha=0.05)
 
@@ -115,7 +115,7 @@ def test_a_mu_below_0_is_refused():
 
 def test_a_level_that_everything_exceeds_is_refused():
     with pytest.raises(ValueError, match=r"alpha must lie in \(0, 1\), got 1\.5"):
-        mu_low(1, 2, 3, alpha=1.5)
+        mu_from_guesses(1, 2, 3, alpha=1.5)
 
 
 def right_of_gaussian(mu, repeats, canaries, side, rng):
@@ -127,7 +127,7 @@ def right_of_gaussian(mu, repeats, canaries, side, rng):
 
 @pytest.mark.parametrize("mu", [0.0, 1.0])
 def test_null_and_boundary_are_refuted_no_oftener_than_alpha(most_false_alarms, mu):
-    bound = lru_cache(mu_low)
+    bound = lru_cache(mu_from_guesses)
     right = right_of_gaussian(mu, REPEATS, 200, 20, np.random.default_rng(2))
     alarms = sum(bound(int(v), 40, 200, alpha=0.05) > mu for v in right)
     assert alarms <= most_false_alarms(REPEATS, 0.05) == 131
@@ -135,7 +135,7 @@ def test_null_and_boundary_are_refuted_no_oftener_than_alpha(most_false_alarms, 
 
 def test_a_thousand_canaries_of_a_gaussian_show_more_than_half_of_four():
     # sigma 1.081 (epsilon 4 at 1e-5), r 120, 200 repeats: the theory's limit is 2.32.
-    bound = lru_cache(mu_low)
+    bound = lru_cache(mu_from_guesses)
     right = right_of_gaussian(mu_from_epsilon(4, 1e-5), 200, 1000, 60, np.random.default_rng(3))
     mean = np.mean([epsilon_from_mu(bound(int(v), 120, 1000, alpha=0.05), 1e-5) for v in right])
     assert 2.2 <= mean < 2.4

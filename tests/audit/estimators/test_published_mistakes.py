@@ -5,19 +5,19 @@ import math
 import numpy as np
 import pytest
 from fedassay.audit.binomial import privacy_loss, upper_bound
-from fedassay.audit.estimators.best_of import best_of
+from fedassay.audit.estimators.best_bound import best_bound
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
-from fedassay.audit.estimators.gaussian_dp import epsilon_from_mu, gaussian_dp
-from fedassay.audit.estimators.hockey_stick import Outputs, hockey_stick
+from fedassay.audit.estimators.gaussian_dp import gaussian_dp
+from fedassay.audit.estimators.hockey_stick import MechanismOutputs, hockey_stick
 from fedassay.audit.estimators.joint_beta import joint_beta
-from fedassay.audit.estimators.one_run import epsilon_low, one_run, p_value
-from fedassay.audit.estimators.one_run_fdp import mu_low, one_run_fdp
+from fedassay.audit.estimators.one_run import epsilon_from_guesses, one_run, p_value
+from fedassay.audit.estimators.one_run_fdp import mu_from_guesses, one_run_fdp
 from fedassay.audit.estimators.pairwise_event import EventCounts, pairwise_event
 from fedassay.audit.estimators.sequential import sequential
-from fedassay.audit.estimators.z_test import mu_low as mu_low_of_means
-from fedassay.audit.estimators.z_test import z_test
+from fedassay.audit.estimators.z_test import mu_from_effect, z_test
 from fedassay.audit.evidence import Design, Guesses
-from fedassay.audit.power.threshold import Bonferroni, Fixed, Split
+from fedassay.audit.gaussian import epsilon_from_mu
+from fedassay.audit.power.threshold import BonferroniThresholds, FixedThreshold, SplitThreshold
 from scipy.special import ndtri
 from scipy.stats import binom, norm
 
@@ -39,7 +39,7 @@ def bounds_at_every_cut(member, nonmember):
 def test_the_absolute_value_of_mu_reads_nine_off_the_tail_of_null_scores(scores_of):
     # Mistake 1: n 100, one score above the threshold on either side: Phi^-1(1 - a) - Phi^-1(b) is -1.87.
     tail = np.r_[np.zeros(99), np.ones(1)]
-    seen = gaussian_dp(scores_of(tail, tail), delta=1e-5, alpha=0.05, threshold=Fixed(0.5))
+    seen = gaussian_dp(scores_of(tail, tail), delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5))
     mu = norm.isf(seen.fpr_high) - norm.ppf(seen.fnr_high)
     assert mu == pytest.approx(-1.874, abs=0.005)
     assert epsilon_from_mu(abs(mu), 1e-5) > 9
@@ -50,7 +50,7 @@ def test_the_absolute_value_of_mu_accuses_null_scores_nearly_always(scores_of):
     rng, mistaken, ours = np.random.default_rng(0), 0, 0
     for _ in range(200):
         scores = scores_of(rng.normal(size=100), rng.normal(size=100))
-        seen = gaussian_dp(scores, delta=1e-5, alpha=0.05, threshold=Fixed(0.0))
+        seen = gaussian_dp(scores, delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.0))
         mu = norm.isf(seen.fpr_high) - norm.ppf(seen.fnr_high)
         mistaken += epsilon_from_mu(abs(mu), 1e-5) > 1
         ours += seen.epsilon_low > 0
@@ -61,7 +61,7 @@ def test_the_absolute_value_of_mu_accuses_null_scores_nearly_always(scores_of):
 def test_the_best_threshold_on_the_counted_data_errs_and_no_policy_of_ours_does(scores_of, most_false_alarms):
     # Mistake 3: two Laplace laws 2 apart are (2, 0)-DP at every cut beyond both; n 1000, alpha .05.
     rng, cuts = np.random.default_rng(1), (0.0, 1.0, 2.0)
-    policies = {"fixed": Fixed(2.0), "split": Split(0.5), "bonferroni": Bonferroni(cuts)}
+    policies = {"fixed": FixedThreshold(2.0), "split": SplitThreshold(0.5), "bonferroni": BonferroniThresholds(cuts)}
     errors = dict.fromkeys(policies, 0)
     mistaken = 0
     for _ in range(REPEATS):
@@ -89,8 +89,8 @@ def test_a_bound_without_delta_accuses_a_mechanism_that_keeps_its_claim(scores_o
     forgotten = ours = 0
     for _ in range(REPEATS):
         scores = scores_of((rng.random(400) >= wrong).astype(float), (rng.random(400) < wrong).astype(float))
-        forgotten += clopper_pearson(scores, delta=0.0, alpha=0.05, threshold=Fixed(0.5)).epsilon_low > 1
-        ours += clopper_pearson(scores, delta=0.1, alpha=0.05, threshold=Fixed(0.5)).epsilon_low > 1
+        forgotten += clopper_pearson(scores, delta=0.0, alpha=0.05, threshold=FixedThreshold(0.5)).epsilon_low > 1
+        ours += clopper_pearson(scores, delta=0.1, alpha=0.05, threshold=FixedThreshold(0.5)).epsilon_low > 1
     assert forgotten > 200
     assert ours <= most_false_alarms(REPEATS, 0.05)
 
@@ -100,7 +100,7 @@ def test_trials_that_share_a_noise_draw_are_refused(scores_of):
     shared = scores_of([1.0, 1.0], [0.0, 0.0], design=Design.CLUSTERED)
     for estimator in (clopper_pearson, gaussian_dp):
         with pytest.raises(ValueError, match="needs independent trials"):
-            estimator(shared, delta=1e-5, alpha=0.05, threshold=Fixed(0.5))
+            estimator(shared, delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5))
 
 
 def test_a_bound_on_one_rate_at_the_other_rates_face_value_errs_and_the_joint_one_does_not(most_false_alarms):
@@ -119,7 +119,7 @@ def test_a_bound_on_one_rate_at_the_other_rates_face_value_errs_and_the_joint_on
 def test_ties_are_counted_on_the_side_of_out(scores_of):
     # Mistake 13: counting ties as hits on both sides turns constant scores into a perfect attack.
     constant = scores_of(np.ones(1000), np.ones(1000))
-    for policy in (Fixed(1.0), Split(0.5), Bonferroni((0.5, 1.0, 1.5))):
+    for policy in (FixedThreshold(1.0), SplitThreshold(0.5), BonferroniThresholds((0.5, 1.0, 1.5))):
         seen = clopper_pearson(constant, delta=1e-5, alpha=0.05, threshold=policy)
         assert (seen.epsilon_low, seen.false_positives / seen.n0 + seen.false_negatives / seen.n1) == (0, 1)
 
@@ -128,7 +128,7 @@ def test_the_headline_is_the_lower_end(scores_of):
     # Mistake 12.
     rng = np.random.default_rng(5)
     seen = clopper_pearson(
-        scores_of(rng.normal(1, 1, 500), rng.normal(0, 1, 500)), delta=1e-5, alpha=0.05, threshold=Fixed(0.5)
+        scores_of(rng.normal(1, 1, 500), rng.normal(0, 1, 500)), delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5)
     )
     assert seen.epsilon_low < seen.estimate < seen.ceiling
 
@@ -144,8 +144,8 @@ def test_no_right_guess_proves_nothing_where_a_grid_has_an_edge(setting_of):
 def test_the_other_edge_of_a_grid_is_no_answer_either():
     # All of more and more guesses right: the bounds keep growing, no level is the last.
     made = [100, 1000, 10_000]
-    assert np.all(np.diff([epsilon_low(r, r, r, delta=0.0, alpha=0.05) for r in made]) > 2)
-    assert np.all(np.diff([mu_low(r, r, r, alpha=0.05) for r in made[:2]]) > 0.5)
+    assert np.all(np.diff([epsilon_from_guesses(r, r, r, delta=0.0, alpha=0.05) for r in made]) > 2)
+    assert np.all(np.diff([mu_from_guesses(r, r, r, alpha=0.05) for r in made[:2]]) > 0.5)
 
 
 def test_the_number_of_guesses_chosen_on_the_scored_labels_errs(most_false_alarms):
@@ -165,7 +165,7 @@ def test_a_confidence_multiplier_the_wrong_way_round_errs(most_false_alarms):
     # Mistake 4: the effect plus its error, in a mechanism exactly at mu 1.
     effects = np.random.default_rng(7).normal(1, math.sqrt(2 / 100), REPEATS)
     error = norm.isf(0.05) * math.sqrt(2 / 100)
-    ours = sum(mu_low_of_means(effect, 100, 100, alpha=0.05, known=True) > 1 for effect in effects)
+    ours = sum(mu_from_effect(effect, 100, 100, alpha=0.05, known=True) > 1 for effect in effects)
     assert np.mean(effects + error > 1) > 0.5
     assert ours <= most_false_alarms(REPEATS, 0.05)
 
@@ -188,7 +188,7 @@ def test_many_events_in_both_directions_need_a_union_bound(setting_of, most_fals
         hits = rng.binomial(200, 0.3, (10, 2))
         events = [EventCounts(hits_in=int(a), n1=200, hits_out=int(b), n0=200, setting=setting_of()) for a, b in hits]
         mistaken += any(pairwise_event(event, delta=0.0, alpha=0.25).epsilon_low > 0 for event in events)
-        ours += best_of([pairwise_event(event, delta=0.0, alpha=0.025) for event in events]).epsilon_low > 0
+        ours += best_bound([pairwise_event(event, delta=0.0, alpha=0.025) for event in events]).epsilon_low > 0
     assert mistaken > most_false_alarms(REPEATS, 0.25)
     assert ours <= most_false_alarms(REPEATS, 0.25)
 
@@ -196,8 +196,8 @@ def test_many_events_in_both_directions_need_a_union_bound(setting_of, most_fals
 def test_one_run_without_delta_accuses_a_mechanism_that_tells_some_canaries():
     # Mistake 7: told with chance .1, else a coin: (0, .1)-DP to the letter; 400 guesses.
     right = np.random.default_rng(10).binomial(400, 0.55, 200)
-    forgotten = [epsilon_low(int(v), 400, 400, delta=0.0, alpha=0.05) > 0 for v in right]
-    kept = [epsilon_low(int(v), 400, 400, delta=0.1, alpha=0.05) > 0 for v in right]
+    forgotten = [epsilon_from_guesses(int(v), 400, 400, delta=0.0, alpha=0.05) > 0 for v in right]
+    kept = [epsilon_from_guesses(int(v), 400, 400, delta=0.1, alpha=0.05) > 0 for v in right]
     assert np.mean(forgotten) > 0.5
     assert not any(kept)
 
@@ -208,17 +208,17 @@ def test_one_noise_draw_makes_many_canaries_one_trial(scores_of, setting_of):
     for _ in range(200):
         offset = rng.normal(size=2)
         scores = scores_of(rng.normal(size=500) + offset[0], rng.normal(size=500) + offset[1])
-        mistaken += clopper_pearson(scores, delta=1e-5, alpha=0.05, threshold=Fixed(0.0)).epsilon_low > 0
+        mistaken += clopper_pearson(scores, delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.0)).epsilon_low > 0
     assert mistaken > 80
     shared = scores_of([1.0, 2.0], [0.0, 1.0], design=Design.CLUSTERED)
     levels = {"delta": 1e-5, "alpha": 0.05}
     for refused in (
-        lambda: joint_beta(shared, **levels, threshold=Fixed(0.5)),
-        lambda: sequential(shared, **levels, threshold=Fixed(0.5)),
+        lambda: joint_beta(shared, **levels, threshold=FixedThreshold(0.5)),
+        lambda: sequential(shared, **levels, threshold=FixedThreshold(0.5)),
         lambda: z_test(shared, **levels),
         lambda: one_run(Guesses(1, 2, 3, shared.setting), **levels),
         lambda: one_run_fdp(Guesses(1, 2, 3, shared.setting), **levels),
-        lambda: hockey_stick(Outputs(np.ones((4, 1)), np.ones((4, 1)), shared.setting), **levels),
+        lambda: hockey_stick(MechanismOutputs(np.ones((4, 1)), np.ones((4, 1)), shared.setting), **levels),
         lambda: pairwise_event(EventCounts(hits_in=1, n1=2, hits_out=1, n0=2, setting=shared.setting), **levels),
     ):
         with pytest.raises(ValueError, match=r"needs (one run|independent)"):
@@ -229,6 +229,6 @@ def test_the_upper_end_of_a_credible_interval_is_no_headline(scores_of):
     # Mistake 12, for the interval that has an upper end.
     rng = np.random.default_rng(12)
     scores = scores_of(rng.normal(size=500), rng.normal(size=500))
-    seen = joint_beta(scores, delta=1e-5, alpha=0.05, threshold=Fixed(0.0))
+    seen = joint_beta(scores, delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.0))
     assert seen.credible[1] > 0.1
     assert (seen.epsilon_low, seen.ceiling) == (0, 0)

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.curve import GaussianCurve
-from fedassay.audit.estimators.likelihood_ratio import subsampled_gaussian, threshold_at
+from fedassay.audit.estimators.likelihood_ratio import subsampled_gaussian
 from fedassay.audit.estimators.release_tests import (
     BrokenRelease,
-    Release,
+    GaussianRelease,
     ReleaseTest,
-    audit_release,
-    design,
-    draw,
-    power,
-    scores,
+    audit_release_tests,
+    chance_refuted,
+    design_test,
+    draw_projections,
+    release_scores,
 )
 from fedassay.audit.evidence import Design, Projections, Setting
 from fedassay.audit.gaussian import epsilon_from_mu
@@ -25,11 +25,11 @@ from scipy.stats import norm
 ALPHA = 0.002
 ROUNDS = 20
 MU = 0.925
-RELEASE = Release(sigma=math.sqrt(ROUNDS) / MU, rounds=ROUNDS)
+RELEASE = GaussianRelease(sigma=math.sqrt(ROUNDS) / MU, rounds=ROUNDS)
 CURVE = GaussianCurve(MU)
 EPSILON = epsilon_from_mu(MU, 1e-5)
 TWINS = (BrokenRelease(noise=0.8), BrokenRelease(noise=0.5), BrokenRelease(noise=0.1), BrokenRelease(row=10.0))
-LOTS = Release(sigma=0.83, rate=0.013, rounds=200)
+LOTS = GaussianRelease(sigma=0.83, rate=0.013, rounds=200)
 """Poisson lots of rate .013 over 200 rounds: epsilon is about 2 at delta 1e-5."""
 
 
@@ -39,14 +39,16 @@ def setting(rounds: int = ROUNDS) -> Setting:
     )
 
 
-def projections(release: Release, twin: BrokenRelease, world: int, n: int, rng: np.random.Generator) -> Projections:
-    values = draw(release, twin, world=world, n=n, rng=rng)
+def projections(
+    release: GaussianRelease, twin: BrokenRelease, world: int, n: int, rng: np.random.Generator
+) -> Projections:
+    values = draw_projections(release, twin, world=world, n=n, rng=rng)
     return Projections(values, np.ones(values.shape, dtype=bool), setting(release.rounds))
 
 
-def designed(release: Release = RELEASE, n: int = 1000) -> list[ReleaseTest]:
+def designed(release: GaussianRelease = RELEASE, n: int = 1000) -> list[ReleaseTest]:
     return [
-        design(release, twin, n=n, delta=1e-5, curve=CURVE, epsilon=EPSILON, rng=np.random.default_rng(k))
+        design_test(release, twin, n=n, delta=1e-5, curve=CURVE, epsilon=EPSILON, rng=np.random.default_rng(k))
         for k, twin in enumerate(TWINS)
     ]
 
@@ -54,25 +56,27 @@ def designed(release: Release = RELEASE, n: int = 1000) -> list[ReleaseTest]:
 def test_the_score_of_the_honest_twin_is_the_claimed_likelihood_ratio() -> None:
     values = np.random.default_rng(0).normal(size=(5, ROUNDS))
     naive = [sum(float(subsampled_gaussian(o, sigma=RELEASE.sigma)) for o in row) for row in values]
-    np.testing.assert_allclose(scores(values, RELEASE, BrokenRelease()), naive)
+    np.testing.assert_allclose(release_scores(values, RELEASE, BrokenRelease()), naive)
 
 
 def test_rounds_in_which_the_sender_was_not_seen_count_nothing() -> None:
     values = np.full((1, 2), 3.0)
     seen = np.array([[True, False]])
-    release = Release(sigma=1.0, rounds=2)
-    assert scores(values, release, BrokenRelease(), seen=seen)[0] == pytest.approx((2 * 3 - 1) / 2)
+    release = GaussianRelease(sigma=1.0, rounds=2)
+    assert release_scores(values, release, BrokenRelease(), seen=seen)[0] == pytest.approx((2 * 3 - 1) / 2)
 
 
 def test_a_longer_row_is_scored_as_a_gaussian_of_that_mean() -> None:
     """Row 10, sigma 2: the ratio of N(10, 4) over N(0, 4) at 7 is (2 * 7 * 10 - 100) / 8 = 5."""
-    assert scores(np.array([[7.0]]), Release(sigma=2.0), BrokenRelease(row=10.0))[0] == pytest.approx(5.0)
+    assert release_scores(np.array([[7.0]]), GaussianRelease(sigma=2.0), BrokenRelease(row=10.0))[0] == pytest.approx(
+        5.0
+    )
 
 
 def test_draws_have_the_twins_mean_and_spread() -> None:
-    values = draw(LOTS, BrokenRelease(noise=0.5, row=10.0), world=1, n=4000, rng=np.random.default_rng(1))
+    values = draw_projections(LOTS, BrokenRelease(noise=0.5, row=10.0), world=1, n=4000, rng=np.random.default_rng(1))
     assert values.mean() == pytest.approx(0.13, abs=5 * 1.15 / math.sqrt(values.size))
-    out = draw(LOTS, BrokenRelease(noise=0.5), world=0, n=4000, rng=np.random.default_rng(2))
+    out = draw_projections(LOTS, BrokenRelease(noise=0.5), world=0, n=4000, rng=np.random.default_rng(2))
     assert out.std() == pytest.approx(0.415, rel=5 / math.sqrt(2 * out.size))
 
 
@@ -80,7 +84,7 @@ def test_the_designed_threshold_stands_near_the_best_one_of_a_gaussian_twin() ->
     """Full participation: the twin's two score laws are Gaussian, so the best margin over the claim is known in
     closed form.
     """
-    test = design(
+    test = design_test(
         RELEASE,
         BrokenRelease(noise=0.5),
         n=1000,
@@ -106,15 +110,17 @@ def test_no_threshold_on_the_claimed_score_shows_a_halved_noise_in_small_lots_bu
     """
     rng = np.random.default_rng(11)
     arguments = {"n": 3000, "alpha": ALPHA, "delta": 1e-5, "curve": GaussianCurve(0.6), "epsilon": 2.0}
+    runs = draw_projections(LOTS, BrokenRelease(), world=0, n=4000, rng=rng)
+    claimed = release_scores(runs, LOTS, BrokenRelease())
     blind = [
         ReleaseTest(
-            twin=BrokenRelease(),
-            threshold=threshold_at(fpr, sigma=0.83, rate=0.013, steps=1, rounds=200, rng=rng, n=4000),
+            broken=BrokenRelease(),
+            threshold=float(np.quantile(claimed, 1 - fpr)),
         )
         for fpr in (0.05, 0.2, 0.4, 0.6, 0.8, 0.95)
     ]
-    assert power(blind, LOTS, BrokenRelease(noise=0.5), rng=np.random.default_rng(12), **arguments) < 0.01
-    seeing = design(
+    assert chance_refuted(blind, LOTS, BrokenRelease(noise=0.5), rng=np.random.default_rng(12), **arguments) < 0.01
+    seeing = design_test(
         LOTS,
         BrokenRelease(noise=0.5),
         n=3000,
@@ -123,7 +129,7 @@ def test_no_threshold_on_the_claimed_score_shows_a_halved_noise_in_small_lots_bu
         epsilon=2.0,
         rng=np.random.default_rng(13),
     )
-    assert power([seeing], LOTS, BrokenRelease(noise=0.5), rng=np.random.default_rng(12), **arguments) > 0.99
+    assert chance_refuted([seeing], LOTS, BrokenRelease(noise=0.5), rng=np.random.default_rng(12), **arguments) > 0.99
 
 
 @pytest.mark.parametrize(
@@ -140,7 +146,7 @@ def test_no_threshold_on_the_claimed_score_shows_a_halved_noise_in_small_lots_bu
 def test_together_they_refute_every_grossly_broken_twin(truth: BrokenRelease) -> None:
     rng = np.random.default_rng(17)
     arguments = {"n": 1000, "alpha": ALPHA, "delta": 1e-5, "curve": CURVE, "epsilon": EPSILON}
-    assert power(designed(), RELEASE, truth, rng=rng, **arguments) > 0.999
+    assert chance_refuted(designed(), RELEASE, truth, rng=rng, **arguments) > 0.999
 
 
 def test_power_foretells_how_often_the_audit_refutes() -> None:
@@ -150,11 +156,11 @@ def test_power_foretells_how_often_the_audit_refutes() -> None:
     """
     truth, rng, tests = BrokenRelease(noise=0.7), np.random.default_rng(23), designed(n=300)[:2]
     arguments = {"alpha": 0.05, "delta": 1e-5, "curve": CURVE, "epsilon": EPSILON}
-    forecast = power(tests, RELEASE, truth, n=300, rng=rng, **arguments)
+    forecast = chance_refuted(tests, RELEASE, truth, n=300, rng=rng, **arguments)
     found = 0
     for _ in range(200):
         member, nonmember = (projections(RELEASE, truth, world, 300, rng) for world in (1, 0))
-        found += bool(audit_release(member, nonmember, RELEASE, tests, **arguments).below_curve)
+        found += bool(audit_release_tests(member, nonmember, RELEASE, tests, **arguments).below_curve)
     error = math.sqrt(forecast * (1 - forecast) / 200 + 1e-4)
     assert 0.2 < forecast < 0.9
     assert forecast - 5 * error < found / 200 < forecast + 0.1 + 5 * error
@@ -165,7 +171,7 @@ def test_a_mechanism_exactly_at_its_claim_is_refuted_no_oftener_than_alpha() -> 
     rng, tests, refuted = np.random.default_rng(29), designed(n=200)[:2], 0
     for _ in range(1000):
         member, nonmember = (projections(RELEASE, BrokenRelease(), world, 200, rng) for world in (1, 0))
-        measured = audit_release(
+        measured = audit_release_tests(
             member, nonmember, RELEASE, tests, alpha=0.05, delta=1e-5, curve=CURVE, epsilon=EPSILON
         )
         refuted += bool(measured.below_curve) or measured.epsilon_low > EPSILON
@@ -175,12 +181,12 @@ def test_a_mechanism_exactly_at_its_claim_is_refuted_no_oftener_than_alpha() -> 
 def test_sides_of_other_rounds_or_settings_are_refused() -> None:
     rng = np.random.default_rng(0)
     good = projections(RELEASE, BrokenRelease(), 0, 10, rng)
-    short = projections(Release(sigma=1.0, rounds=3), BrokenRelease(), 1, 10, rng)
+    short = projections(GaussianRelease(sigma=1.0, rounds=3), BrokenRelease(), 1, 10, rng)
     arguments = {"alpha": 0.05, "delta": 1e-5, "curve": CURVE, "epsilon": EPSILON}
     with pytest.raises(ValueError, match="one setting"):
-        audit_release(short, good, RELEASE, designed(), **arguments)
+        audit_release_tests(short, good, RELEASE, designed(), **arguments)
     with pytest.raises(ValueError, match="20 rounds"):
-        audit_release(short, short, RELEASE, designed(), **arguments)
+        audit_release_tests(short, short, RELEASE, designed(), **arguments)
 
 
 @pytest.mark.parametrize(
@@ -188,11 +194,11 @@ def test_sides_of_other_rounds_or_settings_are_refused() -> None:
 )
 def test_bad_releases_are_refused(fields: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must be"):
-        Release(**fields)
+        GaussianRelease(**fields)
 
 
 def test_bad_twins_and_worlds_are_refused() -> None:
     with pytest.raises(ValueError, match="noise and row"):
         BrokenRelease(noise=0.0)
     with pytest.raises(ValueError, match="world must be"):
-        draw(RELEASE, BrokenRelease(), world=2, n=1, rng=np.random.default_rng(0))
+        draw_projections(RELEASE, BrokenRelease(), world=2, n=1, rng=np.random.default_rng(0))

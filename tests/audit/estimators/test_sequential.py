@@ -4,13 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from fedassay.audit.estimators.clopper_pearson import epsilon_low
-from fedassay.audit.estimators.gaussian_dp import mu_from_epsilon
-from fedassay.audit.estimators.sequential import Expected, anytime_bound, bet, open_account, run_until, sequential
+from fedassay.audit.binomial import epsilon_low
+from fedassay.audit.estimators.sequential import Expected, anytime_bound, log_wealth, sequential
 from fedassay.audit.evidence import Design
-from fedassay.audit.finding import Verdict, judge
+from fedassay.audit.gaussian import mu_from_epsilon
 from fedassay.audit.power.detectable import power_at
-from fedassay.audit.power.threshold import Fixed
+from fedassay.audit.power.threshold import FixedThreshold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
@@ -24,8 +23,7 @@ TWIN = Expected(tpr=float(norm.sf(CUT - MU)), fpr=float(norm.sf(CUT)))
 
 
 def wealth(member, nonmember, epsilon, delta=0.0, expected=None):
-    account = open_account(stakes_for=epsilon, delta=delta, expected=expected)
-    return bet(account, member, nonmember, epsilon=epsilon, stakes_for=epsilon, delta=delta)[0]
+    return log_wealth(member, nonmember, epsilon=epsilon, stakes_for=epsilon, delta=delta, expected=expected)
 
 
 def naive_wealth(member, nonmember, epsilon, top, delta):
@@ -45,21 +43,9 @@ def naive_wealth(member, nonmember, epsilon, top, delta):
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40), st.floats(0, 3), st.floats(0, 0.2))
 def test_the_wealth_is_that_of_betting_trial_by_trial(pairs, epsilon, delta):
     member, nonmember = (np.array(side) for side in zip(*pairs, strict=True))
-    account = open_account(stakes_for=epsilon + 0.1, delta=delta)
-    path, _ = bet(account, member, nonmember, epsilon=epsilon, stakes_for=epsilon + 0.1, delta=delta)
+    path = log_wealth(member, nonmember, epsilon=epsilon, stakes_for=epsilon + 0.1, delta=delta)
     expected = naive_wealth(member, nonmember, epsilon, epsilon + 0.1, delta)
     np.testing.assert_allclose(path, expected, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("cut", [1, 17, 99])
-def test_an_account_carries_on_where_it_stood(cut):
-    rng = np.random.default_rng(0)
-    hits = rng.random((2, 100)) < 0.3
-    terms = {"epsilon": 0.9, "stakes_for": 1.0, "delta": 1e-3}
-    whole, _ = bet(open_account(stakes_for=1.0, delta=1e-3), *hits, **terms)
-    first, account = bet(open_account(stakes_for=1.0, delta=1e-3), *hits[:, :cut], **terms)
-    second, _ = bet(account, *hits[:, cut:], **terms)
-    np.testing.assert_allclose(np.r_[first, second], whole, rtol=1e-12)
 
 
 def test_the_first_stake_by_hand():
@@ -129,36 +115,11 @@ def test_no_evidence_is_zero_and_no_error_is_finite():
 def test_a_measurement_counts_what_was_seen(scores_of):
     rng = np.random.default_rng(5)
     scores = scores_of(rng.normal(2, 1, 300), rng.normal(0, 1, 300))
-    seen = sequential(scores, delta=1e-5, alpha=0.05, threshold=Fixed(1.5))
+    seen = sequential(scores, delta=1e-5, alpha=0.05, threshold=FixedThreshold(1.5))
     hits = scores.member > 1.5, scores.nonmember > 1.5
     assert (seen.n0, seen.n1, seen.false_positives) == (300, 300, int(hits[1].sum()))
     assert 0 < seen.epsilon_low == anytime_bound(*hits, delta=1e-5, alpha=0.05) < seen.estimate < seen.ceiling + 3
     assert (seen.fpr_high, seen.below_curve) == (None, None)
-
-
-def test_a_run_stops_at_the_trial_that_refutes_and_the_verdict_agrees(scores_of, claim_of):
-    rng, asked = np.random.default_rng(6), []
-
-    def draw(n):
-        asked.append(n)
-        return scores_of(rng.normal(3, 1, n), rng.normal(0, 1, n))
-
-    arguments = {"epsilon": 1.0, "delta": 1e-5, "alpha": 0.05, "threshold": Fixed(1.5)}
-    seen = run_until(draw, **arguments, limit=5000, batch=40)
-    assert seen.n0 == seen.n1 < sum(asked) < 500
-    assert seen.epsilon_low > 1
-    assert judge(claim_of(epsilon=1.0), seen).verdict is Verdict.REFUTED
-
-
-def test_a_run_that_refutes_nothing_ends_at_its_limit(scores_of, claim_of):
-    rng = np.random.default_rng(7)
-
-    def draw(n):
-        return scores_of(rng.normal(size=n), rng.normal(size=n))
-
-    seen = run_until(draw, epsilon=1.0, delta=1e-5, alpha=0.05, threshold=Fixed(0.0), limit=1010, batch=500)
-    assert (seen.n0, seen.epsilon_low) == (1010, 0)
-    assert judge(claim_of(epsilon=1.0), seen).verdict is Verdict.NOT_REFUTED
 
 
 def stopping_times(expected, repeats, trials):
@@ -184,7 +145,7 @@ def test_a_halved_sigma_is_refuted_sooner_than_by_a_fixed_number_of_trials():
 
 
 def test_unpaired_trials_and_impossible_arguments_are_refused(scores_of):
-    arguments = {"delta": 1e-5, "alpha": 0.05, "threshold": Fixed(0.5)}
+    arguments = {"delta": 1e-5, "alpha": 0.05, "threshold": FixedThreshold(0.5)}
     with pytest.raises(ValueError, match="sequential pairs the trials of both worlds, got 2 and 1"):
         sequential(scores_of([1.0, 2.0], [0.0]), **arguments)
     with pytest.raises(ValueError, match="sequential needs independent trials"):
@@ -196,12 +157,8 @@ def test_unpaired_trials_and_impossible_arguments_are_refused(scores_of):
     ]:
         with pytest.raises(ValueError, match=says):
             sequential(scores_of([1.0], [0.0]), **(arguments | change))
-    with pytest.raises(ValueError, match="limit and batch must be >= 1, got 0 and 500"):
-        run_until(lambda n: scores_of([1.0], [0.0]), epsilon=1.0, limit=0, **arguments)
-    with pytest.raises(ValueError, match=r"draw\(5\) must give as many trials a world, got 1"):
-        run_until(lambda n: scores_of([1.0], [0.0]), epsilon=1.0, limit=5, **arguments)
     with pytest.raises(ValueError, match=r"stakes for epsilon 1.0 are too high against 1.7"):
-        bet(open_account(stakes_for=1.0, delta=0.0), *np.ones((2, 3), bool), epsilon=1.7, stakes_for=1.0, delta=0.0)
+        log_wealth(*np.ones((2, 3), bool), epsilon=1.7, stakes_for=1.0, delta=0.0)
     with pytest.raises(ValueError, match=r"trials must be pairs, \(n,\) each and some, got \(2,\) and \(3,\)"):
         anytime_bound(np.ones(2, bool), np.ones(3, bool), delta=0.0, alpha=0.05)
     with pytest.raises(ValueError, match="alpha must lie in"):

@@ -11,11 +11,11 @@ import pytest
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators.gaussian_dp import gaussian_dp
 from fedassay.audit.estimators.guess_plan import planned_guesses
-from fedassay.audit.estimators.one_run import epsilon_low
-from fedassay.audit.estimators.one_run_fdp import mu_low
+from fedassay.audit.estimators.one_run import epsilon_from_guesses
+from fedassay.audit.estimators.one_run_fdp import mu_from_guesses
 from fedassay.audit.estimators.z_test import z_test
 from fedassay.audit.gaussian import epsilon_from_mu, mu_from_epsilon
-from fedassay.audit.power.threshold import Fixed
+from fedassay.audit.power.threshold import FixedThreshold
 from fedassay.audit.power.trials_needed import gaussian_points, most_proving_point
 
 REPEATS, LEVELS = 200, {"delta": 1e-5, "alpha": 0.05}
@@ -27,9 +27,9 @@ CUT = float(POINTS.thresholds[most_proving_point(POINTS, 10_000, **LEVELS)])
 @pytest.mark.parametrize(
     ("estimator", "least", "limit"),
     [
-        (partial(clopper_pearson, threshold=Fixed(CUT)), 1.95, 2.00),
+        (partial(clopper_pearson, threshold=FixedThreshold(CUT)), 1.95, 2.00),
         # The rates of a Gaussian say most where both errors are as frequent.
-        (partial(gaussian_dp, threshold=Fixed(MU / 2)), 3.70, 3.75),
+        (partial(gaussian_dp, threshold=FixedThreshold(MU / 2)), 3.70, 3.75),
         (partial(z_test, deviation=1.0), 3.83, 3.88),
     ],
     ids=["clopper_pearson", "gaussian_dp", "z_test"],
@@ -57,7 +57,7 @@ def test_one_run_of_a_thousand_canaries_comes_near_the_limit(gaussian, least, li
     @lru_cache
     def bound(count):
         if gaussian:
-            return epsilon_from_mu(mu_low(count, made, 1000, alpha=0.05), 1e-5)
-        return epsilon_low(count, made, 1000, **LEVELS)
+            return epsilon_from_mu(mu_from_guesses(count, made, 1000, alpha=0.05), 1e-5)
+        return epsilon_from_guesses(count, made, 1000, **LEVELS)
 
     assert least <= np.mean([bound(int(count)) for count in right]) < limit + 0.1

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from fedassay.audit.curve import GaussianCurve
-from fedassay.audit.estimators.z_test import mu_low, z_test
+from fedassay.audit.estimators.z_test import mu_from_effect, z_test
 from fedassay.audit.evidence import Design
 from fedassay.audit.finding import Verdict, judge
 from fedassay.audit.gaussian import epsilon_from_mu, mu_from_epsilon
@@ -18,24 +18,24 @@ LEVELS = {"delta": 1e-5, "alpha": 0.05}
 
 def test_the_known_deviation_by_hand():
     # Effect 1, 50 a side: 1 - 1.6449 * sqrt(2 / 50) = .671.
-    assert mu_low(1.0, 50, 50, alpha=0.05, known=True) == pytest.approx(1 - norm.isf(0.05) / 5)
-    assert mu_low(0.1, 50, 50, alpha=0.05, known=True) == 0
+    assert mu_from_effect(1.0, 50, 50, alpha=0.05, known=True) == pytest.approx(1 - norm.isf(0.05) / 5)
+    assert mu_from_effect(0.1, 50, 50, alpha=0.05, known=True) == 0
 
 
 def test_the_unknown_deviation_inverts_the_noncentral_t():
     # 400,000 draws at the bound: five standard errors of .05 are .0018.
-    mu, rng = mu_low(0.8, 12, 20, alpha=0.05, known=False), np.random.default_rng(0)
+    mu, rng = mu_from_effect(0.8, 12, 20, alpha=0.05, known=False), np.random.default_rng(0)
     error = math.sqrt(1 / 12 + 1 / 20)
     drawn = (rng.normal(size=400_000) + mu / error) / np.sqrt(rng.chisquare(30, 400_000) / 30)
     assert np.mean(drawn >= 0.8 / error) == pytest.approx(0.05, abs=0.0018)
     # Zero just when Student's t does not refute zero.
     edge = t.isf(0.05, 30) * error
-    assert mu_low(edge * 0.999, 12, 20, alpha=0.05, known=False) == 0
-    assert 0 < mu_low(edge * 1.01, 12, 20, alpha=0.05, known=False) < 0.01
+    assert mu_from_effect(edge * 0.999, 12, 20, alpha=0.05, known=False) == 0
+    assert 0 < mu_from_effect(edge * 1.01, 12, 20, alpha=0.05, known=False) < 0.01
 
 
 def test_with_many_trials_both_agree():
-    known, unknown = (mu_low(0.5, 10**6, 10**6, alpha=0.05, known=known) for known in (True, False))
+    known, unknown = (mu_from_effect(0.5, 10**6, 10**6, alpha=0.05, known=known) for known in (True, False))
     assert unknown == pytest.approx(known, abs=1e-4)
     assert unknown < known
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from fedassay.audit.metrics.roc import area, area_interval, largest_tpr, roc_vertices
-from fedassay.audit.metrics.score_sides import Sides
+from fedassay.audit.metrics.scores_by_run import ScoresByRun
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
@@ -29,7 +29,7 @@ def naive_variance(member, nonmember, member_runs, nonmember_runs):
 
 @given(scores, scores)
 def test_the_area_is_the_share_of_right_pairs(member, nonmember):
-    assert area(Sides.of(member, nonmember)) == pytest.approx(naive_area(member, nonmember), abs=1e-12)
+    assert area(ScoresByRun.of(member, nonmember)) == pytest.approx(naive_area(member, nonmember), abs=1e-12)
 
 
 @given(st.integers(3, 9), st.integers(0, 100))
@@ -37,7 +37,7 @@ def test_the_interval_of_runs_with_both_sides_is_that_of_the_loops(count, seed):
     rng = np.random.default_rng(seed)
     runs = rng.integers(count, size=(2, 40))
     member, nonmember = rng.normal(0.5, 1, 40), rng.normal(0, 1, 40)
-    found = area_interval(Sides.of(member, nonmember, *runs))
+    found = area_interval(ScoresByRun.of(member, nonmember, *runs))
     variance = naive_variance(member, nonmember, *runs)
     # On the logit scale the half width is t * error / (v (1 - v)).
     spread = (np.log(found.high / (1 - found.high)) - np.log(found.low / (1 - found.low))) / 2
@@ -51,7 +51,7 @@ def test_the_interval_of_runs_with_both_sides_is_that_of_the_loops(count, seed):
 def test_delong_by_hand():
     # Members 3, 1 against 2, 0: shares below are 1 and 1/2; of the non-members 1/2 and 1 lie below. Value 3/4; the
     # sample variances are 1/8 each, so the squared error is 1/16 + 1/16 and the error sqrt(1/8).
-    found = area_interval(Sides.of([3.0, 1.0], [2.0, 0.0]))
+    found = area_interval(ScoresByRun.of([3.0, 1.0], [2.0, 0.0]))
     # Welch with one degree of freedom a side and equal parts has 2; t is 4.3027.
     half = 4.302652729911275 * 0.125**0.5 / (0.75 * 0.25)
     assert found.value == 0.75
@@ -69,7 +69,7 @@ def test_the_interval_holds_as_often_as_it_says(shift, count):
     """True chance .95 to .98; below .93 in 600 repeats comes about once in a hundred runs at .95: seeded."""
     rng = np.random.default_rng(1)
     held = coverage(
-        norm.cdf(shift / 2**0.5), lambda: Sides.of(rng.normal(shift, 1, count), rng.normal(0, 1, count)), 600
+        norm.cdf(shift / 2**0.5), lambda: ScoresByRun.of(rng.normal(shift, 1, count), rng.normal(0, 1, count)), 600
     )
     assert held >= 0.93
 
@@ -83,13 +83,13 @@ def test_scores_of_one_run_counted_as_trials_make_the_interval_too_narrow():
     def draw():
         shared, leak = rng.normal(0, 1, (2, runs, 1)) * [[[1.0]], [[0.7]]]
         member, nonmember = shared + leak + 0.7 + rng.normal(size=(runs, each)), shared + rng.normal(size=(runs, each))
-        return Sides.of(member.ravel(), nonmember.ravel(), ids, ids)
+        return ScoresByRun.of(member.ravel(), nonmember.ravel(), ids, ids)
 
     apart, within = norm.cdf(0.7 / (1 + 0.49 + 3) ** 0.5), norm.cdf(0.7 / (0.49 + 2) ** 0.5)
     truth = (apart * (runs - 1) + within) / runs
     drawn = [draw() for _ in range(200)]
     by_runs = [area_interval(one) for one in drawn]
-    by_scores = [area_interval(one.within_run) for one in drawn]
+    by_scores = [area_interval(one.given_the_runs) for one in drawn]
     assert np.mean([one.low <= truth <= one.high for one in by_runs]) >= 0.92
     assert np.mean([one.low <= truth <= one.high for one in by_scores]) <= 0.88
 
@@ -97,42 +97,42 @@ def test_scores_of_one_run_counted_as_trials_make_the_interval_too_narrow():
 def test_at_least_180_of_200_intervals_hold_one_half_where_members_are_exchangeable():
     """At .95 fewer than 180 come once in 600 seeds."""
     rng = np.random.default_rng(3)
-    held = coverage(0.5, lambda: Sides.of(*rng.standard_t(3, size=(2, 60))), 200)
+    held = coverage(0.5, lambda: ScoresByRun.of(*rng.standard_t(3, size=(2, 60))), 200)
     assert 200 * held >= 180
 
 
 def test_errorless_scores_get_the_interval_of_disjoint_pairs():
-    found = area_interval(Sides.of([2.0] * 10, [1.0] * 12))
+    found = area_interval(ScoresByRun.of([2.0] * 10, [1.0] * 12))
     assert (found.value, found.high) == (1.0, 1.0)
     assert found.low == pytest.approx(0.025 ** (1 / 10))
     assert "10 disjoint pairs" in found.method
-    turned = area_interval(Sides.of([1.0] * 10, [2.0] * 12))
+    turned = area_interval(ScoresByRun.of([1.0] * 10, [2.0] * 12))
     assert (turned.low, turned.value) == (0.0, 0.0)
     assert turned.high == pytest.approx(1 - 0.025 ** (1 / 10))
     # Runs with both sides make half as many pairs.
-    mixed = area_interval(Sides.of([2.0] * 10, [1.0] * 10, np.arange(10), np.arange(10)))
+    mixed = area_interval(ScoresByRun.of([2.0] * 10, [1.0] * 10, np.arange(10), np.arange(10)))
     assert mixed.low == pytest.approx(0.025 ** (1 / 5))
 
 
 @pytest.mark.parametrize("constant", [0.0, 1e300])
 def test_constant_scores_are_worth_a_half_and_give_no_interval(constant):
-    found = area_interval(Sides.of([constant] * 5, [constant] * 7))
+    found = area_interval(ScoresByRun.of([constant] * 5, [constant] * 7))
     assert (found.value, found.low, found.high) == (0.5, None, None)
     assert "tie" in found.method
 
 
 def test_one_run_gives_no_interval_over_runs():
     one = np.zeros(9, dtype=int)
-    found = area_interval(Sides.of(np.arange(9.0), np.arange(9.0), one, one))
+    found = area_interval(ScoresByRun.of(np.arange(9.0), np.arange(9.0), one, one))
     assert (found.low, found.high) == (None, None)
     assert "one independent run" in found.method
-    assert area_interval(Sides.of([1.0], [0.0, 2.0])).low is None
+    assert area_interval(ScoresByRun.of([1.0], [0.0, 2.0])).low is None
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, -1.0])
 def test_a_level_is_a_probability(level):
     with pytest.raises(ValueError, match="level must lie in"):
-        area_interval(Sides.of([1.0], [0.0]), level)
+        area_interval(ScoresByRun.of([1.0], [0.0]), level)
 
 
 def test_roc_vertices_without_ties_are_the_corners_of_the_staircase():

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from fedassay.audit.binomial import epsilon_low, upper_bound
 from fedassay.audit.curve import GaussianCurve, ProfileCurve
-from fedassay.audit.estimators.gaussian_dp import delta_from_mu, epsilon_from_mu, mu_from_epsilon
-from fedassay.audit.power.detectable import detectable_epsilon, power_against_gaussian, power_at
+from fedassay.audit.gaussian import delta_from_mu, epsilon_from_mu, mu_from_epsilon
+from fedassay.audit.power.detectable import minimum_detectable_epsilon, power_at
 from scipy.stats import binom, norm
 
 MU = mu_from_epsilon(4, 1e-5)
@@ -13,6 +13,11 @@ MU = mu_from_epsilon(4, 1e-5)
 
 def design(n, alpha, fpr, curve=None, epsilon=None):
     return {"n0": n, "n1": n, "alpha": alpha, "delta": 1e-5, "fpr": fpr, "curve": curve, "epsilon": epsilon}
+
+
+def power_against_gaussian(mu, *, fpr, **arguments):
+    """The power when the mechanism is exactly mu-GDP and the attack optimal."""
+    return power_at(fpr, float(GaussianCurve(mu).fnr(fpr)), **arguments)
 
 
 def naive_power(fnr, *, n0, n1, alpha, delta, fpr, curve, epsilon):
@@ -43,20 +48,22 @@ def test_power_is_the_sum_over_all_error_counts(curve, epsilon):
 def test_the_detectable_epsilon_has_the_power_it_promises():
     for curve, epsilon in ((GaussianCurve(MU), None), (None, 4.0)):
         arguments = design(1000, 0.05, 0.05, curve, epsilon)
-        mu = mu_from_epsilon(detectable_epsilon(**arguments), 1e-5)
+        mu = mu_from_epsilon(minimum_detectable_epsilon(**arguments), 1e-5)
         assert power_against_gaussian(mu, **arguments) == pytest.approx(0.9, abs=1e-6)
         assert power_against_gaussian(mu * 0.99, **arguments) < 0.9 < power_against_gaussian(mu * 1.01, **arguments)
 
 
 def test_more_trials_detect_less_and_never_below_the_claim():
-    found = [detectable_epsilon(**design(n, 0.05, 0.3, GaussianCurve(MU))) for n in (100, 1000, 10**4, 10**5, 10**6)]
+    found = [
+        minimum_detectable_epsilon(**design(n, 0.05, 0.3, GaussianCurve(MU))) for n in (100, 1000, 10**4, 10**5, 10**6)
+    ]
     assert found == sorted(found, reverse=True)
     assert 4 < found[-1] < 4.05
 
 
 def test_the_signed_curve_detects_far_less_than_the_bare_bound():
-    curve = detectable_epsilon(**design(1000, 0.05, 0.3, GaussianCurve(MU)))
-    bare = detectable_epsilon(**design(1000, 0.05, 0.3, None, 4.0))
+    curve = minimum_detectable_epsilon(**design(1000, 0.05, 0.3, GaussianCurve(MU)))
+    bare = minimum_detectable_epsilon(**design(1000, 0.05, 0.3, None, 4.0))
     assert curve == pytest.approx(5.24, abs=0.005)
     assert bare == pytest.approx(18.55, abs=0.005)
 
@@ -64,18 +71,18 @@ def test_the_signed_curve_detects_far_less_than_the_bare_bound():
 def test_a_fine_profile_detects_what_the_exact_curve_detects():
     knots = tuple(np.linspace(0, 8, 500))
     deltas = tuple(delta_from_mu(MU, knot) for knot in knots)
-    profile = detectable_epsilon(**design(1000, 0.05, 0.3, ProfileCurve(knots, deltas, deltas)))
-    assert profile == pytest.approx(detectable_epsilon(**design(1000, 0.05, 0.3, GaussianCurve(MU))), abs=0.02)
+    profile = minimum_detectable_epsilon(**design(1000, 0.05, 0.3, ProfileCurve(knots, deltas, deltas)))
+    assert profile == pytest.approx(minimum_detectable_epsilon(**design(1000, 0.05, 0.3, GaussianCurve(MU))), abs=0.02)
 
 
 def test_a_design_that_reaches_nothing_says_none():
-    assert detectable_epsilon(**design(10, 0.05, 0.3, None, 4.0)) is None
-    assert detectable_epsilon(**design(1000, 0.05, 0.3)) is None
+    assert minimum_detectable_epsilon(**design(10, 0.05, 0.3, None, 4.0)) is None
+    assert minimum_detectable_epsilon(**design(1000, 0.05, 0.3)) is None
 
 
 def test_at_delta_zero_the_truth_is_the_worst_pure_mechanism():
     arguments = {"n0": 500, "n1": 500, "alpha": 0.05, "delta": 0.0, "fpr": 0.2, "curve": None, "epsilon": 0.5}
-    found = detectable_epsilon(**arguments)
+    found = minimum_detectable_epsilon(**arguments)
     fnr = max(1 - math.exp(found) * 0.2, math.exp(-found) * 0.8)
     assert 0.5 < found < 1.5
     assert power_against_gaussian(norm.isf(0.2) - norm.ppf(fnr), **arguments) == pytest.approx(0.9, abs=1e-6)
@@ -106,7 +113,7 @@ def test_an_honest_mechanism_is_refuted_no_oftener_than_alpha_exactly(n, fpr):
 
 
 def test_the_epsilon_is_read_from_the_mu():
-    found = detectable_epsilon(**design(300, 0.05, 0.4, GaussianCurve(1.0)), power=0.5)
+    found = minimum_detectable_epsilon(**design(300, 0.05, 0.4, GaussianCurve(1.0)), power=0.5)
     assert power_against_gaussian(mu_from_epsilon(found, 1e-5), **design(300, 0.05, 0.4, GaussianCurve(1.0))) == (
         pytest.approx(0.5, abs=1e-6)
     )
@@ -118,8 +125,8 @@ def test_what_cannot_be_planned_is_refused():
         power_against_gaussian(1.0, **design(10, 0.05, 0.5))
     for fpr in (0.0, 1.0, float("nan")):
         with pytest.raises(ValueError, match=r"fpr must lie in \(0, 1\)"):
-            detectable_epsilon(**design(10, 0.05, fpr, GaussianCurve(1.0)))
+            minimum_detectable_epsilon(**design(10, 0.05, fpr, GaussianCurve(1.0)))
     with pytest.raises(ValueError, match=r"fnr must lie in \[0, 1\], got 1.5"):
         power_at(fnr=1.5, **design(10, 0.05, 0.5, GaussianCurve(1.0)))
     with pytest.raises(ValueError, match=r"alpha must lie in \(0, 1\)"):
-        detectable_epsilon(**design(10, 0.0, 0.5, GaussianCurve(1.0)))
+        minimum_detectable_epsilon(**design(10, 0.0, 0.5, GaussianCurve(1.0)))

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from fedassay.audit.binomial import epsilon_low, upper_bound
+from fedassay.audit.binomial import epsilon_low, largest_certifiable_epsilon, upper_bound
 from fedassay.audit.curve import GaussianCurve, ProfileCurve
-from fedassay.audit.estimators.clopper_pearson import ceiling
 from fedassay.audit.gaussian import mu_from_epsilon
 from fedassay.audit.power.trials_needed import (
     OperatingPoints,
@@ -99,7 +98,11 @@ def test_discrete_scores_are_cut_between_their_values():
 @pytest.mark.parametrize(("epsilon", "delta", "alpha"), [(4.0, 1e-5, 0.05), (1.0, 0.0, 0.01), (8.0, 1e-6, 0.001)])
 def test_the_fewest_trials_are_where_the_ceiling_passes_the_claim(epsilon, delta, alpha):
     n = fewest_trials(curve=None, epsilon=epsilon, delta=delta, alpha=alpha)
-    assert ceiling(n, n, delta, alpha) > epsilon >= ceiling(n - 1, n - 1, delta, alpha)
+    assert (
+        largest_certifiable_epsilon(n, n, delta, alpha)
+        > epsilon
+        >= largest_certifiable_epsilon(n - 1, n - 1, delta, alpha)
+    )
 
 
 def test_a_curve_is_refutable_from_few_trials_and_one_that_allows_everything_from_none():

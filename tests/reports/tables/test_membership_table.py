@@ -5,7 +5,7 @@ import pytest
 from fedassay.audit.claim import Unit
 from fedassay.audit.metrics.low_rate import joint_statement, tpr_at
 from fedassay.audit.metrics.roc import area_interval
-from fedassay.audit.metrics.score_sides import Sides
+from fedassay.audit.metrics.scores_by_run import ScoresByRun
 from fedassay.audit.observer import GLOBAL_MODELS, UPLOADS
 from fedassay.audit.wording import at_most
 from fedassay.reports.formats.markdown import markdown
@@ -34,7 +34,7 @@ def test_a_cell_names_the_best_attack_with_intervals_shared_by_all(run_maker, ad
     add_membership(run_maker, "none", "weak", **weak)
     add_membership(run_maker, "none", "strong", **strong)
     add_membership(run_maker, "none", "coin", role="null", **normal(5.0))
-    found = area_interval(Sides.of(**strong), 1 - 0.05 / 2)
+    found = area_interval(ScoresByRun.of(**strong), 1 - 0.05 / 2)
     rate = tpr_at(strong["member"], strong["nonmember"], 0.2)
     assert cells(run_maker.write())["none", "NO CLAIM", SERVER] == (
         f"AUC {found.value:.3f} [{found.low:.3f}, {found.high:.3f}]†; "
@@ -45,7 +45,7 @@ def test_a_cell_names_the_best_attack_with_intervals_shared_by_all(run_maker, ad
 def test_runs_that_are_enough_state_both_rates(run_maker, add_membership):
     given, runs = normal(2.0, 200), np.arange(200)
     add_membership(run_maker, "none", **given, member_runs=runs, nonmember_runs=runs)
-    sides = Sides.of(**given, member_runs=runs, nonmember_runs=runs)
+    sides = ScoresByRun.of(**given, member_runs=runs, nonmember_runs=runs)
     said = joint_statement(sides, 0.1, 0.05)
     words = cells(run_maker.write())["none", "NO CLAIM", SERVER]
     assert f"at FPR 10 % (≤ {at_most(said.fpr_high)})" in words

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fedassay.audit.estimators.release_tests import BrokenRelease, draw
+from fedassay.audit.estimators.release_tests import BrokenRelease, draw_projections
 from fedassay.audit.evidence import Design, Projections, Setting
 from fedassay.audit.observer import Observer
 from fedassay.defenses.controls.control_seed_shared import ControlSeedShared
@@ -56,7 +56,7 @@ def write_block(store, block, truth, *, stream=0, shift=0.0, **changes):
     worlds = []
     for world in (0, 1):
         rng = Streams(stream).generator("by hand", world=world, client=block.seed)
-        values = draw(release, truth, world=world, n=block.replicas, rng=rng) + shift
+        values = draw_projections(release, truth, world=world, n=block.replicas, rng=rng) + shift
         worlds.append([Projections(values, np.ones(values.shape, dtype=bool), setting)])
     artifact = save_projections(block, worlds, store)
     row = block.cell.record(metric="replicas", value=block.replicas, n=block.replicas, artifact=artifact)

@@ -2,10 +2,16 @@
 
 import math
 
+import numpy as np
 import pytest
 from fedassay.audit.claim import Adjacency, Claim, Unit
-from fedassay.audit.estimators.likelihood_ratio import threshold_at
-from fedassay.audit.estimators.release_tests import BrokenRelease, Release, ReleaseTest
+from fedassay.audit.estimators.release_tests import (
+    BrokenRelease,
+    GaussianRelease,
+    ReleaseTest,
+    draw_projections,
+    release_scores,
+)
 from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.accounting.gaussian import SampledGaussian, calibrate_sampled_gaussian
 from fedassay.fl.streams import Streams
@@ -38,7 +44,7 @@ def lot_sampled():
         source="",
         curve=mechanism.curve(4.0),
     )
-    return claim, Release(sigma=mechanism.sigma, rate=0.1, steps=1, rounds=20)
+    return claim, GaussianRelease(sigma=mechanism.sigma, rate=0.1, steps=1, rounds=20)
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +66,12 @@ def on_the_claimed_ratio(lot_sampled):
     _, release = lot_sampled
 
     def tests(*rates):
-        rng = {"rng": Streams(0).generator("threshold"), "n": 50_000}
-        law = {"sigma": release.sigma, "rate": release.rate, "steps": release.steps, "rounds": release.rounds}
-        return tuple(ReleaseTest(twin=BrokenRelease(), threshold=threshold_at(rate, **law, **rng)) for rate in rates)
+        rng = Streams(0).generator("threshold")
+        runs = draw_projections(release, BrokenRelease(), world=0, n=50_000, rng=rng)
+        claimed = release_scores(runs, release, BrokenRelease())
+        return tuple(
+            ReleaseTest(broken=BrokenRelease(), threshold=float(np.quantile(claimed, 1 - rate))) for rate in rates
+        )
 
     return tests
 
@@ -87,7 +96,7 @@ def test_a_forgotten_noise_is_invisible_at_the_claimed_median_alone_and_plain_be
 
 
 def test_each_designed_test_has_a_blind_spot(power_of, designed):
-    by_twin = {(test.twin.noise, test.twin.row): [test] for test in designed}
+    by_twin = {(test.broken.noise, test.broken.row): [test] for test in designed}
     assert power_of(by_twin[0.8, 1.0], noise=NEARLY_NONE) < 1e-6
     assert power_of(by_twin[0.8, 1.0], noise=0.3) < 0.05
     assert power_of(by_twin[0.5, 1.0], row=10.0) < 0.2
@@ -147,7 +156,11 @@ def test_too_few_replicas_detect_nothing(lot_sampled):
 
 def test_the_suite_says_which_twins_are_looked_for(lot_sampled):
     tests = designed_tests(*lot_sampled, AuditSpec(noise_shares=(0.9, 0.3), canary_norm=7.0), n=N)
-    assert [test.twin for test in tests] == [BrokenRelease(noise=0.9), BrokenRelease(noise=0.3), BrokenRelease(row=7.0)]
+    assert [test.broken for test in tests] == [
+        BrokenRelease(noise=0.9),
+        BrokenRelease(noise=0.3),
+        BrokenRelease(row=7.0),
+    ]
 
 
 def test_the_same_design_gives_the_same_thresholds(lot_sampled, designed):

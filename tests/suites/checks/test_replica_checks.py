@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
-from fedassay.audit.estimators.release_tests import BrokenRelease, Release, draw
+from fedassay.audit.estimators.release_tests import BrokenRelease, GaussianRelease, draw_projections
 from fedassay.audit.evidence import Design, Projections, Setting
 from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.suites.audits.replicas import check_independent
@@ -18,7 +18,7 @@ from fedassay.suites.checks.replica_checks import (
     replica_checks,
 )
 
-RELEASE = Release(sigma=1.5, rate=0.5, rounds=20)
+RELEASE = GaussianRelease(sigma=1.5, rate=0.5, rounds=20)
 SETTING = Setting(
     unit=Unit.CLIENT,
     adjacency=Adjacency.ADD_REMOVE,
@@ -29,7 +29,9 @@ SETTING = Setting(
 
 
 def runs(world, *, n=1000, seed=0, twin=None):
-    values = draw(RELEASE, twin or BrokenRelease(), world=world, n=n, rng=np.random.default_rng([seed, world]))
+    values = draw_projections(
+        RELEASE, twin or BrokenRelease(), world=world, n=n, rng=np.random.default_rng([seed, world])
+    )
     return Projections(values.astype(np.float32), np.ones(values.shape, dtype=bool), SETTING)
 
 
@@ -67,7 +69,7 @@ def test_a_fiftieth_of_the_releases_without_noise_is_seen_by_its_repeats():
 @pytest.mark.parametrize("spacing", [0.2, 1 / 300, 1 / 4000])
 def test_noise_on_a_grid_repeats_as_often_as_it_must_and_no_oftener(spacing):
     """4000 replicas of one round, as of a secure sum; one in five without noise still shows on the finest."""
-    release = Release(sigma=1.5, spacing=spacing)
+    release = GaussianRelease(sigma=1.5, spacing=spacing)
     setting = replace(SETTING, rounds=1)
     noise = np.random.default_rng(7).normal(size=(4000, 1))
     on_grid = 1.5 * spacing * np.rint(noise / spacing)

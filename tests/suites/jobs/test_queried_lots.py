@@ -8,7 +8,7 @@ import torch
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.evidence import MembershipScores
 from fedassay.audit.finding import Verdict, judge
-from fedassay.audit.power.threshold import Split
+from fedassay.audit.power.threshold import SplitThreshold
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 from fedassay.defenses.sample_level.adap_dp_fl import AdapDPFL
 from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
@@ -75,7 +75,9 @@ def found(variant, epsilon, *, queried=True, seed=0):
         plan_of(), trials=40_000, variant=variant, epsilon=epsilon, delta=0.01, queried=queried, seed=seed
     )
     scores = MembershipScores(within.values.sum(1), out.values.sum(1), within.setting)
-    measured = clopper_pearson(scores, delta=claim.delta, alpha=0.01, threshold=Split(0.5), epsilon=claim.epsilon)
+    measured = clopper_pearson(
+        scores, delta=claim.delta, alpha=0.01, threshold=SplitThreshold(0.5), epsilon=claim.epsilon
+    )
     return judge(claim, measured)
 
 

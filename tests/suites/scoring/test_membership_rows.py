@@ -8,7 +8,7 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import CandidateScores, Design, MembershipScores, Setting
 from fedassay.audit.metrics.low_rate import joint_statement, tpr_at
 from fedassay.audit.metrics.roc import area_interval
-from fedassay.audit.metrics.score_sides import Sides
+from fedassay.audit.metrics.scores_by_run import ScoresByRun
 from fedassay.audit.observer import FINAL_MODEL
 from fedassay.suites.jobs.cells import Cell
 from fedassay.suites.results.store import Store
@@ -135,7 +135,7 @@ def test_the_interval_of_one_run_says_that_it_is_of_this_run(tmp_path, cell):
     member = np.arange(200) % 2 == 0
     given = CandidateScores(rng.normal(member, 1), SETTING)
     area = score_membership(cell, all_scores(given, member), Store(tmp_path))[0]
-    alone = area_interval(Sides.of(given.values[member], given.values[~member]))
+    alone = area_interval(ScoresByRun.of(given.values[member], given.values[~member]))
     assert (area.ci_low, area.ci_high, area.ci_level) == (alone.low, alone.high, 0.95)
     assert "holds for this run alone" in area.ci_method
 
@@ -151,7 +151,7 @@ def test_scores_of_several_runs_are_stated_by_their_number(tmp_path, cell):
     rows = {row.metric: row for row in score_membership(cell, all_scores(given, member), Store(tmp_path))}
     assert list(rows) == ["auc", "balanced_accuracy", "tpr_at_fpr_0.1"]
     assert rows["auc"].ci_method == "DeLong over runs, logit scale"
-    said = joint_statement(Sides.of_evidence(given.against(member)), 0.1)
+    said = joint_statement(ScoresByRun.of_evidence(given.against(member)), 0.1)
     row = rows["tpr_at_fpr_0.1"]
     assert (row.ci_low, row.ci_high, row.ci_level) == (said.tpr_low, 1.0, 0.95)
     assert row.reason.endswith("from 100 + 100 independent runs")

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.curve import GaussianCurve
-from fedassay.audit.estimators.best_of import best_of
+from fedassay.audit.estimators.best_bound import best_bound
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.evidence import Design, MembershipScores, Setting
 from fedassay.audit.measurement import Kind, Measurement
 from fedassay.audit.observer import UPLOADS
-from fedassay.audit.power.threshold import Fixed
+from fedassay.audit.power.threshold import FixedThreshold
 
 SETTING = Setting(
     unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=UPLOADS, rounds=1, design=Design.INDEPENDENT
@@ -21,12 +21,12 @@ SETTING = Setting(
 def measured(shift: float, alpha: float, curve: GaussianCurve | None = None, threshold: float = 0.5) -> Measurement:
     rng = np.random.default_rng(7)
     scores = MembershipScores(rng.normal(size=400) + shift, rng.normal(size=400), SETTING)
-    return clopper_pearson(scores, delta=1e-5, alpha=alpha, threshold=Fixed(threshold), curve=curve)
+    return clopper_pearson(scores, delta=1e-5, alpha=alpha, threshold=FixedThreshold(threshold), curve=curve)
 
 
 def test_the_largest_bound_is_reported_at_the_sum_of_the_alphas() -> None:
     weak, strong = measured(0.5, 0.01), measured(3.0, 0.02)
-    best = best_of([weak, strong])
+    best = best_bound([weak, strong])
     assert best.epsilon_low == strong.epsilon_low > weak.epsilon_low
     assert best.alpha == pytest.approx(0.03)
     assert best.comparisons == 2
@@ -38,28 +38,28 @@ def test_one_under_the_curve_comes_before_a_larger_bound() -> None:
     larger = replace(measured(3.0, 0.01, GaussianCurve(9.0)), epsilon_low=2.0)
     assert under.below_curve
     assert not larger.below_curve
-    assert best_of([larger, under]).below_curve
+    assert best_bound([larger, under]).below_curve
 
 
 def test_a_single_measurement_stays_what_it_was() -> None:
     alone = measured(1.0, 0.05)
-    assert best_of([alone]) == alone
+    assert best_bound([alone]) == alone
 
 
 def test_nothing_and_mixed_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
-        best_of([])
+        best_bound([])
     other = replace(measured(1.0, 0.01), setting=replace(SETTING, rounds=2))
     with pytest.raises(ValueError, match="one setting"):
-        best_of([measured(1.0, 0.01), other])
+        best_bound([measured(1.0, 0.01), other])
     with pytest.raises(ValueError, match="one delta"):
-        best_of([measured(1.0, 0.01), replace(measured(1.0, 0.01), delta=1e-6)])
+        best_bound([measured(1.0, 0.01), replace(measured(1.0, 0.01), delta=1e-6)])
 
 
 def test_what_is_no_bound_is_not_chosen_from() -> None:
     estimate = replace(measured(1.0, 0.05), kind=Kind.ESTIMATE, alpha=1.0, epsilon_low=0.0, ceiling=0.0)
-    with pytest.raises(ValueError, match="best_of chooses among bounds, got clopper_pearson, estimate"):
-        best_of([measured(1.0, 0.01), estimate])
+    with pytest.raises(ValueError, match="best_bound chooses among bounds, got clopper_pearson, estimate"):
+        best_bound([measured(1.0, 0.01), estimate])
 
 
 def test_the_best_of_five_null_bounds_errs_no_oftener_than_alpha() -> None:
@@ -68,7 +68,8 @@ def test_the_best_of_five_null_bounds_errs_no_oftener_than_alpha() -> None:
     for _ in range(1000):
         scores = MembershipScores(rng.normal(size=200), rng.normal(size=200), SETTING)
         bounds = [
-            clopper_pearson(scores, delta=1e-5, alpha=0.05 / 5, threshold=Fixed(t)) for t in (-1.0, -0.5, 0.0, 0.5, 1.0)
+            clopper_pearson(scores, delta=1e-5, alpha=0.05 / 5, threshold=FixedThreshold(t))
+            for t in (-1.0, -0.5, 0.0, 0.5, 1.0)
         ]
-        errors += best_of(bounds).epsilon_low > 0
+        errors += best_bound(bounds).epsilon_low > 0
     assert errors <= 73

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..measurement import Kind, Measurement
 
 
-def best_of(measurements: Sequence[Measurement]) -> Measurement:
+def best_bound(measurements: Sequence[Measurement]) -> Measurement:
     """One under the signed curve if there is any, else the largest bound; ``alpha`` is the sum of all shares.
 
     Right with probability 1 - alpha by the union bound, whatever the dependence between them, if the list was fixed
@@ -17,12 +17,12 @@ def best_of(measurements: Sequence[Measurement]) -> Measurement:
     deltas, and for one that is not a bound.
     """
     if not measurements:
-        raise ValueError("best_of needs at least one measurement, got none")
+        raise ValueError("best_bound needs at least one measurement, got none")
     if len({(measurement.setting, measurement.delta) for measurement in measurements}) != 1:
-        raise ValueError("best_of needs measurements of one setting at one delta")
+        raise ValueError("best_bound needs measurements of one setting at one delta")
     for measurement in measurements:
         if measurement.kind is not Kind.BOUND:
-            raise ValueError(f"best_of chooses among bounds, got {measurement.estimator}, {measurement.kind.value}")
+            raise ValueError(f"best_bound chooses among bounds, got {measurement.estimator}, {measurement.kind.value}")
     best = max(measurements, key=lambda measurement: (bool(measurement.below_curve), measurement.epsilon_low))
     alpha, comparisons = math.fsum(m.alpha for m in measurements), sum(m.comparisons for m in measurements)
     policy = best.threshold_policy if comparisons == 1 else f"bonferroni(k={comparisons})"

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import CandidateScores, Design, MembershipScores, Setting
-from fedassay.audit.metrics.score_sides import Sides, shares
+from fedassay.audit.metrics.scores_by_run import ScoresByRun, run_weights
 from fedassay.audit.observer import FINAL_MODEL
 
 
@@ -11,40 +11,40 @@ def setting(design):
 
 
 def test_scores_without_runs_are_a_run_each():
-    sides = Sides.of([1.0, 2.0], [0.0])
+    sides = ScoresByRun.of([1.0, 2.0], [0.0])
     assert sides.runs == 3
-    assert not sides.mixed
+    assert not sides.has_mixed_runs
 
 
 def test_runs_with_both_sides_are_dealt_in_turn_and_others_stay():
     # Runs 1, 4 and 6 have both sides: 1 and 6 give their non-members, 4 its members; 2 and 3 have one side only.
-    sides = Sides.of([0.1, 0.2, 0.4, 0.6], [1.1, 1.3, 1.4, 1.6], [1, 2, 4, 6], [1, 3, 4, 6])
-    assert (sides.runs, sides.mixed) == (5, True)
-    assert sides.dealt.member.tolist() == [0.2, 0.4]
-    assert sides.dealt.nonmember.tolist() == [1.1, 1.3, 1.6]
-    assert not sides.dealt.mixed
+    sides = ScoresByRun.of([0.1, 0.2, 0.4, 0.6], [1.1, 1.3, 1.4, 1.6], [1, 2, 4, 6], [1, 3, 4, 6])
+    assert (sides.runs, sides.has_mixed_runs) == (5, True)
+    assert sides.one_side_per_run.member.tolist() == [0.2, 0.4]
+    assert sides.one_side_per_run.nonmember.tolist() == [1.1, 1.3, 1.6]
+    assert not sides.one_side_per_run.has_mixed_runs
 
 
 def test_one_run_of_both_sides_cannot_be_dealt():
-    assert Sides.of([1.0], [0.0], [7], [7]).dealt is None
+    assert ScoresByRun.of([1.0], [0.0], [7], [7]).one_side_per_run is None
 
 
 def test_every_run_weighs_one():
-    assert shares(np.array([3, 1, 3, 3])).tolist() == [1 / 3, 1, 1 / 3, 1 / 3]
+    assert run_weights(np.array([3, 1, 3, 3])).tolist() == [1 / 3, 1, 1 / 3, 1 / 3]
 
 
 def test_evidence_hangs_together_as_its_design_says():
     scores = ([1.0, 2.0, 3.0], [0.0, 0.5])
-    assert Sides.of_evidence(MembershipScores(*scores, setting(Design.INDEPENDENT))).runs == 5
-    assert Sides.of_evidence(MembershipScores(*scores, setting(Design.CLUSTERED))).runs == 1
-    assert Sides.of_evidence(MembershipScores(*scores, setting(Design.ONE_RUN))).runs == 1
+    assert ScoresByRun.of_evidence(MembershipScores(*scores, setting(Design.INDEPENDENT))).runs == 5
+    assert ScoresByRun.of_evidence(MembershipScores(*scores, setting(Design.CLUSTERED))).runs == 1
+    assert ScoresByRun.of_evidence(MembershipScores(*scores, setting(Design.ONE_RUN))).runs == 1
     told = MembershipScores(*scores, setting(Design.CLUSTERED), np.array([0, 1, 1]), np.array([0, 2]))
-    assert Sides.of_evidence(told).runs == 3
+    assert ScoresByRun.of_evidence(told).runs == 3
 
 
 def test_the_runs_of_candidates_follow_them_to_their_side():
     given = CandidateScores([4.0, 1.0, 3.0], setting(Design.CLUSTERED), np.array([5, 6, 7]))
-    sides = Sides.of_evidence(given.against(np.array([True, False, True])))
+    sides = ScoresByRun.of_evidence(given.against(np.array([True, False, True])))
     assert (sides.member_runs.tolist(), sides.nonmember_runs.tolist()) == ([5, 7], [6])
 
 
@@ -63,7 +63,7 @@ def test_the_runs_of_candidates_follow_them_to_their_side():
 )
 def test_what_is_no_score_or_no_run_is_told(given, words):
     with pytest.raises(ValueError, match=words):
-        Sides.of(*given)
+        ScoresByRun.of(*given)
 
 
 def test_independent_trials_cannot_share_a_run():

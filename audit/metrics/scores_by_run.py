@@ -1,4 +1,4 @@
-"""Sides: the scores of members and of non-members, and the run whose noise each of them shares."""
+"""ScoresByRun: the scores of members and of non-members, and the run whose noise each of them shares."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +11,7 @@ from ..evidence import Design, MembershipScores, checked_scores, whole_numbers
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Sides:
+class ScoresByRun:
     """``member``: (n1,), ``nonmember``: (n0,) finite scores, higher means "took part"; ``member_runs``,
     ``nonmember_runs``: whole numbers of the same lengths, equal where scores come from one run (one noise draw).
 
@@ -30,7 +30,7 @@ class Sides:
         nonmember: ArrayLike,
         member_runs: ArrayLike | None = None,
         nonmember_runs: ArrayLike | None = None,
-    ) -> "Sides":
+    ) -> "ScoresByRun":
         """Without runs each score is a run of its own: independent trials.
 
         Raises ValueError for a side that is empty or not finite, and for runs that are no whole numbers, one a score,
@@ -50,7 +50,7 @@ class Sides:
         )
 
     @classmethod
-    def of_evidence(cls, scores: MembershipScores) -> "Sides":
+    def of_evidence(cls, scores: MembershipScores) -> "ScoresByRun":
         """Scores as their design says they hang together: clustered ones whose runs are not told are all of one run."""
         if scores.setting.design is Design.INDEPENDENT:
             return cls.of(scores.member, scores.nonmember)
@@ -60,9 +60,9 @@ class Sides:
         return cls.of(scores.member, scores.nonmember, scores.member_runs, scores.nonmember_runs)
 
     @property
-    def within_run(self) -> "Sides":
+    def given_the_runs(self) -> "ScoresByRun":
         """The same scores as if their noise were given: what is then said holds for these runs and for no others."""
-        return Sides.of(self.member, self.nonmember)
+        return ScoresByRun.of(self.member, self.nonmember)
 
     @cached_property
     def runs(self) -> int:
@@ -70,12 +70,12 @@ class Sides:
         return len(np.union1d(self.member_runs, self.nonmember_runs))
 
     @cached_property
-    def mixed(self) -> bool:
+    def has_mixed_runs(self) -> bool:
         """Whether some run has scores on both sides."""
         return bool(np.isin(self.member_runs, self.nonmember_runs).any())
 
     @cached_property
-    def dealt(self) -> "Sides | None":
+    def one_side_per_run(self) -> "ScoresByRun | None":
         """Every run on one side only, so that the sides are independent; None where a side is left without any.
 
         Runs with scores on both sides give their non-members and their members in turn, in the order of their numbers:
@@ -86,12 +86,12 @@ class Sides:
         outside = ~np.isin(self.nonmember_runs, both[1::2])
         if not inside.any() or not outside.any():
             return None
-        return Sides.of(
+        return ScoresByRun.of(
             self.member[inside], self.nonmember[outside], self.member_runs[inside], self.nonmember_runs[outside]
         )
 
 
-def shares(runs: IntArray) -> FloatArray:
+def run_weights(runs: IntArray) -> FloatArray:
     """(n,), the weight of each score where every run weighs 1 in all."""
     _, place, sizes = np.unique(runs, return_inverse=True, return_counts=True)
     return np.asarray(1.0 / sizes[place], dtype=np.float64)
