@@ -39,6 +39,7 @@ class ClonePair:
         copies = self.clones.values
         # The likelihood ratio grows with the number of ones: from this number on it exceeds e^epsilon.
         least = np.floor((copies + 1) * cost / (gain + cost)) + 1
+        # Survival functions and not sums of probabilities: exact tails without enumeration.
         own_one, own_zero = binom.sf(least - 2, copies, 0.5), binom.sf(least - 1, copies, 0.5)
         return float(self.clones.pmf @ np.maximum(gain * own_one - cost * own_zero, 0)) + self.clones.lost
 

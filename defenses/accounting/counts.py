@@ -41,6 +41,7 @@ def binomial(trials: int, probability: float) -> CountLaw:
     _check_probabilities(np.asarray([probability]))
     if probability < _NEVER:  # scipy's binomial law overflows there.
         return CountLaw(0, np.ones(1), trials * probability)
+    # Hoeffding's window keeps the array short; what is outside counts as leaked.
     reach = math.sqrt(-trials * math.log(_DROPPED) / 2)
     low = max(0, math.floor(trials * probability - reach))
     high = min(trials, math.ceil(trials * probability + reach))

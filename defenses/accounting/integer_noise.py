@@ -122,6 +122,7 @@ def _zcdp(epsilon: float, delta: float) -> float:
     low, high = 0.0, 1.0
     while epsilon_from_zcdp(high, delta) <= epsilon:
         low, high = high, 2 * high
+    # By bisection, because the conversion has no closed inverse.
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
         low, high = (middle, high) if epsilon_from_zcdp(middle, delta) <= epsilon else (low, middle)

@@ -17,6 +17,7 @@ Spending = Callable[[int], float]
 
 def sampled_spending(claim: Claim, mechanism: SampledGaussian) -> dict[str, Spending]:
     """Spending of Poisson-sampled Gaussian steps, equally many in each round, by privacy-loss distributions."""
+    # Rounds must be alike for the first ones to be a prefix of the mechanism.
     each, rest = divmod(mechanism.steps, claim.rounds)
     if rest:
         raise ValueError(f"steps must be as many in each of {claim.rounds} rounds, got {mechanism.steps} in all")

@@ -27,6 +27,7 @@ class DPFedAvgProtection(Protection):
     noise_multiplier: float
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        # Clipped at the client's report, so the server's noise is relative to a bound that always holds.
         return updates.with_values(clip(updates.values, self.clip_norm))
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:

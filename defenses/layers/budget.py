@@ -119,6 +119,7 @@ def layered_claims(
         curve=GaussianCurve(mu=budget.mu),
         clip_norm=math.hypot(*clip_norms),
     )
+    # Shares are of mu^2, because Gaussian layers compose by the sum of squares.
     mus = [budget.mu * math.sqrt(share) for share in shares]
     layers = zip(plan.layout.names, mus, clip_norms, noises, strict=True)
     return (
@@ -153,6 +154,7 @@ def layered_claim(
     accountant: str = ANALYTIC_GAUSSIAN,
 ) -> Claim:
     """Local DP of a client's whole report, or of one layer of it alone, over all rounds."""
+    # A noise that changes from round to round is no parameter of the claim.
     known = {} if noise_std is None else {"noise_std": noise_std}
     return Claim(
         epsilon=epsilon,

@@ -59,6 +59,7 @@ class FedREProtection(Protection):
 
     def open_round(self, context: Context, state: State) -> State:
         """Scores the model that this round starts from."""
+        # Without public samples all layers keep equal scores, and the split is even.
         if self.scores or context.samples is None:
             return state
         samples = context.samples(None)
@@ -121,6 +122,7 @@ class PublishedFedREProtection(FedREProtection):
         return torch.stack(rows, dim=1) if rows else super().row_scores(updates, context, state)
 
     def noise(self, scores: Tensor) -> Tensor:
+        # Equation 9 takes one epsilon per layer, so the whole budget's noise is divided by the share.
         whole = published_noise(epsilon=self.budget.epsilon, delta=self.layer_delta, rounds=self.budget.rounds)
         # Equation 9 at epsilon_l = share * epsilon.
         return torch.tensor(self.clip_norms, dtype=torch.float64) * whole / published_split(scores)
@@ -230,6 +232,7 @@ class FedRE(Defense):
 
     def scorers(self) -> tuple[LayerScorer, ...]:
         """One scorer for each preference."""
+        # The type of the first entry distinguishes one region from a list of regions.
         several = isinstance(self.region, tuple) and self.region and isinstance(self.region[0], tuple)
         regions: Any = self.region if several else (self.region,)
         return tuple(LayerScorer(count=self.images, region=region, pixels=self.pixels) for region in regions)
@@ -250,6 +253,7 @@ class FedRE(Defense):
 
     def _claims(self, protection: FedREProtection, plan: Plan) -> tuple[Claim, ...]:
         layers = len(protection.clip_norms)
+        # Measured scores change every round, so only the largest possible share can be claimed.
         shares, noise_stds = [largest_share(layers, self.even)] * layers, None
         if protection.scores:
             fixed = torch.tensor(protection.scores)
@@ -271,6 +275,7 @@ class FedRE(Defense):
             accountant=accountant,
         )
         if release is None:
+            # Noise that depends on private data has no provable epsilon at all.
             unknown = provable(math.inf, else_none="the noise depends on the data")
             return (replace(joint, parameters={**joint.parameters, **unknown}),)
         split = published_split(torch.tensor(protection.scores)).tolist()

@@ -28,6 +28,7 @@ class LayeredProtection(Protection):
     dropped: float = 0.0
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        # Sampled through the published law, so that both cannot differ.
         law = self._law(context.plan.layout)
         return updates.with_values(law.sample(law.contribution(updates.values), rng))
 

@@ -61,6 +61,7 @@ class LayerScorer:
         measure = partial(_pixel_norms, network, places)
         # The memory of a backward pass is estimated as a fixed number of activations per pixel.
         held = len(places) * network.shape[0] * (network.layout.dim + _HELD_PER_PIXEL * prod(network.shape[1:]))
+        # Chunks bound the memory of the Jacobians, which grows with pixels times parameters.
         norms = vmap(measure, chunk_size=max(1, _NUMBERS // held))(
             samples.models.repeat_interleave(count, dim=0),
             images.repeat(replicas, 1, 1, 1),
@@ -102,6 +103,7 @@ def _pixel_norms(network: Network, places: Tensor, params: Tensor, image: Tensor
     """``(layers, m)``: equation 4 for every layer at once; only the pixels at ``places (m,)`` are differentiated."""
 
     def loss(point: Tensor, moves: Tensor) -> Tensor:
+        # Moves of the chosen pixels only: forward mode costs one pass per pixel.
         moved = image.flatten(1).index_add(1, places, moves).view_as(image)
         return network.losses(point, moved.unsqueeze(0), label.unsqueeze(0))[0]
 

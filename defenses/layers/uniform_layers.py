@@ -49,6 +49,7 @@ def even_layers(
     budget: JointBudget, clip_norms: tuple[float, ...], plan: Plan, *, source: str, dropped: float = 0.0
 ) -> Prepared:
     """The protection and the claims of a joint budget that is split evenly over all layers."""
+    # Equal shares of mu^2, so every layer has the same mu.
     shares = [1 / len(clip_norms)] * len(clip_norms)
     noise_stds = tuple(budget.noise(torch.tensor(shares, dtype=torch.float64), clip_norms).tolist())
     claims = layered_claims(budget, shares, clip_norms, plan, source=source, noise_stds=noise_stds)

@@ -26,4 +26,5 @@ class LocalProtection(Protection):
 
     def law(self, observer: Observer, plan: Plan, client: int) -> ReportLaw | None:
         """One client's report as the server sees it."""
+        # Observers below see aggregates, whose law depends on all clients.
         return self.release if observer.rank >= UPLOADS.rank else None

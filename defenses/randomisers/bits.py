@@ -34,6 +34,7 @@ class Flips:
     def sample(self, bits: Bits, rng: np.random.Generator) -> Bits:
         """Flips ``bits`` at random, same shape; drawn in integers."""
         flat = bits.ravel()
+        # The probability of a flip is 1 / (1 + e^x), which a fair coin and rejection give exactly.
         exponents = np.where(flat == 1, self.of_one, self.of_zero)
 
         def propose(rows: NDArray[np.intp]) -> tuple[Bits, FloatArray]:
@@ -47,6 +48,7 @@ class Flips:
         """Log probability of ``reports`` (..., m) given ``bits`` (m,) -> (...,)."""
         seen = np.asarray(reports)
         ones = np.where(bits == 1, self.one, self.zero)
+        # log1p keeps the digits of probabilities close to 1.
         return np.asarray(np.where(seen == 1, np.log(ones), np.log1p(-ones)).sum(axis=-1))
 
     def estimate(self, reports: ArrayLike) -> FloatArray:

@@ -35,6 +35,7 @@ def exp_coin(exponent: ArrayLike, size: int, rng: np.random.Generator) -> BoolAr
     heads = _small_exp_coin(gamma - whole, rng)
     left = whole.astype(np.int64)
     # exp(-3.5) = exp(-.5) exp(-1)^3: one more coin for every whole unit, until the first tail.
+    # Only coins that are still heads and have whole units left are flipped again.
     flipped = np.flatnonzero(heads & (left > 0))
     while flipped.size:
         heads[flipped] = _small_exp_coin(np.ones(flipped.size), rng)
@@ -51,6 +52,7 @@ def rejection(count: int, propose: Propose, rng: np.random.Generator) -> NDArray
     while left.size:
         proposals, exponents = propose(left)
         kept = exp_coin(exponents, left.size, rng)
+        # Rejected rows are drawn again with fresh proposals, so that accepted ones keep their law.
         drawn[left[kept]] = proposals[kept]
         left = left[~kept]
     return drawn
@@ -62,6 +64,7 @@ def _small_exp_coin(gamma: FloatArray, rng: np.random.Generator) -> BoolArray:
     flipped, divisor = np.flatnonzero(gamma), 1
     while flipped.size:
         won = coin(gamma[flipped], flipped.size, rng)
+        # Probability gamma / K as a product of two exact coins: gamma, and 1 / K by an integer.
         if divisor > 1:
             won &= rng.integers(divisor, size=flipped.size, dtype=np.uint16) == 0
         flipped, divisor = flipped[won], divisor + 1

@@ -45,6 +45,7 @@ def quadrature(breaks: Iterable[float]) -> WeightedReports:
 
     The breaks themselves are among the reports with weight 0, because suprema are attained there.
     """
+    # Duplicate breaks would give intervals of length 0.
     edges = np.unique(np.fromiter(breaks, dtype=np.float64))
     half, middle = np.diff(edges)[:, np.newaxis] / 2, (edges[1:] + edges[:-1])[:, np.newaxis] / 2
     nodes, weights = middle + half * _NODES, half * _WEIGHTS

@@ -118,6 +118,7 @@ class Randomiser:
         """By listing all reports; subclasses override it in closed form where there are too many."""
         nonmember, member = self.worst_pair()
         outputs = self.outputs(nonmember, member)
+        # Breaks of a quadrature have weight 0; they matter for suprema but not for masses.
         reports, weights = (rows[outputs.weights > 0] for rows in (outputs.reports, outputs.weights))
         p, q = (weights * np.exp(self.log_density(reports, value)) for value in (member, nonmember))
         return PairLaw(self.log_ratio(reports), p, q)
@@ -129,6 +130,7 @@ class Randomiser:
         values = list(self.inputs())
         reports = self.outputs(*values).reports
         logs = np.array([self.log_density(reports, value) for value in values])
+        # A report that no input can produce would give the undefined ratio of two zeros.
         possible = logs[:, np.isfinite(logs).any(axis=0)]
         return float((possible.max(axis=0) - possible.min(axis=0)).max())
 
@@ -156,6 +158,7 @@ class Randomiser:
         updates.
         """
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        # A claim's parameters must be numbers or strings; a default of None was not chosen.
         given = {name: value for name, value in fields.items() if value is not None}
         return Claim(
             epsilon=self.epsilon,
@@ -179,7 +182,9 @@ class Randomiser:
 def _event(randomiser: Randomiser, trials: int) -> tuple[float, Masses]:
     """The smallest log-ratio in the best event, less a rounding, and the event's probabilities."""
     log_ratio, p, q = randomiser.pair_law()
+    # A quadrature sums to 1 only up to rounding.
     inside = best_event(p / p.sum(), q / q.sum(), trials=trials, delta=randomiser.failure)
+    # The margin keeps reports on the threshold inside whatever the rounding of their ratio.
     least = float(log_ratio[inside & (p > 0)].min()) - _TIED
     return least, Masses(float(p[inside].sum()), float(q[inside].sum()))
 
@@ -195,6 +200,7 @@ def _check_epsilon(epsilon: float) -> None:
 
 def check_radius(name: str, radius: float) -> None:
     """ValueError unless the range of a value is given, > 0 and finite."""
+    # NaN stands for a missing range, which gets its own message.
     if math.isnan(radius):
         raise ValueError(f"{name} must be given: without the range of a value no noise can be scaled to hide it")
     if not 0 < radius < math.inf:
@@ -203,6 +209,7 @@ def check_radius(name: str, radius: float) -> None:
 
 def check_given_count(name: str, count: int, *, least: int, most: float = math.inf) -> None:
     """ValueError unless a whole number in [least, most]; 0 is the default of a field that must be given."""
+    # A missing number gets its own message, because 0 is the default of required fields.
     if count == 0 and least > 0 and not isinstance(count, bool):
         raise ValueError(f"{name} must be given and >= {least}, got 0")
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or not least <= count <= most:
@@ -213,6 +220,7 @@ def check_given_count(name: str, count: int, *, least: int, most: float = math.i
 def numbers(values: ArrayLike, radius: float) -> FloatArray:
     """The values as floats; ValueError unless all lie in [-radius, radius]."""
     array = np.asarray(values, dtype=np.float64)
+    # Refused and not clipped: a silent clip would change the mechanism, and NaN fails this comparison too.
     if not np.all(np.abs(array) <= radius):
         raise ValueError(f"values must lie in [-{radius}, {radius}]: clip them first, got {array.min()}..{array.max()}")
     return array
@@ -229,6 +237,7 @@ def vectors(values: ArrayLike, dimension: int, radius: float) -> FloatArray:
 def categories(values: ArrayLike, domain: int) -> IntArray:
     """The values as integers; ValueError unless all are whole and lie in 0..domain-1."""
     array = np.asarray(values)
+    # Floats are refused even when whole: an encoding error upstream must not be rounded away.
     if array.dtype.kind not in "iu" or not np.all((array >= 0) & (array < domain)):
         raise ValueError(f"values must be whole numbers in 0..{domain - 1}, got {array!r}")
     return array.astype(np.int64)

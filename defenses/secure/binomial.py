@@ -71,6 +71,7 @@ class Binomial(SecureSumDefense):
         return Prepared(protection=self.protected(BinomialProtection, sized), claims=(claim,))
 
     def sigma_of(self, norm: float, plan: Plan) -> float:
+        # Only the noise differs between the variants; grid and shares are the same.
         noise = published_binomial_noise if self.variant == "as_published" else binomial_noise
         return noise(norm, shares=self.shares(plan), **self.budget(plan))
 

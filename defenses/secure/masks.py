@@ -42,7 +42,9 @@ def draw_masks(invited: Tensor, survived: Tensor, dim: int, grid: Grid, rng: np.
         own = _uniform(rng, (replicas, dim), grid)
         words[:, row] += own
         recovered[:, row] += own
+        # Each pair is visited once, from its first client.
         later = slice(row + 1, rows)
+        # Clients that were not invited share no key with anyone.
         agreed = invited[:, row, None] & invited[:, later]
         shared = _uniform(rng, (replicas, rows - row - 1, dim), grid).masked_fill(~agreed.unsqueeze(-1), 0)
         # Opposite signs on both sides of a pair make the masks cancel in the sum.

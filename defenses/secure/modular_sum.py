@@ -44,6 +44,7 @@ class Grid:
 
     def wrap(self, integers: Tensor) -> Tensor:
         """Integers (int64) -> words in 0..modulus - 1."""
+        # A power of two: the bit mask is the exact remainder, also for negative integers.
         return integers & (self.modulus - 1)
 
     def centred(self, words: Tensor) -> Tensor:
@@ -80,6 +81,7 @@ def rounded_norm_bound(norm: float, dim: int) -> float:
     """L2 bound, in steps, of a row of that norm after rounding; violated with probability at most exp(-1/2) (Kairouz et
     al. 2021, Theorem 1 with beta = exp(-1/2)).
     """
+    # The concentration bound of the paper; the other term of the minimum holds surely.
     spread = math.sqrt(2 * math.log(1 / _BETA)) * (norm + math.sqrt(dim) / 2)
     return min(norm + math.sqrt(dim), math.sqrt(norm**2 + dim / 4 + spread))
 
@@ -102,6 +104,7 @@ def round_rows(rows: Tensor, bound: float, rng: np.random.Generator) -> Tensor:
     rest, rounded = rows - below, below.long()
     waiting = torch.ones(rows.shape[:2], dtype=torch.bool)
     for _ in range(_TRIES):
+        # The probability of rounding up is the fractional part, which makes rounding unbiased.
         up = uniform(rng, tuple(rows.shape), dtype=torch.float64) < rest
         rounded = torch.where(waiting.unsqueeze(-1), below.long() + up, rounded)
         waiting &= rounded.square().sum(-1) > bound**2
@@ -154,6 +157,7 @@ def size_grid(
     if norm == 0:
         raise ValueError(f"bits must leave one clip norm at least one step: {_too_many(bits, rows)}")
     bound = rounded_norm_bound(norm, dim)
+    # Such a grid is so coarse that most of the noise would cover rounding.
     if bound > 2 * norm:
         raise ValueError(
             f"bits must keep rounding from doubling the clip norm of {norm} steps in {dim} coordinates: "

@@ -42,6 +42,7 @@ class PoissonBinomialProtection(SecureSumProtection):
         return largest_bias(clients=max(1, survivors), trials=self.trials, **self.budget)
 
     def encoded(self, updates: Message, rng: np.random.Generator) -> Tensor:
+        # Theta is computed from the survivors, because only their coins arrive.
         counts = [survivors_of(count, self.dropout) for count in updates.present.sum(1).tolist()]
         theta = self._biases(counts)[:, None, None]
         # Floating point may leave a clipped number just above the norm, where the probability would exceed its range.
@@ -56,6 +57,7 @@ class PoissonBinomialProtection(SecureSumProtection):
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
         law = super().law(observer, plan, client)
+        # The noise of coins is not added to the row, it is the row's own randomness.
         return None if law is None else replace(law, additive=False)
 
     def _biases(self, survivors: list[int]) -> Tensor:
@@ -110,6 +112,7 @@ class PoissonBinomial(SecureSumDefense):
     def sized(self, plan: Plan) -> SizedGrid:
         """The unit is one coin: a row of the clip norm moves the sum by trials theta coins."""
         survivors, trials = least_survivors(plan, self.dropout), self.trials(plan)
+        # The claim must hold in the round with the fewest survivors.
         moved = trials * largest_bias(clients=survivors, trials=trials, **self.budget(plan))
         grid = Grid(step=self.clip_norm / moved, bits=self.bits)
         return SizedGrid(grid=grid, norm_bound=moved, sigma=(survivors * trials) ** 0.5 / 2)

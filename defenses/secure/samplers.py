@@ -37,6 +37,7 @@ def discrete_gaussian(variance: int, shape: tuple[int, ...], rng: np.random.Gene
 
     def candidates(n: int) -> tuple[IntArray, BoolArray]:
         drawn = discrete_laplace(scale, (n,), rng)
+        # In integers: the exponent of the paper times a common denominator.
         excess = np.abs(drawn) * scale - variance
         divisor = np.full(n, 2 * variance * scale**2, dtype=np.int64)
         return drawn, _bernoulli_exp(excess**2, divisor, rng)

@@ -89,6 +89,7 @@ class SecureSumProtection(Protection):
         """The sum of the survivors' words without the recovered masks: one row without a sender, absent where no client
         came. Side ``survivors``: their number.
         """
+        # Recovered masks are removed before the sum; the rest cancels in it.
         unmasked = (reports.values - reports.side["recovered"]).masked_fill(~reports.present.unsqueeze(-1), 0)
         total = self.sized.grid.wrap(unmasked.sum(1, keepdim=True))
         survivors = reports.present.sum(1, keepdim=True)
@@ -108,6 +109,7 @@ class SecureSumProtection(Protection):
         if not GLOBAL_MODELS.rank <= observer.rank <= AGGREGATE.rank:
             return None
         expected, step = expected_survivors(plan, self.dropout), self.sized.grid.step
+        # If the first clients drop out, the canary client, which comes last, always stays.
         stays = 1.0 if self.drops == "first" else expected / plan.expected_cohort
         return GaussianLaw(
             clip_norm=self.sized.norm_bound * step,
@@ -128,6 +130,7 @@ class SecureSumProtection(Protection):
     def _noise(self, invited: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
         """Noise shares ``shape``, int64, for ``invited (replicas,)`` clients."""
         noise = torch.zeros(shape, dtype=torch.int64)
+        # Replicas with cohorts of one size share a noise level and are drawn together.
         for count in sorted(set(invited.tolist())):
             chosen = invited == count
             if count:

@@ -51,6 +51,7 @@ class APES(PersonalBudgets):
     published_source: ClassVar[str] = "Liu et al. 2023, Theorem 4 and Lemma 2, as published"
 
     def _hidden(self, client: int, budgets: tuple[float, ...], others: int) -> Profile:
+        # Clones of the client's own mechanism only, as the errata explain.
         return among_unequals(client=client, budgets=budgets, others=others)
 
     def _averaged(self, budgets: tuple[float, ...]) -> Callable[[float], float]:

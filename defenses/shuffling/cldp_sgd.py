@@ -65,7 +65,9 @@ class OneBitLaw:
         place = release.abs().argmax(-1, keepdim=True)
         sent = release.gather(-1, place).squeeze(-1)
         up = self._chance(contribution.expand_as(release).gather(-1, place).squeeze(-1).double())
+        # The place is uniform whatever the value, so it contributes a constant.
         found = torch.where(sent > 0, up, 1 - up).log() - math.log(dim)
+        # Exactly one number of the right size; float32 is compared with a tolerance.
         possible = (release != 0).sum(-1).eq(1) & ((sent.abs() / self.size(dim) - 1).abs() < 1e-5)
         return found.masked_fill(~possible, -math.inf)
 
@@ -137,6 +139,8 @@ class CLDPSGD(Defense):
             return many_epsilon(record_pair(plan, epsilon0), releases=plan.rounds, delta=self.delta)
 
         local = self.local_epsilon or largest_scale(cost, self.epsilon)
+        # Both units are claimed: one record is hidden among its client's records and among clones, a client among
+        # clones alone.
         claims = (
             self._claim(plan, Unit.SAMPLE, local, record_pair(plan, local), rate=1 / min(plan.sizes)),
             self._claim(plan, Unit.CLIENT, local, client_pair(plan, local), rate=1.0),
@@ -173,6 +177,7 @@ def record_pair(plan: Plan, epsilon0: float) -> ClonePair:
 
 def client_pair(plan: Plan, epsilon0: float) -> ClonePair:
     """One round of one client: a report of another dataset, among those who take part."""
+    # A client is a clone only if it takes part, so the two probabilities multiply.
     rate = poisson_rate("cohort", plan.cohort)
     return ClonePair(epsilon0=epsilon0, clones=binomial(plan.clients - 1, rate * math.exp(-epsilon0)))
 

@@ -40,6 +40,7 @@ class FLAMEProtection(Protection):
     rate: float
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        # Absent clients draw too, so that who takes part does not shift the draws of others.
         drawn = (uniform(rng, tuple(updates.values.shape)) < self.rate) & updates.present.unsqueeze(-1)
         budgets = self._budgets(updates)
         rows = randomised_rows(updates.values, budgets, self.radius, rng).masked_fill_(~drawn, 0)
@@ -47,6 +48,7 @@ class FLAMEProtection(Protection):
         return replace(updates, values=rows, side=side)
 
     def channel(self, reports: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
+        # The shuffler must not pass on which coordinates were drawn.
         side = {name: array for name, array in reports.side.items() if name != "drawn"}
         # Dummies come from the clients' randomiser at 0, so that they are outputs of the same local mechanism.
         zeros = torch.zeros_like(reports.values)
@@ -118,6 +120,7 @@ class FLAME(Defense):
         local = self.local_epsilon or largest_scale(
             cost, self.epsilon, else_too_large=f" at rate {self.rate:g}, which may be larger"
         )
+        # A calibrated claim states the target; with a given local budget its cost is computed.
         joint = terms.joint(
             self._release(local, all_rounds.others),
             delta=self.delta,
@@ -138,6 +141,7 @@ class FLAME(Defense):
 
     def _release(self, epsilon0: float, others: int) -> Profile:
         clones = shuffled(clients=others + 1, epsilon0=drawn_epsilon(epsilon0, self.rate))
+        # At a small rate or with few others the bound without clones is the better one.
         return tighter(SampledRelease(LocalPair(epsilon0), self.rate), clones)
 
     def _terms(self, plan: Plan) -> Terms:

@@ -65,6 +65,7 @@ class LDPMin(Defense):
 
         local = smallest * (self.budget_scale or largest_scale(cost, self.epsilon, largest=smallest))
         if published:
+            # The paper's own number, together with what is provable for the same noise.
             number = Unit.REPORT, as_published(local), self.delta, provable(local)
             claims = terms.published(number, parameters={"local_epsilon": local}, accountant=ADVANCED)
         else:

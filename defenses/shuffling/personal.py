@@ -93,6 +93,7 @@ class PersonalBudgets(Defense, ABC):
 
         scale = self.budget_scale or largest_scale(cost, self.epsilon)
         budgets, claims = deal(self.budgets, plan.clients, scale), list[Claim]()
+        # A claim per client would be thousands of claims; three clients represent the range of budgets.
         for client in representative_clients(budgets):
             for cohort, delta, stated in (
                 (all_rounds, self.delta, terms.joint),

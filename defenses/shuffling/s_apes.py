@@ -125,6 +125,7 @@ class SAPES(Defense):
         check_clients(plan.clients)
         published = self.variant == "as_published"
         factor, claims = self._published(plan) if published else self._corrected(plan)
+        # A noise scale of s is the noise of a budget that is s times smaller.
         drawn = deal(self.budgets, plan.clients, factor / self.scale)
         protection = SAPESProtection(radius=self.radius, budgets=drawn, kept=self._kept(plan), selection=self.selection)
         return Prepared(protection=protection, claims=claims)
@@ -188,6 +189,7 @@ class SAPES(Defense):
         )
         budgets = deal(self.budgets, plan.clients, factor)
         one, most = published_bound(budgets).epsilon(self.coordinate_delta), representative_clients(budgets)[-1]
+        # What is provable uses the noise that is really drawn.
         own = LocalPair(budgets[most] / self.scale)
         behind = terms.published(
             (Unit.CLIENT, cost(factor), self.delta, many_epsilon(own, releases=spending, delta=self.delta)),

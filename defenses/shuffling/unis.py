@@ -103,6 +103,7 @@ class UniS(Defense):
 
         local = self.local_epsilon or largest_scale(cost, self.epsilon)
         one = shuffled(clients=plan.clients, epsilon0=local).epsilon(self.coordinate_delta)
+        # The paper's claims assume that all clients take part.
         release = among_equals(others=plan.clients - 1, epsilon0=local)
         whole = many_epsilon(release, releases=terms.releases, delta=self.delta)
         return local, terms.published(

@@ -34,5 +34,6 @@ class LDPExponential(GriddedDefense):
     source: ClassVar[str] = f"{Exponential.source}; sampling: Wang et al. 2019, Algorithm 4"
 
     def number(self, epsilon: float) -> Gridded:
+        # Twice the epsilon: on this grid the exact loss is half of what the general theorem allows.
         chosen = Exponential(epsilon=2 * epsilon, candidates=self.levels, sensitivity=1.0)
         return _ByDistance(randomiser=chosen, levels=self.levels)

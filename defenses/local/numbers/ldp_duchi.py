@@ -17,4 +17,5 @@ class LDPDuchi(SampledDefense):
 
     def number(self, epsilon: float) -> Numeric:
         duchi = Duchi(epsilon=epsilon, radius=1.0)
+        # Two atoms and no density: float32 reports are matched with the atoms exactly.
         return Numeric(randomiser=duchi, atomic=duchi)

@@ -20,4 +20,5 @@ class LDPThreeOutputs(SampledDefense):
 
     def number(self, epsilon: float) -> Numeric:
         three = ThreeOutputs(epsilon=epsilon, radius=1.0)
+        # All three outputs are atoms, so there is no part with a density.
         return Numeric(randomiser=three, atomic=three)

@@ -45,6 +45,7 @@ class Exponential(Randomiser):
         utilities = vectors(values, self.candidates, self.sensitivity)
         if np.any(utilities < 0):
             raise ValueError(f"utilities must lie in [0, {self.sensitivity}], got {utilities.min()}")
+        # As an exponent >= 0, the form in which rejection draws without computing an exponential.
         return np.asarray(self.epsilon / 2 * (1 - utilities / self.sensitivity))
 
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> IntArray:
@@ -64,6 +65,7 @@ class Exponential(Randomiser):
         return finite(np.arange(self.candidates))
 
     def inputs(self) -> FloatArray:
+        # Corners of the utilities attain the supremum: one candidate alone at the top, or alone at the bottom.
         alone = self.sensitivity * np.eye(self.candidates)
         return np.concatenate([alone, self.sensitivity - alone])
 

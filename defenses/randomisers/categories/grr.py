@@ -50,6 +50,7 @@ class GRR(Randomiser):
 
         def propose(rows: NDArray[np.intp]) -> tuple[IntArray, FloatArray]:
             proposal = rng.integers(self.domain, size=rows.size)
+            # The true value is always accepted, every other with probability e^-epsilon.
             return proposal, np.where(proposal == flat[rows], 0.0, self.epsilon)
 
         return rejection(flat.size, propose, rng).reshape(true.shape)

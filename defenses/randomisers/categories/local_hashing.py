@@ -39,6 +39,7 @@ class LocalHashing(Randomiser):
     @property
     def cells(self) -> int:
         """The paper's g, e^epsilon + 1 rounded, and at most the number of values."""
+        # The cap on epsilon prevents an overflow; more cells than values are useless anyway.
         return min(self.domain, round(math.exp(min(self.epsilon, 30.0))) + 1)
 
     @cached_property
@@ -84,6 +85,7 @@ class LocalHashing(Randomiser):
         rows, response = np.asarray(reports), self.response
         hit = rows[..., 2] == self.cell(rows, categories(value, self.domain))
         mass = np.where(hit, math.log(response.truth), math.log(response.lie))
+        # The hash function is drawn uniformly whatever the value, so it only shifts the log density.
         return np.asarray(mass - math.log(self.prime * (self.prime - 1)))
 
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
@@ -99,6 +101,7 @@ class LocalHashing(Randomiser):
 
     def pair_law(self) -> PairLaw:
         """The law of whether the report is in the member's cell, in the nonmember's, or in neither or both."""
+        # Where both values share a cell the report is equally likely under both.
         apart = 1 - self.collision
         only, other = apart * self.response.truth, apart * self.response.lie
         p, q = np.array([only, other, 1 - only - other]), np.array([other, only, 1 - only - other])

@@ -53,6 +53,7 @@ class Rappor(Randomiser):
 
     def bloom(self, values: ArrayLike) -> Bits:
         """The filters (..., bits) of ``values``: public functions of the cohort, without privacy."""
+        # Seeded by public fields alone: client and server must derive the same hash functions.
         rng = np.random.default_rng([self.cohort, self.hashes])
         slopes, shifts = rng.integers(1, _PRIME, size=(2, self.hashes))
         places = (categories(values, self.domain)[..., np.newaxis] * slopes + shifts) % _PRIME % self.bits
@@ -73,6 +74,7 @@ class Rappor(Randomiser):
 
     def worst_pair(self) -> tuple[IntArray, IntArray]:
         filters = self.bloom(self.inputs())
+        # Filters may share bits, so the worst pair has to be searched for.
         apart = (filters[:, np.newaxis] != filters).sum(axis=-1)
         nonmember, member = np.unravel_index(int(apart.argmax()), apart.shape)
         return np.array(int(nonmember)), np.array(int(member))

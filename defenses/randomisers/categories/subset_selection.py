@@ -57,6 +57,7 @@ class SubsetSelection(Randomiser):
         start = (np.arange(self.domain) < self.size).astype(np.int8)
 
         def propose(rows: NDArray[np.intp]) -> tuple[Bits, FloatArray]:
+            # A uniform set of the right size; the exponent then favours those with the true value.
             sets = rng.permuted(np.tile(start, (rows.size, 1)), axis=1)
             return sets, np.where(sets[np.arange(rows.size), flat[rows]] == 1, 0.0, self.epsilon)
 
@@ -68,6 +69,7 @@ class SubsetSelection(Randomiser):
         without = math.comb(self.domain - 1, self.size)
         total = math.comb(self.domain - 1, self.size - 1) + without * math.exp(-self.epsilon)
         mass = np.where(held, 0.0, -self.epsilon) - math.log(total)
+        # A report with another number of values is impossible.
         return np.where(sets.sum(axis=-1) == self.size, mass, -np.inf)
 
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:

@@ -65,6 +65,7 @@ class Unary(Randomiser):
 
     def pair_law(self) -> PairLaw:
         """The law of the two bits in which the pair differs; the others have the same law under both."""
+        # Two values differ in two bits only, so four outcomes suffice for any domain.
         bits, first = all_bits(2).reports, np.array([1, 0], dtype=np.int8)
         member, nonmember = (self.flips.log_mass(bits, hot) for hot in (first, first[::-1]))
         return PairLaw(member - nonmember, np.exp(member), np.exp(nonmember))

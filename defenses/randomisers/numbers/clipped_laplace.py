@@ -52,6 +52,7 @@ class ClippedLaplace(Randomiser):
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> FloatArray:
         centres = numbers(values, self.radius)
         above, below = self._cut_off(centres)
+        # Inverts the distribution function restricted to the range; rejection would take a random number of draws.
         share = below + rng.random(centres.shape) * (1 - above - below)
         tail = np.minimum(share, 1 - share)
         noise = -self.scale * np.log(2 * tail) * np.sign(share - 0.5)
@@ -64,6 +65,7 @@ class ClippedLaplace(Randomiser):
         return np.where(np.abs(seen) <= self.end, inside, -np.inf)
 
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
+        # The density has a kink at each value, where a quadrature needs a break.
         within = [float(edge) for edge in np.ravel([*values, *cuts, 0.0]) if abs(edge) < self.end]
         return quadrature([*np.linspace(-self.end, self.end, 33), *within])
 

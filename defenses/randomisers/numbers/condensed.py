@@ -76,6 +76,7 @@ class Condensed(Randomiser):
         return np.asarray(log_softmax(-self.alpha / 2 * distance, axis=-1))
 
     def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
+        # Reports are grid points, so a density is looked up by index and not computed from floats.
         places, law = self._place(reports) + self.steps, self._log_law(value)
         law = np.broadcast_to(law, (*np.broadcast_shapes(places.shape, law.shape[:-1]), law.shape[-1]))
         return np.asarray(np.take_along_axis(law, np.broadcast_to(places, law.shape[:-1])[..., None], axis=-1)[..., 0])

@@ -45,6 +45,7 @@ class Duchi(Randomiser):
     def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
         seen, true = np.asarray(reports, dtype=np.float64), numbers(value, self.radius)
         chance = (1 + np.sign(seen) * true / self.bound) / 2
+        # A tolerance: the bound may have been recomputed or sent in another precision.
         return np.where(np.isclose(np.abs(seen), self.bound, rtol=1e-12, atol=0), np.log(chance), -np.inf)
 
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:

@@ -48,6 +48,7 @@ class Hybrid(Randomiser):
         return -math.expm1(-self.epsilon / 2) if self.epsilon > SWITCH else 0.0
 
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> FloatArray:
+        # Both parts are always drawn, so that the coin does not shift later draws.
         both = self.piecewise.sample(values, rng), self.duchi.sample(values, rng)
         return np.where(rng.random(both[0].shape) < self.share, *both)
 
@@ -55,6 +56,7 @@ class Hybrid(Randomiser):
         atom = self.duchi.log_density(reports, value)
         spread = self.piecewise.log_density(reports, value)
         spread = spread + math.log(self.share) if self.share else np.full_like(spread, -np.inf)
+        # A report at an atom comes from Duchi almost surely; Piecewise hits it with probability 0.
         return np.where(np.isfinite(atom), atom + math.log1p(-self.share), spread)
 
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:

@@ -46,6 +46,7 @@ class Laplace(Randomiser):
         return np.asarray(-distance / self.scale - math.log(2 * self.scale))
 
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
+        # Breaks far out and at the kinks: the quadrature is exact between them.
         tail = [self.radius + self.scale * far for far in _TAIL]
         return quadrature([*tail, *(-edge for edge in tail), *np.ravel([*values, -self.radius, self.radius]), *cuts])
 

@@ -60,6 +60,7 @@ class Piecewise(Randomiser):
     def centre(self, value: ArrayLike) -> Centre:
         """``value``: (...,) -> both ends (...,)."""
         middle = self._t * self._step * numbers(value, self.radius) / self.radius
+        # The ends are clipped, because rounding may push them just beyond the bound.
         high = np.minimum(middle + self._step, self.bound)
         return Centre(np.maximum(middle - self._step, -self.bound), high)
 
@@ -74,6 +75,7 @@ class Piecewise(Randomiser):
 
     def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
         seen, (low, high) = np.asarray(reports, dtype=np.float64), self.centre(value)
+        # The interval has width 2 steps, so this is the logarithm of its density.
         dense = math.log(self.truth / (2 * self._step))
         inside = np.where((low <= seen) & (seen <= high), dense, dense - self.epsilon)
         return np.where(np.abs(seen) <= self.bound, inside, -np.inf)

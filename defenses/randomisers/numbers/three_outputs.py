@@ -60,6 +60,7 @@ class ThreeOutputs(Randomiser):
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> FloatArray:
         true = numbers(values, self.radius)
         flat = true.ravel()
+        # Rounding to -radius, 0 or radius first is unbiased, because the law is linear between them.
         end = coin(np.abs(flat) / self.radius, flat.size, rng) * np.sign(flat) * self.radius
         zero, up = self._chances(end)
         size = np.where(coin(zero, flat.size, rng), 0.0, self.bound)
@@ -69,6 +70,7 @@ class ThreeOutputs(Randomiser):
     def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
         seen = np.asarray(reports, dtype=np.float64)
         zero, up = self._chances(value)
+        # The sign of a report decides, because rounding may change its size.
         chance = np.select([seen == 0, seen > 0], [zero, up], 1 - zero - up)
         known = (seen == 0) | np.isclose(np.abs(seen), self.bound, rtol=1e-12, atol=0)
         with np.errstate(divide="ignore"):

@@ -66,6 +66,7 @@ class AdaptiveDuchi(Randomiser):
         if rows.shape[-1:] != self._middle.shape:
             raise ValueError(f"values must be vectors (..., {len(self._middle)}), got shape {rows.shape}")
         away = (rows - self._middle) / self._reach
+        # Refused and not clipped: the range is part of the public configuration.
         if not np.all(np.abs(away) <= 1 + 1e-12):
             raise ValueError(
                 f"values must lie within a layer's radius of its centre, got {np.abs(away).max()} radii away"
@@ -88,6 +89,7 @@ class AdaptiveDuchi(Randomiser):
         return np.array(self.worst_pair())
 
     def worst_pair(self) -> tuple[FloatArray, FloatArray]:
+        # The claim is of one coordinate, so its neighbours differ in one coordinate only.
         away = np.zeros_like(self._middle)
         away[0] = self._reach[0]
         return self._middle - away, self._middle + away

@@ -65,6 +65,7 @@ class EMMDS(Randomiser):
         """The paper's threshold: among those that some sets reach and some miss, the one with the largest expected
         number of the top.
         """
+        # Thresholds that no set reaches, or every set, would leave the choice uniform.
         reached = [held for held, count in enumerate(self._counts) if count]
         return max(reached[1:], key=self._expected, default=reached[0])
 
@@ -97,6 +98,7 @@ class EMMDS(Randomiser):
 
     def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
         seen, true = np.asarray(reports), self._rows(value)
+        # The report's sign is public, so the density only needs the top of that direction.
         tops = [self._top(true, np.array(sign, dtype=np.int8)) for sign in (-1, 1)]
         top = np.where(seen.sum(axis=-1, keepdims=True) > 0, tops[1], tops[0])
         held = ((seen != 0) & top).sum(axis=-1)
@@ -115,6 +117,7 @@ class EMMDS(Randomiser):
         return np.array(self.worst_pair())
 
     def worst_pair(self) -> tuple[FloatArray, FloatArray]:
+        # Reversed orders have the most different tops in either direction.
         rising = np.linspace(-1, 1, self.dimension)
         return rising, -rising
 

@@ -65,6 +65,7 @@ class FedSel(Randomiser):
         return Piecewise(epsilon=(1 - self.share) * self.epsilon, radius=self.radius)
 
     def _exponents(self, rows: FloatArray) -> FloatArray:
+        # The choice depends on magnitudes alone; the sign is in the number.
         place = ranks(np.abs(rows))
         if self.rule == "sampling":
             liked = (place >= self.dimension - self.top).astype(np.float64)
@@ -110,6 +111,7 @@ class FedSel(Randomiser):
 
     def estimate(self, reports: ArrayLike) -> FloatArray:
         rows = np.asarray(reports, dtype=np.float64)
+        # Not divided by the probability of the choice, which is private.
         return np.asarray(rows[..., 1:] * (rows[..., :1] == np.arange(self.dimension)))
 
     def expectation(self, value: ArrayLike) -> FloatArray:

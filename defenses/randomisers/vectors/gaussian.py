@@ -60,6 +60,7 @@ class Gaussian(Randomiser):
         return np.asarray(-(z**2) / 2 - math.log(std * math.sqrt(2 * math.pi)))
 
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
+        # Nine deviations leave about 1e-19 of the mass outside.
         reach = self.radius + 9 * self.noise_std
         return quadrature([*np.linspace(-reach, reach, 37), *cuts])
 

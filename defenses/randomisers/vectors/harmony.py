@@ -39,6 +39,7 @@ class Harmony(Randomiser):
 
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> FloatArray:
         rows = vectors(values, self.dimension, self.radius)
+        # Drawn before the values are read: the choice must not depend on them.
         chosen = rng.integers(self.dimension, size=rows.shape[:-1])
         number = np.take_along_axis(rows, chosen[..., np.newaxis], axis=-1)[..., 0]
         return np.stack([chosen.astype(np.float64), self.duchi.sample(number, rng)], axis=-1)

@@ -44,12 +44,14 @@ class LocalPair:
         return self.epsilon
 
     def delta(self, epsilon: float) -> float:
+        # Beyond its own epsilon the profile is 0, which the minimum gives without a branch.
         short = math.expm1((min(epsilon, self.epsilon) - self.epsilon) / 2)
         return short**2 / -math.expm1(-self.epsilon)
 
 
 def local_pair(noise: str, epsilon: float) -> Profile:
     """One coordinate at ``epsilon`` by this noise, seen with its sender."""
+    # Strings and not enum members arrive from suite files; a StrEnum equals both.
     return LaplacePair(epsilon) if noise == CoordinateNoise.LAPLACE else LocalPair(epsilon)
 
 
@@ -113,6 +115,7 @@ def among_unequals(*, client: int, budgets: tuple[float, ...], others: int) -> P
     Where not all take part, those present are assumed to have the largest budgets, because these are clones least
     often.
     """
+    # Larger budgets are clones less often, so the end of the sorted row is the worst case.
     rest = np.sort(np.delete(np.asarray(budgets, dtype=np.float64), client))[len(budgets) - 1 - others :]
     return tighter(LocalPair(budgets[client]), client_bound(epsilon=budgets[client], others=rest))
 
@@ -124,6 +127,7 @@ def among_unequal_laplace(*, client: int, budgets: tuple[float, ...], others: in
     Where not all take part, those present are assumed to be the ones that are clones least often.
     """
     own = budgets[client]
+    # Here the worst case is the smallest probabilities, which are not monotone in the budget.
     chances = np.sort(laplace_clones(np.delete(np.asarray(budgets, dtype=np.float64), client), own))[:others]
     return tighter(LaplacePair(own), ClonePair(epsilon0=own, clones=poisson_binomial(chances)))
 
@@ -151,6 +155,7 @@ def largest_scale(
         # In logarithms, where the cost is nearly linear, the root search needs few evaluations.
         return math.log(max(cost(math.exp(log_scale)), 1e-12) / epsilon)
 
+    # A start that is small for most federations; both directions are searched from it.
     low = high = math.log(0.1 / largest)
     while excess(low) > 0:
         low -= 1.5

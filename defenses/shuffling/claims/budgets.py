@@ -71,6 +71,7 @@ def check_coordinate_delta(delta: float) -> None:
 
 def representative_clients(budgets: tuple[float, ...]) -> tuple[int, ...]:
     """One client each with the smallest, the median and the largest budget; claims are stated for these."""
+    # A stable sort picks the same clients on every platform.
     order = np.argsort(budgets, kind="stable")
     chosen = (int(order[0]), int(order[(len(order) - 1) // 2]), int(order[-1]))
     return tuple({budgets[client]: client for client in chosen}.values())
@@ -95,6 +96,7 @@ def _normal(*parts: tuple[float, float]) -> Quantiles:
     """Normal laws of variance 1: (mean, share of the clients) each."""
 
     def quantiles(count: int) -> FloatArray:
+        # Rounding the ends and not the sizes keeps the total at the number of clients.
         ends = np.rint(np.cumsum([0.0, *(share for _, share in parts)]) * count).astype(int)
         each = [
             norm.ppf(_levels(int(end - start)), loc=mean)

@@ -24,6 +24,7 @@ def published_total(
     Args:
         one: epsilon of one coordinate as a function of delta_s.
     """
+    # Coordinates get nearly all of delta: the composition needs little for its own slack.
     each = (1 - _SLACK) * delta / coordinates
     slack = delta - min(releases, coordinates) * each
     return advanced_composition(

@@ -56,9 +56,11 @@ class Terms:
         """The claim of all coordinates of all rounds; ``epsilon`` is the target of the calibration, otherwise the
         smallest is computed.
         """
+        # A calibrated claim states its target and not the slightly smaller value that the search reached.
         spent = epsilon or many_epsilon(release, releases=self.releases, delta=delta - failure)
         found = max(spent, LEAST_EPSILON)
         curve = None
+        # A curve over very large epsilons would only contain points that no audit can reach.
         if found <= _DRAWN:
             curve = many_curve(release, releases=self.releases, reach=found, failure=failure)
         return self.stated(
@@ -126,6 +128,7 @@ class Terms:
             mechanism=self.mechanism,
             parameters={
                 "radius": self.radius,
+                # Also under the name that reports and audits read for all defenses.
                 "clip_norm": self.radius,
                 "clients": self.plan.clients,
                 **parameters,

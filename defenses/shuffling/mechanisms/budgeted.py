@@ -82,6 +82,7 @@ class BudgetedReports(Protection):
 def budgets_of(senders: tuple[int, ...], budgets: tuple[float, ...]) -> Tensor:
     """The budgets of the rows ``(rows,)`` in double precision."""
     least = min(budgets)
+    # A canary client has no budget in the plan; the smallest gives it the most noise.
     each = [budgets[sender] if sender < len(budgets) else least for sender in senders]
     return torch.tensor(each, dtype=torch.float64)
 

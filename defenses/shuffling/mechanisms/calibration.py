@@ -32,6 +32,7 @@ def calibrated_mean(received: Message, radius: float, *, rate: float = 1.0) -> T
         rate: share of the reports that are of the value; the others are of 0.
     """
     counts = received.present.sum(1).clamp_min(1)
+    # In double, because inverting a flat curve amplifies rounding errors.
     means = (received.values.sum(1) / counts.unsqueeze(1)).double().numpy()
     estimates, known = np.zeros_like(means), (np.empty(0), np.empty(0))
     for replica, there in enumerate(received.present):
@@ -41,6 +42,7 @@ def calibrated_mean(received: Message, radius: float, *, rate: float = 1.0) -> T
         # Replicas of a full cohort share their budgets, and the curve is the slow part.
         if not np.array_equal(budgets, known[0]):
             known = budgets, _expected(_knots(radius), budgets, radius)
+        # interp clamps at the ends, so an impossible mean gives the nearest possible value.
         estimates[replica] = np.interp(means[replica] / rate, known[1], _knots(radius))
     return torch.from_numpy(estimates).to(received.values.dtype)
 
@@ -67,6 +69,7 @@ def _knots(radius: float) -> FloatArray:
 
 def _expected(knots: FloatArray, budgets: FloatArray, radius: float) -> FloatArray:
     """Mean report where all clients hold the same value, for each of the ``knots``."""
+    # Equal budgets share a curve; usually there are far fewer budgets than clients.
     different, counts = np.unique(budgets, return_counts=True)
     total, step = np.zeros(knots.size), max(1, _CHUNK // knots.size)
     for start in range(0, different.size, step):

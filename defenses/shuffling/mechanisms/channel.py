@@ -22,6 +22,7 @@ def shuffle_coordinates(reports: Message, rng: np.random.Generator) -> Message:
     count = reports.present.sum(1)
     arrived = _first(count, reports.present.shape[1])
     values = torch.zeros_like(reports.values)
+    # A full cohort needs no selection of rows in each replica.
     if bool(reports.present.all()):
         _permute_columns(reports.values, values, rng)
     else:
@@ -34,6 +35,7 @@ def shuffle_coordinates(reports: Message, rng: np.random.Generator) -> Message:
 
 def shuffle_rows(reports: Message, rng: np.random.Generator) -> Message:
     """Permutes whole rows, with the absent ones last."""
+    # Side arrays would have to be permuted together with the rows, and might identify them.
     if reports.side:
         raise ValueError(f"a shuffler of whole rows must not forward side arrays, got {sorted(reports.side)}")
     values = _permuted_rows(reports.values, reports.present, rng)

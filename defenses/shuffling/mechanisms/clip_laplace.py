@@ -78,6 +78,7 @@ def on_grid(reports: FloatArray, radius: float) -> FloatArray:
 
 def log_clip_laplace(reports: Tensor, centres: Tensor, scale: float, radius: float) -> Tensor:
     """Log density of each number, -inf outside of [-radius, radius]; differentiable in the centres."""
+    # The mass within the range, which normalises the density.
     inside = 1 - math.exp(-radius / scale) * torch.cosh(centres / scale)
     found = -(reports - centres).abs() / scale - torch.log(2 * scale * inside)
     return found.masked_fill(reports.abs() > radius * _EDGE, -math.inf)
@@ -107,6 +108,7 @@ class ClipLaplaceLaw:
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
         centres = contribution.double().numpy()
         if self.rate < 1:
+            # A dummy is a report of 0 by the same randomiser.
             centres = np.where(rng.random(centres.shape) < self.rate, centres, 0.0)
         return torch.from_numpy(draw_clip_laplace(centres, np.asarray(self.scale), self.radius, rng)).to(
             contribution.dtype

@@ -33,6 +33,7 @@ def laplace_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.random.
 
 def _noise(shape: tuple[int, ...], scales: FloatArray, rng: np.random.Generator) -> FloatArray:
     """One uniform number per coordinate, by the inverse of the distribution function."""
+    # By inversion and not by the library's sampler: one uniform number per coordinate, as for clip-Laplace.
     level = rng.random(shape)
     far = np.log(2 * np.maximum(np.minimum(level, 1 - level), _LEAST))
     return np.asarray(np.copysign(far, level - 0.5) * scales, dtype=np.float64)

@@ -27,6 +27,7 @@ class RandomReportsLaw(TopReportsLaw):
         dim = seen.shape[-1]
         kept = self._kept(dim)
         polynomial = no_choice(seen, kept + 1)
+        # The sum over all choices would have binomially many terms; the recursion needs d steps.
         for one in range(dim):
             polynomial = choose(polynomial, gains[..., one])
         return dummies.sum(-1) + polynomial[..., -1] - math.log(math.comb(dim, kept))

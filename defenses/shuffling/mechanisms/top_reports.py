@@ -105,6 +105,7 @@ class TopReportsLaw:
         """Takes d steps where all values of a row are equally far from 0, else d^2."""
         seen = release.double() + torch.zeros_like(contribution.double())
         centres = contribution.double() + torch.zeros_like(seen)
+        # Sorted by size: given the smallest kept number, only larger ones may be kept too.
         order = seen.abs().argsort(-1, descending=True)
         seen, centres = seen.gather(-1, order), centres.gather(-1, order)
         dummies, gains = self._gains(seen, centres)
@@ -125,6 +126,7 @@ class TopReportsLaw:
         dim, terms = seen.shape[-1], list[Tensor]()
         for place in range(self._kept(dim) - 1, dim):
             smaller = self._log_within(centres, seen[..., place : place + 1].abs())
+            # Every number that was not kept was at most as large as the smallest kept one.
             others = smaller.sum(-1) - smaller[..., place]
             polynomial = no_choice(seen, self._kept(dim))
             for one in range(place):
