@@ -17,7 +17,7 @@ from .errors import reported_errors, resumable
 
 app = typer.Typer(
     name="fedassay",
-    help="Measures what privacy claims in federated learning are worth.",
+    help="Audits privacy claims in federated learning.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -270,7 +270,7 @@ def _main(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Measures what privacy claims in federated learning are worth."""
+    """Audits privacy claims in federated learning."""
     # A defense of the user is named by its module: search the working directory first, as `python -m` does.
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
