@@ -1,1 +1,1 @@
-"""Attacking: train a federation, run the attacks of a suite on what each observer received."""
+"""Attacking: trains federations and runs the attacks of a suite on the view of each attack's observer."""

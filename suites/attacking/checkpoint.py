@@ -1,6 +1,7 @@
-"""Checkpoint: where a long training stands, in its cell's folder, so that a stopped run goes on from there.
+"""Checkpoint: the state of a long training, saved in its cell's folder so that an interrupted run can continue it.
 
-Plain numbers and JSON in one npz, nothing pickled. Streams are addressed by round: there is no generator to remember.
+It holds plain numbers and JSON in one npz file, nothing pickled. Random streams are addressed by round, so that no
+generator has to be saved.
 """
 
 import json
@@ -27,7 +28,7 @@ _NAME, _HEADER = "checkpoint", "header"
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedCheckpoint:
-    """A checkpoint that was read: where the federation stood, what its recorders held, seconds spent until then."""
+    """The content of a checkpoint: the federation's state, its recorders' content, and the seconds spent until then."""
 
     resume_state: ResumeState
     recorded: Any
@@ -42,11 +43,14 @@ class Checkpoint:
     store: Store
     cell_id: str
     _written: float = field(default_factory=time.process_time)
-    _holds: bool = True
+    _possible: bool = True
 
     def save_if_due(self, resume_state: ResumeState, *, recorded: Any, cpu_s: float, wall_s: float) -> None:
-        """Write it, once enough time has passed since the last; a federation whose state is no plain data has none."""
-        if not self._holds or time.process_time() - self._written < EVERY_S:
+        """Save the state, if enough time has passed since the last save.
+
+        A federation with a state that is not plain data has no checkpoints: a later session trains it from the start.
+        """
+        if not self._possible or time.process_time() - self._written < EVERY_S:
             return
         tensors: list[Tensor] = []
         try:
@@ -54,7 +58,7 @@ class Checkpoint:
             whole = [state.round, state.model, state.state, state.shared, state.kept, recorded]
             content = _encoded(whole, tensors)
         except TypeError:
-            self._holds = False
+            self._possible = False
             return
         header = {"schema": SCHEMA, "cell_id": self.cell_id, "cpu_s": cpu_s, "wall_s": wall_s, "content": content}
         arrays = {f"tensor{number}": tensor.detach().numpy() for number, tensor in enumerate(tensors)}
@@ -63,7 +67,7 @@ class Checkpoint:
         self._written = time.process_time()
 
     def load(self, plan: Plan) -> LoadedCheckpoint | None:
-        """What an earlier session left of this plan, or None. A torn or foreign file is told of, and left aside."""
+        """An earlier session's checkpoint of this plan, or None; warns of a damaged file or one of another cell."""
         path = self.store.cell_folder(self.cell_id) / f"{_NAME}.npz"
         if not path.exists():
             return None
@@ -76,7 +80,7 @@ class Checkpoint:
             return None
 
     def discard(self) -> None:
-        """Its cell is finished."""
+        """Delete the checkpoint, because its cell is finished."""
         self.store.discard(self.cell_id, f"{_NAME}.npz")
 
     def _read(self, arrays: Mapping[str, np.ndarray]) -> LoadedCheckpoint:
@@ -93,18 +97,22 @@ class Checkpoint:
 
 
 def _encoded(value: Any, tensors: list[Tensor]) -> Any:
-    """JSON in which each tensor, put into ``tensors``, is its number. Raises TypeError for what is no plain data."""
+    """The value as JSON, with each tensor replaced by its index in ``tensors``, to which it is appended.
+
+    Raises:
+        TypeError: for anything that is not plain data.
+    """
     if isinstance(value, Tensor):
         tensors.append(value)
         return {"tensor": len(tensors) - 1}
     if isinstance(value, Mapping):
-        # As pairs: JSON's own keys are text, and clients are numbers.
+        # Pairs instead of a JSON object, whose keys would be strings: the keys here may be clients' numbers.
         return {"map": [[_encoded(key, tensors), _encoded(item, tensors)] for key, item in value.items()]}
     if isinstance(value, list | tuple):
         return {"tuple" if isinstance(value, tuple) else "list": [_encoded(item, tensors) for item in value]}
     if value is None or type(value) in (bool, int, float, str):
         return value
-    raise TypeError(f"a checkpoint holds plain data only, got {type(value).__name__}")
+    raise TypeError(f"a checkpoint can hold plain data only, got {type(value).__name__}")
 
 
 def _decoded(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:

@@ -1,4 +1,4 @@
-"""Device: where an attack's search runs. Everything else of a run stays on the CPU."""
+"""Device: runs an attack's search on the CPU or a GPU; all other computations of a run stay on the CPU."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,17 +17,17 @@ from ..config.source import ConfigError
 
 
 def check_device(device: str) -> None:
-    """Raise ConfigError where this machine or this PyTorch has no such device."""
+    """Raise ConfigError where this machine or this build of PyTorch does not have the device."""
     if device == "cuda" and not torch.cuda.is_available():
         built = f"PyTorch {torch.__version__} was built {'for' if torch.version.cuda else 'without'} CUDA"
-        raise ConfigError(f'device "cuda" is not available here ({built}); leave it out, or say device "cpu"')
+        raise ConfigError(f'device "cuda" is not available here ({built}); leave it out, or set device "cpu"')
 
 
 def run_attack(attack: Attack, view: View, knowledge: Knowledge, rng: np.random.Generator, *, device: str) -> Evidence:
-    """What the attack brings, its search carried out on ``device``; random draws are the CPU's on every device.
+    """The attack's evidence, with its search on ``device``; random numbers are drawn on the CPU for every device.
 
-    Convolutions on a GPU would take ten bits of each number (TF32, cuDNN's default), and a search for gradients that
-    match to the last bit would end early. They take all, by algorithms that repeat their bits.
+    By default cuDNN's convolutions use TF32, with ten bits of each mantissa, and a search for exactly matching
+    gradients would stop early. Here they use float32 and deterministic algorithms.
     """
     if device == "cpu" or not isinstance(attack, SearchAttack):
         return attack.run(view, knowledge, rng)
@@ -37,11 +37,9 @@ def run_attack(attack: Attack, view: View, knowledge: Knowledge, rng: np.random.
 
 @contextmanager
 def _exact_convolutions() -> Iterator[None]:
-    """In float32 and deterministic; afterwards as they were.
-
-    Not by ``cudnn.flags``: it fails where the caller chose a precision.
-    """
-    cudnn: Any = torch.backends.cudnn  # mypy sees the module, which is replaced on import.
+    """Convolutions in float32 and deterministic; the settings are restored afterwards."""
+    # Not ``cudnn.flags``, which fails where the caller has chosen a precision.
+    cudnn: Any = torch.backends.cudnn  # mypy sees the module, which torch replaces by an object on import.
     before = cudnn.conv.fp32_precision, cudnn.deterministic, cudnn.benchmark
     cudnn.conv.fp32_precision, cudnn.deterministic, cudnn.benchmark = "ieee", True, False
     try:

@@ -1,4 +1,4 @@
-"""Pooled: evidence and truth of all clients as one lot, for observers who cannot tell whose upload is whose."""
+"""Pooled truth: all clients' evidence and samples as one lot, for observers that do not learn the senders."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,44 +15,45 @@ from ...fl.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pool:
-    """A task of one client that holds what all held, and its lots."""
+class PooledTruth:
+    """A task with one client that holds all clients' samples, and that client's lots."""
 
     task: Task
     lots: dict[int, LotRecorder]
 
 
 def is_pooled(evidence: Reconstructions | LabelCounts) -> bool:
-    """Whether its observer sees no senders."""
+    """Whether the evidence is of an observer that does not learn the senders of uploads."""
     return evidence.setting.observer.rank < UPLOADS.rank
 
 
 def pooled_evidence(evidence: Reconstructions | LabelCounts) -> Reconstructions | LabelCounts:
-    """All images, or the sum of all counts, as of one upload: which row is whose is not said."""
+    """All images, or the sum of all counts, as evidence about a single upload."""
     if isinstance(evidence, Reconstructions):
         return replace(evidence, uploads=np.zeros(len(evidence.images), dtype=np.int64))
     return replace(evidence, counts=evidence.counts.sum(0, keepdims=True))
 
 
-def pooled_truth(task: Task, plan: Plan, lots: Mapping[int, LotRecorder]) -> Pool:
-    """Clients one after the other; of a lot that is everything only the first step, as it is in each."""
+def pooled_truth(task: Task, plan: Plan, lots: Mapping[int, LotRecorder]) -> PooledTruth:
+    """The samples and lots of all clients, concatenated in the order of the clients."""
     rounds = [
         _pooled_masks([_counted(lots[client].lots[number], plan, part) for client, part in enumerate(task.parts)])
         for number in range(max((len(found.lots) for found in lots.values()), default=0))
     ]
-    return Pool(
+    return PooledTruth(
         task=replace(task, parts=(torch.cat(task.parts),)),
         lots={0: LotRecorder(client=0, lots=rounds)},
     )
 
 
 def _counted(masks: list[Tensor], plan: Plan, part: Tensor) -> list[Tensor]:
-    kept = masks[:1] if plan.lot.rate(len(part)) == 1 else masks
-    return kept or [torch.zeros(1, len(part), dtype=torch.bool)]
+    # A full lot is the same in each step: its samples are in the truth only once.
+    counted = masks[:1] if plan.lot.rate(len(part)) == 1 else masks
+    return counted or [torch.zeros(1, len(part), dtype=torch.bool)]
 
 
 def _pooled_masks(clients: list[list[Tensor]]) -> list[Tensor]:
-    """Step by step, each client's mask beside the others'; empty where a client takes fewer steps."""
+    """For each step the concatenated masks of all clients; a client that takes fewer steps has an empty mask."""
     steps = max(len(masks) for masks in clients)
     return [
         torch.cat([masks[step] if step < len(masks) else torch.zeros_like(masks[0]) for masks in clients], dim=1)

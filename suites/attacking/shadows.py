@@ -1,4 +1,4 @@
-"""Shadows: federations trained on a random half of the pool each, every one of them the target of attacks in turn."""
+"""Shadows: trains federations on random halves of the samples; each is the target of the attacks in turn."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -29,18 +29,22 @@ from ..scoring.shadow_rows import groups, score_shadows
 from .trial import Clock, failures_as_rows
 
 _FIRST_BLOCK = 2**29
-"""Batches of shadows are numbered from here: they share no draw with a trial or an audit's replicas."""
+"""First number of the batches of shadows, chosen so that they share no random draw with a trial or an audit's runs."""
 _BATCH_BYTES = 2**25
-"""What the gradients of one client's lot may take, in all federations of a batch; larger ones cost four times the time,
-in page faults.
+"""Largest size of the gradients of one client's lot in all federations of a batch; larger batches take four times as
+long, because of page faults.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shadows:
-    """Trained federations: their final models ``(M, d)``, the bank of what they say, and who the candidates are.
+    """Trained shadow federations.
 
-    ``population``: images and labels that none of them trained on.
+    Args:
+        models: (M, d), their final models.
+        bank: the outputs of these models on the candidates and the population.
+        candidates: the samples whose membership the attacks infer.
+        population: images and labels that no federation was trained on.
     """
 
     task: Task
@@ -52,14 +56,15 @@ class Shadows:
     population: tuple[Tensor, Tensor]
 
     def view(self, target: int) -> View:
-        """What the public sees of one federation: its last model."""
+        """The view of the final-model observer of one federation."""
         rounds = tuple(RoundView(round=number) for number in range(self.plan.rounds))
         return View(
             observer=FINAL_MODEL, plan=self.plan, rounds=rounds, final_model=self.models[target : target + 1].clone()
         )
 
     def knowledge(self, target: int) -> Knowledge:
-        """What an attacker on that federation has: all others but its twin, with who is in them."""
+        """The knowledge of an attack on one federation: the other models and their members, without its complement."""
+        # The complementary federation of the same pair would reveal the target's members exactly.
         known = Knowledge.of(
             self.task,
             self.plan,
@@ -71,10 +76,12 @@ class Shadows:
 
 
 def run_shadows(job: ShadowJob, store: Store, finished: frozenset[str]) -> list[str]:
-    """Train, attack every federation, score; write every cell that is not finished. Returns what failed, with reasons.
+    """Train the federations, attack each of them and write every unfinished cell.
+
+    Returns the titles of failed cells with their reasons.
 
     Raises:
-        UnwritableRunFolder: every cell written before stays.
+        UnwritableRunFolder: the cells written before stay.
     """
     wanted = [item for item in job.attacks if item.cell.cell_id not in finished]
     if not wanted:
@@ -88,7 +95,7 @@ def run_shadows(job: ShadowJob, store: Store, finished: frozenset[str]) -> list[
     if shadows is None:
         return failed
     for item in wanted:
-        clock = clock if item is wanted[0] else Clock()  # The first cell bears the training.
+        clock = clock if item is wanted[0] else Clock()  # The time of the training counts to the first cell.
         work: Callable[[], list[Record]] = partial(_attacked, item, job, shadows, store)
         with failures_as_rows([item.cell], store, clock) as more:
             records = work()
@@ -99,12 +106,12 @@ def run_shadows(job: ShadowJob, store: Store, finished: frozenset[str]) -> list[
 
 
 def train_shadows(task: Task, plan: Plan, protection: Protection, streams: Streams, *, count: int) -> Shadows:
-    """``count`` federations in complementary pairs, each sample of each client in by a fair coin.
+    """Train ``count`` federations in complementary pairs, with each sample of each client included by a fair coin.
 
-    They share what is public, the initial model included; each has its own cohorts, lots and noise.
+    They share all public facts, including the initial model; each has its own cohorts, lots and noise.
 
     Raises:
-        ValueError: if the count is odd, or the plan or protection cannot do with samples left out.
+        ValueError: if the count is odd, or the plan or protection does not allow leaving samples out.
         FloatingPointError: if training diverged.
     """
     if count < 2 or count % 2:
@@ -126,22 +133,23 @@ def train_shadows(task: Task, plan: Plan, protection: Protection, streams: Strea
     )
     if not bool(torch.isfinite(models).all()):
         raise FloatingPointError("training diverged: a final model holds NaN or infinity")
-    return _asked(task, plan, protection, models, included)
+    return _as_shadows(task, plan, protection, models, included)
 
 
 def draw_membership(streams: Streams, count: int, pool: int) -> Tensor:
-    """Who is in which federation, ``(count, pool)``: fair coins, and in each second one the opposite of the first's."""
+    """The samples of each federation, ``(count, pool)``: fair coins, inverted for the second federation of a pair."""
+    # Complementary pairs give every sample exactly count / 2 models with it and as many without it.
     halves = uniform(streams.generator("membership"), (count // 2, pool)) < 0.5
     return torch.stack([halves, ~halves], dim=1).flatten(0, 1)
 
 
 def _batch(task: Task, plan: Plan) -> int:
-    """How many federations run together."""
+    """Number of federations that are trained together."""
     rows = max(plan.clients, *(1.5 * plan.expected_lot(client) for client in range(plan.clients)))
     return max(2, int(_BATCH_BYTES / (4 * rows * plan.layout.dim)))
 
 
-def _asked(task: Task, plan: Plan, protection: Protection, models: Tensor, included: Tensor) -> Shadows:
+def _as_shadows(task: Task, plan: Plan, protection: Protection, models: Tensor, included: Tensor) -> Shadows:
     dealt = torch.from_numpy(np.unique(torch.cat(task.parts).numpy()))
     images, labels = task.images[dealt], task.labels[dealt]
     population = (
@@ -168,25 +176,25 @@ def _asked(task: Task, plan: Plan, protection: Protection, models: Tensor, inclu
 
 
 def _attacked(item: AttackCell, job: ShadowJob, shadows: Shadows, store: Store) -> list[Record]:
-    """The rows of one attack on every federation in turn: truth meets what it said of each."""
-    said, attack, bank, streams = [], item.entry.attack, shadows.bank, Streams(job.seed)
+    """The rows of one attack on every federation in turn."""
+    scored, attack, bank, streams = [], item.entry.attack, shadows.bank, Streams(job.seed)
     for target in range(bank.models):
         rng = streams.generator(f"attack {item.entry.label}", replicate=target)
         evidence = attack.run(shadows.view(target), shadows.knowledge(target), rng)
         if not isinstance(evidence, CandidateScores):
-            raise TypeError(f"an attack on shadows must bring CandidateScores, got {type(evidence).__name__}")
-        said.append(evidence.against(bank.included[target]))
-    without = [_without(group, attack, bank, said) for group in groups(bank.models)]
-    return score_shadows(item.cell, said, without, bank.references(0).models, store)
+            raise TypeError(f"an attack on shadows must return CandidateScores, got {type(evidence).__name__}")
+        scored.append(evidence.against(bank.included[target]))
+    without = [_without(group, attack, bank, scored) for group in groups(bank.models)]
+    return score_shadows(item.cell, scored, without, bank.references(0).models, store)
 
 
 def _without(
-    group: list[int], attack: Attack, bank: ShadowBank, said: list[MembershipScores]
+    group: list[int], attack: Attack, bank: ShadowBank, scored: list[MembershipScores]
 ) -> list[MembershipScores]:
-    """What the attack says of the other targets when none of the group is a reference."""
-    if not isinstance(attack, ShadowAttack):
-        return [scores for target, scores in enumerate(said) if target not in group]
-    left, setting = bank.without(group), said[0].setting
+    """The attack's scores of the other targets when none of the group is a reference model."""
+    if not isinstance(attack, ShadowAttack):  # Without reference models the scores do not change.
+        return [scores for target, scores in enumerate(scored) if target not in group]
+    left, setting = bank.without(group), scored[0].setting
     return [
         CandidateScores(attack.scores(left.references(target), left.model_logits(target)), setting).against(truth)
         for target, truth in enumerate(left.included)

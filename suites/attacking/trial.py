@@ -1,4 +1,4 @@
-"""Trial: trains one federation and lets every attack of the suite look at it. Failures become rows."""
+"""Trial: trains one federation and runs every attack of the suite on it; failures become rows."""
 
 import resource
 import sys
@@ -45,7 +45,7 @@ _PEAK_UNITS = 2**20 if sys.platform == "darwin" else 2**10
 
 @dataclass(kw_only=True)
 class Clock:
-    """Time and memory of one cell."""
+    """Measures the time and memory of one cell."""
 
     wall: float = field(default_factory=time.perf_counter)
     cpu: float = field(default_factory=time.process_time)
@@ -55,17 +55,19 @@ class Clock:
         return {
             "wall_s": round(time.perf_counter() - self.wall, 4),
             "cpu_s": round(time.process_time() - self.cpu, 4),
-            # Kilobytes, and bytes on macOS.
+            # Linux counts in kilobytes, macOS in bytes.
             "peak_mem_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _PEAK_UNITS, 1),
         }
 
 
 @dataclass(kw_only=True)
 class TrainedTrial:
-    """One trained federation and what was recorded of it.
+    """One trained federation with everything that was recorded during its training.
 
-    ``probes``: each attack's candidates, None where it needs none, the error where it could not choose any; ``lots``:
-    by client: those that candidates are asked about, all where an attack reads uploads.
+    Args:
+        probes: by attack: its candidates, None where it needs none, or the error where choosing them failed.
+        lots: by client: the drawn lots of the clients about which candidates are scored, and of all clients where an
+            attack uses uploads.
     """
 
     task: Task
@@ -80,11 +82,12 @@ class TrainedTrial:
 
 
 def run_trial(job: TrialJob, store: Store, finished: frozenset[str]) -> list[str]:
-    """Train, attack, score; write every cell that is not finished. Returns the titles of the failed ones with their
-    reasons.
+    """Train the federation, run and score its attacks, and write every unfinished cell.
+
+    Returns the titles of failed cells with their reasons.
 
     Raises:
-        UnwritableRunFolder: every cell written before stays.
+        UnwritableRunFolder: the cells written before stay.
     """
     wanted = [cell for cell in job.cells if cell.cell_id not in finished]
     if not wanted:
@@ -99,7 +102,7 @@ def run_trial(job: TrialJob, store: Store, finished: frozenset[str]) -> list[str
         return failed
     for cell, work in _cells(job, trained, store):
         if cell in wanted:
-            clock = clock if cell is wanted[0] else Clock()  # The first cell bears the training.
+            clock = clock if cell is wanted[0] else Clock()  # The time of the training counts to the first cell.
             with failures_as_rows([cell], store, clock) as more:
                 records = work()
                 times = clock.fields()
@@ -111,13 +114,16 @@ def run_trial(job: TrialJob, store: Store, finished: frozenset[str]) -> list[str
 
 
 def _checkpoint(job: TrialJob, store: Store) -> Checkpoint | None:
-    """Where a training that nothing watches but utility is kept; what attacks have seen by then is not."""
+    """The checkpoint of a trial without attacks; with attacks there is none, because it does not hold their views."""
     return None if job.training is None or job.attacks else Checkpoint(store=store, cell_id=job.training.cell_id)
 
 
 @contextmanager
 def failures_as_rows(cells: list[Cell], store: Store, clock: Clock) -> Iterator[list[str]]:
-    """An error inside becomes one row per cell, with its reason, and a log; a refusing disk is passed on."""
+    """Turn an error inside into one failed row per cell, with its reason, and a log file.
+
+    An unwritable run folder is no failure of a part: that error is passed on.
+    """
     failed: list[str] = []
     try:
         yield failed
@@ -126,7 +132,7 @@ def failures_as_rows(cells: list[Cell], store: Store, clock: Clock) -> Iterator[
     except Undefined as omission:
         for cell in cells:
             store.finish(cell.cell_id, [cell.record(metric="none", status="skipped", reason=str(omission))])
-    # The one boundary where whatever a part raises, a user's own included, becomes a row; so does its sys.exit().
+    # A part, possibly the user's own, may raise anything, sys.exit() included: the other cells must still run.
     except (Exception, SystemExit) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:500].encode(errors="backslashreplace").decode()
         for cell in cells:
@@ -143,11 +149,11 @@ def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> Traine
     observers = {str(item.entry.observer): item.entry.observer for item in job.attacks}
     recorders = {name: ViewRecorder(observer=observer) for name, observer in observers.items()}
     planted = [probe for probe in probes.values() if isinstance(probe, CandidateProbe)]
-    asked = {client for probe in planted for client in probe.shown.clients}
-    # Of an attack on uploads the truth is what stood in every client's lots; of a sum all the others are the rest.
+    with_lots = {client for probe in planted for client in probe.shown.clients}
+    # An attack on uploads is scored against every client's lots; a worst-case attack on sums knows all other lots.
     if None in probes.values() or any(_knows_sums(item) for item in job.attacks):
-        asked |= set(range(task.clients))
-    lots = {client: LotRecorder(client=client) for client in sorted(asked)}
+        with_lots |= set(range(task.clients))
+    lots = {client: LotRecorder(client=client) for client in sorted(with_lots)}
     accuracy = AccuracyRecorder(task=task, every=plan.marks[0])
     numbers = NumbersRecorder(protection=job.protection, plan=plan, every=max(1, plan.rounds // 200))
     watching: list[Recorder] = [*recorders.values(), *lots.values(), accuracy, numbers]
@@ -179,7 +185,7 @@ def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> Traine
 def _resumed(
     checkpoint: Checkpoint, plan: Plan, clock: Clock, accuracy: AccuracyRecorder, numbers: NumbersRecorder
 ) -> ResumeState | None:
-    """Where an earlier session stood; its recorders' content and its seconds are taken over."""
+    """The state at an earlier session's checkpoint; its recorders' content and its times are restored as well."""
     found = checkpoint.load(plan)
     if found is None:
         return None
@@ -205,16 +211,16 @@ def _knows_sums(item: AttackCell) -> bool:
 
 
 def _planted(item: AttackCell, task: Task, streams: Streams) -> Probe | Exception | None:
-    """An attack's candidates; its error is kept for its own cell, the federation trains without it."""
+    """An attack's candidates, or the error: only that attack's cell fails, the federation is trained for the others."""
     try:
-        # One stream for all attacks: those that ask about as many candidates ask about the same ones.
+        # One stream for all attacks: those with equally many candidates get the same ones and can be compared.
         return item.entry.attack.plant(task, streams.generator("candidates"))
     except Exception as error:
         return error
 
 
 def _cells(job: TrialJob, trained: TrainedTrial, store: Store) -> list[tuple[Cell, Callable[[], list[Record]]]]:
-    """Each cell of the trial with the work that gives its rows."""
+    """Each cell of the trial with the function that computes its rows."""
     works: list[tuple[Cell, Callable[[], list[Record]]]] = []
     if job.training is not None:
         recorded = trained.accuracy, trained.numbers
@@ -250,7 +256,7 @@ def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store
 
 
 def _tampered(item: AttackCell, job: TrialJob, trained: TrainedTrial, knowledge: Knowledge) -> View:
-    """What its observer sees of a federation of the same data and draws whose server is the attacker."""
+    """The observer's view of a second federation, with the same data and random draws, whose server is the attacker."""
     recorder, plan = ViewRecorder(observer=item.entry.observer), trained.plan
     tamper = partial(item.entry.attack.tamper, knowledge=knowledge)
     final = run_federation(trained.task, plan, job.protection, trained.streams, recorders=[recorder], tamper=tamper)
@@ -260,16 +266,16 @@ def _tampered(item: AttackCell, job: TrialJob, trained: TrainedTrial, knowledge:
 def score(
     cell: Cell, evidence: object, trained: TrainedTrial, probe: Probe | None, store: Store, *, adversary: str
 ) -> list[Record]:
-    """Truth meets evidence: the rows of one attack."""
+    """The rows of one attack: scores its evidence against the truth."""
     if isinstance(evidence, CandidateScores):
         if probe is None:
-            raise TypeError("the attack brought candidate scores but planted no candidates")
+            raise TypeError("the attack returned candidate scores but planted no candidates")
         if isinstance(probe, OwnerProbe):
             return score_membership(cell, all_scores(evidence, probe.member), store, adversary=adversary)
         return score_membership(cell, counted_scores(evidence, probe), store, adversary=adversary)
     if isinstance(evidence, SourceScores):
         if not isinstance(probe, CandidateProbe):
-            raise TypeError("the attack brought source scores but planted no candidates")
+            raise TypeError("the attack returned source scores but planted no candidates")
         return score_source(cell, evidence, probe, store)
     task, lots = trained.task, trained.lots
     if isinstance(evidence, Reconstructions | LabelCounts) and is_pooled(evidence):
@@ -280,6 +286,6 @@ def score(
     if isinstance(evidence, LabelCounts):
         return score_label_counts(cell, evidence, task, trained.plan, lots)
     raise TypeError(
-        "an attack must bring CandidateScores, SourceScores, Reconstructions or LabelCounts, "
+        "an attack must return CandidateScores, SourceScores, Reconstructions or LabelCounts, "
         f"got {type(evidence).__name__}"
     )

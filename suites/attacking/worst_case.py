@@ -1,4 +1,4 @@
-"""Worst case: what differential privacy assumes that the adversary knows, namely everything but the one bit."""
+"""Worst-case knowledge: the likelihood ratios of an adversary that knows everything but a candidate's membership."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -21,9 +21,9 @@ from ...fl.task import Task
 from ...fl.view import View
 
 _NO_NOISE = 1e-12
-"""Deviation of a release that has no noise: it tells all."""
+"""Standard deviation assumed for a release without noise, so that log ratios stay finite."""
 
-Ask = Callable[[int, int, slice], Hypotheses]
+HypothesesOf = Callable[[int, int, slice], Hypotheses]
 
 
 def worst_case_hypotheses(
@@ -33,27 +33,31 @@ def worst_case_hypotheses(
     lots: Mapping[int, LotRecorder],
     view: View,
     probe: CandidateProbe,
-) -> Ask | None:
-    """(round, client, which candidates) -> how what was seen of that round lies to both worlds.
+) -> HypothesesOf | None:
+    """A function (round, client, which candidates) -> log likelihood ratios of that round's release with and without
+    each candidate.
 
-    Known are every lot that was drawn and what else is in it. ``lots``: of the clients in question, of all where only
-    their sum is seen. None where the release is no noise around something that is known: no law, several local steps
-    (the models between them are hidden), an algorithm whose clients keep something, lots of one size (who else was
-    drawn would tell), a sum of clients who may be absent, reports that were mixed, dropout (its draws are hidden).
+    The adversary knows every drawn lot and its other samples. ``lots`` are those of the candidates' clients, or of all
+    clients where only their sum is observed.
+
+    Returns None where the release is not noise around a known value: the defense publishes no law; there are several
+    local steps (the models between them are hidden), an algorithm whose clients keep a state, lots of fixed size (the
+    other drawn samples would reveal the candidate), a sum over clients that may be absent, mixed reports, or dropout
+    (its draws are hidden).
     """
     if plan.algorithm.local_steps != 1 or plan.algorithm.share(view.final_model) or _fixed(plan):
         return None
     if task.network.dropout_rate:
         return None
-    room = _Room(task=task, plan=plan, protection=protection, lots=lots, view=view, probe=probe)
+    known_run = _KnownRun(task=task, plan=plan, protection=protection, lots=lots, view=view, probe=probe)
     if view.observer.rank >= UPLOADS.rank:
-        asks = [room.ask_uploads(client) for client in probe.shown.clients]
+        found = [known_run.of_uploads(client) for client in probe.shown.clients]
     elif view.observer.rank in (AGGREGATE.rank, GLOBAL_MODELS.rank):
-        asks = [room.ask_sums(client) for client in probe.shown.clients]
+        found = [known_run.of_sums(client) for client in probe.shown.clients]
     else:
         return None
-    known = {client: ask for client, ask in zip(probe.shown.clients, asks, strict=True) if ask is not None}
-    if len(known) < len(asks):
+    known = {client: one for client, one in zip(probe.shown.clients, found, strict=True) if one is not None}
+    if len(known) < len(found):
         return None
     return lambda number, client, which: known[client](number, client, which)
 
@@ -64,7 +68,7 @@ def _fixed(plan: Plan) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class _Lot:
-    """One client's lot of one round: the samples' gradients ``(n, d)``, and which candidates stand in it ``(m,)``."""
+    """One client's lot of one round: the samples' gradients ``(n, d)``, and which candidates it contains ``(m,)``."""
 
     rows: Tensor
     inside: Tensor
@@ -72,15 +76,15 @@ class _Lot:
 
 @dataclass(frozen=True, kw_only=True)
 class _Share:
-    """What each candidate adds to a sum, ``rows (m, d)``, and their squared lengths ``(m,)``."""
+    """The contribution of each candidate to a sum, ``rows (m, d)``, and the squared norms of the rows ``(m,)``."""
 
     rows: Tensor
     squares: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Room:
-    """The run with its truth."""
+class _KnownRun:
+    """A run with its truth, and caches of the quantities that several candidates share."""
 
     task: Task
     plan: Plan
@@ -90,15 +94,15 @@ class _Room:
     probe: CandidateProbe
     _totals: dict[tuple[int, int], tuple[Tensor, _Lot]] = field(default_factory=dict)
     _shares: dict[tuple[int, int, GaussianLaw], _Share] = field(default_factory=dict)
-    _asked: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    _candidates: dict[tuple[int, int], Tensor] = field(default_factory=dict)
 
     @cached_property
     def _seen(self) -> dict[int, RoundRows]:
-        """What was seen, by round."""
+        """The observed rows, by round."""
         return {rows.round: rows for rows in rounds_of(self.view)}
 
-    def ask_uploads(self, client: int) -> Ask | None:
-        """One client's own release: noise on the sum of its clipped samples, or on its whole report."""
+    def of_uploads(self, client: int) -> HypothesesOf | None:
+        """For one client's own release: noise on the sum of its clipped samples, or on its whole report."""
         law = self.protection.law(UPLOADS, self.plan, client)
         if (own := _of_samples(law)) is not None and self.protection.per_sample:
             return self._by_samples(own)
@@ -107,8 +111,8 @@ class _Room:
             return None
         return self._by_reports(law, (client,))
 
-    def ask_sums(self, client: int) -> Ask | None:
-        """The sum of a round in which everybody is, seen as it is or between two models that nobody disturbed."""
+    def of_sums(self, client: int) -> HypothesesOf | None:
+        """For the sum over all clients, observed directly or as the difference of two models without further noise."""
         kind, clients = type(self.protection), range(self.plan.clients)
         if self.plan.cohort_rate != 1 or kind.broadcast is not Protection.broadcast:
             return None
@@ -121,40 +125,41 @@ class _Room:
         known = plain and self.protection.per_sample and len(laws) == len(uploads)
         return self._by_sums(laws, client) if known else None
 
-    def _by_samples(self, law: GaussianLaw) -> Ask:
-        def ask(number: int, client: int, which: slice) -> Hypotheses:
+    def _by_samples(self, law: GaussianLaw) -> HypothesesOf:
+        def hypotheses(number: int, client: int, which: slice) -> Hypotheses:
             total, lot = self._total(number, client, law)
             return self._added(self._released(number, client) - total, lot.inside[which], number, which, law)
 
-        return ask
+        return hypotheses
 
-    def _by_sums(self, laws: list[GaussianLaw], client: int) -> Ask:
-        """The mean by sizes of everybody's noisy sums."""
+    def _by_sums(self, laws: list[GaussianLaw], client: int) -> HypothesesOf:
+        """For the mean of all clients' noisy sums, weighted by their numbers of samples."""
         weights, own = [size / sum(self.plan.sizes) for size in self.plan.sizes], laws[client]
         noise = math.hypot(*(weight * law.noise_std for weight, law in zip(weights, laws, strict=True)))
         pooled = replace(own, scale=weights[client] * own.scale, noise_std=noise)
 
-        def ask(number: int, client: int, which: slice) -> Hypotheses:
+        def hypotheses(number: int, client: int, which: slice) -> Hypotheses:
             totals = [weight * self._total(number, k, laws[k])[0] for k, weight in enumerate(weights)]
             inside = self._total(number, client, own)[1].inside[which]
             noise = self._released(number, client) - torch.stack(totals).sum(0)
             return self._added(noise, inside, number, which, pooled)
 
-        return ask
+        return hypotheses
 
     def _added(self, noise: Tensor, inside: Tensor, number: int, which: slice, law: GaussianLaw) -> Hypotheses:
-        """``noise (d,)`` is what a release holds beside a sum in which the candidates that are ``inside (m,)`` stand
-        already.
+        """The hypotheses for candidates added to a sum.
+
+        ``noise (d,)`` is the release minus the noiseless sum, which contains the candidates that are ``inside (m,)``.
         """
         share = self._share(number, which, law)
-        # <released - rest, share> - |share|^2 / 2, where the rest is the total less the share of who is inside.
+        # <released - rest, share> - |share|^2 / 2, where the rest is the total minus the shares of those inside.
         along = (share.rows @ noise).double() + (inside.double() - 0.5) * share.squares
         return Hypotheses(log_ratio=along / max(law.noise_std, _NO_NOISE) ** 2, rate=law.rate)
 
-    def _by_reports(self, law: Law, clients: range | tuple[int, ...]) -> Ask:
-        """Noise on whole reports: a candidate moves the mean of its client's lot."""
+    def _by_reports(self, law: Law, clients: range | tuple[int, ...]) -> HypothesesOf:
+        """For noise on whole reports: a candidate changes the mean of its client's lot."""
 
-        def ask(number: int, client: int, which: slice) -> Hypotheses:
+        def hypotheses(number: int, client: int, which: slice) -> Hypotheses:
             gradients = self._gradients(number, which)
             others = [self._report(number, k, law) for k in clients if k != client]
             lot, model = self._lot(number, client), self._model(number)
@@ -168,20 +173,20 @@ class _Room:
                 rate=self.plan.lot.rate(self.plan.sizes[client]),
             )
 
-        return ask
+        return hypotheses
 
     def _report(self, number: int, client: int, law: Law) -> Tensor:
-        """(d,), what another client's report adds."""
+        """(d,), the contribution of another client's report."""
         rows, model = self._lot(number, client).rows, self._model(number)
         return law.contribution(self._update(model, rows.sum(0, keepdim=True) / max(1, len(rows))))[0]
 
     def _update(self, model: Tensor, directions: Tensor) -> Tensor:
-        """What a client adds after one step along minus each of ``directions (m, d)``."""
+        """A client's update after one step along minus each of ``directions (m, d)``."""
         models, algorithm = model.expand_as(directions), self.plan.algorithm
         return algorithm.update(models, algorithm.step(models, directions, algorithm.start(models))[0])
 
     def _total(self, number: int, client: int, law: GaussianLaw) -> tuple[Tensor, _Lot]:
-        """The noiseless sum ``(d,)`` of one client's lot, and the lot; kept for the candidates of the same round."""
+        """The noiseless sum ``(d,)`` of one client's lot, and the lot; cached for the candidates of the same round."""
         if (number, client) not in self._totals:
             for key in [key for key in self._totals if key[0] != number]:
                 del self._totals[key]
@@ -190,7 +195,7 @@ class _Room:
         return self._totals[number, client]
 
     def _share(self, number: int, which: slice, law: GaussianLaw) -> _Share:
-        """What the candidates add; kept for the next client with the same law."""
+        """The candidates' contributions; cached for the next client with the same law."""
         key = (number, which.start, law)
         if key not in self._shares:
             rows = law.contribution(self._gradients(number, which))
@@ -199,19 +204,20 @@ class _Room:
         return self._shares[key]
 
     def _released(self, number: int, client: int) -> Tensor:
-        """(d,), what was seen of the client, or of the sum of all."""
+        """(d,), the observed release of the client, or of the sum over all clients."""
         rows = self._seen[number]
         return rows.values[rows.senders.index(client) if self.view.observer.rank >= UPLOADS.rank else 0]
 
     def _gradients(self, number: int, which: slice) -> Tensor:
-        """(m, d), the candidates' own; kept for the next client."""
+        """(m, d), the candidates' gradients; cached for the next client."""
+        # Only the last block is cached: the gradients of all candidates in all rounds would not fit into memory.
         key = (number, which.start)
-        if key not in self._asked:
+        if key not in self._candidates:
             shown, model = self.probe.shown, self._model(number)
             images, labels = shown.images[which].unsqueeze(0), shown.labels[which].unsqueeze(0)
-            self._asked.clear()
-            self._asked[key] = self.task.network.sample_gradients(model.unsqueeze(0), images, labels)[0]
-        return self._asked[key]
+            self._candidates.clear()
+            self._candidates[key] = self.task.network.sample_gradients(model.unsqueeze(0), images, labels)[0]
+        return self._candidates[key]
 
     def _lot(self, number: int, client: int) -> _Lot:
         masks, model = self.lots[client].lots[number], self._model(number)
@@ -233,9 +239,9 @@ class _Room:
 
 
 def _log_ratio(law: Law, released: Tensor, absent: Tensor, present: Tensor) -> Tensor:
-    """(m,), how much likelier ``released (d,)`` is around ``present (m, d)`` than around ``absent``."""
+    """(m,), log likelihood ratio of ``released (d,)`` around ``present (m, d)`` to that around ``absent (m, d)``."""
     if isinstance(law, GaussianLaw):
-        # Not two densities, which are sums over all coordinates and nearly equal.
+        # Not the difference of two log densities: these are large sums over all coordinates, and nearly equal.
         along = ((released - (absent + present) / 2) * (present - absent)).double().sum(1)
         return along / max(law.noise_std, _NO_NOISE) ** 2
     seen = released.double()
@@ -243,5 +249,5 @@ def _log_ratio(law: Law, released: Tensor, absent: Tensor, present: Tensor) -> T
 
 
 def _of_samples(law: Law | None) -> GaussianLaw | None:
-    """The law where it is noise on a sum of samples: a gradient enters an update with a minus sign."""
+    """The law, if it is noise on a sum of samples: its scale is negative, as gradients are subtracted in an update."""
     return law if isinstance(law, GaussianLaw) and law.scale < 0 else None

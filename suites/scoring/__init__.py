@@ -1,1 +1,1 @@
-"""Scoring: truth meets an attack's output here and nowhere else."""
+"""Scoring: compares an attack's output with the truth; no other folder has both."""

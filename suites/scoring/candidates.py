@@ -1,4 +1,4 @@
-"""Which of an attack's answers about candidates count, and what was right."""
+"""Counted scores: which of an attack's scores of candidates count, and whether each candidate was a member."""
 
 from dataclasses import dataclass, replace
 
@@ -11,9 +11,9 @@ from ...fl.probe import CandidateProbe
 
 @dataclass(frozen=True, kw_only=True)
 class CountedScores:
-    """The scores that count, the truth of each and the candidate that it is about: ``(m,)`` each.
+    """The scores that count, with the truth and the candidate of each: ``(m,)`` each.
 
-    Scores of one candidate stand and fall together: it is one cluster.
+    Scores of the same candidate are dependent: they form one cluster.
     """
 
     scores: CandidateScores
@@ -22,14 +22,16 @@ class CountedScores:
 
     @property
     def given_the_run(self) -> ScoresByRun:
-        """As if what the attack saw were given: then candidates are independent, and an interval over them holds for
-        this run. Other runs differ by more.
+        """The scores conditional on the attack's view of this run.
+
+        Candidates are then independent, so that an interval over them holds for this run. The variation between runs
+        is larger.
         """
         return self._sides(self.scores.values)
 
     @property
     def round_by_round(self) -> list[tuple[int, ScoresByRun]]:
-        """The same after so many rounds, where the attack says how its scores stood."""
+        """The same after each number of rounds, where the attack returns its scores by round."""
         return [(rounds, self._sides(values)) for rounds, values in self.scores.history]
 
     def _sides(self, values: np.ndarray) -> ScoresByRun:
@@ -38,24 +40,26 @@ class CountedScores:
 
 
 def all_scores(evidence: CandidateScores, member: np.ndarray) -> CountedScores:
-    """One score a candidate: all count."""
+    """All scores of an attack with one score per candidate."""
     return CountedScores(scores=evidence, member=member, candidate=np.arange(len(member)))
 
 
 def counted_scores(evidence: CandidateScores, probe: CandidateProbe) -> CountedScores:
-    """Of one score a candidate ``(n,)`` all; of one a client and candidate ``(clients * n,)``, client by client, those
-    of a client's own samples and of the outsiders that stand for it, which may be all of them. Another client's sample
-    is neither: who holds it is what is asked, but the model that this client saw was trained on it.
+    """The scores that count.
+
+    Of one score per candidate, ``(n,)``, all count. Of one score per client and candidate, ``(clients * n,)``, client
+    by client, those of the client's own samples (members) and of the outsiders assigned to it (non-members) count.
+    Another client's sample is neither: it is not in this client's lot, but the broadcast model was trained on it.
 
     Raises:
-        ValueError: if there are neither so many.
+        ValueError: for another number of scores.
     """
     count, clients = len(probe.holder), np.array(probe.shown.clients)
     if len(evidence.values) == count:
         return all_scores(evidence, probe.member)
     if len(evidence.values) != count * len(clients):
         raise ValueError(
-            f"scores must be {count}, one a candidate, or {count * len(clients)}, one a client and candidate, "
+            f"scores must be {count}, one per candidate, or {count * len(clients)}, one per client and candidate, "
             f"got {len(evidence.values)}"
         )
     own = (probe.holder == clients[:, None]).reshape(-1)
@@ -63,8 +67,8 @@ def counted_scores(evidence: CandidateScores, probe: CandidateProbe) -> CountedS
         outside = np.tile(~probe.member, len(clients))
     else:
         outside = (probe.stands_for == clients[:, None]).reshape(-1)
-    asked = own | outside
-    runs = None if evidence.runs is None else evidence.runs[asked]
-    history = tuple((rounds, values[asked]) for rounds, values in evidence.history)
-    scores = replace(evidence, values=evidence.values[asked], runs=runs, history=history)
-    return CountedScores(scores=scores, member=own[asked], candidate=np.tile(np.arange(count), len(clients))[asked])
+    counted = own | outside
+    runs = None if evidence.runs is None else evidence.runs[counted]
+    history = tuple((rounds, values[counted]) for rounds, values in evidence.history)
+    scores = replace(evidence, values=evidence.values[counted], runs=runs, history=history)
+    return CountedScores(scores=scores, member=own[counted], candidate=np.tile(np.arange(count), len(clients))[counted])

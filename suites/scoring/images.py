@@ -1,4 +1,4 @@
-"""Image scores: how near a reconstruction comes to the image that it was made from, in pixel range [0, 1]."""
+"""Image scores: the similarity of a reconstruction and the original image, in pixel range [0, 1]."""
 
 import hashlib
 import pickle
@@ -16,20 +16,21 @@ from ...audit.arrays import FloatArray, IntArray
 from ..config.compatibility import LEAST_SIDE
 
 PSNR_CAP = 100.0
-"""Decibels of a perfect reconstruction: a record holds no infinity. Reached at an MSE of 1e-10."""
+"""Decibels of a perfect reconstruction, because a record cannot hold infinity; reached at an MSE of 1e-10."""
 
 ALEXNET = "alexnet-owt-7be5be79.pth"
 """torchvision's file of the ImageNet weights; the eight digits begin its SHA-256 sum."""
 
 LpipsScorer = Callable[[ArrayLike, ArrayLike], FloatArray]
-"""(images, truth), each ``(n, c, h, w)`` in [0, 1] -> ``(n,)``, lower is nearer."""
+"""(images, truth), each ``(n, c, h, w)`` in [0, 1] -> ``(n,)``, lower is more similar."""
 
 _LPIPS_SIDE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageScore:
-    """One image: ``mse`` and ``lpips`` are lower, ``psnr`` (dB, at most 100) and ``ssim`` higher, the more leaked.
+    """The scores of one image. The more leaked, the lower ``mse`` and ``lpips``, the higher ``psnr`` (dB, at most 100)
+    and ``ssim``.
 
     ``lpips`` is None where it was not measured.
     """
@@ -42,7 +43,7 @@ class ImageScore:
 
 @dataclass(frozen=True)
 class Unavailable:
-    """A score that cannot be measured here, and why, in one line."""
+    """A score that cannot be measured on this machine, with the reason in one line."""
 
     reason: str
 
@@ -51,8 +52,8 @@ def score_images(reconstructions: ArrayLike, truth: ArrayLike, lpips: LpipsScore
     """Score image i against truth i: both ``(n, c, h, w)`` in [0, 1]; see `match` where the order is unknown.
 
     SSIM is scikit-image's (Wang et al. 2004) with data range 1 and a flat window of 7 pixels (the largest odd one that
-    fits a smaller image), averaged over channels. ``lpips``: what `lpips_scorer` gave, None to leave it out. Raises
-    ValueError for unequal shapes, values outside [0, 1] or images under 3 pixels.
+    fits a smaller image), averaged over channels. ``lpips``: the result of `lpips_scorer`, None to leave it out. Raises
+    ValueError for unequal shapes, values outside [0, 1] or images smaller than 3 pixels.
     """
     images, target = checked_pair(reconstructions, truth)
     errors = ((images - target) ** 2).mean((1, 2, 3))
@@ -71,9 +72,10 @@ def psnr(mse: float) -> float:
 
 
 def match(reconstructions: ArrayLike, truth: ArrayLike) -> IntArray:
-    """The assignment of least total MSE (Kuhn 1955): ``reconstructions[permutation]`` stands in the order of the truth.
+    """The assignment of least total MSE (Kuhn 1955): ``reconstructions[permutation]`` has the order of the truth.
 
-    For the images of one batch, whose order no gradient tells. Both ``(n, c, h, w)`` in [0, 1]; permutation ``(n,)``.
+    For the images of one batch, whose order a gradient does not reveal. Both ``(n, c, h, w)`` in [0, 1]; permutation
+    ``(n,)``.
     """
     from scipy.optimize import linear_sum_assignment  # Lazy: half a second.
 
@@ -83,17 +85,17 @@ def match(reconstructions: ArrayLike, truth: ArrayLike) -> IntArray:
 
 
 def lpips_scorer(*, download: bool = False) -> LpipsScorer | Unavailable:
-    """LPIPS 0.1 on AlexNet (Zhang et al. 2018), or why it cannot be had; never a random backbone under its name.
+    """LPIPS 0.1 on AlexNet (Zhang et al. 2018), or the reason why it is unavailable; never with random weights.
 
     Images are scaled to [-1, 1], a grey one is repeated to three channels, and one under 64 pixels is upsampled to
-    64x64 (bilinear; AlexNet's strides leave nothing of less), which the paper did not calibrate: compare such values
-    among themselves only. The backbone comes from torch.hub's checkpoint folder; ``download`` permits to fetch it
-    (233 MiB).
+    64x64 (bilinear), because AlexNet's strides leave nothing of smaller ones. The paper did not calibrate that: compare
+    such values only with each other. The weights come from torch.hub's checkpoint folder; ``download`` allows fetching
+    them (233 MiB).
     """
     checkpoint = Path(torch.hub.get_dir()) / "checkpoints" / ALEXNET
-    # Looked at first: importing lpips takes 5 s, in vain where the weights are known to be absent.
+    # Checked before the import: lpips takes 5 s to import, in vain where the weights are absent.
     if not checkpoint.is_file() and not download:
-        # No path: the reason enters records, which are alike on all machines.
+        # The reason names no path: it enters records, which must be equal on all machines.
         return Unavailable(
             f"no {ALEXNET} in torch.hub's checkpoint folder; lpips_scorer(download=True) fetches it (233 MiB)"
         )
@@ -116,7 +118,7 @@ def _load_lpips() -> Callable[[Tensor, Tensor], Tensor]:
     import lpips
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # lpips calls torchvision by names that torchvision has deprecated.
+        warnings.simplefilter("ignore")  # lpips uses names that torchvision has deprecated.
         network: Callable[[Tensor, Tensor], Tensor] = lpips.LPIPS(net="alex", verbose=False)
     return network
 
@@ -150,7 +152,7 @@ def _ssim(image: FloatArray, truth: FloatArray) -> float:
 
 
 def ssim_window(image: FloatArray) -> int:
-    """Side of SSIM's window: 7 pixels, or the largest odd number that fits ``image (c, h, w)``."""
+    """Side of SSIM's window: 7 pixels, or the largest odd number that fits into ``image (c, h, w)``."""
     side = min(7, *image.shape[1:])
     return int(side - 1 + side % 2)
 
@@ -160,7 +162,7 @@ def checked_pair(reconstructions: ArrayLike, truth: ArrayLike) -> tuple[FloatArr
     images, target = np.asarray(reconstructions, dtype=np.float64), np.asarray(truth, dtype=np.float64)
     if images.ndim != 4 or images.shape != target.shape or min(images.shape) < 1 or min(images.shape[2:]) < LEAST_SIDE:
         raise ValueError(
-            f"images and truth must be (n, channel, height, width) alike, of {LEAST_SIDE} pixels at least, "
+            f"images and truth must have the same shape (n, channel, height, width) and >= {LEAST_SIDE} pixels a side, "
             f"got {images.shape} and {target.shape}"
         )
     for name, array in (("images", images), ("truth", target)):

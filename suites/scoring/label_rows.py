@@ -1,4 +1,4 @@
-"""Rows of label attacks: guessed counts against the labels of the lots that the uploads were computed on."""
+"""Rows of label attacks: compares guessed counts with the labels of the lots behind the uploads."""
 
 from collections.abc import Mapping
 
@@ -18,10 +18,10 @@ from .labels import Interval, LabelScores, mean_interval, rate_interval, score_l
 def score_label_counts(
     cell: Cell, evidence: LabelCounts, task: Task, plan: Plan, lots: Mapping[int, LotRecorder]
 ) -> list[Record]:
-    """Rows of one attack on one round: intervals are over its uploads, which share a model and a defense's noise law.
+    """Rows of one attack on one round: intervals are over its uploads, which share a model and a noise distribution.
 
-    Of one-sample uploads the share of right labels says it all. Raises ValueError where there are not as many guesses
-    as uploads.
+    One-sample uploads have one row only: all other scores follow from the share of right labels. Raises ValueError
+    where there are not as many guesses as uploads.
     """
     truth = true_counts(task, plan, lots, evidence.round)
     if truth.shape != evidence.counts.shape:
@@ -48,9 +48,9 @@ _LOWER = ("label_count_error", "label_total_variation")
 
 
 def true_counts(task: Task, plan: Plan, lots: Mapping[int, LotRecorder], round: int) -> FloatArray:
-    """Labels behind each upload of ``round``, ``(n, classes)``, in the order of the clients that took part.
+    """Numbers of labels behind each upload of ``round``, ``(n, classes)``, in the order of the participating clients.
 
-    A lot that is everything is in each local step and counts once; any other lot counts anew in each step.
+    A full lot is the same in each local step and counts once; any other lot counts anew in each step.
     """
     rows = []
     for client, part in enumerate(task.parts):

@@ -1,4 +1,4 @@
-"""Label scores: how much of the labels behind each upload an attack counted right, and how much of that is chance."""
+"""Label scores: how many labels behind each upload an attack counted correctly, and how many by chance alone."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from ...audit.binomial import upper_bound
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """A value with its confidence interval; both ends None where the values allow none."""
+    """A value with its confidence interval; both ends are None where there is none."""
 
     value: float
     low: float | None = None
@@ -25,14 +25,15 @@ class LabelScores:
     """Scores of n uploads, one entry each; the properties pool them.
 
     Args:
-        accuracy: (n,), multiset accuracy: labels counted right over the labels that there are (or were named, if more).
-        chance: (n,), what equal counts for all classes would have scored: 1/classes for one sample.
-        total_variation: (n,), distance of the two class distributions, in [0, 1]; 0 is right.
-        exact: (n,), true where every class's count is right. For one-sample uploads: where the label is.
-        count_error: (n,), samples by which a class's count is off, on average over the classes.
-        existence: (n,), class-existence accuracy: share of classes of which it is right whether any sample has them.
-        counted: (n,), label-count accuracy (Ma et al. 2023): share of classes whose count is right. A class that is
-            absent, and counted so, is right too: with ten classes and small lots most are.
+        accuracy: (n,), multiset accuracy: labels counted correctly, divided by the number of labels (or of guesses, if
+            larger).
+        chance: (n,), the accuracy of equal counts for all classes: 1/classes for one sample.
+        total_variation: (n,), distance of the two class distributions, in [0, 1]; 0 is correct.
+        exact: (n,), true where every class's count is correct; for one-sample uploads, where the label is.
+        count_error: (n,), absolute error of a class's count in samples, on average over the classes.
+        existence: (n,), class-existence accuracy: share of classes correctly guessed as present or absent.
+        counted: (n,), label-count accuracy (Ma et al. 2023): share of classes with a correct count. It includes absent
+            classes with a count of zero, which are most of ten classes in small lots.
         sizes: (n,), samples behind each upload.
     """
 
@@ -47,7 +48,7 @@ class LabelScores:
 
     @property
     def multiset_accuracy(self) -> float:
-        """Pooled over samples: an upload weighs as many as it holds."""
+        """Accuracy pooled over samples: each upload is weighted by its number of samples."""
         return float(np.average(self.accuracy, weights=self.sizes))
 
     @property
@@ -57,7 +58,7 @@ class LabelScores:
 
     @property
     def chance_corrected(self) -> float | None:
-        """0 for equal counts, 1 for all right, below 0 for worse than equal counts.
+        """0 for the accuracy of equal counts, 1 for all correct, below 0 for less than equal counts.
 
         None where equal counts are the truth: then there is nothing to infer.
         """
@@ -76,10 +77,10 @@ class LabelScores:
 
 
 def mean_interval(values: ArrayLike, weights: ArrayLike | None = None) -> Interval:
-    """Mean of ``values (n,)``, one an upload, weighed by ``weights (n,)``, with a 95 % t interval over uploads.
+    """Mean of ``values (n,)``, one per upload, weighted by ``weights (n,)``, with a 95 % t interval over uploads.
 
-    Of a weighted mean the variance is that of its linear approximation. The interval is not cut to the metric's range;
-    one value, or equal ones, give none.
+    The variance of a weighted mean is that of its linear approximation. The interval is not truncated to the metric's
+    range. There is none for a single value, or for equal ones.
     """
     sample = np.asarray(values, dtype=np.float64)
     share = np.ones(len(sample)) if weights is None else np.asarray(weights, dtype=np.float64)
@@ -102,11 +103,11 @@ def rate_interval(right: ArrayLike) -> Interval:
 def score_labels(counts: ArrayLike, truth: ArrayLike) -> LabelScores:
     """Score guessed ``counts (n, classes) >= 0`` against the true ones, ``truth (n, classes)``, whole numbers.
 
-    Guessed counts may be fractions. A guess that names more labels than there are is scored against what it named, or
-    else naming many of every class would be perfect. Raises ValueError for unequal shapes, negative numbers, or a row
-    of zeros.
+    Guessed counts may be fractions. A guess of more labels than there are is divided by the number of guesses, because
+    otherwise guessing many of every class would be perfect. Raises ValueError for unequal shapes, negative numbers, or
+    a row of zeros.
     """
-    guessed, true = _checked("counts", counts), _checked("truth", truth)
+    guessed, true = _checked_counts("counts", counts), _checked_counts("truth", truth)
     if guessed.shape != true.shape:
         raise ValueError(f"counts and truth must have one shape, got {guessed.shape} and {true.shape}")
     if not np.array_equal(true, np.rint(true)):
@@ -125,7 +126,7 @@ def score_labels(counts: ArrayLike, truth: ArrayLike) -> LabelScores:
     )
 
 
-def _checked(name: str, values: ArrayLike) -> FloatArray:
+def _checked_counts(name: str, values: ArrayLike) -> FloatArray:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 2 or array.size == 0:
         raise ValueError(f"{name} must be (n, classes), got shape {array.shape}")
@@ -133,5 +134,5 @@ def _checked(name: str, values: ArrayLike) -> FloatArray:
         raise ValueError(f"{name} must be finite and >= 0, got {array.min()} to {array.max()}")
     empty = np.flatnonzero(array.sum(1) == 0)
     if len(empty):
-        raise ValueError(f"{name} must name a label for each upload, got none for upload {empty.tolist()}")
+        raise ValueError(f"{name} must have a label for each upload, got none for upload {empty.tolist()}")
     return array

@@ -1,9 +1,9 @@
-"""Scores of membership attacks on candidates of one run, or of several."""
+"""Rows of membership attacks: AUC, balanced accuracy and TPR at low FPR over candidates of one run or of several."""
 
 import numpy as np
 
 from ...attacks.attack import Level
-from ...audit.evidence import Design, MembershipScores
+from ...audit.evidence import Design, MembershipScores, Setting
 from ...audit.metrics.low_rate import counted_runs, is_enough, joint_statement, lowest_rate, tpr_at
 from ...audit.metrics.roc import area, area_interval
 from ...audit.metrics.scores_by_run import ScoresByRun
@@ -13,23 +13,25 @@ from ..results.store import Store
 from .candidates import CountedScores
 
 LEVEL = 0.95
-_LOW_RATES = (0.01, 0.001)
+"""Confidence level of the intervals."""
+LOW_RATES = (0.01, 0.001)
+"""False-positive rates at which the true-positive rate is measured."""
 
 
 def estimate_metric(rate: float) -> str:
-    """The metric of a point estimate at this false-positive rate."""
+    """Name of the metric of a point estimate at this false-positive rate."""
     return f"tpr_at_fpr_{rate:g}_estimate"
 
 
 def auc(scores: MembershipScores) -> float:
-    """Chance that a member scores above a non-member, ties counting half."""
+    """Probability that a member scores above a non-member; ties count half."""
     return area(ScoresByRun.of(scores.member, scores.nonmember))
 
 
 def balanced_accuracy(scores: MembershipScores) -> float:
     """Mean of true-positive and true-negative rate when the upper half of all scores is called "in" (ties count half).
 
-    The cut is fixed by the number of candidates, not chosen by its success.
+    The threshold is the median, which needs no truth: one chosen by its success would overstate the attack.
     """
     cut = float(np.median(np.concatenate([scores.member, scores.nonmember])))
     above = (scores.member > cut).mean() + 0.5 * (scores.member == cut).mean()
@@ -37,19 +39,23 @@ def balanced_accuracy(scores: MembershipScores) -> float:
     return float((above + below) / 2)
 
 
+def setting_arrays(setting: Setting) -> dict[str, np.ndarray]:
+    """The evidence's setting in the form that is saved with scores; the row already names its observer."""
+    return {name: np.array(value) for name, value in setting.to_dict().items() if name != "observer"}
+
+
 def score_membership(
     cell: Cell, found: CountedScores, store: Store, *, adversary: str = Level.REALISTIC.value
 ) -> list[Record]:
-    """Rows of one cell: AUC, balanced accuracy, and TPR at low FPR. ``adversary``: see ``Attack``; kept with them.
+    """Rows of one cell: AUC, balanced accuracy, and TPR at low FPR; ``adversary``, see ``Attack``, is saved with them.
 
-    Scores of one run share its noise: its AUC has an interval over candidates that holds for this run alone, and its
-    TPR is a point estimate, marked as such in metric and reason. Several runs are counted as such: the interval is over
-    runs, and where these are enough the TPR row bounds both rates jointly.
+    The scores of one run share its noise. Its AUC therefore has an interval over candidates that holds for this run
+    alone, and its TPR is a point estimate, as metric and reason state. Of several runs the interval is over runs, and
+    where they are enough, the TPR row bounds both rates jointly.
     """
     scores = found.scores.against(found.member)
     sides = ScoresByRun.of_evidence(scores)
-    setting = {name: np.array(value) for name, value in scores.setting.to_dict().items() if name != "observer"}
-    arrays: dict[str, np.ndarray] = {"member": scores.member, "nonmember": scores.nonmember, **setting}
+    arrays = {"member": scores.member, "nonmember": scores.nonmember, **setting_arrays(scores.setting)}
     arrays |= {"adversary": np.array(adversary)}
     if scores.setting.design is Design.INDEPENDENT or found.scores.runs is not None:
         arrays |= {"member_runs": sides.member_runs, "nonmember_runs": sides.nonmember_runs}
@@ -67,17 +73,17 @@ def score_membership(
         _area_row(cell, sides if sides.runs > 1 else found.given_the_run, sides.runs > 1, shared),
         cell.record(metric="balanced_accuracy", value=balanced_accuracy(scores), unit="probability", **shared),
         *_stated(cell, sides, shared),
-        *(_estimated(cell, sides, rate, shared) for rate in _LOW_RATES if _only_estimated(found, sides, rate)),
+        *(_estimated(cell, sides, rate, shared) for rate in LOW_RATES if _only_estimated(found, sides, rate)),
     ]
 
 
 def _by_round(found: CountedScores) -> str:
-    """The AUC as it stood after so many rounds, as CSV; its interval, over candidates, holds for this run alone."""
+    """The AUC after each number of rounds, as CSV; its interval, over candidates, holds for this run alone."""
     lines = ["round,auc,auc_low,auc_high"]
     for rounds, sides in found.round_by_round:
-        stood = area_interval(sides, LEVEL)
-        ends = ("" if end is None else repr(end) for end in (stood.low, stood.high))
-        lines.append(",".join([str(rounds), repr(stood.value), *ends]))
+        interval = area_interval(sides, LEVEL)
+        ends = ("" if end is None else repr(end) for end in (interval.low, interval.high))
+        lines.append(",".join([str(rounds), repr(interval.value), *ends]))
     return "\n".join(lines) + "\n"
 
 
@@ -96,9 +102,9 @@ def _area_row(cell: Cell, sides: ScoresByRun, over_runs: bool, shared: dict[str,
 
 
 def _stated(cell: Cell, sides: ScoresByRun, shared: dict[str, object]) -> list[Record]:
-    """Joint statements at the low rates that the runs allow, or at the lowest of the ladder."""
+    """Joint bounds at those low rates for which the runs are enough, and at the lowest possible rate."""
     runs = counted_runs(sides)
-    rates = [rate for rate in _LOW_RATES if is_enough(runs, rate)]
+    rates = [rate for rate in LOW_RATES if is_enough(runs, rate)]
     lowest = lowest_rate(runs)
     if lowest is not None and lowest not in rates:
         rates.append(lowest)
@@ -106,23 +112,24 @@ def _stated(cell: Cell, sides: ScoresByRun, shared: dict[str, object]) -> list[R
 
 
 def _statement(cell: Cell, sides: ScoresByRun, rate: float, shared: dict[str, object]) -> Record:
-    said = joint_statement(sides, rate, 1 - LEVEL)
+    bound = joint_statement(sides, rate, 1 - LEVEL)
     return cell.record(
         metric=f"tpr_at_fpr_{rate:g}",
         value=tpr_at(sides.member, sides.nonmember, rate),
-        ci_low=said.tpr_low,
+        ci_low=bound.tpr_low,
         ci_high=1.0,
         ci_level=LEVEL,
         ci_method="joint bound on both rates, Clopper-Pearson over runs",
-        reason=f"jointly at {100 * LEVEL:g} %: FPR <= {said.fpr_high:.4g} and TPR >= {said.tpr_low:.4g}, "
-        f"from {said.n0} + {said.n1} independent runs",
+        reason=f"jointly at {100 * LEVEL:g} %: FPR <= {bound.fpr_high:.4g} and TPR >= {bound.tpr_low:.4g}, "
+        f"from {bound.n0} + {bound.n1} independent runs",
         unit="probability",
         **shared,
     )
 
 
 def _only_estimated(found: CountedScores, sides: ScoresByRun, rate: float) -> bool:
-    """Where different non-members are enough, and runs are not: one that is asked about at ten clients is one."""
+    """Whether there are enough non-members for this rate, but not enough runs."""
+    # Distinct non-members count: one that is scored at ten clients is still one.
     candidates = len(np.unique(found.given_the_run.nonmember_runs))
     return is_enough(candidates, rate) and not is_enough(counted_runs(sides), rate)
 

@@ -1,4 +1,4 @@
-"""Rows of attacks on uploads: reconstructions against the samples behind each upload."""
+"""Rows of reconstruction attacks: compares reconstructed images with the samples behind each upload."""
 
 from dataclasses import dataclass
 
@@ -24,8 +24,8 @@ _UNITS = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Aligned:
-    """Images ``(n, c, h, w)`` beside what they are held against, its sensitive pixels ``(n, h, w)`` where the task
-    names any, and whose upload they are of.
+    """Images ``(n, c, h, w)`` with their originals, the originals' sensitive pixels ``(n, h, w)`` where the task has
+    any, and the client of each.
     """
 
     images: FloatArray
@@ -35,10 +35,10 @@ class _Aligned:
 
 
 def score_reconstructions(cell: Cell, evidence: Reconstructions, task: Task, store: Store) -> list[Record]:
-    """One row per image and metric, the images of a lot matched to its samples by least total MSE.
+    """One row per image and metric, with the images of a lot matched to its samples by least total MSE.
 
-    Where the task says which pixels are sensitive, images are also scored inside and outside that region. LPIPS is a
-    row that says why it is missing where its weights are not here.
+    Where the task marks sensitive pixels, images are also scored inside and outside that region. Where the weights of
+    LPIPS are missing, its row gives the reason.
     """
     aligned = _aligned(evidence, task)
     lpips = lpips_scorer()
@@ -81,20 +81,20 @@ def _aligned(evidence: Reconstructions, task: Task) -> _Aligned:
     """Each client's images in the order of its samples.
 
     Raises:
-        Undefined: where a client has another number of images than of samples.
+        Undefined: where the attack returns another number of images for a client than it has samples.
     """
     uploads = np.arange(len(evidence.images)) if evidence.uploads is None else evidence.uploads
     named, counts = np.unique(uploads, return_counts=True)
     if named.tolist() != list(range(task.clients)) or tuple(counts.tolist()) != task.sizes:
         raise Undefined(
-            "this attack is scored on uploads of as many samples as it gives images: use full cohorts and full lots, "
-            f'and partition "one_sample" where it gives one; got {len(named)} uploads of {task.clients} clients '
-            f"that hold {min(task.sizes)} to {max(task.sizes)} samples"
+            "this attack is scored on uploads with as many samples as it reconstructs: use full cohorts and full lots, "
+            f'and partition "one_sample" where it reconstructs one; got {len(named)} uploads of {task.clients} clients '
+            f"with {min(task.sizes)} to {max(task.sizes)} samples"
         )
     images, truth, clients = [], [], []
     for client, part in enumerate(task.parts):
         ours, wanted = evidence.images[uploads == client], task.private_images[part].double().numpy()
-        # In which order a client's samples stand no gradient tells.
+        # A gradient does not reveal the order of a lot's samples, so that any order of images is as good.
         images.append(ours[match(ours, wanted)] if len(part) > 1 else ours)
         truth.append(wanted)
         clients += [client] * len(part)

@@ -1,4 +1,4 @@
-"""Regions: image scores inside and outside the pixels that are privacy-sensitive (PSI), and success rates."""
+"""Region scores: image scores inside and outside the privacy-sensitive pixels (PSI)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,9 +12,9 @@ from .images import LpipsScorer, checked_pair, psnr, ssim_window
 
 @dataclass(frozen=True, kw_only=True)
 class RegionScore:
-    """One image: ``psi_`` inside its mask, ``outside_`` the other pixels; None where there are none. PSNR in dB.
+    """The scores of one image: ``psi_`` inside its mask, ``outside_`` on the other pixels. PSNR in dB.
 
-    ``psi_lpips``, ``outside_lpips``: None where not measured, too.
+    A score is None where the region has no pixels, and ``psi_lpips`` and ``outside_lpips`` where LPIPS is unavailable.
     """
 
     psi_mse: float | None
@@ -32,10 +32,10 @@ def score_regions(
 ) -> list[RegionScore]:
     """Score image i against truth i, both ``(n, c, h, w)`` in [0, 1], inside and outside ``masks (n, h, w)``.
 
-    The masks belong to the truth: what an attack guesses moves no pixel from one region to the other. SSIM is
-    `score_images`' map, averaged over the region's pixels; its window looks up to 3 pixels across the border. LPIPS
-    has no pixels to choose from: of a region it is that of the image whose other pixels are the truth's, so a small
-    region has a small distance; ``lpips``: what `lpips_scorer` gave, None to leave it out.
+    The masks belong to the truth, so that a reconstruction cannot move pixels from one region to the other. SSIM is the
+    map of `score_images`, averaged over the region's pixels; its window extends up to 3 pixels across the border. LPIPS
+    is defined on whole images: the pixels outside the region are replaced by the truth's, so that a small region has a
+    small distance. ``lpips``: the result of `lpips_scorer`, None to leave it out.
 
     Raises:
         ValueError: for unequal shapes, values outside [0, 1] or masks that are not ``(n, h, w)`` booleans.

@@ -1,4 +1,4 @@
-"""Scores of attacks on final models of which every one was a target in turn: what they say of one model, and of all."""
+"""Rows of attacks on shadow federations, each of whose final models is the target in turn."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,26 +12,24 @@ from ...audit.metrics.low_rate import is_enough, tpr_at
 from ..jobs.cells import Cell
 from ..results.record import Record
 from ..results.store import Store
-from .membership_rows import auc, balanced_accuracy, estimate_metric
+from .membership_rows import LEVEL, LOW_RATES, auc, balanced_accuracy, estimate_metric, setting_arrays
 
 Score = Callable[[MembershipScores], float]
-LEVEL = 0.95
 LEAST_PAIRS = 4
-"""Of federations, for an interval: a variance needs two references with each candidate and two without it, and one
-pair is the target's and one left out.
+"""Smallest number of pairs of federations for an interval. An attack's variance needs two references with each
+candidate and two without it, so two pairs; one more pair is the target's, and one is left out by the jackknife.
 """
 _GROUPS = 8
-_RATES = (0.01, 0.001)
 _NO_RUNS = "point estimate: federations that are references of each other are no independent runs"
 _EQUAL = 1e-12
-"""Means that differ by less are the same number, rounded."""
+"""Means that differ by less are equal up to rounding."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OverTargets:
-    """Mean over all targets with its interval, None where there is none; ``method`` says why.
+    """Mean over all targets with its interval; both ends are None where ``method`` states that there is none.
 
-    ``error``: the standard error behind it, with ``freedom`` degrees of freedom: an interval at any other level.
+    ``error`` is its standard error with ``freedom`` degrees of freedom, for intervals at other levels.
     """
 
     value: float
@@ -43,8 +41,9 @@ class OverTargets:
 
 
 def groups(targets: int) -> list[list[int]]:
-    """Targets to leave out together, pairs of twins whole: eight groups, or as many as there are pairs; none below
-    ``LEAST_PAIRS``.
+    """The groups of targets that the jackknife leaves out: at most eight, and none below ``LEAST_PAIRS`` pairs.
+
+    The two federations of a pair have complementary members, so they stay in one group.
     """
     pairs = np.arange(targets).reshape(-1, 2)
     if len(pairs) < LEAST_PAIRS:
@@ -53,12 +52,13 @@ def groups(targets: int) -> list[list[int]]:
 
 
 def over_targets(values: Sequence[float], without: Sequence[Sequence[float]]) -> OverTargets:
-    """The mean of ``values``, one a target, with a 95 % t interval by the grouped jackknife.
+    """The mean of ``values``, one per target, with a 95 % t interval by the grouped jackknife.
 
-    Every model is a target once and a reference of all others: targets' values hang together, and their scatter alone
-    would say too little (by a factor of about sqrt(2) where there is nothing to find). So whole groups are left out,
-    as targets and as references: ``without[g]`` are the other targets' values without group g. All share the
-    candidates: the interval is about other draws of who is in, and of the training, on these.
+    Every model is a target once and a reference of all others. The targets' values are therefore dependent, and their
+    standard deviation alone would give too short an interval (by a factor of about sqrt(2) where there is no leak). So
+    whole groups are left out, as targets and as references: ``without[g]`` holds the other targets' values without
+    group g. All federations share the candidates: the interval is over other draws of the members and of the training
+    noise, for these candidates.
     """
     mean = float(np.mean(values))
     words = f"mean over {len(values)} federations"
@@ -73,7 +73,7 @@ def over_targets(values: Sequence[float], without: Sequence[Sequence[float]]) ->
 
 
 def joined(each: Sequence[MembershipScores]) -> MembershipScores:
-    """The scores of all targets together."""
+    """The scores of all targets as one sample."""
     member, nonmember = (np.concatenate([getattr(one, side) for one in each]) for side in ("member", "nonmember"))
     return MembershipScores(member, nonmember, each[0].setting)
 
@@ -87,18 +87,18 @@ def score_shadows(
 ) -> list[Record]:
     """Rows of one attack.
 
-    True-positive rates have an interval where each target alone has enough non-members for a threshold of its own;
-    else there is one threshold for all, and a point estimate.
+    True-positive rates have an interval where each target has enough non-members for a threshold of its own; otherwise
+    there is one threshold for all targets, and a point estimate.
 
     Args:
-        each: a target's scores; ``without``: for each of ``groups`` those of the other targets, when none of the group
-            is a reference either.
-        references: how many models each target was compared with.
+        each: the scores of each target.
+        without: for each of ``groups`` the scores of the other targets, with none of the group as a reference.
+        references: number of reference models of each target.
     """
     together = joined(each)
     scores: dict[str, Score] = {"auc": auc, "balanced_accuracy": balanced_accuracy}
     fewest = min(len(one.nonmember) for one in each)
-    scores |= {estimate_metric(rate): partial(_found, rate=rate) for rate in _RATES if is_enough(fewest, rate)}
+    scores |= {estimate_metric(rate): partial(_found, rate=rate) for rate in LOW_RATES if is_enough(fewest, rate)}
     means = {
         metric: over_targets([score(one) for one in each], [[score(one) for one in left] for left in without])
         for metric, score in scores.items()
@@ -107,24 +107,23 @@ def score_shadows(
         "n": len(each),
         "unit": "probability",
         "direction": "higher_leaks",
-        "artifact": store.save_arrays(cell.cell_id, "scores", _kept(together, each, means["auc"])),
+        "artifact": store.save_arrays(cell.cell_id, "scores", _saved(together, each, means["auc"])),
     }
     rows = []
     for metric, mean in means.items():
         interval = {"ci_low": mean.low, "ci_high": mean.high, "ci_level": None if mean.low is None else LEVEL}
         rows.append(cell.record(metric=metric, value=mean.value, ci_method=mean.method, **interval, **shared))
-    for rate in _RATES:
+    for rate in LOW_RATES:
         if estimate_metric(rate) not in scores and is_enough(len(together.nonmember), rate):
             value = _found(together, rate=rate)
             rows.append(cell.record(metric=estimate_metric(rate), value=value, reason=_NO_RUNS, **shared))
     return [*rows, cell.record(metric="references", value=references, n=len(each), unit="models a target")]
 
 
-def _kept(together: MembershipScores, each: Sequence[MembershipScores], area: OverTargets) -> dict[str, np.ndarray]:
-    """All scores, the federation that each is of, what they are about, and what an interval of the AUC needs."""
-    setting = {name: np.array(value) for name, value in together.setting.to_dict().items() if name != "observer"}
-    arrays = {"member": together.member, "nonmember": together.nonmember, **setting}
-    # Scores of one target share its training: whoever counts trials counts these numbers.
+def _saved(together: MembershipScores, each: Sequence[MembershipScores], area: OverTargets) -> dict[str, np.ndarray]:
+    """All scores, the federation of each, their setting, and the numbers that an interval of the AUC needs."""
+    arrays = {"member": together.member, "nonmember": together.nonmember, **setting_arrays(together.setting)}
+    # Scores of one target share its training, so the number of independent trials is that of the targets.
     for side in ("member", "nonmember"):
         arrays[f"{side}_run"] = np.repeat(np.arange(len(each)), [len(getattr(one, side)) for one in each])
     error = {} if area.error is None else {"auc_error": np.array(area.error), "auc_freedom": np.array(area.freedom)}

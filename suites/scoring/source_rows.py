@@ -1,4 +1,4 @@
-"""Scores of source inference: whose sample is it?"""
+"""Rows of source inference: how often an attack names the client that holds a sample."""
 
 import numpy as np
 from scipy.stats import norm
@@ -8,14 +8,13 @@ from ...fl.probe import CandidateProbe
 from ..jobs.cells import Cell
 from ..results.record import Record
 from ..results.store import Store
-
-_LEVEL = 0.95
+from .membership_rows import LEVEL, setting_arrays
 
 
 def credits(evidence: SourceScores, holder: np.ndarray) -> np.ndarray:
-    """For each sample what the guess is worth, ``(n,)``: 1 for its holder alone on top, a share where clients tie.
+    """The credit for each sample's guess, ``(n,)``: 1 where only its holder has the top score, 1/k where k clients tie.
 
-    ``holder``: (n,), the client that holds each.
+    ``holder``: (n,), the client that holds each sample.
     """
     values = evidence.values
     top = values == values.max(axis=1, keepdims=True)
@@ -24,19 +23,19 @@ def credits(evidence: SourceScores, holder: np.ndarray) -> np.ndarray:
 
 def wilson(share: float, n: int) -> tuple[float, float]:
     """95 % score interval of a share of n samples (Wilson 1927); conservative for credits between 0 and 1."""
-    z = float(norm.ppf(0.5 + _LEVEL / 2))
+    z = float(norm.ppf(0.5 + LEVEL / 2))
     centre, half = share + z**2 / (2 * n), z * (share * (1 - share) / n + z**2 / (4 * n**2)) ** 0.5
     return max(0.0, (centre - half) / (1 + z**2 / n)), min(1.0, (centre + half) / (1 + z**2 / n))
 
 
 def score_source(cell: Cell, evidence: SourceScores, probe: CandidateProbe, store: Store) -> list[Record]:
-    """Share of right guesses, and how far that is beyond chance, 1 / clients, on the way to always right.
+    """Rows of the share of right guesses, and of its advantage: 0 at chance, 1 / clients, and 1 if all are right.
 
-    The interval is over the samples of this one run, whose noise they share. Outsiders, whom nobody holds, are left
+    The interval is over the samples of this one run, which share its noise. Outsiders, which no client holds, are left
     out.
 
     Raises:
-        ValueError: if the scores are not one a client for each candidate.
+        ValueError: unless there is one score per candidate and client.
     """
     wanted = (len(probe.holder), len(probe.shown.clients))
     if evidence.values.shape != wanted:
@@ -44,8 +43,7 @@ def score_source(cell: Cell, evidence: SourceScores, probe: CandidateProbe, stor
     held = probe.member
     own = SourceScores(evidence.values[held], evidence.setting)
     worth, chance = credits(own, probe.holder[held]), 1 / wanted[1]
-    setting = {name: np.array(value) for name, value in evidence.setting.to_dict().items() if name != "observer"}
-    arrays = {"values": own.values, "holder": probe.holder[held], **setting}
+    arrays = {"values": own.values, "holder": probe.holder[held], **setting_arrays(evidence.setting)}
     artifact = store.save_arrays(cell.cell_id, "scores", arrays)
     mean = float(worth.mean())
     bounds = (mean, *wilson(mean, len(worth)))
@@ -58,7 +56,7 @@ def score_source(cell: Cell, evidence: SourceScores, probe: CandidateProbe, stor
             value=value,
             ci_low=low,
             ci_high=high,
-            ci_level=_LEVEL,
+            ci_level=LEVEL,
             ci_method="wilson, samples of one run",
             n=len(worth),
             unit=f"share of samples, chance {chance:.3g}" if metric == "source_accuracy" else "share beyond chance",

@@ -1,4 +1,4 @@
-"""Utility: what the final model is worth on test data, with its course and the protection's public numbers by round."""
+"""Rows of utility: metrics of the final model on test data, with files of their values by round."""
 
 from torch import Tensor
 
@@ -12,7 +12,11 @@ from ..results.store import Store
 def utility_rows(
     cell: Cell, task: Task, final: Tensor, course: AccuracyRecorder, numbers: NumbersRecorder, store: Store
 ) -> list[Record]:
-    """One row a metric of the model ``final (d,)``; the first one's course, which ends with it, is their artifact."""
+    """One row per metric of the model ``final (d,)``.
+
+    Their artifact is a CSV file with the first metric by round, whose last value is the final model's. The protection's
+    public numbers by round, if any, are a file of their own.
+    """
     found = task.utility(final)
     curve = dict(course.curve)
     if found[0].value is not None:
