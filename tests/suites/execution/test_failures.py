@@ -122,7 +122,7 @@ class Mine(LossThreshold):
         ("def plant(self, task, rng): return 3", "AttributeError: "),
         ("def plant(self, task, rng): return None", "ValueError: Mine needs candidates"),
         ("def run(self, view, knowledge, rng): raise RuntimeError('lost')", "RuntimeError: lost"),
-        ("def run(self, view, knowledge, rng): return [1.0]", "TypeError: an attack must bring CandidateScores"),
+        ("def run(self, view, knowledge, rng): return [1.0]", "TypeError: an attack must return CandidateScores"),
         ("def run(self, view, knowledge, rng): raise OSError('no file')", "OSError: no file"),
     ],
 )
