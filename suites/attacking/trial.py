@@ -145,7 +145,7 @@ def failures_as_rows(cells: list[Cell], store: Store, clock: Clock) -> Iterator[
 def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> TrainedTrial:
     task, streams = task_of(job.federation, job.seed), Streams(job.seed)
     plan = plan_of(job.federation, job.change, task)
-    probes = {item.entry.label: _planted(item, task, streams) for item in job.attacks}
+    probes = {item.entry.label: _candidates(item, task, streams) for item in job.attacks}
     observers = {str(item.entry.observer): item.entry.observer for item in job.attacks}
     recorders = {name: ViewRecorder(observer=observer) for name, observer in observers.items()}
     planted = [probe for probe in probes.values() if isinstance(probe, CandidateProbe)]
@@ -210,7 +210,7 @@ def _knows_sums(item: AttackCell) -> bool:
     return item.entry.attack.level is Level.WORST_CASE and item.entry.observer.rank < UPLOADS.rank
 
 
-def _planted(item: AttackCell, task: Task, streams: Streams) -> Probe | Exception | None:
+def _candidates(item: AttackCell, task: Task, streams: Streams) -> Probe | Exception | None:
     """An attack's candidates, or the error: only that attack's cell fails, the federation is trained for the others."""
     try:
         # One stream for all attacks: those with equally many candidates get the same ones and can be compared.

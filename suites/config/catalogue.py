@@ -60,7 +60,7 @@ def _points(kind: Kind) -> dict[str, EntryPoint]:
 
 
 def _loaded(point: EntryPoint, kind: Kind) -> type[Any]:
-    return _imported(kind, f"{point.module}:{point.attr}", of=f"entry point {point.name!r}")
+    return _from_path(kind, f"{point.module}:{point.attr}", of=f"entry point {point.name!r}")
 
 
 def find(kind: Kind, name: str) -> type[Any]:
@@ -71,7 +71,7 @@ def find(kind: Kind, name: str) -> type[Any]:
             something that is no class of this kind.
     """
     if ":" in name:
-        return _imported(kind, name)
+        return _from_path(kind, name)
     own, points = own_parts(kind), _points(kind)
     if name in own:
         return cast(type[Any], own[name].load())
@@ -137,7 +137,7 @@ def version_of(part: type[Any]) -> str:
     return f"{version}+{hashlib.sha256(source.encode()).hexdigest()[:8]}"
 
 
-def _imported(kind: Kind, name: str, *, of: str = "") -> type[Any]:
+def _from_path(kind: Kind, name: str, *, of: str = "") -> type[Any]:
     module_name, _, class_name = name.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -152,10 +152,10 @@ def _imported(kind: Kind, name: str, *, of: str = "") -> type[Any]:
         raise ConfigError(
             f"{of or kind} {name!r}: {module_name} has no {class_name!r}; it has: {nearest(class_name, classes)}"
         )
-    return _checked(getattr(module, class_name), name, kind)
+    return _as_part(getattr(module, class_name), name, kind)
 
 
-def _checked(part: Any, name: str, kind: Kind) -> type[Any]:
+def _as_part(part: Any, name: str, kind: Kind) -> type[Any]:
     if not (isinstance(part, type) and issubclass(part, _base(kind))):
         raise ConfigError(f"{kind} {name!r} must be a subclass of fedassay's {_base(kind).__name__}, got {part!r}")
     return part

@@ -50,7 +50,7 @@ def stated_margins(assignments: Iterable[str]) -> dict[str, float]:
     return margins
 
 
-def _checked(margins: dict[str, float]) -> dict[str, float]:
+def _valid_margins(margins: dict[str, float]) -> dict[str, float]:
     margins_with(margins)
     return margins
 
@@ -60,7 +60,7 @@ class GateSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    margins: Annotated[dict[str, Annotated[float, Field(strict=True)]], AfterValidator(_checked)] = Field(
+    margins: Annotated[dict[str, Annotated[float, Field(strict=True)]], AfterValidator(_valid_margins)] = Field(
         default_factory=dict
     )
     """By metric, such as ``auc``, the smallest worsening that matters to you, in the metric's own unit."""

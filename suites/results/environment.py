@@ -21,7 +21,7 @@ PACKAGES = (
 
 def versions() -> dict[str, str]:
     """Versions of the packages that can change a number."""
-    return {name: found for name in PACKAGES if (found := _version(name))}
+    return {name: found for name in PACKAGES if (found := _version_of(name))}
 
 
 def hardware() -> dict[str, Any]:
@@ -59,7 +59,7 @@ def git() -> dict[str, Any] | None:
     return {"commit": commit, "dirty": bool(_output_of("git", "status", "--porcelain"))} if commit else None
 
 
-def _version(name: str) -> str:
+def _version_of(name: str) -> str:
     try:
         return version(name)
     except PackageNotFoundError:

@@ -30,7 +30,7 @@ def _below(place: str) -> str:
     return place
 
 
-def _measured(value: float) -> float:
+def _plausible(value: float) -> float:
     if abs(value) >= _IMPOSSIBLE:
         raise ValueError(f"must be a measurement, below {_IMPOSSIBLE:g}, got {value:g}")
     return value
@@ -54,7 +54,7 @@ def _in_schema(**words: Any) -> Any:
 
 
 Measured = Annotated[
-    float, AfterValidator(_measured), _in_schema(exclusiveMinimum=-_IMPOSSIBLE, exclusiveMaximum=_IMPOSSIBLE)
+    float, AfterValidator(_plausible), _in_schema(exclusiveMinimum=-_IMPOSSIBLE, exclusiveMaximum=_IMPOSSIBLE)
 ]
 
 

@@ -27,7 +27,7 @@ def score_label_counts(
     if truth.shape != evidence.counts.shape:
         raise ValueError(f"counts must be {truth.shape}, a row for each upload, got {evidence.counts.shape}")
     scores = score_labels(evidence.counts, truth)
-    rows = _one_sample(scores) if bool((scores.sizes == 1).all()) else _batches(scores)
+    rows = _rows_of_single_samples(scores) if bool((scores.sizes == 1).all()) else _rows_of_lots(scores)
     return [
         cell.record(
             metric=metric,
@@ -62,11 +62,11 @@ def true_counts(task: Task, plan: Plan, lots: Mapping[int, LotRecorder], round: 
     return np.asarray(torch.stack(rows).numpy(), dtype=np.float64)
 
 
-def _one_sample(scores: LabelScores) -> dict[str, tuple[Interval, str]]:
+def _rows_of_single_samples(scores: LabelScores) -> dict[str, tuple[Interval, str]]:
     return {"label_accuracy": (rate_interval(scores.exact), "share of uploads")}
 
 
-def _batches(scores: LabelScores) -> dict[str, tuple[Interval, str]]:
+def _rows_of_lots(scores: LabelScores) -> dict[str, tuple[Interval, str]]:
     corrected = scores.over_chance
     rows = {
         "label_accuracy": (mean_interval(scores.accuracy, scores.sizes), "share of labels"),
