@@ -170,14 +170,14 @@ def test_every_kind_of_plain_data_comes_back_as_it_was_and_nothing_else_is_writt
         algorithm=FedSGD(learning_rate=1.0),
         layout=Layout(names=("w",), shapes=((2,),)),
     )
-    found = Checkpoint(store=store, cell_id="cell").found(plan)
+    found = Checkpoint(store=store, cell_id="cell").load(plan)
     assert found.recorded == [(1, 0.5)]
     assert repr(found.resume_state) == repr(resume_state)
     assert found.resume_state.state["by client"][0].dtype == torch.float64
     assert torch.equal(found.resume_state.model, resume_state.model)
     odd = ResumeState(round=3, model=torch.zeros(1, 1), state={"odd": object()}, shared={}, kept={})
     Checkpoint(store=store, cell_id="other").save_if_due(odd, recorded=[], cpu_s=1.0, wall_s=2.0)
-    assert Checkpoint(store=store, cell_id="other").found(plan) is None
+    assert Checkpoint(store=store, cell_id="other").load(plan) is None
     assert list(tmp_path.rglob("*.npz")) == [tmp_path / "cells" / "cell" / "checkpoint.npz"]
 
 

@@ -211,7 +211,7 @@ def test_a_worker_that_dies_leaves_a_run_that_can_be_resumed(suite_file, tmp_pat
         app, ["run", str(suite_file()), "-j", "2", "-d", f"{module}:Mine", "-o", str(tmp_path / "run")]
     )
     assert out.exit_code == 12, out.output
-    assert "INCOMPLETE: a worker process died, perhaps for want of memory." in out.output
+    assert "INCOMPLETE: a worker process died, perhaps for lack of memory." in out.output
     assert f"fedassay resume {tmp_path / 'run'}" in out.output
     mark.unlink()
     resumed = fedassay.resume(tmp_path / "run", jobs=1, report=False)
