@@ -126,7 +126,7 @@ def test_colours_tell_images_apart_whose_mean_is_one_grey() -> None:
 @pytest.mark.parametrize(
     ("images", "truth", "message"),
     [
-        (flat(0.5, 0.5), flat(0.5), "alike"),
+        (flat(0.5, 0.5), flat(0.5), "the same shape"),
         (flat(0.5, side=2), flat(0.5, side=2), "3 pixels"),
         (flat(1.5), flat(0.5), r"images must lie in \[0, 1\], got 1.5"),
         (flat(0.5), flat(float("nan")), r"truth must lie in \[0, 1\]"),
