@@ -50,7 +50,7 @@ def toy_task() -> Callable[..., Task]:
 
 @pytest.fixture(scope="session")
 def toy_plan() -> Callable[..., Plan]:
-    """(task, changes) -> its plan: three rounds of FedSGD, everybody and everything, unless told."""
+    """(task, changes) -> its plan: three rounds of FedSGD with all clients and full lots, unless changed."""
 
     def build(task: Task, **changes: Any) -> Plan:
         fields: dict[str, Any] = {

@@ -171,7 +171,7 @@ def wild(rows):
 
 
 @pytest.mark.parametrize("name", [name for name in DEFENSES if name not in UNCLIPPED])
-def test_no_row_passes_a_hook_that_signs_unbounded(name, monkeypatch, prepared, trained):
+def test_no_row_passes_a_hook_that_states_unbounded(name, monkeypatch, prepared, trained):
     """Where no number came what leaves is what leaves of zeros, and nothing that leaves is infinite or no number: an
     overflow in training would tell of itself through any noise.
     """
@@ -229,7 +229,7 @@ def test_every_hook_that_it_overrides_is_called_and_leaves_the_object_as_it_was(
 
 
 @pytest.mark.parametrize(("part", "algorithm"), UNDER)
-def test_what_it_signs_is_complete_and_repeatable(part, algorithm, plan_of, prepared):
+def test_what_it_states_is_complete_and_repeatable(part, algorithm, plan_of, prepared):
     claims = prepared(part, algorithm).claims
     assert part().prepare(plan_of(algorithm)).claims == claims
     for claim in claims:
@@ -272,7 +272,7 @@ def test_what_the_rounds_spend_grows_to_what_is_signed(part, prepared):
 
 
 @pytest.mark.parametrize("part", EACH)
-def test_a_signed_curve_agrees_with_the_signed_epsilon_and_delta(part, prepared):
+def test_a_stated_curve_agrees_with_the_stated_epsilon_and_delta(part, prepared):
     """The line of (epsilon, delta) stays under the curve, which wastes less than a tenth of delta: the delta that the
     curve allows at epsilon is the largest ``1 - f(a) - e^epsilon a``. Where epsilon is the sum of pure budgets nothing
     of delta is left, but a twentieth below it more than delta.
@@ -293,7 +293,7 @@ def test_a_signed_curve_agrees_with_the_signed_epsilon_and_delta(part, prepared)
 @pytest.mark.parametrize(
     ("name", "part"), [(name, part) for name, part in DEFENSES.items() if hasattr(part, "variant")]
 )
-def test_what_is_signed_as_published_says_what_is_provable(name, part, plan_of):
+def test_what_is_stated_as_published_says_what_is_provable(name, part, plan_of):
     """A number at the claim's own delta, or words that none is known; what is corrected is what is provable."""
     plan = plan_of(TAKEN[part][0])
     for claim in part(variant=AS_PUBLISHED).prepare(plan).claims:
@@ -309,12 +309,12 @@ def test_controls_are_marked_and_sign_what_an_honest_defense_signs(name, part, p
     assert part.control == name.startswith("control_")
     if not part.control:
         return
-    (honest,) = [other for other in part.__mro__[1:] if other in DEFENSES.values() and not other.control]
-    assert prepared(part).claims == prepared(honest).claims != ()
-    assert type(prepared(part).protection) is not type(prepared(honest).protection)
+    (correct,) = [other for other in part.__mro__[1:] if other in DEFENSES.values() and not other.control]
+    assert prepared(part).claims == prepared(correct).claims != ()
+    assert type(prepared(part).protection) is not type(prepared(correct).protection)
 
 
-def test_somebody_signs_and_somebody_publishes_a_law(prepared, laws):
+def test_somebody_states_and_somebody_publishes_a_law(prepared, laws):
     """Else the tests of claims and laws would pass over nothing."""
     signing = {name for name, part in DEFENSES.items() if prepared(part).claims}
     assert signing >= {"dp_sgd", "dp_fedavg", "ldp_gaussian", "control_no_clip", "control_noise_halved"}
@@ -377,7 +377,7 @@ def test_a_law_is_differentiable_and_bounds_what_a_row_adds(part, laws):
         row = normal(np.random.default_rng(0), (4,))
         small, large = (float(law.contribution(length * row).norm()) for length in (1e3, 1e6))
         assert large > 0
-        # Who bounds nothing signs nothing.
+        # Who bounds nothing states nothing.
         assert large <= small * (1 + 1e-5) or part is PlainNoise
         if isinstance(law, ReportLaw):
             continue

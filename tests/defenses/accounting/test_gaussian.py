@@ -1,4 +1,4 @@
-"""Accounting: the published figures, an independent accountant, and a signed curve that never lies above the truth."""
+"""Accounting: the published figures, an independent accountant, and a stated curve that never promises too much."""
 
 import math
 
@@ -32,7 +32,7 @@ SWEEP = [(0.1, 0.7), (0.3, 1.0), (0.5, 2.0), (0.013, 1.1), (0.9, 0.8)]
 
 
 def errors(cut, rate, sigma):
-    """False-positive and false-negative rates of one step's best test, which says "in" above a cut of the release."""
+    """False-positive and false-negative rates of one step's best test, by a threshold on the release."""
     missed = (1 - rate) * norm.cdf(cut / sigma) + rate * norm.cdf((cut - 1) / sigma)
     return norm.sf(cut / sigma), missed
 
@@ -93,7 +93,7 @@ def test_calibrated_noise_keeps_the_budget_and_wastes_less_than_a_thousandth(eps
     assert 0.999 * epsilon <= spent <= epsilon
 
 
-def test_everybody_every_time_takes_the_analytic_noise():
+def test_all_clients_every_time_takes_the_analytic_noise():
     sampled = calibrate_sampled_gaussian(epsilon=4.0, delta=DELTA, rate=1.0, steps=20).sigma
     exact = gaussian_noise(epsilon=4.0, delta=DELTA, releases=20)
     assert exact <= sampled <= exact * 1.0002
@@ -142,7 +142,7 @@ def test_replacing_one_takes_noise_over_twice_the_norm_in_both_accountants():
 
 
 @pytest.mark.parametrize("mu", [0.3, 0.925, 2.0])
-def test_at_full_rate_the_signed_curve_lies_just_under_the_exact_one(mu):
+def test_at_full_rate_the_stated_curve_lies_just_under_the_exact_one(mu):
     mechanism = SampledGaussian(sigma=math.sqrt(20) / mu, rate=1.0, steps=20)
     fpr = np.concatenate([np.logspace(-12, -2, 300), np.linspace(0.01, 1, 400)])
     gap = GaussianCurve(mu).fnr(fpr) - mechanism.curve(mechanism.epsilon(DELTA)).fnr(fpr)
@@ -151,7 +151,7 @@ def test_at_full_rate_the_signed_curve_lies_just_under_the_exact_one(mu):
 
 
 @pytest.mark.parametrize(("rate", "sigma"), SWEEP)
-def test_one_sampled_step_never_beats_the_signed_curve_which_is_tight_in_the_middle(rate, sigma):
+def test_one_sampled_step_never_beats_the_stated_curve_which_is_tight_in_the_middle(rate, sigma):
     mechanism = SampledGaussian(sigma=sigma, rate=rate, steps=1)
     reach = mechanism.epsilon(DELTA)
     curve, (false_alarm, missed) = mechanism.curve(reach), errors(CUTS * sigma, rate, sigma)
@@ -168,8 +168,8 @@ def test_that_comparison_refutes_a_curve_of_two_percent_less_leakage():
     assert (curve.fnr(false_alarm) > missed + 1e-12).any()
 
 
-def test_twenty_sampled_steps_do_not_beat_the_signed_curve():
-    """40,000 simulated runs a world at 19 cuts, best score: five standard errors, falsely refuted once in 100,000."""
+def test_twenty_sampled_steps_do_not_beat_the_stated_curve():
+    """40,000 simulated runs per arm at 19 cuts, best score: five standard errors, falsely refuted once in 100,000."""
     release = GaussianRelease(sigma=0.95, rate=0.1, steps=1, rounds=20)
     rng = np.random.default_rng(0)
     curve = SampledGaussian(sigma=0.95, rate=0.1, steps=20).curve(4.0)
@@ -244,7 +244,7 @@ def test_a_budget_that_needs_next_to_no_noise_is_refused_and_more_releases_need_
 
 
 @pytest.mark.parametrize("defense", [AdapDPFL, NbAFL, LDPGaussian])
-def test_no_gaussian_defense_signs_such_a_budget(defense, toy_task, toy_plan):
+def test_no_gaussian_defense_states_such_a_budget(defense, toy_task, toy_plan):
     with pytest.raises(ValueError, match=r"epsilon must need noise of at least 0.3 sensitivities, got"):
         defense(epsilon=1e9).prepare(toy_plan(toy_task()))
 

@@ -27,7 +27,7 @@ def test_fedres_equation_nine_at_epsilon_ten_is_worth_what_the_reference_says(ad
 @pytest.mark.parametrize(("layer_delta", "joint"), [(1e-6, 5.43), (1e-5, 6.05)])
 @pytest.mark.parametrize("rounds", [1, 7])
 def test_ten_layers_by_equation_nine_are_jointly_what_the_reference_says(layer_delta, joint, rounds):
-    """Epsilon 1 each, noise as FedRE prints it over C, two updates 2C apart: its corollary 1 says 10."""
+    """Epsilon 1 each, noise as FedRE prints it over C, two updates 2C apart: its corollary 1 states 10."""
     noise = 0.7 * published_noise(epsilon=1.0, delta=layer_delta, rounds=rounds)
     layers = (Layer(clip_norm=0.7, noise_std=noise),) * 10
     release = LayeredGaussian(layers=layers, adjacency=REPLACE, releases=rounds)

@@ -48,11 +48,11 @@ def test_the_aggregate_is_the_noised_sum_over_the_expected_cohort_and_weighs_all
     torch.testing.assert_close(seen, (torch.tensor([[2.0, 1.0]]) + 3.0 * 0.5 * noise) / 2)
 
 
-def test_a_round_to_which_nobody_came_is_noise_all_the_same(context, has_std):
+def test_a_round_to_which_no_client_came_is_noise_all_the_same(context, has_std):
     """40,000 numbers."""
-    nobody = message(torch.ones(400, 4, 100), torch.zeros(400, 4, dtype=torch.bool))
+    empty = message(torch.ones(400, 4, 100), torch.zeros(400, 4, dtype=torch.bool))
     protection = DPFedAvgProtection(clip_norm=0.5, noise_multiplier=3.0)
-    assert has_std(protection.aggregate(nobody, context, {}, np.random.default_rng(3)), 3.0 * 0.5 / 2)
+    assert has_std(protection.aggregate(empty, context, {}, np.random.default_rng(3)), 3.0 * 0.5 / 2)
 
 
 def test_the_law_is_one_over_the_expected_cohort(context):

@@ -1,4 +1,4 @@
-"""DP-FedSGD: DP-FedAvg's mechanism and figures on gradients, one a client and round."""
+"""DP-FedSGD: DP-FedAvg's mechanism and figures on gradients, one per client and round."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def test_one_round_by_hand_is_the_clipped_gradients_over_the_expected_cohort(toy
     torch.testing.assert_close(final, event.broadcast + 0.5 * event.aggregate)
 
 
-def test_it_is_calibrated_and_published_as_dp_fedavg_and_signs_its_own_source(toy_task, toy_plan):
+def test_it_is_calibrated_and_published_as_dp_fedavg_and_states_its_own_source(toy_task, toy_plan):
     plan = toy_plan(toy_task(), cohort=Poisson(0.5), rounds=20)
     ours, theirs = (part(epsilon=2.0, clip_norm=0.3).prepare(plan) for part in (DPFedSGD, DPFedAvg))
     assert ours.protection == theirs.protection

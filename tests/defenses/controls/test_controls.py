@@ -1,4 +1,4 @@
-"""Controls: each publishes the law and the claim of its correct twin, and breaks exactly what it says."""
+"""Controls: each publishes the law and the claim of its correct version, and breaks exactly one thing."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.protection import Context
 from fedassay.fl.training.local import Batch
 
-TWINS = {
+CORRECT = {
     "no clip": (ControlNoClip, DPSGD, UPLOADS),
     "noise halved": (ControlNoiseHalved, DPFedAvg, GLOBAL_MODELS),
     "clip after mean": (ControlClipAfterMean, DPSGD, UPLOADS),
@@ -49,23 +49,23 @@ def plan(toy_task, toy_plan):
     return toy_plan(toy_task((4, 6)), cohort=Poisson(0.5), lot=Poisson(0.5), rounds=20)
 
 
-@pytest.mark.parametrize("case", TWINS)
-def test_a_control_signs_its_twins_claim_and_publishes_its_twins_law(case, plan):
-    control, twin, observer = TWINS[case]
-    broken, honest = (part(epsilon=4.0, clip_norm=0.7).prepare(plan) for part in (control, twin))
-    assert broken.claims == honest.claims
-    assert broken.protection.law(observer, plan, 0) == honest.protection.law(observer, plan, 0)
-    assert (control.control, twin.control) == (True, False)
+@pytest.mark.parametrize("case", CORRECT)
+def test_a_control_states_its_correct_versions_claim_and_publishes_its_correct_versions_law(case, plan):
+    control, fixed, observer = CORRECT[case]
+    broken, correct = (part(epsilon=4.0, clip_norm=0.7).prepare(plan) for part in (control, fixed))
+    assert broken.claims == correct.claims
+    assert broken.protection.law(observer, plan, 0) == correct.protection.law(observer, plan, 0)
+    assert (control.control, fixed.control) == (True, False)
 
 
 def test_half_the_noise_is_added_on_the_same_clipped_sum(plan):
     context = Context(plan=plan, round=0, replicas=1, senders=(0, 1))
     sent = Message(values=torch.ones(1, 2, 3), present=torch.ones(1, 2, dtype=torch.bool), senders=(0, 1))
-    broken, honest, silent = (
+    broken, correct, silent = (
         part(clip_norm=0.5, noise_multiplier=noise).aggregate(sent, context, {}, np.random.default_rng(0))
         for part, noise in ((NoiseHalvedProtection, 3.0), (DPFedAvgProtection, 3.0), (DPFedAvgProtection, 0.0))
     )
-    torch.testing.assert_close(broken - silent, (honest - silent) / 2)
+    torch.testing.assert_close(broken - silent, (correct - silent) / 2)
     assert silent.tolist() == [[2.0] * 3]
 
 
@@ -90,24 +90,24 @@ def test_the_client_still_clips_where_only_the_noise_is_halved(plan):
 
 
 def test_without_the_clip_a_long_row_passes_whole_under_the_same_noise(plan):
-    """Expected lot 2: a row of length 50 moves the direction by 25, its clipped twin by .5."""
+    """Expected lot 2: a row of length 50 moves the direction by 25, the clipped row by .5."""
     context = Context(plan=plan, round=0, replicas=1, senders=(0,))
     row, drawn = torch.tensor([[[30.0, 40.0]]]), torch.ones(1, 1, dtype=torch.bool)
-    broken, honest = (
+    broken, correct = (
         part(clip_norm=1.0, noise_multiplier=3.0).local_step(row, drawn, 0, context, {}, np.random.default_rng(0))
         for part in (NoClipProtection, DPSGDProtection)
     )
-    torch.testing.assert_close(broken - honest, torch.tensor([[15.0 - 0.3, 20.0 - 0.4]]))
+    torch.testing.assert_close(broken - correct, torch.tensor([[15.0 - 0.3, 20.0 - 0.4]]))
 
 
 def test_a_row_shorter_than_the_clip_norm_cannot_tell_the_missing_clip(plan):
     context = Context(plan=plan, round=0, replicas=1, senders=(0,))
     row, drawn = torch.tensor([[[0.6, 0.8]]]), torch.ones(1, 1, dtype=torch.bool)
-    broken, honest = (
+    broken, correct = (
         part(clip_norm=1.0, noise_multiplier=3.0).local_step(row, drawn, 0, context, {}, np.random.default_rng(0))
         for part in (NoClipProtection, DPSGDProtection)
     )
-    torch.testing.assert_close(broken, honest)
+    torch.testing.assert_close(broken, correct)
 
 
 def step(protection, plan, rows, seed=0):
@@ -127,8 +127,8 @@ def test_the_clip_after_the_mean_bounds_the_mean_and_no_sample(plan):
     broken = ClipAfterMeanProtection(clip_norm=1.0, noise_multiplier=0.0)
     length = 226**0.5
     torch.testing.assert_close(step(broken, plan, [[30.0, 0.0], [0.0, 2.0]]), torch.tensor([15 / length, 1 / length]))
-    honest = DPSGDProtection(clip_norm=1.0, noise_multiplier=0.0)
-    torch.testing.assert_close(step(honest, plan, [[30.0, 0.0], [0.0, 2.0]]), torch.tensor([0.5, 0.5]))
+    correct = DPSGDProtection(clip_norm=1.0, noise_multiplier=0.0)
+    torch.testing.assert_close(step(correct, plan, [[30.0, 0.0], [0.0, 2.0]]), torch.tensor([0.5, 0.5]))
 
 
 def test_the_batch_clip_lets_a_long_sample_in_with_nearly_n_clip_norms(plan):
@@ -147,30 +147,30 @@ def test_the_batch_clip_does_not_see_samples_that_were_not_drawn(plan):
 
 def test_the_variance_is_the_square_of_the_deviation_of_the_means_noise(plan):
     """Multiplier 1, clip norm .5, expected lot 2: the deviation is .25, its square .0625."""
-    broken, honest = (
+    broken, correct = (
         step(part(clip_norm=0.5, noise_multiplier=1.0), plan, [[0.0] * 8])
         for part in (VarianceForDeviationProtection, DPSGDProtection)
     )
-    torch.testing.assert_close(broken, honest * 0.25)
+    torch.testing.assert_close(broken, correct * 0.25)
 
 
 def test_the_actual_lot_divides_sum_and_noise(plan):
     """Of four samples two are expected, three came."""
     rows = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
-    broken, honest = (
+    broken, correct = (
         step(part(clip_norm=1.0, noise_multiplier=1.0), plan, rows) for part in (ActualLotProtection, DPSGDProtection)
     )
-    torch.testing.assert_close(broken, honest * 2 / 3)
+    torch.testing.assert_close(broken, correct * 2 / 3)
 
 
 @pytest.mark.parametrize(("control", "share"), [(ControlReplaceOne, 1 / 2), (ControlNoiseOneRound, 20**-0.5)])
 def test_the_local_noise_of_a_control_is_a_share_of_its_twins(control, share, plan):
     context = Context(plan=plan, round=0, replicas=1, senders=(0, 1))
-    broken, honest = (
+    broken, correct = (
         part().prepare(plan).protection.report(message([[0.0] * 5] * 2), context, {}, np.random.default_rng(0)).values
         for part in (control, LDPGaussian)
     )
-    torch.testing.assert_close(broken, honest * share)
+    torch.testing.assert_close(broken, correct * share)
 
 
 def test_with_one_seed_two_reports_differ_by_no_noise(plan):
@@ -193,22 +193,22 @@ def test_the_noise_of_the_first_round_serves_for_all_and_not_for_another_run(pla
     (one, again), (other, _) = run(0), run(1)
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
-    honest = DPFedAvgProtection(clip_norm=1.0, noise_multiplier=1.0)
-    first = honest.aggregate(message([[0.0] * 4] * 2), context, {}, np.random.default_rng((0, 0)))
+    correct = DPFedAvgProtection(clip_norm=1.0, noise_multiplier=1.0)
+    first = correct.aggregate(message([[0.0] * 4] * 2), context, {}, np.random.default_rng((0, 0)))
     torch.testing.assert_close(one, first)
 
 
 def test_the_last_layer_has_no_noise_and_all_others_have_their_twins(plan):
     dim, bare = plan.layout.dim, plan.layout.slices[plan.layout.names[-1]]
     context = Context(plan=plan, round=0, replicas=1, senders=(0, 1))
-    broken, honest = (
+    broken, correct = (
         part(clip_norm=1.0, noise_multiplier=1.0).aggregate(
             message([[0.25] * dim] * 2), context, {}, np.random.default_rng(0)
         )[0]
         for part in (NoiseOneLayerProtection, DPFedAvgProtection)
     )
     assert broken[bare].tolist() == [0.5] * 3
-    assert torch.equal(broken[: bare.start], honest[: bare.start])
+    assert torch.equal(broken[: bare.start], correct[: bare.start])
 
 
 def test_the_raw_adaptive_clip_is_the_median_of_the_last_rounds_norms(plan):

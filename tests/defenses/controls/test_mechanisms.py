@@ -1,4 +1,4 @@
-"""Every mutant leaks as its bug says, and its correct twin as its claim says: by closed forms, not by the audit."""
+"""Every mutant leaks what its bug predicts, and its correct version what its claim allows: by closed forms."""
 
 import importlib
 import math
@@ -32,7 +32,7 @@ def test_every_mutant_says_which_real_bug_it_stands_for(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_both_editions_give_independent_trials_of_one_shape_and_finite_scores(name):
+def test_both_versions_give_independent_trials_of_one_shape_and_finite_scores(name):
     mutant = built(name)
     for sample in (mutant.correct, mutant.broken):
         for world in (0, 1):
@@ -114,7 +114,7 @@ def test_a_sample_stands_in_one_lot_of_a_shuffled_epoch_and_in_about_one_of_a_po
     assert spread == pytest.approx(20 * (0.25 + 100 * 0.05 * 0.95), rel=0.05)
 
 
-def test_the_shown_lots_are_those_of_the_unit_and_the_twin_shows_none():
+def test_the_shown_lots_are_those_of_the_unit_and_the_correct_version_shows_none():
     mutant = built("visible_lots")
     assert drawn(mutant.correct, 1, n=5000)[..., 1].sum() == 0
     assert drawn(mutant.broken, 0, n=5000)[..., 1].sum() == 0
@@ -137,8 +137,8 @@ def test_single_precision_tells_one_from_zero_by_bits_that_the_grid_has_not():
     mutant = built("float_laplace")
     (score,) = mutant.scores
     hits = {
-        (edition, world): score(drawn(getattr(mutant, edition), world)).mean()
-        for edition in ("correct", "broken")
+        (version, world): score(drawn(getattr(mutant, version), world)).mean()
+        for version in ("correct", "broken")
         for world in (0, 1)
     }
     # Laplace mass within 2^-5 of 0, from 0 and from 1.

@@ -78,7 +78,7 @@ def test_scores_are_those_of_the_paper_pixel_by_pixel(model, shape, rng):
 
 
 def test_few_pixels_tell_the_score_of_many(rng):
-    """Sixteen of a region of 200: within 15 % for every layer; as many as there are, or none said, is all of them."""
+    """Sixteen of a region of 200: within 15 % for every layer; None, or a number as large as the region, is all."""
     network = Network(model="lenet", shape=(1, 20, 20), classes=3)
     images = torch.from_numpy(rng.random((2, 1, 20, 20), dtype=np.float32))
     samples = Samples(
@@ -133,7 +133,7 @@ def test_whatever_the_scores_a_round_spends_the_same(scores, even, rounds):
 
 
 def test_a_large_budget_of_many_rounds_is_one_and_of_a_single_round_is_refused():
-    """Epsilon 50 needs .15 sensitivities of noise once, which says nothing, and .47 in each of ten rounds."""
+    """Epsilon 50 needs .15 sensitivities of noise once, which is below the limit, and .47 in each of ten rounds."""
     mu = JointBudget(epsilon=50.0, delta=DELTA, rounds=10).mu
     assert dp_accounting.get_epsilon_gaussian(1 / mu, DELTA) == pytest.approx(50.0, rel=1e-6)
     with pytest.raises(ValueError, match=r"at least 0.3 sensitivities, got 50.0, which needs 0.15"):
@@ -188,7 +188,7 @@ def test_the_state_holds_the_public_samples_scores_of_the_model_that_is_broadcas
 
 @pytest.mark.parametrize("variant", ["corrected", "as_published"])
 def test_private_samples_move_the_noise_as_published_only(variant, task, plan):
-    """Two worlds in which client 0 holds other images, every draw the same; equal rows go in."""
+    """Two runs in which client 0 holds different images, with equal draws and equal rows."""
     protection = FedRE(variant=variant).prepare(plan).protection
     other = replace(task, images=torch.cat([task.images[:4] * 0.1, task.images[4:]]))
     model, rows = task.network.initial(Streams(0).generator("init")).unsqueeze(0), torch.zeros(1, 3, 30)
@@ -215,7 +215,7 @@ def test_a_canary_client_is_noised_as_published_too(task, plan):
 
 
 def test_client_weights_by_hand_sum_to_one_over_those_who_came():
-    """e^0, e^-ln 3 and an absent row: 3/4 and 1/4; nobody came in the second replica."""
+    """e^0, e^-ln 3 and an absent row: 3/4 and 1/4; no client came in the second replica."""
     scores = torch.tensor([0.0, math.log(3), 5.0]).view(1, 3, 1).expand(2, 3, 1)
     present = torch.tensor([[True, True, False], [False, False, False]])
     weights = client_weights(scores, present)
@@ -279,7 +279,7 @@ def published_release(plan, **fields):
 
 
 def test_as_published_ten_equal_layers_are_jointly_worth_less_and_each_more_than_claimed(plan):
-    """Joint epsilon 10, delta_l 1e-6: corollary 1 says 10, it is 5.43; each layer says 1 and is not."""
+    """Joint epsilon 10, delta_l 1e-6: corollary 1 states 10, it is 5.43; each layer states 1 and is worth more."""
     release, (joint, *alone) = published_release(replace(plan, layout=TEN), epsilon=10.0, scores=(1.0,) * 10)
     assert (joint.epsilon, joint.delta) == (10.0, DELTA)
     assert release.epsilon(DELTA) == pytest.approx(5.43, abs=0.005)

@@ -1,4 +1,4 @@
-"""Randomisers: what must hold for every one that is found; laws against sums, samples against laws, audits, twins."""
+"""Properties of every randomiser: laws against sums, samples against laws, audits of each and of one at 1.2 epsilon."""
 
 import math
 from dataclasses import FrozenInstanceError, fields, replace
@@ -31,7 +31,7 @@ EXACT = [name for name in NAMES if name not in {"gaussian", "clipped_laplace", *
 """Of these one event has exactly the ratio e^epsilon."""
 LEAST_SHOWN = {"clipped_laplace": 0.94, "gaussian": 0.6, "exponential": 0.897 - 0.03}
 """At epsilon 1 from a million reports; .97 of the others. An oracle's threshold on a Gaussian shows .77, give or take
-.05: there the signed curve decides, not the epsilon at delta."""
+.05: there the stated curve decides, not the epsilon at delta."""
 REPORTS, MILLION = 20_000, 10**6
 FALSE_ALARM = 1e-5
 
@@ -102,7 +102,7 @@ def test_its_samples_have_that_mean(name):
 
 
 def cells(reports, cuts):
-    """Rows that tell outputs apart; a last column of floats only by the cuts that it lies between."""
+    """Rows that distinguish outputs; a last column of floats only by the cuts that it lies between."""
     rows = np.array(reports, dtype=np.float64).reshape(len(reports), -1)
     if np.asarray(reports).dtype.kind == "f":
         rows[:, -1] = np.searchsorted(cuts, rows[:, -1])
@@ -247,7 +247,7 @@ def test_a_million_reports_show_its_epsilon_and_refute_nothing(name):
 
 
 @EVERY
-def test_a_twin_at_a_fifth_more_epsilon_is_refuted(name):
+def test_a_correct_version_at_a_fifth_more_epsilon_is_refuted(name):
     claim = built(name).claim()
     # The exponential mechanism leaves a tenth unused: at 1.2 its exact epsilon is 1.075.
     trials = MILLION if name in {"exponential", "gaussian"} else 100_000
@@ -255,7 +255,7 @@ def test_a_twin_at_a_fifth_more_epsilon_is_refuted(name):
 
 
 @EVERY
-def test_it_signs_one_report_to_the_server(name):
+def test_it_states_one_report_to_the_server(name):
     randomiser = built(name)
     claim = randomiser.claim()
     assert (claim.epsilon, claim.adjacency, claim.observer.name) == (1.0, "replace_one", "uploads")
@@ -296,7 +296,7 @@ def test_a_budget_that_is_none_is_refused_with_the_reason(name, epsilon):
 
 
 @pytest.mark.parametrize("name", list(randomisers()))
-def test_a_range_that_nobody_gave_is_refused(name):
+def test_a_range_that_no_client_gave_is_refused(name):
     with pytest.raises(ValueError, match="must be given"):
         randomisers()[name](epsilon=1.0, **({"candidates": 3} if name == "exponential" else {}))
 

@@ -271,11 +271,11 @@ def test_fedsels_mean_is_not_the_vector():
 
 
 @pytest.mark.parametrize(
-    ("bad", "told"),
+    ("bad", "message"),
     [({"share": 1.0}, "share must lie"), ({"rule": "best"}, "rule must be"), ({"top": 4}, "top must be")],
 )
-def test_fedsel_refuses_fields_that_make_no_mechanism(bad, told):
-    with pytest.raises(ValueError, match=told):
+def test_fedsel_refuses_fields_that_make_no_mechanism(bad, message):
+    with pytest.raises(ValueError, match=message):
         FedSel(**{"epsilon": 1.0, "dimension": 4, "radius": 1.0} | bad)
 
 
@@ -290,7 +290,7 @@ def test_em_mds_asks_for_as_many_of_the_top_as_serve_it_best():
     assert mds.least == max((1, 2, 3), key=held)
 
 
-def test_em_mds_reports_signs_at_the_chosen_coordinates_alone():
+def test_em_mds_reports_states_at_the_chosen_coordinates_alone():
     mds = EMMDS(epsilon=9.0, dimension=6, top=2, chosen=2)
     value = np.array([5.0, 4.0, 0.0, 0.1, -4.0, -5.0])
     reports = mds.sample(np.tile(value, (4000, 1)), np.random.default_rng(0))
@@ -320,5 +320,5 @@ def test_condensed_ldp_grows_with_the_distance_and_ends_at_epsilon():
     apart = np.abs(np.arange(13)[:, np.newaxis] - np.arange(13))
     assert np.all(ratios <= condensed.alpha * apart + 1e-12)
     assert ratios[0, -1] == pytest.approx(3.0)
-    # The general theorem would say twice as much.
+    # The general theorem would give twice as much.
     assert condensed.alpha * 12 == pytest.approx(6.0)

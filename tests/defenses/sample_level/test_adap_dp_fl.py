@@ -107,8 +107,8 @@ def test_each_client_takes_its_next_bound_from_what_it_released(toy_task, toy_pl
     for event, after in zip(tape.events, tape.events[1:], strict=False):
         for row, client in enumerate(event.reports.senders):
             answers, came = event.reports.side["query"][:, row, :, 0], event.reports.present[:, row]
-            wished = (2.0 * answers.mean(1).abs()).clamp_min(0.7)
-            expected = torch.where(came, wished, event.state["clip_norm"][client])
+            following = (2.0 * answers.mean(1).abs()).clamp_min(0.7)
+            expected = torch.where(came, following, event.state["clip_norm"][client])
             torch.testing.assert_close(after.state["clip_norm"][client], expected)
             moved += int(came.sum())
     assert moved > 4
@@ -128,24 +128,24 @@ def test_as_published_a_small_factor_sends_the_bound_to_nothing_and_the_floor_ho
 
 
 def test_a_client_stops_before_the_round_it_cannot_pay_and_others_go_on(toy_task, toy_plan, make_tape):
-    """Whoever comes often takes part in as many rounds as there is room for; rounds that it misses are not charged."""
+    """A client takes part in as many rounds as its budget covers; rounds that it misses are not charged."""
     task, tape = toy_task((4, 6)), make_tape()
     plan = toy_plan(task, lot=Poisson(0.5), cohort=Poisson(0.6), rounds=12)
     defense = AdapDPFL(noise_multiplier=1.0, epsilon=4.0)
     protection = defense.prepare(plan).protection
-    room = int(protection.filter.budget / protection.filter.cost(gaussian_steps(sigma=1.0, rate=0.5, steps=1)))
-    assert 1 <= room <= 5
+    affordable = int(protection.filter.budget / protection.filter.cost(gaussian_steps(sigma=1.0, rate=0.5, steps=1)))
+    assert 1 <= affordable <= 5
     run_federation(task, plan, protection, Streams(0), batch=Batch(replicas=20), recorders=[tape])
     came = torch.zeros(20, 2)
     for event in tape.events:
         for row, client in enumerate(event.reports.senders):
             came[:, client] += event.reports.present[:, row]
-    assert int(came.max()) == room
-    assert (came == room).float().mean() > 0.9
+    assert int(came.max()) == affordable
+    assert (came == affordable).float().mean() > 0.9
     assert all(float(spent.max()) <= protection.filter.budget for spent in tape.events[-1].state["spent"].values())
 
 
-def test_after_everybody_has_stopped_the_model_stays(toy_task, toy_plan, make_tape):
+def test_after_all_clients_has_stopped_the_model_stays(toy_task, toy_plan, make_tape):
     task, tape = toy_task((4, 6)), make_tape()
     plan = toy_plan(task, lot=Poisson(0.5), rounds=12)
     protection = AdapDPFL(noise_multiplier=1.0, epsilon=4.0).prepare(plan).protection
@@ -245,7 +245,7 @@ def test_without_adaptive_clip_all_noise_is_the_gradients_and_no_norm_is_asked_f
     )
 
 
-def test_nobody_asks_for_a_public_loss_where_noise_stays_or_all_have_stopped(plan):
+def test_no_client_asks_for_a_public_loss_where_noise_stays_or_all_have_stopped(plan):
     def loss():
         raise AssertionError("asked")
 
@@ -288,7 +288,7 @@ def _answered():
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_probes_find_noise_and_a_state_that_hides_one_sample(variant, toy_task, toy_plan):
-    """Deterministic probes cannot tell the unpaid query: its noise is there, only too little for two."""
+    """Deterministic checks cannot find the unpaid query: its noise is there, only too little for two."""
     task = toy_task((4, 6, 5), side=6)
     plan = toy_plan(task, lot=Poisson(0.5))
     prepared = AdapDPFL(variant=variant).prepare(plan)

@@ -1,4 +1,4 @@
-"""DP-SCAFFOLD: control variates of the noised gradients alone, one accounting for both, probes kept."""
+"""DP-SCAFFOLD: control variates of the noised gradients alone, one accounting for both, checks passed."""
 
 import pytest
 import torch

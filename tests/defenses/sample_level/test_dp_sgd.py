@@ -82,10 +82,10 @@ def test_a_sample_that_was_not_drawn_leaves_no_trace_even_where_its_gradient_ove
 
 
 def test_the_noise_of_a_step_is_the_multiplier_times_the_clip_norm_over_the_expected_lot(direction, has_std):
-    """30,000 numbers, nobody drawn: sigma 1.5, clip .4, expected lot 2."""
-    nobody = torch.zeros(300, 4, dtype=torch.bool)
+    """30,000 numbers, no sample drawn: sigma 1.5, clip .4, expected lot 2."""
+    none = torch.zeros(300, 4, dtype=torch.bool)
     protection = DPSGDProtection(clip_norm=0.4, noise_multiplier=1.5)
-    noise = direction(protection, torch.ones(300, 4, 100), nobody, lot=Poisson(0.5))
+    noise = direction(protection, torch.ones(300, 4, 100), none, lot=Poisson(0.5))
     assert has_std(noise, 1.5 * 0.4 / 2)
     assert not has_std(noise, 1.5 * 0.4 / 2 * 1.05)
 

@@ -53,7 +53,7 @@ def test_both_claims_are_exact_gaussians_of_the_noise_that_is_counted(plan):
     assert dp_accounting.get_epsilon_gaussian(total, 1e-5) == pytest.approx(1.5, rel=1e-6)
 
 
-def test_where_the_way_up_is_stricter_the_server_adds_nothing_and_signs_the_stricter_claim(plan):
+def test_where_the_way_up_is_stricter_the_server_adds_nothing_and_states_the_stricter_claim(plan):
     prepared = NbAFL(epsilon=1.0, down_epsilon=3.0).prepare(plan)
     assert prepared.protection.down_std == 0
     assert [claim.epsilon for claim in prepared.claims] == [1.0, 1.0]
@@ -87,8 +87,8 @@ def test_in_a_smaller_federation_the_way_down_is_as_noisy_as_it_was_calibrated(t
     ratios = [law.noise_std / law.scale for law in (protection.law(GLOBAL_MODELS, plan, 0) for plan in (large, small))]
     assert ratios[0] == pytest.approx(ratios[1])
     context = Context(plan=small, round=0, replicas=1, senders=(0, 1))
-    nobody = Message(values=torch.zeros(1, 2, 20_000), present=torch.zeros(1, 2, dtype=torch.bool), senders=(0, 1))
-    noise = protection.aggregate(nobody, context, {}, np.random.default_rng(0))
+    empty = Message(values=torch.zeros(1, 2, 20_000), present=torch.zeros(1, 2, dtype=torch.bool), senders=(0, 1))
+    noise = protection.aggregate(empty, context, {}, np.random.default_rng(0))
     assert float(noise.std()) == pytest.approx(protection.down_std / 2, rel=0.03)
 
 

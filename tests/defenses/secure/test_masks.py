@@ -1,4 +1,4 @@
-"""Masks: beside a naive twin pair by pair; what cancels, what is recovered, and that one word tells nothing."""
+"""Masks against a naive version pair by pair: what cancels, what is recovered, and that one word reveals nothing."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def test_what_is_not_recovered_cancels_among_the_survivors(invited, dropped):
 
 
 def test_masks_are_those_of_the_protocol_pair_by_pair():
-    """The twin draws the same numbers: for each client its own mask, then those with every later one."""
+    """The naive version draws the same numbers: for each client its own mask, then those with every later one."""
     asked, stayed = cohort(9, 3)
     masks = draw_masks(asked, stayed, 6, GRID, np.random.default_rng(1))
     rng = np.random.default_rng(1)
@@ -63,8 +63,8 @@ def test_one_clients_word_is_uniform_whatever_it_holds(seen):
     stayed = torch.tensor([[True, True, True, False]])
     masks = draw_masks(asked, stayed, 40_000, GRID, np.random.default_rng(2))
     shown = 77 + masks.words - (masks.recovered if seen != "word" else 0)
-    told = GRID.wrap(shown[0, 0] + 3 * shown[0, 1] if seen == "two words together" else shown[0, 0])
-    counts = np.bincount(told, minlength=256)
+    word = GRID.wrap(shown[0, 0] + 3 * shown[0, 1] if seen == "two words together" else shown[0, 0])
+    counts = np.bincount(word, minlength=256)
     assert stats.chisquare(counts).pvalue > 1e-6
 
 

@@ -104,7 +104,7 @@ def test_only_the_invited_drop_out(plan):
     assert not (reports.present & ~invited).any()
 
 
-def test_a_round_to_which_nobody_came_releases_nothing(plan):
+def test_a_round_to_which_no_client_came_releases_nothing(plan):
     invited = torch.zeros(1, CLIENTS, dtype=torch.bool)
     protection, rng = noisy(Skellam, plan), np.random.default_rng(0)
     reports = protection.report(updates(plan, invited=invited), context(plan), {}, rng)
@@ -140,7 +140,7 @@ def test_the_servers_view_of_one_client_is_uniform(recovered, toy_task, toy_plan
 
 @pytest.mark.parametrize("part", FAMILY)
 def test_the_noise_of_the_sum_is_what_the_law_publishes(part, toy_task, toy_plan, has_std):
-    """Nobody has anything to say; of ten clients five stay, and their shares are the whole noise."""
+    """All updates are zero; of ten clients five stay, and their shares are the whole noise."""
     few = toy_plan(toy_task((1,) * 10, inert=1))
     protection = noisy(part, few)
     zeros = updates(few, 400, scale=0.0)
@@ -186,7 +186,7 @@ def test_the_claim_is_one_client_set_to_zero_against_the_server(part, plan):
     assert claim.parameters["norm_bound"] >= claim.parameters["clip_norm"]
 
 
-def test_only_the_continuous_gaussian_signs_a_curve(plan):
+def test_only_the_continuous_gaussian_states_a_curve(plan):
     curves = {part: part().prepare(plan).claims[0].curve for part in FAMILY}
     noise = DistributedGaussian().prepare(plan).claims[0].parameters["noise_multiplier"]
     assert curves.pop(DistributedGaussian) == GaussianCurve(mu=math.sqrt(plan.rounds) / noise)
@@ -234,7 +234,7 @@ def test_an_impossible_target_is_refused_with_the_reason(part, fields, cohort, w
         part(**fields).prepare(replace(plan, cohort=cohort))
 
 
-def crowd(clients, rounds=1):
+def plan_of(clients, rounds=1):
     """A plan of many clients with one record each and 31 coordinates, without a task behind it."""
     layout = Network(model="logistic", shape=(1, 3, 3), classes=3, inert=1).layout
     return Plan(
@@ -251,14 +251,14 @@ def crowd(clients, rounds=1):
 def test_gaussian_shares_that_would_round_to_nothing_are_refused(clients, bits, epsilon):
     few = DistributedGaussian(bits=bits, epsilon=epsilon)
     with pytest.raises(ValueError, match=r"bits must leave .* distributed_discrete_gaussian, which has no such limit"):
-        few.prepare(crowd(clients))
-    with_more = DistributedGaussian(bits=28, epsilon=epsilon).prepare(crowd(clients)).protection.sized
+        few.prepare(plan_of(clients))
+    with_more = DistributedGaussian(bits=28, epsilon=epsilon).prepare(plan_of(clients)).protection.sized
     assert with_more.sigma / math.sqrt(clients / 2) >= LEAST_SHARE
 
 
 def test_many_gaussian_shares_make_the_noise_that_is_signed(has_std):
-    """500 shares just above the limit, by the hook's own sampler; 30,000 sums tell a percent apart."""
-    defense, plan, rng = DistributedGaussian(bits=17), crowd(1000), np.random.default_rng(14)
+    """500 shares just above the limit, by the hook's own sampler; 30,000 sums distinguish one percent."""
+    defense, plan, rng = DistributedGaussian(bits=17), plan_of(1000), np.random.default_rng(14)
     protection = defense.prepare(plan).protection
     assert LEAST_SHARE <= protection.sized.sigma / math.sqrt(500) < 2 * LEAST_SHARE
     sums = sum(protection.noise_share(500, (30_000,), rng) for _ in range(500))
@@ -286,14 +286,14 @@ def test_rounded_shares_of_two_steps_keep_the_curve_of_the_gaussian_and_small_on
     def deltas(std):
         mu = shift / (std * math.sqrt(shares))
         epsilon = mu**2 / 2 + 4.3 * mu
-        signed = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
-        return exact_rounded_delta(std, shares, shift, epsilon), signed
+        stated = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
+        return exact_rounded_delta(std, shares, shift, epsilon), stated
 
-    true, signed = deltas(LEAST_SHARE)
-    assert 0 < signed < 1e-4
-    assert true <= signed + 1e-14
+    true, stated = deltas(LEAST_SHARE)
+    assert 0 < stated < 1e-4
+    assert true <= stated + 1e-14
     if shares == 40 and shift == 1:
-        true, signed = deltas(0.1)
+        true, stated = deltas(0.1)
         assert true > 0.5
 
 
@@ -305,7 +305,7 @@ def test_a_dropout_that_is_no_share_is_refused(dropout):
 
 @pytest.mark.parametrize("variant", ["corrected", "as_published"])
 def test_binomial_noise_refuses_a_delta_whose_tails_it_cannot_carry(variant):
-    with pytest.raises(ValueError, match="delta must be >= 1e-12, of which a hundredth is a tail"):
+    with pytest.raises(ValueError, match="delta must be >= 1e-12, because a hundredth of it covers a tail"):
         Binomial(delta=1e-320, variant=variant)
 
 

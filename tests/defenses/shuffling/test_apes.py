@@ -62,7 +62,7 @@ def test_as_published_it_claims_table_threes_figures_for_all_alike():
     assert (joint.subjects, coordinate.subjects) == ("all", "all")
     provable = [claim.parameters["provable_epsilon"] for claim in (joint, coordinate)]
     assert provable == pytest.approx([4.930, 0.0596], rel=1e-3)
-    # Below what the client with the largest budget may be told.
+    # Below the budget of the client with the largest one.
     own = client_bound(epsilon=1.0, others=np.full(9_999, 1.0)).epsilon(1e-8)
     assert coordinate.epsilon < 0.0596 < own
 
@@ -115,7 +115,7 @@ def test_what_cannot_be_kept_is_refused(build, message):
 
 
 def test_where_not_all_come_those_count_who_are_clones_least_often():
-    """A sampled cohort costs more, and one of rate 1 is everybody."""
+    """A sampled cohort costs more, and one of rate 1 is all clients."""
     whole, sure, part = (
         APES(budget_scale=1.0).prepare(plan(300, 10, cohort=cohort)).claims
         for cohort in (Full(), Poisson(1.0), Poisson(0.5))

@@ -132,8 +132,9 @@ def test_the_density_is_that_of_what_the_hook_sends(centre, selection):
 
 
 def test_small_outputs_show_more_than_the_published_local_budget_and_no_more_than_d_of_them():
-    """b = 1 of d = 20 at budget 3.5, which is what is claimed. Where all numbers are near 0, each coordinate speaks
-    with ln((1 + e^1.75) / 2); the event {log-ratio >= 6} refutes the claim at alpha .01, and never shows d budgets.
+    """b = 1 of d = 20 at budget 3.5, which is what is claimed. Where all numbers are near 0, each coordinate is
+    evidence with ln((1 + e^1.75) / 2); the event {log-ratio >= 6} refutes the claim at alpha .01, and never shows d
+    budgets.
     """
     dim = 20
     fields = {"budget_scale": 4.0, "share": 0.05, "radius": RADIUS}
@@ -220,6 +221,6 @@ def test_what_cannot_be_kept_is_refused(fields, message):
         SAPES(**fields)
 
 
-def test_nobody_alone_is_shuffled():
+def test_no_client_alone_is_shuffled():
     with pytest.raises(ValueError, match="clients must be >= 2"):
         SAPES().prepare(plan(1))

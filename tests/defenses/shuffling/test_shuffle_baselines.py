@@ -66,7 +66,7 @@ def test_unis_finds_the_local_budget_that_costs_its_target():
     assert 7.99 < many_epsilon(pair, releases=20 * 26_010, delta=1e-5) <= 8
 
 
-def test_ldp_min_claims_no_amplification_and_gives_everybody_the_smallest_budget():
+def test_ldp_min_claims_no_amplification_and_gives_all_clients_the_smallest_budget():
     prepared = LDPMin(budget_scale=1.0, delta=3.6e-5).prepare(plan())
     (claim,) = prepared.claims
     assert (claim.unit, claim.observer, claim.dp_model) == (Unit.REPORT, UPLOADS, "local")
@@ -195,7 +195,7 @@ def test_a_sampled_cohort_only_ever_costs():
     ],
 )
 def test_who_spends_nothing_at_its_delta_is_claimed_for_all_the_same(defense, rows):
-    """A budget so small that (0, delta) holds: the curve's first knot says so where one is signed."""
+    """A budget so small that (0, delta) holds: the curve's first knot shows it where one is stated."""
     claims = defense.prepare(rows).claims
     least = min(claims, key=lambda claim: claim.epsilon)
     assert least.epsilon == 1e-9
@@ -224,8 +224,8 @@ FEW = plan(50, 5)
         (lambda: CLDPSGD(epsilon=2000.0).prepare(ONE), "epsilon must be small enough for local budgets of at most 50"),
         (lambda: FLAME(rate=1e-12).prepare(FEW), "at rate 1e-12, which may be larger"),
         (lambda: SAPES(scale=1e-9, variant="as_published").prepare(FEW), "at scale 1e-09"),
-        (lambda: APES(coordinate_delta=1e-300), "coordinate_delta must be >= 1e-12, .* got 1e-300"),
-        (lambda: UniS(coordinate_delta=1e-13), "coordinate_delta must be >= 1e-12, .* got 1e-13"),
+        (lambda: APES(coordinate_delta=1e-300), "coordinate_delta must be >= 1e-12.* got 1e-300"),
+        (lambda: UniS(coordinate_delta=1e-13), "coordinate_delta must be >= 1e-12.* got 1e-13"),
     ],
 )
 def test_what_no_accounting_carries_is_refused_by_name(build, message):

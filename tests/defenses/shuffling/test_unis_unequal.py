@@ -57,7 +57,7 @@ def test_as_published_it_claims_table_threes_figures_for_all_alike():
     assert provable == pytest.approx([6.897, 0.0799], rel=1e-3)
 
 
-def test_budgets_are_scaled_until_the_dearer_of_both_ends_spends_the_target_and_nobody_between_spends_more():
+def test_budgets_are_scaled_until_the_dearer_of_both_ends_spends_the_target_and_no_client_between_spends_more():
     prepared = UniSUnequal(epsilon=2.0).prepare(plan(1000, 650))
     joint = [claim.epsilon for claim in prepared.claims if claim.unit is Unit.CLIENT]
     assert 1.995 < max(joint) <= 2.0

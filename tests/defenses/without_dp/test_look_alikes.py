@@ -39,7 +39,7 @@ def test_what_is_not_pruned_is_sent_as_it_is(reports):
     assert (sent != 0).sum(-1).unique().tolist() == [10]
 
 
-def test_signs_are_all_that_is_sent(reports):
+def test_states_are_all_that_is_sent(reports):
     sent = reports(Sign(step=0.5), torch.tensor([[[3.0, -1e-9, 0.0, -4.0], [0.0, 0.0, 1.0, -1.0]]]))
     assert sent.tolist() == [[[0.5, -0.5, 0.0, -0.5], [0.0, 0.0, 0.5, -0.5]]]
 

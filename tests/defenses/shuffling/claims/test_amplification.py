@@ -11,7 +11,7 @@ DELTA = 1e-8
 
 
 def bounds(name, clients):
-    """As published; for the largest budget by clip-Laplace and by Laplace; everybody at the largest."""
+    """As published; for the largest budget by clip-Laplace and by Laplace; all clients at the largest."""
     budgets = deal(name, clients)
     most = representative_clients(budgets)[-1]
     own = [

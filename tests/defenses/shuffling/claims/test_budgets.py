@@ -1,4 +1,4 @@
-"""Table 2: each distribution by its own quantiles, who gets which, and who speaks for whom."""
+"""Table 2: each distribution by its own quantiles, who gets which, and which clients represent the others."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Clip-Laplace on rows: its twin is the randomiser of one number; its law, moments and calibration."""
+"""Clip-Laplace on rows: compared with the randomiser of one number; its law, moments and calibration."""
 
 import math
 
@@ -92,7 +92,7 @@ def test_moments_are_those_of_the_randomiser_of_one_number():
 
 
 def received(values, budgets):
-    """One replica: everybody's values at their budgets, randomised."""
+    """One replica: the clients' values at their budgets, randomised."""
     rows, each = torch.tensor(values).unsqueeze(0), torch.tensor(budgets).unsqueeze(0)
     reports = randomised_rows(rows, each, RADIUS, np.random.default_rng(0))
     return Message(
@@ -156,9 +156,9 @@ def test_the_local_pair_is_the_ends_profile_and_no_other_pair_leaks_more(budget)
 def test_where_cohorts_are_sampled_only_those_count_who_are_almost_surely_there(toy_task, toy_plan):
     task = toy_task((4,) * 40)
     assert AssuredCohort.of(toy_plan(task), 1e-5, rounds=3) == AssuredCohort(others=39, failure=0.0)
-    crowd = AssuredCohort.of(toy_plan(task, cohort=Poisson(0.5)), 1e-5, rounds=3)
+    cohort = AssuredCohort.of(toy_plan(task, cohort=Poisson(0.5)), 1e-5, rounds=3)
     # P(Bin(39, 1/2) < 4) = 1.8e-8 > 3.3e-9 = 1e-5 / 1000 / 3 > P(< 3) = 1.4e-9.
-    assert crowd == AssuredCohort(others=3, failure=1e-8)
+    assert cohort == AssuredCohort(others=3, failure=1e-8)
     with pytest.raises(ValueError, match="cohort must be Poisson or full sampling"):
         AssuredCohort.of(toy_plan(task, cohort=FixedSize(5)), 1e-5, rounds=3)
     with pytest.raises(

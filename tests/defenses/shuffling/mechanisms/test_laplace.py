@@ -1,4 +1,4 @@
-"""Classic Laplace on rows: its twin is the randomiser of one number; its pair, its clones, its law."""
+"""Classic Laplace on rows: compared with the randomiser of one number; its pair, its clones, its law."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Post-sparsification: exactly as many numbers stay as are told, the largest ones, equal ones too."""
+"""Post-sparsification: exactly the given count of numbers stays, the largest ones, equal ones too."""
 
 import numpy as np
 import pytest
