@@ -37,11 +37,11 @@ def randomisers() -> dict[str, type[Randomiser]]:
     for entry in pkgutil.walk_packages(importlib.import_module(__package__).__path__, f"{__package__}."):
         module = importlib.import_module(entry.name)
         for held in vars(module).values():
-            # Classes that a file only imports are counted where they are defined.
-            if inspect.isclass(held) and issubclass(held, Randomiser) and held.__module__ == module.__name__:
+            if not inspect.isclass(held) or held.__module__ != module.__name__:
+                continue
+            # A base that several randomisers share names no source.
+            if issubclass(held, Randomiser) and hasattr(held, "source"):
                 found[entry.name.rpartition(".")[2]] = held
-    # The base class is found like the others, but it is no mechanism.
-    del found["randomiser"]
     return found
 
 

@@ -11,28 +11,21 @@ from numpy.typing import ArrayLike, NDArray
 from ....audit.arrays import FloatArray, IntArray
 from ..coins import rejection
 from ..outputs import WeightedReports, finite
-from ..randomiser import Randomiser, categories, check_given_count
+from ..randomiser import categories
+from .finite_domain import FiniteDomain
 
 
 @dataclass(frozen=True, kw_only=True)
-class GRR(Randomiser):
+class GRR(FiniteDomain):
     """report = the value with probability e^epsilon / (e^epsilon + domain - 1), else any other value with equal
     probability.
 
     Values and reports are whole numbers in 0..domain-1; the target is the one-hot encoding, so that a mean of estimates
     is a vector of frequencies. The survey's equation 15 gives the second case as v = 1 - x; right is v != x. Drawn in
     integers, with at most about ``domain`` proposals per report.
-
-    Args:
-        domain: number of values, >= 2.
     """
 
-    domain: int = 0
     source: ClassVar[str] = "Kairouz, Bonawitz, Ramage 2016, equation 3; estimator: Wang et al. 2017"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_given_count("domain", self.domain, least=2)
 
     @property
     def truth(self) -> float:
@@ -62,18 +55,9 @@ class GRR(Randomiser):
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         return finite(np.arange(self.domain))
 
-    def inputs(self) -> IntArray:
-        return np.arange(self.domain)
-
-    def worst_pair(self) -> tuple[IntArray, IntArray]:
-        return np.array(1), np.array(0)
-
     def estimate(self, reports: ArrayLike) -> FloatArray:
         return np.asarray((self.target(reports) - self.lie) / (self.truth - self.lie))
 
     def variance(self, value: ArrayLike) -> FloatArray:
         chance = np.where(self.target(value) == 1, self.truth, self.lie)
         return np.asarray(chance * (1 - chance) / (self.truth - self.lie) ** 2)
-
-    def target(self, value: ArrayLike) -> FloatArray:
-        return np.asarray(categories(value, self.domain)[..., np.newaxis] == np.arange(self.domain), dtype=np.float64)

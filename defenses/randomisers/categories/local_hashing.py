@@ -11,12 +11,13 @@ from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray, IntArray
 from ..outputs import WeightedReports, check_listable, finite
-from ..randomiser import PairLaw, Randomiser, categories, check_given_count
+from ..randomiser import PairLaw, categories
+from .finite_domain import FiniteDomain
 from .grr import GRR
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalHashing(Randomiser):
+class LocalHashing(FiniteDomain):
     """Values 0..domain-1; a report is (slope, shift, cell), of which the first two are the client's public hash
     function.
 
@@ -28,13 +29,9 @@ class LocalHashing(Randomiser):
         domain: number of values, >= 3.
     """
 
-    domain: int = 0
     source: ClassVar[str] = "Wang, Blocki, Li, Jha 2017, OLH; hash family: Carter and Wegman 1979"
     closed: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_given_count("domain", self.domain, least=3)
+    smallest_domain: ClassVar[int] = 3
 
     @property
     def cells(self) -> int:
@@ -93,12 +90,6 @@ class LocalHashing(Randomiser):
         axes = np.arange(1, self.prime), np.arange(self.prime), np.arange(self.cells)
         return finite(np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=-1))
 
-    def inputs(self) -> IntArray:
-        return np.arange(self.domain)
-
-    def worst_pair(self) -> tuple[IntArray, IntArray]:
-        return np.array(1), np.array(0)
-
     def pair_law(self) -> PairLaw:
         """The law of whether the report is in the member's cell, in the nonmember's, or in neither or both."""
         # Where both values share a cell the report is equally likely under both.
@@ -115,6 +106,3 @@ class LocalHashing(Randomiser):
     def variance(self, value: ArrayLike) -> FloatArray:
         chance = np.where(self.target(value) == 1, self.response.truth, self.support)
         return np.asarray(chance * (1 - chance) / (self.response.truth - self.support) ** 2)
-
-    def target(self, value: ArrayLike) -> FloatArray:
-        return np.asarray(categories(value, self.domain)[..., np.newaxis] == np.arange(self.domain), dtype=np.float64)

@@ -11,13 +11,14 @@ from scipy.stats import binom
 from ....audit.arrays import FloatArray, IntArray
 from ..bits import Bits, Flips, all_bits
 from ..outputs import WeightedReports
-from ..randomiser import PairLaw, Randomiser, categories, check_given_count
+from ..randomiser import PairLaw, categories, check_given_count
+from .finite_domain import FiniteDomain
 
 _PRIME = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rappor(Randomiser):
+class Rappor(FiniteDomain):
     """Values 0..domain-1, reports (bits,); the target is the value's Bloom filter, for which the estimate is unbiased.
 
     Two filters of ``hashes`` hash functions differ in at most 2 hashes bits, so each is flipped with probability 1 / (1
@@ -32,7 +33,6 @@ class Rappor(Randomiser):
         cohort: seed of the public hash functions, >= 0.
     """
 
-    domain: int = 0
     bits: int = 8
     hashes: int = 2
     cohort: int = 0
@@ -41,7 +41,6 @@ class Rappor(Randomiser):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_given_count("domain", self.domain, least=2)
         check_given_count("bits", self.bits, least=2)
         check_given_count("hashes", self.hashes, least=1, most=self.bits)
         check_given_count("cohort", self.cohort, least=0)
@@ -68,9 +67,6 @@ class Rappor(Randomiser):
 
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         return all_bits(self.bits)
-
-    def inputs(self) -> IntArray:
-        return np.arange(self.domain)
 
     def worst_pair(self) -> tuple[IntArray, IntArray]:
         filters = self.bloom(self.inputs())

@@ -9,32 +9,25 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ....audit.arrays import FloatArray, IntArray
+from ....audit.arrays import FloatArray
 from ..bits import Bits
 from ..coins import rejection
 from ..outputs import WeightedReports, check_listable, finite
-from ..randomiser import PairLaw, Randomiser, categories, check_given_count
+from ..randomiser import PairLaw, categories
+from .finite_domain import FiniteDomain
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubsetSelection(Randomiser):
+class SubsetSelection(FiniteDomain):
     """Values 0..domain-1; a report marks ``size`` values in (domain,) bits; a set that contains the true value has
     e^epsilon times the probability of one that does not.
 
     The target is the one-hot encoding. Drawn in integers. ``size`` is domain / (1 + e^epsilon), rounded, at least 1,
     which is nearly the best for the mean squared error.
-
-    Args:
-        domain: number of values, >= 2.
     """
 
-    domain: int = 0
     source: ClassVar[str] = "Ye and Barg 2018, subset selection"
     closed: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_given_count("domain", self.domain, least=2)
 
     @property
     def size(self) -> int:
@@ -77,12 +70,6 @@ class SubsetSelection(Randomiser):
         sets = np.array(list(itertools.combinations(range(self.domain), self.size)))
         return finite((sets[..., np.newaxis] == np.arange(self.domain)).any(axis=1).astype(np.int8))
 
-    def inputs(self) -> IntArray:
-        return np.arange(self.domain)
-
-    def worst_pair(self) -> tuple[IntArray, IntArray]:
-        return np.array(1), np.array(0)
-
     def pair_law(self) -> PairLaw:
         """The law of whether a set contains the member's value alone, the nonmember's alone, or both or none."""
         both = self.truth * (self.size - 1) / (self.domain - 1)
@@ -96,6 +83,3 @@ class SubsetSelection(Randomiser):
     def variance(self, value: ArrayLike) -> FloatArray:
         chance = np.where(self.target(value) == 1, self.truth, self.lie)
         return np.asarray(chance * (1 - chance) / (self.truth - self.lie) ** 2)
-
-    def target(self, value: ArrayLike) -> FloatArray:
-        return np.asarray(categories(value, self.domain)[..., np.newaxis] == np.arange(self.domain), dtype=np.float64)

@@ -7,16 +7,17 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ....audit.arrays import FloatArray, IntArray
+from ....audit.arrays import FloatArray
 from ..bits import Bits, Flips, all_bits
 from ..outputs import WeightedReports
-from ..randomiser import PairLaw, Randomiser, categories, check_given_count
+from ..randomiser import PairLaw, categories
+from .finite_domain import FiniteDomain
 
 ENCODINGS = ("optimised", "symmetric")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unary(Randomiser):
+class Unary(FiniteDomain):
     """Values 0..domain-1, reports (domain,) bits; the target is the one-hot encoding.
 
     ``symmetric``: every bit is flipped with probability 1 / (1 + e^(epsilon / 2)); ``optimised``: the one with 1 / 2, a
@@ -27,14 +28,12 @@ class Unary(Randomiser):
         encoding: "optimised" or "symmetric".
     """
 
-    domain: int = 0
     encoding: str = "optimised"
     source: ClassVar[str] = "Wang, Blocki, Li, Jha 2017, SUE and OUE"
     closed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_given_count("domain", self.domain, least=2)
         if self.encoding not in ENCODINGS:
             raise ValueError(f"encoding must be one of {', '.join(ENCODINGS)}, got {self.encoding!r}")
 
@@ -57,12 +56,6 @@ class Unary(Randomiser):
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         return all_bits(self.domain)
 
-    def inputs(self) -> IntArray:
-        return np.arange(self.domain)
-
-    def worst_pair(self) -> tuple[IntArray, IntArray]:
-        return np.array(1), np.array(0)
-
     def pair_law(self) -> PairLaw:
         """The law of the two bits in which the pair differs; the others have the same law under both."""
         # Two values differ in two bits only, so four outcomes suffice for any domain.
@@ -75,6 +68,3 @@ class Unary(Randomiser):
 
     def variance(self, value: ArrayLike) -> FloatArray:
         return self.flips.variance(self._bits(value))
-
-    def target(self, value: ArrayLike) -> FloatArray:
-        return self._bits(value).astype(np.float64)

@@ -10,11 +10,12 @@ from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray
 from ..outputs import WeightedReports, quadrature
-from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
+from ..randomiser import numbers
+from .bounded_number import BoundedNumber
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClippedLaplace(Randomiser):
+class ClippedLaplace(BoundedNumber):
     """density exp(-|report - value| / scale) / (2 scale S(value)) on [-reach, reach], scale 2 radius / epsilon.
 
     Values lie in [-radius, radius] (the paper's C), reports in [-reach, reach] (its A; ``reach`` >= ``radius``, by
@@ -23,14 +24,12 @@ class ClippedLaplace(Randomiser):
     function of one report removes the bias for all values.
     """
 
-    radius: float = NOT_GIVEN
     reach: float | None = None
     source: ClassVar[str] = "Liu et al. 2023 (APES), Theorem 1"
     unbiased: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_radius("radius", self.radius)
         if self.reach is not None and not self.radius <= self.reach < math.inf:
             raise ValueError(f"reach must be >= radius {self.radius} and finite, got {self.reach}")
 
@@ -71,12 +70,6 @@ class ClippedLaplace(Randomiser):
 
     def inputs(self) -> FloatArray:
         return np.linspace(-self.radius, self.radius, 41)
-
-    def worst_pair(self) -> tuple[FloatArray, FloatArray]:
-        return np.array(-self.radius), np.array(self.radius)
-
-    def estimate(self, reports: ArrayLike) -> FloatArray:
-        return np.asarray(reports, dtype=np.float64)
 
     def expectation(self, value: ArrayLike) -> FloatArray:
         centre = numbers(value, self.radius)

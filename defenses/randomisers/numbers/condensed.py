@@ -13,11 +13,12 @@ from scipy.special import log_softmax
 from ....audit.arrays import FloatArray, IntArray
 from ..coins import rejection
 from ..outputs import WeightedReports, finite
-from ..randomiser import NOT_GIVEN, Randomiser, check_given_count, check_radius, numbers
+from ..randomiser import check_given_count, numbers
+from .bounded_number import BoundedNumber
 
 
 @dataclass(frozen=True, kw_only=True)
-class Condensed(Randomiser):
+class Condensed(BoundedNumber):
     """P[report | value] proportional to exp(-alpha |report - value| / 2) on a grid of ``steps`` points on each side of
     0.
 
@@ -34,14 +35,12 @@ class Condensed(Randomiser):
         steps: grid points on each side of 0 (the paper's clip bound times ten to its precision), >= 1.
     """
 
-    radius: float = NOT_GIVEN
     steps: int = 0
     source: ClassVar[str] = "Truex et al. 2020 (LDP-Fed); Gursoy et al. 2019, condensed LDP"
     unbiased: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_radius("radius", self.radius)
         check_given_count("steps", self.steps, least=1)
 
     @property
@@ -86,12 +85,6 @@ class Condensed(Randomiser):
 
     def inputs(self) -> FloatArray:
         return np.asarray(self._step * self._points())
-
-    def worst_pair(self) -> tuple[FloatArray, FloatArray]:
-        return np.array(-self.radius), np.array(self.radius)
-
-    def estimate(self, reports: ArrayLike) -> FloatArray:
-        return np.asarray(reports, dtype=np.float64)
 
     def expectation(self, value: ArrayLike) -> FloatArray:
         return np.asarray(np.exp(self._log_law(value)) @ self.inputs())

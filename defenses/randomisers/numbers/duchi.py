@@ -12,23 +12,19 @@ from ....audit.arrays import FloatArray
 from ..bits import Flips
 from ..coins import coin
 from ..outputs import WeightedReports, finite
-from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
+from ..randomiser import numbers
+from .bounded_number import BoundedNumber
 
 
 @dataclass(frozen=True, kw_only=True)
-class Duchi(Randomiser):
+class Duchi(BoundedNumber):
     """report = +-bound, bound = radius (e^epsilon + 1) / (e^epsilon - 1), value in [-radius, radius]; unbiased.
 
     The value is rounded to an end of its range, without bias, and the end is flipped with probability 1 / (1 +
     e^epsilon); the flip is drawn in integers.
     """
 
-    radius: float = NOT_GIVEN
     source: ClassVar[str] = "Duchi, Jordan, Wainwright 2018; Wang et al. 2019, Algorithm 1"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_radius("radius", self.radius)
 
     @property
     def bound(self) -> float:
@@ -50,15 +46,6 @@ class Duchi(Randomiser):
 
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         return finite(np.array([-self.bound, self.bound]))
-
-    def inputs(self) -> FloatArray:
-        return np.array(self.worst_pair())
-
-    def worst_pair(self) -> tuple[FloatArray, FloatArray]:
-        return np.array(-self.radius), np.array(self.radius)
-
-    def estimate(self, reports: ArrayLike) -> FloatArray:
-        return np.asarray(reports, dtype=np.float64)
 
     def variance(self, value: ArrayLike) -> FloatArray:
         return np.asarray(self.bound**2 - numbers(value, self.radius) ** 2)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray
 from ..outputs import WeightedReports
-from ..randomiser import NOT_GIVEN, Randomiser, check_radius
+from .bounded_number import BoundedNumber
 from .duchi import Duchi
 from .piecewise import Piecewise
 
@@ -20,19 +20,14 @@ SWITCH = math.log((-5 + 2 * _ROOTS) / 27)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hybrid(Randomiser):
+class Hybrid(BoundedNumber):
     """Piecewise with probability 1 - e^(-epsilon / 2), else Duchi; below epsilon ``SWITCH`` always Duchi; unbiased.
 
     The law has a density on Piecewise's range and two atoms at Duchi's bounds. A report shows from which of the two it
     came, so the ratio e^epsilon is attained on the union of both optimal events.
     """
 
-    radius: float = NOT_GIVEN
     source: ClassVar[str] = "Wang et al. 2019, HM"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_radius("radius", self.radius)
 
     @property
     def piecewise(self) -> Piecewise:
@@ -66,15 +61,6 @@ class Hybrid(Randomiser):
         spread = self.piecewise.outputs(*values, cuts=cuts)
         reports = np.concatenate([spread.reports, atoms.reports])
         return WeightedReports(reports, np.concatenate([spread.weights, atoms.weights]))
-
-    def inputs(self) -> FloatArray:
-        return np.array(self.worst_pair())
-
-    def worst_pair(self) -> tuple[FloatArray, FloatArray]:
-        return np.array(-self.radius), np.array(self.radius)
-
-    def estimate(self, reports: ArrayLike) -> FloatArray:
-        return np.asarray(reports, dtype=np.float64)
 
     def variance(self, value: ArrayLike) -> FloatArray:
         spread, atoms = self.piecewise.variance(value), self.duchi.variance(value)

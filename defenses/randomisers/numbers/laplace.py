@@ -10,14 +10,15 @@ from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray
 from ..outputs import WeightedReports, quadrature
-from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
+from ..randomiser import numbers
+from .bounded_number import BoundedNumber
 
 # Scales beyond the range at which a quadrature is cut: 4e-18 of the mass lies further out.
 _TAIL = (0.5, 1, 2, 4, 7, 10, 15, 20, 30, 40)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Laplace(Randomiser):
+class Laplace(BoundedNumber):
     """report = value + Lap(2 radius / epsilon), value in [-radius, radius]; unbiased.
 
     The scale is sensitivity over epsilon, where the sensitivity is that of **any** two values, 2 radius. The survey
@@ -25,12 +26,7 @@ class Laplace(Randomiser):
     point the low bits of a report reveal more than its density (Mironov 2012): the claim is that of real numbers.
     """
 
-    radius: float = NOT_GIVEN
     source: ClassVar[str] = "Dwork, McSherry, Nissim, Smith 2006, Theorem 1"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_radius("radius", self.radius)
 
     @property
     def scale(self) -> float:
@@ -52,12 +48,6 @@ class Laplace(Randomiser):
 
     def inputs(self) -> FloatArray:
         return np.linspace(-self.radius, self.radius, 9)
-
-    def worst_pair(self) -> tuple[FloatArray, FloatArray]:
-        return np.array(-self.radius), np.array(self.radius)
-
-    def estimate(self, reports: ArrayLike) -> FloatArray:
-        return np.asarray(reports, dtype=np.float64)
 
     def variance(self, value: ArrayLike) -> FloatArray:
         return np.full(np.shape(value), 2 * self.scale**2)

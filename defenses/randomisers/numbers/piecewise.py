@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray
 from ..outputs import WeightedReports, quadrature
-from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
+from ..randomiser import numbers
+from .bounded_number import BoundedNumber
 
 
 class Centre(NamedTuple):
@@ -21,7 +22,7 @@ class Centre(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piecewise(Randomiser):
+class Piecewise(BoundedNumber):
     """report in [-bound, bound], density e^epsilon times as large in [low, high] as outside; unbiased (Algorithm 2).
 
     With t = e^(epsilon ``power``) and s = (e^epsilon + t) / (t (e^epsilon - 1)), in units of the radius: low = s (t
@@ -30,13 +31,8 @@ class Piecewise(Randomiser):
     [-bound, bound]. The reports are floats: the claim is that of real numbers.
     """
 
-    radius: float = NOT_GIVEN
     source: ClassVar[str] = "Wang et al. 2019, Algorithm 2"
     power: ClassVar[float] = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_radius("radius", self.radius)
 
     @property
     def _t(self) -> float:
@@ -84,15 +80,6 @@ class Piecewise(Randomiser):
         ends = np.ravel([self.centre(value) for value in values])
         within = [float(cut) for cut in cuts if abs(cut) < self.bound]
         return quadrature([-self.bound, self.bound, *ends, *within])
-
-    def inputs(self) -> FloatArray:
-        return np.array(self.worst_pair())
-
-    def worst_pair(self) -> tuple[FloatArray, FloatArray]:
-        return np.array(-self.radius), np.array(self.radius)
-
-    def estimate(self, reports: ArrayLike) -> FloatArray:
-        return np.asarray(reports, dtype=np.float64)
 
     def variance(self, value: ArrayLike) -> FloatArray:
         dense, (low, high) = self.truth / (2 * self._step), self.centre(value)

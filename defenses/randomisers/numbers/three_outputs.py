@@ -11,11 +11,12 @@ from numpy.typing import ArrayLike
 from ....audit.arrays import FloatArray
 from ..coins import coin
 from ..outputs import WeightedReports, finite
-from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
+from ..randomiser import numbers
+from .bounded_number import BoundedNumber
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThreeOutputs(Randomiser):
+class ThreeOutputs(BoundedNumber):
     """P[0 | value] = a (1 - (1 - e^-epsilon) |value| / radius); P[+-bound] follows from the unbiased mean.
 
     bound = radius e^epsilon (e^epsilon + 1) / ((e^epsilon - 1)(e^epsilon - a)): the ends have the ratio e^epsilon at
@@ -25,12 +26,7 @@ class ThreeOutputs(Randomiser):
     probabilities are rounded to 2^-53.
     """
 
-    radius: float = NOT_GIVEN
     source: ClassVar[str] = "Zhao et al. 2020 (Local Differential Privacy based Federated Learning for IoT)"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_radius("radius", self.radius)
 
     @property
     def nothing(self) -> float:
@@ -81,12 +77,6 @@ class ThreeOutputs(Randomiser):
 
     def inputs(self) -> FloatArray:
         return np.array([-self.radius, 0.0, self.radius])
-
-    def worst_pair(self) -> tuple[FloatArray, FloatArray]:
-        return np.array(-self.radius), np.array(self.radius)
-
-    def estimate(self, reports: ArrayLike) -> FloatArray:
-        return np.asarray(reports, dtype=np.float64)
 
     def variance(self, value: ArrayLike) -> FloatArray:
         zero, _ = self._chances(value)

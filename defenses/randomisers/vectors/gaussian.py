@@ -12,12 +12,13 @@ from ....audit.arrays import FloatArray
 from ....audit.curve import GaussianCurve
 from ....audit.gaussian import epsilon_from_mu
 from ...accounting.gaussian import gaussian_noise
+from ..numbers.bounded_number import BoundedNumber
 from ..outputs import WeightedReports, quadrature
-from ..randomiser import NOT_GIVEN, Randomiser, check_radius, numbers
+from ..randomiser import numbers
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gaussian(Randomiser):
+class Gaussian(BoundedNumber):
     """report = value + N(0, noise_std^2), value in [-radius, radius]: (epsilon, delta), with its curve stated.
 
     Two values are up to 2 radius apart. The classic sqrt(2 ln(1.25 / delta)) / epsilon is proved for epsilon <= 1 only
@@ -28,12 +29,10 @@ class Gaussian(Randomiser):
     """
 
     delta: float = 0.0
-    radius: float = NOT_GIVEN
     source: ClassVar[str] = "Balle and Wang 2018, Theorem 8"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_radius("radius", self.radius)
         if not 0 < self.delta < 1:
             raise ValueError(f"delta must lie in (0, 1), got {self.delta}: no Gaussian has a finite epsilon at delta 0")
 
@@ -64,18 +63,9 @@ class Gaussian(Randomiser):
         reach = self.radius + 9 * self.noise_std
         return quadrature([*np.linspace(-reach, reach, 37), *cuts])
 
-    def inputs(self) -> FloatArray:
-        return np.array(self.worst_pair())
-
-    def worst_pair(self) -> tuple[FloatArray, FloatArray]:
-        return np.array(-self.radius), np.array(self.radius)
-
     def exact_epsilon(self) -> float:
         """At ``delta``, from the curve; the log-ratio itself has no supremum."""
         return epsilon_from_mu(self.curve.mu, self.delta)
-
-    def estimate(self, reports: ArrayLike) -> FloatArray:
-        return np.asarray(reports, dtype=np.float64)
 
     def variance(self, value: ArrayLike) -> FloatArray:
         return np.full(np.shape(value), self.noise_std**2)

@@ -1,0 +1,34 @@
+"""Bounded number: what all randomisers of one number in [-radius, radius] share."""
+
+from abc import ABC
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ....audit.arrays import FloatArray
+from ..randomiser import NOT_GIVEN, Randomiser, check_radius
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundedNumber(Randomiser, ABC):
+    """A randomiser of one number whose report is its own estimate; both ends of the range are the worst pair.
+
+    Args:
+        radius: values lie in [-radius, radius]; > 0 and finite.
+    """
+
+    radius: float = NOT_GIVEN
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_radius("radius", self.radius)
+
+    def inputs(self) -> FloatArray:
+        return np.array(self.worst_pair())
+
+    def worst_pair(self) -> tuple[FloatArray, FloatArray]:
+        return np.array(-self.radius), np.array(self.radius)
+
+    def estimate(self, reports: ArrayLike) -> FloatArray:
+        return np.asarray(reports, dtype=np.float64)
