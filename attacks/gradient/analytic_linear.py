@@ -14,8 +14,9 @@ from torch import Tensor
 from ...audit.evidence import Reconstructions
 from ...fl.layout import Layout
 from ...fl.view import View
-from ..attack import Attack, Knowledge, Undefined
-from ..uploads import check_round, read_uploads
+from ..attack import Knowledge, Undefined
+from ..uploads import read_uploads
+from .objectives.image_attack import ImageAttack
 from .objectives.image_lots import ImageLots, lot_labels, of_equal_lots, samples_behind
 from .objectives.search_attack import lots_evidence
 
@@ -26,18 +27,13 @@ _OTHER = 1e-2
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnalyticLinear(Attack):
+class AnalyticLinear(ImageAttack):
     """Images of the uploads of ``round`` in closed form, for models whose first layer is fully connected.
 
     Exact on an undefended upload of one sample. For k samples it returns the quotients in [0, 1] on which most units
     agree (a mixture of samples has different proportions at each unit), then any others. It assumes one local step:
     after several steps it finds a blend, because the weights change in between.
     """
-
-    round: int = 0
-
-    def __post_init__(self) -> None:
-        check_round(self.round)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
         """Images and labels, upload by upload.

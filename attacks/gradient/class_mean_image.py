@@ -6,25 +6,21 @@ import numpy as np
 
 from ...audit.evidence import Reconstructions
 from ...fl.view import View
-from ..attack import Attack, Knowledge
+from ..attack import Knowledge
 from ..labels.label_lots import class_means
-from ..uploads import check_round, read_uploads
+from ..uploads import read_uploads
+from .objectives.image_attack import ImageAttack
 from .objectives.image_lots import ImageLots, lot_labels, of_equal_lots, samples_behind
 from .objectives.search_attack import lots_evidence
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassMeanImage(Attack):
+class ClassMeanImage(ImageAttack):
     """One image for each sample behind the uploads of ``round``, from the labels only.
 
     Labels are inferred as by iDLG (for lots see ``image_lots.lot_labels``). It is not a null attack, but an inversion
     that does no better has revealed only the labels.
     """
-
-    round: int = 0
-
-    def __post_init__(self) -> None:
-        check_round(self.round)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
         """Images ``(n, c, h, w)`` and labels ``(n,)``. Raises ValueError for a zero or non-finite upload."""

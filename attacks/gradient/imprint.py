@@ -16,8 +16,9 @@ from torch import Tensor
 from ...audit.evidence import Reconstructions
 from ...fl.models.imprint import LAYER
 from ...fl.view import View
-from ..attack import Attack, Knowledge, Undefined
-from ..uploads import check_round, read_uploads
+from ..attack import Knowledge, Undefined
+from ..uploads import read_uploads
+from .objectives.image_attack import ImageAttack
 from .objectives.image_lots import ImageLots, lot_labels, of_equal_lots, samples_behind
 from .objectives.search_attack import lots_evidence
 
@@ -26,18 +27,13 @@ _ROUNDING = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Imprint(Attack):
+class Imprint(ImageAttack):
     """As many images of each upload of ``round`` as its lot has, exact where an image is alone in its bin.
 
     For n images and k bins of equal mass the expected share of images that are alone is ``(1 - 1/k)^(n - 1)``; the
     others are blends. There is no search and no model of noise: each bin is used as it is. It assumes one local step:
     weights that change between steps move the bins.
     """
-
-    round: int = 0
-
-    def __post_init__(self) -> None:
-        check_round(self.round)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
         """Images and labels, upload by upload; it does not assign labels to the images of a lot.

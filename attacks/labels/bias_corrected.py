@@ -11,8 +11,8 @@ from ...audit.arrays import FloatArray
 from ...audit.evidence import LabelCounts
 from ...fl.algorithms.algorithm import FedSGD
 from ...fl.view import View
-from ..attack import Attack, Knowledge
-from ..uploads import check_round
+from ..attack import Knowledge
+from .label_attack import LabelAttack
 from .label_lots import check_linear, class_means, counts_of_round, read_label_lots, whole_counts
 
 # Weight of the equation that the counts sum to the lot's size: it is exact, the others are estimates.
@@ -30,7 +30,7 @@ def balanced_counts(bias: FloatArray, probabilities: FloatArray, size: int) -> F
 
 
 @dataclass(frozen=True, kw_only=True)
-class BiasCorrected(Attack):
+class BiasCorrected(LabelAttack):
     """Counts of each upload of ``round``, for one local step or many.
 
     The steps' mean bias gradient is mean softmax minus label shares. The softmax averages of each class are measured on
@@ -38,11 +38,6 @@ class BiasCorrected(Attack):
     if the steps led straight from one to the other: the mean of T steps starts (T - 1) / 2T of the way. Clipping or
     noise of the upload is not taken into account.
     """
-
-    round: int = 0
-
-    def __post_init__(self) -> None:
-        check_round(self.round)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
         """Counts ``(n, classes)`` that sum to the lots' public sizes.

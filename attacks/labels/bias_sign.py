@@ -7,8 +7,8 @@ import numpy as np
 from ...audit.arrays import FloatArray, IntArray
 from ...audit.evidence import LabelCounts
 from ...fl.view import View
-from ..attack import Attack, Knowledge
-from ..uploads import check_round
+from ..attack import Knowledge
+from .label_attack import LabelAttack
 from .label_lots import counts_of_round, read_label_lots
 
 
@@ -27,18 +27,13 @@ def present_classes(scores: FloatArray, sizes: IntArray) -> IntArray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BiasSign(Attack):
+class BiasSign(LabelAttack):
     """Which classes are in each upload of ``round``; it does not infer how often, so all found get equal counts.
 
     The bias gradient of class k is (mean softmax of k) - (share of k): negative where k is more frequent in the lot
     than the model predicts. A class that is rarer than that is missed; in lots larger than the number of classes these
     are about half of the classes. An absent class is never found. Exact on one sample. Clipping changes nothing.
     """
-
-    round: int = 0
-
-    def __post_init__(self) -> None:
-        check_round(self.round)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
         """Counts ``(n, classes)``. Raises ValueError like `read_label_lots`, or if the last layer has no bias."""

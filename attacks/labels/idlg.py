@@ -10,8 +10,9 @@ from torch.nn.functional import one_hot
 from ...audit.evidence import LabelCounts
 from ...fl.layout import Layout
 from ...fl.view import View
-from ..attack import Attack, Knowledge
-from ..uploads import check_round, read_uploads, upload_setting
+from ..attack import Knowledge
+from ..uploads import read_uploads, upload_setting
+from .label_attack import LabelAttack
 
 
 def inferred_labels(gradients: Tensor, layout: Layout) -> Tensor:
@@ -34,17 +35,12 @@ def inferred_labels(gradients: Tensor, layout: Layout) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class IDLG(Attack):
+class IDLG(LabelAttack):
     """One label for each of the uploads of ``round``.
 
     Exact on an undefended one-sample upload. For a larger lot it still returns only one label. Clipping does not change
     the result, noise does.
     """
-
-    round: int = 0
-
-    def __post_init__(self) -> None:
-        check_round(self.round)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
         """Counts ``(n, classes)``, one-hot rows. Raises ValueError for a zero or non-finite upload."""

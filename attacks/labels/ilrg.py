@@ -8,8 +8,8 @@ from scipy.special import softmax
 from ...audit.arrays import FloatArray, IntArray
 from ...audit.evidence import LabelCounts
 from ...fl.view import View
-from ..attack import Attack, Knowledge
-from ..uploads import check_round
+from ..attack import Knowledge
+from .label_attack import LabelAttack
 from .label_lots import LastLayer, check_linear, counts_of_round, last_layer, read_label_lots
 
 
@@ -42,17 +42,12 @@ def rounded_counts(solved: FloatArray, size: int) -> IntArray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ILRG(Attack):
+class ILRG(LabelAttack):
     """Counts of each upload of ``round``, from the gradient, the model and the lot's public size.
 
     Exact on barely trained models while lots are not much larger than the number of classes: then each embedding comes
     almost only from its class. Clipping scales the gradient, which this attack does not expect.
     """
-
-    round: int = 0
-
-    def __post_init__(self) -> None:
-        check_round(self.round)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
         """Counts ``(n, classes)``.

@@ -16,9 +16,9 @@ from ...fl.laws.law import GaussianLaw, Law
 from ...fl.laws.layered_law import LayeredGaussianLaw, layer_slices
 from ...fl.models.network import Network
 from ...fl.view import View
-from ..attack import Attack, Knowledge, Undefined
-from ..uploads import check_round
+from ..attack import Knowledge, Undefined
 from .gaussian_lots import Cost, GaussianLots, likeliest_counts
+from .label_attack import LabelAttack
 from .label_lots import LabelLots, check_linear, class_means, counts_of_round, read_label_lots, whole_counts
 from .noise_units import noise_units
 
@@ -32,7 +32,7 @@ _PRICE = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelLikelihood(Attack):
+class LabelLikelihood(LabelAttack):
     """Counts of each upload of ``round``: maximum likelihood, or the posterior mode, over all coordinates.
 
     The law's clipping is applied to public samples' gradients at the broadcast model. Their class means are what one
@@ -53,10 +53,9 @@ class LabelLikelihood(Attack):
 
     prior: Literal["flat", "public"] = "flat"
     samples: int = 400
-    round: int = 0
 
     def __post_init__(self) -> None:
-        check_round(self.round)
+        super().__post_init__()
         if self.prior not in ("flat", "public"):
             raise ValueError(f'prior must be "flat" or "public", got {self.prior!r}')
         check_count("samples", self.samples, least=2)

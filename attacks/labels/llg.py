@@ -7,8 +7,8 @@ import numpy as np
 from ...audit.arrays import FloatArray, IntArray
 from ...audit.evidence import LabelCounts
 from ...fl.view import View
-from ..attack import Attack, Knowledge
-from ..uploads import check_round
+from ..attack import Knowledge
+from .label_attack import LabelAttack
 from .label_lots import counts_of_round, read_label_lots
 
 
@@ -33,18 +33,13 @@ def picked_labels(sums: FloatArray, sizes: IntArray, impact: FloatArray, offset:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LLG(Attack):
+class LLG(LabelAttack):
     """Counts of each upload of ``round`` from the sums g of the rows of the last weight's gradient.
 
     The impact of one label is estimated from the upload itself: the sum of the negative g over the lot's size, times
     1 + 1/classes; the offsets are 0. Meant for barely trained models with features that are not negative. Any factor on
     the upload, such as from clipping, cancels.
     """
-
-    round: int = 0
-
-    def __post_init__(self) -> None:
-        check_round(self.round)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
         """Counts ``(n, classes)`` whose rows sum to the lots' sizes. Raises ValueError like `read_label_lots`."""

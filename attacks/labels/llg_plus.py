@@ -6,25 +6,20 @@ import numpy as np
 
 from ...audit.evidence import LabelCounts
 from ...fl.view import View
-from ..attack import Attack, Knowledge
-from ..uploads import check_round
+from ..attack import Knowledge
+from .label_attack import LabelAttack
 from .label_lots import check_linear, counts_of_round, read_label_lots
 from .llg import picked_labels
 from .llg_star import response
 
 
 @dataclass(frozen=True, kw_only=True)
-class LLGPlus(Attack):
+class LLGPlus(LabelAttack):
     """Counts of each upload of ``round`` as in LLG, with the model's response to public images.
 
     The strongest of the three variants: it keeps working while the model trains, because it measures the model's
     response to real data.
     """
-
-    round: int = 0
-
-    def __post_init__(self) -> None:
-        check_round(self.round)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
         """Counts ``(n, classes)``.

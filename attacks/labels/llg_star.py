@@ -12,8 +12,8 @@ from ...fl.fields import check_count
 from ...fl.models.network import Network
 from ...fl.streams import uniform
 from ...fl.view import View
-from ..attack import Attack, Knowledge
-from ..uploads import check_round
+from ..attack import Knowledge
+from .label_attack import LabelAttack
 from .label_lots import check_linear, counts_of_round, last_layer, read_label_lots
 from .llg import picked_labels
 
@@ -45,7 +45,7 @@ def response(network: Network, model: Tensor, images: list[Tensor]) -> Response:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LLGStar(Attack):
+class LLGStar(LabelAttack):
     """Counts of each upload of ``round`` as in LLG, with the model's response to noise images.
 
     Args:
@@ -53,10 +53,9 @@ class LLGStar(Attack):
     """
 
     images: int = 64
-    round: int = 0
 
     def __post_init__(self) -> None:
-        check_round(self.round)
+        super().__post_init__()
         check_count("images", self.images)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:

@@ -7,20 +7,16 @@ import numpy as np
 
 from ...audit.evidence import LabelCounts
 from ...fl.view import View
-from ..attack import Attack, Knowledge
-from ..uploads import check_round
+from ..attack import Knowledge
+from .label_attack import LabelAttack
 from .label_lots import counts_of_round, public_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomLabels(Attack):
+class RandomLabels(LabelAttack):
     """A uniform label for each sample of each upload of ``round``."""
 
     null: ClassVar[bool] = True
-    round: int = 0
-
-    def __post_init__(self) -> None:
-        check_round(self.round)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
         """Counts ``(n, classes)``."""

@@ -6,14 +6,14 @@ import numpy as np
 
 from ...audit.evidence import LabelCounts
 from ...fl.view import View
-from ..attack import Attack, Knowledge
-from ..uploads import check_round
+from ..attack import Knowledge
 from .bias_sign import present_classes
+from .label_attack import LabelAttack
 from .label_lots import counts_of_round, read_label_lots
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowMinimum(Attack):
+class RowMinimum(LabelAttack):
     """The classes of each upload of ``round`` whose lowest entry over the features is lowest.
 
     The paper (GradInversion) takes as many classes as the lot has samples, assuming labels that do not repeat. Here
@@ -21,11 +21,6 @@ class RowMinimum(Attack):
     class in the lot that has a feature shared by few other samples, and an absent class's row has no negative entry.
     The rule does not infer repetitions, so all classes found get equal counts.
     """
-
-    round: int = 0
-
-    def __post_init__(self) -> None:
-        check_round(self.round)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
         """Counts ``(n, classes)``. Raises ValueError like `read_label_lots`."""

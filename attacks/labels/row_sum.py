@@ -6,24 +6,19 @@ import numpy as np
 
 from ...audit.evidence import LabelCounts
 from ...fl.view import View
-from ..attack import Attack, Knowledge
-from ..uploads import check_round
+from ..attack import Knowledge
 from .bias_sign import present_classes
+from .label_attack import LabelAttack
 from .label_lots import counts_of_round, read_label_lots
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowSum(Attack):
+class RowSum(LabelAttack):
     """Which classes are in each upload of ``round``, for last layers with or without a bias.
 
     Each sample adds (softmax - one-hot) times the sum of its features. The sign is exact where features are not
     negative (after ReLU or sigmoid) and a heuristic otherwise. Ma et al. 2023 compare with this as "iDLG" on batches.
     """
-
-    round: int = 0
-
-    def __post_init__(self) -> None:
-        check_round(self.round)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
         """Counts ``(n, classes)``, equal for all classes found. Raises ValueError like `read_label_lots`."""

@@ -13,14 +13,14 @@ from torch import Tensor
 from ....audit.evidence import Reconstructions
 from ....fl.fields import check_count, check_positive
 from ....fl.view import View
-from ...attack import Attack
-from ...uploads import check_round, upload_setting
+from ...uploads import upload_setting
+from .image_attack import ImageAttack
 from .image_lots import ImageLots
 from .search import Objective, Search, best_restarts, upload_parts
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchAttack(Attack, ABC):
+class SearchAttack(ImageAttack, ABC):
     """Images of the uploads of ``round``, by gradient descent with all restarts of many uploads in one batch.
 
     Each upload keeps the restart with the least objective; the choice does not use the truth.
@@ -36,10 +36,9 @@ class SearchAttack(Attack, ABC):
     iterations: int = 100
     restarts: int = 2
     learning_rate: float = 0.1
-    round: int = 0
 
     def __post_init__(self) -> None:
-        check_round(self.round)
+        super().__post_init__()
         check_count("iterations", self.iterations)
         check_count("restarts", self.restarts)
         check_positive("learning_rate", self.learning_rate)

@@ -1,0 +1,42 @@
+"""Base of attacks that return images: the round whose uploads they use, and the frame of the null attacks."""
+
+from abc import ABC
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from ....audit.evidence import Reconstructions
+from ....fl.view import View
+from ...attack import Attack, Knowledge
+from ...uploads import check_round, upload_setting
+from .image_lots import upload_of_each_image
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageAttack(Attack, ABC):
+    """Returns images for the samples behind the uploads of ``round``."""
+
+    round: int = 0
+
+    def __post_init__(self) -> None:
+        check_round(self.round)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NullImageAttack(ImageAttack, ABC):
+    """Returns one image for each sample behind the uploads of ``round``, without using the uploads."""
+
+    null: ClassVar[bool] = True
+    pixelwise: ClassVar[bool] = True
+
+    def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
+        uploads = upload_of_each_image(view, knowledge, self.round)
+        images, labels = self.guesses(knowledge, len(uploads), rng)
+        named = None if labels is None else labels.numpy()
+        return Reconstructions(images.numpy(), named, upload_setting(view), uploads)
+
+    def guesses(self, knowledge: Knowledge, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor | None]:
+        """Images ``(count, c, h, w)`` and their labels ``(count,)``, or None without labels."""
+        raise TypeError(f"{type(self).__name__} does not define guesses(knowledge, count, rng)")

@@ -1,0 +1,17 @@
+"""Base of label inference attacks: the round whose uploads they use."""
+
+from abc import ABC
+from dataclasses import dataclass
+
+from ..attack import Attack
+from ..uploads import check_round
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelAttack(Attack, ABC):
+    """Infers label counts from the uploads of ``round``."""
+
+    round: int = 0
+
+    def __post_init__(self) -> None:
+        check_round(self.round)
