@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..audit.claim import Unit
-from .algorithms.algorithm import Numbers
+from .algorithms.local_training import Numbers
 from .canary import Canaries
 from .message import Message
 from .plan import Plan

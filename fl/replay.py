@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..audit.observer import SHUFFLED, Observer
-from .algorithms.algorithm import LocalState, Numbers
+from .algorithms.local_training import LocalState, Numbers
 from .canary import Canary
 from .engine import run_federation
 from .models.network import Network

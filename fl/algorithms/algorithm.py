@@ -12,12 +12,10 @@ import torch
 from torch import Tensor
 
 from ...audit.nearest import nearest
-from ..fields import check_count, check_positive
+from ..fields import check_positive
+from .local_training import LocalState, LocalTraining, Numbers
 from .proximal import BoundedUpdate, FedProx
 from .scaffold import Scaffold
-
-LocalState = dict[str, Tensor]
-Numbers = Mapping[str, Tensor]
 
 
 class Algorithm(Protocol):
@@ -123,7 +121,7 @@ class FedSGD:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg:
+class FedAvg(LocalTraining):
     """Several local steps with SGD or Adam; uploads the difference of weights (McMahan et al. 2017, Algorithm 1).
 
     Adam (Kingma and Ba 2015) starts anew in every round, unless ``keep_moments`` is set: then each client continues
@@ -131,16 +129,11 @@ class FedAvg:
     learning rate, whatever the gradient's size.
     """
 
-    learning_rate: float
-    local_steps: int
     optimizer: Literal["sgd", "adam"] = "sgd"
     keep_moments: bool = False
-    server_learning_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        check_positive("learning_rate", self.learning_rate)
-        check_positive("server_learning_rate", self.server_learning_rate)
-        check_count("local_steps", self.local_steps)
+        super().__post_init__()
         if self.optimizer not in ("sgd", "adam"):
             raise ValueError(f'optimizer must be "sgd" or "adam", got {self.optimizer!r}')
         if not isinstance(self.keep_moments, bool):
@@ -152,9 +145,6 @@ class FedAvg:
     @property
     def linear_scale(self) -> float | None:
         return -self.learning_rate if self.optimizer == "sgd" else None
-
-    def share(self, model: Tensor) -> LocalState:
-        return {}
 
     def start(self, model: Tensor, shared: Numbers | None = None, kept: Numbers | None = None) -> LocalState:
         if self.optimizer == "sgd":
@@ -176,23 +166,8 @@ class FedAvg:
         stride = (mean / whole) / ((square / whole_square).sqrt() + 1e-8)
         return local - self.learning_rate * stride, {"mean": mean, "square": square, "count": count}
 
-    def update(self, model: Tensor, local: Tensor) -> Tensor:
-        return local - model
-
     def keep(self, model: Tensor, local: Tensor, state: LocalState) -> LocalState:
         return state if self.keep_moments else {}
-
-    def combine(self, model: Tensor, aggregate: Tensor) -> Tensor:
-        return model + self.server_learning_rate * aggregate
-
-    def advance(self, shared: Numbers, aggregate: Tensor, rate: float) -> LocalState:
-        return {}
-
-    def aggregate_between(self, before: Tensor, after: Tensor) -> Tensor:
-        return (after - before) / self.server_learning_rate
-
-    def gradient(self, update: Tensor) -> Tensor:
-        return -update / (self.learning_rate * self.local_steps)
 
 
 KNOWN_ALGORITHMS: Mapping[str, type[FedSGD] | type[FedAvg] | type[FedProx] | type[Scaffold]] = {
