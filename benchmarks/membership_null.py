@@ -30,7 +30,7 @@ from fedassay.attacks.membership.owners.client_membership import ClientMembershi
 from fedassay.attacks.membership.owners.random_people import RandomPeople
 from fedassay.attacks.membership.owners.writer_membership import WriterMembership
 from fedassay.attacks.membership.source.random_source import RandomSource
-from fedassay.attacks.membership.source.source import SourceInference
+from fedassay.attacks.membership.source.source import SourceInferenceAttack
 from fedassay.audit.evidence import CandidateScores, SourceScores
 from fedassay.audit.metrics.low_rate import counted_runs, joint_statement, lowest_rate
 from fedassay.audit.metrics.roc import area_interval
@@ -73,8 +73,8 @@ ATTACKS: dict[str, tuple[Attack, Observer]] = {
     "client_loss": (ClientLoss(), FINAL_MODEL),
     "writer_membership": (WriterMembership(), UPLOADS),
     "random_people": (RandomPeople(), FINAL_MODEL),
-    "source, loss": (SourceInference(), UPLOADS),
-    "source, cosine": (SourceInference(by="cosine"), UPLOADS),
+    "source, loss": (SourceInferenceAttack(), UPLOADS),
+    "source, cosine": (SourceInferenceAttack(by="cosine"), UPLOADS),
     "random_source": (RandomSource(), FINAL_MODEL),
 }
 

@@ -22,9 +22,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 from ..layout import Layout
 from .dropout import dropout_of
 from .imprint import planted
-from .models import SEGMENTERS, build_model, initial_parameters, is_batch_norm
 from .sample_gradients import is_known, sample_gradients
 from .sample_gradients import logits as known_logits
+from .small_models import SEGMENTERS, build_model, initial_parameters, is_batch_norm
 
 # Above so many numbers per replica, sample gradients of one replica after the other, layer by layer, are faster than
 # those of all replicas mapped at once.
@@ -36,7 +36,7 @@ class Network:
     """A public architecture with mean cross-entropy as its loss; for a segmentation model also averaged over pixels.
 
     Args:
-        model: name of the architecture, see ``models.KNOWN_MODELS``.
+        model: name of the architecture, see ``small_models.KNOWN_MODELS``.
         shape: (channels, height, width) of an image.
         classes: number of labels.
         inert: unused weights after the model's own (see ``Layout``).

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from ...attacks.attack import Attack
 from ...fl.data.datasets import load_dataset
-from ...fl.models.models import SEGMENTERS
+from ...fl.models.small_models import SEGMENTERS
 from .source import ConfigError
 from .suite import SuiteSpec
 

@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 from ...audit.nearest import nearest
 from ...fl.algorithms.algorithm import algorithm_from
 from ...fl.data.datasets import KNOWN_DATASETS
-from ...fl.models.models import KNOWN_MODELS
+from ...fl.models.small_models import KNOWN_MODELS
 from ...fl.partitions.partitions import partition_from
 from ...fl.partitions.sampling import sampling_from
 from . import json_schemas as shapes

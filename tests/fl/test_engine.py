@@ -11,7 +11,7 @@ from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
-from fedassay.fl.models.models import build_model
+from fedassay.fl.models.small_models import build_model
 from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import Streams

@@ -15,7 +15,7 @@ from .source_attack import SourceAttack
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceInference(SourceAttack):
+class SourceInferenceAttack(SourceAttack):
     """Mean, over the rounds in which a client took part, of minus the sample's loss under its model, or of the cosine.
 
     It needs an observer that sees senders: a sum or a multiset has no client to identify.

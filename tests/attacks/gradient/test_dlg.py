@@ -11,8 +11,8 @@ from fedassay.attacks.gradient.dlg import DLG
 from fedassay.attacks.gradient.objectives.lbfgs import minimise
 from fedassay.audit.observer import UPLOADS
 from fedassay.fl.message import Message
-from fedassay.fl.models.models import build_model
 from fedassay.fl.models.network import Network
+from fedassay.fl.models.small_models import build_model
 from fedassay.fl.streams import uniform
 from fedassay.fl.view import RoundView, View
 from torch import Tensor, nn

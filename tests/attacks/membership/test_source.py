@@ -7,7 +7,7 @@ import pytest
 import torch
 from fedassay.attacks.attack import Undefined
 from fedassay.attacks.membership.source.random_source import RandomSource
-from fedassay.attacks.membership.source.source import SourceInference
+from fedassay.attacks.membership.source.source import SourceInferenceAttack
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, Setting, SourceScores
 from fedassay.audit.observer import AGGREGATE, SHUFFLED, UPLOADS
@@ -58,20 +58,20 @@ def right(attacked, attack, **changes):
 def test_outsiders_are_not_scored_and_need_not_be_exchangeable(within, toy_task):
     task = replace(toy_task((2, 2, 2, 2), outsiders=8), exchangeable=within)
     task = replace(task, outsider_labels=torch.full((8,), 2), labels=torch.zeros_like(task.labels))
-    probe = SourceInference(count=2).plant(task, np.random.default_rng(0))
+    probe = SourceInferenceAttack(count=2).plant(task, np.random.default_rng(0))
     assert np.bincount(probe.holder[probe.member]).tolist() == [2, 2, 2, 2]
 
 
 @pytest.mark.parametrize("by", ["loss", "cosine"])
 def test_uploads_without_noise_name_the_holder(by, attacked):
     """200 samples, chance .25: a coin is over .4 once in a million."""
-    assert right(attacked, SourceInference(count=2, by=by)) > 0.65
+    assert right(attacked, SourceInferenceAttack(count=2, by=by)) > 0.65
     local = FedAvg(learning_rate=0.3, local_steps=3)
-    assert right(attacked, SourceInference(count=2, by=by), algorithm=local) > 0.65
+    assert right(attacked, SourceInferenceAttack(count=2, by=by), algorithm=local) > 0.65
 
 
 @pytest.mark.parametrize(
-    "attack", [SourceInference(count=2), SourceInference(count=2, by="cosine"), RandomSource(count=2)]
+    "attack", [SourceInferenceAttack(count=2), SourceInferenceAttack(count=2, by="cosine"), RandomSource(count=2)]
 )
 def test_under_noise_or_by_chance_one_in_four_is_right(attack, attacked):
     """200 samples: .25 +- .031; four standard errors allowed."""
@@ -80,7 +80,7 @@ def test_under_noise_or_by_chance_one_in_four_is_right(attack, attacked):
 
 
 def test_the_loss_is_that_of_each_clients_own_model_against_the_rounds_mean(attacked):
-    evidence, view, probe, task = attacked(SourceInference(count=2), cohort=Poisson(0.8), rounds=5)
+    evidence, view, probe, task = attacked(SourceInferenceAttack(count=2), cohort=Poisson(0.8), rounds=5)
     shown, sums, rounds = probe.shown, np.zeros((4, 16)), np.zeros(4)
     for seen in view.rounds:
         here = [row for row, there in enumerate(seen.reports.present[0]) if there]
@@ -98,12 +98,12 @@ def test_the_loss_is_that_of_each_clients_own_model_against_the_rounds_mean(atta
 @pytest.mark.parametrize("observer", [SHUFFLED, AGGREGATE])
 def test_without_named_senders_there_is_no_source(observer, attacked):
     with pytest.raises(Undefined, match="cannot identify clients"):
-        attacked(SourceInference(count=2), observer)
+        attacked(SourceInferenceAttack(count=2), observer)
 
 
 def test_a_client_that_never_took_part_cannot_be_compared(attacked):
     with pytest.raises(Undefined, match=r"clients \[.*\] took part in no round"):
-        attacked(SourceInference(count=2), cohort=Poisson(0.2), rounds=1)
+        attacked(SourceInferenceAttack(count=2), cohort=Poisson(0.2), rounds=1)
 
 
 def test_ties_share_the_credit_by_hand():
@@ -127,6 +127,6 @@ def test_scores_that_are_no_numbers_are_refused():
 
 def test_a_bad_field_is_named():
     with pytest.raises(ValueError, match='by must be "loss" or "cosine", got \'norm\''):
-        SourceInference(by="norm")
+        SourceInferenceAttack(by="norm")
     with pytest.raises(ValueError, match="count must be a whole number >= 1, got 0"):
-        SourceInference(count=0)
+        SourceInferenceAttack(count=0)

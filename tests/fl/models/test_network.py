@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from fedassay.fl.models.models import build_model
 from fedassay.fl.models.network import Network
+from fedassay.fl.models.small_models import build_model
 from fedassay.fl.streams import Streams, normal, uniform
 from torch.nn.functional import cross_entropy
 

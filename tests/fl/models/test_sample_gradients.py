@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from fedassay.fl.models.models import KNOWN_MODELS, build_model
 from fedassay.fl.models.network import Network
 from fedassay.fl.models.sample_gradients import is_known, logits, sample_gradients
+from fedassay.fl.models.small_models import KNOWN_MODELS, build_model
 from fedassay.fl.streams import Streams, normal, uniform
 from torch import nn
 from torch.func import grad, vmap

@@ -4,7 +4,7 @@ import pytest
 import torch
 from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
 from fedassay.fl.engine import run_federation
-from fedassay.fl.models.models import build_model
+from fedassay.fl.models.small_models import build_model
 from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
 from fedassay.fl.protection import Context, Protection
 from fedassay.fl.streams import Streams, normal

@@ -5,7 +5,7 @@ import pytest
 from fedassay.fl.data.data_folder import DataFolder
 from fedassay.fl.data.datasets import _load
 from fedassay.fl.data.location30 import FILE, location30
-from fedassay.fl.models.models import build_model
+from fedassay.fl.models.small_models import build_model
 from fedassay.suites.attacking.trial import run_trial
 from fedassay.suites.config.resolve import _task, resolve
 from fedassay.suites.config.source import ConfigError

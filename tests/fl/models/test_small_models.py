@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.models.models import CLASSIFIERS, build_model, initial_parameters
+from fedassay.fl.models.small_models import CLASSIFIERS, build_model, initial_parameters
 from fedassay.fl.streams import Streams
 from torch import nn
 from torch.func import functional_call, grad, vmap
