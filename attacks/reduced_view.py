@@ -1,5 +1,4 @@
-"""Reduced view: what an observer of less than the uploads receives, in the form of uploads, so that attacks on uploads
-can use it.
+"""Reduced view: what an observer of less than the uploads receives, in a form that attacks on uploads can use.
 
 The sum of a round becomes one upload of one client whose lot is all clients' lots together. Shuffled reports become
 uploads with arbitrary numbers for senders: row i has sender i, which identifies no client.

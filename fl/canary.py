@@ -73,7 +73,7 @@ class Canary:
 
     @property
     def adjacency(self) -> Adjacency:
-        """How the two worlds differ: a row of zeros in world 0 is zero-out, any other row is replace-one."""
+        """How the neighbouring datasets differ: a row of zeros in world 0 is zero-out, any other row replace-one."""
         if self.absent is None:
             return Adjacency.ADD_REMOVE
         return Adjacency.REPLACE_ONE if bool(self.absent.any()) else Adjacency.ZERO_OUT
@@ -125,7 +125,7 @@ class DataCanary:
 
     @property
     def adjacency(self) -> Adjacency:
-        """How the two worlds differ."""
+        """How the neighbouring datasets differ."""
         return Adjacency.ADD_REMOVE if self.absent is None else Adjacency.REPLACE_ONE
 
     def check(self, plan: Plan) -> None:

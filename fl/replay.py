@@ -1,6 +1,6 @@
 """Replay: runs one federation repeatedly with the same random draws, so that two runs can be subtracted.
 
-Two runs differ only if the draws, the model or the data do. Here the names of the draws do not contain the world, every
+Two runs differ only if the draws, the model or the data do. Here the draws are equal with and without a canary, every
 client takes part with all its samples, and neither the server's model nor the gradients change. What remains between
 two runs is what was changed on purpose, a planted row or the hooks' noise, in every round at the same model.
 """

@@ -23,8 +23,8 @@ class GradientInversion(SearchAttack):
     """One image per upload of ``round``, by "Inverting Gradients": signed Adam on the cosine, several restarts.
 
     Restarts begin at uniform noise in [0, 1]. It is meant for uploads of one sample; for a larger lot it finds a blend
-    (see ``grad_inversion``). It does not use a defense's law: its failure under noise says nothing about an attack that
-    does. It uses what uploads reveal of dropout (see ``image_lots.shown_dropout``): all draws of one sample, and
+    (see ``grad_inversion``). It does not use a defense's law: its failure under noise is no evidence on attacks that
+    do. It uses what uploads reveal of dropout (see ``image_lots.shown_dropout``): all draws of one sample, and
     nothing under noise, where it inverts the gradient without dropout, which costs accuracy. Batch norm hides an
     image's contrast from its gradient, and this attack does not search for it.
 

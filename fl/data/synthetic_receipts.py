@@ -2,7 +2,7 @@
 
 They make everything that needs receipts run without a download. Each receipt has its own paper, ink and grain, by which
 a pasted piece of another one can be recognised. The print is one bitmap font, far simpler than a scan: results on these
-say nothing about real receipts.
+do not carry over to real receipts.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Tampering with receipts: pastes a piece of a number over a line with digits, from the same receipt or another one.
 
 Copy-move and splice between annotated boxes, by pixels. This is not T-SROIE, in which a network rewrote the text (Wang
-et al. 2022): results on one say nothing about the other.
+et al. 2022): results on one do not carry over to the other.
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,4 @@
-"""Imprint layer: a layer that a malicious server puts before a model to sort images into bins (Fowl et al. 2022,
-"Robbing the Fed").
+"""Imprint layer: a malicious server puts it before a model to sort images into bins (Fowl et al. 2022).
 
 Every row of one linear layer takes the same measurement of the image, minus a threshold of its own, followed by a ReLU.
 The next layer weighs all rows equally, so that an image adds the same gradient to each row whose threshold it passes.

@@ -1,8 +1,8 @@
-"""Sample gradients: every sample's own gradient, layer by layer (Goodfellow 2015 for linear layers, Rochette, Manoel
-and Tramel 2019 for convolutions).
+"""Sample gradients: computes every sample's own gradient, layer by layer.
 
-One batched backward pass gives the gradients of the layers' outputs. A weight's gradient is then the sum over positions
-of (output's gradient) times (the input at that position). Three times faster than a gradient mapped over samples.
+After Goodfellow 2015 for linear layers and Rochette, Manoel and Tramel 2019 for convolutions. One batched backward pass
+gives the gradients of the layers' outputs. A weight's gradient is then the sum over positions of (output's gradient)
+times (the input at that position). Three times faster than a gradient mapped over samples.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Batch statistics: distance between those of a candidate lot and of public images (Yin et al. 2021, section 3.2).
+"""Batch statistics: how far a candidate lot's are from those of public images (Yin et al. 2021, section 3.2).
 
 Batch norm removes a lot's overall contrast from its gradient: a lot half as bright has the same gradient. The
 statistics restore it.

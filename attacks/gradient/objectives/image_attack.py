@@ -1,4 +1,4 @@
-"""Base of attacks that return images: the round whose uploads they use, and the frame of the null attacks."""
+"""Bases of attacks that return images: the round whose uploads they use, and the common part of the null attacks."""
 
 from abc import ABC
 from dataclasses import dataclass

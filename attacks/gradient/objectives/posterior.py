@@ -1,4 +1,4 @@
-"""Image posterior: minus the log density of a release given candidate images, minus that of the images."""
+"""Image posterior: minus the log density of a release given images, minus the log density of these images."""
 
 import math
 from collections.abc import Iterator

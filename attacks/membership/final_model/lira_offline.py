@@ -1,4 +1,4 @@
-"""LiRA offline: a one-sided test with models trained without the candidate (Carlini et al. 2022, section V-C).
+"""LiRA offline: infers membership by a one-sided test with models without it (Carlini et al. 2022, section V-C).
 
 The paper's test uses the probability that a model without the candidate gives it a **lower** logit than the target.
 Public code uses the density of the target's logit instead, which also calls candidates with surprisingly low logits

@@ -1,4 +1,4 @@
-"""Random people: draws scores of clients or users at random, without using the view (null attack)."""
+"""Random clients or users: draws their membership scores at random, without using the view (null attack)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
