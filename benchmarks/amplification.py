@@ -1,13 +1,13 @@
-"""What a shuffler makes of personal budgets, against the number of clients: Figure 2(a) of Liu et al. 2023 (APES).
+"""Amplification of personal budgets by shuffling, against the number of clients: Figure 2(a) of Liu et al. 2023 (APES).
 
     python benchmarks/amplification.py                    # Uniform2, the other budgets at 10,000; about a minute
     python benchmarks/amplification.py --budgets gauss2
 
-Epsilon of one coordinate of one report at delta 1e-8. ``as published``: APES' clones averaged over everybody's
-mechanism; ``largest``, ``median``: what is provable for a client of that budget, by clones of its own mechanism, where
-all run clip-Laplace and (``Laplace``) where all run the classic mechanism; ``clones``: everybody at the largest budget,
+Epsilon of one coordinate of one report at delta 1e-8. ``as published``: APES' clones averaged over all
+mechanisms; ``largest``, ``median``: the provable epsilon of a client of that budget, by clones of its own mechanism, if
+all run clip-Laplace and (``Laplace``) if all run the classic mechanism; ``clones``: all clients at the largest budget,
 evaluated exactly (Feldman et al. 2021), and its closed form as printed, where that admits the numbers. The bounds of
-Balle et al. 2019, Girgis et al. 2021 and Erlingsson et al. 2019, which the figure has too, are not built here.
+Balle et al. 2019, Girgis et al. 2021 and Erlingsson et al. 2019, also in the figure, are not implemented.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Canary federations: CPU seconds a thousand, in batches of replicas and one by one.
+"""Canary federations: CPU seconds per thousand, in batches of replicas and one by one.
 
     python benchmarks/canary_federations.py [--federations 1000] [--batch 250] [--single 5]
 
-Digits, logistic regression, 20 rounds, 10 clients that all train on all that they hold (129 or 130 images each) in
-lots of rate .1. Once with a sample canary under DP-SGD (per-sample gradients, noise at every client), once with a
-client canary under DP-FedAvg; half of the federations in each world. One by one is measured on a few and scaled.
+Digits, logistic regression, 20 rounds, 10 clients with 129 or 130 images each, in lots of rate .1. Once with a sample
+canary under DP-SGD (per-sample gradients, noise at every client), once with a client canary under DP-FedAvg; half of
+the federations with the canary. One by one is measured on a few and scaled.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""The digits anchor: attacks on final models, each beside the AUC that it is known to reach here.
+"""Attacks on final models of digits, compared with the AUC that each is known to reach here.
 
     python benchmarks/digits_anchor.py [--models 64] [--epochs 40] [--seed 0]
 
 scikit-learn's digits in their own order; 15 % of the labels are redrawn uniformly; the first 1,400 are the pool, the
 rest the population. 64 models (MLP 64-64-10, ReLU; SGD with momentum .9, learning rate .1, lots of 50, 40 epochs) in
 complementary pairs, each trained on half of the pool: all in one batch, with the gradient written out. The first 16
-are targets in turn; the references are all others but the target's twin. Intervals: 95 %, by leaving out pairs of the
+are targets in turn; the references are all others except its complement. Intervals: 95 %, by leaving out pairs of the
 16 targets, as targets and as references. About 6 CPU seconds.
 """
 

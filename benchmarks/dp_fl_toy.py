@@ -1,11 +1,11 @@
-"""The DP-FL toy: what membership attacks find in the final model, and in what each observer sees every round.
+"""Membership attacks on a small DP federation: by the final model, and by what each observer receives every round.
 
     python benchmarks/dp_fl_toy.py [--seeds 20] [--outsiders 300]
 
-10 clients of 10 digits, MLP 64-256-10, 60 rounds, everybody in every round, one step on the sum of all gradients
-clipped to 1 with noise of std 4 (over the lot of 10: the server's learning rate is 1). Each attack asks about every
-sample of every client, and about the same outsiders at every client; all questions of a federation are pooled. Prints
-the mean AUC over seeds with its 95 % t interval, beside the ceiling of mu-GDP, mu = sqrt(60) / 4.
+10 clients of 10 digits, MLP 64-256-10, 60 rounds, all clients in every round, one step on the sum of all gradients
+clipped to 1 with noise of std 4 (over the lot of 10: the server's learning rate is 1). The candidates are every sample
+of every client, and the same non-members at every client; all candidates of a federation are pooled. Prints the mean
+AUC over seeds with its 95 % t interval, next to the largest AUC under mu-GDP, mu = sqrt(60) / 4.
 """
 
 import argparse

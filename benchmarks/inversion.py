@@ -1,5 +1,5 @@
-"""How well gradient inversion recovers one image from one upload: undefended, and under DP-SGD, each against the best
-null attack; and MAP inversion, which knows the noise.
+"""Gradient inversion of one image from one update, without a defense and under DP-SGD, against the best null attack;
+and MAP inversion, which knows the noise law.
 
     python benchmarks/inversion.py [--images 20] [--iterations 100] [--dataset digits] [--seed 0]
     python benchmarks/inversion.py --iterations 500 --total-variation 1e-6 --dataset cifar10
@@ -8,7 +8,7 @@ null attack; and MAP inversion, which knows the noise.
 ``cifar10`` is read from the folder that FEDASSAY_DATA names.
 
 Prints the median PSNR with a 95 % bootstrap interval, and the one-sided 99 % lower end of the paired difference to
-the best null attack (t, one pair an image): at most 0 means that the attack is not shown to beat a look at public
+the best null attack (t, one pair per image): at most 0 means that the attack is not shown to beat a guess from public
 data. Also CPU seconds.
 """
 

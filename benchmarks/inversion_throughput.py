@@ -1,11 +1,11 @@
-"""What one step of one restart of gradient inversion costs on one thread, beside two loops that take one at a time.
+"""Cost of one step of one restart of gradient inversion on one thread, compared with two loops over restarts.
 
     python benchmarks/inversion_throughput.py [--restarts 32] [--repeats 15]
 
 LeNet of 15.8 thousand parameters, 3x32x32, cosine and total variation. ``ours`` is the objective of
 ``attacks/gradient/objectives/cosine.py`` on all restarts in one batch; ``autograd.grad`` a lean loop of double backward
 over restarts; ``torch.func`` the same attack as a loop of grad(grad). Medians of CPU milliseconds per restart and step,
-taken in turns in one process. Bars: ours at most .6 ms, the loops at least 3 and 5 times that.
+taken in turns in one process. Targets: ours at most .6 ms, the loops at least 3 and 5 times that.
 """
 
 import argparse

@@ -1,14 +1,14 @@
-"""How many labels of an undefended lot each rule counts right: the published tables, on untrained models.
+"""Label counts of an undefended lot: accuracy of each rule on untrained models, next to the published tables.
 
     python benchmarks/labels.py [--tries 400] [--models 20] [--seed 0]
 
-First iLRG and the row-sum rule on MNIST (skipped with a reason where it is not at hand) and a fully connected network
-784-300-300-10 with ReLU, images standardised by MNIST's mean and deviation, lots drawn without replacement, beside the
+First iLRG and the row-sum rule on MNIST (skipped with a reason if it is missing) and a fully connected network
+784-300-300-10 with ReLU, images standardised by MNIST's mean and deviation, lots drawn without replacement, next to the
 figures that Ma et al. 2023 logged: 50 tries on ONE initial model. Here ``--tries`` are spread over ``--models``, and
 initial models differ by more than tries do: "one model" is where 95 % of such figures would fall, while the interval
 of a logged figure is over its tries alone. Then iDLG on single
-images and an untrained LeNet. Label-count accuracy: share of the ten classes whose count is right; class-existence
-accuracy: share of the ten of which it is right whether any sample has them.
+images and an untrained LeNet. Label-count accuracy: share of the ten classes whose count is correct; class-existence
+accuracy: share of the ten classes whose presence is inferred correctly.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""Where models of FedRE's federation mark pixels as tampered, on drawn receipts: its precision beside chance.
+"""Where models of FedRE's federation mark pixels as tampered, on drawn receipts, compared with chance.
 
     python benchmarks/marked_places.py   # no defense, FedRE 50 and with mean aggregation; 6 minutes
     python benchmarks/marked_places.py --defense ldp_fed_50
 
-One federation a defense, of suite ``papers/fedre --preset drawn``. ``share`` is what is tampered of all test pixels,
-the precision of marking at random; ``by place`` the precision of a model that marks the same places on every image as
-often as this one does on all of them, but knows nothing of the image; ``edge``: within four pixels of the border.
+One federation per defense, of suite ``papers/fedre --preset drawn``. ``share`` is the share of tampered test pixels,
+which is the precision of marking at random; ``by place`` the precision of a model that marks the same places on every
+image as often as this one does on all of them, but ignores the image; ``edge``: within four pixels of the border.
 """
 
 import argparse

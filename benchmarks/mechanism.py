@@ -1,11 +1,11 @@
-"""A mechanism alone: CPU seconds of a million trials, how near the bounds come to an oracle's, how often they err.
+"""Audit of a mechanism: CPU seconds of a million trials, distance of the bounds to an oracle, error rates.
 
     python benchmarks/mechanism.py             # about half a minute on one core
     python benchmarks/mechanism.py --trials 100000 --repeats 200
 
-The batched stream stands beside one call a trial, and both beside a loop that keeps every output and counts at the end,
-all in one process. The bounds are those of one-step Gaussian releases at delta 1e-5, alpha .05, means over ten audits,
-beside the expected bound of an oracle threshold (see ``tightness.py``).
+Batched trials are compared with one call per trial, and both with a loop that keeps every output and counts at the end,
+in one process. The bounds are those of one-step Gaussian releases at delta 1e-5, alpha .05, means over ten audits,
+next to the expected bound of an oracle threshold (see ``tightness.py``).
 """
 
 import argparse
@@ -24,7 +24,7 @@ from scipy.stats import binom
 
 DELTA, ALPHA = 1e-5, 0.05
 LIMITS = {10**4: (0.38, 0.93, 2.00, 3.76), 10**5: (0.60, 1.29, 2.59, 4.71), 10**6: (0.77, 1.58, 3.10, 5.55)}
-"""Expected bounds at epsilon 1, 2, 4, 8, by trials a world."""
+"""Expected bounds at epsilon 1, 2, 4, 8, by trials per arm."""
 
 
 def gaussian(sigma: float) -> Callable[[Any, np.random.Generator], Any]:
@@ -41,7 +41,7 @@ def one(x: float, rng: np.random.Generator) -> float:
 
 
 def naive(trials: int) -> tuple[int, int]:
-    """One call a trial, every output kept; the threshold is given to it."""
+    """One call per trial, all outputs kept, with a given threshold."""
     rng = np.random.default_rng(0)
     kept = [[one(x, rng) for _ in range(trials)] for x in (0.0, 1.0)]
     return sum(output > 2.5 for output in kept[0]), sum(not output > 2.5 for output in kept[1])
@@ -54,7 +54,7 @@ def timed(what: str, call: Callable[[], object]) -> None:
 
 
 def print_times(trials: int) -> None:
-    print(f"\n{trials} Gaussian trials a world, d = 1")
+    print(f"\n{trials} Gaussian trials per arm, d = 1")
     claim = Claim.stated(delta=DELTA, mu=1.0)
 
     def audited(mechanism: Callable[[Any, np.random.Generator], Any], batched: bool) -> Callable[[], object]:
@@ -87,7 +87,7 @@ def print_bounds(audits: int = 10) -> None:
 
 def print_errors(repeats: int) -> None:
     limit = int(binom.ppf(0.999, repeats, ALPHA))
-    print(f"\nRefutations of {repeats} at alpha {ALPHA}, 500 trials a world (99.9 % limit {limit})")
+    print(f"\nRefutations of {repeats} at alpha {ALPHA}, 500 trials per arm (99.9 % limit {limit})")
     exact, curve = Claim.stated(1.0), Claim.stated(delta=DELTA, mu=1.0)
     cases = {
         "randomised response at its claim": (coins, exact, (0, 1)),

@@ -1,12 +1,12 @@
-"""The null test of membership attacks: where nobody is a member, 95 % intervals hold a half 95 times in a hundred.
+"""Null test of membership attacks: with no members, 95 % of the intervals must contain AUC 1/2.
 
     python benchmarks/membership_null.py [--repeats 200]
 
-Each repeat trains a tiny federation under DP-SGD and asks every attack about 240 samples (or 48 clients) that nobody
-trained on, of which a coin calls half members. Prints for each attack how many of the intervals of its AUC (of its
-accuracy, for sources) contain a half (a quarter), of which at least 90 % must, and how often the joint statement of its
-true-positive rate, at the lowest false-positive rate that the candidates allow, says that it beats chance: 9.5 % at
-most may.
+Each repeat trains a tiny federation under DP-SGD and runs every attack on 240 samples (or 48 clients) that no client
+trained on, half of which are labelled members at random. Prints for each attack how many of the intervals of its AUC
+(of its accuracy, for sources) contain a half (a quarter), of which at least 90 % must, and how often the joint
+statement of its true-positive rate, at the lowest false-positive rate that the candidates allow, claims to beat
+chance, which at most 9.5 % may.
 """
 
 import argparse
@@ -80,15 +80,15 @@ ATTACKS: dict[str, tuple[Attack, Observer]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class Outcome:
     """Whether an interval contains what chance has, and whether a joint statement says that chance is beaten."""
 
     holds: bool
     fires: bool = False
 
 
-def said(seed: int) -> dict[str, Said]:
-    """What one repeat says of each attack."""
+def repeat(seed: int) -> dict[str, Outcome]:
+    """Result of one repeat for each attack."""
     streams = Streams(seed)
     task, coin = _task(streams), streams.generator("coin")
     plan = Plan(
@@ -112,12 +112,12 @@ def said(seed: int) -> dict[str, Said]:
         probe = people.get(name.split(",")[0], samples)
         knowledge = Knowledge.of(task, plan, protection, candidates=probe.shown, hypotheses=hypotheses)
         evidence = attack.run(view, knowledge, streams.generator(f"attack {name}"))
-        found[name] = _said(evidence, probe, coin)
+        found[name] = _outcome(evidence, probe, coin)
     return found
 
 
 def _task(streams: Streams) -> Task:
-    """Random images of three classes; 48 more clients that nobody asks to train."""
+    """Random images of three classes, with 48 further clients that do not train."""
     rng = streams.generator("null")
     sizes = [OWN] * CLIENTS + [3] * PEOPLE
     hands = torch.arange(sum(sizes)).split(sizes)
@@ -141,10 +141,10 @@ def _task(streams: Streams) -> Task:
 
 
 def _samples(task: Task) -> CandidateProbe:
-    """Every outsider, asked about at every client."""
+    """Every non-member as a candidate at every client."""
     shown = Candidates(images=task.outsider_images, labels=task.outsider_labels, clients=tuple(range(CLIENTS)))
-    nobody = np.full(ASKED, -1)
-    return CandidateProbe(shown=shown, holder=nobody, sample=nobody)
+    no_owner = np.full(ASKED, -1)
+    return CandidateProbe(shown=shown, holder=no_owner, sample=no_owner)
 
 
 def _people(task: Task, rng: np.random.Generator) -> dict[str, OwnerProbe]:
@@ -160,11 +160,11 @@ def _people(task: Task, rng: np.random.Generator) -> dict[str, OwnerProbe]:
     }
 
 
-def _said(evidence: object, probe: CandidateProbe | OwnerProbe, coin: np.random.Generator) -> Said:
+def _outcome(evidence: object, probe: CandidateProbe | OwnerProbe, coin: np.random.Generator) -> Outcome:
     if isinstance(evidence, SourceScores):
         worth = credits(evidence, coin.integers(CLIENTS, size=ASKED))
         low, high = wilson(float(worth.mean()), len(worth))
-        return Said(holds=low <= 1 / CLIENTS <= high)
+        return Outcome(holds=low <= 1 / CLIENTS <= high)
     assert isinstance(evidence, CandidateScores)
     if isinstance(probe, OwnerProbe):
         found = all_scores(evidence, probe.member)
@@ -175,10 +175,10 @@ def _said(evidence: object, probe: CandidateProbe | OwnerProbe, coin: np.random.
     rate = lowest_rate(counted_runs(sides))
     assert rate is not None
     area = area_interval(sides)
-    # Scores that all tie have no interval, and say a half.
+    # Scores that are all equal have no interval; their AUC is 1/2.
     tied = area.value == 0.5 and (area.low is None or area.high is None)
     holds = tied or (area.low is not None and area.high is not None and area.low <= 0.5 <= area.high)
-    return Said(holds=holds, fires=joint_statement(sides, rate).beats_chance)
+    return Outcome(holds=holds, fires=joint_statement(sides, rate).beats_chance)
 
 
 def main() -> None:
@@ -187,7 +187,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     begun = time.process_time()
-    runs = [said(seed) for seed in range(arguments.repeats)]
+    runs = [repeat(seed) for seed in range(arguments.repeats)]
     print(f"{'attack':30} intervals that hold  statements that fire, of {len(runs)}")
     for name in ATTACKS:
         print(f"{name:30} {sum(run[name].holds for run in runs):19}  {sum(run[name].fires for run in runs):19}")

@@ -2,10 +2,9 @@
 
     python benchmarks/report_size.py [--defenses 25] [--seeds 8] [--folder DIR] [--profile]
 
-Makes the run's folder, then reports it in a process of its own for each format, and gates it alone and against a
-baseline file that was made of it. Time counts from the start of Python;
-where others share the machine, seconds of the processor say more; the peak is the process's resident set.
-``--profile`` says where the page's time goes.
+Writes the run's folder, reports it in one process per format, and gates it alone and against a baseline file made of
+it. Wall time counts from the start of Python; CPU seconds are better on a shared machine; the peak is the resident
+set. ``--profile`` prints a profile of the page.
 """
 
 import argparse
@@ -150,8 +149,8 @@ class LargeRun:
 
     def _membership(self, defense: str, attack: str, seed: int) -> None:
         scores = {"member": self.rng.normal(0.5, 1, CANDIDATES), "nonmember": self.rng.normal(0, 1, CANDIDATES)}
-        told = {"observer": "uploads", "unit": "sample", "adjacency": "add_remove", "rounds": ROUNDS}
-        artifact = self._arrays(f"{attack}_{defense}_{seed}", **scores, **told, design="clustered")
+        setting = {"observer": "uploads", "unit": "sample", "adjacency": "add_remove", "rounds": ROUNDS}
+        artifact = self._arrays(f"{attack}_{defense}_{seed}", **scores, **setting, design="clustered")
         for metric in ("auc", "balanced_accuracy"):
             value = float(self.rng.uniform(0.5, 0.9))
             self._row(
@@ -187,11 +186,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--profile", action="store_true")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
-        folder = asked.folder or Path(place) / "large"
-        print(f"{LargeRun(folder, asked.defenses, asked.seeds).write()} rows of {asked.defenses} defenses")
-        if asked.profile:
+        folder = arguments.folder or Path(place) / "large"
+        print(f"{LargeRun(folder, arguments.defenses, arguments.seeds).write()} rows of {arguments.defenses} defenses")
+        if arguments.profile:
             from fedassay.reports.formats.write import write_report
 
             profiler = cProfile.Profile()

@@ -1,10 +1,10 @@
-"""Searches for images on a GPU beside the same searches on one thread of the CPU: time, distance, repeatability.
+"""Searches for images on a GPU, compared with one CPU thread: time, distance, repeatability.
 
     python benchmarks/search_on_cuda.py [--images 20] [--restarts 8] [--repeats 3]
 
-Digits, LeNet, one image an upload, no defense. ``tf32`` is what cuDNN does unless told; ``float32`` what a run does
+Digits, LeNet, one image per upload, no defense. ``tf32`` is the default of cuDNN; ``float32`` is what a run uses
 (``suites/attacking/device.py``): convolutions in float32 by algorithms that repeat their bits. PSNR: to the client's
-image, at most 100; distance: mean square error in pixels to what was found on the CPU; both are medians over uploads.
+image, at most 100; distance: mean squared error in pixels to the result on the CPU; both are medians over uploads.
 Seconds are medians of wall time, taken in turns.
 """
 
@@ -34,7 +34,7 @@ from fedassay.suites.scoring.images import score_images
 
 
 def seen(images: int) -> tuple[View, Knowledge, np.ndarray]:
-    """One round of ``images`` digits, one a client, and these images."""
+    """One round of ``images`` digits, one per client, and these images."""
     streams = Streams(0)
     data = load_dataset("digits")
     task = build_task(data, model="lenet", partition=OneSample(), clients=images, samples=images, streams=streams)

@@ -1,4 +1,4 @@
-"""How near each estimator comes to what theory allows: measured bounds over their limits, errors, stopping times.
+"""Tightness of each estimator: measured bounds over their limits, error rates, stopping times.
 
     python benchmarks/tightness.py             # all tables, about forty seconds on one core
     python benchmarks/tightness.py --repeats 50
@@ -36,7 +36,7 @@ LIMITS = {
     4: ((1.29, 3.20, 3.64), (2.00, 3.75, 3.88), (2.59, 3.92, 3.96), (3.10, 3.98, 3.99)),
     8: ((2.67, 6.98, 7.58), (3.76, 7.68, 7.87), (4.71, 7.90, 7.96), (5.55, 7.97, 7.99)),
 }
-"""Expected bounds by Clopper-Pearson, Gaussian-DP, z with a known deviation; by epsilon, then by trials a world."""
+"""Expected bounds by Clopper-Pearson, Gaussian-DP, z with a known deviation; by epsilon, then by trials per arm."""
 ONE_RUN = {
     (1000, 1): (0.22, 0.32),
     (1000, 4): (1.55, 2.32),
@@ -116,7 +116,7 @@ def print_fixed_size(mu: float, repeats: int) -> None:
 
 def print_stopping(repeats: int) -> None:
     mu = 2 * mu_from_epsilon(1, DELTA)
-    print("\nTrials a world to refute sigma / 2 behind (1, 1e-5)")
+    print("\nTrials per arm to refute sigma / 2 behind (1, 1e-5)")
     print_fixed_size(mu, repeats)
     for cut in (2.2, 2.4, 2.5, 2.6):
         tpr, fpr = float(norm.sf(cut - mu)), float(norm.sf(cut))

@@ -27,7 +27,7 @@ def null():
 
 @pytest.fixture(scope="module")
 def runs(null):
-    return [null.said(1000 + seed) for seed in range(REPEATS)]
+    return [null.repeat(1000 + seed) for seed in range(REPEATS)]
 
 
 def test_intervals_of_attacks_on_outsiders_contain_chance(null, runs):
