@@ -2,7 +2,6 @@
 
 import errno
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -68,19 +67,17 @@ class MyDefense(LDPGaussian):
 """
 
 
-def test_a_defense_in_a_file_of_ones_own_runs_by_its_path_and_stands_in_the_report(suite_file, tmp_path):
+def test_a_defense_in_a_file_of_ones_own_runs_by_its_path_and_stands_in_the_report(
+    say, suite_file, tmp_path, monkeypatch
+):
     (tmp_path / "mypkg").mkdir()
     (tmp_path / "mypkg" / "mod.py").write_text(MINE)
     words = ["run", str(suite_file()), "-j", "1", "-o", "out", "-d", "mypkg.mod:MyDefense", "-d", "none"]
-    done = subprocess.run(
-        [sys.executable, "-m", "fedassay", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr(sys, "argv", ["fedassay", *words])  # The report shows the command as it was given.
+    done = say(*words)
+    for name in ("mypkg.mod", "mypkg"):
+        sys.modules.pop(name)
+    assert done.exit_code == 0, done.stderr
     claims = json.loads((tmp_path / "out" / "claims.json").read_text())["claims"]
     assert [(claim["defense"], claim["claim"]["epsilon"]) for claim in claims] == [
         ("ldp_gaussian", 4.0),
@@ -138,6 +135,7 @@ def test_a_disk_that_is_full_from_the_start_is_named_and_left_as_it_was(say, sui
     assert not (tmp_path / "deep").exists()
 
 
+@pytest.mark.processes
 def test_a_file_that_may_not_grow_is_named_and_nothing_else_is_told(suite_file, tmp_path):
     code = "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))\n"
     code += "from fedassay.__main__ import main\nmain()"

@@ -29,10 +29,11 @@ LOOSE = {"exponential"}
 """Of these the exact epsilon is below the claim's."""
 EXACT = [name for name in NAMES if name not in {"gaussian", "clipped_laplace", *LOOSE}]
 """Of these one event has exactly the ratio e^epsilon."""
-LEAST_SHOWN = {"clipped_laplace": 0.94, "gaussian": 0.6, "exponential": 0.897 - 0.03}
-"""At epsilon 1 from a million reports; .97 of the others. An oracle's threshold on a Gaussian shows .77, give or take
-.05: there the stated curve decides, not the epsilon at delta."""
-REPORTS, MILLION = 20_000, 10**6
+LEAST_SHOWN = {"clipped_laplace": 0.87, "gaussian": 0.6, "exponential": 0.897 - 0.06}
+"""At epsilon 1 from 250,000 reports; .94 of the others, of which .95 to .995 was seen. An oracle's threshold on a
+Gaussian shows .77, give or take .05 of a million and .1 of these: there the stated curve decides, not the epsilon at
+delta."""
+REPORTS, MANY, MILLION = 20_000, 250_000, 10**6
 FALSE_ALARM = 1e-5
 
 
@@ -240,10 +241,10 @@ def audited(randomiser, claim, trials):
 
 
 @EVERY
-def test_a_million_reports_show_its_epsilon_and_refute_nothing(name):
-    found = audited(built(name), built(name).claim(), MILLION)
+def test_a_quarter_of_a_million_reports_show_its_epsilon_and_refute_nothing(name):
+    found = audited(built(name), built(name).claim(), MANY)
     assert found.verdict is Verdict.NOT_REFUTED
-    assert found.measurement.epsilon_low >= LEAST_SHOWN.get(name, 0.97)
+    assert found.measurement.epsilon_low >= LEAST_SHOWN.get(name, 0.94)
 
 
 @EVERY

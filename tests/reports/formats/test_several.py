@@ -136,7 +136,8 @@ def test_a_page_of_several_runs_needs_nothing_else(two):
 def test_the_runs_that_cannot_be_read_whole_are_named(two):
     (two[1].path / "results.jsonl").open("a").write('{"schema":"result-2"}\n')
     text = markdown([two[0], RunFolder.read(two[1].path)])
-    assert "- tuesday: **cannot be read** 1 row of results.jsonl (line 5): schema" in text
+    assert "- tuesday: **cannot be read** 1 row of results.jsonl (line 5): " in text
+    assert "schema 'result-1', got" in text
     assert "monday: **cannot" not in text
 
 
