@@ -1,7 +1,8 @@
-"""The verdict: what a measurement says about a claim, and no more than its theorem."""
+"""Finding: the verdict on a claim by one measurement; no other module decides or downgrades a verdict."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -17,7 +18,7 @@ _KINDS = {Kind.ESTIMATE: "a point estimate", Kind.CREDIBLE: "a credible interval
 
 
 class Verdict(StrEnum):
-    """NOT_REFUTED is all that evidence can do for a claim."""
+    """NOT_REFUTED is the best that a claim can get: evidence never proves privacy."""
 
     REFUTED = "REFUTED"
     NOT_REFUTED = "NOT_REFUTED"
@@ -29,7 +30,12 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A verdict, the ``route`` that refuted ("curve", "eps_low", or "" where none did), and the reason in words."""
+    """A verdict with its reason in words.
+
+    Args:
+        route: what refuted the claim: "curve" (its trade-off curve), "eps_low" (the bound on epsilon), "probe" (an
+            implementation check), or "" where nothing did.
+    """
 
     verdict: Verdict
     route: str
@@ -38,18 +44,18 @@ class Finding:
     measurement: Measurement | None
 
     def line(self) -> str:
-        """One line to print: the claim, what was shown, the verdict."""
+        """One line to print: the claim, what was measured, the verdict."""
         measurement = self.measurement
         shown = [] if measurement is None else [_bound(measurement), *_curve(self, measurement)]
         if self.verdict in (Verdict.OUT_OF_SCOPE, Verdict.FAILED):
             shown.append(self.reason)
         if self.verdict in (Verdict.NOT_REFUTED, Verdict.UNDERPOWERED) and measurement is not None:
             found = "none" if measurement.detectable is None else plain(round(measurement.detectable, 2))
-            shown.append(f"detectable {found}")
+            shown.append(f"minimum detectable epsilon {found}")
         return f"{_subject(self)}: {', '.join(shown)}: {self.verdict.value.replace('_', ' ')}"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe; the claim by its identity."""
+        """JSON-safe fields; the claim is given by its identity."""
         return {
             "verdict": self.verdict.value,
             "route": self.route,
@@ -59,21 +65,61 @@ class Finding:
         }
 
 
-def judge(claim: Claim | None, measurement: Measurement) -> Finding:
+@dataclass(frozen=True, kw_only=True)
+class Weakness:
+    """Reasons, in words, why an audit that refuted nothing may have been too weak to; each is empty where it is not so.
+
+    Args:
+        unseen: why no run could have shown a violation, such as a canary that never reached the release.
+        no_power: why no violation would have been refuted; it counts where no detectable epsilon was found.
+        unknown_power: why the power is not known; it counts where also nothing was shown.
+    """
+
+    unseen: str = ""
+    no_power: str = ""
+    unknown_power: str = ""
+
+
+def judge(claim: Claim | None, measurement: Measurement, *, weakness: Weakness | None = None) -> Finding:
     """Judge one claim by one measurement.
 
     NO_CLAIM without a claim. OUT_OF_SCOPE when the evidence is of an observer that the claim does not cover, of
-    another unit, adjacency or delta, or of more rounds, or when the bound assumes a Gaussian mechanism, the claim signs
-    no Gaussian curve, and no curve was tested (honest randomised response at epsilon 4 would "show" 26). REFUTED by
-    "curve" when the joint point lies under the curve that the claim signs, by "eps_low" when the bound exceeds its
-    epsilon; the reason carries the estimator's assumption. UNDERPOWERED when no data could have refuted it by either
-    route: the ceiling does not exceed epsilon and, where a curve was tested, even zero errors on both sides would not
-    fall under it (a signed curve is refutable from far fewer trials than an epsilon); the reason says how many trials
-    it would take at least. A point estimate or a credible
-    interval never refutes, whatever it reads: UNDERPOWERED. Else NOT_REFUTED.
+    another unit, adjacency or delta, or of more rounds, or when the bound assumes a Gaussian mechanism, the claim
+    states no Gaussian curve, and no curve was tested (correct randomised response at epsilon 4 would "show" 26).
+    REFUTED by "curve" when the joint point lies under the trade-off curve that the claim states, by "eps_low" when the
+    bound exceeds its epsilon; the reason carries the estimator's assumption. UNDERPOWERED when no data could have
+    refuted it by either route: the largest epsilon that the sample size can certify does not exceed the claim's and,
+    where a curve was tested, even zero errors on both sides would not fall under it (a curve is refutable from far
+    fewer trials than an epsilon); the reason says how many trials it would take at least. A point estimate or a
+    credible interval never refutes: UNDERPOWERED. Else NOT_REFUTED, unless ``weakness`` names a reason why this audit
+    would have refuted nothing: then UNDERPOWERED.
 
-    Raises ValueError when the measurement was held against a curve that this claim does not sign.
+    Raises ValueError when the measurement was tested against a curve that this claim does not state.
     """
+    return _downgraded(_judged(claim, measurement), weakness or Weakness())
+
+
+def failed(claim: Claim | None, reason: str) -> Finding:
+    """The finding of a measurement that could not be made, which is not a measurement of zero."""
+    return _found(Verdict.FAILED, reason, claim, None)
+
+
+def not_audited(claim: Claim, reason: str) -> Finding:
+    """The finding on a claim that no audit method covers: OUT_OF_SCOPE."""
+    return _found(Verdict.OUT_OF_SCOPE, reason, claim, None)
+
+
+def with_failed_checks(finding: Finding, failed_checks: Sequence[str]) -> Finding:
+    """The finding with the implementation checks that failed, in words; they refute where statistics did not."""
+    if not failed_checks:
+        return finding
+    reason = f"{finding.reason}; failed checks: {'; '.join(failed_checks)}"
+    route = finding.route if finding.verdict is Verdict.REFUTED else "probe"
+    return replace(finding, verdict=Verdict.REFUTED, route=route, reason=reason)
+
+
+def _judged(claim: Claim | None, measurement: Measurement) -> Finding:
+    """The verdict by the measurement alone."""
     if claim is None:
         return _found(Verdict.NO_CLAIM, "nothing was claimed", None, measurement)
     _check_curve(claim, measurement)
@@ -84,7 +130,7 @@ def judge(claim: Claim | None, measurement: Measurement) -> Finding:
         reason = f"{_KINDS[measurement.kind]} bounds nothing, so it cannot refute"
         return _found(Verdict.UNDERPOWERED, reason, claim, measurement)
     if measurement.below_curve:
-        reason = f"under the signed curve ({_joint_point(measurement)})"
+        reason = f"under the stated trade-off curve ({_joint_point(measurement)})"
         return _found(Verdict.REFUTED, reason, claim, measurement, route="curve")
     if _bound_holds(claim, measurement) and measurement.epsilon_low > claim.epsilon:
         reason = (
@@ -97,9 +143,19 @@ def judge(claim: Claim | None, measurement: Measurement) -> Finding:
     return _found(Verdict.NOT_REFUTED, f"at alpha {plain(measurement.alpha)}", claim, measurement)
 
 
-def failed(claim: Claim | None, reason: str) -> Finding:
-    """The finding of a measurement that could not be made: not measured is not zero."""
-    return _found(Verdict.FAILED, reason, claim, None)
+def _downgraded(finding: Finding, weakness: Weakness) -> Finding:
+    """UNDERPOWERED instead of NOT_REFUTED where the audit could not have refuted anything."""
+    measured = finding.measurement
+    if finding.verdict is not Verdict.NOT_REFUTED or measured is None:
+        return finding
+    if measured.detectable is None:
+        # An audit of unknown power that showed some leakage has shown that it works.
+        reason = weakness.no_power or (weakness.unknown_power if measured.epsilon_low <= 0 else "")
+        if reason:
+            return replace(finding, verdict=Verdict.UNDERPOWERED, reason=reason)
+    if weakness.unseen:
+        return replace(finding, verdict=Verdict.UNDERPOWERED, reason=weakness.unseen)
+    return finding
 
 
 def _found(verdict: Verdict, reason: str, claim: Claim | None, seen: Measurement | None, route: str = "") -> Finding:
@@ -110,7 +166,7 @@ def _check_curve(claim: Claim, measurement: Measurement) -> None:
     if measurement.below_curve is None:
         return
     if claim.curve is None:
-        raise ValueError(f"the measurement was held against a curve, but claim {claim.claim_id} signs none")
+        raise ValueError(f"the measurement was tested against a curve, but claim {claim.claim_id} states none")
     fpr_high, fnr_high = measurement.fpr_high, measurement.fnr_high
     if fpr_high is None or fnr_high is None:
         raise ValueError("a curve was tested without a joint point: fpr_high and fnr_high are None")
@@ -120,23 +176,24 @@ def _check_curve(claim: Claim, measurement: Measurement) -> None:
 
 
 def _beyond_scope(claim: Claim, measurement: Measurement) -> str:
-    """Why the claim does not speak about this evidence; empty when it does."""
+    """Why the claim does not cover this evidence; empty when it does."""
     beyond = beyond_scope(claim, measurement.setting)
     if beyond:
         return beyond
     if not math.isclose(measurement.delta, claim.delta, rel_tol=1e-9):
         return f"epsilon was read at delta {plain(measurement.delta)}, the claim is at {plain(claim.delta)}"
     if measurement.below_curve is None and not _bound_holds(claim, measurement):
-        return f"the bound assumes the {measurement.assumption}, the claim signs none"
+        return f"the bound assumes the {measurement.assumption}, the claim states none"
     return ""
 
 
 def _bound_holds(claim: Claim, measurement: Measurement) -> bool:
-    """Whether the claim grants what the bound assumes of the mechanism."""
+    """Whether the claim states what the bound assumes of the mechanism."""
     return measurement.assumption not in NEEDS_GAUSSIAN_CURVE or isinstance(claim.curve, GaussianCurve)
 
 
 def _refutable(claim: Claim, measurement: Measurement) -> bool:
+    """Whether errorless data of this size would refute the claim by one of the two routes."""
     in_reach = measurement.ceiling is None or measurement.ceiling > claim.epsilon
     if in_reach and _bound_holds(claim, measurement):
         return True
@@ -148,7 +205,7 @@ def _refutable(claim: Claim, measurement: Measurement) -> bool:
 
 
 def _least_trials(claim: Claim, measurement: Measurement) -> str:
-    """How many trials a world it would take at least; empty where none would do, or none were counted by world."""
+    """How many runs per arm it would take at least; empty where no number would do, or runs have no arms."""
     if measurement.fpr_high is None:
         return ""
     share = measurement.alpha / measurement.comparisons
@@ -158,7 +215,7 @@ def _least_trials(claim: Claim, measurement: Measurement) -> str:
         for curve in ([None] if _bound_holds(claim, measurement) else []) + routes
     ]
     least = min((n for n in found if n is not None), default=None)
-    return "" if least is None else f", at least {least:,} a world would be needed"
+    return "" if least is None else f", at least {least:,} runs per arm would be needed"
 
 
 def _subject(finding: Finding) -> str:
@@ -180,7 +237,7 @@ def _bound(measurement: Measurement) -> str:
         share = plain(100 * (1 - measurement.alpha))
         return f"{share} % credible interval of eps {plain(round(low, 2))} to {plain(round(high, 2))}, no bound"
     ceiling = "none" if measurement.ceiling is None else plain(round(measurement.ceiling, 2))
-    shown = f"eps >= {at_least(measurement.epsilon_low)} (ceiling {ceiling})"
+    shown = f"eps >= {at_least(measurement.epsilon_low)} (at most {ceiling} from this sample size)"
     needs_no_word = measurement.assumption in (INDEPENDENT_TRIALS, FAIR_COINS)
     return shown if needs_no_word else f"{shown}, assuming {measurement.assumption}"
 
@@ -189,8 +246,8 @@ def _curve(finding: Finding, measurement: Measurement) -> list[str]:
     if measurement.below_curve is None or finding.verdict in (Verdict.OUT_OF_SCOPE, Verdict.NO_CLAIM):
         return []
     if finding.route != "curve":
-        return ["not under the signed curve"]
-    return [f"under the signed curve ({_joint_point(measurement)})"]
+        return ["not under the stated trade-off curve"]
+    return [f"under the stated trade-off curve ({_joint_point(measurement)})"]
 
 
 def _joint_point(measurement: Measurement) -> str:

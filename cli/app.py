@@ -113,14 +113,14 @@ def plan(
         from ..suites.config.resolve import resolve
         from ..suites.config.suite_file import load_suite, named_changes
         from ..suites.planning.estimate import estimate, learnt
-        from ..suites.planning.plan_text import headline, outlook
+        from ..suites.planning.plan_text import headline, plan_lines
         from ..suites.planning.run_plan import plan_run
 
         spec, source = load_suite(
             suite, preset=preset, overrides=(*(set_ or ()), *named_changes(seeds=seeds, device=device))
         )
         planned = plan_run(resolve(spec, source, seed=seed, extra=tuple(defense or ())))
-        print_lines(f"plan   {headline(planned)}", f"time   {estimate(planned, learnt())}", *outlook(planned))
+        print_lines(f"plan   {headline(planned)}", f"time   {estimate(planned, learnt())}", *plan_lines(planned))
 
 
 @app.command()

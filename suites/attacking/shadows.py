@@ -22,7 +22,7 @@ from ...fl.task import Task
 from ...fl.training.local import Batch
 from ...fl.view import RoundView, View
 from ..config.resolve import plan_of, task_of
-from ..jobs.cells import AttackCell, ShadowJob
+from ..jobs.trial_job import AttackCell, ShadowJob
 from ..results.record import Record
 from ..results.store import Store
 from ..scoring.shadow_rows import groups, score_shadows

@@ -25,7 +25,8 @@ from ...fl.streams import Streams
 from ...fl.task import Task
 from ...fl.view import View
 from ..config.resolve import plan_of, task_of
-from ..jobs.cells import AttackCell, Cell, TrialJob
+from ..jobs.cell import Cell
+from ..jobs.trial_job import AttackCell, TrialJob
 from ..results.record import Record
 from ..results.store import Store, UnwritableRunFolder
 from ..scoring.candidates import all_scores, counted_scores

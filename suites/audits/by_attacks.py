@@ -1,50 +1,90 @@
-"""Attacks in court: one claim held against what attacks said of the first shadow federation, as evidence of one run.
+"""By attacks: what attacks guess about one shadow federation, as evidence of one run against a claim.
 
-Every sample of that federation is in by a fair coin of its own. What an attack sees of these coins is the final model:
-its references were drawn by other coins (the twin, whose coins are the opposite, is none of them), and the initial
-model, the plan and the population are public. So its scores are made of what the claim is about and of draws that know
-nothing of the coins: the guesses of Steinke, Nasr, Jagielski (2023) on as many canaries as there are samples. Which
-federation, which attacks and how many guesses is fixed when the run is planned; the attacks share alpha, and each of
-them may be the one that refutes. The federations after the first are judged by nobody: their references hold its model.
+Every sample of that federation is a member by a fair coin of its own. All that an attack sees of these coins is the
+final model: the attack's references were drawn by other coins (the federation with the opposite coins is none of them),
+and the initial model, the plan and the population are public. So the scores are post-processing of what the claim is
+about and of draws that are independent of the coins: these are the guesses of Steinke, Nasr, Jagielski (2023), on as
+many canaries as there are samples. The federation, the attacks and the number of guesses are fixed when the run is
+planned; the attacks share alpha, and each of them may refute. The federations after the first are not judged: their
+references contain the first one's model.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ...attacks.attack import Undefined
-from ...audit.claim import Claim
+from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.estimators.best_bound import best_bound
 from ...audit.estimators.one_run import guess
-from ...audit.evidence import CandidateScores, MembershipScores
-from ...audit.finding import Finding, Verdict, judge
+from ...audit.evidence import CandidateScores, Design, MembershipScores, Setting
+from ...audit.finding import Weakness
 from ...audit.measurement import Measurement
+from ...audit.observer import FINAL_MODEL
+from ...audit.scope import beyond_all
 from ...fl.streams import Streams
-from ..attacking.trial import Clock, failures_as_rows
-from ..jobs.cells import AttackAudit, AttackCell
+from ..checks.check import CheckResult
+from ..jobs.planned_audit import AttackedFederation, PlannedAudit
+from ..jobs.trial_job import AttackCell, ShadowJob
 from ..results.store import Store
-from .judge_claim import verdict_row
-from .one_run import guesses_on, read_guesses
+from .audit_method import AttackMethod, Reading
+from .one_run import guesses_on, guesses_text, read_guesses
 
 TARGET = 0
-"""The federation that is guessed: named before anything has run."""
+"""The federation that is guessed: fixed before anything has run."""
 
 
-def hear_attacks(audit: AttackAudit, store: Store) -> list[str]:
-    """Judge one claim by its finished attacks and write the row; returns what failed."""
-    clock = Clock()
-    with failures_as_rows([audit.cell], store, clock) as failed:
-        said = {item.entry.label: one for item in audit.attacks if (one := scores_of(item, audit, store)) is not None}
-        if not said:
+class ByAttacks(AttackMethod):
+    """All attacks on final models of shadow federations that are not null, as guesses of one federation's coins."""
+
+    attack = "membership"
+    precedence = 100
+
+    def setting(self, job: ShadowJob) -> Setting:
+        return Setting(
+            unit=Unit.SAMPLE,
+            adjacency=Adjacency.ADD_REMOVE,
+            observer=FINAL_MODEL,
+            rounds=job.federation.rounds,
+            design=Design.ONE_RUN,
+        )
+
+    def covers(self, claim: Claim, job: ShadowJob) -> bool:
+        return not beyond_all(claim, self.setting(job))
+
+    def registered(self, jobs: Sequence[ShadowJob]) -> tuple[AttackCell, ...]:
+        return tuple(item for job in jobs for item in job.attacks if not item.entry.attack.null)
+
+    def measure(self, audit: PlannedAudit, store: Store) -> Reading:
+        attacked = attacked_by(audit)
+        read = ((item.entry.label, scores_of(item, attacked, store)) for item in attacked.attacks)
+        found = {label: scores for label, scores in read if scores is not None}
+        if not found:
             raise Undefined("no attack on final models could be carried out")
-        measured, label = measure_attacks(audit, said)
-        row = verdict_row(audit.cell, _sober(judge(audit.claim, measured)), measured, said[label], store)
-        store.finish(audit.cell.cell_id, [row.model_copy(update=clock.fields())])
-    return failed
+        measured, label = measure_attacks(audit, found)
+        return Reading(measurement=measured, scores=found[label])
+
+    def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
+        reason = "no attack showed anything: how much noise must be missing before one does is not known"
+        return Weakness(unknown_power=reason)
+
+    def plan_text(self, audit: PlannedAudit) -> list[str]:
+        attacked = attacked_by(audit)
+        planned = guesses_on(audit.claim, attacked.candidates, alpha=audit.alpha / len(attacked.attacks))
+        labels = ", ".join(item.entry.label for item in attacked.attacks)
+        return [f"{attacked.candidates} samples in one run, by attacks ({labels}), {guesses_text(planned)}"]
 
 
-def scores_of(item: AttackCell, audit: AttackAudit, store: Store) -> MembershipScores | None:
-    """What one attack said of the target; None where it could not be carried out.
+def attacked_by(audit: PlannedAudit) -> AttackedFederation:
+    """The attacked federation of an audit by attacks; ValueError for any other audit."""
+    if audit.attacked is None:
+        raise ValueError(f"an audit by attacks needs an attacked federation, got an audit by {audit.method}")
+    return audit.attacked
+
+
+def scores_of(item: AttackCell, attacked: AttackedFederation, store: Store) -> MembershipScores | None:
+    """One attack's scores of the guessed federation; None where the attack could not be carried out.
 
     Raises:
         ValueError: if it failed, with its reason, or left out candidates.
@@ -53,30 +93,31 @@ def scores_of(item: AttackCell, audit: AttackAudit, store: Store) -> MembershipS
     if row.status == "skipped":
         return None
     if row.status != "ok":
-        raise ValueError(f"{item.entry.label} on shadows of seed {audit.seed}: {row.reason}")
+        raise ValueError(f"{item.entry.label} on shadows of seed {attacked.seed}: {row.reason}")
     arrays = store.load_arrays(row.artifact)
     member, nonmember = (arrays[side][arrays[f"{side}_run"] == TARGET] for side in ("member", "nonmember"))
-    if len(member) + len(nonmember) != audit.candidates:
+    if len(member) + len(nonmember) != attacked.candidates:
         counts = f"{len(member)} in and {len(nonmember)} out"
-        raise ValueError(f"{item.entry.label} must score all {audit.candidates} candidates, got {counts}")
-    # Whose coins were tossed is the suite's to say: attacks take the scores of all federations for clustered ones.
-    return MembershipScores(member, nonmember, audit.setting)
+        raise ValueError(f"{item.entry.label} must score all {attacked.candidates} candidates, got {counts}")
+    # The kept scores are of all federations, clustered by federation; those of a single one are evidence of one run.
+    return MembershipScores(member, nonmember, attacked.setting)
 
 
-def measure_attacks(audit: AttackAudit, said: dict[str, MembershipScores]) -> tuple[Measurement, str]:
-    """The best of all registered attacks and estimators, and which attack that was. ``said``: one run, by label.
+def measure_attacks(audit: PlannedAudit, found: dict[str, MembershipScores]) -> tuple[Measurement, str]:
+    """The best bound of all attacks and estimators, and its attack's label. ``found``: scores of one run, by label.
 
-    What is detectable is not known: that would take what each attack makes of a mechanism with less noise.
+    The detectable epsilon is None: it would take each attack's success on a mechanism with less noise.
     """
-    share, where = audit.alpha / len(audit.attacks), f"shadow federation {TARGET} of seed {audit.seed}"
+    attacked = attacked_by(audit)
+    share, where = audit.alpha / len(attacked.attacks), f"shadow federation {TARGET} of seed {attacked.seed}"
     read = {}
-    for label, scores in said.items():
-        witness = f"{label} on {where}, each of {audit.candidates} samples in by a fair coin"
-        rng = Streams(audit.seed).generator(f"guess ties {label}")
+    for label, scores in found.items():
+        witness = f"{label} on {where}, each of {attacked.candidates} samples in by a fair coin"
+        rng = Streams(attacked.seed).generator(f"guess ties {label}")
         read[label] = measure_attack(audit.claim, scores, alpha=share, rng=rng, witness=witness)
     best = best_bound(list(read.values()))
     (label,) = [label for label, one in read.items() if one.witness == best.witness]
-    # The whole of it was registered, answered or not.
+    # All of alpha was registered, also for attacks that could not be carried out.
     return replace(best, alpha=audit.alpha, detectable=None), label
 
 
@@ -85,7 +126,9 @@ def measure_attack(
 ) -> Measurement:
     """One attack's guesses, by every estimator that the claim allows, together at ``alpha``.
 
-    ``scores``: of one run whose candidates were in by independent fair coins; ``rng`` breaks ties.
+    Args:
+        scores: of one run in which candidates were members by independent fair coins; higher means member.
+        rng: breaks ties.
     """
     values = np.concatenate([scores.member, scores.nonmember])
     coins = np.arange(len(values)) < len(scores.member)
@@ -98,10 +141,4 @@ def measure_attack(
     return replace(measured, witness=f"{witness}: {measured.right} of {measured.made} guesses right")
 
 
-def _sober(finding: Finding) -> Finding:
-    """NOT_REFUTED only where something was shown: attacks that tell nobody may be weak, whatever was left out."""
-    measured = finding.measurement
-    if finding.verdict is not Verdict.NOT_REFUTED or measured is None or measured.epsilon_low > 0:
-        return finding
-    reason = "no attack showed anything: how much noise must be missing before one does is not known"
-    return replace(finding, verdict=Verdict.UNDERPOWERED, route="", reason=reason)
+METHOD = ByAttacks()

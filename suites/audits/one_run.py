@@ -1,7 +1,12 @@
-"""One run: plant a crowd of canaries in one federation, each in or out by a fair coin, and measure what is guessed."""
+"""One run: many canaries in one federation, each in or out by a fair coin; how many coins are guessed bounds epsilon.
+
+The theorem of Steinke, Nasr, Jagielski (2023) counts the coins of a single federation, that of the first seed.
+"""
 
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,56 +18,105 @@ from ...audit.estimators.best_bound import best_bound
 from ...audit.estimators.guess_plan import planned_guesses
 from ...audit.estimators.one_run import epsilon_from_guesses, guess, one_run
 from ...audit.estimators.one_run_fdp import detectable_gaussian, one_run_fdp
-from ...audit.estimators.release_tests import BrokenRelease, GaussianRelease, release_scores
-from ...audit.evidence import CandidateScores, Design, Guesses, MembershipScores, Projections, Setting
+from ...audit.estimators.release_tests import BrokenRelease, release_scores
+from ...audit.evidence import CandidateScores, Design, Guesses, Projections, Setting
+from ...audit.finding import Weakness
 from ...audit.measurement import Measurement
 from ...fl.canary import CanarySet
 from ...fl.plan import Plan
 from ...fl.streams import Streams
 from ...fl.training.local import Batch
+from ..checks.check import CheckResult
 from ..config.canaries import check_covered
-from ..jobs.audited_federation import audited_federation, canary_length, knowledge, observed
-from ..jobs.cells import AuditCell, BlockJob
+from ..config.suite import AuditSpec
+from ..jobs.block_job import AuditRequest, BlockJob
+from ..jobs.planned_audit import PlannedAudit
 from ..results.store import Store
-
-SETTING = "setting.json"
-"""What a block's scores are evidence of, as the attack says it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OneRunReading:
-    """What one run measured, and the scores of its canaries, in and out."""
-
-    measurement: Measurement
-    scores: MembershipScores
+from .audit_method import BlockMethod, Reading
+from .audited_federation import audited_federation, canary_length, claimed_release, knowledge, observed
+from .planted_canary import canary_words
+from .replicas import SETTING
 
 
-def run_one_run(job: BlockJob, store: Store) -> str:
-    """Run the federation of a one-run audit; keeps its projections, its setting and the coins. Returns the artifact's
-    path.
-    """
-    task, plan = audited_federation(job)
-    crowd = canary_set_for(job, plan)
-    clients = tuple(range(plan.clients, plan.clients + len(crowd.coins)))
-    senders = (crowd.client,) if crowd.unit is Unit.SAMPLE else clients
-    # Block 0 is the trial's.
-    view = observed(job, task, plan, crowd, Batch(block=1, world=1), senders=senders)
-    known = knowledge(job, task, plan, crowd.shown)
-    seen = CanarySetProjections().run(view, known, Streams(job.seed).generator("attack canary"))
-    store.save_text(job.cell.cell_id, SETTING, json.dumps(seen.setting.to_dict()))
-    arrays = {"values": seen.values.astype(np.float32), "seen": seen.seen, "member": crowd.coins.numpy()}
-    return store.save_arrays(job.cell.cell_id, "crowd", arrays)
+class OneRun(BlockMethod):
+    """One federation with many canaries, each along an inert weight of its own."""
+
+    attack = "one_run"
+    # The suite asks for a single run: no trials of reports or lots are made besides.
+    precedence = 0
+
+    def covers(self, request: AuditRequest) -> bool:
+        return request.audit.design == "one_run"
+
+    def shares(self, replicas: int, seeds: int) -> list[int]:
+        return [1][:seeds]
+
+    def runs(self, replicas: int) -> int:
+        return 1
+
+    def inert(self, audit: AuditSpec) -> int:
+        return audit.canaries or 1
+
+    def run(self, job: BlockJob, store: Store) -> dict[str, Any]:
+        task, plan = audited_federation(job)
+        planted = canary_set_for(job, plan)
+        clients = tuple(range(plan.clients, plan.clients + len(planted.coins)))
+        senders = (planted.client,) if planted.unit is Unit.SAMPLE else clients
+        # Block 0 is the trial's.
+        view = observed(job, task, plan, planted, Batch(block=1, world=1), senders=senders)
+        known = knowledge(job, task, plan, planted.shown)
+        seen = CanarySetProjections().run(view, known, Streams(job.seed).generator("attack canary"))
+        store.save_text(job.cell.cell_id, SETTING, json.dumps(seen.setting.to_dict()))
+        arrays = {"values": seen.values.astype(np.float32), "seen": seen.seen, "member": planted.coins.numpy()}
+        artifact, count = store.save_arrays(job.cell.cell_id, "crowd", arrays), job.audit.canaries
+        return {"metric": "canaries", "value": count, "n": count, "unit": "canaries in one run", "artifact": artifact}
+
+    def measure(self, audit: PlannedAudit, store: Store) -> Reading:
+        (block,) = audit.blocks
+        row = store.cell_records(block.cell.cell_id)[0]
+        if row.status != "ok":
+            raise ValueError(f"the run of seed {block.seed}: {row.reason}")
+        arrays = store.load_arrays(row.artifact)
+        setting = json.loads((store.cell_folder(block.cell.cell_id) / SETTING).read_text(encoding="utf-8"))
+        seen = Projections(arrays["values"], arrays["seen"], Setting.from_dict(setting))
+        values = np.where(seen.seen, seen.values, 0.0).sum(axis=1)
+        if (release := claimed_release(block)) is not None:
+            values = release_scores(seen.values, release, BrokenRelease(), seen=seen.seen)
+        candidates, guesses = CandidateScores(values, seen.setting), {}
+        for estimator, made in guesses_planned(audit).items():
+            # Ties are broken by the same draws for every estimator; no score depends on the coins.
+            rng, fewer = Streams(block.seed).generator("guess ties"), made // 2
+            guesses[estimator] = guess(candidates, arrays["member"], highest=made - fewer, lowest=fewer, rng=rng)
+        spec = block.audit
+        witness = f"each of {spec.canaries} in one run {canary_words(spec.canary_norm)}"
+        measured = read_guesses(audit.claim, guesses, alpha=audit.alpha, witness=witness)
+        return Reading(measurement=measured, scores=candidates.against(arrays["member"]))
+
+    def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
+        if claimed_release(audit.blocks[0]) is None:
+            return Weakness()
+        reason = "no missing noise would have been refuted (it takes more canaries, or replicas): too few canaries"
+        return Weakness(no_power=f"{reason}, or a published law that does not fit the claim")
+
+    def plan_text(self, audit: PlannedAudit) -> list[str]:
+        best = best_case(audit)
+        size = f"{audit.blocks[0].audit.canaries} canaries in one run, {guesses_text(guesses_planned(audit))}"
+        reach = f"minimum detectable epsilon {best.detectable:.2f}" if best.detectable is not None else "UNDERPOWERED"
+        certified = f"at most epsilon {best.ceiling:.2f} from this sample size"
+        return [f"{size}, {certified}, {reach} (power .9 at alpha {audit.alpha:.2g})"]
 
 
 def canary_set_for(job: BlockJob, plan: Plan) -> CanarySet:
-    """The suite's number of canaries under the claim's unit and adjacency; the coins have a stream of their own.
+    """The suite's number of canaries for the claim's unit and adjacency; the coins have a stream of their own.
 
     Raises:
         ValueError: for a unit or adjacency that no canary design covers.
     """
     check_covered(job.claim)
     if job.claim.adjacency is Adjacency.ZERO_OUT:
-        raise ValueError("one run covers canaries that are there or not, or turned round: zero_out is not audited so")
+        raise ValueError(
+            "one run covers canaries that are added, removed or replaced: zero_out needs independent replicas"
+        )
     coins = Streams(job.seed).generator("canary coins").integers(2, size=plan.layout.inert)
     return CanarySet(
         unit=job.claim.unit,
@@ -73,35 +127,8 @@ def canary_set_for(job: BlockJob, plan: Plan) -> CanarySet:
     )
 
 
-def measure_one_run(audit: AuditCell, release: GaussianRelease | None, store: Store, *, witness: str) -> OneRunReading:
-    """The registered estimators' best at alpha over their number.
-
-    The f-DP reading is registered where the claim signs the Gaussian curve that it assumes. No score knows the coins.
-
-    Raises:
-        ValueError: if the block failed; the reason is the block's.
-    """
-    (block,) = audit.blocks
-    row = store.cell_records(block.cell.cell_id)[0]
-    if row.status != "ok":
-        raise ValueError(f"the run of seed {block.seed}: {row.reason}")
-    arrays = store.load_arrays(row.artifact)
-    setting = json.loads((store.cell_folder(block.cell.cell_id) / SETTING).read_text(encoding="utf-8"))
-    seen = Projections(arrays["values"], arrays["seen"], Setting.from_dict(setting))
-    values = np.where(seen.seen, seen.values, 0.0).sum(axis=1)
-    if release is not None:
-        values = release_scores(seen.values, release, BrokenRelease(), seen=seen.seen)
-    candidates = CandidateScores(values, seen.setting)
-    guesses = {}
-    for estimator, made in guesses_planned(audit).items():
-        rng = Streams(block.seed).generator("guess ties")
-        guesses[estimator] = guess(candidates, arrays["member"], highest=made - made // 2, lowest=made // 2, rng=rng)
-    measured = read_guesses(audit.claim, guesses, alpha=audit.alpha, witness=witness)
-    return OneRunReading(measurement=measured, scores=candidates.against(arrays["member"]))
-
-
-def best_case(audit: AuditCell) -> Measurement:
-    """What the audit would read if every planned guess were right: its ceiling, and what it could detect."""
+def best_case(audit: PlannedAudit) -> Measurement:
+    """The measurement if every planned guess were right: the largest epsilon it can certify, the least detectable."""
     claim, block = audit.claim, audit.blocks[0]
     setting = Setting(
         unit=claim.unit,
@@ -115,8 +142,8 @@ def best_case(audit: AuditCell) -> Measurement:
     return read_guesses(claim, right, alpha=audit.alpha, witness="")
 
 
-def guesses_planned(audit: AuditCell) -> dict[str, int]:
-    """The registered estimators and how many guesses each will make: known from the claim and the suite alone."""
+def guesses_planned(audit: PlannedAudit) -> dict[str, int]:
+    """The estimators and how many guesses each will make: fixed by the claim and the suite, before any run."""
     canaries = audit.blocks[0].audit.canaries
     if canaries is None:
         raise ValueError("a one-run audit needs a number of canaries")
@@ -124,17 +151,21 @@ def guesses_planned(audit: AuditCell) -> dict[str, int]:
 
 
 def guesses_on(claim: Claim, canaries: int, *, alpha: float) -> dict[str, int]:
-    """The estimators that this claim allows, together at ``alpha``, and how many guesses on so many canaries each
-    makes.
-    """
+    """The estimators that this claim allows, together at ``alpha``, each with its number of guesses on the canaries."""
+    # The f-DP bound assumes a Gaussian trade-off curve, which the claim must state.
     gaussian = isinstance(claim.curve, GaussianCurve) and claim.delta > 0
     estimators = ("one_run_fdp", "one_run") if gaussian else ("one_run",)
     levels = {"epsilon": claim.epsilon, "delta": claim.delta, "alpha": alpha / len(estimators)}
     return {name: planned_guesses(canaries, gaussian=name == "one_run_fdp", **levels) for name in estimators}
 
 
+def guesses_text(planned: dict[str, int]) -> str:
+    """``60 guesses (one_run_fdp) or 44 guesses (one_run)``."""
+    return " or ".join(f"{made} guesses ({estimator})" for estimator, made in planned.items())
+
+
 def read_guesses(claim: Claim, guesses: dict[str, Guesses], *, alpha: float, witness: str) -> Measurement:
-    """The best of the registered estimators, together at ``alpha``; ``guesses``: what each of them guessed."""
+    """The best of the estimators, together at ``alpha``; ``guesses``: those that each of them made."""
     levels = {"delta": claim.delta, "alpha": alpha / len(guesses), "epsilon": claim.epsilon}
     return best_bound(
         [
@@ -145,7 +176,7 @@ def read_guesses(claim: Claim, guesses: dict[str, Guesses], *, alpha: float, wit
 
 
 def _one_run(guesses: Guesses, witness: str, *, delta: float, alpha: float, epsilon: float) -> Measurement:
-    """With what is detectable of Gaussian canaries, not of the worst mechanism, which is guessed far better."""
+    """Its detectable epsilon is a Gaussian mechanism's: canaries of the worst mechanism are guessed far better."""
     measured = one_run(guesses, delta=delta, alpha=alpha, epsilon=epsilon, witness=witness)
     if delta == 0:
         return measured
@@ -154,3 +185,6 @@ def _one_run(guesses: Guesses, witness: str, *, delta: float, alpha: float, epsi
         return epsilon_from_guesses(right, guesses.made, guesses.canaries, delta=delta, alpha=alpha)
 
     return replace(measured, detectable=detectable_gaussian(guesses, bound, delta=delta, epsilon=epsilon))
+
+
+METHOD = OneRun()

@@ -1,4 +1,4 @@
-"""Power of a planned audit: which broken twins it is designed for, and how broken one must be to be refuted."""
+"""Power of a planned audit: the violations that it is designed for, and the least violation that it refutes."""
 
 import math
 from collections.abc import Sequence
@@ -26,54 +26,55 @@ from ...fl.streams import Streams
 from ..config.suite import AuditSpec
 
 _POWER = 0.9
+"""Probability of refuting a violation from which it counts as detectable."""
 _SHARES = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05)
+"""Shares of the claimed noise that are tried, from the least violation to the largest."""
 
 
 def designed_tests(claim: Claim, release: GaussianRelease, audit: AuditSpec, *, n: int) -> tuple[ReleaseTest, ...]:
     """The tests that a suite registers: one per share of the noise, one for a canary that was not clipped.
 
-    They know the claim and the numbers of the design, and no score: their stream is nobody else's.
+    Thresholds depend on the claim and the numbers of the design only, never on a score of the audit.
     """
-    twins = [*(BrokenRelease(noise=share) for share in audit.noise_shares), BrokenRelease(row=audit.canary_norm)]
+    looked_for = [*(BrokenRelease(noise=share) for share in audit.noise_shares), BrokenRelease(row=audit.canary_norm)]
     return tuple(
         design_test(
             release,
-            twin,
+            broken,
             n=n,
             delta=claim.delta,
             curve=claim.curve,
             epsilon=claim.epsilon,
             rng=Streams(0).generator("design", replicate=number),
         )
-        for number, twin in enumerate(twins)
+        for number, broken in enumerate(looked_for)
     )
 
 
 def detectable_epsilon(
     claim: Claim, release: GaussianRelease, tests: Sequence[ReleaseTest], *, n: int, alpha: float
 ) -> float | None:
-    """True epsilon of the least-broken twin that these tests refute with power .9 at ``n`` replicas a world; None if
-    none.
+    """True epsilon of the least violation that these tests refute with power .9 at ``n`` runs per arm; None if none.
 
-    The twins are the claimed mechanism with a share of its noise. The search comes from above, for power need not
-    grow as the noise falls: every test has its blind spots, which the others must cover. At delta 0 no Gaussian has a
-    finite epsilon: the truth there is the worst mechanism of pure epsilon, which errs with rate 1 / (1 + e^eps).
+    Violations are the claimed mechanism with a share of its noise. At delta 0 no Gaussian has a finite epsilon: the
+    truth there is the worst mechanism of pure epsilon, which errs with rate 1 / (1 + e^eps).
     """
     if claim.delta == 0:
         fpr = 1 / (1 + math.exp(min(claim.epsilon, 700.0)))
         level = {"alpha": alpha / len(tests), "delta": 0.0, "fpr": fpr}
         return minimum_detectable_epsilon(n0=n, n1=n, curve=claim.curve, epsilon=claim.epsilon, **level)
+    # From the most noise down: power need not grow as the noise falls, since each test is blind to some violations.
     for share in _SHARES:
         if refutes(BrokenRelease(noise=share), claim, release, tests, n=n, alpha=alpha) >= _POWER:
-            twin = SampledGaussian(sigma=release.sigma * share, rate=release.rate, steps=release.rounds * release.steps)
-            return twin.epsilon(claim.delta)
+            steps = release.rounds * release.steps
+            return SampledGaussian(sigma=release.sigma * share, rate=release.rate, steps=steps).epsilon(claim.delta)
     return None
 
 
 def refutes(
     truth: BrokenRelease, claim: Claim, release: GaussianRelease, tests: Sequence[ReleaseTest], *, n: int, alpha: float
 ) -> float:
-    """Chance that the tests refute the claim when this is the truth."""
+    """Probability that the tests refute the claim when this is the truth."""
     return chance_refuted(
         tests,
         release,
@@ -90,17 +91,20 @@ def refutes(
 def replicas_needed(
     claim: Claim, release: GaussianRelease, *, share: float, alpha: float, limit: int = LIMIT
 ) -> dict[str, int | None]:
-    """Replicas a world with which each estimator refutes the claim with power .9 when the noise is this ``share`` of
-    the claimed one; None where it cannot below ``limit``. One test each, at all of ``alpha``; the e-process stops there
-    at half of the times.
+    """Replicas per arm with which each estimator refutes the claim with power .9, by estimator.
+
+    Args:
+        share: of the claimed noise that is there.
+        alpha: of each estimator's only test; the e-process stops by that number of replicas half of the time.
+        limit: the result is None where more replicas are needed.
     """
-    twin, curve = BrokenRelease(noise=share), claim.curve
+    broken, curve = BrokenRelease(noise=share), claim.curve
     claimed_mu = (release.rounds * release.steps) ** 0.5 / release.sigma
     gaussian = release.rate == 1
     points = (
         gaussian_points(claimed_mu / share)
         if gaussian
-        else simulated_release_points(release, twin, rng=Streams(0).generator("replicas needed"))
+        else simulated_release_points(release, broken, rng=Streams(0).generator("replicas needed"))
     )
 
     def counted(against: Curve | None) -> int | None:
@@ -109,7 +113,7 @@ def replicas_needed(
         )
         return None if plan is None else plan.trials
 
-    needed = {"signed curve": counted(curve)} if curve is not None else {}
+    needed = {"trade-off curve": counted(curve)} if curve is not None else {}
     needed["epsilon alone"] = counted(None)
     if isinstance(curve, GaussianCurve) and gaussian:
         needed["effect size"] = effect_trials_needed(claimed_mu / share, curve.mu, alpha=alpha, power=_POWER)

@@ -1,4 +1,4 @@
-"""Noise probes: runs that share data, cohorts and lots and differ by the hooks' draws; what differs is noise."""
+"""Noise checks: runs that share data, cohorts and lots and differ by the draws of the hooks; what differs is noise."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,13 @@ PRESENT, BETWEEN_CLIENTS, BETWEEN_ROUNDS, SCALE = (
     "noise scale",
 )
 _SHARED = 0.9
-"""Cosine of two noise vectors from which they count as one draw; independent ones of 10 numbers reach it once in 10^4,
-of 100 never.
+"""Cosine from which two noise vectors count as one draw; independent ones of 10 numbers reach it once in 10^4, of 100
+numbers never.
 """
 _FEWEST, _FEWEST_DRAWN = 10, 50
-"""Numbers that two noise vectors must both move before they are compared; coins meet more often than Gaussians do."""
+"""Numbers that both noise vectors must move before they are compared; coins are equal by chance, Gaussians never."""
 _ERRORS = 6.0
-"""Standard errors by which noise has to fall short of its law before that is called broken."""
+"""Standard errors by which noise must fall short of its law before the check fails."""
 
 
 def noise_checks(
@@ -33,8 +33,13 @@ def noise_checks(
     *,
     drawn: bool = False,
 ) -> list[CheckResult]:
-    """``draws``: at least two recordings; ``laws``: each row's, None where the defense publishes none that is Gaussian;
-    ``layers``: their coordinates; ``drawn``: whether reports are drawn from a law of their own, such as coins.
+    """Whether noise is present, fresh between clients and between rounds, and as large as the published law states.
+
+    Args:
+        draws: at least two recordings with equal data, cohorts and lots.
+        laws: one per row of a release; None where the defense publishes no Gaussian law.
+        layers: coordinates of each layer.
+        drawn: whether reports are drawn from a law of their own, such as coins.
     """
     releases = torch.stack([torch.stack(draw.releases) for draw in draws])
     present = torch.stack(draws[0].present)
@@ -53,13 +58,13 @@ def noise_checks(
         rounds = [f"round {t}" for t in range(len(noise))]
         found.append(_freshness(BETWEEN_ROUNDS, noise.transpose(0, 1), _names(senders), rounds, fewest))
     if laws is None:
-        return [*found, CheckResult(name=SCALE, kept=None, witness="no Gaussian law is published for this observer")]
+        return [*found, CheckResult(name=SCALE, passed=None, witness="no Gaussian law is published for this observer")]
     steady = [t for t in range(len(noise)) if all(same_state(draw, t) for draw in draws)]
     return [*found, _scale(releases[:, steady], present[steady], laws, layers)]
 
 
 def same_state(recording: Recording, number: int) -> bool:
-    """Whether a round was run in the public state of the first, which is the one that a law speaks of."""
+    """Whether a round was run in the public state of the first, for which the law is published."""
     first, now = recording.states[0], recording.states[number]
     return first.keys() == now.keys() and all(torch.equal(first[name], now[name]) for name in first)
 
@@ -71,11 +76,11 @@ def _names(senders: tuple[int, ...] | None) -> list[str]:
 def _presence(
     releases: Tensor, present: Tensor, layers: Mapping[str, slice], senders: tuple[int, ...] | None, *, gaussian: bool
 ) -> CheckResult:
-    """The least share of a layer's numbers that other noise moves; all of them must move under a Gaussian law, and
-    any one of a release under another.
+    """The least share of a layer's numbers that other noise moves: under a Gaussian law all of them must move, under
+    another law at least one number of a release.
     """
     moved = (releases[1:] != releases[:1]).any(0)
-    names, least, where, allowed = _names(senders), math.inf, "nobody sent anything", 1.0
+    names, least, where, allowed = _names(senders), math.inf, "no client sent anything", 1.0
     for number, row in present.nonzero().tolist():
         for layer, place in layers.items():
             share = float(moved[number, row, place].double().mean())
@@ -84,11 +89,11 @@ def _presence(
     if not gaussian:
         allowed = 1 / releases.shape[-1]
     if math.isinf(least):
-        return CheckResult(name=PRESENT, kept=None, witness=where)
+        return CheckResult(name=PRESENT, passed=None, witness=where)
     none = ": no noise, or noise that no stream moves, as from a seed of its own" if least == 0 else ""
     return CheckResult(
         name=PRESENT,
-        kept=least >= allowed,
+        passed=least >= allowed,
         measured=least,
         allowed=allowed,
         relation=">=",
@@ -98,14 +103,14 @@ def _presence(
 
 
 def _any_presence(releases: Tensor, present: Tensor) -> CheckResult:
-    """The share of all numbers together that other draws move: a single report may well come twice."""
+    """The share of all numbers together that other draws move: a single report may be drawn twice by chance."""
     moved = (releases[1:] != releases[:1]).any(0)[present]
     if len(moved) < _FEWEST:
-        return CheckResult(name=PRESENT, kept=None, witness=f"fewer than {_FEWEST} reports were sent")
+        return CheckResult(name=PRESENT, passed=None, witness=f"fewer than {_FEWEST} reports were sent")
     share = float(moved.double().mean())
     return CheckResult(
         name=PRESENT,
-        kept=share > 0,
+        passed=share > 0,
         measured=share,
         allowed=1 / moved.numel(),
         relation=">=",
@@ -115,23 +120,26 @@ def _any_presence(releases: Tensor, present: Tensor) -> CheckResult:
 
 
 def _freshness(name: str, noise: Tensor, groups: Sequence[str], members: Sequence[str], fewest: int) -> CheckResult:
-    """The largest absolute cosine between two members' noise ``(groups, members, d)`` within a group, of those that
-    both move ``fewest`` numbers at least.
+    """The largest absolute cosine between the noise of two members of a group.
+
+    Args:
+        noise: (groups, members, d).
+        fewest: numbers that both members' noise must move at least; other pairs are not compared.
     """
     lengths = torch.linalg.vector_norm(noise, dim=-1, keepdim=True)
     unit = noise / lengths.clamp_min(torch.finfo(noise.dtype).tiny)
-    # Rounded: which of several equal pairs is named must not hang on the last digit.
+    # Rounded: the last digit must not decide which of several equal pairs is named.
     cosines = (unit @ unit.transpose(1, 2)).abs().tril(-1).round(decimals=6)
     moved = (noise != 0).to(noise.dtype)
     compared = (moved @ moved.transpose(1, 2)).tril(-1) >= fewest
     cosines = cosines.masked_fill(~compared, -1.0)
     if not bool(compared.any()):
-        return CheckResult(name=name, kept=None, witness="no two releases carry noise that the streams move")
+        return CheckResult(name=name, passed=None, witness="no two releases carry noise that the streams move")
     group, one, other = torch.unravel_index(cosines.argmax(), cosines.shape)
     measured = float(cosines.max())
     return CheckResult(
         name=name,
-        kept=measured < _SHARED,
+        passed=measured < _SHARED,
         measured=measured,
         allowed=_SHARED,
         unit="cosine",
@@ -140,13 +148,13 @@ def _freshness(name: str, noise: Tensor, groups: Sequence[str], members: Sequenc
 
 
 def _scale(releases: Tensor, present: Tensor, laws: Sequence[GaussianLaw], layers: Mapping[str, slice]) -> CheckResult:
-    """The noise's standard deviation over the law's: of all rounds together, of each release and of each layer, the one
-    that falls short by the most standard errors. More noise than published breaks no claim.
+    """The standard deviation of the noise over the law's: of all rounds together, each release and each layer, the one
+    that falls short by the most standard errors. More noise than published violates no claim.
     """
     std = torch.tensor([law.noise_std for law in laws], dtype=torch.float64)
     if not bool((std > 0).all()):
-        return CheckResult(name=SCALE, kept=None, witness="the published law has no noise")
-    # Each number's variance over the draws has draws - 1 degrees of freedom; present ones only.
+        return CheckResult(name=SCALE, passed=None, witness="the published law has no noise")
+    # Each number's variance over the draws has draws - 1 degrees of freedom; absent clients have no noise.
     squares = (releases.var(0) / std.square().unsqueeze(-1))[present]
     parts = {"all releases": squares, **{layer: squares[:, place] for layer, place in layers.items()}}
     parts |= {f"release {number}": row for number, row in enumerate(squares)}
@@ -159,7 +167,7 @@ def _scale(releases: Tensor, present: Tensor, laws: Sequence[GaussianLaw], layer
             where = f"standard deviation over the law's, {name}, standard error {error:.2g}"
     return CheckResult(
         name=SCALE,
-        kept=ratio >= limit,
+        passed=ratio >= limit,
         measured=ratio,
         allowed=limit,
         relation=">=",

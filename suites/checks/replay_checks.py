@@ -1,8 +1,8 @@
-"""Probes: what a few replayed runs show of a claim without any sampling, before statistics.
+"""Replay checks: what a few replayed runs show about a claim, without statistics.
 
-Two runs that differ by one row bound the sensitivity that is enforced from below; two runs that differ by the
-hooks' draws show the noise. A probe that is kept proves nothing; one that is broken names the row that breaks it, or
-the noise that is not there.
+Two runs that differ by one row give a lower bound on the sensitivity that is enforced; two runs that differ by the
+draws of the hooks show the noise. A check that passes proves nothing; one that fails names the row that violates the
+sensitivity, or the noise that is missing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,23 +21,21 @@ from ...fl.replay import FrozenFederation, Recording, frozen_federation, replay
 from ...fl.streams import Streams, normal
 from ...fl.task import Task
 from ..config.canaries import absent_row
-from ..jobs.audited_federation import audited_federation
-from ..jobs.cells import AuditCell
-from ..results.record import Record
-from .check import CheckResult, broken_words, check_rows
+from .check import CheckResult
 from .noise_checks import PRESENT, noise_checks, same_state
 
 SENSITIVITY, PUBLIC_STATE = "sensitivity", "public state"
 _CLIENTS, _DRAWS = 4, 3
 _NUMBERS = 2**22
-"""Kept of one run at most: a large model is probed in fewer rounds than the claim covers, three at least."""
+"""Numbers kept of one run at most: a large model is checked in fewer rounds than the claim covers, three at least."""
 _STEEP = 10.0
-"""All gradients are long too, ten clip norms and more: a real row that is not clipped could not show else."""
+"""Length of all real gradients in clip norms, at least: else a real row that is not clipped could not show."""
 _LENGTHS = (10.0, 1e4)
-"""Canaries in clip norms: the audit's own, and one that outweighs everybody, against clips of a mean or a whole lot."""
+"""Canaries in clip norms: the audit's own, and one that outweighs all other rows, for clips of a mean or a lot."""
 _SLACK, _ROUNDING = 1e-3, 2.0**-22
+"""Allowed excess: a share of the limit, and float32 rounding as a share of the numbers compared."""
 _HIDES = 1000.0
-"""Three draws tell a spread badly: a state is bare only where a row moves it a thousand times as far as noise does."""
+"""Three draws estimate a spread badly: a state fails where a row moves it a thousand times as far as noise does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +51,7 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplaySetup:
-    """A claim's still federation: every run in it shares all draws that are not changed on purpose."""
+    """A claim's federation for replays: all its runs share every draw that is not changed on purpose."""
 
     still: FrozenFederation
     protection: Protection
@@ -71,7 +69,7 @@ class ReplaySetup:
         )
 
     def law(self, sender: int) -> GaussianLaw | None:
-        """The law of what this sender adds, where it is a Gaussian one."""
+        """The law of what this sender adds; None where it is not Gaussian."""
         law = self.protection.law(self.claim.observer, self.still.plan, sender)
         return law if isinstance(law, GaussianLaw) else None
 
@@ -81,37 +79,25 @@ class ReplaySetup:
         return isinstance(self.protection.law(self.claim.observer, self.still.plan, 0), ReportLaw)
 
 
-def checked_rows(audit: AuditCell, record: Record, shown: Sequence[CheckResult] = ()) -> list[Record]:
-    """The audit's row, its reason naming every broken probe, and a row for each probe, on the first block's
-    federation; ``shown``: what its replicas show besides.
-    """
-    torch.set_num_threads(1)
-    block = audit.blocks[0]
-    task, plan = audited_federation(block)
-    exposures = (*check_claim(task, plan, block.protection, audit.claim, seed=block.seed), *shown)
-    judged = record.model_copy(update={"reason": record.reason + broken_words(exposures)})
-    return [judged, *check_rows(audit.cell, exposures)]
-
-
 def check_claim(
     task: Task, plan: Plan, protection: Protection, claim: Claim, *, seed: int = 0
 ) -> tuple[CheckResult, ...]:
-    """Every probe that applies to the claim: some ten runs of the claim's rounds with the task's first four clients.
+    """Every check that applies to the claim: some ten runs of the claim's rounds with the task's first four clients.
 
-    Sensitivity and noise scale are held against the published law, in the rounds that share the first one's public
-    state; a claim without a Gaussian law is probed for the rest.
+    Sensitivity and noise scale are compared with the published law, in the rounds that share the first one's public
+    state; a claim without a Gaussian law gets the other checks.
     """
     task = task.restricted(clients=_CLIENTS, samples=max(task.sizes))
     plan = plan.resized(task.sizes)
     length = _clip_norm(claim, protection, plan)
-    # What is clipped is a gradient, or an update: gradients times the learning rate.
+    # A gradient is clipped, or an update, which is gradients times the learning rate.
     scale = 1.0 if claim.unit is Unit.SAMPLE else abs(plan.algorithm.linear_scale or 1.0)
     rounds = min(claim.rounds, max(3, _NUMBERS // (plan.clients * plan.layout.dim)))
     still = frozen_federation(task, plan, rounds=rounds, steepness=_STEEP * length / scale, seed=seed)
-    laboratory = ReplaySetup(still=still, protection=protection, claim=claim, clip_norm=length, seed=seed)
-    draws = [laboratory.run(noise=number) for number in range(_DRAWS)]
-    pairs = [*_planted(laboratory, draws[0]), *_relabelled(laboratory, draws[0])]
-    return (_sensitivity(laboratory, pairs), *_noise(laboratory, draws), *_public_state(pairs, draws))
+    setup = ReplaySetup(still=still, protection=protection, claim=claim, clip_norm=length, seed=seed)
+    draws = [setup.run(noise=number) for number in range(_DRAWS)]
+    pairs = [*_planted(setup, draws[0]), *_relabelled(setup, draws[0])]
+    return (_sensitivity(setup, pairs), *_noise(setup, draws), *_public_state(pairs, draws))
 
 
 def _clip_norm(claim: Claim, protection: Protection, plan: Plan) -> float:
@@ -121,82 +107,82 @@ def _clip_norm(claim: Claim, protection: Protection, plan: Plan) -> float:
     return float(published) if isinstance(published, int | float) else 1.0
 
 
-def _noise(laboratory: ReplaySetup, draws: Sequence[Recording]) -> list[CheckResult]:
-    sees_sum = laboratory.claim.observer.rank < SHUFFLED.rank
-    if sees_sum and type(laboratory.protection).broadcast is not Protection.broadcast:
-        reason = "its noise may be added on the way down, to a model that stands still here"
-        return [CheckResult(name=PRESENT, kept=None, witness=reason)]
+def _noise(setup: ReplaySetup, draws: Sequence[Recording]) -> list[CheckResult]:
+    sees_sum = setup.claim.observer.rank < SHUFFLED.rank
+    if sees_sum and type(setup.protection).broadcast is not Protection.broadcast:
+        reason = "its noise may be added to the broadcast model, which stays fixed here"
+        return [CheckResult(name=PRESENT, passed=None, witness=reason)]
     senders = draws[0].senders
     if senders is None:
-        senders = (0 if laboratory.claim.unit is Unit.SAMPLE else laboratory.still.plan.clients,)
-    laws = [law for law in map(laboratory.law, senders) if law is not None]
-    layers = laboratory.still.plan.layout.slices
-    return noise_checks(draws, laws if len(laws) == len(senders) else None, layers, drawn=laboratory.drawn)
+        senders = (0 if setup.claim.unit is Unit.SAMPLE else setup.still.plan.clients,)
+    laws = [law for law in map(setup.law, senders) if law is not None]
+    layers = setup.still.plan.layout.slices
+    return noise_checks(draws, laws if len(laws) == len(senders) else None, layers, drawn=setup.drawn)
 
 
-def _planted(laboratory: ReplaySetup, base: Recording) -> Iterator[Pair]:
+def _planted(setup: ReplaySetup, base: Recording) -> Iterator[Pair]:
     """A canary of the claim's unit along the unused weight and in a direction of all weights, at every client."""
-    claim, clients = laboratory.claim, laboratory.still.plan.clients
-    for direction, length, words in _canary_rows(laboratory):
-        row = laboratory.clip_norm * length * direction
+    claim, clients = setup.claim, setup.still.plan.clients
+    for direction, length, words in _canary_rows(setup):
+        row = setup.clip_norm * length * direction
         witness = f"a row of {length:g} clip norms {words}"
         if (claim.unit, claim.adjacency) == (Unit.SAMPLE, Adjacency.ADD_REMOVE):
             for client in range(clients):
-                after = laboratory.run(canary=Canary(unit=claim.unit, present=row, client=client), world=1)
+                after = setup.run(canary=Canary(unit=claim.unit, present=row, client=client), world=1)
                 yield Pair(before=base, after=after, rows=1, sender=client, witness=f"{witness} at client {client}")
         elif (claim.unit, claim.adjacency) == (Unit.SAMPLE, Adjacency.REPLACE_ONE):
             for client in range(clients):
                 canary = Canary(unit=claim.unit, present=row, absent=-row, client=client)
-                before, after = (laboratory.run(canary=canary, world=world) for world in (0, 1))
+                before, after = (setup.run(canary=canary, world=world) for world in (0, 1))
                 words = f"{witness} and its opposite at client {client}"
                 yield Pair(before=before, after=after, rows=2, sender=client, witness=words)
         elif (claim.unit, claim.adjacency) in ((Unit.REPORT, Adjacency.REPLACE_ONE), (Unit.CLIENT, Adjacency.ZERO_OUT)):
             canary = Canary(unit=claim.unit, present=row, absent=absent_row(row, claim.adjacency))
-            before, after = (laboratory.run(canary=canary, world=world) for world in (0, 1))
+            before, after = (setup.run(canary=canary, world=world) for world in (0, 1))
             replaced = claim.adjacency is Adjacency.REPLACE_ONE
             rows, other = (2, "its opposite") if replaced else (1, "zeros")
             yield Pair(before=before, after=after, rows=rows, sender=clients, witness=f"{witness} and {other}")
-        # One client more is one report more, whose noise cannot be told from it; its sum can.
+        # One client more is one report more, which cannot be separated from its noise; in a sum it can.
         elif (claim.unit, claim.adjacency) == (Unit.CLIENT, Adjacency.ADD_REMOVE) and base.senders is None:
-            after = laboratory.run(canary=Canary(unit=claim.unit, present=row), world=1)
+            after = setup.run(canary=Canary(unit=claim.unit, present=row), world=1)
             yield Pair(before=base, after=after, rows=1, sender=clients, witness=witness)
 
 
-def _canary_rows(laboratory: ReplaySetup) -> Iterator[tuple[Tensor, float, str]]:
+def _canary_rows(setup: ReplaySetup) -> Iterator[tuple[Tensor, float, str]]:
     """Unit directions ``(d,)`` with the canary's length and the direction's words."""
-    dim = laboratory.still.plan.layout.dim
+    dim = setup.still.plan.layout.dim
     unused = torch.zeros(dim)
     unused[-1] = 1.0
-    anywhere = normal(Streams(laboratory.seed).generator("probe direction"), (dim,))
+    anywhere = normal(Streams(setup.seed).generator("probe direction"), (dim,))
     short, long = _LENGTHS
     yield unused, short, "along an unused weight"
     yield anywhere / torch.linalg.vector_norm(anywhere), long, "along all weights"
 
 
-def _relabelled(laboratory: ReplaySetup, base: Recording) -> Iterator[Pair]:
-    """Another label for one of the real rows: a client or a sample that no clip reaches need not be the planted one."""
-    unit, task = laboratory.claim.unit, laboratory.still.task
+def _relabelled(setup: ReplaySetup, base: Recording) -> Iterator[Pair]:
+    """Another label for one of the real rows: a missing clip may affect a real client or sample only."""
+    unit, task = setup.claim.unit, setup.still.task
     if unit not in (Unit.SAMPLE, Unit.CLIENT, Unit.REPORT):
         return
     for client, part in enumerate(task.parts):
         changed, words = (part[:1], "a sample") if unit is Unit.SAMPLE else (part, "all samples")
         labels = task.labels.clone()
         labels[changed] = (labels[changed] + 1) % task.network.classes
-        after = laboratory.run(task=replace(task, labels=labels))
+        after = setup.run(task=replace(task, labels=labels))
         witness = f"another label for {words} of client {client}"
         yield Pair(before=base, after=after, rows=2, sender=client, witness=witness)
 
 
-def _sensitivity(laboratory: ReplaySetup, pairs: Sequence[Pair]) -> CheckResult:
-    """The longest move of a release by one row, over what the law allows."""
+def _sensitivity(setup: ReplaySetup, pairs: Sequence[Pair]) -> CheckResult:
+    """The largest move of a release by one row, relative to what the law allows."""
     found: list[CheckResult] = []
     for pair in pairs:
-        law = laboratory.law(pair.sender)
+        law = setup.law(pair.sender)
         if law is None:
-            return CheckResult(name=SENSITIVITY, kept=None, witness="no Gaussian law is published for this observer")
+            return CheckResult(name=SENSITIVITY, passed=None, witness="no Gaussian law is published for this observer")
         if not law.additive:
-            reason = "its noise is drawn through the rows: equal draws do not cancel"
-            return CheckResult(name=SENSITIVITY, kept=None, witness=reason)
+            reason = "its noise depends on the rows: equal draws do not cancel"
+            return CheckResult(name=SENSITIVITY, passed=None, witness=reason)
         allowed = pair.rows * abs(law.scale) * law.clip_norm * law.steps
         for number, (before, after) in enumerate(zip(pair.before.releases, pair.after.releases, strict=True)):
             if not (same_state(pair.before, number) and same_state(pair.after, number)):
@@ -206,7 +192,7 @@ def _sensitivity(laboratory: ReplaySetup, pairs: Sequence[Pair]) -> CheckResult:
             found.append(
                 CheckResult(
                     name=SENSITIVITY,
-                    kept=moved <= allowed + slack,
+                    passed=moved <= allowed + slack,
                     measured=moved,
                     allowed=allowed,
                     unit="L2 norm",
@@ -214,16 +200,14 @@ def _sensitivity(laboratory: ReplaySetup, pairs: Sequence[Pair]) -> CheckResult:
                 )
             )
     if not found:
-        reason = f"no row of one {laboratory.claim.unit} under {laboratory.claim.adjacency.phrase} can be planted"
-        return CheckResult(name=SENSITIVITY, kept=None, witness=reason)
-    # Rounded: among moves that differ in the last digit the first is the plainest witness.
-    return max(found, key=lambda exposure: round((exposure.measured or 0.0) / (exposure.allowed or 1.0), 4))
+        reason = f"no row of one {setup.claim.unit} under {setup.claim.adjacency.phrase} can be planted"
+        return CheckResult(name=SENSITIVITY, passed=None, witness=reason)
+    # Rounded: the last digit must not decide which of several equal moves is named.
+    return max(found, key=lambda result: round((result.measured or 0.0) / (result.allowed or 1.0), 4))
 
 
 def _public_state(pairs: Sequence[Pair], draws: Sequence[Recording]) -> list[CheckResult]:
-    """How far one row moves a number of the public state, against how far other noise does; nothing where there is no
-    state.
-    """
+    """How far one row moves a number of the public state, compared with other noise; empty where there is no state."""
     found: list[CheckResult] = []
     for pair in pairs:
         for number, (before, after) in enumerate(zip(pair.before.states, pair.after.states, strict=True)):
@@ -236,18 +220,18 @@ def _public_state(pairs: Sequence[Pair], draws: Sequence[Recording]) -> list[Che
                 found.append(
                     CheckResult(
                         name=PUBLIC_STATE,
-                        kept=moved <= _HIDES * spread + slack,
+                        passed=moved <= _HIDES * spread + slack,
                         measured=moved,
                         allowed=_HIDES * spread,
                         unit="the state's own",
                         witness=f"{name}, round {number}, {pair.witness}; allowed: {_HIDES:g} times its noise",
                     )
                 )
-    return [max(found, key=lambda exposure: (exposure.kept is False, exposure.measured or 0.0))] if found else []
+    return [max(found, key=lambda result: (result.passed is False, result.measured or 0.0))] if found else []
 
 
 def _spread(values: Sequence[Tensor | None]) -> float:
-    """How far other noise moves a number of the state, at most."""
+    """How far other noise moves a number of the state, at most; 0 where the state is missing or its shape changes."""
     first = values[0]
     others = [value for value in values[1:] if value is not None and first is not None and value.shape == first.shape]
     return max((float((value - first).abs().max()) for value in others), default=0.0) if first is not None else 0.0

@@ -1,7 +1,7 @@
-"""Replica probes: what the canary's own projections say of the noise, round by round, before any score sums them up.
+"""Replica checks: noise in the canary's projections, round by round, before a score sums the rounds up.
 
-A score over all rounds drowns one round without noise; so does one over all replicas a few without. The projections of
-world 0 are noise alone: no draw should come twice, and in no round should they scatter less than the law says.
+A score over all rounds hides one round without noise, and a score over all replicas hides a few without. Without the
+canary the projections are noise alone: no draw should come twice, and no round should scatter less than the law states.
 """
 
 import math
@@ -17,17 +17,23 @@ from .check import CheckResult
 REPEATED, EVERY_ROUND = "noise of its own in every replica", "noise scale in every round"
 ARRIVES = "canary arrives"
 _REPEATS = 2e-3
+"""Share of repeated projections that is always allowed."""
 _COLLISION = 2.0**-23
-"""Chance that two numbers of single precision near each other are one, at most."""
+"""Chance, at most, that two nearby numbers are equal in single precision."""
 _ERRORS = 7.0
-"""Standard errors by which a round has to fall short: once in 10^11 rounds of an honest mechanism."""
+"""Standard errors by which a round must fall short: once in 10^11 rounds of a correct mechanism."""
 _DEPENDENT = 9.0
+"""Standard errors of a round's mean from 0 beyond which replicas share part of their noise."""
 _FEWEST = 30
+"""Replicas below which nothing is checked."""
 
 
 def replica_checks(member: Projections, nonmember: Projections, release: GaussianRelease) -> tuple[CheckResult, ...]:
-    """``nonmember``: of runs without the canary, under the published law ``release``, the rest zero along it;
-    ``member``: of runs with it.
+    """Whether noise is drawn anew, is as large as the law states in every round, and whether the canary arrives.
+
+    Args:
+        member, nonmember: projections of runs with and without the canary.
+        release: the published law; everything but noise and canary is zero along the canary.
     """
     return (*_noise(nonmember, release), _arrival(member, nonmember, release))
 
@@ -35,12 +41,12 @@ def replica_checks(member: Projections, nonmember: Projections, release: Gaussia
 def _noise(nonmember: Projections, release: GaussianRelease) -> tuple[CheckResult, ...]:
     columns = [column for column in _columns(nonmember) if len(column) >= _FEWEST]
     if not columns:
-        return (CheckResult(name=EVERY_ROUND, kept=None, witness=f"no round was seen in {_FEWEST} replicas"),)
+        return (CheckResult(name=EVERY_ROUND, passed=None, witness=f"no round was seen in {_FEWEST} replicas"),)
     return (_repeats(columns, release.spacing), _scale(columns, release.sigma * math.sqrt(release.steps)))
 
 
 def check_centred(batches: list[Projections]) -> None:
-    """Replicas of one call without the canary must scatter about zero: a part of the noise that they share moves all.
+    """Check that replicas of one call without the canary scatter about zero: noise that they share would move them all.
 
     Raises:
         ValueError: if the mean of a round lies nine standard errors off.
@@ -59,18 +65,18 @@ def check_centred(batches: list[Projections]) -> None:
 
 
 def _arrival(member: Projections, nonmember: Projections, release: GaussianRelease) -> CheckResult:
-    """How far the canary moves the releases of a run, over what the law says: one that a filter drops shows nothing."""
+    """The canary's shift of the releases over the law's: a canary that a filter drops would show no violation."""
     within, out = (np.where(side.seen, side.values, 0.0).sum(axis=1) for side in (member, nonmember))
     expected = release.rate * release.steps * release.rounds
-    # Where its sender was drawn in some rounds only, the law speaks of those.
+    # The law is for rounds in which the sender was drawn.
     expected *= float(member.seen.mean())
     if not expected > 0 or min(len(within), len(out)) < _FEWEST:
-        return CheckResult(name=ARRIVES, kept=None, witness=f"its sender was not seen in {_FEWEST} replicas")
+        return CheckResult(name=ARRIVES, passed=None, witness=f"its sender was not seen in {_FEWEST} replicas")
     measured = float(within.mean() - out.mean()) / expected
     error = math.sqrt(within.var(ddof=1) / len(within) + out.var(ddof=1) / len(out)) / expected
     return CheckResult(
         name=ARRIVES,
-        kept=measured >= 1 - _ERRORS * error,
+        passed=measured >= 1 - _ERRORS * error,
         measured=measured,
         allowed=1 - _ERRORS * error,
         relation=">=",
@@ -86,8 +92,8 @@ def _columns(seen: Projections) -> Iterator[FloatArray]:
 
 
 def expected_repeats(count: int, spacing: float) -> float:
-    """Share of ``count`` Gaussian numbers that repeat another one where they are rounded to multiples of ``spacing``
-    deviations; above what comes once in 10^9 sets of them. 0 where ``spacing`` is.
+    """Share of ``count`` Gaussian numbers that repeat another one after rounding to multiples of ``spacing`` standard
+    deviations, exceeded once in 10^9 sets of them; 0 where ``spacing`` is 0.
     """
     if spacing == 0:
         return 0.0
@@ -99,15 +105,15 @@ def expected_repeats(count: int, spacing: float) -> float:
 
 
 def _repeats(columns: list[FloatArray], spacing: float) -> CheckResult:
-    """Of all rounds together: a few bare replicas in each are as bad as many in one, which the scale shows."""
+    """The share of repeats in all rounds together; many replicas without noise in one round fail the scale check."""
     total = sum(map(len, columns))
     measured = 1 - sum(len(np.unique(column)) for column in columns) / total
     most = max(map(len, columns))
-    # A tenth more: a number of coins scatters a little less than the Gaussian that the law publishes for it.
+    # A tenth more: discrete noise scatters a little less than the Gaussian that the law states for it.
     allowed = min(1.0, _REPEATS + most * _COLLISION + 1.1 * expected_repeats(most, spacing))
     return CheckResult(
         name=REPEATED,
-        kept=measured <= allowed,
+        passed=measured <= allowed,
         measured=measured,
         allowed=allowed,
         unit="share of repeated releases",
@@ -121,7 +127,7 @@ def _scale(columns: list[FloatArray], sigma: float) -> CheckResult:
     worst = min(range(len(columns)), key=lambda number: (ratios[number] - 1) * math.sqrt(len(columns[number])))
     return CheckResult(
         name=EVERY_ROUND,
-        kept=ratios[worst] >= limits[worst],
+        passed=ratios[worst] >= limits[worst],
         measured=ratios[worst],
         allowed=max(0.0, limits[worst]),
         relation=">=",

@@ -163,13 +163,6 @@ class AuditSpec(_Table):
     """Norm of the canary before clipping, in clip norms; a canary of norm 1 could not reveal a missing clip. A canary
     that is a sample has the norm of its gradient."""
 
-    @property
-    def estimator(self) -> str:
-        """Name of the estimator: likelihood ratios along an unused weight, projections along any other direction."""
-        if self.design == "one_run":
-            return "one_run"
-        return "likelihood_ratio" if self.canary == "dirac" else "projection"
-
     @model_validator(mode="after")
     def _one_run(self) -> "AuditSpec":
         if self.design == "one_run" and self.canary != "dirac":

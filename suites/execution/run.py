@@ -2,23 +2,20 @@
 
 import platform
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from ...defenses.defense import Defense
 from ..attacking.device import check_device
-from ..audits.by_attacks import hear_attacks
-from ..audits.judge_claim import hold_court
+from ..audits.audit_claim import audit_claim
 from ..config.plugin_path import folder_from_manifest, names_outside_parts, path_from_run
 from ..config.resolve import ResolvedSuite, resolve
 from ..config.source import ConfigError, Source
 from ..config.suite import SuiteSpec
 from ..config.suite_file import check_suite
-from ..jobs.cells import Cell
 from ..planning.run_plan import RunPlan, plan_run
 from ..results.checksums import digests
 from ..results.cost import Cost
@@ -169,13 +166,9 @@ def _carried_out(begun: Launch, progress: Progress, processes: int) -> Outcome:
     try:
         for work, failed in finished_jobs(plan, store, frozenset(recorded), processes, begun.cost):
             _append(store, [cell for cell in work.cells if cell.cell_id not in recorded], failed, progress)
-        sessions: list[tuple[Cell, Callable[[], list[str]]]] = [
-            *((audit.cell, partial(hold_court, audit, store)) for audit in plan.audits),
-            *((audit.cell, partial(hear_attacks, audit, store)) for audit in plan.by_attacks),
-        ]
-        for cell, judged in sessions:
-            if cell.cell_id not in recorded:
-                _append(store, [cell], judged(), progress)
+        for audit in plan.audits:
+            if audit.cell.cell_id not in recorded:
+                _append(store, [audit.cell], audit_claim(audit, store), progress)
     finally:
         progress.close()
     return close(begun)

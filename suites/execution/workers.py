@@ -14,10 +14,12 @@ from pathlib import Path
 
 from ..attacking.shadows import run_shadows
 from ..attacking.trial import run_trial
-from ..audits.replicas import run_block
-from ..jobs.cells import BlockJob, Job, MutantJob, ShadowJob, TrialJob
+from ..audits.audit_claim import run_block
+from ..jobs.block_job import BlockJob
+from ..jobs.mutant_job import MutantJob
+from ..jobs.trial_job import ShadowJob, TrialJob
 from ..mutation.mutants import run_mutant
-from ..planning.run_plan import RunPlan
+from ..planning.run_plan import Job, RunPlan
 from ..results.cost import Cost
 from ..results.store import Store
 from .memory import keep_freed_memory

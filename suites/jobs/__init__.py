@@ -1,1 +1,1 @@
-"""Jobs: the units of work of a run and the federations that they are about."""
+"""Jobs: the units of work of a run, as data."""

@@ -1,4 +1,4 @@
-"""A control defense as a mutant: its canary's projections in whole federations, beside those of its correct twin."""
+"""Federated mutant: a control defense in whole federations with a canary, compared with its correct version."""
 
 from functools import lru_cache, partial
 
@@ -26,33 +26,36 @@ from ...fl.recorder import ViewRecorder
 from ...fl.streams import Streams
 from ...fl.task import Task, build_task
 from ...fl.training.local import Batch
+from ..audits.audited_federation import release_of
+from ..audits.planted_canary import canary_words
 from ..checks.check import CheckResult
 from ..checks.replay_checks import check_claim
 from ..config.canaries import absent_row
-from ..jobs.audited_federation import release_of
 
 CLIENTS, SAMPLES, ROUNDS = 3, 8, 5
 CANARY_NORM = 10.0
 """In clip norms: a canary of norm 1 could never show a missing clip."""
 LOOKED_FOR = (BrokenRelease(noise=0.5), BrokenRelease(noise=0.1), BrokenRelease(row=CANARY_NORM))
-"""Each gives a score; the planner takes the one that needs the fewest trials."""
+"""Bugs to be scored for, as changes of the release; the planner takes the score that needs the fewest trials."""
 
 
 def federated_mutant(control: Defense) -> Mutant:
-    """``control`` and its twin on digits: 3 clients of 8 samples, 5 rounds, sampled as the claimed unit is.
+    """A control and its correct version on digits: 3 clients of 8 samples, 5 rounds, the claimed unit is sampled.
 
     Raises:
-        ValueError: if the two sign different claims, or one that no canary along an unused weight covers.
+        ValueError: if the two state different claims, or one that no canary along an inert weight covers.
     """
-    twin = correct_version(control)
-    task, plan = _federation(_sampled_unit(twin))
-    broken, correct = control.prepare(plan), twin.prepare(plan)
+    right = correct_version(control)
+    task, plan = _federation(_sampled_unit(right))
+    broken, correct = control.prepare(plan), right.prepare(plan)
     claim = broken.claims[0]
     if claim != correct.claims[0]:
-        raise ValueError(f"{type(control).__name__} must sign its twin's claim, got {claim.describe()}")
+        raise ValueError(
+            f"{type(control).__name__} must state the claim of its correct version, got {claim.describe()}"
+        )
     law = correct.protection.law(claim.observer, plan, 0 if claim.unit is Unit.SAMPLE else plan.clients)
     if not isinstance(law, GaussianLaw):
-        raise ValueError(f"{type(twin).__name__} must publish the Gaussian law of its release, got {law}")
+        raise ValueError(f"{type(right).__name__} must publish the Gaussian law of its release, got {law}")
     canary = _canary(claim, plan, CANARY_NORM * law.clip_norm)
     release = release_of(law, canary.present, replaced=claim.adjacency is Adjacency.REPLACE_ONE, rounds=plan.rounds)
     return Mutant(
@@ -60,15 +63,15 @@ def federated_mutant(control: Defense) -> Mutant:
         correct=partial(_projections, task, plan, correct.protection, claim, canary),
         broken=partial(_projections, task, plan, broken.protection, claim, canary),
         scores=tuple(_score(release, looked_for) for looked_for in LOOKED_FOR),
-        witness=f"a canary of {CANARY_NORM:g} clip norms along a weight that no data moves",
+        witness=canary_words(CANARY_NORM),
     )
 
 
-def probed(control: Defense, *, broken: bool) -> tuple[CheckResult, ...]:
-    """What deterministic probes show of the control, or of its correct twin."""
-    twin = correct_version(control)
-    task, plan = _federation(_sampled_unit(twin))
-    prepared = (control if broken else twin).prepare(plan)
+def checks_of(control: Defense, *, broken: bool) -> tuple[CheckResult, ...]:
+    """Implementation checks of the control, or of its correct version."""
+    right = correct_version(control)
+    task, plan = _federation(_sampled_unit(right))
+    prepared = (control if broken else right).prepare(plan)
     return check_claim(task, plan, prepared.protection, prepared.claims[0])
 
 
@@ -95,7 +98,7 @@ def _federation(sampled: Unit) -> tuple[Task, Plan]:
 
 @lru_cache(maxsize=16)
 def _sampled_unit(defense: Defense) -> Unit:
-    """The unit of its claim, on a plan where everybody takes part; no unit's sampling hides it under zero-out."""
+    """The unit of its claim where all clients take part; REPORT, so that nothing is sampled, for zero-out."""
     _, plan = _federation(Unit.REPORT)
     claim = defense.prepare(plan).claims[0]
     return Unit.REPORT if claim.adjacency is Adjacency.ZERO_OUT else claim.unit
@@ -117,7 +120,7 @@ def _projections(
     n: int,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """``(n, rounds)`` projections on the canary, one federation each; 0 where the observer saw nothing of it."""
+    """Projections on the canary ``(n, rounds)``, one federation per row; 0 where the observer saw nothing of it."""
     sender = canary_sender(canary, plan)
     unused = slice(plan.layout.model_dim, plan.layout.dim)
     recorder = ViewRecorder(observer=claim.observer, coordinates=unused, senders=(sender,))

@@ -1,4 +1,4 @@
-"""Contest: one mutant against the audit that its bug calls for, and its correct twin against the same audit."""
+"""Mutant audit: one broken mechanism under the audit that its bug calls for, and its correct version under the same."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import numpy as np
 from ...audit.arrays import FloatArray
 from ...audit.estimators.best_bound import best_bound
 from ...audit.estimators.clopper_pearson import clopper_pearson
-from ...audit.evidence import Design, MembershipScores, Setting
+from ...audit.evidence import MembershipScores, Setting
 from ...audit.finding import Finding, Verdict, judge
 from ...audit.measurement import Measurement
 from ...audit.power.threshold import BonferroniThresholds, FixedThreshold, ThresholdPolicy
@@ -24,19 +24,23 @@ from ...defenses.controls.mutant import Mutant, Sample, Score
 from ...fl.streams import Streams
 
 CHUNK = 2000
-"""Trials drawn at once."""
+"""Trials drawn at once; part of the streams' names, so another number gives other trials."""
 LEAST = 1000
-"""Trials of a correct twin at least: with fewer, not even an attack without an error could accuse it."""
+"""Trials of a correct version, at least: with fewer, not even an attack without an error could refute its claim."""
 CAUTION = 2.0
 """Standard errors of the pilot by which the planner raises both error rates."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contest:
-    """The audit planned for a mutant: which ``score``, how many trials at which threshold.
+class MutantAudit:
+    """The audit planned for a mutant.
 
-    ``own_threshold``: where the correct twin itself comes nearest to its claim; tested too, or its test could be easy.
-    ``visible``: false where the bug cannot be seen within the limit of trials; the plan is then only the twin's.
+    Args:
+        score: the one of the mutant's scores that needs the fewest trials.
+        plan: number of trials per arm, and the threshold.
+        own_threshold: where the correct version itself comes nearest to its claim; it is tested there too, or its test
+            could be too easy to pass.
+        visible: whether the bug can be seen within the limit of trials; if not, the plan is for the correct version.
     """
 
     mutant: Mutant
@@ -47,8 +51,8 @@ class Contest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bout:
-    """One edition's trials: a finding of each seed's, and ``decided``, the one that stands for all seeds."""
+class VersionFindings:
+    """What the trials of one version showed: a finding per seed, and ``decided``, the one that stands for all seeds."""
 
     each: tuple[Finding, ...]
     decided: Finding
@@ -56,12 +60,12 @@ class Bout:
 
     @property
     def refuted(self) -> int:
-        """Seeds whose trials alone refuted."""
+        """Seeds with trials that refute the claim by themselves."""
         return sum(finding.verdict is Verdict.REFUTED for finding in self.each)
 
 
-def prepare_contest(mutant: Mutant, *, name: str, pilot: int, power: float, alpha: float, limit: int) -> Contest:
-    """TrialPlan by ``pilot`` trials a world of both editions, never counted; the score that needs the fewest wins."""
+def plan_mutant_audit(mutant: Mutant, *, name: str, pilot: int, power: float, alpha: float, limit: int) -> MutantAudit:
+    """Plan by ``pilot`` runs per arm of both versions, never counted; take the score that needs the fewest trials."""
     claim, scores = mutant.claim, mutant.scores
     out, within = (_drawn(mutant.broken, scores, w, pilot, Streams(0), f"pilot {name}") for w in (0, 1))
     plans = [
@@ -84,7 +88,7 @@ def prepare_contest(mutant: Mutant, *, name: str, pilot: int, power: float, alph
     nearest = most_refuting_point(points, forbidden, chosen.trials if chosen else LEAST)
     threshold = float(points.thresholds[nearest])
     fpr, fnr = float(points.fpr[nearest]), float(points.fnr[nearest])
-    return Contest(
+    return MutantAudit(
         mutant=mutant,
         score=score,
         plan=chosen or TrialPlan(trials=LEAST, threshold=threshold, fpr=fpr, fnr=fnr, power=0.0),
@@ -93,35 +97,37 @@ def prepare_contest(mutant: Mutant, *, name: str, pilot: int, power: float, alph
     )
 
 
-def fight_broken(contest: Contest, *, name: str, seeds: Sequence[int], alpha: float) -> Bout:
-    """The planned trials for every seed, each at ``alpha``; decided by all of them together."""
-    sides = [_sides(contest, contest.mutant.broken, contest.plan.trials, seed, f"mutant {name}") for seed in seeds]
+def audit_broken(audit: MutantAudit, *, name: str, seeds: Sequence[int], alpha: float) -> VersionFindings:
+    """The planned trials of the broken version for every seed, each at ``alpha``; all of them together decide."""
+    sides = [_sides(audit, audit.mutant.broken, audit.plan.trials, seed, f"mutant {name}") for seed in seeds]
     together = MembershipScores(
         np.concatenate([side.member for side in sides]),
         np.concatenate([side.nonmember for side in sides]),
         sides[0].setting,
     )
-    policy = FixedThreshold(contest.plan.threshold)
-    each = [_measured(contest, side, policy, alpha) for side in sides]
-    return _bout(contest, each, _measured(contest, together, policy, alpha), together)
+    policy = FixedThreshold(audit.plan.threshold)
+    each = [_measured(audit, side, policy, alpha) for side in sides]
+    return _findings(audit, each, _measured(audit, together, policy, alpha), together)
 
 
-def fight_correct(contest: Contest, *, name: str, seeds: Sequence[int], alpha: float) -> Bout:
-    """As many trials of the twin, at the mutant's threshold and at its own; all seeds together err with ``alpha``."""
-    trials = max(LEAST, contest.plan.trials)
-    policy = BonferroniThresholds((contest.plan.threshold, contest.own_threshold))
-    sides = [_sides(contest, contest.mutant.correct, trials, seed, f"twin {name}") for seed in seeds]
-    each = [_measured(contest, side, policy, alpha / len(seeds)) for side in sides]
-    return _bout(contest, each, best_bound(each), sides[0])
+def audit_correct(audit: MutantAudit, *, name: str, seeds: Sequence[int], alpha: float) -> VersionFindings:
+    """As many trials of the correct version, at the mutant's threshold and at its own; ``alpha`` covers all seeds."""
+    trials = max(LEAST, audit.plan.trials)
+    policy = BonferroniThresholds((audit.plan.threshold, audit.own_threshold))
+    sides = [_sides(audit, audit.mutant.correct, trials, seed, f"twin {name}") for seed in seeds]
+    each = [_measured(audit, side, policy, alpha / len(seeds)) for side in sides]
+    return _findings(audit, each, best_bound(each), sides[0])
 
 
-def _bout(contest: Contest, each: Sequence[Measurement], decided: Measurement, scores: MembershipScores) -> Bout:
-    claim = contest.mutant.claim
-    return Bout(each=tuple(judge(claim, one) for one in each), decided=judge(claim, decided), scores=scores)
+def _findings(
+    audit: MutantAudit, each: Sequence[Measurement], decided: Measurement, scores: MembershipScores
+) -> VersionFindings:
+    claim = audit.mutant.claim
+    return VersionFindings(each=tuple(judge(claim, one) for one in each), decided=judge(claim, decided), scores=scores)
 
 
-def _measured(contest: Contest, scores: MembershipScores, policy: ThresholdPolicy, alpha: float) -> Measurement:
-    claim = contest.mutant.claim
+def _measured(audit: MutantAudit, scores: MembershipScores, policy: ThresholdPolicy, alpha: float) -> Measurement:
+    claim = audit.mutant.claim
     return clopper_pearson(
         scores,
         delta=claim.delta,
@@ -129,28 +135,22 @@ def _measured(contest: Contest, scores: MembershipScores, policy: ThresholdPolic
         threshold=policy,
         curve=claim.curve,
         epsilon=claim.epsilon,
-        witness=contest.mutant.witness,
+        witness=audit.mutant.witness,
     )
 
 
-def _sides(contest: Contest, sample: Sample, trials: int, seed: int, purpose: str) -> MembershipScores:
-    claim = contest.mutant.claim
-    out, within = (_drawn(sample, [contest.score], world, trials, Streams(seed), purpose)[0] for world in (0, 1))
-    setting = Setting(
-        unit=claim.unit,
-        adjacency=claim.adjacency,
-        observer=claim.observer,
-        rounds=claim.rounds,
-        design=Design.INDEPENDENT,
-    )
-    return MembershipScores(within, out, setting)
+def _sides(audit: MutantAudit, sample: Sample, trials: int, seed: int, purpose: str) -> MembershipScores:
+    claim = audit.mutant.claim
+    out, within = (_drawn(sample, [audit.score], world, trials, Streams(seed), purpose)[0] for world in (0, 1))
+    return MembershipScores(within, out, Setting.claimed(claim))
 
 
 def _drawn(
     sample: Sample, scores: Sequence[Score], world: int, trials: int, streams: Streams, purpose: str
 ) -> list[FloatArray]:
-    """``(trials,)`` of each score in one world; outputs are drawn by chunks, each from a stream of its own."""
+    """Each score ``(trials,)`` of one arm, ``world`` 1 with the canary, 0 without."""
     chunks: list[list[FloatArray]] = [[] for _ in scores]
+    # In chunks, for memory; each has a stream of its own.
     for k in range(math.ceil(trials / CHUNK)):
         outputs = sample(world, min(CHUNK, trials - CHUNK * k), streams.generator(purpose, world=world, replicate=k))
         for kept, score in zip(chunks, scores, strict=True):

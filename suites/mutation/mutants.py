@@ -1,4 +1,4 @@
-"""Mutants: which there are, and what a run measures and writes of one of them."""
+"""Mutants: mechanisms and defenses with a planted bug, by name, and the rows of one of them."""
 
 import importlib
 import pkgutil
@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import torch
 
-from ...audit.finding import Finding, Verdict
+from ...audit.finding import Finding, Verdict, with_failed_checks
 from ...audit.nearest import nearest
 from ...defenses import controls as controlled
 from ...defenses.controls import mechanisms
@@ -20,17 +20,18 @@ from ..checks.check import check_rows
 from ..config.catalogue import find, from_entry_points
 from ..config.part_files import own_parts
 from ..config.source import ConfigError
-from ..jobs.cells import Cell, MutantJob
+from ..jobs.cell import Cell
+from ..jobs.mutant_job import MutantJob
 from ..results.record import Record
 from ..results.store import Store
-from .federated_mutant import federated_mutant, probed
-from .mutant_audit import Bout, Contest, fight_broken, fight_correct, prepare_contest
+from .federated_mutant import checks_of, federated_mutant
+from .mutant_audit import MutantAudit, VersionFindings, audit_broken, audit_correct, plan_mutant_audit
 
 MECHANISM, FEDERATION = "mechanism", "federation"
 
 
 def known_mutants() -> dict[str, str]:
-    """Every mutant by name with where it lives: a mechanism of its own, or a control defense in a federation."""
+    """Every mutant by name, with its kind: a mechanism of its own, or a control defense in a federation."""
     own = {
         entry.name: MECHANISM
         for entry in pkgutil.iter_modules(mechanisms.__path__)
@@ -44,7 +45,7 @@ def known_mutants() -> dict[str, str]:
 
 
 def chosen_mutants(only: tuple[str, ...]) -> dict[str, str]:
-    """Those named, or all where none is; ConfigError for an unknown name."""
+    """The mutants named, or all of them where none is; ConfigError for an unknown name."""
     known = known_mutants()
     for name in only:
         if name not in known:
@@ -57,7 +58,7 @@ def build_mutant(name: str) -> Mutant:
     """The mutant of that name.
 
     Raises:
-        ValueError: for a control that cannot be compared with a correct twin.
+        ValueError: for a control that has no correct version to be compared with.
     """
     if known_mutants()[name] == FEDERATION:
         return federated_mutant(find("defense", name)())
@@ -66,7 +67,7 @@ def build_mutant(name: str) -> Mutant:
 
 
 def module_of(name: str) -> ModuleType:
-    """The file that plants the bug and says which real one it stands for."""
+    """The file that plants the bug and names the real one that it stands for."""
     if known_mutants()[name] == FEDERATION:
         return importlib.import_module(find("defense", name).__module__)
     return importlib.import_module(f"{mechanisms.__name__}.{name}")
@@ -85,7 +86,7 @@ def run_mutant(job: MutantJob, store: Store, finished: frozenset[str]) -> list[s
     clock = Clock()
     with failures_as_rows(wanted, store, clock) as failed:
         spec = job.spec
-        contest = prepare_contest(
+        audit = plan_mutant_audit(
             build_mutant(job.name),
             name=job.name,
             pilot=spec.pilot if known_mutants()[job.name] == MECHANISM else spec.pilot_federations,
@@ -94,17 +95,17 @@ def run_mutant(job: MutantJob, store: Store, finished: frozenset[str]) -> list[s
             limit=spec.limit,
         )
         for cell in wanted:
-            rows = _rows(cell, job, contest, store)
+            rows = _rows(cell, job, audit, store)
             store.finish(cell.cell_id, [row.model_copy(update=clock.fields()) for row in rows])
             clock = Clock()
     return failed
 
 
-def _rows(cell: Cell, job: MutantJob, contest: Contest, store: Store) -> list[Record]:
-    """One row a seed, whether its trials alone refute, and the row that decides."""
+def _rows(cell: Cell, job: MutantJob, audit: MutantAudit, store: Store) -> list[Record]:
+    """One row per seed, whether its trials alone refute; a row per check; and the row that decides."""
     broken = cell is job.broken
-    fight, alpha = (fight_broken, job.spec.kill_alpha) if broken else (fight_correct, job.alpha)
-    bout = fight(contest, name=job.name, seeds=job.seeds, alpha=alpha)
+    audit_version, alpha = (audit_broken, job.spec.kill_alpha) if broken else (audit_correct, job.alpha)
+    found = audit_version(audit, name=job.name, seeds=job.seeds, alpha=alpha)
     each = [
         cell.record(
             **{"role": "replicas", "seed": seed},
@@ -113,41 +114,34 @@ def _rows(cell: Cell, job: MutantJob, contest: Contest, store: Store) -> list[Re
             n=_trials(finding),
             unit="whether this seed's trials refute",
         )
-        for seed, finding in zip(job.seeds, bout.each, strict=True)
+        for seed, finding in zip(job.seeds, found.each, strict=True)
     ]
-    decided = _decided(cell, bout, contest, store, broken=broken)
-    if known_mutants()[job.name] != FEDERATION:
-        return [*each, decided]
-    exposures = probed(find("defense", job.name)(), broken=broken)
-    failing = [exposure.words for exposure in exposures if exposure.kept is False]
-    return [*each, *check_rows(cell, exposures), _with_probes(decided, failing)]
+    # A mechanism has no federation to replay.
+    federated = known_mutants()[job.name] == FEDERATION
+    checks = checks_of(find("defense", job.name)(), broken=broken) if federated else ()
+    failing = [check.words for check in checks if check.passed is False]
+    return [*each, *check_rows(cell, checks), _decided(cell, found, audit, store, broken=broken, failing=failing)]
 
 
-def _with_probes(decided: Record, failing: Sequence[str]) -> Record:
-    """A broken probe refutes where statistics did not: the row says so, and that it was the probe."""
-    if not failing:
-        return decided
-    reason = f"{decided.reason}; probes: {'; '.join(failing)}"
-    if decided.verdict == Verdict.REFUTED:
-        return decided.model_copy(update={"reason": reason})
-    return decided.model_copy(update={"verdict": Verdict.REFUTED.value, "route": "probe", "reason": reason})
-
-
-def _decided(cell: Cell, bout: Bout, contest: Contest, store: Store, *, broken: bool) -> Record:
-    finding, measured = bout.decided, bout.decided.measurement
+def _decided(
+    cell: Cell, found: VersionFindings, audit: MutantAudit, store: Store, *, broken: bool, failing: Sequence[str]
+) -> Record:
+    measured = found.decided.measurement
     if measured is None:
-        raise ValueError(f"nothing was measured of {cell.title}: {finding.reason}")
-    if broken and not contest.visible:
-        finding = replace(finding, reason=f"{finding.reason}; no planned number of trials shows this bug on a canary")
+        raise ValueError(f"nothing was measured of {cell.title}: {found.decided.reason}")
+    planned = f"{audit.plan.trials} a seed planned for power {audit.plan.power:.3g}" if broken else "as for the mutant"
+    trials = f"trials: {planned}, refuted in {found.refuted} of {len(found.each)} seeds; witness: {measured.witness}"
+    unseen = "; no planned number of trials shows this bug on a canary" if broken and not audit.visible else ""
+    finding = replace(found.decided, reason=f"{found.decided.reason}{unseen}; {trials}")
+    finding = with_failed_checks(finding, failing)
     arrays = {
-        "member": bout.scores.member,
-        "nonmember": bout.scores.nonmember,
+        "member": found.scores.member,
+        "nonmember": found.scores.nonmember,
         "threshold": measured.threshold,
         "fpr_high": measured.fpr_high,
         "fnr_high": measured.fnr_high,
         "alpha": measured.alpha,
     }
-    planned = f"{contest.plan.trials} a seed planned for power {contest.plan.power:.3g}" if broken else "as its mutant"
     return cell.record(
         metric="epsilon_low",
         value=measured.epsilon_low,
@@ -157,9 +151,8 @@ def _decided(cell: Cell, bout: Bout, contest: Contest, store: Store, *, broken: 
         ceiling=measured.ceiling,
         detectable=measured.detectable,
         verdict=finding.verdict.value,
-        route=finding.route or ("eps_low" if contest.mutant.claim.curve is None else "curve"),
-        reason=f"{finding.reason}; trials: {planned}, refuted in {bout.refuted} of {len(bout.each)} seeds; "
-        f"witness: {measured.witness}",
+        route=finding.route or ("eps_low" if audit.mutant.claim.curve is None else "curve"),
+        reason=finding.reason,
         n=min(measured.n0, measured.n1),
         unit="epsilon",
         direction="higher_leaks",

@@ -1,4 +1,4 @@
-"""Cell maker: what identifies a cell of a plan, and the facts that all its rows share."""
+"""Cell maker: gives each cell of a plan its identity and the fields that all its rows share."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +7,7 @@ from ...defenses.defense import variant_of
 from ..config.identity import identity, plain_data
 from ..config.resolve import DefenseEntry, ResolvedSuite
 from ..config.suite import FederationSpec
-from ..jobs.cells import Cell
+from ..jobs.cell import Cell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,14 +27,18 @@ class CellMaker:
         measured_on: FederationSpec | None = None,
         **facts: Any,
     ) -> Cell:
-        """``configuration``: what else determines its values; ``measured_on``: where that is not the federation itself,
-        the data and model that were used; ``facts``: the other fields that all its rows share.
+        """One cell.
+
+        Args:
+            configuration: what else determines its values.
+            measured_on: the data and model that were used, where they are not the federation's own.
+            facts: the other fields that all its rows share.
         """
         spec = self.suite.spec.federations[federation]
         basis = self.suite.spec.federations[spec.calibrated_on] if spec.calibrated_on else None
         used = measured_on or spec
         cell_id = identity(
-            # Names too: two labels for one configuration are two cells of a run, each with rows of its own.
+            # Two labels for one configuration are two cells of a run, each with rows of its own.
             names=[federation, entry.label],
             federation=spec.model_dump(mode="json"),
             basis=basis.model_dump(mode="json") if basis else None,
@@ -64,6 +68,6 @@ class CellMaker:
 
 
 def part_facts(entry: DefenseEntry) -> list[Any]:
-    """What identifies a defense, with what it changes of the plan."""
+    """What identifies a defense: its part, code version and fields, and what it changes of the plan."""
     change = entry.change.model_dump(mode="json")
     return [entry.part.path, entry.part.version, plain_data(entry.defense.fields()), change]

@@ -1,15 +1,17 @@
-"""The cells of a suite's mutants: two editions each, and the claim that both sign."""
+"""Plan of mutants: two cells each, for the broken and the correct version, and the claim that both state."""
 
 import hashlib
 import inspect
 from collections.abc import Iterator
 
-from ...defenses.controls import mutant as noun
+from ...defenses.controls import mutant as mutant_module
 from ..config.identity import identity
 from ..config.resolve import ResolvedSuite
 from ..config.source import ConfigError
 from ..config.suite import SuiteSpec
-from ..jobs.cells import Cell, MutantJob, PlannedClaim
+from ..jobs.cell import Cell
+from ..jobs.mutant_job import MutantJob
+from ..jobs.planned_claim import PlannedClaim
 from ..mutation.mutants import FEDERATION, build_mutant, chosen_mutants, module_of
 
 ESTIMATOR = "planned_event"
@@ -17,10 +19,10 @@ Planned = tuple[MutantJob, tuple[PlannedClaim, PlannedClaim]]
 
 
 def plan_mutants(suite: ResolvedSuite, run_id: str) -> tuple[Planned, ...]:
-    """One job a mutant, with what both editions sign.
+    """One job per mutant, with the claim shared by its broken and correct versions.
 
     Raises:
-        ConfigError: for an unknown mutant, or a control that cannot be compared with a correct twin.
+        ConfigError: for an unknown mutant, or a control that has no correct version to be compared with.
     """
     spec = suite.spec.mutants
     if spec is None:
@@ -45,7 +47,7 @@ def _planned(suite: ResolvedSuite, run_id: str, name: str, kind: str, share: flo
         claim = build_mutant(name).claim
     except ValueError as error:
         raise ConfigError(f"mutant {name} cannot be set up: {error}") from error
-    signed = [
+    stated = [
         PlannedClaim(defense=label, federation=f"{kind}s", control=control, claim=claim)
         for label, control in ((name, True), (f"{name} (twin)", False))
     ]
@@ -72,13 +74,13 @@ def _planned(suite: ResolvedSuite, run_id: str, name: str, kind: str, share: flo
                 "claim_id": claim.claim_id,
             },
         )
-        for one in signed
+        for one in stated
     )
     job = MutantJob(name=name, spec=spec, seeds=suite.seeds, alpha=share, broken=broken, correct=correct)
-    return job, (signed[0], signed[1])
+    return job, (stated[0], stated[1])
 
 
 def _version(name: str) -> str:
-    """Of its own code and of the noun's: eight hexadecimal digits."""
-    source = inspect.getsource(module_of(name)) + inspect.getsource(noun)
+    """Version of its code: eight hexadecimal digits of a hash of its file and of the class that all mutants share."""
+    source = inspect.getsource(module_of(name)) + inspect.getsource(mutant_module)
     return hashlib.sha256(source.encode()).hexdigest()[:8]

@@ -10,7 +10,7 @@ from ...audit.evidence import LabelCounts
 from ...fl.plan import Plan
 from ...fl.recorder import LotRecorder
 from ...fl.task import Task
-from ..jobs.cells import Cell
+from ..jobs.cell import Cell
 from ..results.record import Record
 from .labels import Interval, LabelScores, mean_interval, rate_interval, score_labels
 

@@ -9,7 +9,7 @@ from ...attacks.attack import Undefined
 from ...audit.arrays import BoolArray, FloatArray
 from ...audit.evidence import Reconstructions
 from ...fl.task import Task
-from ..jobs.cells import Cell
+from ..jobs.cell import Cell
 from ..results.record import Record
 from ..results.store import Store
 from .images import Unavailable, lpips_scorer, match, score_images

@@ -9,7 +9,7 @@ from scipy.special import stdtrit
 
 from ...audit.evidence import MembershipScores
 from ...audit.metrics.low_rate import is_enough, tpr_at
-from ..jobs.cells import Cell
+from ..jobs.cell import Cell
 from ..results.record import Record
 from ..results.store import Store
 from .membership_rows import LEVEL, LOW_RATES, auc, balanced_accuracy, estimate_metric, setting_arrays

@@ -5,7 +5,7 @@ from scipy.stats import norm
 
 from ...audit.evidence import SourceScores
 from ...fl.probe import CandidateProbe
-from ..jobs.cells import Cell
+from ..jobs.cell import Cell
 from ..results.record import Record
 from ..results.store import Store
 from .membership_rows import LEVEL, setting_arrays

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from ...fl.recorder import AccuracyRecorder, NumbersRecorder
 from ...fl.task import Task
-from ..jobs.cells import Cell
+from ..jobs.cell import Cell
 from ..results.record import NUMBERS, ROUNDS, Record
 from ..results.store import Store
 

@@ -6,7 +6,7 @@ from fedassay.audit.binomial import largest_certifiable_epsilon
 from fedassay.audit.curve import GaussianCurve, ProfileCurve
 from fedassay.audit.estimators.clopper_pearson import clopper_pearson
 from fedassay.audit.estimators.gaussian_dp import gaussian_dp
-from fedassay.audit.finding import Finding, Verdict, failed, judge
+from fedassay.audit.finding import Finding, Verdict, Weakness, failed, judge, not_audited, with_failed_checks
 from fedassay.audit.gaussian import mu_from_epsilon
 from fedassay.audit.measurement import GAUSSIAN_MECHANISM, Kind
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, UPLOADS, Observer
@@ -57,7 +57,7 @@ def test_underpowered_says_how_many_trials_it_would_take_and_that_many_do(claim_
         epsilon=claim.epsilon,
     )
     reason = judge(claim, few).reason
-    assert reason.endswith("would not refute it, at least 204 a world would be needed")
+    assert reason.endswith("would not refute it, at least 204 runs per arm would be needed")
     enough = clopper_pearson(
         scores_of(np.ones(204), np.zeros(204)), delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5)
     )
@@ -115,7 +115,7 @@ def test_a_gaussian_bound_does_not_judge_a_claim_that_signs_no_gaussian_curve(cl
     assert seen.estimate == pytest.approx(26, abs=0.05)
     finding = judge(claim_of(mechanism="randomised response"), seen)
     assert finding.verdict is Verdict.OUT_OF_SCOPE
-    assert finding.reason == f"the bound assumes the {GAUSSIAN_MECHANISM}, the claim signs none"
+    assert finding.reason == f"the bound assumes the {GAUSSIAN_MECHANISM}, the claim states none"
     granted = judge(claim_of(curve=GaussianCurve(MU)), seen)
     assert (granted.verdict, granted.route) == (Verdict.REFUTED, "eps_low")
     assert f"assuming {GAUSSIAN_MECHANISM}" in granted.reason
@@ -154,7 +154,7 @@ def test_no_claim_and_a_failure_are_findings(claim_of, measurement_of):
 
 def test_a_curve_that_the_claim_does_not_sign_is_refused(claim_of, measurement_of):
     for below in (True, False):
-        with pytest.raises(ValueError, match=r"held against a curve, but claim .* signs none"):
+        with pytest.raises(ValueError, match=r"tested against a curve, but claim .* states none"):
             judge(claim_of(), measurement_of(below_curve=below))
     with pytest.raises(ValueError, match="does not lie under the curve of claim"):
         judge(claim_of(curve=GaussianCurve(8.0)), measurement_of(below_curve=True))
@@ -165,18 +165,23 @@ def test_the_lines_of_the_reports(claim_of, measurement_of):
     subject = "eps 4, delta 1e-5, one client (add/remove), adversary: other clients (every round's model)"
     under = judge(claim, measurement_of(below_curve=True, epsilon_low=2.209, ceiling=4.97, fnr_high=0.035))
     assert under.line() == (
-        f"{subject}: eps >= 2.2 (ceiling 4.97), under the signed curve (FPR <= .021, FNR <= .035): REFUTED"
+        f"{subject}: eps >= 2.2 (at most 4.97 from this sample size), "
+        "under the stated trade-off curve (FPR <= .021, FNR <= .035): REFUTED"
     )
     above = judge(claim, measurement_of(below_curve=False, epsilon_low=0.9, detectable=6.104))
     assert above.line() == (
-        f"{subject}: eps >= 0.9 (ceiling 5.6), not under the signed curve, detectable 6.1: NOT REFUTED"
+        f"{subject}: eps >= 0.9 (at most 5.6 from this sample size), "
+        "not under the stated trade-off curve, minimum detectable epsilon 6.1: NOT REFUTED"
     )
     weak = judge(claim_of(), measurement_of(epsilon_low=0.0, ceiling=3.28, detectable=None))
-    assert weak.line() == f"{subject}: eps >= 0 (ceiling 3.28), detectable none: UNDERPOWERED"
+    assert (
+        weak.line()
+        == f"{subject}: eps >= 0 (at most 3.28 from this sample size), minimum detectable epsilon none: UNDERPOWERED"
+    )
     nothing = judge(None, measurement_of(epsilon_low=1.0))
     assert nothing.line() == (
         "no claim, delta 1e-5, one client (add/remove), adversary: other clients (every round's model): "
-        "eps >= 1 (ceiling 5.6): NO CLAIM"
+        "eps >= 1 (at most 5.6 from this sample size): NO CLAIM"
     )
 
 
@@ -233,3 +238,46 @@ def test_a_measurement_says_what_kind_it_is(measurement_of):
 def test_a_measurement_with_an_impossible_number_is_refused(measurement_of, change, says):
     with pytest.raises(ValueError, match=says):
         measurement_of(**change)
+
+
+def test_an_audit_that_found_no_detectable_violation_is_underpowered_whatever_it_showed(claim_of, measurement_of):
+    weakness = Weakness(no_power="too few replicas")
+    for shown in (0.0, 1.0):
+        weak = judge(claim_of(), measurement_of(epsilon_low=shown, detectable=None), weakness=weakness)
+        assert (weak.verdict, weak.reason) == (Verdict.UNDERPOWERED, "too few replicas")
+    strong = judge(claim_of(), measurement_of(epsilon_low=0.0, detectable=5.0), weakness=weakness)
+    assert strong.verdict is Verdict.NOT_REFUTED
+
+
+def test_unknown_power_counts_only_where_nothing_was_shown(claim_of, measurement_of):
+    weakness = Weakness(unknown_power="the canary did not show")
+    verdicts = [
+        judge(claim_of(), measurement_of(epsilon_low=shown, detectable=None), weakness=weakness).verdict
+        for shown in (0.0, 0.1)
+    ]
+    assert verdicts == [Verdict.UNDERPOWERED, Verdict.NOT_REFUTED]
+
+
+def test_a_canary_that_never_arrived_makes_any_claim_underpowered(claim_of, measurement_of):
+    finding = judge(claim_of(), measurement_of(epsilon_low=1.0, detectable=5.0), weakness=Weakness(unseen="dropped"))
+    assert (finding.verdict, finding.reason) == (Verdict.UNDERPOWERED, "dropped")
+
+
+def test_a_refuted_claim_stays_refuted_whatever_the_weakness(claim_of, measurement_of):
+    weakness = Weakness(unseen="dropped", no_power="few", unknown_power="unknown")
+    finding = judge(claim_of(), measurement_of(epsilon_low=4.5, detectable=None), weakness=weakness)
+    assert (finding.verdict, finding.route) == (Verdict.REFUTED, "eps_low")
+
+
+def test_a_failed_check_refutes_and_is_the_route_where_statistics_did_not(claim_of, measurement_of):
+    spared = judge(claim_of(), measurement_of(epsilon_low=1.0))
+    refuted = judge(claim_of(), measurement_of(epsilon_low=4.5))
+    assert with_failed_checks(spared, []) is spared
+    by_check = with_failed_checks(spared, ["sensitivity 10 > 1 allowed"])
+    assert (by_check.verdict, by_check.route) == (Verdict.REFUTED, "probe")
+    assert with_failed_checks(refuted, ["sensitivity 10 > 1 allowed"]).route == "eps_low"
+
+
+def test_a_claim_that_no_method_covers_is_out_of_scope(claim_of):
+    finding = not_audited(claim_of(), "no canary covers it")
+    assert (finding.verdict, finding.reason, finding.measurement) == (Verdict.OUT_OF_SCOPE, "no canary covers it", None)

@@ -94,7 +94,7 @@ def test_a_defense_in_a_file_of_ones_own_runs_by_its_path_and_stands_in_the_repo
 
 def test_a_resumed_run_prints_what_a_whole_one_does(say, suite_file, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(run_module, "hold_court", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(run_module, "audit_claim", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
         stopped = say("run", suite_file(), "-j", 1, "-o", "my run")
     assert stopped.exit_code == 130
     assert stopped.stderr == ("interrupted. Finished cells are kept; go on with: fedassay resume 'my run'\n")

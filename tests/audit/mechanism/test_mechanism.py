@@ -292,7 +292,7 @@ def test_the_curve_of_the_finding_is_the_claims():
     finding = audit_mechanism(gaussian(2.0), claim, inputs=(0.0, 1.0), trials=1000, batched=True)
     assert claim.curve == GaussianCurve(0.5)
     assert finding.measurement.below_curve is False
-    assert "not under the signed curve" in finding.line()
+    assert "not under the stated trade-off curve" in finding.line()
 
 
 @pytest.mark.parametrize("batched", [False, True])

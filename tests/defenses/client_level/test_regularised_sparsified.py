@@ -60,8 +60,8 @@ def test_probes_find_it_kept(toy_task, toy_plan):
     plan = toy_plan(task, algorithm=ALGORITHM, cohort=Poisson(0.5))
     prepared = RegularisedSparsified().prepare(plan)
     exposures = check_claim(task, plan, prepared.protection, prepared.claims[0])
-    assert [e.name for e in exposures if e.kept is False] == []
-    assert {e.name for e in exposures if e.kept} >= {"sensitivity", "noise present", "noise scale"}
+    assert [e.name for e in exposures if e.passed is False] == []
+    assert {e.name for e in exposures if e.passed} >= {"sensitivity", "noise present", "noise scale"}
 
 
 def test_an_algorithm_without_the_bound_or_with_another_radius_is_refused(toy_task, toy_plan):

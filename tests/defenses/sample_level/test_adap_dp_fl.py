@@ -293,8 +293,8 @@ def test_probes_find_noise_and_a_state_that_hides_one_sample(variant, toy_task, 
     plan = toy_plan(task, lot=Poisson(0.5))
     prepared = AdapDPFL(variant=variant).prepare(plan)
     exposures = check_claim(task, plan, prepared.protection, prepared.claims[0])
-    assert [e.name for e in exposures if e.kept is False] == []
-    assert {e.name for e in exposures if e.kept} >= {"noise present", "public state"}
+    assert [e.name for e in exposures if e.passed is False] == []
+    assert {e.name for e in exposures if e.passed} >= {"noise present", "public state"}
 
 
 def test_the_claim_names_the_filter_and_what_it_may_spend(plan):

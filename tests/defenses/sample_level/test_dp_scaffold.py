@@ -47,8 +47,8 @@ def test_probes_find_it_kept(toy_task, toy_plan):
     plan = toy_plan(task, lot=Poisson(0.5), algorithm=ALGORITHM)
     prepared = DPScaffold().prepare(plan)
     exposures = check_claim(task, plan, prepared.protection, prepared.claims[0])
-    assert [e.name for e in exposures if e.kept is False] == []
-    assert {e.name for e in exposures if e.kept} >= {"sensitivity", "noise present", "noise scale"}
+    assert [e.name for e in exposures if e.passed is False] == []
+    assert {e.name for e in exposures if e.passed} >= {"sensitivity", "noise present", "noise scale"}
 
 
 def test_other_algorithms_and_lots_are_refused(toy_task, toy_plan):

@@ -99,8 +99,8 @@ def test_probes_find_the_corrected_form_kept(claim, cohort, toy_task, toy_plan):
     plan = toy_plan(task, cohort=cohort)
     prepared = NbAFL().prepare(plan)
     exposures = check_claim(task, plan, prepared.protection, prepared.claims[claim])
-    assert [e.name for e in exposures if e.kept is False] == []
-    assert {e.name for e in exposures if e.kept} >= {"sensitivity", "noise present", "noise scale"}
+    assert [e.name for e in exposures if e.passed is False] == []
+    assert {e.name for e in exposures if e.passed} >= {"sensitivity", "noise present", "noise scale"}
 
 
 def test_as_published_it_takes_the_papers_noise(plan):
@@ -141,7 +141,7 @@ def test_as_published_the_sensitivity_probe_breaks_both_claims(toy_task, toy_pla
     prepared = NbAFL(variant="as_published").prepare(plan)
     for claim in prepared.claims:
         (found,) = [e for e in check_claim(task, plan, prepared.protection, claim) if e.name == "sensitivity"]
-        assert found.kept is False
+        assert found.passed is False
         assert found.measured > 1.2 * found.allowed
 
 

@@ -8,10 +8,10 @@ import torch
 from fedassay.fl.engine import run_federation
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
-from fedassay.suites.audits.replicas import canary_for
+from fedassay.suites.audits.audited_federation import audited_federation
+from fedassay.suites.audits.canary_replicas import canary_for
 from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.jobs.audited_federation import audited_federation
 from fedassay.suites.planning.run_plan import plan_run
 
 TEXT = """name = "shared"

@@ -17,8 +17,8 @@ from fedassay.suites.config.catalogue import parts_by_name
 from fedassay.suites.config.resolve import plan_of, resolve, task_of
 from fedassay.suites.config.suite import FederationSpec, PlanChange
 from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.jobs.cells import AttackAudit
-from fedassay.suites.planning.plan_text import headline, outlook
+from fedassay.suites.jobs.planned_audit import AttackedFederation, PlannedAudit
+from fedassay.suites.planning.plan_text import headline, plan_lines
 from fedassay.suites.planning.run_plan import plan_run
 from fedassay.suites.results.store import Store
 
@@ -114,8 +114,12 @@ def test_attacks_that_show_nothing_make_no_run_inconclusive(assay, suite_file):
 
 
 def audit_of(claim, attacks=2, candidates=200, alpha=0.05):
-    rest = {"candidates": candidates, "seed": 0, "alpha": alpha}
-    return AttackAudit(cell=None, claim=claim, setting=setting(), attacks=(None,) * attacks, **rest)
+    attacked = AttackedFederation(setting=setting(), attacks=(None,) * attacks, candidates=candidates, seed=0)
+    return PlannedAudit(cell=None, method="by_attacks", claim=claim, alpha=alpha, attacked=attacked)
+
+
+def attack_audits(plan):
+    return tuple(audit for audit in plan.audits if audit.attacked is not None)
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0])
@@ -181,31 +185,31 @@ def test_order_of_members_and_outsiders_tells_nothing_where_scores_tie():
 
 def test_a_claim_that_is_audited_and_attacked_is_tested_twice_and_spends_alpha_once(planned):
     both, alone = planned(more=AUDIT), planned()
-    assert [audit.alpha for audit in (*both.audits, *both.by_attacks)] == [0.025, 0.025]
-    assert [audit.alpha for audit in alone.by_attacks] == [0.05]
+    assert [audit.alpha for audit in both.audits] == [0.025, 0.025]
+    assert [audit.alpha for audit in alone.audits] == [0.05]
     assert ", 1 by attacks; " in headline(alone)
-    (line,) = [line for line in outlook(alone) if line.startswith("audit")]
+    (line,) = [line for line in plan_lines(alone) if line.startswith("audit")]
     assert "100 samples in one run, by attacks (loss, lira_online), " in line
 
 
 def test_registered_are_all_attacks_on_shadows_but_null_ones_on_the_first_seed(planned):
-    (audit,) = planned("seeds = 1", "seeds = 2", more="[attacks.alone]\npart = 'loss'\n").by_attacks
-    assert [item.entry.label for item in audit.attacks] == ["loss", "lira_online"]
-    assert {item.cell.facts["seed"] for item in audit.attacks} == {audit.seed} == {0}
-    assert audit.candidates == 100
-    assert audit.setting == setting()
+    (audit,) = attack_audits(planned("seeds = 1", "seeds = 2", more="[attacks.alone]\npart = 'loss'\n"))
+    assert [item.entry.label for item in audit.attacked.attacks] == ["loss", "lira_online"]
+    assert {item.cell.facts["seed"] for item in audit.attacked.attacks} == {audit.attacked.seed} == {0}
+    assert audit.attacked.candidates == 100
+    assert audit.attacked.setting == setting()
 
 
 def test_attacks_on_more_and_on_fewer_shadows_share_one_audit(planned):
-    (audit,) = planned(more="[attacks.more]\npart = 'rmia'\nshadows = 16\n").by_attacks
-    assert [item.entry.label for item in audit.attacks] == ["loss", "lira_online", "more"]
+    (audit,) = attack_audits(planned(more="[attacks.more]\npart = 'rmia'\nshadows = 16\n"))
+    assert [item.entry.label for item in audit.attacked.attacks] == ["loss", "lira_online", "more"]
 
 
 @pytest.mark.parametrize("defense", ["dp_fedavg", "ldp_gaussian", "none"])
 def test_a_claim_of_another_unit_is_no_business_of_theirs(planned, defense):
     changes = ("[defenses.dp_sgd]\nepsilon = 1.0\ndelta = 1e-5", f"[defenses.{defense}]")
     plan = planned(*changes)
-    assert plan.by_attacks == ()
+    assert attack_audits(plan) == ()
     assert len(plan.claims) == (defense != "none")
 
 
@@ -213,7 +217,7 @@ def test_a_federation_that_borrows_its_calibration_is_not_judged(planned):
     shown = "\n[federations.shown]\ncalibrated_on = 'main'\nclients = 2\nsamples = 100\nrounds = 1\n"
     shown += "algorithm = { name = 'fedsgd', learning_rate = 1.0 }\n"
     plan = planned("[attacks.loss]", "[attacks.loss]\nfederation = ['main', 'shown']", more=shown)
-    assert [audit.cell.facts["federation"] for audit in plan.by_attacks] == ["main"]
+    assert [audit.cell.facts["federation"] for audit in attack_audits(plan)] == ["main"]
 
 
 def test_an_attack_that_failed_fails_the_audit_with_its_reason(assay, suite_file):
@@ -226,11 +230,11 @@ def test_an_attack_that_failed_fails_the_audit_with_its_reason(assay, suite_file
 
 def test_what_is_guessed_are_the_coins_of_the_first_federation(assay, suite_file, planned):
     run = assay(suite_file(text=SUITE))
-    (audit,) = planned().by_attacks
+    (audit,) = attack_audits(planned())
     store = Store.open(run.folder)
     rows = {row.attack: row for row in run.records if row.metric == "auc"}
-    item = SimpleNamespace(cell=SimpleNamespace(cell_id=rows["loss"].cell_id), entry=audit.attacks[0].entry)
-    scores = scores_of(item, audit, store)
+    item = SimpleNamespace(cell=SimpleNamespace(cell_id=rows["loss"].cell_id), entry=audit.attacked.attacks[0].entry)
+    scores = scores_of(item, audit.attacked, store)
     coins = membership(
         Streams(0), 8, len(task_of(load_suite(str(suite_file(text=SUITE)))[0].federations["main"], 0).labels)
     )

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from fedassay.suites.audits.one_run import SETTING
+from fedassay.suites.audits.replicas import SETTING
 from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
@@ -119,14 +119,15 @@ def test_a_claim_at_delta_0_is_judged(canary, audit):
     assert rows["broken"].value > 2 * rows["honest"].value
 
 
-def test_the_outlook_of_a_claim_at_delta_0_says_what_could_be_detected(own_module, suite_file):
-    from fedassay.suites.planning.plan_text import outlook
+def test_the_plan_text_of_a_claim_at_delta_0_states_what_could_be_detected(own_module, suite_file):
+    from fedassay.suites.planning.plan_text import plan_lines
 
     module = own_module(OWN)
     table = f'[defenses.own]\npart = "{module}:Honest"\npure = true\n'
     text = suite_file("[defenses.none]", table, "replicas = 40", "replicas = 2000")
     spec, source = load_suite(str(text))
-    line = next(line for line in outlook(plan_run(resolve(spec, source, seed=0))) if line.startswith("audit  own"))
+    line = next(line for line in plan_lines(plan_run(resolve(spec, source, seed=0))) if line.startswith("audit  own"))
     assert "delta 0" in line
-    ceiling, found = (float(line.split(word)[1].split()[0].strip(",")) for word in ("ceiling ", "detectable "))
-    assert 4 < found < ceiling
+    words = ("at most epsilon ", "minimum detectable epsilon ")
+    certified, found = (float(line.split(word)[1].split()[0]) for word in words)
+    assert 4 < found < certified

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fedassay.suites.audits.judge_claim import hold_court
-from fedassay.suites.audits.one_run import SETTING, canary_set_for, guesses_planned
-from fedassay.suites.audits.replicas import run_block
+from fedassay.suites.audits.audit_claim import audit_claim, run_block
+from fedassay.suites.audits.audited_federation import audited_federation
+from fedassay.suites.audits.one_run import canary_set_for, guesses_planned
+from fedassay.suites.audits.replicas import SETTING
 from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.jobs.audited_federation import audited_federation
-from fedassay.suites.planning.plan_text import headline, outlook
+from fedassay.suites.planning.plan_text import headline, plan_lines
 from fedassay.suites.planning.run_plan import plan_run
 from fedassay.suites.results.store import Store
 
@@ -57,7 +57,7 @@ def judged(tmp_path):
     def judge(audit, name="run"):
         store = Store.create(tmp_path / name, {}, [])
         assert run_block(audit.blocks[0], store, frozenset()) == []
-        assert hold_court(audit, store) == []
+        assert audit_claim(audit, store) == []
         return store.cell_records(audit.cell.cell_id)[0], store
 
     return judge
@@ -124,7 +124,7 @@ def test_the_number_of_guesses_is_known_before_the_run(planned):
     (audit,) = planned().audits
     guesses = guesses_planned(audit)
     assert set(guesses) == {"one_run", "one_run_fdp"}
-    (line,) = [line for line in outlook(planned()) if line.startswith("audit")]
+    (line,) = [line for line in plan_lines(planned()) if line.startswith("audit")]
     assert f"300 canaries in one run, {guesses['one_run_fdp']} guesses (one_run_fdp) or " in line
     assert "detectable" in line
 

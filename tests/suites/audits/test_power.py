@@ -175,10 +175,10 @@ def test_one_more_share_leaves_the_thresholds_before_it_alone(lot_sampled, desig
 def test_replicas_needed_of_a_sampled_mechanism_are_those_at_which_its_own_test_reaches_the_power(lot_sampled):
     claim, release = lot_sampled
     needed = replicas_needed(claim, release, share=0.5, alpha=ALPHA)
-    assert list(needed) == ["signed curve", "epsilon alone", "e-process"]
+    assert list(needed) == ["trade-off curve", "epsilon alone", "e-process"]
     # One test at all of alpha, where the audit's designed tests share it.
     only = AuditSpec(noise_shares=(0.5,))
-    n = needed["signed curve"]
+    n = needed["trade-off curve"]
     test = designed_tests(claim, release, only, n=n)[:1]
     assert refutes(BrokenRelease(noise=0.5), claim, release, test, n=n, alpha=ALPHA) == pytest.approx(0.9, abs=0.06)
 

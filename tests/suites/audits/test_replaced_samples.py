@@ -1,9 +1,9 @@
 """Replaced samples: an honest claim stands, a broken one and NbAFL's published one fall."""
 
 import pytest
+from fedassay.suites.audits.audited_federation import audited_federation
 from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.jobs.audited_federation import audited_federation
 from fedassay.suites.planning.run_plan import plan_run
 
 SUITE = """\

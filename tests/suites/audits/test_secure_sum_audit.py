@@ -3,11 +3,11 @@
 import pytest
 import torch
 from fedassay.audit.claim import Adjacency, Unit
-from fedassay.suites.audits.replicas import canary_for
+from fedassay.suites.audits.audited_federation import audited_federation, claimed_release
+from fedassay.suites.audits.canary_replicas import canary_for
 from fedassay.suites.config.canaries import absent_row
 from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.jobs.audited_federation import audited_federation, claimed_release
 from fedassay.suites.planning.run_plan import plan_run
 
 TEXT = """name = "secure"

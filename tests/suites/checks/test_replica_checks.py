@@ -8,7 +8,7 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.estimators.release_tests import BrokenRelease, GaussianRelease, draw_projections
 from fedassay.audit.evidence import Design, Projections, Setting
 from fedassay.audit.observer import GLOBAL_MODELS
-from fedassay.suites.audits.replicas import check_independent
+from fedassay.suites.audits.canary_replicas import check_independent
 from fedassay.suites.checks.replica_checks import (
     ARRIVES,
     EVERY_ROUND,
@@ -42,7 +42,7 @@ def changed(side, change):
 
 
 def broken(member, nonmember):
-    return {found.name for found in replica_checks(member, nonmember, RELEASE) if not found.kept}
+    return {found.name for found in replica_checks(member, nonmember, RELEASE) if not found.passed}
 
 
 def test_an_honest_mechanism_keeps_all_over_many_seeds():
@@ -77,7 +77,7 @@ def test_noise_on_a_grid_repeats_as_often_as_it_must_and_no_oftener(spacing):
     there = replace(honest, values=on_grid[::-1] + 1)
 
     def repeats(nonmember, law=release):
-        return {found.name: found.kept for found in replica_checks(there, nonmember, law)}[REPEATED]
+        return {found.name: found.passed for found in replica_checks(there, nonmember, law)}[REPEATED]
 
     assert repeats(honest)
     assert not repeats(honest, replace(release, spacing=0.0))
@@ -113,7 +113,7 @@ def test_one_that_is_ten_times_as_long_arrives():
 
 def test_rounds_that_were_seldom_seen_are_not_judged():
     few = replace(runs(0), seen=np.zeros((1000, 20), dtype=bool))
-    assert [found.kept for found in replica_checks(replace(runs(1), seen=few.seen), few, RELEASE)] == [None, None]
+    assert [found.passed for found in replica_checks(replace(runs(1), seen=few.seen), few, RELEASE)] == [None, None]
 
 
 @pytest.mark.parametrize("share", [0.9, 0.5, 0.1])

@@ -7,11 +7,11 @@ import torch
 from fedassay.audit.claim import Adjacency
 from fedassay.fl.canary import Canary, DataCanary
 from fedassay.fl.streams import Streams
-from fedassay.suites.audits.replicas import canary_for
+from fedassay.suites.audits.audited_federation import audited_federation, canary_length, claimed_release
+from fedassay.suites.audits.canary_replicas import canary_for
 from fedassay.suites.config.canaries import CANARY_PHRASES, DESIGNS, KNOWN_CANARIES
 from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.jobs.audited_federation import audited_federation, canary_length, claimed_release
 from fedassay.suites.planning.run_plan import plan_run
 
 TEXT = """name = "designs"

@@ -14,7 +14,7 @@ from fedassay.suites.attacking.trial import run_trial
 from fedassay.suites.config.resolve import resolve, task_of
 from fedassay.suites.config.suite import FederationSpec
 from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.jobs.cells import Cell
+from fedassay.suites.jobs.cell import Cell
 from fedassay.suites.planning.run_plan import plan_run
 from fedassay.suites.results.store import Store
 from fedassay.suites.scoring.label_rows import score_label_counts, true_counts

@@ -10,7 +10,7 @@ from fedassay.audit.metrics.low_rate import joint_statement, tpr_at
 from fedassay.audit.metrics.roc import area_interval
 from fedassay.audit.metrics.scores_by_run import ScoresByRun
 from fedassay.audit.observer import FINAL_MODEL
-from fedassay.suites.jobs.cells import Cell
+from fedassay.suites.jobs.cell import Cell
 from fedassay.suites.results.store import Store
 from fedassay.suites.scoring.candidates import all_scores
 from fedassay.suites.scoring.membership_rows import auc, balanced_accuracy, score_membership

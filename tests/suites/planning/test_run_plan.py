@@ -9,7 +9,7 @@ from fedassay.suites.config import resolve as resolve_module
 from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.planning.plan_text import headline, outlook
+from fedassay.suites.planning.plan_text import headline, plan_lines
 from fedassay.suites.planning.run_plan import plan_run
 
 SHOWN = """[federations.shown]
@@ -234,31 +234,33 @@ def test_a_cells_title_says_where_it_stands_in_the_run(planned):
 
 
 def best_bound(n, alpha):
-    """What no error among n replicas a world proves, each rate at alpha / 2 (delta 1e-5)."""
+    """What no error among n replicas per arm proves, each rate at alpha / 2 (delta 1e-5)."""
     high = 1 - (alpha / 2) ** (1 / n)
     return math.log((1 - high - 1e-5) / high)
 
 
-def test_the_outlook_says_for_every_claim_how_far_its_audit_sees(planned):
-    lines = outlook(planned("replicas = 40", "replicas = 2000"))
+def test_the_plan_text_states_for_every_claim_what_its_audit_can_show(planned):
+    lines = plan_lines(planned("replicas = 40", "replicas = 2000"))
     assert lines[0] == "train  main: digits, logistic, 2 clients, 2 rounds, 2 federations"
     assert lines[1].startswith("audit  ldp_gaussian: eps 4, delta 1e-5, one report (replace-one), adversary:")
     # Two tests share alpha: one for half the noise, one for a missing clip.
-    assert f": 2000 replicas a world, ceiling {best_bound(2000, 0.05 / 2):.2f}, detectable " in lines[1]
+    assert f": 2000 replicas per arm, at most epsilon {best_bound(2000, 0.05 / 2):.2f} from" in lines[1]
+    assert ", minimum detectable epsilon " in lines[1]
     assert lines[1].endswith(" (power .9 at alpha 0.05)")
 
 
-def test_the_outlook_says_what_each_estimator_would_need_to_see_half_the_noise(planned):
-    line = outlook(planned("replicas = 40", "replicas = 5"))[2]
-    costs = dict(part.rsplit(" ", 1) for part in line.partition("a world: ")[2].split(", "))
-    assert list(costs) == ["signed curve", "epsilon alone", "effect size", "e-process"]
+def test_the_plan_text_states_what_each_estimator_needs_to_refute_half_the_noise(planned):
+    line = plan_lines(planned("replicas = 40", "replicas = 5"))[2]
+    costs = dict(part.rsplit(" ", 1) for part in line.partition("per arm: ")[2].split(", "))
+    assert list(costs) == ["trade-off curve", "epsilon alone", "effect size", "e-process"]
     counts = {route: int(count.replace(",", "")) for route, count in costs.items()}
-    assert counts["effect size"] < counts["signed curve"] < counts["e-process"] < counts["epsilon alone"]
+    assert counts["effect size"] < counts["trade-off curve"] < counts["e-process"] < counts["epsilon alone"]
 
 
-def test_the_outlook_of_too_few_replicas_says_so(planned):
-    line = outlook(planned("replicas = 40", "replicas = 5"))[1]
-    assert f": 5 replicas a world, ceiling {max(0, best_bound(5, 0.025)):.2f}, UNDERPOWERED: no missing noise" in line
+def test_the_plan_text_states_that_replicas_are_too_few(planned):
+    line = plan_lines(planned("replicas = 40", "replicas = 5"))[1]
+    assert f": 5 replicas per arm, at most epsilon {max(0, best_bound(5, 0.025)):.2f} from" in line
+    assert ", UNDERPOWERED: no missing noise" in line
 
 
 UNAUDITABLE = """\
@@ -278,9 +280,9 @@ class Mine(LDPGaussian):
 """
 
 
-def test_the_outlook_says_of_a_claim_that_no_canary_covers_why(planned, own_module):
+def test_the_plan_text_states_why_a_claim_that_no_canary_covers_is_not_audited(planned, own_module):
     module = own_module(UNAUDITABLE.format(name="Unit", change="unit=Unit.USER"))
-    line = outlook(planned(extra=(f"{module}:Mine",)))[-1]
+    line = plan_lines(planned(extra=(f"{module}:Mine",)))[-1]
     assert line.startswith("audit  Mine: ")
     assert "OUT OF SCOPE: no canary design covers unit user under replace_one: this claim is not audited" in line
 

@@ -1,16 +1,17 @@
-"""Queries: independent trials of all that a client releases of its lots, its answers to a query as well as its steps.
+"""Queried lots: trials of all that a client releases about its lots, its answers to a query as well as its steps.
 
-A claim of one sample holds for every data set, so also for a client that holds this sample or none: a gradient far
-beyond every clip, in each lot by its own coin. The protection's own hooks clip, noise and answer; nothing is
-trained. A canary in a federation shows in the uploads only; here a score reads the query too.
+A claim about one sample holds for every data set, so also for a client that holds this sample or none: a gradient far
+beyond every clip norm, in each lot by its own coin. The protection's own hooks clip, noise and answer; no model is
+trained. A canary in a federation shows in the uploads only; here the score includes the query too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ...audit.claim import Adjacency, Claim, Unit
@@ -20,21 +21,27 @@ from ...fl.message import Message
 from ...fl.plan import Plan
 from ...fl.protection import Context, Protection, State
 from ...fl.streams import Streams
+from ..config.canaries import why_not_covered
 from ..config.resolve import plan_of, task_of
-from .cells import BlockJob
+from ..jobs.block_job import AuditRequest, BlockJob
+from ..jobs.planned_audit import PlannedAudit
+from .replicas import Arms, ReplicaMethod
 
-WITNESS = (
+_WITNESS = (
     "a client's steps and answers with one sample far beyond the clip or none, scored by their log-likelihood ratio"
 )
 Draws = Callable[..., np.random.Generator]
 _FAR = 1e6
+"""Gradient of the sample in every coordinate: beyond every clip norm."""
 _CLIENT = 0
+"""The client that holds the sample; claims about samples hold for every client."""
 _BATCH = 20_000
+"""Trials of one call."""
 
 
 @runtime_checkable
 class QueryLaw(Protocol):
-    """A protection that says what one sample does to all that its client releases of a lot."""
+    """A protection that publishes how one sample changes everything that its client releases about a lot."""
 
     def log_ratio(
         self, direction: Tensor, answer: Tensor | None, client: int, context: Context, state: State
@@ -46,26 +53,43 @@ class QueryLaw(Protocol):
         ...
 
 
+class QueriedLots(ReplicaMethod):
+    """For a protection that publishes a log-likelihood ratio of steps and answers, and a claim about one sample."""
+
+    attack = "queried_lots"
+    precedence = 20
+    chosen_by_suite = False
+    own_federation = False
+
+    def covers(self, request: AuditRequest) -> bool:
+        return query_law(request.protection, request.claim) is not None
+
+    def out_of_scope(self, request: AuditRequest) -> str:
+        # No model is trained, so one that mixes samples is no obstacle.
+        return why_not_covered(request.claim)
+
+    def trials(self, job: BlockJob) -> tuple[Arms, Mapping[str, NDArray[Any]]]:
+        return [query_evidence(job, arm) for arm in (0, 1)], {}
+
+    def witness(self, audit: PlannedAudit) -> str:
+        return _WITNESS
+
+
 def query_law(protection: Protection, claim: Claim) -> QueryLaw | None:
-    """The protection's law of its answers, where the claim is of a sample that is there or not, to who sees uploads."""
-    told = (claim.unit, claim.adjacency, claim.observer.rank) == (Unit.SAMPLE, Adjacency.ADD_REMOVE, UPLOADS.rank)
-    return protection if told and isinstance(protection, QueryLaw) else None
+    """The protection's law of its answers, for a claim of add/remove of one sample to an observer of uploads."""
+    covered = (claim.unit, claim.adjacency, claim.observer.rank) == (Unit.SAMPLE, Adjacency.ADD_REMOVE, UPLOADS.rank)
+    return protection if covered and isinstance(protection, QueryLaw) else None
 
 
-def audited_law(job: BlockJob) -> QueryLaw | None:
-    """The law by which this audit reads queries; None for one that plants canaries in one run, or answers none."""
-    return None if job.audit.design == "one_run" else query_law(job.protection, job.claim)
-
-
-def query_evidence(job: BlockJob, world: int) -> list[Projections]:
-    """``job.replicas`` trials of one world, on the claim's own plan, batch by batch."""
+def query_evidence(job: BlockJob, arm: int) -> list[Projections]:
+    """``job.replicas`` trials on the claim's own plan, batch by batch; ``arm`` 1 with the sample, 0 without."""
     task = task_of(job.federation, job.seed)
     plan, streams = plan_of(job.federation, job.change, task), Streams(job.seed)
     whole, rest = divmod(job.replicas, _BATCH)
     sizes = [_BATCH] * whole + ([rest] if rest else [])
     return [
         published_query_trials(
-            job.protection, plan, job.claim, world=world, trials=size, streams=streams, block=number + 1
+            job.protection, plan, job.claim, world=arm, trials=size, streams=streams, block=number + 1
         )
         for number, size in enumerate(sizes)
     ]
@@ -84,19 +108,20 @@ def published_query_trials(
 ) -> Projections:
     """``trials`` runs over the claim's rounds of one client that holds the sample (``world`` 1) or nothing (0).
 
-    For each round the log-likelihood ratio of what it released, zero where it had stopped; their sum is the run's.
+    Gives for each round the log-likelihood ratio of what the client released, zero where it had stopped.
 
     Args:
-        block: part of every stream's name: no two blocks share a draw; 0 is a trial's.
-        queried: whether the score reads the answers.
+        block: part of every stream's name: no two blocks share a draw; block 0 belongs to the suite's trials.
+        queried: whether the score includes the answers.
 
     Raises:
-        ValueError: for a protection that publishes no ratio, or a claim that these trials are no evidence of.
+        ValueError: for a protection that publishes no ratio, or a claim that these trials are no evidence about.
     """
     law = query_law(protection, claim)
     if law is None:
         raise ValueError(
-            f"trials of queries are of one sample (add/remove), adversary: uploads, by its law: {claim.describe()}"
+            f"trials of queries need a published law and a claim of one sample (add/remove) to an observer of uploads, "
+            f"got {claim.describe()}"
         )
     state, scores, seen = protection.initial_state(plan), list[Tensor](), list[Tensor]()
     for number in range(claim.rounds):
@@ -133,8 +158,11 @@ def _round(
 def _answered(
     protection: Protection, answers: Tensor, present: Tensor, context: Context, state: State, draws: Draws
 ) -> State:
-    """The state after the round: the client's answers came with an empty report."""
+    """The state after the round, to which the client sent its answers with an empty report."""
     side = {"query": answers.unsqueeze(1).masked_fill(~present[..., None, None], 0)}
     report = torch.zeros(context.replicas, 1, 1)
     message = Message(values=report, present=present, senders=(_CLIENT,), side=side)
     return protection.close_round(report[:, 0], context, protection.query(message, context, state, draws("query")))
+
+
+METHOD = QueriedLots()

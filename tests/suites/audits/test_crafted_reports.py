@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
+from fedassay.suites.audits.crafted_reports import crafted_evidence, report_law
 from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.jobs.crafted_reports import crafted_evidence, report_law
 from fedassay.suites.planning.run_plan import plan_run
 from scipy.stats import binom
 

@@ -7,10 +7,12 @@ import pytest
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, Projections, Setting
 from fedassay.audit.observer import GLOBAL_MODELS
-from fedassay.suites.audits.replicas import SETTING, check_independent, run_block
+from fedassay.suites.audits.audit_claim import run_block
+from fedassay.suites.audits.audited_federation import claimed_release
+from fedassay.suites.audits.canary_replicas import check_independent
+from fedassay.suites.audits.replicas import SETTING
 from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.jobs.audited_federation import claimed_release
 from fedassay.suites.planning.run_plan import plan_run
 from fedassay.suites.results.store import Store
 from scipy.stats import binom, chi2

@@ -10,12 +10,13 @@ from fedassay.audit.evidence import Design, Projections, Setting
 from fedassay.audit.observer import Observer
 from fedassay.defenses.controls.control_seed_shared import ControlSeedShared
 from fedassay.fl.streams import Streams
-from fedassay.suites.audits.judge_claim import hold_court
+from fedassay.suites.audits.audit_claim import audit_claim
+from fedassay.suites.audits.audited_federation import audited_federation, claimed_release
+from fedassay.suites.audits.canary_replicas import canary_for
 from fedassay.suites.audits.power import designed_tests
-from fedassay.suites.audits.replicas import SETTING, canary_for, save_projections
+from fedassay.suites.audits.replicas import SETTING, save_projections
 from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.jobs.audited_federation import audited_federation, claimed_release
 from fedassay.suites.planning.run_plan import plan_run
 from fedassay.suites.results.store import Store
 
@@ -64,7 +65,7 @@ def write_block(store, block, truth, *, stream=0, shift=0.0, **changes):
 
 
 def judged(store, audit):
-    failed = hold_court(audit, store)
+    failed = audit_claim(audit, store)
     row, *probes = store.cell_records(audit.cell.cell_id)
     assert {probe.role for probe in probes} <= {"probe"}
     assert bool(failed) == (row.status == "failed")
@@ -96,7 +97,7 @@ def test_a_broken_twin_is_refuted(store, audit_of, truth):
     write_block(store, audit.blocks[0], truth)
     row = judged(store, audit)
     assert (row.verdict, row.route) == ("REFUTED", "curve")
-    assert row.reason.startswith("under the signed curve (FPR <= ")
+    assert row.reason.startswith("under the stated trade-off curve (FPR <= ")
 
 
 def test_the_row_says_what_was_measured_and_how(store, audit_of):

@@ -1,4 +1,4 @@
-"""Crafted trial: the two rows that a claim is tried on, the hooks that they go through, the score of what comes."""
+"""Crafted trial: two rows that differ, the hooks that they pass through, and the score of what is observed."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -10,8 +10,9 @@ import torch
 from scipy.stats import binom
 from torch import Tensor
 
-from ...audit.arrays import FloatArray
+from ...audit.arrays import BoolArray, FloatArray
 from ...audit.claim import Adjacency, Claim
+from ...audit.evidence import Projections, Setting
 from ...fl.laws.law import Mixing, ReportLaw
 from ...fl.message import Message
 from ...fl.plan import Plan
@@ -19,26 +20,27 @@ from ...fl.protection import Context
 from ...fl.streams import Streams, uniform
 from ...fl.task import Task
 from ..config.canaries import JOINT
-from .cells import BlockJob
+from ..jobs.block_job import BlockJob
 
 COORDINATE, LAYER = "one coordinate", "layer "
 _CHANCE = 1e-9
-"""Of honest rows that hang together so often."""
+"""Chance below which independent rows that repeat each other so often are refused."""
 _LARGE = 100_000
+"""Numbers of a message from which fewer calls are compared."""
 _GUARD = 2**30
-"""Calls of guards are numbered from here: no counted trial shares a draw with them."""
+"""Calls that only check the noise are numbered from here: no counted trial shares a draw with them."""
 _CERTAIN = 1e4
 """Stands for a log-ratio of infinity: scores are finite, and their order is all that counts."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Trial:
-    """One claim's rows, and what its observer reads of them.
+class CraftedTrial:
+    """The rows of one claim, and the score of what its observer receives.
 
     Args:
-        senders: whose reports are drawn; ``row``: the subject's place among them.
-        absent, present: its raw rows ``(d,)`` in world 0 and 1.
-        rate: chance that the report is of the record that differs, where one record is drawn and the claim is about it.
+        senders: clients with reports that are drawn; ``row``: the subject's place among them.
+        absent, present: the subject's raw rows ``(d,)`` without and with the canary.
+        rate: probability that the report is of the record that differs, where one record is drawn per report.
     """
 
     law: ReportLaw
@@ -50,7 +52,7 @@ class Trial:
     rate: float
 
     def drawn(self, updates: Message, rng: np.random.Generator) -> Message:
-        """Where another record was drawn, the subject's report is of that."""
+        """The updates, with the absent row wherever another record was drawn for the subject's report."""
         if self.rate == 1:
             return updates
         values = updates.values.clone()
@@ -58,7 +60,7 @@ class Trial:
         return updates.with_values(values)
 
     def updates(self, world: int, replicas: int, adjacency: Adjacency) -> Message:
-        """What the clients would send without protection."""
+        """What the clients would send without protection; ``world`` 1 with the canary, 0 without."""
         values = self.absent.expand(replicas, len(self.senders), -1).clone()
         there = torch.ones(values.shape[:2], dtype=torch.bool)
         if world == 1:
@@ -67,24 +69,24 @@ class Trial:
             values[:, self.row], there[:, self.row] = 0, False
         return Message(values=values, present=there, senders=self.senders)
 
-    def read(self, seen: Message, world: int) -> "Reading":
-        """What this round's reports say; the ratio is exact where all clients share the subject's mechanism."""
+    def read(self, seen: Message, world: int) -> "RoundScores":
+        """The scores of this round's reports; the ratio is exact where all clients share the subject's mechanism."""
         if not self.shuffled:
             report, there = seen.values[:, self.row], seen.present[:, self.row]
             both = self._logs(report, self.law.log_density)
             odd = both[world].isneginf() & there if self.rate == 1 else torch.zeros_like(there)
             ratio = _ratio(*both).masked_fill(~there, 0)
-            return Reading(ratio=ratio, place=torch.zeros_like(ratio), odd=odd)
+            return RoundScores(ratio=ratio, place=torch.zeros_like(ratio), odd=odd)
         split = self.law.mixing is Mixing.COORDINATES
         ratios = _ratio(*self._logs(seen.values, self.law.log_densities if split else self.law.log_density))
         there = seen.present.unsqueeze(-1) if split else seen.present
         mean = ratios.masked_fill(~there, -math.inf).logsumexp(1) - there.sum(1).clamp_min(1).log()
         mean, own = mean.masked_fill(there.sum(1) == 0, 0), ratios[:, self.row].sigmoid()
         ratio, place = (mean.sum(-1), own.mean(-1)) if split else (mean, own)
-        return Reading(ratio=ratio, place=place, odd=torch.zeros(len(ratio), dtype=torch.bool))
+        return RoundScores(ratio=ratio, place=place, odd=torch.zeros(len(ratio), dtype=torch.bool))
 
     def _logs(self, seen: Tensor, log_density: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """Log densities under the absent and the present row; ValueError where they are none."""
+        """Log densities under the absent and the present row; ValueError for NaN, infinity or a wrong shape."""
         absent, present = (
             torch.as_tensor(log_density(seen, self.law.contribution(row.expand_as(seen))))
             for row in (self.absent, self.present)
@@ -99,14 +101,14 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Reading:
-    """One round of ``(replicas,)`` trials.
+class RoundScores:
+    """Scores of one round, each ``(replicas,)``.
 
     Args:
         ratio: log-likelihood ratio of what the observer saw.
-        place: behind a shuffler, how much what arrived in the subject's own place looks like the present row, in
-            [0, 1]; zeros elsewhere.
-        odd: whether the subject's report is none that its own row can give by the law.
+        place: behind a shuffler, the likeness in [0, 1] of what arrived in the subject's own place to the present row;
+            zeros elsewhere.
+        odd: whether the law gives the subject's report density zero under its own row.
     """
 
     ratio: Tensor
@@ -115,12 +117,40 @@ class Reading:
 
 
 def _ratio(absent: Tensor, present: Tensor) -> Tensor:
-    # A report that neither row can give is no evidence of either.
+    # A report that neither row can produce is evidence of neither.
     return torch.nan_to_num(present - absent, nan=0.0).clamp(-_CERTAIN, _CERTAIN)
 
 
+@dataclass(frozen=True, eq=False)
+class CraftedBatch:
+    """Independent trials of one arm.
+
+    Args:
+        ratios: for each trial and round the log-likelihood ratio of what the observer received.
+        place: (n,), behind a shuffler, the mean likeness in [0, 1] of what arrived in the sender's own place to the
+            present row; zeros elsewhere.
+        odd: (n,), whether a report arrived that its own row cannot produce by the law.
+    """
+
+    ratios: Projections
+    place: FloatArray
+    odd: BoolArray
+
+
+def batch_of_trials(
+    job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan, world: int, replicas: int, number: int
+) -> CraftedBatch:
+    """One call of the hooks in each round that the claim covers; ``world`` 1 with the present row, 0 without."""
+    begun = seen_in_rounds(job, trial, task, plan, world, replicas, number)
+    rounds = [trial.read(seen, world) for seen in begun]
+    values = torch.stack([one.ratio for one in rounds], dim=1).double().numpy()
+    ratios = Projections(values, np.ones(values.shape, dtype=np.bool_), Setting.claimed(job.claim))
+    place = torch.stack([one.place for one in rounds]).double().mean(0).numpy()
+    return CraftedBatch(ratios, place, torch.stack([one.odd for one in rounds]).any(0).numpy())
+
+
 def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, Tensor]:
-    """Raw rows ``(d,)``, absent and present, that differ in what the claim's part names, and there as much as can be.
+    """Raw rows ``(d,)``, absent and present, that differ as much as possible in the claim's part, and only there.
 
     Raises:
         ValueError: for a part that is neither joint, nor one coordinate, nor a layer of the plan.
@@ -145,9 +175,9 @@ def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, 
 
 
 def seen_in_rounds(
-    job: BlockJob, trial: Trial, task: Task, plan: Plan, world: int, replicas: int, number: int
+    job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan, world: int, replicas: int, number: int
 ) -> Iterator[Message]:
-    """What the observer saw, round by round; cohorts are drawn as the plan says, of all clients."""
+    """What the observer receives, round by round; cohorts are drawn from all clients by the plan's sampling."""
     streams, protection = Streams(job.seed), job.protection
     model = task.network.initial(streams.generator("init")).expand(replicas, -1)
     updates, state = trial.updates(world, replicas, job.claim.adjacency), protection.initial_state(plan)
@@ -176,14 +206,15 @@ def seen_in_rounds(
         yield seen
 
 
-def check_noise(job: BlockJob, trial: Trial, task: Task, plan: Plan) -> None:
-    """First rounds of a few small calls: other draws must move the reports, and the rows of a call must not hang
-    together. What is the same everywhere has no noise at all: that is left to the audit.
+def check_noise(job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan) -> None:
+    """Check on the first rounds of a few small calls that other draws move the reports, and that rows are independent.
+
+    Reports that are all equal have no noise at all: the audit itself refutes these.
 
     Raises:
-        ValueError: where noise is shared or not taken from the streams; an honest mechanism with a chance below 1e-9.
+        ValueError: where noise is shared or not taken from the streams; a correct mechanism with a chance below 1e-9.
     """
-    # Messages of many numbers are never equal by chance, and cost too much to be asked for often.
+    # Messages of many numbers are never equal by chance, and cost too much to be drawn often.
     large = len(trial.senders) * len(trial.present) > _LARGE
     calls, rows = (3, 2) if large else (20, 8)
     begun = (seen_in_rounds(job, trial, task, plan, 0, rows, _GUARD + call) for call in range(calls))
@@ -191,7 +222,9 @@ def check_noise(job: BlockJob, trial: Trial, task: Task, plan: Plan) -> None:
     if len(np.unique(keys)) == 1:
         return
     if (keys == keys[0]).all():
-        raise ValueError("reports must take their noise from the generator that a hook is handed: others moved none")
+        raise ValueError(
+            "reports must take their noise from the generator that a hook is handed: other generators moved none"
+        )
     alike = int((keys == keys[:, :1]).all(axis=1).sum())
     _, counts = np.unique(keys, return_counts=True)
     chance = float(((counts / keys.size) ** rows).sum())
@@ -203,6 +236,6 @@ def check_noise(job: BlockJob, trial: Trial, task: Task, plan: Plan) -> None:
 
 
 def _keys(reports: Tensor) -> FloatArray:
-    """One number a replica, ``(replicas,)``, that tells reports (or sets of them) apart."""
+    """One number per replica, ``(replicas,)``, that differs between different reports (or sets of them)."""
     flat = reports.double().sort(1).values.flatten(1)
     return np.asarray((flat @ torch.arange(1, flat.shape[1] + 1, dtype=torch.float64).cos()).numpy(), dtype=np.float64)

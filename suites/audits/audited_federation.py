@@ -1,4 +1,4 @@
-"""Audited federation: the small federation that a claim is tried on, and what its observer sees and knows of it."""
+"""Audited federation: the small federation that carries the canary, and what its observer sees and knows."""
 
 import torch
 from torch import Tensor
@@ -18,34 +18,28 @@ from ...fl.training.local import Batch
 from ...fl.view import View
 from ..config.canaries import check_covered
 from ..config.resolve import audited, plan_of, task_of
-from .cells import BlockJob
-from .crafted_reports import report_law
-from .queried_lots import audited_law
+from ..jobs.block_job import AuditRequest, BlockJob
 
 
 def audited_federation(job: BlockJob) -> tuple[Task, Plan]:
-    """The first clients of the claim's federation, with few samples each and an unused weight for each Dirac canary.
+    """The first clients of the claim's federation, with few samples each and ``job.inert`` weights that no data moves.
 
     A claim holds for every data set and model, so also for this small one; rounds, sampling, algorithm and protection
     are the claim's own. Where a sample is replaced the number of samples is public and stays, and a claim may rest on
     it: clients then keep theirs.
     """
-    inert = 0 if job.audit.canary != "dirac" else job.audit.canaries or 1
     task = task_of(audited(job.federation, job.audit), job.seed)
     replaced = (job.claim.unit, job.claim.adjacency) == (Unit.SAMPLE, Adjacency.REPLACE_ONE)
     samples = max(task.sizes) if replaced else job.audit.samples_per_client
-    task = task.restricted(clients=job.audit.clients, samples=samples).with_inert(inert)
+    task = task.restricted(clients=job.audit.clients, samples=samples).with_inert(job.inert)
     return task, plan_of(job.federation, job.change, task)
 
 
-def inseparable(job: BlockJob) -> str:
-    """Why no canary can stand in the audit's own federation, whose model mixes samples; empty where one can, or where
-    the audit trains no model.
-    """
-    of_samples = job.protection.per_sample or job.claim.unit is Unit.SAMPLE
-    if not of_samples or audited_law(job) is not None:
+def inseparable(request: AuditRequest) -> str:
+    """Why the audit's own model, which mixes samples, can carry no canary; empty where it can."""
+    if not (request.protection.per_sample or request.claim.unit is Unit.SAMPLE):
         return ""
-    network = task_of(audited(job.federation, job.audit), job.seed).network
+    network = task_of(audited(request.federation, request.audit), request.seed).network
     return f"{network.mixture}: this claim is not audited there" if network.mixes else ""
 
 
@@ -68,15 +62,14 @@ def canary_length(job: BlockJob, plan: Plan) -> float:
 def claimed_release(job: BlockJob) -> GaussianRelease | None:
     """The claimed law of what the canary's sender releases, over the canary's sensitivity.
 
-    None where no law of a round is published or seen, or where the rest of the release is not zero along the canary:
-    scores of that law would be no likelihood ratios.
+    None where no Gaussian law of a round is published or observed, or where the rest of the release is not zero along
+    the canary: scores of that law would be no likelihood ratios.
     """
-    if report_law(job) is not None:
-        return None
     check_covered(job.claim)
     _, plan = audited_federation(job)
     length, law = canary_length(job, plan), published_law(job, plan)
-    if job.audit.canary != "dirac" or not isinstance(law, GaussianLaw) or job.claim.observer.rank == FINAL_MODEL.rank:
+    # A final model shows no single round that a law could score.
+    if not job.inert or not isinstance(law, GaussianLaw) or job.claim.observer.rank == FINAL_MODEL.rank:
         return None
     row = torch.zeros(plan.layout.dim)
     row[-1] = length
@@ -103,12 +96,11 @@ def observed(
 ) -> View:
     """What the claim's observer sees of a batch of federations over the rounds that the claim covers.
 
-    Of Dirac canaries only the unused weights are kept, of uploads only ``senders``.
+    Of canaries along inert weights only these weights are kept, of uploads only those of ``senders``.
     """
-    inert = slice(plan.layout.model_dim, plan.layout.dim)
-    recorder = ViewRecorder(
-        observer=job.claim.observer, coordinates=inert if job.audit.canary == "dirac" else None, senders=senders
-    )
+    # Whole models of hundreds of replicas would not fit into memory.
+    kept = slice(plan.layout.model_dim, plan.layout.dim) if job.inert else None
+    recorder = ViewRecorder(observer=job.claim.observer, coordinates=kept, senders=senders)
     final = run_federation(
         task,
         plan,
@@ -123,7 +115,7 @@ def observed(
 
 
 def knowledge(job: BlockJob, task: Task, plan: Plan, canary: Canary | DataCanary | CanarySet) -> Knowledge:
-    """Everything but the one bit."""
+    """That of the worst-case (DP) adversary: everything but whether the canary is there."""
     return Knowledge.of(
         task,
         plan,

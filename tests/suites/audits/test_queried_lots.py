@@ -17,7 +17,7 @@ from fedassay.fl.partitions.sampling import Full, Poisson
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Context
 from fedassay.fl.streams import Streams
-from fedassay.suites.jobs.queried_lots import published_query_trials
+from fedassay.suites.audits.queried_lots import published_query_trials
 from scipy.stats import norm
 
 RATE, SIGMA, ROUNDS = 0.1, 1.0, 50

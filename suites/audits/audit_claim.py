@@ -1,0 +1,85 @@
+"""Audit of one claim: makes the runs of its method, measures, checks, judges and writes the rows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...audit.finding import Finding, Verdict, judge, not_audited
+from ...audit.measurement import Measurement
+from ..attacking.trial import Clock, failures_as_rows
+from ..checks.check import CheckResult, check_rows, failed_words
+from ..jobs.block_job import BlockJob
+from ..jobs.cell import Cell
+from ..jobs.planned_audit import PlannedAudit
+from ..results.record import Record
+from ..results.store import Store
+from .audit_method import Reading
+from .known_methods import audit_methods, block_method
+
+
+def run_block(job: BlockJob, store: Store, finished: frozenset[str]) -> list[str]:
+    """Make the runs of one block and write its row; returns what failed.
+
+    Raises:
+        UnwritableRunFolder: if the folder cannot be written.
+    """
+    if job.cell.cell_id in finished:
+        return []
+    torch.set_num_threads(1)
+    clock = Clock()
+    with failures_as_rows([job.cell], store, clock) as failed:
+        row = block_method(job.method).run(job, store)
+        store.finish(job.cell.cell_id, [job.cell.record(**row, **clock.fields())])
+    return failed
+
+
+def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
+    """Judge one claim by the finished cells of its audit, and write the rows; returns what failed."""
+    clock = Clock()
+    if audit.out_of_scope:
+        finding = not_audited(audit.claim, audit.out_of_scope)
+        row = audit.cell.record(metric="epsilon_low", verdict=finding.verdict.value, reason=finding.reason)
+        store.finish(audit.cell.cell_id, [row])
+        return []
+    with failures_as_rows([audit.cell], store, clock) as failed:
+        method = audit_methods()[audit.method]
+        reading = method.measure(audit, store)
+        checks = method.checks(audit, store)
+        weakness = method.weakness(audit, reading.measurement, checks)
+        finding = judge(audit.claim, reading.measurement, weakness=weakness)
+        rows = [_verdict_row(audit.cell, finding, reading, checks, store), *check_rows(audit.cell, checks)]
+        store.finish(audit.cell.cell_id, [row.model_copy(update=clock.fields()) for row in rows])
+    return failed
+
+
+def _verdict_row(cell: Cell, finding: Finding, reading: Reading, checks: Sequence[CheckResult], store: Store) -> Record:
+    """The row of a finding, its reason naming every failed check; the scores are kept with it."""
+    measured = reading.measurement
+    tested_curve = finding.verdict is not Verdict.REFUTED and measured.below_curve is not None
+    return cell.record(
+        metric="epsilon_low",
+        value=measured.epsilon_low,
+        ci_low=measured.epsilon_low,
+        ci_level=1 - measured.alpha,
+        ci_method=f"{measured.estimator}, one-sided, {measured.threshold_policy}",
+        ceiling=measured.ceiling,
+        detectable=measured.detectable,
+        verdict=finding.verdict.value,
+        route=finding.route or ("curve" if tested_curve else "eps_low"),
+        reason=f"{finding.reason}; witness: {measured.witness}{failed_words(checks)}",
+        n=measured.canaries or min(measured.n0, measured.n1),
+        unit="epsilon",
+        direction="higher_leaks",
+        artifact=store.save_arrays(cell.cell_id, "scores", _arrays(measured, reading)),
+    )
+
+
+def _arrays(measured: Measurement, reading: Reading) -> dict[str, NDArray[Any]]:
+    """Scores without and with the canary, and the numbers that reports draw beside them."""
+    counted = ("threshold", "fpr_high", "fnr_high", "alpha", "made", "right")
+    known = {name: getattr(measured, name) for name in counted}
+    arrays = {"member": reading.scores.member, "nonmember": reading.scores.nonmember}
+    return arrays | {name: np.array(value) for name, value in known.items() if value is not None}

@@ -1,0 +1,115 @@
+"""Canary replicas: small federations with and without a planted canary, and its projections in what is observed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...attacks.canary import CanaryProjections, canary_sender
+from ...audit.evidence import Projections
+from ...audit.finding import Weakness
+from ...audit.measurement import Measurement
+from ...fl.laws.law import GaussianLaw
+from ...fl.plan import Plan
+from ...fl.streams import Streams
+from ...fl.task import Task
+from ...fl.training.local import Batch
+from ..checks.check import CheckResult
+from ..checks.replica_checks import expected_repeats
+from ..config.canaries import CANARY_PHRASES, DESIGNS, CanaryInputs, PlantedCanary, check_covered
+from ..config.suite import AuditSpec
+from ..jobs.block_job import AuditRequest, BlockJob
+from ..jobs.planned_audit import PlannedAudit
+from .audited_federation import audited_federation, canary_length, knowledge, observed, published_law
+from .replicas import Arms, ReplicaMethod
+
+
+class CanaryMethod(ReplicaMethod):
+    """Whole federations with a canary; without a law that scores it, its projection is the score.
+
+    Attributes:
+        designs: canary designs of the suite's audit table that it audits with.
+    """
+
+    attack = "projection"
+    powered = False
+    designs: ClassVar[tuple[str, ...]]
+
+    def covers(self, request: AuditRequest) -> bool:
+        return request.audit.canary in self.designs
+
+    def inert(self, audit: AuditSpec) -> int:
+        return 0
+
+    def trials(self, job: BlockJob) -> tuple[Arms, Mapping[str, NDArray[Any]]]:
+        task, plan = audited_federation(job)
+        canary = canary_for(job, task, plan)
+        arms = [
+            [_evidence(job, task, plan, canary, arm, size, n) for n, size in enumerate(_batches(job))] for arm in (0, 1)
+        ]
+        law = published_law(job, plan)
+        spacing = law.grid / law.noise_std if isinstance(law, GaussianLaw) and law.grid else 0.0
+        check_independent(arms[0], noisy=isinstance(law, GaussianLaw), spacing=spacing)
+        return arms, {}
+
+    def witness(self, audit: PlannedAudit) -> str:
+        spec = audit.blocks[0].audit
+        return CANARY_PHRASES[spec.canary].format(length=spec.canary_norm)
+
+    def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
+        reason = "the canary did not show at all: how much noise must be missing before it does is not known"
+        return Weakness(unknown_power=reason)
+
+
+def canary_for(job: BlockJob, task: Task, plan: Plan) -> PlantedCanary:
+    """The canary of the suite's design for the claim's unit and adjacency; a row is ``canary_norm`` clip norms long.
+
+    Raises:
+        ValueError: for a unit or adjacency that no canary design covers.
+    """
+    check_covered(job.claim)
+    ground = CanaryInputs(
+        unit=job.claim.unit,
+        adjacency=job.claim.adjacency,
+        length=canary_length(job, plan),
+        task=task,
+        plan=plan,
+        streams=Streams(job.seed),
+    )
+    return DESIGNS[job.audit.canary](ground)
+
+
+def check_independent(batches: list[Projections], *, noisy: bool, spacing: float = 0.0) -> None:
+    """Check that replicas without the canary differ: equal ones share a noise draw, and are no independent trials.
+
+    Raises:
+        ValueError: if, under a law that is ``noisy``, a tenth more of the replicas repeat another one bit for bit than
+            noise rounded to ``spacing`` of its deviations would. Replicas in which the canary's sender was never drawn
+            show no noise and are left out.
+    """
+    values = np.concatenate([batch.values[batch.seen.any(axis=1)] for batch in batches])
+    if not noisy or not len(values):
+        return
+    if len(np.unique(values, axis=0)) < (0.9 - expected_repeats(len(values), spacing)) * len(values):
+        raise ValueError(
+            "replicas share their noise: draw it in the shape of the whole tensor, replicas first, "
+            "not once for all of them"
+        )
+
+
+def _batches(job: BlockJob) -> list[int]:
+    whole, rest = divmod(job.replicas, job.audit.batch)
+    return [job.audit.batch] * whole + ([rest] if rest else [])
+
+
+def _evidence(
+    job: BlockJob, task: Task, plan: Plan, canary: PlantedCanary, arm: int, replicas: int, number: int
+) -> Projections:
+    """One batch of replicas: ``arm`` 1 with the canary, 0 without."""
+    # Block 0 is the trial's: no replica shares a cohort, a lot or a noise draw with it, another batch or the other arm.
+    batch = Batch(replicas=replicas, block=number + 1, world=arm)
+    view = observed(job, task, plan, canary, batch, senders=(canary_sender(canary, plan),))
+    return CanaryProjections().run(
+        view, knowledge(job, task, plan, canary), Streams(job.seed).generator("attack canary")
+    )

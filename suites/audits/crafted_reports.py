@@ -1,0 +1,193 @@
+"""Crafted reports: trials of a defense's own hooks on the two rows that differ most; no model is trained.
+
+A claim about what a client sends holds for every update that it might send, so also for these. The subject's row is the
+present or the absent one of a pair, every other client's is the absent one, and the observer knows all of them. The
+score is the log-likelihood ratio by the law that the defense publishes for one report.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...audit.claim import Adjacency, Claim, Unit
+from ...audit.finding import Weakness
+from ...audit.measurement import Measurement
+from ...audit.observer import SHUFFLED
+from ...fl.laws.law import Mixing, ReportLaw
+from ...fl.partitions.sampling import FixedSize
+from ...fl.plan import Plan
+from ...fl.task import Task
+from ..checks.check import CheckResult
+from ..checks.report_checks import FITS, report_checks
+from ..config.canaries import JOINT
+from ..config.resolve import plan_of, task_of
+from ..config.suite import AuditSpec
+from ..jobs.block_job import AuditRequest, BlockJob
+from ..jobs.planned_audit import PlannedAudit
+from ..results.store import Store
+from .crafted_trial import COORDINATE, CraftedBatch, CraftedTrial, batch_of_trials, check_noise, rows_that_differ
+from .replicas import ARMS, Arms, ReplicaMethod, kept_arrays
+
+_NARROW = 30
+"""How many times as many trials a claim about one coordinate gets: only that coordinate is drawn."""
+_NUMBERS = 2**22
+"""Numbers that one call of the hooks holds at most; more would not fit into memory."""
+
+
+class CraftedReports(ReplicaMethod):
+    """For a defense that publishes the law of one client's report to an observer of reports."""
+
+    attack = "crafted_reports"
+    precedence = 10
+    chosen_by_suite = False
+    own_federation = False
+
+    def covers(self, request: AuditRequest) -> bool:
+        return report_law(request) is not None
+
+    def out_of_scope(self, request: AuditRequest) -> str:
+        unit, part = request.claim.unit, request.claim.part
+        if unit in (Unit.REPORT, Unit.CLIENT) or (unit is Unit.COORDINATE and part == COORDINATE):
+            return ""
+        # With lots of one sample the report is of one record, drawn at the rate that the claim states.
+        if unit is Unit.SAMPLE and "rate" in request.claim.parameters and federation_of(request)[1].lot == FixedSize(1):
+            return ""
+        return f"no report is crafted for one {unit}, {part}: this claim is not audited"
+
+    def budget(self, claim: Claim, audit: AuditSpec) -> AuditSpec:
+        # Trials of one coordinate then cost no more than those of whole reports.
+        narrow = claim.part == COORDINATE
+        return audit.model_copy(update={"replicas": audit.replicas * _NARROW}) if narrow else audit
+
+    def trials(self, job: BlockJob) -> tuple[Arms, Mapping[str, NDArray[Any]]]:
+        more: dict[str, NDArray[Any]] = {}
+        batches = crafted_evidence(job, _law(job))
+        for name, side in zip(ARMS, batches, strict=True):
+            more[f"{name}_place"] = np.concatenate([batch.place for batch in side])
+            more[f"{name}_odd"] = np.concatenate([batch.odd for batch in side])
+        return [[batch.ratios for batch in side] for side in batches], more
+
+    def witness(self, audit: PlannedAudit) -> str:
+        claim, law = audit.claim, _law(audit.blocks[0])
+        where = {Mixing.NONE: "", Mixing.ROWS: ", rows shuffled", Mixing.COORDINATES: ", each coordinate shuffled"}
+        part = "" if claim.part == JOINT else f" in {claim.part}"
+        mixed = where[law.mixing] if claim.observer.rank == SHUFFLED.rank else ""
+        return f"reports on the two rows that differ most{part}{mixed}, scored by their log-likelihood ratio"
+
+    def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
+        block = audit.blocks[0]
+        shuffled = block.claim.observer.rank == SHUFFLED.rank
+        clients = federation_of(block)[1].clients if shuffled else None
+        shown = report_checks(kept_arrays(audit, store), exact=_is_exact(block), clients=clients)
+        return (*super().checks(audit, store), *shown)
+
+    def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
+        misfits = [check.words for check in checks if check.name == FITS and check.passed is False]
+        return Weakness(unseen=f"the published law does not score these reports ({misfits[0]})" if misfits else "")
+
+
+def report_law(request: AuditRequest) -> ReportLaw | None:
+    """The law of one client's report, where the defense publishes one to the claim's observer and that sees reports.
+
+    Raises:
+        ValueError: for a law that cannot be evaluated, or a claim of a client or a rate that there is not.
+    """
+    if request.claim.observer.rank < SHUFFLED.rank:
+        return None
+    _, plan = federation_of(request)
+    try:
+        law = request.protection.law(request.claim.observer, plan, subject(request.claim, plan))
+        of_reports = law if isinstance(law, ReportLaw) else None
+    except ValueError:
+        raise
+    except Exception as error:  # A user's own part may raise anything; the run must end with a message that names it.
+        raise ValueError(f"its law cannot be evaluated: {type(error).__name__}: {error}") from error
+    if of_reports is not None:
+        rate_of(request.claim)
+    return of_reports
+
+
+def subject(claim: Claim, plan: Plan) -> int:
+    """The client with the report that differs: one that the claim covers. ValueError where there is no such client."""
+    client = claim.parameters.get("client", 0)
+    if isinstance(client, bool) or not isinstance(client, int) or not 0 <= client < plan.clients:
+        raise ValueError(f"a claim's client must be a whole number in 0..{plan.clients - 1}, got {client!r}")
+    return client
+
+
+def rate_of(claim: Claim) -> float:
+    """Probability that the report is of the record in question; ValueError unless it is in (0, 1]."""
+    rate = claim.parameters.get("rate", 1.0) if claim.unit is Unit.SAMPLE else 1.0
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
+        raise ValueError(f"a claim's rate must be in (0, 1], got {rate!r}")
+    return float(rate)
+
+
+def crafted_evidence(job: BlockJob, law: ReportLaw) -> tuple[list[CraftedBatch], list[CraftedBatch]]:
+    """``job.replicas`` trials with the absent row, and as many with the present one.
+
+    Raises:
+        ValueError: for a law or hooks that give no numbers of the right shape, for replicas that share their noise,
+            and for noise that the streams do not move.
+    """
+    task, plan = federation_of(job)
+    trial = _trial(job, law, plan)
+    check_noise(job, trial, task, plan)
+    most = _NUMBERS // (len(trial.senders) * len(trial.present))
+    size = max(1, min(most, job.audit.batch, job.replicas))
+    whole, rest = divmod(job.replicas, size)
+    sizes = list(enumerate([size] * whole + ([rest] if rest else [])))
+    out, within = ([batch_of_trials(job, trial, task, plan, arm, n, number) for number, n in sizes] for arm in (0, 1))
+    return out, within
+
+
+def federation_of(request: AuditRequest) -> tuple[Task, Plan]:
+    """The claim's own federation: the guarantee behind a shuffler depends on the number of clients."""
+    task = task_of(request.federation, request.seed)
+    return task, plan_of(request.federation, request.change, task)
+
+
+def _law(job: BlockJob) -> ReportLaw:
+    law = report_law(job)
+    if law is None:
+        raise ValueError(f"no law of a report is published for {job.claim.describe()}")
+    return law
+
+
+def _trial(job: BlockJob, law: ReportLaw, plan: Plan) -> CraftedTrial:
+    claim, client = job.claim, subject(job.claim, plan)
+    shuffled = claim.observer.rank == SHUFFLED.rank
+    if shuffled and law.mixing is Mixing.NONE:
+        raise ValueError("a claim behind a shuffler needs a law that states what is shuffled, rows or coordinates")
+    # An observer that can tell the reports apart learns nothing about one of them from the others.
+    senders = tuple(range(plan.clients)) if shuffled else (client,)
+    absent, present = rows_that_differ(claim, law, plan)
+    if claim.part == COORDINATE and shuffled and law.mixing is Mixing.COORDINATES:
+        # Coordinates that are noised and shuffled separately are distributed alike whether others are drawn or not.
+        absent, present = absent[:1], present[:1]
+    return CraftedTrial(
+        law=law,
+        shuffled=shuffled,
+        senders=senders,
+        row=senders.index(client),
+        absent=absent,
+        present=present,
+        rate=rate_of(claim),
+    )
+
+
+def _is_exact(block: BlockJob) -> bool:
+    """Whether the score is the likelihood ratio itself: all clients share the subject's law, and nothing is drawn."""
+    _, plan = federation_of(block)
+    if block.claim.adjacency is Adjacency.ADD_REMOVE or rate_of(block.claim) < 1 or plan.cohort_rate < 1:
+        return False
+    if block.claim.observer.rank > SHUFFLED.rank:
+        return True
+    law = report_law(block)
+    others = (block.protection.law(block.claim.observer, plan, client) for client in range(plan.clients))
+    return all(other == law for other in others)
+
+
+METHOD = CraftedReports()

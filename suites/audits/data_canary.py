@@ -1,0 +1,13 @@
+"""Data canary: a mislabelled or a crafted sample that goes through the model, scored by its projection."""
+
+from .canary_replicas import CanaryMethod
+
+
+class DataCanary(CanaryMethod):
+    """A sample that goes through the model and the per-sample gradient; its threshold comes from a split."""
+
+    precedence = 50
+    designs = ("mislabelled", "crafted")
+
+
+METHOD = DataCanary()

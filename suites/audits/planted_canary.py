@@ -1,0 +1,135 @@
+"""Planted canary: a row along a weight that no data moves, scored by the published law (Nasr et al. 2023)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ...audit.binomial import largest_certifiable_epsilon
+from ...audit.claim import Adjacency, Unit
+from ...audit.estimators.release_tests import GaussianRelease, ReleaseTest, audit_release_tests, release_scores
+from ...audit.evidence import MembershipScores, Projections
+from ...audit.finding import Weakness
+from ...audit.measurement import Measurement
+from ...fl.laws.law import GaussianLaw
+from ..checks.check import CheckResult
+from ..checks.replica_checks import ARRIVES, check_centred, replica_checks
+from ..config.canaries import CANARY_PHRASES
+from ..config.suite import AuditSpec
+from ..jobs.block_job import BlockJob
+from ..jobs.planned_audit import PlannedAudit
+from ..results.store import Store
+from .audit_method import Reading, pooled_replicas
+from .audited_federation import audited_federation, claimed_release, published_law
+from .canary_replicas import CanaryMethod
+from .power import designed_tests, detectable_epsilon, replicas_needed
+from .replicas import Arms, pooled
+
+_REPLACED_SAMPLE = (Unit.SAMPLE, Adjacency.REPLACE_ONE)
+
+
+class PlantedCanary(CanaryMethod):
+    """A canary that is alone on its weight, so that the law gives its exact score (Nasr et al. 2023, section 4)."""
+
+    attack = "likelihood_ratio"
+    precedence = 30
+    powered = True
+    designs = ("dirac",)
+
+    def inert(self, audit: AuditSpec) -> int:
+        return 1
+
+    def trials(self, job: BlockJob) -> tuple[Arms, Mapping[str, NDArray[Any]]]:
+        arms, more = super().trials(job)
+        law = published_law(job, audited_federation(job)[1])
+        # A replaced sample is there without the canary too: under a misplaced law it does not scatter about zero.
+        if isinstance(law, GaussianLaw) and (job.claim.unit, job.claim.adjacency) != _REPLACED_SAMPLE:
+            check_centred(arms[0])
+        return arms, more
+
+    def measure(self, audit: PlannedAudit, store: Store) -> Reading:
+        release = claimed_release(audit.blocks[0])
+        member, nonmember = pooled(audit, store)
+        if release is None:
+            return self.measure_by_split(audit, member, nonmember)
+        claim, trials = audit.claim, min(len(member.values), len(nonmember.values))
+        tests = designed_tests(claim, release, audit.blocks[0].audit, n=trials)
+        measured = audit_release_tests(
+            member,
+            nonmember,
+            release,
+            tests,
+            alpha=audit.alpha,
+            delta=claim.delta,
+            curve=claim.curve,
+            epsilon=claim.epsilon,
+            witness=self.witness(audit),
+        )
+        detectable = detectable_epsilon(claim, release, tests, n=trials, alpha=audit.alpha)
+        return Reading(
+            measurement=replace(measured, detectable=detectable),
+            scores=_scores_read(measured, release, tests, member, nonmember),
+        )
+
+    def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
+        release = claimed_release(audit.blocks[0])
+        found = super().checks(audit, store)
+        return found if release is None else (*found, *replica_checks(*pooled(audit, store), release))
+
+    def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
+        missed = [check.words for check in checks if check.name == ARRIVES and check.passed is not True]
+        unseen = f"the canary hardly reached the release ({missed[0]}): plant one that does" if missed else ""
+        release = claimed_release(audit.blocks[0])
+        if release is None or measured.detectable is not None:
+            return Weakness(unseen=unseen)
+        no_power = (
+            f"no missing noise would have been refuted ({_cost_of_half(audit, release)}): too few replicas, "
+            "or a published law that does not fit the claim"
+        )
+        return Weakness(unseen=unseen, no_power=no_power)
+
+    def plan_text(self, audit: PlannedAudit) -> list[str]:
+        trials, release = pooled_replicas(audit), claimed_release(audit.blocks[0])
+        if release is None:
+            return super().plan_text(audit)
+        tests = designed_tests(audit.claim, release, audit.blocks[0].audit, n=trials)
+        found = detectable_epsilon(audit.claim, release, tests, n=trials, alpha=audit.alpha)
+        best = largest_certifiable_epsilon(trials, trials, audit.claim.delta, audit.alpha / len(tests))
+        size = f"{trials} replicas per arm, at most epsilon {best:.2f} from this sample size"
+        power = "UNDERPOWERED: no missing noise would show"
+        power = power if found is None else f"minimum detectable epsilon {found:.2f}"
+        needed = replicas_needed(audit.claim, release, share=0.5, alpha=audit.alpha)
+        costs = ", ".join(f"{route} {'out of reach' if n is None else f'{n:,}'}" for route, n in needed.items())
+        return [
+            f"{size}, {power} (power .9 at alpha {audit.alpha:.2g})",
+            f"half the noise would be refuted with power .9 from so many replicas per arm: {costs}",
+        ]
+
+
+def canary_words(length: float) -> str:
+    """The canary in words; ``length`` in clip norms."""
+    return CANARY_PHRASES["dirac"].format(length=length)
+
+
+def _cost_of_half(audit: PlannedAudit, release: GaussianRelease) -> str:
+    """How many replicas would show half of the noise."""
+    needed = replicas_needed(audit.claim, release, share=0.5, alpha=audit.alpha)
+    least = min((n for n in needed.values() if n is not None), default=None)
+    return "no number of replicas would show half of it" if least is None else f"half of it needs {least:,} per arm"
+
+
+def _scores_read(
+    measured: Measurement,
+    release: GaussianRelease,
+    tests: Sequence[ReleaseTest],
+    member: Projections,
+    nonmember: Projections,
+) -> MembershipScores:
+    """The scores of the test that the measurement reports."""
+    broken = next(test.broken for test in tests if test.threshold == measured.threshold)
+    within, out = (release_scores(side.values, release, broken, seen=side.seen) for side in (member, nonmember))
+    return MembershipScores(within, out, member.setting)
+
+
+METHOD = PlantedCanary()

@@ -1,0 +1,48 @@
+"""Block job: the runs that one seed contributes to the audit of a claim."""
+
+from dataclasses import dataclass
+
+from ...audit.claim import Claim
+from ...fl.protection import Protection
+from ..config.suite import AuditSpec, FederationSpec, PlanChange
+from .cell import Cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditRequest:
+    """A claim to audit on one seed: all that an audit method needs to decide whether it covers the claim.
+
+    Args:
+        audit: the suite's audit table, with the defense's own federation and number of replicas.
+        protection: prepared for the plan of this federation and seed.
+    """
+
+    federation: FederationSpec
+    change: PlanChange
+    audit: AuditSpec
+    protection: Protection
+    claim: Claim
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockJob(AuditRequest):
+    """The runs of one seed, with and without the canary.
+
+    Args:
+        method: file name of the audit method that makes them.
+        replicas: runs per arm.
+        runs: federations or trials that it makes in all.
+        inert: weights added to the model that no data moves, one for each canary that is planted along one.
+    """
+
+    method: str
+    replicas: int
+    runs: int
+    inert: int
+    cell: Cell
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Its one cell."""
+        return (self.cell,)

@@ -1,0 +1,46 @@
+"""Planned audit: a claim, the method that audits it, and the finished cells that the method reads."""
+
+from dataclasses import dataclass
+
+from ...audit.claim import Claim
+from ...audit.evidence import Setting
+from .block_job import BlockJob
+from .cell import Cell
+from .trial_job import AttackCell
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackedFederation:
+    """A shadow federation whose samples are members by independent fair coins, and the attacks that guess the coins.
+
+    Args:
+        setting: what the attacks' scores are evidence of.
+        attacks: all that are registered, those that turn out not to apply included.
+        candidates: number of samples.
+    """
+
+    setting: Setting
+    attacks: tuple[AttackCell, ...]
+    candidates: int
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedAudit:
+    """The audit of one claim over all its seeds.
+
+    Args:
+        method: file name of the audit method.
+        alpha: its share of the suite's alpha.
+        blocks: runs made for it; empty for an audit by attacks.
+        attacked: the attacked federation that it reads; None for an audit with runs of its own.
+        out_of_scope: why no method audits this claim; it then has no runs. Empty where one does.
+    """
+
+    cell: Cell
+    method: str
+    claim: Claim
+    alpha: float
+    blocks: tuple[BlockJob, ...] = ()
+    attacked: AttackedFederation | None = None
+    out_of_scope: str = ""

@@ -1,0 +1,162 @@
+"""Plan of audits: for each stated claim the method that audits it, its share of alpha, and its cells."""
+
+from dataclasses import dataclass
+
+from ...audit.claim import Claim
+from ..audits.audit_method import AttackMethod, BlockMethod
+from ..audits.known_methods import attack_methods, chosen_method
+from ..config.resolve import DefenseEntry, ResolvedSuite, audited
+from ..config.source import ConfigError
+from ..config.suite import AuditSpec
+from ..jobs.block_job import AuditRequest, BlockJob
+from ..jobs.planned_audit import AttackedFederation, PlannedAudit
+from ..jobs.planned_claim import PlannedClaim
+from ..jobs.trial_job import ShadowJob
+from .plan_cells import CellMaker
+from .plan_shadows import attacked_federation
+from .prepared_defenses import PreparedDefenses, change_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Chosen:
+    """A claim with the method that audits it on these seeds; ``out_of_scope``: why it cannot, empty where it can."""
+
+    entry: DefenseEntry
+    claim: Claim
+    audit: AuditSpec
+    method: BlockMethod
+    seeds: tuple[int, ...]
+    out_of_scope: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditPlanner:
+    """Plans the audits of a suite, by runs of their own and by attacks on shadow federations."""
+
+    suite: ResolvedSuite
+    defenses: PreparedDefenses
+    cells: CellMaker
+
+    def plan(self, shadows: tuple[ShadowJob, ...]) -> tuple[PlannedAudit, ...]:
+        """All audits. The two ways are separate tests, also where both are of one claim, so all share alpha equally."""
+        claims = self.defenses.stated()
+        entries = {entry.label: entry for entry in self.suite.defenses}
+        chosen = self._chosen(claims, entries)
+        attacked = [
+            (item, method, found)
+            for item in claims
+            for method in attack_methods()
+            if (found := attacked_federation(item, shadows, method)) is not None
+        ]
+        tested = sum(not one.out_of_scope for one in chosen) + len(attacked)
+        alpha = self.suite.spec.alpha / max(1, tested)
+        own = [self._by_runs(one, alpha) for one in chosen]
+        by_attacks = [
+            self._by_attacks(entries[item.defense], item, method, found, alpha) for item, method, found in attacked
+        ]
+        return (*own, *by_attacks)
+
+    def _chosen(self, claims: list[PlannedClaim], entries: dict[str, DefenseEntry]) -> list[_Chosen]:
+        """The claims about the federation that the audit table, or the defense, names."""
+        if (audit := self.suite.spec.audit) is None:
+            return []
+        specs = {label: _audit_of(entry, audit) for label, entry in entries.items()}
+        return [
+            self._choose(entries[item.defense], item.claim, specs[item.defense])
+            for item in claims
+            if item.federation == specs[item.defense].federation
+        ]
+
+    def _choose(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec) -> _Chosen:
+        seeds = tuple(
+            seed
+            for seed in self.defenses.seeds(entry)
+            if claim.claim_id in {other.claim_id for other in self.defenses.of(entry, audit.federation, seed).claims}
+        )
+        try:
+            method, reason = chosen_method(self._request(entry, claim, audit, seeds[0]))
+        except ValueError as error:
+            raise ConfigError(f"defense {entry.label}: {error}") from error
+        budget = method.budget(claim, audit)
+        return _Chosen(entry=entry, claim=claim, audit=budget, method=method, seeds=seeds, out_of_scope=reason)
+
+    def _request(self, entry: DefenseEntry, claim: Claim, audit: AuditSpec, seed: int) -> AuditRequest:
+        spec = self.suite.spec.federations[audit.federation]
+        return AuditRequest(
+            federation=spec,
+            change=change_of(entry, spec),
+            audit=audit,
+            protection=self.defenses.of(entry, audit.federation, seed).protection,
+            claim=claim,
+            seed=seed,
+        )
+
+    def _by_runs(self, one: _Chosen, alpha: float) -> PlannedAudit:
+        shares = [] if one.out_of_scope else one.method.shares(one.audit.replicas, len(one.seeds))
+        blocks = tuple(self._block(one, seed, share) for seed, share in zip(one.seeds, shares, strict=False) if share)
+        spec = self.suite.spec.federations[one.audit.federation]
+        cell = self.cells.cell(
+            one.entry,
+            one.audit.federation,
+            None,
+            role="audit",
+            attack=one.method.attack,
+            attack_version="1",
+            observer=str(one.claim.observer),
+            claim_id=one.claim.claim_id,
+            configuration=[one.audit.model_dump(mode="json"), alpha, [block.cell.cell_id for block in blocks]],
+            measured_on=audited(spec, one.audit) if one.method.own_federation else None,
+        )
+        return PlannedAudit(
+            cell=cell,
+            method=one.method.name,
+            claim=one.claim,
+            alpha=alpha,
+            blocks=blocks,
+            out_of_scope=one.out_of_scope,
+        )
+
+    def _block(self, one: _Chosen, seed: int, replicas: int) -> BlockJob:
+        request = self._request(one.entry, one.claim, one.audit, seed)
+        cell = self.cells.cell(
+            one.entry,
+            one.audit.federation,
+            seed,
+            role="replicas",
+            attack="canary",
+            attack_version="1",
+            observer=str(one.claim.observer),
+            claim_id=one.claim.claim_id,
+            configuration=[one.audit.model_dump(mode="json"), replicas],
+            measured_on=audited(request.federation, one.audit),
+        )
+        return BlockJob(
+            **vars(request),
+            method=one.method.name,
+            replicas=replicas,
+            runs=one.method.runs(replicas),
+            inert=one.method.inert(one.audit),
+            cell=cell,
+        )
+
+    def _by_attacks(
+        self, entry: DefenseEntry, item: PlannedClaim, method: AttackMethod, found: AttackedFederation, alpha: float
+    ) -> PlannedAudit:
+        cell = self.cells.cell(
+            entry,
+            item.federation,
+            found.seed,
+            role="evidence",
+            attack=method.attack,
+            attack_version="1",
+            observer=str(found.setting.observer),
+            claim_id=item.claim.claim_id,
+            configuration=[alpha, [attack.cell.cell_id for attack in found.attacks]],
+        )
+        return PlannedAudit(cell=cell, method=method.name, claim=item.claim, alpha=alpha, attacked=found)
+
+
+def _audit_of(entry: DefenseEntry, audit: AuditSpec) -> AuditSpec:
+    """The suite's audit table with the federation and the replicas that the defense names, where it does."""
+    named = {"federation": entry.federation, "replicas": entry.replicas}
+    return audit.model_copy(update={name: value for name, value in named.items() if value is not None})

@@ -1,0 +1,69 @@
+"""Prepared defenses: each is calibrated once per federation and seed that it runs on; and the claims they state."""
+
+from dataclasses import dataclass, field
+
+from ...audit.claim import Claim
+from ...defenses.defense import Prepared, variant_of
+from ...fl.plan import marks
+from ..config.resolve import DefenseEntry, ResolvedSuite, prepare
+from ..config.suite import FederationSpec, PlanChange
+from ..jobs.planned_claim import PlannedClaim
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedDefenses:
+    """The defenses of one suite."""
+
+    suite: ResolvedSuite
+    _prepared: dict[tuple[str, str, int], Prepared] = field(default_factory=dict)
+
+    def on(self, federation: str) -> list[DefenseEntry]:
+        """The defenses that run there: those that name it, or where none does all that name no other.
+
+        A federation that borrows its calibration shows the defenses of the federation that it borrows from.
+        """
+        own = self.suite.spec.federations[federation].calibrated_on or federation
+        chosen = [entry for entry in self.suite.defenses if entry.federation == own]
+        return chosen or [entry for entry in self.suite.defenses if entry.federation is None]
+
+    def seeds(self, entry: DefenseEntry) -> tuple[int, ...]:
+        """The seeds that a defense runs on."""
+        return self.suite.seeds[: entry.seeds]
+
+    def of(self, entry: DefenseEntry, federation: str, seed: int) -> Prepared:
+        """The defense calibrated for a federation's plan; ConfigError where the plan breaks one of its assumptions."""
+        key = (entry.label, federation, seed)
+        # Calibration may take seconds, and trials, claims and audits all need it.
+        if key not in self._prepared:
+            self._prepared[key] = prepare(self.suite, entry, federation, seed)
+        return self._prepared[key]
+
+    def claims(self, entry: DefenseEntry, federation: str, seed: int) -> tuple[Claim, ...]:
+        """The claims about this federation's own plan: none where it borrows its calibration."""
+        borrowed = self.suite.spec.federations[federation].calibrated_on is not None
+        return () if borrowed else tuple(self.of(entry, federation, seed).claims)
+
+    def stated(self) -> list[PlannedClaim]:
+        """Every claim of the suite once, also where several seeds state it."""
+        found: dict[tuple[str, str, str], PlannedClaim] = {}
+        for name in self.suite.spec.federations:
+            for entry in self.on(name):
+                for seed in self.seeds(entry):
+                    spending = self.of(entry, name, seed).spending
+                    for claim in self.claims(entry, name, seed):
+                        stated = PlannedClaim(
+                            defense=entry.label,
+                            federation=name,
+                            control=entry.defense.control,
+                            claim=claim,
+                            variant=variant_of(entry.defense),
+                            marks=marks(self.suite.spec.federations[name].rounds),
+                            spending=spending.get(claim.claim_id),
+                        )
+                        found.setdefault((entry.label, name, claim.claim_id), stated)
+        return list(found.values())
+
+
+def change_of(entry: DefenseEntry, spec: FederationSpec) -> PlanChange:
+    """What the defense changes of the plan: nothing where the federation borrows its calibration."""
+    return entry.change if spec.calibrated_on is None else PlanChange()
