@@ -57,7 +57,7 @@ class Run:
 
     def table(self) -> "pandas.DataFrame":
         """All rows as a data frame, one column per field."""
-        import pandas
+        import pandas  # Takes long to import, and most callers never need it.
 
         return pandas.DataFrame([record.model_dump(by_alias=True) for record in self.records])
 
@@ -120,6 +120,7 @@ def run(
     from .suites.config.suite_file import load_suite, named_changes
     from .suites.execution.run import carry_out, launch
 
+    # The command line checks these itself; a caller in Python gets the same errors here.
     check_arguments(suite, seed=seed, seeds=seeds, jobs=jobs, device=device)
     stated = string_list("overrides", overrides, such_as="audit.replicas=500")
     changes = (*stated, *named_changes(seeds=seeds, device=device))
@@ -161,6 +162,7 @@ def resume(
 
 def _call(suite: str, **given: Any) -> str:
     """The call that repeats this run."""
+    # Defaults are left out: the recorded call is as short as the one that was made.
     arguments = [f"{name}={value!r}" for name, value in given.items() if value]
     return f"fedassay.run({', '.join([repr(suite), *arguments])})"
 
@@ -186,5 +188,6 @@ def _reported(begun: "Launch", gate: Outcome, report: bool) -> Run:
             write_report(folder)
         except ValueError as error:
             raise ConfigError(str(error)) from error
+        # After the report, whose time belongs to the run.
         record_cost(begun)
     return Run(folder=folder, verdict=gate)

@@ -15,6 +15,7 @@ from . import gate_command, init_command
 from .console import print_lines
 from .errors import reported_errors, resumable
 
+# Help is plain text, which spares the import of Rich, and a crash keeps Python's own traceback.
 app = typer.Typer(
     name="fedassay",
     help="Audits privacy claims in federated learning.",
@@ -185,7 +186,7 @@ def list_(
 
         found = errata_of(kind) if errata else listing(kind)
         if json:
-            import json as writer
+            import json as writer  # The option has the name of the module.
 
             typer.echo(writer.dumps(found, indent=1))
             return
@@ -251,6 +252,7 @@ def doctor(
             from .printing import print_calibration
 
             raise typer.Exit(print_calibration(2000 if repeats is None else repeats, seed or 0))
+        # Their defaults are None, so that an option given without --calibrate is noticed.
         if (repeats, seed) != (None, None):
             raise typer.BadParameter("--repeats and --seed belong to --calibrate")
         from .list_command import diagnosis
@@ -290,6 +292,7 @@ def _close(finished: Any) -> NoReturn:
     from ..reports.formats.terminal import tables
     from ..reports.reading.run_folder import RunFolder
 
+    # Printed from the records, as the report is: terminal and page cannot disagree.
     print_lines(*finished.lines(), "", *tables(RunFolder.read(finished.folder)))
     print_lines(f"gate   {finished.verdict.verdict_line} (exit code {finished.verdict.exit_code})")
     print_lines(f"open   {finished.folder / 'report.html'}")

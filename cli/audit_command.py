@@ -165,6 +165,7 @@ def _refuse(target: str, options: dict[str, object]) -> None:
 
 def _input(text: str) -> Any:
     try:
+        # Without parse_constant Python accepts NaN and Infinity, which are not JSON.
         value = json.loads(text, parse_constant=_no_number)
     except ValueError as error:
         shown = """0 1, '[0, 0]' '[1, 0]' or '"no"' '"yes"'"""
@@ -211,6 +212,7 @@ def _read_csv(path: Path) -> _Scores:
     found: dict[str, list[float]] = {side: [] for side in _SIDES}
     ended: dict[str, int] = {}
     try:
+        # utf-8-sig: spreadsheets write a byte-order mark, which would become part of the first column's name.
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file, skipinitialspace=True)
             names = [name.strip() for name in rows.fieldnames or []]
@@ -223,6 +225,7 @@ def _read_csv(path: Path) -> _Scores:
                     if not text:
                         ended.setdefault(side, rows.line_num)
                         continue
+                    # Columns may differ in length; a gap in the middle is a damaged file.
                     if side in ended:
                         raise ConfigError(f"{path}, line {ended[side]}: {side} has an empty cell before its end")
                     found[side].append(_number(text, f"{path}, line {rows.line_num}, {side}"))
@@ -236,6 +239,7 @@ def _number(text: str, where: str) -> float:
         number = float(text)
     except ValueError:
         raise ConfigError(f"{where}: a score must be a number, got {text!r}") from None
+    # Two large integers that become one float would be a tie that the scores do not have.
     if text.lstrip("+-").isdecimal() and math.isfinite(number) and Decimal(text) != Decimal(number):
         raise ConfigError(f"{where}: float64 does not hold {text} exactly: make the scores smaller")
     return number

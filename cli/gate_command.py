@@ -42,7 +42,7 @@ def compare(
         except ValueError as error:
             raise ConfigError(str(error)) from error
         if json:
-            import json as writer
+            import json as writer  # The option has the name of the module.
 
             typer.echo(writer.dumps(as_data(found), indent=1))
             return
@@ -76,6 +76,7 @@ def gate(
 
         try:
             folder, margins = RunFolder.read(run), stated_margins(margin or ())
+            # Before anything is judged: a mistake in a path must not cost the verdict.
             _check_targets(run, baseline, [path for path in (junit, summary) if path is not None])
             # A run that becomes the baseline is not compared with itself: only its claims are judged.
             judged = judge_folder(folder, None if accept else baseline, margins=margins, fail_on=fail_on.split(","))

@@ -9,6 +9,7 @@ from ..suites.config.source import ConfigError
 if TYPE_CHECKING:
     from ..suites.config.part_files import Kind
 
+# Described here and not where they are computed, because importing that code loads torch.
 METRICS = {
     "accuracy": "share of test images that the final model classifies correctly",
     "epsilon_low": "lower bound on epsilon from an audit, at level alpha divided by the number of claims",
@@ -71,6 +72,7 @@ def errata_of(kind: str) -> dict[str, str]:
 
 def diagnosis(*, digests: bool = False) -> list[str]:
     """The lines of ``fedassay doctor``; with ``digests`` every data set on this machine is read for its SHA-256."""
+    # Imported late, like everything below: `fedassay list` must start without torch.
     from ..suites.results.environment import accelerator, hardware, threads, versions
     from ..suites.scoring.images import Unavailable, lpips_scorer
 

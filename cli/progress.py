@@ -29,6 +29,7 @@ class Bar:
             TextColumn("left"),
             TimeRemainingColumn(),
             TextColumn("cached {task.fields[cached]}  failed {task.fields[failed]}"),
+            # Not stdout, which may be redirected into a file.
             console=Console(stderr=True),
         )
         self._failed = 0
@@ -52,6 +53,7 @@ class Lines:
 
     def start(self, total: int, cached: int) -> None:
         self._total, self._done = total, cached
+        # Flushed, because a log is read while the run goes on.
         print(f"run    {total} cells, cached {cached}", flush=True)
 
     def advance(self, titles: Iterable[str], failed: Iterable[str]) -> None:

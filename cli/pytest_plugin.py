@@ -108,6 +108,7 @@ class GateFixture:
         __tracebackhide__ = True
         from ..suites.config.source import ConfigError
 
+        # Workers of pytest-xdist occupy the cores already.
         options = {"jobs": 1 if "PYTEST_XDIST_WORKER" in os.environ else None, **self.defaults, **options}
         if unknown := _unknown(options):
             raise TypeError(f"fedassay_gate knows {_KNOWN}, got {unknown}")
@@ -116,6 +117,7 @@ class GateFixture:
             run = self._run(suite, defenses, options)
             self._judge(run, None if baseline is None else self.root / baseline, margins, fail_on)
         except ConfigError as error:
+            # Without the traceback pytest shows the test's own line.
             raise error.with_traceback(None) from None
         return run
 
@@ -148,6 +150,7 @@ class GateFixture:
         from ..reports.regression.gated_run import accept
         from ..suites.results.outcome import EVERYTHING
 
+        # An accepted run is not compared with itself; its claims are still judged below.
         if baseline is not None and self.accept:
             accept(RunFolder.read(run.folder), baseline)
             baseline = None
@@ -237,6 +240,7 @@ def _check_gate_arguments(baseline: Any, margins: Any, fail_on: Any) -> None:
 def _defaults(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Options from the test's markers; the nearest marker wins. A mistake fails the test with one sentence."""
     found: dict[str, Any] = {}
+    # iter_markers starts with the nearest marker, so values found first win.
     for marker in request.node.iter_markers("fedassay"):
         if marker.args:
             given = ", ".join(map(repr, marker.args))
@@ -273,6 +277,7 @@ def fedassay_audit(request: pytest.FixtureRequest) -> AuditFixture:
 
 
 def _noter(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    # pytest-xdist sends user properties to the main process; other state of a worker is lost.
     def note_verdict(line: str) -> None:
         request.node.user_properties.append((_PROPERTY, line))
 
