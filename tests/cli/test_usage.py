@@ -196,7 +196,7 @@ def test_the_doctor_reads_data_sets_for_their_digests_where_asked(say, monkeypat
     assert "data set  mnist: would be downloaded" in said
 
 
-@pytest.mark.parametrize(("told", "words"), [("1", "as it should be"), ("4", "set it to 1"), (None, "is not set")])
+@pytest.mark.parametrize(("told", "words"), [("1", "OMP_NUM_THREADS=1"), ("4", "OMP_NUM_THREADS=4"), (None, "not set")])
 def test_the_doctor_says_with_how_many_threads_a_process_computes(told, words, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if told is not None:
