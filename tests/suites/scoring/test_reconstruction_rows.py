@@ -185,7 +185,7 @@ def test_the_images_of_a_lot_are_matched_to_its_samples(tmp_path, cell):
     assert [row.value for row in rows if row.metric == "mse"] == [0.0] * 5
     assert [row.client for row in rows if row.metric == "mse"] == uploads.tolist()
     swapped = Reconstructions(images, None, SETTING, np.repeat([0, 1], task.sizes[::-1]))
-    with pytest.raises(ValueError, match="as many samples as it gives images"):
+    with pytest.raises(ValueError, match="as many samples as it reconstructs"):
         score_reconstructions(cell, swapped, task, Store(tmp_path))
 
 
