@@ -73,6 +73,7 @@ class Checkpoint:
             return None
         try:
             found = self._read(self.store.load_arrays(f"cells/{self.cell_id}/{_NAME}.npz"))
+            # The header names the cell, but the arrays may still be damaged.
             found.resume_state.check(plan.rounds, torch.empty(1, plan.layout.dim))
             return found
         except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:

@@ -93,6 +93,7 @@ def run_trial(job: TrialJob, store: Store, finished: frozenset[str]) -> list[str
     wanted = [cell for cell in job.cells if cell.cell_id not in finished]
     if not wanted:
         return []
+    # One thread per process: processes of several threads each would compete for the same cores.
     torch.set_num_threads(1)
     clock = Clock()
     trained: TrainedTrial | None = None
@@ -156,6 +157,7 @@ def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> Traine
         with_lots |= set(range(task.clients))
     lots = {client: LotRecorder(client=client) for client in sorted(with_lots)}
     accuracy = AccuracyRecorder(task=task, every=plan.marks[0])
+    # About 200 points are enough for a figure, and keep the file of a run of 10,000 rounds small.
     numbers = NumbersRecorder(protection=job.protection, plan=plan, every=max(1, plan.rounds // 200))
     watching: list[Recorder] = [*recorders.values(), *lots.values(), accuracy, numbers]
     final = run_federation(

@@ -188,6 +188,7 @@ class _KnownRun:
     def _total(self, number: int, client: int, law: GaussianLaw) -> tuple[Tensor, _Lot]:
         """The noiseless sum ``(d,)`` of one client's lot, and the lot; cached for the candidates of the same round."""
         if (number, client) not in self._totals:
+            # Only one round's gradients are kept: those of all rounds would not fit into memory.
             for key in [key for key in self._totals if key[0] != number]:
                 del self._totals[key]
             lot = self._lot(number, client)
@@ -227,6 +228,7 @@ class _KnownRun:
         rows = self.task.network.sample_gradients(
             model.unsqueeze(0), self.task.images[drawn].unsqueeze(0), self.task.labels[drawn].unsqueeze(0)
         )[0]
+        # Candidates of other clients have no place in this lot: their index is only clamped into range, then masked.
         own = torch.from_numpy(self.probe.holder == client)
         places = torch.from_numpy(self.probe.sample).clamp_min(0).clamp_max(size - 1)
         return _Lot(rows=rows, inside=own & mask[places])

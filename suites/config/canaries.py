@@ -38,6 +38,7 @@ PlantedCanary = Canary | DataCanary
 def dirac(inputs: CanaryInputs) -> Canary:
     """A row along the last inert weight: no data moves it (Nasr et al. 2023, section 4)."""
     direction = torch.zeros(inputs.plan.layout.dim)
+    # Inert weights come after the model's own: no client's data adds to this coordinate.
     direction[-1] = 1.0
     return _row(inputs, direction)
 
@@ -53,6 +54,7 @@ def mislabelled(inputs: CanaryInputs) -> DataCanary:
     rng = inputs.streams.generator("canary sample")
     chosen = int(rng.integers(len(inputs.task.outsider_labels)))
     right, classes = int(inputs.task.outsider_labels[chosen]), inputs.task.network.classes
+    # A shift by 1 to classes - 1 never gives the right label again.
     wrong = (right + 1 + int(rng.integers(classes - 1))) % classes
     return _data(inputs, inputs.task.outsider_images[chosen], present=wrong, absent=right)
 

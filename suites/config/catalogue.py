@@ -47,6 +47,7 @@ def parts_by_name(kind: Kind) -> dict[str, type[Any]]:
         ConfigError: an entry point that does not load.
     """
     own = {name: part.load() for name, part in own_parts(kind).items()}
+    # The package's own parts win: an entry point must not replace a defense under its name.
     return from_entry_points(kind) | own
 
 
@@ -89,6 +90,7 @@ def build(kind: Kind, name: str, configuration: dict[str, Any], *, where: str = 
     """
     part, place = find(kind, name), f"{where}: " if where else ""
     _check_fields(part, name, kind, place)
+    # Checked before the call, whose TypeError would not list the known fields.
     known = [field.name for field in fields(part)]
     for key in configuration:
         if key not in known:

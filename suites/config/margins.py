@@ -31,6 +31,7 @@ def margins_with(overrides: Mapping[str, float] | None = None) -> dict[str, floa
     for metric, margin in (overrides or {}).items():
         if metric not in DEFAULT_MARGINS:
             raise ValueError(f"margin: unknown metric {metric!r}; known: {nearest(metric, DEFAULT_MARGINS)}")
+        # True is an int in Python, but a mistake as a margin.
         if isinstance(margin, bool) or not isinstance(margin, int | float) or not 0 < margin < math.inf:
             raise ValueError(f"margin of {metric} must be a number > 0, got {margin!r}")
     return DEFAULT_MARGINS | {metric: float(margin) for metric, margin in (overrides or {}).items()}

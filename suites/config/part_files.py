@@ -105,6 +105,7 @@ def _bases(module: str, tree: ast.Module) -> Iterator[tuple[_Name, tuple[_Name, 
     """Each class of a file with the classes that it derives from."""
     homes = dict(_imported(module, tree))
     for node in _classes(tree):
+        # A generic base such as `Base[T]` is a subscript, whose value is the class.
         named = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
         names = [base.id for base in named if isinstance(base, ast.Name)]
         yield (module, node.name), tuple(homes.get(name, (module, name)) for name in names)

@@ -38,6 +38,7 @@ def check_loaded_from(part: str, folder: str) -> None:
         return
     place = Path(folder, *name.split("."))
     own = next((file for file in (place.with_name(f"{place.name}.py"), place / "__init__.py") if file.is_file()), None)
+    # Files with equal content are the same part, such as a checkout and its installed copy.
     loaded = sys.modules[name].__file__
     if own is None or loaded is None or own.samefile(loaded) or own.read_bytes() == Path(loaded).read_bytes():
         return

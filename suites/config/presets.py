@@ -46,6 +46,7 @@ def _leave_out(tree: dict[str, Any], changes: dict[str, Any], place: str) -> lis
     there += [AUDIT] if AUDIT in tree else []
     kept, dropped = (_matching(changes.get(word, []), there, f"{place}: {word}") for word in (KEEP, DROP))
     chosen = {_kind(key) for key in kept}
+    # `keep` restricts only the kinds that it names: keeping one attack must not remove all defenses.
     gone = [key for key in there if key in dropped or (_kind(key) in chosen and key not in kept)]
     for key in gone:
         _remove(tree, key)

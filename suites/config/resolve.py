@@ -209,6 +209,7 @@ def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: in
         raise ConfigError(
             f"defense {entry.label}: prepare(plan) must return Prepared(protection, claims), got {prepared!r}"
         )
+    # A model that mixes the samples of a batch, such as one with batch norm, has no per-sample gradients to clip.
     if prepared.protection.per_sample:
         try:
             task_of(spec, seed).network.check_separate(f"defense {entry.label}")
@@ -263,11 +264,14 @@ def _attack_entry(label: str, spec: SuiteSpec, source: Source) -> AttackEntry:
     if chosen.observer is None or Observer(chosen.observer) == entry.observer:
         return entry
     where = source.where(("attacks", label, "observer"))
-    asks, reduces = type(entry.attack).plant is not Attack.plant, entry.attack.handles_reduced_views
-    if not reduces and (entry.observer != UPLOADS or asks):
-        raise ConfigError(f"{where}: only attacks on uploads look from elsewhere, {part.path} from {entry.observer}")
+    plants, reduces = type(entry.attack).plant is not Attack.plant, entry.attack.handles_reduced_views
+    if not reduces and (entry.observer != UPLOADS or plants):
+        raise ConfigError(
+            f"{where}: only an attack on uploads can be reduced to another observer's view; {part.path} uses "
+            f"{entry.observer}"
+        )
     if Observer(chosen.observer) == GLOBAL_MODELS and not reduces:
-        raise ConfigError(f"{where}: {part.path} needs at least a round's sum, global_models are models only")
+        raise ConfigError(f"{where}: {part.path} needs at least a round's sum; global_models receives models only")
     return replace(entry, reduced_to=Observer(chosen.observer))
 
 
@@ -305,5 +309,6 @@ def _as_written(part: Part) -> DefenseSpec:
 def _free_label(part: Part, taken: list[DefenseEntry]) -> str:
     """The name of the class or file in the characters that a label allows, with a number where it is taken."""
     name = re.sub(r"[^A-Za-z0-9_\-]", "_", part.path.rpartition(":")[2].rpartition(".")[2])[:36]
+    # At most 36 characters: a number of three digits still fits into a label of 40.
     labels = {entry.label for entry in taken}
     return next(label for n in range(1, len(labels) + 2) if (label := name if n == 1 else f"{name}_{n}") not in labels)

@@ -92,6 +92,7 @@ def apply_override(tree: dict[str, Any], assignment: str) -> str:
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
+        # Shells remove quotes, so that `name=quick` arrives as bare text.
         value = text.strip()
     set_key(tree, path, value, change=f"--set {assignment}")
     return ".".join(path)

@@ -277,10 +277,12 @@ class SuiteSpec(_Table):
     @model_validator(mode="after")
     def _audited_clients(self) -> "SuiteSpec":
         if self.audit is not None and self.audit.federation in self.federations:
-            asked, there = self.audit.clients, self.federations[self.audit.federation].clients
+            requested, available = self.audit.clients, self.federations[self.audit.federation].clients
             # Only an explicit number is checked: the default of two must also do for a federation of one client.
-            if asked > there and "clients" in self.audit.model_fields_set:
-                raise _misplaced("audit.clients", f"federation {self.audit.federation!r} has {there}, got {asked}")
+            if requested > available and "clients" in self.audit.model_fields_set:
+                raise _misplaced(
+                    "audit.clients", f"federation {self.audit.federation!r} has {available}, got {requested}"
+                )
         return self
 
 

@@ -48,6 +48,7 @@ def load_suite(name: str, *, preset: str | None = None, overrides: tuple[str, ..
         )
     source = replace(source, overrides=keys, preset=preset or "")
     spec = check_suite(tree, source)
+    # The presets are dropped from the resolved suite: editing an unused one must not change a run's identity.
     return spec.model_copy(update={"presets": {}}), source
 
 

@@ -86,6 +86,7 @@ def launch(
     name = f"{started:%Y-%m-%dT%H-%M-%SZ}_{spec.name}_{secrets.token_hex(2)}"
     place = folder or Path("runs") / name
     manifest = _manifest(suite, plan, place.name, seed, command, started)
+    # Resume needs the folder only for the suite's own modules; other manifests do not reveal it.
     if source.folder and names_outside_parts(spec):
         manifest["suite_folder"] = path_from_run(source.folder, place)
     return Launch(
@@ -161,6 +162,7 @@ def carry_out(begun: Launch, progress: Progress, *, jobs: int | None = None) -> 
 
 def _carried_out(begun: Launch, progress: Progress, processes: int) -> Outcome:
     plan, store = begun.plan, begun.store
+    # Cells that an interrupted session finished but did not append yet are appended now.
     recorded = store.collect()
     progress.start(len(plan.cells), len(recorded))
     try:

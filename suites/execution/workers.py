@@ -56,6 +56,7 @@ def finished_jobs(
 
     # Workers outlive a run: those of an earlier run in this session would still have that run's version of a part.
     get_reusable_executor().shutdown(wait=True)
+    # batch_size=1: joblib would otherwise group short jobs and report their cells late.
     parallel = Parallel(n_jobs=min(processes, len(todo)), backend="loky", return_as="generator_unordered", batch_size=1)
     numbered = delayed(_numbered)
     run = os.getpid()

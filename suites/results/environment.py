@@ -32,6 +32,7 @@ def hardware() -> dict[str, Any]:
 
 def cores() -> int:
     """Cores that this process may use."""
+    # Not os.cpu_count(): a container may use fewer cores than the machine has.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

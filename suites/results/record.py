@@ -15,6 +15,7 @@ Status = Literal["ok", "failed", "unavailable", "skipped"]
 Scope = Literal["run", "round", "client", "record"]
 
 
+# A larger value is an error of a part, never a measurement.
 _IMPOSSIBLE = 1e100
 _LONGEST_NAME = 255
 """Largest number of bytes in a file's name."""

@@ -53,6 +53,7 @@ def read_rows(path: Path, *, upgrades: Mapping[str, Upgrade] = UPGRADES) -> Rows
     for number, line in enumerate(lines, start=1):
         for part in _parts(line):
             reader.read(number, part)
+    # Sorted: workers finish in any order, and a resumed run appends its cells in another one.
     digest = hashlib.sha256(b"\n".join(sorted({line.strip() for line in lines} - {b""}))).hexdigest()
     return Rows(records=tuple(reader.records.values()), skipped=tuple(reader.skipped), digest=digest)
 
@@ -117,6 +118,7 @@ def read_record(content: Any, *, upgrades: Mapping[str, Upgrade] = UPGRADES) -> 
 
 
 def _upgraded(row: dict[str, Any], upgrades: Mapping[str, Upgrade]) -> dict[str, Any]:
+    # The schemas passed so far: an upgrade that returned an older schema would loop forever.
     passed: list[object] = []
     while (schema := row.get("schema")) != SCHEMA:
         if not isinstance(schema, str) or schema not in upgrades or schema in passed:

@@ -96,6 +96,7 @@ class Store:
         Raises:
             ConfigError: if another process holds the lock.
         """
+        # The folder itself is locked: a lock file would remain after a crash. The system releases this lock.
         folder = os.open(self.folder, os.O_RDONLY)
         try:
             try:
@@ -138,6 +139,7 @@ class Store:
         for key, array in arrays.items():
             if np.asarray(array).dtype.hasobject:
                 raise ValueError(f"array {key!r} of {name} must hold plain numbers, got objects")
+        # Compressed in memory first, so that the file itself appears in one atomic rename.
         content = io.BytesIO()
         np.savez_compressed(content, **{key: np.asarray(array) for key, array in arrays.items()})  # type: ignore[arg-type]
         return self._save(cell_id, f"{name}.npz", content.getvalue())
@@ -162,6 +164,7 @@ class Store:
     def load_arrays(self, path: str) -> dict[str, np.ndarray]:
         """Arrays that ``save_arrays`` saved. Raises ValueError for a file that was damaged since."""
         try:
+            # Without pickle: loading a run's folder from elsewhere must not execute code.
             with np.load(self.folder / path, allow_pickle=False) as stored:
                 return dict(stored)
         except (BadZipFile, EOFError, ValueError) as error:
@@ -277,11 +280,13 @@ def _cell_of(line: bytes) -> str | None:
 
 
 def _write_atomically(path: Path, content: bytes) -> None:
+    # In the same folder, because a rename is atomic only within one file system.
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
             file.write(content)
             file.flush()
+            # Otherwise a power failure could leave the new name with empty content.
             os.fsync(file.fileno())
         temporary.replace(path)
     finally:

@@ -55,7 +55,7 @@ def true_counts(task: Task, plan: Plan, lots: Mapping[int, LotRecorder], round: 
     rows = []
     for client, part in enumerate(task.parts):
         masks = lots[client].lots[round]
-        if masks:
+        if masks:  # A client without masks took no part in this round and has no upload.
             steps = masks[:1] if plan.lot.rate(len(part)) == 1 else masks
             drawn = torch.cat([part[mask[0]] for mask in steps])
             rows.append(torch.bincount(task.labels[drawn], minlength=task.network.classes))

@@ -71,9 +71,9 @@ class LabelScores:
         """`chance_corrected` with its interval."""
         if np.isclose(self.chance_accuracy, 1):
             return None
-        room = self.sizes * (1 - self.chance)
-        gains = np.divide(self.accuracy - self.chance, 1 - self.chance, out=np.zeros(len(room)), where=room > 0)
-        return mean_interval(gains, room)
+        weights = self.sizes * (1 - self.chance)
+        gains = np.divide(self.accuracy - self.chance, 1 - self.chance, out=np.zeros(len(weights)), where=weights > 0)
+        return mean_interval(gains, weights)
 
 
 def mean_interval(values: ArrayLike, weights: ArrayLike | None = None) -> Interval:
@@ -96,6 +96,7 @@ def rate_interval(right: ArrayLike) -> Interval:
     """Share of ``right (n,)`` booleans, with a two-sided 95 % Clopper-Pearson interval."""
     given = np.asarray(right, dtype=bool)
     n, k = len(given), int(given.sum())
+    # The lower bound on successes is the complement of the upper bound on failures.
     low, high = 1 - float(upper_bound(n - k, n, 0.025)), float(upper_bound(k, n, 0.025))
     return Interval(value=k / n, low=low, high=high, method="95 % Clopper-Pearson over uploads")
 

@@ -49,6 +49,7 @@ def score_regions(
     scores = [_scored(*each) for each in zip(images, target, chosen, strict=True)]
     if lpips is None:
         return scores
+    # Outside the region both images are the truth, so that only the region contributes to the distance.
     inside, outside = (lpips(np.where(region[:, None], images, target), target) for region in (chosen, ~chosen))
     return [
         replace(

@@ -62,6 +62,7 @@ def over_targets(values: Sequence[float], without: Sequence[Sequence[float]]) ->
     """
     mean = float(np.mean(values))
     words = f"mean over {len(values)} federations"
+    # Equal means in all groups would give a standard error of zero, and an interval without width.
     left = np.array([np.mean(one) for one in without])
     if len(left) < 2 or np.ptp(left) < _EQUAL:
         return OverTargets(value=mean, low=None, high=None, method=f"{words}, no interval")

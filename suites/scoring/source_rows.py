@@ -48,7 +48,7 @@ def score_source(cell: Cell, evidence: SourceScores, probe: CandidateProbe, stor
     mean = float(worth.mean())
     bounds = (mean, *wilson(mean, len(worth)))
     rows: dict[str, tuple[float, ...]] = {"source_accuracy": bounds}
-    if chance < 1:
+    if chance < 1:  # With a single client every guess is right, and the advantage is undefined.
         rows["source_advantage"] = tuple((bound - chance) / (1 - chance) for bound in bounds)
     return [
         cell.record(

@@ -23,7 +23,7 @@ def utility_rows(
         curve[numbers.plan.rounds] = found[0].value
     lines = [f"round,{found[0].metric}", *(f"{number},{value!r}" for number, value in curve.items())]
     artifact = store.save_text(cell.cell_id, ROUNDS, "\n".join(lines) + "\n")
-    if numbers.rows[0][1]:
+    if numbers.rows[0][1]:  # Most protections make no numbers public.
         rows = [",".join(map(repr, (number, *values.values()))) for number, values in numbers.rows]
         names = ["round", *numbers.rows[0][1]]
         store.save_text(cell.cell_id, NUMBERS, "\n".join([",".join(names), *rows]) + "\n")

@@ -154,7 +154,7 @@ def test_a_seat_is_part_of_a_cells_identity(suite_file):
         (
             "count = 8",
             'observer = "aggregate"',
-            "only attacks on uploads look from elsewhere, random_scores from final",
+            "reduced to another observer's view; random_scores uses final",
         ),
         ('observer = "shuffled"', 'observer = "final_model"', "observer"),
     ],

@@ -192,7 +192,7 @@ def test_the_images_of_a_lot_are_matched_to_its_samples(tmp_path, cell):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"partition": "iid"}, "clients that hold 4 to 4 samples"),
+        ({"partition": "iid"}, "clients with 4 to 4 samples"),
         ({"clients": 4}, "got 5 uploads of 4 clients"),
     ],
 )
