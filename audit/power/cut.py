@@ -1,4 +1,4 @@
-"""Cut: the threshold on a score that should show most at the trials to be counted, chosen on others."""
+"""Cut: the threshold expected to give the best result on the trials to be counted, chosen on other trials."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ _CAUTION = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class CountingPlan:
-    """What a cut is for: ``trials`` counted a world at ``alpha``, epsilon read at ``delta``, the claim's curve."""
+    """What a cut is chosen for: ``trials`` counted per arm at ``alpha``, ``delta``, and the stated curve."""
 
     trials: int
     delta: float
@@ -25,7 +25,7 @@ class CountingPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """``margin`` under the signed curve, 0 where nothing lies under it, else the expected ``bound`` on epsilon."""
+    """``margin`` under the stated curve, 0 where no cut lies under it; else the expected ``bound`` on epsilon."""
 
     threshold: float
     margin: float
@@ -33,7 +33,7 @@ class Cut:
 
     @property
     def promise(self) -> tuple[float, float]:
-        """In this order cuts are compared."""
+        """The key by which cuts are compared, the better one higher."""
         return self.margin, self.bound
 
 
