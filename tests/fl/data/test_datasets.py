@@ -163,6 +163,7 @@ def test_an_unknown_name_lists_the_nearest_first():
             ask("fashion-mnist")
 
 
+@pytest.mark.processes
 def test_loading_digits_imports_no_torchvision_and_importing_the_module_no_scikit_learn():
     code = (
         "import sys; from fedassay.fl.data.datasets import available, load_dataset; available('mnist')\n"

@@ -48,6 +48,7 @@ def entry_point(monkeypatch):
     return declare
 
 
+@pytest.mark.processes
 def test_finding_one_part_imports_no_other():
     code = (
         "import sys\nfrom fedassay.suites.config.catalogue import find\nfind('defense', 'dp_sgd')\n"
