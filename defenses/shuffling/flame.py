@@ -1,6 +1,4 @@
-"""FLAME: clients report randomly drawn coordinates; dummies fill the rest; each coordinate is shuffled (Liu et al.
-2021).
-"""
+"""FLAME: clients report randomly drawn coordinates; dummies fill the rest; each coordinate is shuffled (Liu 2021)."""
 
 import math
 from dataclasses import dataclass, replace

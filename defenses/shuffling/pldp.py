@@ -37,7 +37,7 @@ class PLDP(UnshuffledBudgets):
 
     def prepare(self, plan: Plan) -> Prepared:
         terms = local_terms(plan, self.radius, noise=self.noise)
-        # The client with the largest budget spends most, so the calibration looks at it alone.
+        # The client with the largest budget spends most, so the calibration needs it alone.
         largest, published = max(deal(self.budgets, plan.clients)), self.variant == AS_PUBLISHED
 
         def cost(scale: float) -> float:
