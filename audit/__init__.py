@@ -1,1 +1,1 @@
-"""Audit: privacy claims, evidence, estimators of epsilon and verdicts."""
+"""The court: claims, evidence, statistics, verdicts."""

@@ -1,11 +1,11 @@
-"""Scope: whether a claim covers evidence of a given setting, and why not where it does not."""
+"""Scope: whether a claim speaks about evidence of this setting, and why not where it does not."""
 
 from .claim import Claim
 from .evidence import Setting
 
 
 def beyond_scope(claim: Claim, setting: Setting) -> str:
-    """Why the claim does not cover evidence of this observer, unit, adjacency or rounds; empty where it does."""
+    """Why the claim does not speak about evidence of this observer, unit, adjacency or number of rounds; else empty."""
     if not claim.observer.covers(setting.observer):
         return f"the evidence is of {setting.observer.phrase}, the claim covers {claim.observer.phrase}"
     if setting.unit != claim.unit:
@@ -18,10 +18,7 @@ def beyond_scope(claim: Claim, setting: Setting) -> str:
 
 
 def beyond_all(claim: Claim, setting: Setting) -> str:
-    """Why the claim does not cover evidence about the whole release and all subjects; empty where it does.
-
-    A claim of one layer, or of some users only, bounds no attack on the whole release.
-    """
+    """The same for evidence of whole releases and of any subjects: a claim of one layer or of some users is silent."""
     if claim.part != "joint":
         return f"the claim is of {claim.part} alone"
     if claim.subjects != "all":

@@ -1,1 +1,1 @@
-"""The press: tables, figures, pages, from records alone."""
+"""Reports: tables, figures and pages, made from a run's records alone."""

@@ -1,8 +1,8 @@
-"""Calibration: the error rate of every estimator on mechanisms of known privacy, compared with its alpha.
+"""Calibration: every estimator on mechanisms of known privacy, its observed errors against its alpha.
 
-A bound may err with chance alpha. ``limit`` is the 99.9 % quantile of that binomial: a correct bound that errs with
-chance exactly alpha fails a row once in a thousand, a conservative one more rarely. Credible intervals and estimates
-guarantee nothing; the table reports how often they lie above the truth.
+A bound may err with chance alpha. ``limit`` is the 99.9 % point of that binomial: an honest bound whose error is alpha
+to the letter fails a row once in a thousand, a conservative one never. Credible intervals and estimates promise
+nothing; how often they lie above the truth is told beside.
 """
 
 import math
@@ -33,10 +33,10 @@ Scores = tuple[Any, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationRow:
-    """One estimator in one situation: ``refuted`` of ``repeats``, at most ``limit`` allowed (None: no limit).
+    """One estimator in one situation. ``refuted`` of ``repeats``, at most ``limit`` allowed, None where none is.
 
-    ``degenerate``: a single input at the edge of what is a number, and not a mechanism. ``outcome``: "holds", "FAILS"
-    with what failed, "refused: reason", "finite", "error: reason", or words.
+    ``degenerate``: an input at the edge of what is a number, asked for once, and not a mechanism.
+    ``outcome``: "holds", "FAILS" with what failed, "refused: reason", "finite", "error: reason", or words.
     """
 
     estimator: str
@@ -56,11 +56,10 @@ class CalibrationRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """``draw(law, rng)`` gives the scores of both arms under the claimed ``law``; ``null``: epsilon 0 is claimed.
+    """``draw(law, rng)`` gives the scores of both worlds under ``law``, which is claimed; ``null``: epsilon 0 is.
 
-    ``trials``: the design stated with the evidence, its true one where None; ``counted``: whether a bound must hold;
-    ``delta``: replaces that of a law that is not Gaussian; ``curve``: the Gaussian curve is stated too; ``stream``:
-    name of the random stream, the situation's own where empty.
+    ``trials``: the design that the evidence admits to, its own where None; ``counted``: whether a bound must hold;
+    ``delta``: of a law that is not Gaussian, in place of its own; ``curve``: the Gaussian's is signed.
     """
 
     draw: Callable[[KnownMechanism, np.random.Generator], Scores]
@@ -69,15 +68,14 @@ class Situation:
     trials: Design | None = None
     counted: bool = True
     delta: float | None = None
-    stream: str = ""
 
 
 def calibrate(
     *, repeats: int, seed: int = 0, only: Iterable[Estimator] | None = None, done: Callable[[str], None] | None = None
 ) -> Iterator[CalibrationRow]:
-    """The rows of every estimator, or of ``only`` some, each situation repeated ``repeats`` times from ``seed``.
+    """The rows of every estimator, or of ``only`` some; ``done`` is called with the name of each that is finished.
 
-    ``done`` is called with the name of each estimator that is finished. Raises ValueError for repeats < 1.
+    ``repeats`` >= 1 seeded ones a situation. ValueError otherwise.
     """
     if repeats < 1:
         raise ValueError(f"repeats must be >= 1, got {repeats}")
@@ -88,7 +86,7 @@ def calibrate(
 
 
 def null_measurement(estimator: Estimator) -> Measurement:
-    """A measurement of null scores, from which the kind and the assumption of the estimator are read."""
+    """A measurement of null scores: it tells the estimator's kind and assumption."""
     law, rng = known_mechanism_for(estimator.evidence, gaussian=True), np.random.default_rng(0)
     member, nonmember = (law.draw(0, 40, rng) for _ in range(2))
     evidence = evidence_of(estimator, member, nonmember, law, rng=rng, trials=design_of(estimator.evidence))
@@ -100,9 +98,8 @@ def _rows(estimator: Estimator, repeats: int, seed: int) -> Iterator[Calibration
     law = known_mechanism_for(estimator.evidence, gaussian=seen.assumption in NEEDS_GAUSSIAN_CURVE)
     times = repeats if seen.kind is Kind.BOUND else math.ceil(repeats / FEWER)
     for name, situation in _situations(estimator, law).items():
-        # Every row has its own random stream, so that a new situation or estimator changes no other row.
-        stream = situation.stream or name
-        rng = np.random.default_rng([seed, zlib.crc32(estimator.name.encode()), zlib.crc32(stream.encode())])
+        # A stream of its own: a new situation or estimator moves no other row.
+        rng = np.random.default_rng([seed, zlib.crc32(estimator.name.encode()), zlib.crc32(name.encode())])
         yield _repeated(estimator, seen.kind, name, situation, law, times, rng)
     for name, outcome in degenerate_inputs(estimator, law, seen.kind):
         yield CalibrationRow(
@@ -131,31 +128,31 @@ def _repeated(
         law = known_mechanism_for(estimator.evidence, gaussian=True)
     law = law if situation.delta is None or law.gaussian else replace(law, delta=situation.delta)
     levels = levels_of(estimator, law, alpha=ALPHA, null=situation.null, curve=situation.curve)
-    # Guesses and counts recur among the repeats, and some estimators take long for each.
+    # Guesses and counts repeat themselves.
     measure = lru_cache(maxsize=512)(lambda *evidence: estimator.measure(*evidence, **levels))
     own, refuted, repeats = design_of(estimator.evidence), 0, 0
-    trials, outcome = situation.trials or own, ""
+    trials, told = situation.trials or own, ""
     for repeats in range(1, times + 1):
         try:
             evidence = evidence_of(estimator, *situation.draw(law, rng), law, rng=rng, trials=trials)
             seen = measure(*evidence)
         except ValueError as error:
-            outcome = f"refused: {error}" if repeats == 1 else f"{FAILS}: repeat {repeats}: {error}"
+            told = f"refused: {error}" if repeats == 1 else f"{FAILS}: repeat {repeats}: {error}"
             break
         refuted += _above(seen, 0.0 if situation.null else law.epsilon)
         if trials is not own:
-            outcome = f"{FAILS}: {trials.value} trials were not refused"
+            told = f"{FAILS}: {trials.value} trials were not refused"
             break
-    limit = int(binom.ppf(0.999, times, ALPHA)) if kind is Kind.BOUND and situation.counted and not outcome else None
+    limit = int(binom.ppf(0.999, times, ALPHA)) if kind is Kind.BOUND and situation.counted and not told else None
     return CalibrationRow(
         estimator=estimator.name,
         kind=kind,
         situation=name,
         repeats=repeats,
-        refuted=None if outcome else refuted,
+        refuted=None if told else refuted,
         alpha=1.0 if kind is Kind.ESTIMATE else ALPHA,
         limit=limit,
-        outcome=outcome or _outcome(kind, refuted, times, limit),
+        outcome=told or _outcome(kind, refuted, times, limit),
     )
 
 
@@ -168,7 +165,7 @@ def _outcome(kind: Kind, refuted: int, times: int, limit: int | None) -> str:
 
 
 def _above(seen: Measurement, epsilon: float) -> bool:
-    """Whether this measurement exceeds ``epsilon``, by any of its numbers."""
+    """Whether this measurement says more than ``epsilon``, by any of the numbers that it gives."""
     if seen.kind is Kind.ESTIMATE:
         return seen.estimate is not None and seen.estimate > epsilon
     if seen.credible is not None:
@@ -195,9 +192,7 @@ def _situations(estimator: Estimator, law: KnownMechanism) -> dict[str, Situatio
         found["boundary, signed curve"] = Situation(draw=sides(1.0), curve=True)
     if not law.gaussian:
         found["boundary, delta 0"] = Situation(draw=sides(1.0), delta=0.0)
-    # The stream keeps its first name, because another one would change the numbers of earlier tables.
-    broken = Situation(draw=sides(2.0), counted=False, stream="broken twin (half the noise)")
-    return found | {"broken version (half the noise)": broken}
+    return found | {"broken twin (half the noise)": Situation(draw=sides(2.0), counted=False)}
 
 
 def _trials(leak: float, *, member: int = TRIALS, nonmember: int = TRIALS) -> Callable[..., Scores]:
@@ -225,7 +220,7 @@ def _tied(draw: Callable[..., Scores]) -> Callable[..., Scores]:
 
 
 def _one_coin_for_all(law: KnownMechanism, rng: np.random.Generator) -> Scores:
-    """One coin for all canaries: with chance delta all are revealed; with a Gaussian all of them leak or none."""
+    """One coin for all canaries: with chance delta all are told; of a Gaussian, where none may be, all are silent."""
     if law.gaussian:
         return _coins(float(rng.random() < 0.5))(law, rng)
     member, nonmember = _coins(1.0)(replace(law, delta=0.0), rng)

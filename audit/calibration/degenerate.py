@@ -1,4 +1,4 @@
-"""Degenerate inputs: every estimator must return a finite answer or a clear error, never NaN or infinity."""
+"""Degenerate inputs: an estimator owes each a finite answer or a clear error, never NaN, infinity or a grid's edge."""
 
 import math
 import warnings
@@ -96,7 +96,7 @@ def _refused(answers: list[Answer]) -> str:
 
 
 def _showing_nothing(answer: Answer) -> str:
-    """Uninformative scores must give the bound 0; more would be the lower edge of a grid."""
+    """What tells nothing must prove 0: more would be the lower edge of a grid."""
     if answer.seen is not None and answer.seen.epsilon_low > 0:
         return _told(answer, f"epsilon {answer.seen.epsilon_low:.3g} proven by nothing")
     return _told(answer)

@@ -1,6 +1,6 @@
-"""Mechanisms of exactly known privacy and evidence from them, on which estimators are calibrated.
+"""Mechanisms of known privacy and their evidence: what the calibration of an estimator is made of.
 
-All evidence is built from scores drawn with and without the canary, so that one law serves all estimators.
+Every piece of evidence is made of the scores of two worlds, so that one law serves all estimators.
 """
 
 import math
@@ -27,16 +27,16 @@ from ..power.threshold import FixedThreshold
 MU, EPSILON = 1.0, 1.0
 DIMENSION = 10_000
 REVEALED = 20.0
-"""The score of a canary whose membership is revealed outright; it lies beyond all other scores."""
+"""The score of a canary that is told outright: beyond all others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownMechanism:
-    """A mechanism that is exactly (``epsilon``, ``delta``)-DP, observed through one score per trial.
+    """A mechanism exactly (``epsilon``, ``delta``)-DP, 1 apart in both worlds, read by a score.
 
-    Gaussian: N(0, 1) against N(MU, 1), exactly MU-GDP. Otherwise membership is revealed with chance delta, and else the
-    score is Laplace of scale 1 about 0 or EPSILON. Its hockey-stick divergence is delta at every cut beyond both
-    centres, so that every such cut meets the claim exactly, and choosing the luckiest cut becomes visible.
+    Gaussian: N(0, 1) against N(MU, 1), exactly MU-GDP. Else with chance delta the world is told, and else the score is
+    Laplace of scale 1 about 0 or EPSILON: the hockey stick is delta at every cut beyond both, so that not one cut but
+    all of them meet the claim, and to choose the luckiest shows.
     """
 
     gaussian: bool
@@ -45,21 +45,21 @@ class KnownMechanism:
 
     @property
     def threshold(self) -> float:
-        """Fixed before any score: halfway for a Gaussian, else at the edge of the region that meets the claim."""
+        """Fixed before any score: halfway for a Gaussian, at the edge of the region that meets the claim else."""
         return MU / 2 if self.gaussian else EPSILON
 
     def draw(self, world: int, n: int, rng: np.random.Generator, *, leak: float = 1.0) -> FloatArray:
-        """(n,) scores; ``world`` is 1 with the canary, 0 without. ``leak``: 0 none, 1 the claim, 2 half the noise."""
+        """(n,) scores. ``leak``: 0 for none, 1 at the claim, 2 for half of the noise."""
         noise = 1 / max(leak, 1.0)
         if self.gaussian:
             return rng.normal(MU * world * (leak > 0), noise, n)
         scores = rng.laplace(EPSILON * world * (leak > 0), noise, n)
-        revealed = rng.random(n) < self.delta * (leak > 0)
-        return np.asarray(np.where(revealed, REVEALED if world else -REVEALED, scores), dtype=np.float64)
+        told = rng.random(n) < self.delta * (leak > 0)
+        return np.asarray(np.where(told, REVEALED if world else -REVEALED, scores), dtype=np.float64)
 
 
 def known_mechanism_for(evidence: type[Any], *, gaussian: bool) -> KnownMechanism:
-    """The mechanism for this evidence; ``gaussian``: whether estimator or evidence assume a Gaussian."""
+    """The boundary law for this evidence; ``gaussian``: whether the estimator assumes, or its evidence implies, one."""
     if gaussian or evidence in (Projections, CandidateScores):
         return KnownMechanism(gaussian=True, epsilon=epsilon_from_mu(MU, 1e-5), delta=1e-5)
     # A large delta is a trifle for trials; a one-run theorem multiplies it by twice the canaries.
@@ -72,14 +72,14 @@ def setting(trials: Design) -> Setting:
 
 
 def design_of(evidence: type[Any]) -> Design:
-    """The design of this type of evidence."""
+    """The design that this evidence is of."""
     return Design.ONE_RUN if evidence in (Guesses, CandidateScores) else Design.INDEPENDENT
 
 
 def evidence_of(
     estimator: Estimator, member: Any, nonmember: Any, law: KnownMechanism, *, rng: np.random.Generator, trials: Design
 ) -> tuple[Any, ...]:
-    """The evidence that the estimator takes, from scores of both arms. Raises TypeError for an unknown type."""
+    """What the estimator takes, from the scores of both worlds. Raises ValueError for evidence that nobody can make."""
     makers: dict[type[Any], Callable[[], tuple[Any, ...]]] = {
         MembershipScores: lambda: (MembershipScores(member, nonmember, setting(trials)),),
         MechanismOutputs: lambda: (MechanismOutputs(_column(member), _column(nonmember), setting(trials)),),
@@ -99,9 +99,9 @@ def evidence_of(
 def levels_of(
     estimator: Estimator, law: KnownMechanism, *, alpha: float, null: bool = False, curve: bool = False
 ) -> dict[str, Any]:
-    """The keywords that the estimator requires, for a true claim, or for no leak at all (``null``).
+    """The keywords that the estimator requires, the claim being ``law``, or that nothing at all leaks (``null``).
 
-    ``curve``: also the stated curve. Raises TypeError for a keyword without a known value.
+    ``curve``: also the signed curve. Raises TypeError for a keyword that no situation knows.
     """
     known: dict[str, Callable[[], Any]] = {
         "delta": lambda: law.delta,
@@ -128,10 +128,8 @@ def _release() -> GaussianRelease:
 
 
 def _test_of_half_the_noise(law: KnownMechanism) -> Any:
-    broken, rng = BrokenRelease(noise=0.5), np.random.default_rng(0)
-    return design_test(
-        _release(), broken, n=500, delta=law.delta, curve=GaussianCurve(MU), epsilon=law.epsilon, rng=rng
-    )
+    twin, rng = BrokenRelease(noise=0.5), np.random.default_rng(0)
+    return design_test(_release(), twin, n=500, delta=law.delta, curve=GaussianCurve(MU), epsilon=law.epsilon, rng=rng)
 
 
 def _column(values: Any) -> FloatArray:

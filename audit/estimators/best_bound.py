@@ -1,4 +1,6 @@
-"""Best of several bounds that were registered before the scores, each at its share of alpha (Bonferroni)."""
+"""Best of several bounds, registered before the scores: each at its share of alpha, the most telling reported
+(Bonferroni).
+"""
 
 import math
 from collections.abc import Sequence
@@ -8,10 +10,10 @@ from ..measurement import Kind, Measurement
 
 
 def best_bound(measurements: Sequence[Measurement]) -> Measurement:
-    """A bound under the stated curve if there is one, else the largest bound; ``alpha`` is the sum of all shares.
+    """One under the signed curve if there is any, else the largest bound; ``alpha`` is the sum of all shares.
 
-    It holds with probability 1 - alpha by the union bound, whatever the dependence, provided that the list was
-    fixed before any score was seen. Raises ValueError for an empty list, for measurements of different settings or
+    Right with probability 1 - alpha by the union bound, whatever the dependence between them, if the list was fixed
+    before any of its scores was seen. Raises ValueError for an empty list, for measurements of different settings or
     deltas, and for one that is not a bound.
     """
     if not measurements:

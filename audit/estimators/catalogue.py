@@ -1,7 +1,7 @@
-"""Catalogue of estimators, found by their files: the evidence that each one takes and what its number guarantees.
+"""The court's estimators, found by their files: what each one takes, and what its number is worth.
 
-An estimator is the function named like its file, alone or after ``audit_``. Its first argument is evidence (a data
-class with a setting) and it returns a ``Measurement``. No registration is needed.
+An estimator is the function that is named like its file, alone or after ``audit_``, whose first argument is evidence
+(a data class with a setting) and which returns a ``Measurement``. Nothing is registered.
 """
 
 import importlib
@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 from ..measurement import Measurement
 
 NOT_ASKED = ("witness",)
-"""Arguments that only describe the measurement."""
+"""Words that are handed through."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Estimator:
 
 
 def estimators() -> dict[str, Estimator]:
-    """Every estimator by the name of its file, in alphabetical order."""
+    """Every estimator of the court by the name of its file, in the order of the names."""
     package = importlib.import_module(__package__)
     files = sorted(entry.name for entry in pkgutil.iter_modules(package.__path__))
     found = (_in_module(name, importlib.import_module(f"{__package__}.{name}")) for name in files)
@@ -42,7 +42,7 @@ def estimators() -> dict[str, Estimator]:
 
 
 def describe(name: str, measure: Callable[..., Any], summary: str = "") -> Estimator | None:
-    """An estimator from the signature of ``measure``; None where it takes no evidence or returns no Measurement."""
+    """What the signature of ``measure`` tells; None where it takes no evidence or returns no ``Measurement``."""
     hints = get_type_hints(measure)
     parameters = list(inspect.signature(measure).parameters.values())
     if hints.get("return") is not Measurement or not parameters:

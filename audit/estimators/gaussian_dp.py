@@ -1,8 +1,7 @@
-"""Gaussian-DP bound: tight for a Gaussian mechanism, invalid without that assumption (Nasr et al. 2023).
+"""The Gaussian-DP bound: tight where the mechanism is Gaussian, and an assumption everywhere else (Nasr et al. 2023).
 
 ``mu_low = max(0, Phi^-1(1 - a) - Phi^-1(b))`` from the joint point, then the epsilon of that mu. It refutes "mu-GDP",
-not "(epsilon, delta)-DP of any mechanism". Never ``abs(mu)``: a published audit that used it read 8.15 from null
-scores.
+not "(epsilon, delta)-DP of any mechanism". Never ``abs(mu)``: a published audit so read 8.15 off null scores.
 """
 
 import math

@@ -26,7 +26,7 @@ _LARGEST = 1e300
 class MechanismOutputs:
     """``member``: (n1, d), ``nonmember``: (n0, d) outputs of independent trials with and without the canary.
 
-    Raises ValueError unless they are finite and at most 1e300 in size, so that they can be averaged.
+    Finite and at most 1e300 in size, so that they can be averaged; else ValueError.
     """
 
     member: FloatArray
@@ -51,19 +51,19 @@ class MechanismOutputs:
 
 @dataclass(frozen=True, eq=False)
 class Classifier:
-    """Logistic regression on standardised coordinates and their squares; ``score`` is its log-odds of membership."""
+    """Logistic regression on standardised coordinates and their squares; ``score`` is its log-odds of "in"."""
 
     centre: FloatArray
     spread: FloatArray
     weights: FloatArray
 
     def score(self, outputs: ArrayLike) -> FloatArray:
-        """``outputs``: (n, d) -> (n,), higher means member."""
+        """``outputs``: (n, d) -> (n,), higher means "in"."""
         return np.asarray(_features(outputs, self.centre, self.spread) @ self.weights, dtype=np.float64)
 
 
 def fit(member: FloatArray, nonmember: FloatArray, *, ridge: float = 1.0, steps: int = 30) -> Classifier:
-    """Newton's method on the penalised likelihood, with equal weight for both arms; ``ridge`` > 0, in trials."""
+    """Newton's method on the penalised likelihood, both worlds weighing the same; ``ridge`` > 0 in trials."""
     both = np.concatenate([member, nonmember])
     centre = both.mean(axis=0)
     # The mean deviation, for squares of large outputs overflow.

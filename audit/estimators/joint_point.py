@@ -1,4 +1,4 @@
-"""Joint point: upper bounds on both error rates from scores, and the epsilon that they prove."""
+"""From scores to a measurement by one joint point: upper bounds on both error rates, and what they prove."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,10 +14,10 @@ from ..power.threshold import ThresholdPolicy
 
 @dataclass(frozen=True, kw_only=True)
 class JointPointRule:
-    """How one estimator turns a pair of error rates into epsilon.
+    """How one estimator reads a pair of error rates.
 
-    ``epsilon``: (fpr, fnr) -> the epsilon that they imply, possibly infinite, NaN where they imply none; ``refuted``:
-    the curve under which a point lies when its epsilon exceeds the claimed one, None for the curve of (epsilon, delta).
+    ``epsilon``: (fpr, fnr) -> the epsilon that they show, possibly infinite, NaN where they show none;
+    ``refuted``: the curve under which a point lies when its epsilon exceeds the claim's, None for (eps, delta)'s own.
     """
 
     estimator: str
@@ -37,7 +37,7 @@ def measure_scores(
     epsilon: float | None,
     witness: str,
 ) -> Measurement:
-    """Count errors at the thresholds of the policy; report a point under the curve if any, else the largest bound."""
+    """Count at the policy's thresholds and report the most telling: one under the curve if any, then by its bound."""
     check_independent_trials(scores.setting, reading.estimator, delta, alpha)
     points = threshold.counts(scores.member, scores.nonmember, delta=delta, alpha=alpha)
     return measure_counts(
@@ -65,7 +65,7 @@ def measure_counts(
     epsilon: float | None,
     witness: str,
 ) -> Measurement:
-    """The same from error counts: ``points`` were fixed before counting, and their alphas sum to ``alpha``."""
+    """The same of trials that were only counted: ``points`` were fixed before, their alphas sum to ``alpha``."""
     check_independent_trials(setting, reading.estimator, delta, alpha)
     best = max(points, key=lambda point: (bool(_below(curve, point)), reading.epsilon(point.fpr_high, point.fnr_high)))
     return Measurement(
@@ -116,7 +116,7 @@ def _detectable(point: ErrorCounts, delta: float, curve: Curve | None, epsilon: 
 
 
 def check_independent_trials(setting: Setting, estimator: str, delta: float, alpha: float) -> None:
-    """Raises ValueError unless trials are independent and ``delta`` and ``alpha`` lie in their ranges."""
+    """The same where only the setting of the trials is at hand."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
     if not 0 <= delta < 1:

@@ -1,8 +1,8 @@
-"""Anytime-valid bound by betting against the claim: the audit may be read after every trial and stopped at any time.
+"""An audit that may be looked at after every trial and stopped at will: betting against the claim.
 
 Wealth ``prod_s (1 + lambda_s (1{X_s in E} - e^eps 1{X'_s in E} - delta))``, lambda_s in [0, 1 / (e^eps + delta)] chosen
 before trial s, is a nonnegative supermartingale under (eps, delta)-DP, so it ever reaches 1 / alpha with probability
-at most alpha (Ville 1939). The stakes are those of aGRAPA (Waudby-Smith and Ramdas 2024): mean over mean square so far.
+alpha at most (Ville 1939). The stakes are those of aGRAPA (Waudby-Smith and Ramdas 2024): mean over mean square so far.
 """
 
 import math
@@ -27,9 +27,9 @@ _LARGEST = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """Rates of the event with and without the canary under the broken version that the audit is designed for.
+    """Rates of the event in both worlds under the broken twin that is looked for: they set the first stakes only.
 
-    They set the first stakes only: wrong ones cost trials, never validity. ``tpr``, ``fpr`` in [0, 1], not both 0.
+    Wrong ones cost trials, never validity. ``tpr`` and ``fpr`` in [0, 1], not both 0.
     """
 
     tpr: float

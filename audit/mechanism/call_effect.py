@@ -1,4 +1,4 @@
-"""Call effect: a test whether the rows of one call of a batched mechanism depend on each other, as with shared noise.
+"""Call effect: whether the rows of one call of a batched mechanism hang together, as they do where they share noise.
 
 A one-way analysis of variance of ranks, calls against rows within calls, coordinate by coordinate (Kruskal and Wallis
 1952; read by the F distribution, Conover and Iman 1981). Ranks have variances whatever the law of the noise.

@@ -1,7 +1,7 @@
-"""Event: a score of a mechanism's output and its threshold, both fixed on pilot trials that are never counted.
+"""Event: a score of a mechanism's output and its threshold, both fixed on a pilot that is never counted.
 
-One half of the pilot trains the candidate scores; the other half chooses one of them, and the threshold with the best
-expected result at the number of trials to be counted. A poor choice lowers the bound and leaves it valid.
+One half of the pilot teaches the candidate scores, the other half chooses one of them and the threshold that should
+show most at the number of trials to be counted. A poor choice shows less, and is no less right.
 """
 
 from collections.abc import Callable
@@ -25,12 +25,12 @@ class Score(Protocol):
     """``str(score)`` names it in a witness."""
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
-        """``outputs``: (n, ...) -> (n,), higher means the second input (world 1)."""
+        """``outputs``: (n, ...) -> (n,), higher means world 1."""
 
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """The user's own score. Raises ValueError where it does not give one finite number per output."""
+    """The user's own score. ValueError where it is not one finite number an output."""
 
     function: Callable[[NDArray[Any]], ArrayLike]
 
@@ -49,7 +49,7 @@ class Given:
 
 @dataclass(frozen=True, eq=False)
 class Logistic:
-    """The classifier of ``hockey_stick``: logistic regression on coordinates and their squares."""
+    """The classifier of ``hockey_stick``: coordinates and their squares."""
 
     classifier: Classifier
 
@@ -76,7 +76,7 @@ class Projection:
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """One number in bins of equal pilot mass: it separates distributions that no line and no parabola separates."""
+    """One number in bins of equal pilot mass: sees what no line and no parabola separates."""
 
     edges: FloatArray
     table: FrequencyTable
@@ -90,7 +90,7 @@ class Histogram:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Event:
-    """{score > threshold}: a guess of the second input (world 1)."""
+    """{score > threshold}: a guess of world 1."""
 
     score: Score
     cut: Cut
@@ -131,7 +131,7 @@ def _cut(score: Score, member: NDArray[Any], nonmember: NDArray[Any], plan: Coun
 
 
 def _check_alone(score: Score, outputs: NDArray[Any]) -> None:
-    """Refuse a score that uses the other outputs (their mean, their ranks): its trials would be dependent."""
+    """A score that looks at the other outputs (their mean, their ranks) makes dependent trials of independent ones."""
     few = len(outputs) // 2
     if not np.allclose(score.score(outputs[:few]), score.score(outputs)[:few], rtol=1e-5, atol=1e-8):
         raise ValueError(f"score must score each output by itself, got other scores for {few} outputs without the rest")

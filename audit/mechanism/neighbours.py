@@ -1,4 +1,4 @@
-"""Neighbours: pairs of inputs that are likely to reveal most about a mechanism on vectors of bounded norm."""
+"""Neighbours: pairs of inputs that show most of a mechanism which takes vectors of bounded norm."""
 
 import math
 from itertools import chain

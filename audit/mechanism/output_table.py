@@ -34,9 +34,8 @@ class FrequencyTable:
 
 
 def tabulate(member: NDArray[Any], nonmember: NDArray[Any]) -> FrequencyTable | None:
-    """The table of both sides, with half a count added to every output of either input.
-
-    None where nearly every output is distinct, or there are more than 1024.
+    """Half a count is added to every output of either world. None where nearly every output is another one, or there
+    are more than 1024.
     """
     look = np.concatenate([row_keys(member[:_LOOK]), row_keys(nonmember[:_LOOK])])
     if _too_many(look):

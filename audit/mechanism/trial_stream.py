@@ -32,7 +32,7 @@ _CALLS, _ROWS, _LEVEL = 16, 16, 1e-9
 
 
 class TrialPurpose(IntEnum):
-    """What trials are drawn for. Each purpose has its own random stream, so that pilot trials are never counted."""
+    """What trials are drawn for; those of one purpose never stand in for those of another."""
 
     GUARD = 0
     PILOT = 1
@@ -93,7 +93,7 @@ class Stream:
             trial = f"trial {start + len(raw)}" if given is None else f"trials {start} to {start + n - 1}"
             note = f"raised by the mechanism in {self._where(purpose)}, {trial}"
             if isinstance(error, SystemExit):
-                # Passed through, it would end the audit with the exit code of a success.
+                # Let through, it would end the audit as if all were well.
                 left = RuntimeError(f"the mechanism called sys.exit({'' if error.code is None else repr(error.code)})")
                 left.add_note(note)
                 raise left from error
@@ -166,7 +166,7 @@ def open_stream(mechanism: Mechanism, x: Any, *, world: int, pair: int, seed: in
 
 
 def _check_noise(first: NDArray[Any], second: NDArray[Any]) -> None:
-    """With calls of 64 trials or more, a correct mechanism is refused with chance 2^-127 or 1e-18 at most."""
+    """Of calls of 64 trials or more, honest noise is refused with chance 2^-127 or 1e-18 at most."""
     unlike = (first != first[0]).reshape(len(first), -1).any(axis=1)
     same = bool((second == second[0]).all())
     if not unlike.any() and same and (first[0] != second[0]).any():

@@ -36,7 +36,7 @@ class JointStatement:
     n1: int
 
     def exceeds(self, limit: Callable[[float], float]) -> bool:
-        """Whether the TPR exceeds ``limit``, a non-decreasing function of the FPR that a claim allows."""
+        """Whether more members were found than ``limit``, a non-decreasing function of the FPR, allows anybody."""
         return self.tpr_low > limit(self.fpr_high)
 
     @property
@@ -46,10 +46,8 @@ class JointStatement:
 
 
 def tpr_at(member: FloatArray, nonmember: FloatArray, rate: float) -> float:
-    """Point estimate of the TPR at a false-positive rate of at most ``rate``.
-
-    The share of ``member`` (n1,) strictly above the lowest score that at most ``rate`` of ``nonmember`` (n0,) exceed.
-    Equal scores are not above the threshold, so that constant scores give 0.
+    """Point estimate: share of ``member`` (n1,) strictly above the lowest score that at most ``rate`` of ``nonmember``
+    (n0,) exceed. Equal scores count for nobody, so that constant ones give 0.
     """
     threshold = _threshold(nonmember, np.arange(len(nonmember)), _allowed(len(nonmember), rate))
     return float((member > threshold).mean())

@@ -1,4 +1,4 @@
-"""Scores by run: scores of members and non-members, each with the run whose noise it shares."""
+"""ScoresByRun: the scores of members and of non-members, and the run whose noise each of them shares."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,10 +12,10 @@ from ..evidence import Design, MembershipScores, checked_scores, whole_numbers
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ScoresByRun:
-    """``member``: (n1,), ``nonmember``: (n0,) finite scores, higher means member.
+    """``member``: (n1,), ``nonmember``: (n0,) finite scores, higher means "took part"; ``member_runs``,
+    ``nonmember_runs``: whole numbers of the same lengths, equal where scores come from one run (one noise draw).
 
-    ``member_runs``, ``nonmember_runs``: whole numbers of the same lengths, equal where scores come from one run (one
-    noise draw). Runs are independent of each other, scores of one run are not.
+    Runs are independent of each other, scores of one run are not.
     """
 
     member: FloatArray
@@ -61,12 +61,12 @@ class ScoresByRun:
 
     @property
     def given_the_runs(self) -> "ScoresByRun":
-        """The same scores with their noise held fixed: results then hold for these runs and for no others."""
+        """The same scores as if their noise were given: what is then said holds for these runs and for no others."""
         return ScoresByRun.of(self.member, self.nonmember)
 
     @cached_property
     def runs(self) -> int:
-        """The number of independent runs."""
+        """Independent runs in all."""
         return len(np.union1d(self.member_runs, self.nonmember_runs))
 
     @cached_property

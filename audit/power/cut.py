@@ -1,4 +1,4 @@
-"""Cut: the threshold expected to give the best result on the trials to be counted, chosen on other trials."""
+"""Cut: the threshold on a score that should show most at the trials to be counted, chosen on others."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ _CAUTION = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class CountingPlan:
-    """What a cut is chosen for: ``trials`` counted per arm at ``alpha``, ``delta``, and the stated curve."""
+    """What a cut is for: ``trials`` counted a world at ``alpha``, epsilon read at ``delta``, the claim's curve."""
 
     trials: int
     delta: float
@@ -25,7 +25,7 @@ class CountingPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """``margin`` under the stated curve, 0 where no cut lies under it; else the expected ``bound`` on epsilon."""
+    """``margin`` under the signed curve, 0 where nothing lies under it, else the expected ``bound`` on epsilon."""
 
     threshold: float
     margin: float
@@ -33,7 +33,7 @@ class Cut:
 
     @property
     def promise(self) -> tuple[float, float]:
-        """The key by which cuts are compared, the better one higher."""
+        """In this order cuts are compared."""
         return self.margin, self.bound
 
 

@@ -1,8 +1,7 @@
-"""Power of an audit before it runs: the minimum detectable epsilon of a design.
+"""Power of an audit before it runs: the smallest true epsilon that a design refutes.
 
-Both routes test whether the joint point lies under a curve, the stated one or that of (epsilon, delta) alone. The
-exact binomial sum runs over the false positives; for each count, the false negatives that still refute form an
-interval from 0.
+Both routes ask whether the joint point lies under a curve, the signed one or that of (epsilon, delta) alone. The exact
+binomial sum runs over the false positives; for each, the false negatives that still refute form an interval from 0.
 """
 
 import math

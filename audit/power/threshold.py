@@ -1,7 +1,7 @@
-"""Threshold policies: where a score becomes a guess of "member", and on which trials its errors are counted.
+"""Threshold policies as values: where a score becomes the guess "in", and which trials may count the errors.
 
-A score above the threshold is a guess of "member", a score equal to it is not. No policy chooses the best threshold
-on the trials that it counts: that errs in 9 to 44 % of runs at a nominal 5 %.
+A score above the threshold is a guess of "in", one equal to it a guess of "out". No policy picks the best threshold
+on the data that it is counted on: that errs in 9 to 44 % of runs at a nominal 5 %.
 """
 
 import math
@@ -18,7 +18,7 @@ from .cut import CountingPlan, best_cut
 
 
 class ThresholdPolicy(Protocol):
-    """The interface of a threshold policy; ``str(policy)`` is its name in a measurement."""
+    """What an estimator asks of a policy; ``str(policy)`` is its name in a measurement."""
 
     def counts(self, member: FloatArray, nonmember: FloatArray, *, delta: float, alpha: float) -> list[ErrorCounts]:
         """``member``: (n1,), ``nonmember``: (n0,) scores. One entry a threshold, the alphas summing to ``alpha``."""
@@ -75,14 +75,14 @@ class SplitThreshold:
         chosen = round(self.fraction * len(scores))
         if not 0 < chosen < len(scores):
             raise ValueError(f"a split of {plain(self.fraction)} leaves a part of {len(scores)} {side} scores empty")
-        # Scores may arrive in an informative order (by seed, by round), which a split by position would leak.
+        # Scores may come in an order that tells something (by seed, by round).
         shuffled = rng.permutation(scores)
         return shuffled[:chosen], shuffled[chosen:]
 
 
 @dataclass(frozen=True)
 class BonferroniThresholds:
-    """k thresholds registered before the scores, each at alpha / k; the best is reported. ValueError for none."""
+    """k thresholds registered before the scores, each at alpha / k; the best is reported. ValueError at k = 0."""
 
     thresholds: tuple[float, ...]
 
@@ -112,7 +112,7 @@ def _errors(member: FloatArray, nonmember: FloatArray, threshold: float, alpha: 
 
 
 def best_bound_threshold(member: FloatArray, nonmember: FloatArray, delta: float, alpha: float) -> float:
-    """The cut with the largest Clopper-Pearson bound on these scores, midway between two of them."""
+    """The cut with the largest Clopper-Pearson bound; midway between scores, for the counted ones fall in between."""
     levels = np.unique(np.concatenate([member, nonmember]))
     cuts = levels[:-1] / 2 + levels[1:] / 2 if len(levels) > 1 else levels
     false_positives = len(nonmember) - np.searchsorted(np.sort(nonmember), cuts, side="right")

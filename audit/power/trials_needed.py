@@ -1,7 +1,7 @@
-"""Trials needed: how many trials refute a known bug, by which estimator, before anything runs.
+"""Planner: before anything runs, how many trials a known bug needs to be refuted, by which estimator.
 
-A bug is described by its operating points, the pairs of error rates that the thresholds of a score reach under it.
-Estimators that count errors use the point farthest from the claim; the e-process uses its best betting rate.
+A bug is given by its operating points, the pairs of error rates that a score's thresholds offer under it. Counting
+estimators take the point that stands out most from what is claimed; the e-process bets at its best rate.
 """
 
 import math
@@ -20,7 +20,7 @@ from .cut import margin
 from .detectable import power_at
 
 LIMIT = 10**9
-"""Trials per arm beyond which a bug counts as undetectable."""
+"""Trials a world beyond which a bug is out of reach."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class OperatingPoints:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialPlan:
-    """``trials`` per arm and the ``threshold`` that refute with ``power``, and the error rates expected there."""
+    """``trials`` a world and the ``threshold`` at which they refute with ``power``, and the rates expected there."""
 
     trials: int
     threshold: float
@@ -53,7 +53,7 @@ class TrialPlan:
 
 
 def gaussian_points(mu: float) -> OperatingPoints:
-    """Operating points of the optimal score of a Gaussian mechanism, whose mean without the canary is 0."""
+    """What the optimal score of a Gaussian mechanism offers, its threshold in standard deviations from world 0."""
     if not (math.isfinite(mu) and mu > 0):
         raise ValueError(f"mu must be > 0 and finite, got {mu}")
     thresholds = np.linspace(mu / 2 - 7, mu / 2 + 7, 1401)

@@ -1,1 +1,1 @@
-"""Figures: one a file, each with the table behind it."""
+"""Figures of a report, one per file, each with a table of the same data."""

@@ -1,4 +1,4 @@
-"""Accuracy against the epsilon spent so far: what each defense buys with its budget while it trains."""
+"""Accuracy spent: accuracy after each round against the epsilon that the rounds so far have consumed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from ..reading.order import Order
 from ..reading.rounds import Curve, accuracy, spent, thinned
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
-from ..tables.printed import neighbours_of, pooled_words
+from ..tables.pooled_rows import undefended
+from ..tables.printed import defense_words, neighbours_of, pooled_words
 from ..tables.table import Table
-from ..tables.tables import undefended
 from .figure import Figure
 from .labels import spread
 from .sheet import DASHES, INK, MUTED, SERIES, Sheet
@@ -21,9 +21,9 @@ KEY = "accuracy-spent"
 TITLE = "Accuracy against the ε spent so far"
 DESCRIPTION = (
     "Test accuracy of the global model after each round (mean over seeds) against the ε that the claim's own "
-    "accountant gives for the rounds so far, at the noise of the whole claim. Further up and left is better, and only "
-    "within one panel. A point left of a line's end is no promise of the defense's: calibrated to stop there it would "
-    "have taken other noise. The dashed line is the end of the federation without a defense."
+    "accountant gives for the rounds so far, at the noise of the whole claim. Within a panel, higher and further left "
+    "is better; panels cannot be compared. A point before the end of a line is not a claim of the defense: calibrated "
+    "to stop there, it would have used other noise. Dashed line: final accuracy without a defense."
 )
 _WIDTH, _COLUMNS, _PANEL, _HEIGHT, _LEFT, _GAP, _TOP = 940.0, 3, 268.0, 310.0, 52.0, 36.0, 6.0
 _TABLED = 5
@@ -31,31 +31,32 @@ _TABLED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class _Line:
-    """A defense's claim, and its accuracy at each round of which the claim says what was spent by then."""
+    """A defense's claim, and its accuracy at each round for which the claim states the epsilon spent so far."""
 
-    signed: StatedClaim
+    stated: StatedClaim
     curve: Curve
 
     @property
     def spent(self) -> dict[int, float]:
-        return {rounds: epsilon for rounds, epsilon in self.signed.spent if rounds in self.curve}
+        return {rounds: epsilon for rounds, epsilon in self.stated.spent if rounds in self.curve}
 
     @property
     def label(self) -> str:
-        return f"{self.signed.defense} (control)" if self.signed.control else self.signed.defense
+        return defense_words(self.stated.defense, self.stated.control)
 
 
 def accuracy_spent(folder: RunFolder) -> Figure | None:
-    """None where no claim of a trained federation says what its first rounds spend."""
+    """None where no claim of a trained federation states the epsilon of its first rounds."""
     order = Order.of(folder)
     panels: dict[tuple[str, str, str], list[_Line]] = {}
     for federation in order.federations:
         for defense in order.defenses:
             curve = accuracy(folder, federation, defense)
-            for signed in spent(folder, federation, defense):
-                line = _Line(signed=signed, curve=curve)
+            for stated in spent(folder, federation, defense):
+                line = _Line(stated=stated, curve=curve)
+                # A single point is no curve; the figure of privacy and utility shows it.
                 if len(line.spent) > 1:
-                    about = (federation, neighbours_of(signed.claim), signed.claim.observer.phrase)
+                    about = (federation, neighbours_of(stated.claim), stated.claim.observer.phrase)
                     panels.setdefault(about, []).append(line)
     if not panels:
         return None
@@ -81,10 +82,11 @@ def _panel(ax: Axes, lines: list[_Line], bare: Curve) -> None:
     if bare:
         ax.axhline(bare[max(bare)].value, color=INK, linewidth=1.1, linestyle=(0, (5, 3)))
     ax.grid()
-    # Room right of the last point for the longest label, at six pixels a letter.
+    # Space to the right of the last point for the longest label, at six pixels per letter.
     room = min(0.6, (6.3 * max(len(line.label) for line in lines) + 14) / _PANEL)
     ax.set_xlim(0, max(max(line.spent.values()) for line in lines) / (1 - room))
     ends = [line.curve[max(line.spent)].value for line in lines]
+    # Defenses with similar accuracy would print their labels over each other.
     heights = spread(ends, gap=0.055)
     for place, (line, height) in enumerate(zip(lines, heights, strict=True)):
         ax.annotate(line.label, (max(line.spent.values()), height), xytext=(7, 0), textcoords="offset points", size=10,
@@ -96,7 +98,7 @@ def _table(panels: Mapping[tuple[str, str, str], list[_Line]]) -> Table:
     rows = [
         (
             f"{federation}/{line.label}" if many else line.label,
-            line.signed.claim.describe(),
+            line.stated.claim.describe(),
             f"{rounds}",
             numerals.epsilon(line.spent[rounds]),
             pooled_words("accuracy", line.curve[rounds], intervals=True),

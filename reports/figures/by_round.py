@@ -1,4 +1,4 @@
-"""Leakage round by round, above the epsilon that the claim has spent by then: a panel for each defense."""
+"""Leakage by round: the AUC of each attack after each round, above the epsilon spent so far, one panel per defense."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -11,7 +11,7 @@ from ...suites.results.claims_file import StatedClaim
 from ..reading.rounds import Leakage, leakages, spent, thinned
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
-from ..tables.printed import neighbours_of, pooled_words
+from ..tables.printed import defense_words, neighbours_of, pooled_words
 from ..tables.table import Table
 from .figure import Figure
 from .panels import chosen, left_out_words
@@ -19,16 +19,16 @@ from .sheet import DASHES, FAINT, INK, MUTED, Sheet, attack_styles
 
 TITLE = "Leakage round by round"
 DESCRIPTION = (
-    "Above: the AUC of each attack that scores candidates round by round, by its scores as they stood after so many "
-    "rounds, mean over seeds; 0.5 is chance, null attacks are grey. Below, on the same rounds: the ε that the claim's "
-    "own accountant gives for the rounds so far at the noise of the whole claim. It grows with every round; a line "
-    "need not, and refutes nothing: the claim is about any one unit and the worst attack, a line about the mean of "
-    "its candidates. Where a defense does not say what its first rounds spend, nothing is drawn below."
+    "Upper panels: the AUC of each attack that scores candidates round by round, from its scores after that round, "
+    "mean over seeds; 0.5 is chance, null attacks are grey. Lower panels: the ε that the claim's own accountant gives "
+    "for the rounds so far at the noise of the whole claim. This ε grows with every round; an AUC need not. No AUC "
+    "here refutes a claim, because a claim bounds the worst attack on any one unit and the AUC averages over "
+    "candidates. The lower panel is empty where a defense does not state the ε of its first rounds."
 )
 _WIDTH, _COLUMNS, _PANEL, _HEIGHT, _LEFT, _GAP = 940.0, 3, 254.0, 350.0, 60.0, 54.0
 _LEGEND_COLUMNS, _LEGEND_LINE, _LEAK, _SPENT = 4, 18.0, 150.0, 72.0
 _TABLED = 5
-"""Rounds of each defense in the table."""
+"""Rounds of each defense that the table lists."""
 
 
 def leakage_by_round(folder: RunFolder) -> tuple[Figure, ...]:
@@ -43,6 +43,7 @@ def _figure(folder: RunFolder, federation: str, group: Sequence[Leakage], many: 
     claims = {name: spent(folder, federation, name) for name in panels}
     drawn = chosen(panels, [_most(panel) for panel in panels.values()])
     values = [point.value for name in drawn for one in panels[name] for point in one.curve.values()]
+    # One scale for all panels, which always includes chance.
     limits = min(0.45, *values) - 0.02, max(0.55, *values) + 0.02
     styles = attack_styles((one.attack, one.null) for name in drawn for one in panels[name])
     top = 14 + _LEGEND_LINE * -(-(len(styles) + 1) // _LEGEND_COLUMNS)
@@ -54,6 +55,7 @@ def _figure(folder: RunFolder, federation: str, group: Sequence[Leakage], many: 
             row, column = divmod(place, _COLUMNS)
             left, above = _LEFT + column * (_PANEL + _GAP), top + row * _HEIGHT
             _heading(sheet, left, above, panels[name][0], claims[name])
+            # The upper and the lower panel share the range of rounds, so that they can be read together.
             last = max(max(one.curve) for one in panels[name])
             ax = sheet.axes(left, above + 52, _PANEL, _LEAK)
             _leak(ax, panels[name], styles)
@@ -62,22 +64,19 @@ def _figure(folder: RunFolder, federation: str, group: Sequence[Leakage], many: 
             _spend(below, claims[name])
             below.set(xlim=(0, last), xlabel="round", ylabel="ε so far" if column == 0 else "")
         svg = sheet.svg()
-    words = DESCRIPTION + left_out_words(len(drawn), len(panels), "whose attacks reached most")
+    words = DESCRIPTION + left_out_words(len(drawn), len(panels), "with the highest AUC")
     return Figure(key=key, title=title, description=words, svg=svg, table=_table(title, panels, claims))
 
 
 def _most(panel: Sequence[Leakage]) -> float:
-    """The highest AUC of an attack that looks."""
+    """The highest AUC of an attack that is not a null attack."""
     return max((point.value for one in panel if not one.null for point in one.curve.values()), default=0.0)
 
 
 def _heading(sheet: Sheet, left: float, top: float, one: Leakage, claims: Sequence[StatedClaim]) -> None:
-    sheet.text(left, top + 8, f"{one.defense} (control)" if one.control else one.defense, size=12, weight="bold")
-    sheet.text(left, top + 27, "; ".join(map(_about, claims)) or "no ε by round is claimed", size=9.5, color=MUTED)
-
-
-def _about(signed: StatedClaim) -> str:
-    return f"ε of {neighbours_of(signed.claim)}"
+    sheet.text(left, top + 8, defense_words(one.defense, one.control), size=12, weight="bold")
+    terms = "; ".join(f"ε of {neighbours_of(stated.claim)}" for stated in claims)
+    sheet.text(left, top + 27, terms or "no ε by round is stated", size=9.5, color=MUTED)
 
 
 def _leak(ax: Axes, panel: Sequence[Leakage], styles: Mapping[str, dict[str, object]]) -> None:
@@ -91,8 +90,8 @@ def _leak(ax: Axes, panel: Sequence[Leakage], styles: Mapping[str, dict[str, obj
 
 
 def _spend(ax: Axes, claims: Sequence[StatedClaim]) -> None:
-    for place, signed in enumerate(claims):
-        rounds, spent_so_far = zip(*signed.spent, strict=True)
+    for place, stated in enumerate(claims):
+        rounds, spent_so_far = zip(*stated.spent, strict=True)
         ax.plot(rounds, spent_so_far, color=INK, linewidth=1.5, linestyle=DASHES[place % len(DASHES)])
     ax.set_ylim(bottom=0)
     ax.grid(axis="y")
@@ -107,7 +106,7 @@ def _table(title: str, panels: Mapping[str, Sequence[Leakage]], claims: Mapping[
     rows: list[tuple[str, ...]] = []
     for name, panel in panels.items():
         curves = {one.attack: one.curve for one in panel}
-        label = f"{name} (control)" if panel[0].control else name
+        label = defense_words(name, panel[0].control)
         for number in thinned(set().union(*curves.values()), _TABLED):
             cells = (pooled_words("auc", curves.get(attack, {}).get(number), intervals=True) for attack in attacks)
             rows.append((label, f"{number}", _spent_words(claims[name], number), *cells))
@@ -122,5 +121,5 @@ def _table(title: str, panels: Mapping[str, Sequence[Leakage]], claims: Mapping[
 
 
 def _spent_words(claims: Sequence[StatedClaim], number: int) -> str:
-    found = [dict(signed.spent).get(number) for signed in claims]
+    found = [dict(stated.spent).get(number) for stated in claims]
     return "; ".join(numerals.epsilon(value) for value in found) or numerals.NOTHING

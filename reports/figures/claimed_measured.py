@@ -1,4 +1,4 @@
-"""Claimed against measured epsilon, defense by defense; one panel for each unit, adjacency and delta."""
+"""Claimed against measured epsilon for each defense, with one panel per unit, adjacency and delta."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,11 +17,11 @@ from .sheet import AMBER, BLUE, INK, MUTED, PAPER, RED, RULE, Sheet
 KEY = "claimed-measured"
 TITLE = "Claimed against measured ε"
 DESCRIPTION = (
-    "The tick is the ε that a defense claims. The dot is the ε that the audit showed: the true one is at least that, "
-    "and the band to the right of it is what the audit leaves possible. The triangle is the ceiling, the most that an "
-    "attack without an error could have shown with so many trials: this bound cannot refute a claim beyond it. A claim "
-    "may also be refuted by the whole curve that it signs, while its dot still stands left of the tick. Panels do not "
-    "share a scale: an ε of one unit or δ says nothing about an ε of another."
+    "Tick: the ε that a defense claims. Dot: the lower bound of the audit; the true ε is at least that, and the band "
+    "to its right shows the values that remain possible. Triangle: the largest ε that this sample size can certify, "
+    "which needs an attack without errors; the bound cannot refute a claim beyond it. A claim may also be refuted by "
+    "its stated trade-off curve while its dot is left of the tick. Panels have different scales, and an ε of one unit "
+    "or δ cannot be compared with an ε of another."
 )
 _WIDTH, _LEFT, _PLOT, _ROW, _TITLE, _AXIS, _LEGEND = 940.0, 262.0, 500.0, 50.0, 34.0, 46.0, 30.0
 _COLOURS = {"REFUTED": RED, "UNDERPOWERED": AMBER}
@@ -30,7 +30,7 @@ _DOTS = {"REFUTED": "X", "UNDERPOWERED": "o"}
 
 def claimed_measured(folder: RunFolder) -> Figure | None:
     """None where no claim was measured."""
-    rows = [row for row in claim_rows(folder) if row.signed and row.epsilon_low is not None]
+    rows = [row for row in claim_rows(folder) if row.stated and row.epsilon_low is not None]
     if not rows:
         return None
     panels = _panels(rows)
@@ -48,6 +48,7 @@ def claimed_measured(folder: RunFolder) -> Figure | None:
 def _panels(rows: Sequence[ClaimRow]) -> dict[str, list[ClaimRow]]:
     panels: dict[str, list[ClaimRow]] = {}
     for row in rows:
+        # An epsilon of another unit, adjacency or delta must not share an axis.
         panels.setdefault(neighbours_words(row), []).append(row)
     return panels
 
@@ -90,7 +91,7 @@ def _row(ax: Axes, place: int, row: ClaimRow, right: float) -> None:
 
 def _numbers(ax: Axes, place: int, row: ClaimRow, right: float) -> None:
     low, claimed = row.epsilon_low or 0.0, _claimed(row)
-    # Beside the tick rather than across it, and never over the left edge.
+    # The number must not cross the tick or the left edge.
     close = abs(low - claimed) < right / 10
     side = "left" if low < right / 12 or (close and low >= claimed) else "right" if close else "center"
     look: dict[str, Any] = {"textcoords": "offset points", "size": 9.5}
@@ -118,7 +119,9 @@ def _words(sheet: Sheet, top: float, row: ClaimRow) -> None:
     sheet.text(0, top + 28, f"adversary: {_observer(row)}", size=9.5, color=MUTED)
     left = _LEFT + _PLOT + 26
     words = VERDICTS.get(row.verdict, row.verdict)
-    below = "a control: it must be REFUTED" if row.must_fall else f"detectable from {numerals.epsilon(row.detectable)}"
+    below = (
+        "control: should be REFUTED" if row.should_be_refuted else f"min detectable {numerals.epsilon(row.detectable)}"
+    )
     below = "by attacks on final models" if row.by_attacks else below
     sheet.text(left, top + 10, words, size=11, weight="bold", color=_COLOURS.get(row.verdict, INK))
     sheet.text(left, top + 28, below, size=9.5, color=MUTED)
@@ -127,18 +130,18 @@ def _words(sheet: Sheet, top: float, row: ClaimRow) -> None:
 def _legend(sheet: Sheet) -> None:
     dot: dict[str, Any] = {"linestyle": "", "markersize": 8}
     handles = [
-        Line2D([], [], marker="o", color=BLUE, **dot, label="shown: ε is at least this"),
+        Line2D([], [], marker="o", color=BLUE, **dot, label="measured: ε is at least this"),
         Line2D([], [], marker="X", color=RED, **dot, label="the same, claim refuted"),
         Line2D([], [], marker="o", color=AMBER, markerfacecolor=PAPER, **dot, label="the same, underpowered"),
         Line2D([], [], marker="|", color=INK, linestyle="", markersize=13, markeredgewidth=2.4, label="claimed"),
-        Line2D([], [], marker="v", color=INK, markerfacecolor=PAPER, **dot, label="ceiling of this test"),
+        Line2D([], [], marker="v", color=INK, markerfacecolor=PAPER, **dot, label="max certifiable"),
     ]
     sheet.legend(handles, columns=5)
 
 
 def _observer(row: ClaimRow) -> str:
-    return row.signed.claim.observer.phrase if row.signed else ""
+    return row.stated.claim.observer.phrase if row.stated else ""
 
 
 def _claimed(row: ClaimRow) -> float:
-    return row.signed.claim.epsilon if row.signed else 0.0
+    return row.stated.claim.epsilon if row.stated else 0.0

@@ -1,4 +1,4 @@
-"""A figure of a report: the drawing, what it is called, what it says, and the table behind it."""
+"""Figure: a drawing with its title, its description and a table of the same data."""
 
 import re
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from ..tables.table import Table
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """``svg``: one <svg> element that refers to nothing outside itself. ``key``: unique on the page, an HTML id."""
+    """``svg``: one <svg> element without references to anything outside. ``key``: an HTML id, unique on the page."""
 
     key: str
     title: str
@@ -17,7 +17,7 @@ class Figure:
     table: Table
 
     def of_run(self, number: int, label: str) -> "Figure":
-        """The same on a page of several runs: titled by its run, all its identifiers apart from other runs'."""
+        """The figure for a page of several runs: its title names the run, its ids differ from other runs'."""
         mark = f"run-{number}-"
         svg = re.sub(r'(?<= id=")|(?<=url\(#)|(?<=href="#)', mark, self.svg)
         return replace(self, key=mark + self.key, title=f"{self.title}: {label}", svg=svg)

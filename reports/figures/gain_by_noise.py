@@ -1,4 +1,4 @@
-"""PSNR gain over the best null attack against noise, for each attack, where one defense runs at several noises."""
+"""Gain by noise: the PSNR gain of each attack over the best null attack, for a defense at several noise levels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,20 +17,19 @@ from .figure import Figure
 from .sheet import DASHES, INK, MARKERS, MUTED, SERIES, Sheet
 
 DESCRIPTION = (
-    "Mean gain in PSNR over the best null attack, paired image by image, against the noise on each number of an "
-    "upload; bars are 95 % intervals that all attacks at one noise share. At zero an attack shows no more than anybody "
-    "could have said without looking: where a bar reaches down to it, an attack is not shown to beat a look at public "
-    "data."
+    "Mean gain in PSNR over the best null attack, paired image by image, against the noise on each coordinate of an "
+    "update. Bars: 95 % intervals, joint for all attacks at one noise level. Zero is the result of guessing from "
+    "public data without the update: where a bar includes zero, the attack is not shown to do better."
 )
 LEAST_LEVELS = 3
-"""Noises of one defense that make a curve."""
+"""Noise levels of one defense from which a curve is drawn."""
 _ASIDE = 1.04
 _WIDTH, _HEIGHT, _LEFT, _TOP, _PLOT = 940.0, 360.0, 60.0, 44.0, 860.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseLevel:
-    """``value`` > 0 of one defense: in clip norms where it names one, else in the upload's own unit."""
+    """Noise of one defense. ``value``: > 0, in clip norms if the defense has one, else in the unit of the update."""
 
     value: float
     in_clip_norms: bool
@@ -41,12 +40,13 @@ class NoiseLevel:
 
 
 def gain_by_noise(folder: RunFolder) -> tuple[Figure, ...]:
-    """One figure per federation and part that runs there at ``LEAST_LEVELS`` noises or more."""
+    """One figure per federation and part that runs at ``LEAST_LEVELS`` noise levels or more."""
     ladders: dict[tuple[str, str, bool], dict[float, list[Gain]]] = {}
     for gain in gains(folder):
         noise = noise_of(folder, gain.federation, gain.defense)
         if noise is not None and gain.mean is not None:
             key = (gain.federation, _part(folder, gain.defense), noise.in_clip_norms)
+            # Levels in clip norms and in absolute units must not share an axis.
             ladders.setdefault(key, {}).setdefault(noise.value, []).append(gain)
     return tuple(
         _figure(federation, part, NoiseLevel(value=1.0, in_clip_norms=clipped).axis, dict(sorted(levels.items())))
@@ -56,13 +56,14 @@ def gain_by_noise(folder: RunFolder) -> tuple[Figure, ...]:
 
 
 def noise_of(folder: RunFolder, federation: str, defense: str) -> NoiseLevel | None:
-    """What a claim signs, or what the suite says, of the noise on each number; None where neither names one."""
-    signed = [
+    """The noise on each coordinate according to a claim or else to the suite; None where neither states it."""
+    stated = [
         one.claim.parameters
         for one in folder.claims
         if (one.federation, one.defense, one.claim.part) == (federation, defense, "joint")
     ]
-    sources: list[Mapping[str, Any]] = [*signed, folder.defense_fields(defense)]
+    # Claims first: a calibrated defense computes its noise, and the suite then does not state it.
+    sources: list[Mapping[str, Any]] = [*stated, folder.defense_fields(defense)]
     return next((found for source in sources if (found := _read(source))), None)
 
 
@@ -89,7 +90,7 @@ def _figure(federation: str, part: str, axis: str, levels: Mapping[float, Sequen
     with Sheet(key, _WIDTH, _TOP + _HEIGHT) as sheet:
         ax = sheet.axes(_LEFT, _TOP, _PLOT, _HEIGHT - 60)
         ax.set(xscale="log", xlabel=axis, ylabel="gain over the best null attack, dB")
-        # Plain numbers: the sheet prints no formulas.
+        # The default labels of a log axis are formulas, which the sheet prints as plain text.
         ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
         ax.xaxis.set_minor_formatter(NullFormatter())
         ax.grid()
@@ -100,13 +101,13 @@ def _figure(federation: str, part: str, axis: str, levels: Mapping[float, Sequen
             _line(ax, place, [(x, gain) for x, group in levels.items() for gain in group if gain.attack == attack])
         sheet.legend([Line2D([], [], label=attack, **_look(place)) for place, attack in enumerate(attacks)], columns=6)
         svg = sheet.svg()
-    title = f"How much noise of {part} each attack stands ({federation})"
+    title = f"Reconstruction against the noise of {part} ({federation})"
     return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=_table(title, axis, levels, attacks))
 
 
 def _line(ax: Axes, place: int, points: Sequence[tuple[float, Gain]]) -> None:
     look = _look(place)
-    # A little aside, so that bars of one noise stand beside each other.
+    # Each attack is shifted a little, so that the bars of one noise level do not overlap.
     aside = [(x * _ASIDE**place, gain) for x, gain in points]
     ax.plot([x for x, _ in aside], [gain.mean or 0.0 for _, gain in aside], **look)
     for x, gain in aside:
@@ -131,7 +132,7 @@ def _table(title: str, axis: str, levels: Mapping[float, Sequence[Gain]], attack
         max((noise for noise in levels if (noise, one) in found and found[noise, one].beats_null), default=None)
         for one in attacks
     )
-    last = ("beats it last at", *("nowhere" if end is None else f"{end:.3g}" for end in ends))
+    last = ("largest noise with a gain", *("none" if end is None else f"{end:.3g}" for end in ends))
     return Table(title=title, headers=(axis, *attacks), rows=(*rows, last), numeric=frozenset(range(len(attacks) + 1)))
 
 

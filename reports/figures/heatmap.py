@@ -1,4 +1,4 @@
-"""Attack by defense: the number in each cell, hatched where nothing was measured."""
+"""Heatmap: the primary metric of each attack on each defense, hatched where nothing was measured."""
 
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
@@ -7,23 +7,23 @@ from matplotlib.patches import Rectangle
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
 from ..tables.grid import AttackGrid, GridLine, attack_grids
+from ..tables.pooled_rows import pooled_attacks
 from ..tables.printed import attack_table, metric_words
-from ..tables.tables import pooled_attacks
 from .figure import Figure
 from .labels import wrapped
 from .sheet import FAINT, INK, MUTED, PAPER, Sheet
 
-TITLE = "What each attack got out of each defense"
+TITLE = "Leakage by attack and defense"
 DESCRIPTION = (
-    "One metric for each attack, pooled over seeds, in the units that stand beside its name. Darker means that more "
-    "leaked, on a scale of each row's own: from what an attack gets without looking (chance, or the best null attack "
-    "of the same metric) to the most that any defense of the row gave away. Shades of two rows do not compare; the "
-    "numbers do where the metric is the same. Hatched: not measured, and the table of omissions says why."
+    "One metric per attack, pooled over seeds, with its unit next to its name. Darker means more leakage. Each row has "
+    "its own scale, from chance (or the best null attack with the same metric) to the largest leakage of the row. "
+    "Shades of different rows cannot be compared; numbers can where the metric is the same. Hatched: not measured; the "
+    "table of omissions lists the reasons."
 )
 CHANCE = {"auc": 0.5, "balanced_accuracy": 0.5}
-"""What guessing scores, for metrics where that is a constant."""
+"""The score of guessing, for metrics where it is a constant."""
 LEAST_SPAN = {"psnr": 3.0}
-"""A row's colours span at least this much (.2 for shares): noise between equal defenses is not painted as a leak."""
+"""Smallest range of a row's colours (.2 for shares), so that noise between equal defenses does not look like a leak."""
 _SHADES = LinearSegmentedColormap.from_list("leak", ["#f0e7d6", "#e7bd8a", "#c4672f", "#7c2415"])
 _WIDTH, _LEFT, _CELL_HIGH, _HEAD, _LINE, _LETTER = 940.0, 250.0, 44.0, 32.0, 14.0, 6.6
 
@@ -39,6 +39,7 @@ def heatmap(folder: RunFolder) -> tuple[Figure, ...]:
 def _figure(grid: AttackGrid, description: str, many: bool) -> Figure:
     key = f"heatmap-{grid.federation}"
     lines = grid.primary
+    # Few defenses would otherwise stretch over the whole width.
     cell = min(172.0, (_WIDTH - _LEFT) / len(grid.defenses))
     names = [wrapped(defense, letters=int(cell / _LETTER)) for defense in grid.defenses]
     head = _HEAD + _LINE * max(name.count("\n") for name in names)
@@ -64,7 +65,7 @@ def _line_words(line: GridLine) -> str:
 
 
 def _scale(line: GridLine, lines: tuple[GridLine, ...]) -> tuple[float, float]:
-    """Least and greatest value of a row's colours, in the direction of more leakage."""
+    """Smallest and largest value of a row's colours, in the direction of more leakage."""
     sign = -1.0 if line.direction == "lower_leaks" else 1.0
     values = [sign * cell.pooled.value for cell in line.cells if cell and cell.pooled]
     nulls = [
@@ -74,6 +75,7 @@ def _scale(line: GridLine, lines: tuple[GridLine, ...]) -> tuple[float, float]:
         for cell in other.cells
         if cell and cell.pooled
     ]
+    # From chance and not from the smallest value, so that an unsuccessful attack stays light.
     least = sign * CHANCE[line.metric] if line.metric in CHANCE else max(nulls, default=min(values))
     return least, max(max(values), least + LEAST_SPAN.get(line.metric, 0.2))
 

@@ -1,13 +1,14 @@
-"""Labels that fit: moved apart until none covers another, broken where they are too long."""
+"""Labels: moved apart so that none covers another, and broken into lines where they are too long."""
 
 import re
 from collections.abc import Sequence
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """The nearest heights, in the sum of squares, that keep the order and stand at least ``gap`` apart.
+    """The heights nearest to ``heights`` in the sum of squares that keep their order and are at least ``gap`` apart.
 
-    Isotonic regression of height less rank times gap, by pooling adjacent violators: labels that have room stay put.
+    This is isotonic regression of height minus rank times gap, by pooling adjacent violators. Labels with enough space
+    do not move.
     """
     order = sorted(range(len(heights)), key=lambda place: heights[place])
     blocks: list[list[float]] = []

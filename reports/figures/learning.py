@@ -1,4 +1,4 @@
-"""Accuracy, or a segmentation's IoU, round by round, for each defense: what the budget buys while it is spent."""
+"""Learning curves: accuracy, or IoU for segmentation, after each round for each defense."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,14 +17,14 @@ from .sheet import DASHES, SERIES, Sheet
 
 TITLE = "Accuracy round by round"
 DESCRIPTION = (
-    "Accuracy on test data, of a segmentation IoU, of the global model after each round, mean over seeds. The last "
-    "round is what the utility table and the frontier show."
+    "Accuracy of the global model on test data after each round (IoU for segmentation), mean over seeds. The utility "
+    "table and the figure of privacy and utility show the last round."
 )
 _WIDTH, _HEIGHT, _LEFT, _PLOT = 940.0, 300.0, 52.0, 700.0
 
 
 def learning(folder: RunFolder) -> tuple[Figure, ...]:
-    """One figure per federation whose training left its rounds."""
+    """One figure per federation whose training stored its rounds."""
     order = Order.of(folder)
     curves: dict[tuple[str, str], dict[str, Curve]] = {}
     metrics = {row.federation: row.metric for row in folder.rows("utility") if row.metric in numerals.HEADLINES}
@@ -52,6 +52,7 @@ def _figure(federation: str, metric: str, curves: Mapping[str, Curve], many: boo
         ax.set(xlabel="round", ylabel=numerals.metric(metric).name, xlim=(0, longest))
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ends = [curve[max(curve)].value for curve in curves.values()]
+        # Defenses with similar accuracy would print their labels over each other.
         heights = spread(ends, gap=0.062 * float(np.ptp(ax.get_ylim())))
         for place, (defense, height) in enumerate(zip(curves, heights, strict=True)):
             ax.annotate(

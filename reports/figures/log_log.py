@@ -1,4 +1,4 @@
-"""Log-log ROC panels: their axes, the region that a claim forbids, and the steps that a screen can show."""
+"""Log-log ROC panel: its axes, the region that a claim excludes, and curves reduced to what a screen can show."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,22 +15,22 @@ from ...audit.metrics.roc import largest_tpr
 from ...audit.wording import plain
 from .sheet import FAINT, INK, MUTED
 
-SIGNED: dict[str, Any] = {"color": INK, "linewidth": 1.3, "linestyle": (0, (5, 2.5))}
+STATED: dict[str, Any] = {"color": INK, "linewidth": 1.3, "linestyle": (0, (5, 2.5))}
 CHANCE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (1, 2))}
 
 
 def legend_handles() -> list[Artist]:
-    """Of what ``open_panel`` draws. To be made inside a sheet, whose look they take."""
+    """Legend entries for ``open_panel``. Call it inside a sheet, whose style the entries take."""
     return [
-        Line2D([], [], label="signed curve", **SIGNED),
-        Patch(facecolor="none", edgecolor=FAINT, hatch="////", linewidth=0.8, label="forbidden by (ε, δ)"),
+        Line2D([], [], label="stated trade-off curve", **STATED),
+        Patch(facecolor="none", edgecolor=FAINT, hatch="////", linewidth=0.8, label="excluded by (ε, δ)"),
         Line2D([], [], label="chance", **CHANCE),
     ]
 
 
 def open_panel(ax: Axes, claims: Sequence[Claim], lowest_fpr: float, lowest_tpr: float) -> None:
-    """Axes from the lowest rates up, the chance diagonal, and what all ``claims`` together forbid, hatched; the curves
-    that they sign, dashed.
+    """Draw axes from the lowest rates up, the diagonal of chance, the region that ``claims`` together exclude
+    (hatched), and their stated trade-off curves (dashed).
     """
     ax.set(xscale="log", yscale="log", xlim=(lowest_fpr, 1.0), ylim=(lowest_tpr, 1.15))
     for axis in (ax.xaxis, ax.yaxis):
@@ -39,26 +39,28 @@ def open_panel(ax: Axes, claims: Sequence[Claim], lowest_fpr: float, lowest_tpr:
     ax.grid(which="major")
     grid = np.geomspace(lowest_fpr, 1.0, 120)
     if claims:
+        # The tightest claim decides at each rate, and no single one need be tightest everywhere.
         limit = np.min([largest_tpr(grid, claim.epsilon, claim.delta) for claim in claims], axis=0)
         ax.fill_between(grid, limit, 1.0, hatch="////", facecolor="none", edgecolor=FAINT, linewidth=0.0)
         ax.plot(grid, limit, color=MUTED, linewidth=0.9)
     for claim in claims:
         if claim.curve is not None:
-            ax.plot(grid, 1 - claim.curve.fnr(grid), **SIGNED)
+            ax.plot(grid, 1 - claim.curve.fnr(grid), **STATED)
     ax.plot(grid, grid, **CHANCE)
 
 
 def drawable(
     fpr: FloatArray, tpr: FloatArray, lowest_fpr: float, lowest_tpr: float, width: float
 ) -> tuple[FloatArray, FloatArray]:
-    """The steps from one trial in n on, in a panel of ``width`` pixels: below it a rate is a guess about what was not
-    seen.
+    """The vertices at rates of at least one trial in n, for a panel of ``width`` pixels.
+
+    Below that, a rate would extrapolate beyond the data.
     """
     beyond = fpr > lowest_fpr
     reached = tpr[~beyond].max()
     x, y = np.concatenate([[lowest_fpr], fpr[beyond]]), np.concatenate([[reached], tpr[beyond]])
     x, y = x[y >= lowest_tpr], y[y >= lowest_tpr]
-    # Vertices less than half a pixel apart look like one: of ten thousand scores some hundred are left to store.
+    # Vertices less than half a pixel apart look like one. This reduces ten thousand scores to about a hundred points.
     pixels = np.round(2 * width * np.log([x, y]).T / np.log([[lowest_fpr, lowest_tpr]]))
     last = np.append(np.any(np.diff(pixels, axis=0) != 0, axis=1), True)
     return x[last], y[last]

@@ -1,4 +1,4 @@
-"""Log-log ROC of the membership attacks: a panel for each defense and observer, beside what the claim forbids."""
+"""Membership ROC: log-log ROC curves of membership attacks, one panel per defense and observer, with the claim."""
 
 import textwrap
 from collections.abc import Sequence
@@ -10,24 +10,25 @@ from matplotlib.lines import Line2D
 
 from ...audit.metrics.roc import area, roc_vertices
 from ...audit.wording import plain
-from ..reading.membership import UNSIGNED, Membership, memberships
+from ..reading.membership import NOTHING_STATED, Membership, memberships
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
+from ..tables.printed import defense_words
 from ..tables.table import Table
 from .figure import Figure
 from .log_log import drawable, legend_handles, open_panel
 from .panels import chosen, left_out_words
 from .sheet import MUTED, Sheet, attack_styles
 
-TITLE = "What membership attacks reached"
+TITLE = "ROC curves of membership attacks"
 DESCRIPTION = (
-    "Each line is one attack: the share of members that score above a threshold (TPR) against the share of non-members "
-    "that do (FPR), scores of all seeds together, on logarithmic axes, drawn no lower than one candidate in n. Null "
-    "attacks are grey. Hatched: where no attack may come on average if a claim of the defense holds that is made for "
-    "this very observer, unit, neighbours and number of rounds; dashed: the curve that it signs. Where no claim speaks "
-    "about a panel nothing is hatched, and the words above it say why. A line refutes nothing: its best point is "
-    "chosen by looking, and scores of one run share their noise. Shadow federations, each a target in turn and a "
-    "reference of the others, give one line of all their scores."
+    "One line per attack: the share of members that score above a threshold (TPR) against the share of non-members "
+    "that do (FPR), for the scores of all seeds, on logarithmic axes down to one candidate in n. Null attacks are "
+    "grey. Hatched: the region that no attack reaches on average if a claim holds that covers this observer, unit, "
+    "adjacency and number of rounds. Dashed: the trade-off curve that the claim states. Where no claim covers a "
+    "panel, nothing is hatched and the heading states the reason. A line by itself refutes no claim, because its best "
+    "point is selected afterwards and the scores of one run share their noise. Shadow federations, each a target and "
+    "a reference for the others, give one line from all their scores."
 )
 _WIDTH, _COLUMNS, _PANEL, _HEIGHT, _LEFT, _GAP = 940.0, 3, 254.0, 370.0, 60.0, 54.0
 _LEGEND_COLUMNS, _LEGEND_LINE, _LETTERS, _LINES = 4, 18.0, 48, 3
@@ -35,7 +36,7 @@ Panel = list[Membership]
 
 
 def membership_roc(folder: RunFolder) -> tuple[Figure, ...]:
-    """One figure per federation on which attacks left their scores."""
+    """One figure per federation on which attacks stored their scores."""
     found = {name: list(group) for name, group in groupby(memberships(folder), key=lambda one: one.federation)}
     return tuple(_figure(name, group, many=len(found) > 1) for name, group in found.items())
 
@@ -57,44 +58,46 @@ def _figure(federation: str, group: Panel, many: bool) -> Figure:
             _draw(ax, panel, styles)
             ax.set(xlabel="FPR", ylabel="TPR" if column == 0 else "")
         svg = sheet.svg()
-    which = "whose attacks reached most, by AUC: of each defense its first, then the others"
+    which = "with the highest AUC, the best panel of each defense first"
     words = DESCRIPTION + left_out_words(len(panels), len(every), which)
     return Figure(key=key, title=title, description=words, svg=svg, table=_table(title, group))
 
 
 def _weights(panels: Sequence[Panel]) -> list[float]:
-    """The highest AUC of an attack that looks; one more for the panel that has the highest of its defense."""
+    """The highest AUC of an attack that is not a null attack, plus 1 for the best panel of each defense."""
     highest = [max((one.area for one in panel if not one.null), default=0.0) for panel in panels]
     first: dict[str, int] = {}
     for place, panel in enumerate(panels):
         best = first.setdefault(panel[0].defense, place)
         if highest[place] > highest[best]:
             first[panel[0].defense] = place
+    # An AUC is at most 1, so adding 1 moves the best panel of each defense before all others.
     return [most + (place in first.values()) for place, most in enumerate(highest)]
 
 
 def _heading(sheet: Sheet, left: float, top: float, one: Membership) -> None:
-    sheet.text(left, top + 8, f"{one.defense} (control)" if one.control else one.defense, size=12, weight="bold")
-    said = f"one {one.setting.unit}, adversary: {one.setting.observer.phrase}; {claim_words(one)}"
-    lines = textwrap.wrap(said, _LETTERS, max_lines=_LINES, placeholder=" …")
+    sheet.text(left, top + 8, defense_words(one.defense, one.control), size=12, weight="bold")
+    heading = f"one {one.setting.unit}, adversary: {one.setting.observer.phrase}; {claim_words(one)}"
+    lines = textwrap.wrap(heading, _LETTERS, max_lines=_LINES, placeholder=" …")
     for number, line in enumerate(lines):
         sheet.text(left, top + 27 + 14 * number, line, size=9.5, color=MUTED)
 
 
 def claim_words(one: Membership) -> str:
-    """``ε 4, δ 1e-5``, or why no claim speaks about it."""
+    """``ε 4, δ 1e-5``, or the reason why no claim covers the attack."""
     if one.beyond:
-        return one.beyond if one.beyond == UNSIGNED else f"no claim speaks: {one.beyond}"
-    # No line may end between a letter and its number.
+        return one.beyond if one.beyond == NOTHING_STATED else f"not covered by a claim: {one.beyond}"
+    # The non-breaking space keeps a letter and its number on one line.
     return " and ".join(f"ε\u00a0{plain(claim.epsilon)}, δ\u00a0{plain(claim.delta)}" for claim in one.claims)
 
 
 def _draw(ax: Axes, panel: Sequence[Membership], styles: dict[str, dict[str, Any]]) -> None:
     lowest_fpr = min(1 / len(one.sides.nonmember) for one in panel)
     lowest_tpr = min(1 / len(one.sides.member) for one in panel)
-    # One score a side would leave no axis.
+    # With a single score per side the axis would have length zero.
     open_panel(ax, panel[0].claims, min(lowest_fpr, 0.5), min(lowest_tpr, 0.5))
     for one in panel:
+        # Each line stops at its own resolution, which differs between attacks of a panel.
         own = min(1 / len(one.sides.nonmember), 0.5), min(1 / len(one.sides.member), 0.5)
         x, y = drawable(*roc_vertices(one.sides.member, one.sides.nonmember), *own, width=_PANEL)
         ax.plot(x, y, drawstyle="steps-post", **styles[one.attack])
@@ -106,7 +109,7 @@ def _table(title: str, group: Panel) -> Table:
         headers=("defense", "observer", "unit", "attack", "members", "non-members", "runs", "AUC, pooled", "claim"),
         rows=tuple(
             (
-                f"{one.defense} (control)" if one.control else one.defense,
+                defense_words(one.defense, one.control),
                 one.setting.observer.phrase,
                 str(one.setting.unit),
                 f"{one.attack} (null attack)" if one.null else one.attack,

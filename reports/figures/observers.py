@@ -1,4 +1,4 @@
-"""What each observer can tell under each defense: the best attack's AUC, a panel for each observer and question."""
+"""Observers: the AUC of the best membership attack on each defense, one panel per observer and attacked unit."""
 
 import textwrap
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from ...audit.wording import plain
-from ..reading.best_attack import BestAttack, Level, best_attacks, in_order
+from ..reading.best_attack import BestAttack, Question, best_attacks, in_order
 from ..reading.membership import memberships
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
@@ -15,21 +15,22 @@ from ..tables.table import Table
 from .figure import Figure
 from .sheet import AMBER, BLUE, FAINT, MUTED, PAPER, RED, Sheet
 
-TITLE = "What each observer can tell"
+TITLE = "Best membership attack by observer"
 DESCRIPTION = (
-    "The AUC of the best attack for each defense, observer and question; .5 is a coin. Round: what is seen and public "
-    "data; square: all but the one bit that is asked is known, which is what differential privacy assumes; triangle: a "
-    "server that sends other models than it should. Filled where a claim of the defense speaks about it, hollow where "
-    "none does. Bars: intervals at 95 % for all attacks on a place together, over runs, or of one run over its "
-    "candidates. The same budget protects another thing in each trust model: compare along a row before down a column."
+    "The AUC of the best attack for each defense, observer and attacked unit; 0.5 is guessing. Circle: a realistic "
+    "adversary with its observations and public data. Square: a worst-case adversary, who knows everything except "
+    "whether the unit took part, as differential privacy assumes. Triangle: an active server, which sends manipulated "
+    "models. Filled: covered by a claim of the defense; hollow: not covered. Bars: 95 % intervals, joint for all "
+    "attacks of a panel and defense, over runs, or over candidates for a single run. The same ε protects different "
+    "units in different trust models, so differences between defenses need the unit and observer of their claims."
 )
 _MARKS = {"realistic": ("o", BLUE), "worst_case": ("s", RED), "active": ("^", AMBER)}
-_WORDS = {"realistic": "realistic", "worst_case": "all but one bit known", "active": "active server"}
+_WORDS = {"realistic": "realistic", "worst_case": "worst-case adversary", "active": "active server"}
 _WIDTH, _LEFT, _PANEL, _GAP, _COLUMNS, _ROW, _HEAD, _FOOT = 940.0, 190.0, 220.0, 24.0, 3, 26.0, 62.0, 44.0
 
 
 def observers(folder: RunFolder) -> tuple[Figure, ...]:
-    """One figure per federation in which attacks on several defenses left their scores."""
+    """One figure per federation in which attacks on several defenses stored their scores."""
     found = [one for one in memberships(folder) if not one.null]
     federations = list(dict.fromkeys(one.federation for one in found))
     many = len(federations) > 1
@@ -44,7 +45,7 @@ def observers(folder: RunFolder) -> tuple[Figure, ...]:
 def _figure(federation: str, group: Sequence[BestAttack], many: bool) -> Figure:
     key, title = f"observers-{federation}", f"{TITLE} ({federation})" if many else TITLE
     defenses = list(dict.fromkeys(best.one.defense for best in group))
-    levels = in_order([best.level for best in group])
+    levels = in_order([best.question for best in group])
     height = _HEAD + _ROW * len(defenses) + _FOOT
     with Sheet(key, _WIDTH, 24 + height * -(-len(levels) // _COLUMNS)) as sheet:
         kinds = [kind for kind in _MARKS if any(best.one.adversary == kind for best in group)]
@@ -54,9 +55,10 @@ def _figure(federation: str, group: Sequence[BestAttack], many: bool) -> Figure:
             left, top = _LEFT + column * (_PANEL + _GAP), 24 + row * height
             _heading(sheet, left, top, level)
             ax = sheet.axes(left, top + _HEAD, _PANEL, _ROW * len(defenses))
-            _draw(ax, [best for best in group if best.level == level], defenses)
+            _draw(ax, [best for best in group if best.question == level], defenses)
             if column:
                 ax.set_yticklabels([""] * len(defenses))
+            # Attacks can score below chance on few candidates, and their markers must stay visible.
             ax.set_xlim(min(0.35, *(best.one.area for best in group)) - 0.05, 1.02)
         svg = sheet.svg()
     return Figure(key=key, title=title, description=DESCRIPTION, svg=svg, table=_table(title, group))
@@ -67,7 +69,7 @@ def _handle(kind: str) -> Line2D:
     return Line2D([], [], linestyle="none", marker=marker, color=colour, label=_WORDS[kind])
 
 
-def _heading(sheet: Sheet, left: float, top: float, level: Level) -> None:
+def _heading(sheet: Sheet, left: float, top: float, level: Question) -> None:
     sheet.text(left, top + 8, f"one {level[1]}", size=12, weight="bold")
     for number, line in enumerate(textwrap.wrap(f"adversary: {level[0].phrase}", 40, max_lines=2, placeholder=" …")):
         sheet.text(left, top + 26 + 14 * number, line, size=9.5, color=MUTED)
@@ -103,7 +105,7 @@ def _table(title: str, group: Sequence[BestAttack]) -> Table:
                     numerals.NOTHING if value is None else numerals.metric_value("auc", value)
                     for value in (best.one.area, *(best.ends or (None, None)))
                 ),
-                " and ".join(f"ε {plain(claim.epsilon)}" for claim in best.one.claims) or "none speaks",
+                " and ".join(f"ε {plain(claim.epsilon)}" for claim in best.one.claims) or "not covered",
             )
             for best in group
         ),

@@ -1,4 +1,4 @@
-"""The frontier of privacy and utility: accuracy against claimed and measured epsilon, one panel per unit and delta."""
+"""Privacy and utility: accuracy against claimed and measured epsilon, one panel per unit, adversary and delta."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -7,12 +7,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from ..reading.claims import ClaimRow, claim_rows, once
+from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
-from ..tables.printed import pooled_words, terms_words
+from ..tables.pooled_rows import UtilityRow, pooled_utility, undefended
+from ..tables.printed import defense_words, pooled_words, terms_words
 from ..tables.table import Table
-from ..tables.tables import UtilityRow, pooled_utility, undefended
 from .figure import Figure
 from .labels import spread
 from .sheet import INK, MARKERS, MUTED, PAPER, RED, SERIES, Sheet
@@ -20,23 +20,24 @@ from .sheet import INK, MARKERS, MUTED, PAPER, RED, SERIES, Sheet
 KEY = "privacy-utility"
 TITLE = "Privacy and utility"
 DESCRIPTION = (
-    "Accuracy, of a segmentation IoU (mean over seeds, 95 % t interval), against ε. A full marker stands at the ε "
-    "that a defense claims, a hollow one at the ε that the audit showed; the line between them is the gap that the "
-    "audit left open. The dashed line is the federation without a defense. Up and to the left is better, but only full "
-    "markers are promises, and only within one panel. Controls, which break their claim on purpose, stand in red."
+    "Accuracy (IoU for segmentation; mean over seeds with a 95 % t interval) against ε. Filled marker: the ε that a "
+    "defense claims. Hollow marker: the lower bound of the audit. The line between them is the range that the audit "
+    "leaves open. Dashed line: the federation without a defense. Within a panel, higher and further left is better, "
+    "but only filled markers are upper limits; panels cannot be compared. Red: controls, which break their claim on "
+    "purpose."
 )
 _WIDTH, _COLUMNS, _PANEL, _HEIGHT, _LEFT, _GAP, _TOP = 940.0, 3, 268.0, 320.0, 52.0, 36.0, 26.0
 Point = tuple[ClaimRow, UtilityRow]
 
 
 def privacy_utility(folder: RunFolder) -> Figure | None:
-    """None where no defense has both a claim and an accuracy, or the IoU of a segmentation."""
+    """None where no defense has both a claim and an accuracy (IoU for segmentation)."""
     rows = [row for row in pooled_utility(folder) if row.metric in numerals.HEADLINES and row.pooled]
     utility = {(row.federation, row.defense): row for row in rows}
     points = [
         (row, utility[row.federation, row.defense])
-        for row in once(claim_rows(folder))
-        if row.signed and (row.federation, row.defense) in utility
+        for row in one_row_per_claim(claim_rows(folder))
+        if row.stated and (row.federation, row.defense) in utility
     ]
     if not points:
         return None
@@ -62,9 +63,9 @@ def privacy_utility(folder: RunFolder) -> Figure | None:
 
 
 def _words(rows: Iterable[UtilityRow]) -> str:
-    """The metrics that there are."""
-    there = {row.metric for row in rows}
-    return " or ".join(numerals.metric(key).name for key in numerals.HEADLINES if key in there)
+    """The names of the metrics that occur."""
+    present = {row.metric for row in rows}
+    return " or ".join(numerals.metric(key).name for key in numerals.HEADLINES if key in present)
 
 
 def _accuracy_range(rows: Sequence[UtilityRow]) -> tuple[float, float]:
@@ -75,9 +76,9 @@ def _accuracy_range(rows: Sequence[UtilityRow]) -> tuple[float, float]:
 
 
 def _panel(ax: Axes, points: Sequence[Point], baseline: UtilityRow | None) -> None:
-    claimed = [row.signed.claim.epsilon for row, _ in points if row.signed]
+    claimed = [row.stated.claim.epsilon for row, _ in points if row.stated]
     shown = [row.epsilon_low for row, _ in points if row.epsilon_low is not None]
-    # Room right of the last marker for the longest label, at six pixels a letter.
+    # Space to the right of the last marker for the longest label, at six pixels per letter.
     room = min(0.6, (6.3 * max(len(row.defense) for row, _ in points) + 16) / _PANEL)
     ax.set_xlim(0, max(claimed + shown) / (1 - room))
     ax.grid()
@@ -92,18 +93,19 @@ def _panel(ax: Axes, points: Sequence[Point], baseline: UtilityRow | None) -> No
 
 
 def _point(ax: Axes, place: int, row: ClaimRow, accuracy: UtilityRow, label_height: float) -> None:
-    if row.signed is None or accuracy.pooled is None:
+    if row.stated is None or accuracy.pooled is None:
         return
     marker, colour = MARKERS[place % len(MARKERS)], RED if row.control else SERIES[place % len(SERIES)]
-    claimed, height = row.signed.claim.epsilon, accuracy.pooled.value
+    claimed, height = row.stated.claim.epsilon, accuracy.pooled.value
     look: dict[str, Any] = {"marker": marker, "color": colour, "markersize": 8, "linestyle": "", "clip_on": False}
+    # An unaudited claim has no lower bound; a hollow marker at 0 would look like one.
     if row.epsilon_low is not None:
         ax.plot([row.epsilon_low, claimed], [height, height], color=colour, linewidth=1, alpha=0.55)
         ax.plot([row.epsilon_low], [height], markerfacecolor=PAPER, markeredgewidth=1.4, zorder=4, **look)
     if accuracy.pooled.low is not None and accuracy.pooled.high is not None:
         ax.plot([claimed, claimed], [accuracy.pooled.low, accuracy.pooled.high], color=colour, linewidth=1.4)
     ax.plot([claimed], [height], zorder=5, **look)
-    # Past whichever of the two markers stands further right.
+    # The label starts after the marker that is further to the right.
     right = max(claimed, row.epsilon_low or 0.0)
     ax.annotate(row.defense, (right, label_height), xytext=(9, 0), textcoords="offset points", size=10, color=colour,
                 ha="left", va="center")  # fmt: skip
@@ -125,8 +127,8 @@ def _table(points: Sequence[Point]) -> Table:
         headers=("defense", "claim", "measured ε ≥", _words([accuracy for _, accuracy in points])),
         rows=tuple(
             (
-                f"{row.defense} (control)" if row.control else row.defense,
-                row.says,
+                defense_words(row.defense, row.control),
+                row.claim_text,
                 numerals.lower_bound(row.epsilon_low),
                 pooled_words(accuracy.metric, accuracy.pooled, intervals=True),
             )

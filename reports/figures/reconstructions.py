@@ -1,4 +1,4 @@
-"""What a gradient attack made of the images: best, median and worst by PSNR, for each defense and for null attacks."""
+"""Reconstructions: the best, median and worst image of each gradient attack, for each defense and for null attacks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,13 +18,13 @@ from .figure import Figure
 from .sheet import MUTED, Sheet
 
 DESCRIPTION = (
-    "Each pair shows an image that took part in training (left) and what the attack made of the update (right), with "
-    "its PSNR below: higher means closer. The three pairs of a row are its own best, median and worst over all images "
-    "and seeds, so a row's best is what an unlucky participant faces. A null attack never saw the update: what looks "
-    "no better than its row has not been reconstructed."
+    "Each pair shows an image from the training data (left) and its reconstruction from the update (right), with the "
+    "PSNR below; higher is closer. The three pairs of a row are its best, median and worst over all images and seeds, "
+    "so the best one shows the risk of the most exposed participant. A null attack does not use the update: images no "
+    "better than those of its row have not been reconstructed."
 )
 MOST_CHARACTERS = 800_000
-"""Of all figures of this kind on one page; the images of attacks that find no room stay in the run's folder."""
+"""Length of all figures of this kind on a page; the images of further attacks remain in the run's folder."""
 MOST_PIXELS = 32
 _WIDTH, _LEFT, _SIDE, _INNER, _ROW, _TOP = 940.0, 250.0, 76.0, 6.0, 104.0, 42.0
 _RANKS = ("best", "median", "worst")
@@ -48,7 +48,7 @@ class Strip:
 
 
 def reconstructions(folder: RunFolder) -> tuple[Figure, ...]:
-    """One figure per federation and gradient attack, as many as have room; none where no images were kept."""
+    """One figure per federation and gradient attack, as many as fit on the page; none if no images were stored."""
     order = Order.of(folder)
     records = [record for record in folder.rows("attack", "null", status="ok") if record.metric == "psnr"]
     records.sort(key=lambda record: (order.federation(record.federation), order.attack(record.attack)))
@@ -58,7 +58,7 @@ def reconstructions(folder: RunFolder) -> tuple[Figure, ...]:
     for federation, attack in attacks:
         near = [record for record in records if record.federation == federation]
         strips = _strips(folder, order, [record for record in near if record.attack == attack])
-        # What a null attack shows does not depend on the defense: its first row stands for all.
+        # The result of a null attack does not depend on the defense, so its first row is enough.
         nulls = _strips(folder, order, [record for record in near if record.role == "null"])
         strips += list({strip.attack: strip for strip in reversed(nulls)}.values())[::-1]
         if not strips:
@@ -70,8 +70,8 @@ def reconstructions(folder: RunFolder) -> tuple[Figure, ...]:
         else:
             left_out.append(f"{attack} on {federation}")
     if left_out and figures:
-        told = f"{figures[-1].description} No room on this page for {', '.join(left_out)}."
-        figures[-1] = replace(figures[-1], description=told)
+        words = f"{figures[-1].description} Left out to keep the page small: {', '.join(left_out)}."
+        figures[-1] = replace(figures[-1], description=words)
     return tuple(figures)
 
 
@@ -85,9 +85,11 @@ def _strips(folder: RunFolder, order: Order, records: Sequence[Record]) -> list[
 def _strip(folder: RunFolder, group: Sequence[Record]) -> Strip | None:
     by_artifact = {record.artifact: record for record in sorted(group, key=lambda record: record.seed or 0)}
     kept = [arrays for record in by_artifact.values() if (arrays := folder.files.arrays(record))]
+    # Images of different sizes cannot be ranked in one array.
     if not kept or len({arrays["originals"].shape[1:] for arrays in kept}) != 1:
         return None
     psnr = np.concatenate([arrays["psnr"] for arrays in kept])
+    # A stable sort, so that images with equal PSNR give the same figure everywhere.
     ranked = np.argsort(-np.nan_to_num(psnr, nan=-np.inf), kind="stable")
     chosen = ranked[[0, (len(ranked) - 1) // 2, len(ranked) - 1]]
     return Strip(
@@ -109,10 +111,10 @@ def _figure(federation: str, attack: str, strips: Sequence[Strip], many: bool) -
             sheet.text(left, 6, words, size=11, weight="bold")
             sheet.text(left, 24, "original", size=9.5, color=MUTED)
             sheet.text(left + _SIDE + _INNER, 24, "attack", size=9.5, color=MUTED)
-        # One pair of axes for all images: axes cost a hundred times what an image does.
+        # One pair of axes for all images, because creating axes takes a hundred times as long as drawing an image.
         ax = sheet.axes(0, 0, sheet.width, sheet.height)
         ax.set_axis_off()
-        # Before the images, which would each move the limits; their colours are bytes already.
+        # Set before the images, each of which would change the limits. The colours are bytes already.
         ax.set(xlim=(0, sheet.width), ylim=(sheet.height, 0))
         norm = Normalize(0, 255)
         for place, strip in enumerate(strips):
@@ -137,8 +139,8 @@ def _draw(sheet: Sheet, ax: Axes, top: float, strip: Strip, norm: Normalize) -> 
 
 
 def _pixels(image: FloatArray) -> NDArray[np.uint8]:
-    """``image``: (channel, height, width) in [0, 1] -> (height, width, 3), thinned to ``MOST_PIXELS`` a side."""
-    # Every second or third pixel, not their mean: averaging would smooth the noise of an attack away.
+    """``image``: (channel, height, width) in [0, 1] -> (height, width, 3), at most ``MOST_PIXELS`` per side."""
+    # Every second or third pixel instead of their mean, because averaging would hide the noise of an attack.
     step = -(-max(image.shape[1:]) // MOST_PIXELS)
     shown = np.clip(np.moveaxis(image[:, ::step, ::step], 0, -1), 0.0, 1.0)
     colour = shown[..., :3] if shown.shape[-1] >= 3 else np.repeat(shown[..., :1], 3, axis=-1)

@@ -1,4 +1,4 @@
-"""Log-log ROC of every audit: what the scores reached, what the claim forbids, and the curve that it signs."""
+"""Audit ROC: log-log ROC curves of the audits, with the region that the claim excludes and its trade-off curve."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from ...audit.wording import at_most, plain
 from ..reading.claims import ClaimRow, claim_rows
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
-from ..tables.printed import VERDICTS, terms_words
+from ..tables.printed import VERDICTS, defense_words, terms_words
 from ..tables.table import Table
 from .figure import Figure
 from .log_log import drawable, legend_handles, open_panel
@@ -21,21 +21,21 @@ from .panels import chosen, left_out_words
 from .sheet import BLUE, INK, MUTED, RED, Sheet
 
 KEY = "roc"
-TITLE = "What the audit's scores reached"
+TITLE = "ROC curves of the audits"
 DESCRIPTION = (
-    "The line is the share of worlds with the canary that score above a threshold (TPR) against the share of worlds "
-    "without it that do (FPR), on logarithmic axes, drawn no lower than one trial in n. In the hatched region no "
-    "attack may ever come if the claim holds; the dashed curve is the tighter limit that the defense signs. The corner "
-    "is the joint confidence point at the threshold that was fixed beforehand: the true rates lie up and to the left "
-    "of it, so a corner in forbidden ground refutes the claim. The line itself refutes nothing: its best point would "
-    "be chosen by looking."
+    "The line is the share of runs with the canary that score above a threshold (TPR) against the share of runs "
+    "without it that do (FPR), on logarithmic axes down to one run in n. If the claim holds, no attack reaches the "
+    "hatched region; the dashed curve is the tighter limit that the defense states. The corner is the joint "
+    "confidence point at the threshold that was fixed before the test: the true rates lie above and to the left of "
+    "it, so a corner in the hatched region refutes the claim. The line by itself refutes no claim, because its best "
+    "point is selected afterwards."
 )
 _WIDTH, _COLUMNS, _PANEL, _HEIGHT, _LEFT, _GAP, _TOP = 940.0, 3, 254.0, 346.0, 60.0, 54.0, 30.0
 
 
 def roc(folder: RunFolder) -> Figure | None:
-    """None where no audit of a claim left its scores."""
-    audits = [(row, _scores(folder, row)) for row in claim_rows(folder) if row.signed and not row.by_attacks]
+    """None where no audit of a claim stored its scores."""
+    audits = [(row, _scores(folder, row)) for row in claim_rows(folder) if row.stated and not row.by_attacks]
     every = [(row, scores) for row, scores in audits if scores]
     if not every:
         return None
@@ -50,29 +50,31 @@ def roc(folder: RunFolder) -> Figure | None:
             _panel(ax, row, scores)
             ax.set(xlabel="FPR", ylabel="TPR" if column == 0 else "")
         svg = sheet.svg()
-    which = "that have to be seen first, then those whose bound is the largest share of the claimed ε"
+    which = "with problems first, then those whose bound is the largest share of the claimed ε"
     words = DESCRIPTION + left_out_words(len(drawn), len(every), which)
     return Figure(key=KEY, title=TITLE, description=words, svg=svg, table=_table(every))
 
 
 def _weight(row: ClaimRow) -> float:
-    """Alarming ones above all."""
-    share = (row.epsilon_low or 0.0) / row.signed.claim.epsilon if row.signed else 0.0
-    return math.inf if row.alarming else share
+    """Infinite for rows that need attention, so that they are drawn first."""
+    share = (row.epsilon_low or 0.0) / row.stated.claim.epsilon if row.stated else 0.0
+    return math.inf if row.needs_attention else share
 
 
 def _scores(folder: RunFolder, row: ClaimRow) -> dict[str, FloatArray]:
     arrays = (folder.files.arrays(row.record) if row.record else None) or {}
+    # Some audits, such as those that compare guesses, store no scores.
     usable = all(name in arrays and arrays[name].size > 1 for name in ("member", "nonmember"))
     return arrays if usable else {}
 
 
 def _panel(ax: Axes, row: ClaimRow, scores: dict[str, FloatArray]) -> None:
-    if row.signed is None:
+    if row.stated is None:
         return
     member, nonmember = scores["member"].ravel(), scores["nonmember"].ravel()
+    # One run in n is the smallest rate that the data can show.
     lowest = (1 / len(nonmember), 1 / len(member))
-    open_panel(ax, [row.signed.claim], *lowest)
+    open_panel(ax, [row.stated.claim], *lowest)
     fpr, tpr = drawable(*roc_vertices(member, nonmember), *lowest, width=_PANEL)
     colour = RED if row.verdict == "REFUTED" else BLUE
     ax.plot(fpr, tpr, color=colour, linewidth=1.8, drawstyle="steps-post")
@@ -94,7 +96,7 @@ def _heading(sheet: Sheet, left: float, top: float, row: ClaimRow) -> None:
     judged = f"{words} (control)" if row.control else words
     style = {"size": 9.5, "ha": "right", "weight": "bold", "color": RED if row.verdict == "REFUTED" else INK}
     sheet.text(left + _PANEL, top + 10, judged, **style)
-    epsilon = f"ε {plain(row.signed.claim.epsilon)}, " if row.signed else ""
+    epsilon = f"ε {plain(row.stated.claim.epsilon)}, " if row.stated else ""
     terms, _, observer = terms_words(row).partition(", adversary: ")
     sheet.text(left, top + 27, f"{epsilon}{terms}", size=9.5, color=MUTED)
     sheet.text(left, top + 41, f"adversary: {observer}", size=9.5, color=MUTED)
@@ -113,11 +115,20 @@ def _legend(sheet: Sheet) -> None:
 def _table(drawn: Sequence[tuple[ClaimRow, dict[str, FloatArray]]]) -> Table:
     return Table(
         title=TITLE,
-        headers=("defense", "claim", "trials without", "trials with", "FPR ≤", "FNR ≤", "jointly at", "verdict"),
+        headers=(
+            "defense",
+            "claim",
+            "runs without canary",
+            "runs with canary",
+            "FPR ≤",
+            "FNR ≤",
+            "jointly at",
+            "verdict",
+        ),
         rows=tuple(
             (
-                f"{row.defense} (control)" if row.control else row.defense,
-                row.says,
+                defense_words(row.defense, row.control),
+                row.claim_text,
                 numerals.count(scores["nonmember"].size),
                 numerals.count(scores["member"].size),
                 numerals.NOTHING if row.fpr_high is None else at_most(row.fpr_high),

@@ -1,4 +1,4 @@
-"""The sheet that every figure is drawn on: one look, sizes in CSS pixels, and the same bytes on every run."""
+"""Sheet: the canvas of every figure, with one style, sizes in CSS pixels, and identical bytes for identical data."""
 
 import base64
 import io
@@ -28,7 +28,7 @@ DASHES = (
     (0, (1, 2.5)),
     (0, (4, 3)),
 )
-"""Colour, marker and dash belong together, one triple a series: a reader can do without any one of them."""
+"""One colour, marker and dash per series, so that each of the three alone distinguishes the series."""
 
 
 def attack_styles(attacks: Iterable[tuple[str, bool]]) -> dict[str, dict[str, Any]]:
@@ -36,7 +36,7 @@ def attack_styles(attacks: Iterable[tuple[str, bool]]) -> dict[str, dict[str, An
     styles: dict[str, dict[str, Any]] = {}
     for label, null in sorted(attacks, key=lambda one: one[1]):
         place = len(styles)
-        # One dash further at every turn of the colours: the ninth line is no copy of the first.
+        # The dash is shifted after each cycle of the colours, so that the ninth line differs from the first.
         dash = DASHES[(place + place // len(SERIES)) % len(DASHES)]
         colour = FAINT if null else SERIES[place % len(SERIES)]
         styles.setdefault(label, {"color": colour, "linestyle": dash, "linewidth": 1.5})
@@ -78,9 +78,9 @@ _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
 class Sheet:
-    """A drawing ``width`` by ``height`` CSS pixels, without pyplot and without the reader's matplotlibrc.
+    """A drawing of ``width`` by ``height`` CSS pixels, without pyplot and without the user's matplotlibrc.
 
-    To be used as a context: the look holds inside it and leaves no trace in matplotlib's global settings.
+    Use it as a context manager: the style applies inside it, and matplotlib's global settings are restored afterwards.
     """
 
     def __init__(self, key: str, width: float, height: float) -> None:
@@ -106,7 +106,7 @@ class Sheet:
         )
 
     def text(self, left: float, top: float, words: str, **style: Any) -> None:
-        """Text whose upper left corner (unless ``style`` aligns it otherwise) stands at this pixel."""
+        """Text with its upper left corner at this pixel, unless ``style`` aligns it otherwise."""
         aligned = {"ha": "left", "va": "top"} | style
         self.drawing.text(left / self.width, 1 - top / self.height, words, **aligned)
 
@@ -127,9 +127,10 @@ class Sheet:
         """The drawing as one <svg> element: no prologue, no metadata, no outside reference, to 1/100 pixel."""
         buffer = io.StringIO()
         with warnings.catch_warnings():
-            # Letters are measured with a font that lacks an emoji or two; the reader's own font shows them.
+            # The font for measuring lacks some characters, such as emoji. The reader's own font prints them.
             warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
             self.drawing.savefig(buffer, format="svg", metadata=_NO_METADATA)
+        # The XML prologue before the element would be invalid inside a page.
         text = buffer.getvalue()
         return _tidied(text[text.index("<svg") :], self.width, self.height)
 
@@ -137,7 +138,7 @@ class Sheet:
 def _tidied(svg: str, width: float, height: float) -> str:
     body = svg[svg.index(">") + 1 :]
     body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
-    # One rule for every element of the page: on the root it says the same and stays inside the drawing.
+    # matplotlib's style rule would apply to the whole page; the root element of the drawing carries it instead.
     body = re.sub(r"<style.*?</style>", "", body, flags=re.DOTALL)
     body = body.replace("xlink:href", "href").replace("<defs></defs>", "")
     body = re.sub(r'<g id="[^"]*"', "<g", body)
@@ -151,10 +152,11 @@ def _tidied(svg: str, width: float, height: float) -> str:
 
 
 def _tidied_tag(found: re.Match[str]) -> str:
+    # Hundredths of a pixel are invisible, and further digits would double the size of the page.
     tag = re.sub(r"(?<=\.\d\d)\d{3,}", "", found[0])
     if "<text" in tag:
         tag = re.sub(r' transform="rotate\(-0 [^"]*"', "", tag)
-        # Measured with a font that matplotlib brings along, shown in the reader's own.
+        # Text is measured with matplotlib's own font and displayed in the reader's.
         tag = re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui,sans-serif", tag)
     if tag.startswith("<image"):
         tag = re.sub(r' id="[^"]*"', "", tag).replace("\n", "")
@@ -164,7 +166,7 @@ def _tidied_tag(found: re.Match[str]) -> str:
 
 
 def shorter(path: str) -> str:
-    """The same path in fewer letters: lines along an axis, of which steps are made, name one number instead of two."""
+    """The same path in fewer characters: lines along an axis, as in step plots, need one number instead of two."""
     words: list[str] = []
     x = y = ""
     for command, numbers in _SEGMENT.findall(path):
@@ -180,7 +182,7 @@ def shorter(path: str) -> str:
 
 
 def _lighter(png: str) -> str:
-    """A PNG in base64; one that is grey throughout is stored so, a third of the size."""
+    """The PNG in base64; a purely grey image is stored with one channel, a third of the size."""
     with Image.open(io.BytesIO(base64.b64decode(png))) as stored:
         bands = stored.convert("RGBA").split()
         grey = bands[0].tobytes() == bands[1].tobytes() == bands[2].tobytes() and bands[3].getextrema() == (255, 255)

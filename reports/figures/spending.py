@@ -1,6 +1,6 @@
-"""What a budget buys while it is spent: accuracy and noise against the epsilon so far, and clip norms by client.
+"""Spending: accuracy and noise against the epsilon spent so far, and clip norms by client.
 
-Of trainings whose protection tells its public numbers round by round (``numbers.csv`` beside ``rounds.csv``).
+It covers trainings whose protection publishes its numbers round by round (``numbers.csv`` next to ``rounds.csv``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,12 @@ from .sheet import DASHES, SERIES, Sheet
 
 TITLE = "Accuracy and noise against the spent budget"
 DESCRIPTION = (
-    "Test accuracy of the global model, and the noise multiplier with which a round was run, against the epsilon that "
-    "the dearest client had spent before it, as its filter counts: at one Renyi order, which is never 0. First seed."
+    "Test accuracy of the global model and the noise multiplier of each round, against the largest ε that a client had "
+    "spent before that round according to its privacy filter, which counts at one Rényi order and never starts at 0. "
+    "First seed."
 )
 NORMS_TITLE = "Clip norms by client"
-NORMS_DESCRIPTION = "The clip norm with which each client ran a round, one line a client. First seed."
+NORMS_DESCRIPTION = "The clip norm of each client in each round, one line per client. First seed."
 _PREFIX = "clip_norm_"
 _WIDTH, _HEIGHT, _PANEL, _LEFT, _GAP = 940.0, 330.0, 380.0, 52.0, 84.0
 _COLUMNS, _MARKS = 3, 10
@@ -33,8 +34,8 @@ _COLUMNS, _MARKS = 3, 10
 
 @dataclass(frozen=True, kw_only=True)
 class _Spent:
-    """One training: ``rounds (m,)`` with their public numbers by name, ``(m,)`` each; ``curve``: (k, 2), rounds so far
-    and accuracy.
+    """One training. ``rounds``: (m,). ``numbers``: published numbers by name, (m,) each. ``curve``: (k, 2), rounds so
+    far and accuracy.
     """
 
     rounds: FloatArray
@@ -43,28 +44,29 @@ class _Spent:
 
     @property
     def epsilon(self) -> FloatArray:
-        """Spent before each of ``rounds``."""
+        """(m,), epsilon spent before each of ``rounds``."""
         return self.numbers["epsilon"]
 
     @property
     def norms(self) -> dict[str, FloatArray]:
-        """Each client's clip norm, by the client's number."""
+        """Clip norms by client number, (m,) each."""
         return {name.removeprefix(_PREFIX): values for name, values in self.numbers.items() if name.startswith(_PREFIX)}
 
     @property
-    def bought(self) -> FloatArray:
-        """``(k, 2)``: epsilon spent and accuracy, after the same rounds."""
+    def accuracy_by_epsilon(self) -> FloatArray:
+        """(k, 2): epsilon spent and accuracy after the same rounds."""
+        # Accuracy may be measured in fewer rounds than the numbers are published.
         spent = np.interp(self.curve[:, 0], self.rounds, self.epsilon)
         return np.asarray(np.column_stack([spent, self.curve[:, 1]]))
 
 
 def spending(folder: RunFolder) -> tuple[Figure, ...]:
-    """For each federation what was bought, and where clip norms moved, those."""
+    """For each federation accuracy and noise against epsilon, and the clip norms where they change over rounds."""
     order, drawn = Order.of(folder), list[Figure]()
     for federation in order.federations:
         found = {name: one for name in order.defenses if (one := _first(folder, federation, name)) is not None}
         if found:
-            drawn.append(_bought(federation, found))
+            drawn.append(_accuracy_and_noise(federation, found))
         moved = {name: one for name, one in found.items() if any(np.ptp(line) > 0 for line in one.norms.values())}
         if moved:
             drawn.append(_norms(federation, moved))
@@ -77,7 +79,7 @@ def _first(folder: RunFolder, federation: str, defense: str) -> _Spent | None:
         return None
     first = min(records, key=lambda record: record.seed or 0)
     numbers, curve = _columns(folder.files.numbers(first)), _columns(folder.files.rounds(first))
-    # Of a segmentation there is no accuracy; its course stands in the figure of the rounds.
+    # Segmentation has no accuracy; its IoU is drawn with the learning curves.
     if not {"epsilon", "noise_multiplier"} <= numbers.keys() or "accuracy" not in curve:
         return None
     return _Spent(
@@ -86,7 +88,7 @@ def _first(folder: RunFolder, federation: str, defense: str) -> _Spent | None:
 
 
 def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, FloatArray]:
-    """Those that every row fills."""
+    """The columns that have a value in every row."""
     names = [name for name in (rows[0] if rows else ()) if all(name in row for row in rows)]
     return {name: np.array([row[name] for row in rows]) for name in names}
 
@@ -95,14 +97,14 @@ def _style(place: int) -> dict[str, Any]:
     return {"color": SERIES[place % len(SERIES)], "linestyle": DASHES[place % len(DASHES)], "linewidth": 1.6}
 
 
-def _bought(federation: str, found: Mapping[str, _Spent]) -> Figure:
+def _accuracy_and_noise(federation: str, found: Mapping[str, _Spent]) -> Figure:
     key, lines = f"spending-{federation}", -(-len(found) // _COLUMNS)
     with Sheet(key, _WIDTH, _HEIGHT + 18 * lines) as sheet:
         left, right = (
             sheet.axes(_LEFT + place * (_PANEL + _GAP), 14 + 18 * lines, _PANEL, _HEIGHT - 62) for place in (0, 1)
         )
         for place, one in enumerate(found.values()):
-            left.plot(*one.bought.T, **_style(place))
+            left.plot(*one.accuracy_by_epsilon.T, **_style(place))
             right.plot(one.epsilon[1:], one.numbers["noise_multiplier"][1:], **_style(place))
         for ax, words in ((left, "accuracy"), (right, "noise multiplier")):
             ax.set(xlabel="ε spent", ylabel=words)
@@ -120,7 +122,7 @@ def _bought(federation: str, found: Mapping[str, _Spent]) -> Figure:
             numerals.significant(float(np.interp(rounds, one.rounds, one.numbers["noise_multiplier"]))),
         )
         for name, one in found.items()
-        for rounds, (spent, accuracy) in zip(one.curve[:, 0], one.bought, strict=True)
+        for rounds, (spent, accuracy) in zip(one.curve[:, 0], one.accuracy_by_epsilon, strict=True)
     ]
     headers = ("defense", "rounds", "ε spent", "accuracy", "noise multiplier")
     table = Table(title=title, headers=headers, rows=tuple(rows), numeric=frozenset({1, 2, 3, 4}))
@@ -151,7 +153,7 @@ def _norms(federation: str, moved: Mapping[str, _Spent]) -> Figure:
 
 
 def _range(norms: list[float]) -> tuple[str, str, str]:
-    # As published they fall to 1e-12.
+    # The norms of the published method fall to 1e-12, which fixed decimals would print as 0.
     least, median, largest = (f"{value:.3g}" for value in (min(norms), float(np.median(norms)), max(norms)))
     return least, median, largest
 

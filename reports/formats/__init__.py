@@ -1,1 +1,1 @@
-"""Output formats: HTML page, Markdown, LaTeX, CSV, terminal; written atomically."""
+"""Output formats: HTML page, Markdown, LaTeX, CSV and terminal; files are written atomically."""

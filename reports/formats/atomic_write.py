@@ -1,4 +1,4 @@
-"""A file written whole or not at all."""
+"""Atomic write: a file appears complete or not at all, and never replaces a run's data."""
 
 import os
 import tempfile
@@ -10,24 +10,28 @@ _DATA = ("results.jsonl", "manifest.json", "claims.json", "gate.json")
 
 
 def write_whole(path: Path, text: str) -> Path:
-    """Atomic: a reader sees the old file or the new one, never half of one. Returns ``path``; an OSError names it.
+    """Write ``text`` so that a reader sees the old file or the new one, never a part. Returns ``path``.
 
-    A pipe or a device is written into; one whose reader has seen enough is no failure.
+    A pipe or a device is written directly; a reader that closes the pipe early is not an error. Raises OSError, which
+    names ``path``.
     """
-    if path.exists() and not path.is_file():  # Asked of the path itself: /dev/stdout may lead to no name at all.
+    # Before resolving, because /dev/stdout may resolve to a name that does not exist.
+    if path.exists() and not path.is_file():
         with suppress(BrokenPipeError):
-            path.write_text(text, encoding="utf-8")  # A folder refuses.
+            path.write_text(text, encoding="utf-8")
         return path
-    place = path.resolve()  # Behind a link stands the file that is meant.
+    place = path.resolve()  # Replacing a link itself would leave the file that it points to unchanged.
     place.parent.mkdir(parents=True, exist_ok=True)
+    # In the target folder, because a rename across file systems is not atomic.
     handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name[:100]}.")
     temporary = Path(name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
+        # mkstemp makes files that only their owner can read.
         temporary.chmod(0o644)
         temporary.replace(place)
-    except OSError as error:  # A full disk does not say which file it was.
+    except OSError as error:  # The error of a full disk would not name the file.
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
@@ -35,13 +39,11 @@ def write_whole(path: Path, text: str) -> Path:
 
 
 def check_targets(targets: Collection[Path], runs: Iterable[Path], read: Iterable[Path] = ()) -> None:
-    """Raise ValueError unless each of the files to write is one of its own: no folder, none twice, none that the runs
-    keep (their pages apart), none that was read.
-    """
+    """Raise ValueError if a target is a folder, occurs twice, belongs to the data of ``runs`` or is one of ``read``."""
     places, folders = [path.resolve() for path in targets], [run.resolve() for run in runs]
     data = {folder / name for folder in folders for name in _DATA} | {path.resolve() for path in read}
     cells = {folder / "cells" for folder in folders}
-    spoils = any(place in data or place.is_dir() or cells & {place, *place.parents} for place in places)
-    if spoils or len(set(places)) < len(places):
+    overwrites = any(place in data or place.is_dir() or cells & {place, *place.parents} for place in places)
+    if overwrites or len(set(places)) < len(places):
         named = " and ".join(repr(str(path)) for path in targets)
-        raise ValueError(f"what is written needs a file of its own, no folder and none of a run's data, got {named}")
+        raise ValueError(f"each output must be a separate file, neither a folder nor part of a run's data, got {named}")

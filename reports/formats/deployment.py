@@ -1,6 +1,6 @@
-"""Claims in the fields that a registry of deployments asks for: from the claim and the plan in the manifest alone.
+"""Deployment registry: claims in the fields that such a registry has, from the claim and the manifest's plan alone.
 
-What neither says is "not stated". A registry that got a likely value there would print it as a fact.
+A field that neither of them states is "not stated". A likely value there would be published as a fact.
 """
 
 import json
@@ -10,49 +10,48 @@ from typing import Any
 from ...audit.claim import Claim
 from ...audit.observer import AGGREGATE, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from ...suites.results.claims_file import StatedClaim
-from ..reading.claims import ClaimRow, claim_rows
+from ..reading.claims import ClaimRow, claim_rows, left_unprotected
 from ..reading.run_folder import RunFolder
-from ..reading.unprotected import left_unprotected
-from ..tables.run_tables import labels
+from ..tables.several_runs import run_labels
 
 SCHEMA = "deployment-1"
 NOT_STATED = "not stated"
 _SERVERS = (
-    (UPLOADS, "not trusted: the claim is against one that sees every report"),
-    (SHUFFLED, "not trusted with shuffled reports; nothing is claimed against one that sees them named"),
-    (AGGREGATE, "not trusted with the sum; nothing is claimed against one that sees single reports"),
+    (UPLOADS, "not trusted: the claim holds against a server that observes every report"),
+    (SHUFFLED, "not trusted with shuffled reports; nothing is claimed against one that can link reports to clients"),
+    (AGGREGATE, "not trusted with the sum; nothing is claimed against one that observes single reports"),
 )
 
 
 def deployments(folders: Sequence[RunFolder]) -> str:
-    """JSON: one entry a signed claim of each run, in the suite's order, with what audits found beside it."""
+    """JSON with one entry per stated claim of each run, in the suite's order, with the results of its audits."""
     entries = []
-    for label, folder in zip(labels(folders), folders, strict=True):
-        rows = [row for row in claim_rows(folder) if row.signed]
-        for signer in dict.fromkeys(row.signed.key for row in rows if row.signed):
-            own = [row for row in rows if row.signed and row.signed.key == signer]
+    for label, folder in zip(run_labels(folders), folders, strict=True):
+        rows = [row for row in claim_rows(folder) if row.stated]
+        for key in dict.fromkeys(row.stated.key for row in rows if row.stated):
+            own = [row for row in rows if row.stated and row.stated.key == key]
             entries.append({"run": label, "run_id": folder.manifest.run_id, **_entry(folder, own)})
     return json.dumps({"schema": SCHEMA, "claims": entries}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _entry(folder: RunFolder, rows: Sequence[ClaimRow]) -> dict[str, Any]:
-    signed = rows[0].signed
-    if signed is None:
-        raise ValueError(f"defense {rows[0].defense} signs no claim: there is nothing to export")
-    claim, plan = signed.claim, _plan(folder, signed)
+    stated = rows[0].stated
+    if stated is None:
+        raise ValueError(f"defense {rows[0].defense} must state a claim to be exported, got none")
+    claim, plan = stated.claim, _plan(folder, stated)
     return {
-        "defense": signed.defense,
-        "federation": signed.federation,
-        "control": signed.control,
-        "variant": signed.variant,
-        "claim_id": signed.claim_id,
+        "defense": stated.defense,
+        "federation": stated.federation,
+        "control": stated.control,
+        "variant": stated.variant,
+        "claim_id": stated.claim_id,
         "statement": claim.describe(),
         "privacy_loss": _privacy_loss(claim),
         "composition": {
             "rounds_claimed": claim.rounds,
             "rounds_run": plan.get("rounds", NOT_STATED),
             "local_steps": _local_steps(plan),
-            # By what a claim is: the mechanism of one run, with the parameters that it names.
+            # A claim covers one run with the parameters that it names, so tuning is never included.
             "hyper_parameter_tuning_included": "no",
         },
         "sampling": {
@@ -61,7 +60,7 @@ def _entry(folder: RunFolder, rows: Sequence[ClaimRow]) -> dict[str, Any]:
             "accountant_assumes": claim.sampling,
         },
         "trust": {"as_signed": claim.trust, **_trust(claim.observer), "collusion_threshold": NOT_STATED},
-        # The laboratory deals samples with all their features: whatever it runs is horizontal.
+        # A suite distributes samples with all their features, so every suite is horizontal.
         "setting": {"data": "horizontal" if plan else NOT_STATED, "participants": NOT_STATED},
         "protected_object": _protected(claim),
         "release": claim.observer.phrase,
@@ -71,37 +70,37 @@ def _entry(folder: RunFolder, rows: Sequence[ClaimRow]) -> dict[str, Any]:
 
 
 def _trust(observer: Observer) -> dict[str, str]:
-    """Whom the claim needs not trust: whoever sees no more than its observer. All others it has to."""
+    """Parties that observe no more than the claim's observer need not be trusted; all others are trusted."""
     server = next(
         (words for seen, words in _SERVERS if observer.rank >= seen.rank),
-        "trusted: nothing is claimed against one that sees sums or reports",
+        "trusted: nothing is claimed against a server that observes sums or reports",
     )
     reports = observer.rank >= UPLOADS.rank
     masked = " but with masked words" if observer.sees_masked_words else ""
     return {
         "server": server,
-        "clients": "not trusted: the claim is against whoever sees every round's model"
+        "clients": "not trusted: the claim holds against an adversary that observes every round's model"
         if observer.rank >= GLOBAL_MODELS.rank
-        else "trusted: nothing is claimed against whoever sees a round's model",
-        "channel": "not trusted: the claim is against whoever sees every report"
+        else "trusted: nothing is claimed against an adversary that observes a round's model",
+        "channel": "not trusted: the claim holds against an adversary that observes every report"
         if reports
-        else f"trusted{masked}: nothing is claimed against whoever sees a report on its way",
+        else f"trusted{masked}: nothing is claimed against an adversary that observes a report in transit",
     }
 
 
 def _privacy_loss(claim: Claim) -> dict[str, Any]:
-    told = claim.to_dict()
+    fields = claim.to_dict()
     names = ("epsilon", "delta", "curve", "unit", "adjacency", "observer", "dp_model", "mechanism", "parameters")
-    return {name: told[name] for name in (*names, "accountant", "source", "subjects", "part")}
+    return {name: fields[name] for name in (*names, "accountant", "source", "subjects", "part")}
 
 
-def _plan(folder: RunFolder, signed: StatedClaim) -> dict[str, Any]:
-    """The federation as the manifest resolves it, with what the defense changes of it; empty where it is silent."""
+def _plan(folder: RunFolder, stated: StatedClaim) -> dict[str, Any]:
+    """The federation's plan in the manifest, with the defense's changes to it; empty if the manifest has none."""
     federations = folder.manifest.suite.get("federations")
-    spec = federations.get(signed.federation) if isinstance(federations, dict) else None
+    spec = federations.get(stated.federation) if isinstance(federations, dict) else None
     if not isinstance(spec, dict):
         return {}
-    change = folder.defense_fields(signed.defense).get("plan")
+    change = folder.defense_fields(stated.defense).get("plan")
     changes = change if isinstance(change, dict) else {}
     return spec | {name: value for name, value in changes.items() if value is not None}
 

@@ -1,22 +1,23 @@
-"""Markdown made of other people's words: text that stays text, and pages that stay short."""
+"""Markdown escaping: names and reasons from records stay plain text, and a page stays below GitHub's limit."""
 
 import re
 
 LIMIT = 60 * 1024
 """Bytes of UTF-8. GitHub refuses comments of more than 65,536 characters."""
-CUT = "\n*Cut here at 60 KiB: the whole of it is in report.html.*\n"
+CUT = "\n*Cut at 60 KiB. The complete report is report.html.*\n"
 
 
 def cell(text: str) -> str:
-    """Text that stays text inside a markdown table: on one line, without markup, links or HTML of its own."""
+    """The text as it has to stand in a Markdown table: on one line, without active markup, links, HTML or mentions."""
     flat = " ".join(text.split())
     escaped = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    # An underscore inside a word is no markup, and escaping it would make labels unreadable in the source.
     quiet = re.sub(r"([\\`*|]|(?<!\w)_|_(?!\w)|(?<=\])[(\[])", r"\\\1", escaped)
     return quiet.replace("@", "@\u200b")
 
 
 def cut(text: str, note: str = CUT) -> str:
-    """The text, or as many whole lines of it as leave room for the note that it was cut."""
+    """The text; if it is longer than ``LIMIT``, as many whole lines as fit together with ``note``."""
     if len(text.encode()) <= LIMIT:
         return text
     room = LIMIT - len(note.encode())

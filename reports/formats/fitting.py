@@ -1,7 +1,8 @@
-"""Fitting: a table in parts that a printed page can hold, each with the width of its columns.
+"""Fitting: splits a table into parts that fit on a printed page, with the width of each column.
 
-Widths are counted in letters of a small font (7 pt), of which a page of LaTeX's article class holds some eighty. A wide
-table is cut between columns, those that say what a row is about standing in every part; a long one between rows.
+Widths are counted in letters of a small font (7 pt), of which a page of LaTeX's article class holds about eighty. A
+wide table is split between columns, and the columns that identify a row are repeated in each part; a long table is
+split between rows.
 """
 
 import math
@@ -12,24 +13,24 @@ from dataclasses import dataclass, replace
 from ..tables.table import Table
 
 LETTERS, LINES = 80, 46
-"""Of one page: letters of a line, and lines of a table."""
+"""Letters of one line and lines of one table on a page."""
 _GAP = 1.5
 _ABOUT, _TEXT, _NUMBER, _LEAST = 24, 34, 15, 10
-"""Columns wider than this are broken into lines: those that say what a row is about, other texts, numbers. No column
-need be narrower than the last.
+"""Widest columns before their cells are broken into lines: those that identify a row, other texts, numbers. The last
+value is the width below which no column is narrowed.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class TablePart:
-    """A piece of a table. ``widths``: a column's letters where its cells are broken into lines, None where not."""
+    """A piece of a table. ``widths``: letters of each column whose cells are broken into lines, None for the others."""
 
     table: Table
     widths: tuple[int | None, ...]
 
 
 def parts(table: Table) -> list[TablePart]:
-    """The table's parts, in the order of its columns and then of its rows: all of them together are the table."""
+    """The table's parts in the order of its columns and then of its rows; together they hold every cell."""
     sizes = _fitted([_size(table, column) for column in range(len(table.headers))], table.about)
     pieces = [
         (columns, rows) for columns in _column_groups(sizes, table.about) for rows in _row_groups(table, columns, sizes)
@@ -44,7 +45,7 @@ def parts(table: Table) -> list[TablePart]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Size:
-    """Letters of a column as it is wished; ``natural``: of its longest cell; ``least``: of its longest word."""
+    """Width of a column in letters. ``letters``: as printed; ``natural``: longest cell; ``least``: longest word."""
 
     letters: int
     natural: int
@@ -52,7 +53,7 @@ class _Size:
 
     @property
     def broken(self) -> int | None:
-        """The width at which its cells are broken into lines."""
+        """The width at which its cells are broken into lines; None where the longest cell fits."""
         return self.letters if self.letters < self.natural else None
 
 
@@ -65,7 +66,7 @@ def _size(table: Table, column: int) -> _Size:
 
 
 def _fitted(sizes: list[_Size], about: int) -> list[_Size]:
-    """Narrower columns where all of them then fit on one page; else narrow ones of what a row is about."""
+    """Narrows all columns in proportion if they then fit on one page; else only the columns that identify a row."""
     room = LETTERS - _GAP * len(sizes)
     excess = sum(size.letters for size in sizes) - room
     if excess <= 0:
@@ -82,12 +83,12 @@ def _fitted(sizes: list[_Size], about: int) -> list[_Size]:
 
 
 def _letters(text: str) -> int:
-    """Capitals are wider than digits, which are counted."""
+    """Width of the text in digits; capitals are wider than digits."""
     return math.ceil(len(text) + 0.4 * sum(letter.isupper() for letter in text))
 
 
 def unbroken_words(text: str) -> list[str]:
-    """What is not broken: an interval is one word, a label may break after its underscores."""
+    """The pieces between which a line may break: an interval is one piece, a label may break after underscores."""
     return re.findall(r"\[[^\]]*\]|[^\s_\[]+_*|\S", text) or [""]
 
 
@@ -120,7 +121,7 @@ def _row_groups(table: Table, columns: Sequence[int], sizes: Sequence[_Size]) ->
 
 
 def _lines(text: str, letters: int) -> int:
-    """Lines of a cell, filled word by word."""
+    """Number of lines of a cell that is filled word by word."""
     lines, left = 1, letters
     for word in unbroken_words(text):
         if len(word) > left:

@@ -1,11 +1,11 @@
-"""The report's tables as LaTeX: booktabs, values with their intervals, the runs they come from in comments."""
+"""LaTeX: the tables of a report with booktabs, and the runs that they come from in comments."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ..reading.run_folder import RunFolder
-from ..tables.run_tables import labels, tables_of
+from ..tables.several_runs import run_labels, tables_of
 from ..tables.table import Table
 from .fitting import TablePart, parts
 
@@ -26,7 +26,7 @@ _COMMANDS = {
     "|": r"\textbar{}",
     '"': "''",
     "`": r"\textasciigrave{}",
-    # After the end of a row these two would be its arguments.
+    # Directly after the end of a row LaTeX would read these two as arguments of the line break.
     "[": "{[}",
     "*": "{*}",
     "ε": r"$\varepsilon$",
@@ -53,17 +53,18 @@ _COMMANDS = {
     "\u202f": r"\,",
 }
 _LONGEST = 120
-"""Letters of a word, of which a page holds 80: TeX stops at what is wider than 5.7 metres."""
+"""Longest word in letters; a line holds 80. TeX stops with an error at a width of more than 5.7 metres."""
 _LONG = re.compile(rf"(\S{{{_LONGEST - 1}}})\S{{2,}}")
 _BLANKS = re.compile("[\x00-\x20\x7f\x85\u2028\u2029]+")
 
 
 def latex(folders: Sequence[RunFolder]) -> str:
-    """A float a table, several where it is wider or longer than a page, to be ``\\input`` by a document that loads
-    booktabs and array; several runs side by side.
+    """One float per table, or several for a table that is wider or longer than a page; several runs side by side.
+
+    To be read with ``\\input`` by a document that loads booktabs and array.
     """
     lines = ["% Made by fedassay; the document needs \\usepackage{booktabs,array}."]
-    for label, folder in zip(labels(folders), folders, strict=True):
+    for label, folder in zip(run_labels(folders), folders, strict=True):
         manifest = folder.manifest
         suite = f"{manifest.suite.get('name', '')}, version {manifest.suite.get('version', '')}"
         lines.append(_comment(f"run {label}, id {manifest.run_id}, suite {suite}: {manifest.command}"))
@@ -71,8 +72,8 @@ def latex(folders: Sequence[RunFolder]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text that LaTeX sets as it stands, on one line; a character that its fonts may lack is named by its number."""
-    # Two of these in a row are one other sign to LaTeX.
+    """Text that LaTeX prints unchanged, on one line; a character that its fonts may lack is replaced by its number."""
+    # LaTeX joins two of these in a row into another character, such as a dash.
     apart = re.sub(r"(?<=([-',]))(?=\1)", "\0", _BLANKS.sub(" ", text).strip())
     return "".join(_COMMANDS.get(character) or _set(character) for character in apart)
 
@@ -80,18 +81,18 @@ def escaped(text: str) -> str:
 def _set(character: str) -> str:
     if character.isascii() or character.isspace():
         return character if character.isascii() else " "
-    # Of Latin with accents every engine has the letters.
+    # Every engine has the accented Latin letters.
     latin = "\u00c0" <= character <= "\u017f" and character.isalpha()
     return character if latin else f"{{[}}U+{ord(character):04X}]"
 
 
 def _comment(text: str) -> str:
-    """One line, whatever it holds: what follows a line's end would be typeset."""
+    """A comment on one line, because LaTeX would typeset what follows a line end."""
     return "% " + " ".join(re.sub(r"[^\x20-\x7e]", " ", text).split())
 
 
 def _shortened(table: Table) -> Table:
-    """No word longer than a name should be: the columns' widths follow from it."""
+    """The table with very long words cut, because the widths of columns follow from their longest words."""
 
     def short(text: str) -> str:
         return _LONG.sub(r"\1…", text)
@@ -131,7 +132,7 @@ def _float(part: TablePart) -> str:
 
 
 def _column(letters: int | None, numeric: bool) -> str:
-    """Half an em is a digit's width, whatever the document's font."""
+    """The column's alignment. A digit is half an em wide in every font, so the width is given in em."""
     if letters is None:
         return "r" if numeric else "l"
     ragged = r"\raggedleft" if numeric else r"\raggedright"
@@ -146,6 +147,7 @@ def _row(cells: Sequence[str], widths: Sequence[int | None]) -> str:
 
 
 def _broken(cell: str) -> str:
-    """A cell of several lines: an interval stays whole, a label may break after an underscore."""
+    """A cell of several lines: an interval is not broken, a label may break after an underscore."""
+    # A line break inside an interval would make two numbers of it.
     whole = re.sub(r"\[[^\]]*\]", lambda found: found[0].replace(" ", "\u00a0"), cell)
     return escaped(whole).replace(r"\_", r"\_\allowbreak{}")

@@ -1,43 +1,42 @@
-"""The report as markdown for a pull request: failures first, cut before a comment grows too long."""
+"""Markdown: the report as a comment of a pull request, with problems first and a limit on its length."""
 
 from collections.abc import Sequence
 from typing import Any
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ..reading.claims import ClaimRow, claim_rows
 from ..reading.run_folder import RunFolder
 from ..tables import summary
 from ..tables.numerals import metric
+from ..tables.pooled_rows import OmissionRow, omission_rows
 from ..tables.printed import VERDICTS
-from ..tables.run_tables import labels, overview, run_tables, tables_of
-from ..tables.tables import OmissionRow, omission_rows
+from ..tables.sections import run_tables
+from ..tables.several_runs import overview, run_labels, tables_of
 from ..tables.unread import unread_lines
 from .escaped import cell, cut
-from .page import TEMPLATES
+from .templates import environment
 
 
 def markdown(folder: RunFolder) -> str:
-    """At most ``LIMIT`` bytes: verdict, what needs a look, claims, attacks, utility, omissions, provenance."""
+    """The report of one run in at most ``LIMIT`` bytes: verdict, problems, tables, provenance."""
     tables = run_tables(folder)
     return _rendered(
         title=str(folder.manifest.suite.get("name", "")),
         verdict_line=summary.verdict_line(folder),
-        alarms=_alarms(folder),
+        problems=_problems(folder),
         tables=tables,
         sources=[("Provenance", summary.provenance(folder), summary.reproduce(folder))],
     )
 
 
 def markdown_of_several(folders: Sequence[RunFolder]) -> str:
-    """The same of several runs side by side."""
-    names = labels(folders)
+    """The report of several runs, with their tables side by side."""
+    names = run_labels(folders)
     tables = [overview(folders), *tables_of(folders)]
     return _rendered(
         title=f"{len(folders)} runs",
-        verdict_line="Every run has a verdict of its own.",
-        alarms=[
-            f"{cell(name)}: {alarm}" for name, folder in zip(names, folders, strict=True) for alarm in _alarms(folder)
+        verdict_line="Each run has its own verdict.",
+        problems=[
+            f"{cell(name)}: {line}" for name, folder in zip(names, folders, strict=True) for line in _problems(folder)
         ],
         tables=tables,
         sources=[
@@ -48,27 +47,21 @@ def markdown_of_several(folders: Sequence[RunFolder]) -> str:
 
 
 def _rendered(**parts: Any) -> str:
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["cell"] = cell
-    return cut(environment.get_template("report.md.j2").render(**parts))
+    own = environment(autoescape=False)
+    own.filters["cell"] = cell
+    return cut(own.get_template("report.md.j2").render(**parts))
 
 
-def _alarms(folder: RunFolder) -> list[str]:
-    return [*_claim_alarms(claim_rows(folder)), *_failures(omission_rows(folder)), *_unread(folder)]
+def _problems(folder: RunFolder) -> list[str]:
+    return [*_claim_problems(claim_rows(folder)), *_failures(omission_rows(folder)), *_unread(folder)]
 
 
-def _claim_alarms(rows: Sequence[ClaimRow]) -> list[str]:
+def _claim_problems(rows: Sequence[ClaimRow]) -> list[str]:
     return [
         f"**{VERDICTS.get(row.verdict, row.verdict)}** {cell(row.defense)}"
-        f"{' (a control: it must be REFUTED)' if row.must_fall else ''}: {cell(row.says)}{_reason(row)}"
+        f"{' (control: should be REFUTED)' if row.should_be_refuted else ''}: {cell(row.claim_text)}{_reason(row)}"
         for row in rows
-        if row.alarming
+        if row.needs_attention
     ]
 
 

@@ -1,4 +1,4 @@
-"""All records as CSV: one row a record, the same columns in the same order for every run."""
+"""CSV: all records, one row per record, with the same columns in the same order for every run."""
 
 import csv
 import io
@@ -6,22 +6,22 @@ from collections.abc import Sequence
 
 from ...suites.results.record import Record
 from ..reading.run_folder import RunFolder
-from ..tables.run_tables import labels
+from ..tables.several_runs import run_labels
 
 COLUMNS = ("run", *(field.alias or name for name, field in Record.model_fields.items()))
 _FORMULA = "=+-@＝＋－＠"
 
 
 def spreadsheet(folders: Sequence[RunFolder]) -> str:
-    """Rows of all runs in the order of their files, each behind its run's name.
+    """The records of all runs in the order of their files; the first column names the run.
 
-    A text that a spreadsheet would take for a formula gets an apostrophe in front; numbers stay numbers, and what was
-    not measured is an empty cell.
+    Text that a spreadsheet would run as a formula gets a leading apostrophe. A missing value is an empty cell.
     """
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\r\n")  # RFC 4180; and both signs inside a text are quoted.
+    writer = csv.writer(text, lineterminator="\r\n")  # RFC 4180 asks for these line ends.
     writer.writerow(COLUMNS)
-    for label, folder in zip(labels(folders), folders, strict=True):
+    for label, folder in zip(run_labels(folders), folders, strict=True):
+        # All of them, bookkeeping rows too: this format is for further computation.
         for record in folder.records:
             writer.writerow([quiet(label), *(_cell(value) for value in record.model_dump().values())])
     return text.getvalue()
@@ -36,6 +36,6 @@ def _cell(value: object) -> str:
 
 
 def quiet(text: str) -> str:
-    """Text that no spreadsheet calculates: programs look past blanks in front, and take a tab for the next cell."""
+    """Text that no spreadsheet runs as a formula. Programs skip leading blanks, and read a tab as the next cell."""
     start = text.lstrip()[:1]
     return f"'{text}" if (start and start in _FORMULA) or text[:1] in ("\t", "\r", "\n") else text

@@ -1,1 +1,1 @@
-"""Reading: a run folder as records, claims and arrays, and what is derived from them."""
+"""Reading: the records, claims and arrays of a run's folder, and what is computed from them."""

@@ -1,4 +1,4 @@
-"""BestAttack attack: of all that look from one place with one question, the one with the largest AUC."""
+"""Best attack: the attack with the largest AUC among all with the same observer and the same attacked unit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,38 +9,41 @@ from .membership import Membership
 
 ADVERSARIES = ("realistic", "worst_case", "active")
 LEVEL = 0.95
-"""Of the intervals of all attacks on one place together."""
-Level = tuple[Observer, Unit]
-"""A place: who looks, and for what."""
+"""Joint confidence level of the intervals of all attacks that share observer and unit."""
+Question = tuple[Observer, Unit]
+"""What an attack tries to infer: the observer that it has, and the unit whose membership it guesses."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BestAttack:
-    """The best attack of one kind of adversary at one place; ``ends``: its interval, for all attacks there at once."""
+    """The best attack of one kind of adversary on one question; ``ends``: its interval, corrected for all attacks on
+    that question.
+    """
 
     one: Membership
     ends: tuple[float, float] | None
 
     @property
-    def level(self) -> Level:
-        """Its place."""
+    def question(self) -> Question:
         return self.one.setting.observer, self.one.setting.unit
 
 
 def best_attacks(found: Sequence[Membership]) -> list[BestAttack]:
-    """The largest AUC of each defense, place and kind of adversary, in the order in which they are found."""
-    places: dict[tuple[str, Level], list[Membership]] = {}
+    """The attack with the largest AUC for each defense, question and kind of adversary, in the order of ``found``."""
+    places: dict[tuple[str, Question], list[Membership]] = {}
     for one in found:
+        # Adversaries with different knowledge are kept apart below: a worst-case attack would hide every realistic one.
         places.setdefault((one.defense, (one.setting.observer, one.setting.unit)), []).append(one)
     chosen = []
     for here in places.values():
         for kind in ADVERSARIES:
             if alike := [one for one in here if one.adversary == kind]:
                 best = max(alike, key=lambda one: one.area)
+                # Choosing the best of several would inflate its bound: Bonferroni over all that could have been chosen.
                 chosen.append(BestAttack(one=best, ends=best.interval(1 - (1 - LEVEL) / len(here))))
     return chosen
 
 
-def in_order(levels: Sequence[Level]) -> list[Level]:
-    """Places once each, those who see most first."""
-    return sorted(set(levels), key=lambda level: (-level[0].rank, str(level[0]), level[1]))
+def in_order(questions: Sequence[Question]) -> list[Question]:
+    """The distinct questions, those of the strongest observer first."""
+    return sorted(set(questions), key=lambda question: (-question[0].rank, str(question[0]), question[1]))

@@ -1,4 +1,4 @@
-"""What the arrays that a cell leaves have to be, by their names: the press counts and draws them unseen."""
+"""Checks of the arrays that a cell stores: an array of a known name must have the shape and type of that name."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -9,36 +9,40 @@ if TYPE_CHECKING:
 _SIDES = ("member", "nonmember")
 _ONE_NUMBER = ("fpr_high", "fnr_high", "alpha", "auc", "auc_error", "auc_freedom", "rounds")
 _IMAGES = {"originals": 4, "reconstructions": 4, "psnr": 1}
-"""Name -> dimensions, the first of which counts the images."""
+"""Name -> number of dimensions; the first dimension counts the images."""
 
 
 def check_arrays(arrays: Mapping[str, "np.ndarray"]) -> None:
-    """Raise ValueError unless each array of a known name is what that name says; others may be anything."""
+    """Raise ValueError unless each array of a known name has that name's shape and type; other names are not checked.
+
+    Reports compute with these arrays without further checks, and the files may come from another machine.
+    """
     import numpy as np
 
     for name, array in arrays.items():
         if name in _ONE_NUMBER and (array.ndim or array.dtype.kind not in "fiu" or not np.isfinite(array)):
-            raise ValueError(f"{name} must be one number, got {_told(array)}")
+            raise ValueError(f"{name} must be one number, got {_described(array)}")
         if name in _SIDES and (not array.ndim or array.dtype.kind not in "fiub" or np.isnan(array).any()):
-            raise ValueError(f"{name} must be scores without NaN, got {_told(array)}")
+            raise ValueError(f"{name} must be scores without NaN, got {_described(array)}")
         if name in _IMAGES and (array.ndim != _IMAGES[name] or array.dtype.kind != "f"):
-            raise ValueError(f"{name} must have {_IMAGES[name]} dimensions, got {_told(array)}")
+            raise ValueError(f"{name} must have {_IMAGES[name]} dimensions, got {_described(array)}")
+    # Only if present: audits by canaries store scores without run or candidate numbers.
     for side in _SIDES:
         for of in (f"{side}_{what}" for what in ("run", "runs", "candidates")):
             _check_numbers(of, arrays.get(of), arrays.get(side))
     if len({arrays[name].shape[0] for name in _IMAGES if name in arrays}) > 1:
-        raise ValueError(f"{', '.join(_IMAGES)} must be as many each")
+        raise ValueError(f"{', '.join(_IMAGES)} must have the same number of images")
     if len({arrays[name].shape for name in ("originals", "reconstructions") if name in arrays}) > 1:
         raise ValueError("originals and reconstructions must have one shape")
 
 
 def _check_numbers(name: str, numbers: "np.ndarray | None", scores: "np.ndarray | None") -> None:
-    """Which run or candidate each score is of."""
+    """``numbers``: (n,), the run or candidate of each of the n scores."""
     if numbers is None or scores is None:
         return
     if numbers.shape != scores.shape[:1] or numbers.dtype.kind not in "iu" or (numbers < 0).any():
-        raise ValueError(f"{name} must be a number >= 0 for each of {len(scores)} scores, got {_told(numbers)}")
+        raise ValueError(f"{name} must be a number >= 0 for each of {len(scores)} scores, got {_described(numbers)}")
 
 
-def _told(array: "np.ndarray") -> str:
+def _described(array: "np.ndarray") -> str:
     return f"{array.dtype} of shape {array.shape}"

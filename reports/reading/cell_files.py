@@ -1,4 +1,4 @@
-"""The data files of a run's cells, as the press reads them: what cannot be read is told and left out."""
+"""Data files of a run's cells: arrays and tables, read on demand; an unreadable file is left out and listed."""
 
 import csv
 import math
@@ -22,7 +22,7 @@ _DAMAGE = (
     *(BadZipFile, EOFError, MemoryError, OSError, struct.error, zlib.error),
     *(KeyError, NotImplementedError, TypeError, ValueError),
 )
-"""What numpy and the zip archive below it say of a file that is none of theirs."""
+"""What numpy and its zip reader raise for a damaged file, or for one in another format."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +36,12 @@ class SkippedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class CellFiles:
-    """Arrays and tables that cells left below the run's folder ``path``. A file that is not there was not copied along:
-    nobody misses it.
+    """Arrays and tables that cells stored below the run's folder ``path``. A missing file is not an error: a copy of a
+    run may leave out its large files.
     """
 
     path: Path
-    _looked_into: set[str] = field(default_factory=set)
+    _checked: set[str] = field(default_factory=set)
     _left_out: dict[str, SkippedFile] = field(default_factory=dict)
 
     @cached_property
@@ -49,15 +49,16 @@ class CellFiles:
         return self.path.resolve()
 
     def unread(self, records: Iterable[Record]) -> tuple[SkippedFile, ...]:
-        """Files of these records that cannot be read, in the order of the records; each is looked into once.
+        """Files of these records that cannot be read, in the order of the records; each file is opened once.
 
-        A damage inside an array, which only who reads all of it sees, is told once somebody has asked for the array.
+        Damage inside an array only shows when the array is read. So the list is complete after the rest of the report
+        has been made.
         """
         places = {place: record.cell_id for record in records for place in _places(record)}
         for place, cell_id in places.items():
-            if place in self._looked_into:
+            if place in self._checked:
                 continue
-            self._looked_into.add(place)
+            self._checked.add(place)
             if place.endswith(".npz"):
                 self._arrays(place, cell_id, names=())
             else:
@@ -65,20 +66,18 @@ class CellFiles:
         return tuple(self._left_out[place] for place in places if place in self._left_out)
 
     def arrays(self, record: Record, without: Collection[str] = ()) -> "dict[str, np.ndarray] | None":
-        """The arrays of a record's npz artifact, but for those that are named; None where it has none to read."""
+        """The arrays of a record's npz artifact, except those named in ``without``; None if there is none to read."""
         if not record.artifact.endswith(".npz"):
             return None
         return self._arrays(record.artifact, record.cell_id, without=without)
 
     def rounds(self, record: Record) -> list[dict[str, float]]:
-        """What its cell measured round by round, a row a round and a name a column; empty where it left nothing to
-        read.
-        """
-        return self._table(_beside(record, ROUNDS), record.cell_id)
+        """What the record's cell measured round by round: one dictionary per round; empty if there is no table."""
+        return self._table(_table_path(record, ROUNDS), record.cell_id)
 
     def numbers(self, record: Record) -> list[dict[str, float]]:
-        """What the protection of its cell made public round by round; as ``rounds``."""
-        return self._table(_beside(record, NUMBERS), record.cell_id)
+        """The numbers that the protection of the record's cell published round by round, in the form of ``rounds``."""
+        return self._table(_table_path(record, NUMBERS), record.cell_id)
 
     def _arrays(
         self, place: str, cell_id: str, without: Collection[str] = (), names: Collection[str] | None = None
@@ -89,14 +88,16 @@ class CellFiles:
         if path is None:
             return None
         try:
+            # Never pickle: a run may come from an untrusted source, and unpickling executes code.
             with np.load(path, allow_pickle=False) as stored:
                 wanted = stored.files if names is None else names
                 found = {name: stored[name] for name in wanted if name not in without}
+            # Checked here, at the only place where arrays enter a report.
             check_arrays(found)
         except _DAMAGE as error:
-            self._leave_out(place, cell_id, f"holds no such arrays: {error}")
+            self._leave_out(place, cell_id, f"cannot be read as arrays: {error}")
             return None
-        self._looked_into.add(place)
+        self._checked.add(place)
         return found
 
     def _table(self, place: str, cell_id: str) -> list[dict[str, float]]:
@@ -106,21 +107,21 @@ class CellFiles:
         try:
             return [_numbers(row) for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines())]
         except (OSError, TypeError, ValueError, csv.Error) as error:
-            self._leave_out(place, cell_id, f"is no table of numbers: {error}")
+            self._leave_out(place, cell_id, f"cannot be read as a table of numbers: {error}")
             return []
 
     def _find(self, place: str, cell_id: str) -> Path | None:
-        """The file, unless it is not there, was left out before, or lies outside the run's folder."""
+        """The file; None if it does not exist, was left out before, or lies outside the run's folder."""
         if place in self._left_out:
             return None
         try:
             path = self._root / place
-            # Only what is there is worth resolving; a path without a step upwards lies outside by a link alone.
+            # Resolving is slow, so it comes last. Records refuse "..", so only a link can lead outside the folder.
             if not path.is_file():
                 return None
             if path.resolve().is_relative_to(self._root):
                 return path
-        except (OSError, RuntimeError, ValueError) as error:  # A name no file can have, a circle of links.
+        except (OSError, RuntimeError, ValueError) as error:  # An impossible file name, or a circle of links.
             self._leave_out(place, cell_id, str(error))
             return None
         self._leave_out(place, cell_id, "lies outside the run's folder")
@@ -131,20 +132,20 @@ class CellFiles:
 
 
 def _places(record: Record) -> list[str]:
-    """Where the record's cell may have left something to read."""
+    """Paths below the run's folder at which the record's cell may have stored a file."""
     arrays = [record.artifact] if record.artifact.endswith(".npz") else []
-    return [*arrays, _beside(record, ROUNDS), _beside(record, NUMBERS)]
+    return [*arrays, _table_path(record, ROUNDS), _table_path(record, NUMBERS)]
 
 
-def _beside(record: Record, name: str) -> str:
-    """A table of the record's cell, which stands beside its artifact or in the folder of its number."""
-    beside = record.artifact.endswith(f"/{ROUNDS}")
-    folder = record.artifact.removesuffix(f"/{ROUNDS}") if beside else f"cells/{record.cell_id}"
+def _table_path(record: Record, name: str) -> str:
+    """Cells that share one training share its folder, which the artifact then names; else it is the cell's own."""
+    shared = record.artifact.endswith(f"/{ROUNDS}")
+    folder = record.artifact.removesuffix(f"/{ROUNDS}") if shared else f"cells/{record.cell_id}"
     return f"{folder}/{name}"
 
 
 def _numbers(row: dict[str, str]) -> dict[str, float]:
-    """One line of a table, without its empty places. Raises TypeError or ValueError for one that holds no numbers."""
+    """One line of a table without its empty cells. Raises TypeError or ValueError for cells that are not numbers."""
     found = {name: float(text) for name, text in row.items() if text}
     for name, value in found.items():
         if not math.isfinite(value):

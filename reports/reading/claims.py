@@ -1,59 +1,64 @@
-"""Claims as a report tabulates them: what was signed beside what one audit found about it, in the suite's order; an
-audit by canaries, or by what attacks said.
-"""
+"""Claim rows: each stated claim together with the result of one audit of it, in the suite's order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...audit.claim import AS_PUBLISHED
+from ...audit.claim import AS_PUBLISHED, Claim
+from ...audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import Record
 from .order import Order
-from .run_folder import RunFolder, once_a_run
+from .run_folder import RunFolder, once_per_run
+
+_LADDER = (FINAL_MODEL, GLOBAL_MODELS, AGGREGATE, SHUFFLED, UPLOADS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimRow:
-    """A claim beside what one audit found about it. ``signed`` is None for an audit of a defense that signs nothing,
-    ``record`` is None for a claim that no audit of this run has judged; ``probes`` are the rows of the claim's probes.
+    """A claim and the result of one audit of it, by canaries or by attacks on final models.
+
+    ``stated``: None for an audit of a defense that states no claim. ``record``: None for a claim that this run did not
+    audit. ``fpr_high``, ``fnr_high``: joint upper bounds on the audit's error rates. ``checks``: the rows of the
+    claim's implementation checks.
     """
 
     defense: str
     federation: str
-    signed: StatedClaim | None
+    stated: StatedClaim | None
     record: Record | None
     fpr_high: float | None = None
     fnr_high: float | None = None
     rounds_run: int | None = None
-    """Rounds of the federation, where the suite tells."""
-    probes: tuple[Record, ...] = ()
+    """Rounds of the federation, where the suite states them."""
+    checks: tuple[Record, ...] = ()
 
     @property
     def control(self) -> bool:
-        return self.signed.control if self.signed else bool(self.record and self.record.control)
+        """Whether the defense breaks its claim on purpose."""
+        return self.stated.control if self.stated else bool(self.record and self.record.control)
 
     @property
     def by_attacks(self) -> bool:
-        """Whether attacks on final models were the audit: none was planted to see anything."""
+        """Whether the audit used attacks on final models, which are not designed to refute a claim."""
         return self.record is not None and self.record.role == "evidence"
 
     @property
-    def must_fall(self) -> bool:
-        """A control's own audit."""
+    def should_be_refuted(self) -> bool:
+        """Whether this is the audit of a control by canaries, which should refute the claim."""
         return self.control and not self.by_attacks
 
     @property
     def published(self) -> bool:
-        """A paper's claim, which is on trial."""
-        variant = self.signed.variant if self.signed else self.record.variant if self.record else ""
+        """Whether the claim is a paper's, which is under test: each verdict is acceptable."""
+        variant = self.stated.variant if self.stated else self.record.variant if self.record else ""
         return variant == AS_PUBLISHED
 
     @property
-    def says(self) -> str:
+    def claim_text(self) -> str:
         """The claim in words, with its unit, adjacency, observer and delta."""
-        if self.signed is None:
-            return "signs no claim"
-        claim, run = self.signed.claim, self.rounds_run
+        if self.stated is None:
+            return "states no claim"
+        claim, run = self.stated.claim, self.rounds_run
         return claim.describe() + (f", over {claim.rounds} of {run} rounds" if run and claim.rounds < run else "")
 
     @property
@@ -65,47 +70,50 @@ class ClaimRow:
 
     @property
     def epsilon_low(self) -> float | None:
-        """What was shown about epsilon, in the claim's own unit, adjacency and delta; without a claim it has none."""
-        return self.record.value if self.record and self.signed else None
+        """The lower bound on epsilon; None without a claim, whose unit, adjacency and delta an epsilon needs."""
+        return self.record.value if self.record and self.stated else None
 
     @property
     def ceiling(self) -> float | None:
-        return self.record.ceiling if self.record and self.signed else None
+        """The largest epsilon that this sample size can certify."""
+        return self.record.ceiling if self.record and self.stated else None
 
     @property
     def detectable(self) -> float | None:
-        return self.record.detectable if self.record and self.signed else None
+        """The smallest true epsilon that this audit refutes with 90 % power."""
+        return self.record.detectable if self.record and self.stated else None
 
     @property
-    def alarming(self) -> bool:
-        """What a reader has to see first: an honest claim refuted, or a probe of it broken; a control not refuted; an
-        audit that failed. A paper's claim may come out either way, and so may a control that attacks looked at.
+    def needs_attention(self) -> bool:
+        """Whether the report lists the row first: a claim refuted or one of its implementation checks failed, a control
+        not refuted, or an audit that failed. Of a paper's claim, and of a control under attacks on final models, any
+        verdict is acceptable.
         """
         refuted = self.verdict == "REFUTED"
         if self.published or (self.by_attacks and self.control):
             return self.verdict == "FAILED"
-        return self.verdict == "FAILED" or refuted != self.control or bool(self.broken and not self.control)
+        return self.verdict == "FAILED" or refuted != self.control or bool(self.failed_checks and not self.control)
 
     @property
-    def broken(self) -> tuple[Record, ...]:
-        """Rows of the probes that the claim breaks."""
-        return tuple(probe for probe in self.probes if probe.verdict == "BROKEN")
+    def failed_checks(self) -> tuple[Record, ...]:
+        """The rows of the implementation checks that failed."""
+        return tuple(check for check in self.checks if check.verdict == "BROKEN")
 
 
-@once_a_run
+@once_per_run
 def claim_rows(folder: RunFolder) -> list[ClaimRow]:
-    """One row per claim and audit of it, in the suite's order, attacks last; claims that nothing judged included."""
+    """One row per claim and audit, in the suite's order, audits by attacks last; unaudited claims have a row too."""
     order = Order.of(folder)
     audits = [record for record in folder.rows("audit") if record.verdict or record.status != "ok"]
-    # Attacks that have no answer are omissions, no audit that failed.
+    # Attacks that could not be run are listed as omissions; they are not failed audits.
     audits += [record for record in folder.rows("evidence") if record.verdict or record.status == "failed"]
     rows = [_claim_row(folder, folder.claim_of(record), record) for record in audits]
     judged = {(record.federation, record.defense, record.claim_id) for record in audits}
-    rows += [_claim_row(folder, signed, None) for signed in folder.claims if signed.key not in judged]
-    places = {signed.key: place for place, signed in enumerate(folder.claims)}
+    rows += [_claim_row(folder, stated, None) for stated in folder.claims if stated.key not in judged]
+    places = {stated.key: place for place, stated in enumerate(folder.claims)}
 
     def place(row: ClaimRow) -> tuple[int, int, int, bool, str]:
-        claimed = places[row.signed.key] if row.signed else len(places)
+        claimed = places[row.stated.key] if row.stated else len(places)
         return (
             order.federation(row.federation),
             order.defense(row.defense),
@@ -117,38 +125,54 @@ def claim_rows(folder: RunFolder) -> list[ClaimRow]:
     return sorted(rows, key=place)
 
 
-def once(rows: Sequence[ClaimRow]) -> list[ClaimRow]:
-    """One row a claim: where several audited it the one that refuted it, else the first."""
+def one_row_per_claim(rows: Sequence[ClaimRow]) -> list[ClaimRow]:
+    """For each claim the audit that refuted it, else the first one."""
     best: dict[object, ClaimRow] = {}
     for row in rows:
-        key = row.signed.key if row.signed else id(row)
+        key = row.stated.key if row.stated else id(row)
+        # Without a claim there is no key, so each such row is kept.
         if key not in best or (row.verdict == "REFUTED" and best[key].verdict != "REFUTED"):
             best[key] = row
     return list(best.values())
 
 
-def _claim_row(folder: RunFolder, signed: StatedClaim | None, record: Record | None) -> ClaimRow:
-    source = signed or record
+def _claim_row(folder: RunFolder, stated: StatedClaim | None, record: Record | None) -> ClaimRow:
+    source = stated or record
     if source is None:
         raise ValueError("a row of the claim table needs a claim or a record, got neither")
     arrays = (folder.files.arrays(record) if record else None) or {}
     bounds = {name: float(arrays[name]) for name in ("fpr_high", "fnr_high") if name in arrays}
-    probes = _probes(folder).get(record.cell_id, ()) if record is not None else ()
+
     return ClaimRow(
         defense=source.defense,
         federation=source.federation,
-        signed=signed,
+        stated=stated,
         record=record,
-        probes=probes,
+        checks=_checks(folder).get(record.cell_id, ()) if record is not None else (),
         rounds_run=folder.rounds_of(source.federation),
         **bounds,
     )
 
 
-@once_a_run
-def _probes(folder: RunFolder) -> dict[str, tuple[Record, ...]]:
-    """Rows of probes by their cell."""
+@once_per_run
+def _checks(folder: RunFolder) -> dict[str, tuple[Record, ...]]:
+    """Rows of implementation checks by their cell, which is the audit's."""
     found: dict[str, tuple[Record, ...]] = {}
     for row in folder.rows("probe"):
         found[row.cell_id] = (*found.get(row.cell_id, ()), row)
     return found
+
+
+def left_unprotected(claim: Claim, rounds_run: object = None) -> list[str]:
+    """What the claim, by its own terms, does not protect. It lists only what follows from its fields."""
+    uncovered = [f"against {observer.phrase}" for observer in _LADDER if not claim.observer.covers(observer)]
+    if not claim.observer.sees_participation:
+        uncovered.append("against an adversary who also observes which clients take part in a round")
+    if claim.observer.name == AGGREGATE.name and not claim.observer.sees_masked_words:
+        uncovered.append("against an adversary who also observes the masked words")
+    # Group privacy would need a larger epsilon, which no claim here states.
+    uncovered.append(f"several {claim.unit}s at once")
+    if isinstance(rounds_run, int) and rounds_run > claim.rounds:
+        uncovered.append(f"more than {claim.rounds} of the {rounds_run} rounds")
+    uncovered += [] if claim.part == "joint" else [f"everything except {claim.part}"]
+    return uncovered + ([] if claim.subjects == "all" else [f"anyone except {claim.subjects}"])

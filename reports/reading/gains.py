@@ -1,26 +1,27 @@
-"""Gains: what each inversion got beyond the best null attack, image by image, in decibels."""
+"""Gains: the PSNR of each gradient inversion above that of the best null attack, image by image, in decibels."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...suites.results.record import Record
 from .order import Order
+from .pooling import grouped
 from .run_folder import RunFolder
 
 LEVEL = 0.95
-"""Of the intervals of all attacks on one defense and federation together."""
+"""Joint confidence level of the intervals of all attacks on one defense and federation."""
 Image = tuple[int | None, int | None]
-"""Seed and number of a record: the same image whoever looked at it, from whichever seat."""
+"""Seed and record number, which identify an image whatever attack and observer it was reconstructed by."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:
-    """One attack on one defense against the null attack that scores best on that federation and defense.
+    """One attack on one defense, compared with the null attack that scores best on that federation and defense.
 
-    ``null``: its label, empty where none was run; then, and where the images allow no interval, the others are None.
-    ``psnr``: (n,) of the attack's images, of so many ``uploads``; ``mean``: of the differences, upload by upload;
-    ``low``, ``high``: by Student's t over uploads, for images of one upload stand and fall together; shared by the
-    ``attacks`` on this defense after Bonferroni.
+    ``null``: label of the null attack, empty where none was run. ``psnr``: (n,), of the attack's images, which come
+    from ``uploads`` different uploads. ``mean``: mean over uploads of the difference to the null attack. ``low``,
+    ``high``: interval by Student's t over uploads, because images of one upload are not independent, with a Bonferroni
+    correction for the ``attacks`` on this defense. The last three are None where they cannot be computed.
     """
 
     federation: str
@@ -38,22 +39,22 @@ class Gain:
 
     @property
     def beats_null(self) -> bool:
-        """Whether the interval lies above zero."""
+        """Whether the whole interval lies above zero."""
         return self.low is not None and self.low > 0
 
 
 def gains(folder: RunFolder) -> list[Gain]:
-    """One a federation, defense and attack that left images, in the suite's order."""
+    """One per federation, defense and attack that reconstructed images, in the suite's order."""
     order = Order.of(folder)
-    by_target: dict[tuple[str, str], list[Record]] = {}
-    for record in psnr_records(folder, "attack", "null"):
-        by_target.setdefault((record.federation, record.defense), []).append(record)
-    targets = sorted(by_target, key=lambda names: (order.federation(names[0]), order.defense(names[1])))
-    return [gain for target in targets for gain in _of_target(by_target[target], order)]
+    targets = sorted(
+        grouped(psnr_records(folder, "attack", "null"), "federation", "defense"),
+        key=lambda group: (order.federation(group[0].federation), order.defense(group[0].defense)),
+    )
+    return [gain for target in targets for gain in _of_target(target, order)]
 
 
 def psnr_records(folder: RunFolder, *roles: str) -> list[Record]:
-    """The rows that hold one image's PSNR."""
+    """The rows that hold the PSNR of one image."""
     return [
         record
         for record in folder.rows(*roles, status="ok")
@@ -67,22 +68,21 @@ def by_image(records: Iterable[Record]) -> dict[Image, float]:
 
 
 def _of_target(records: Sequence[Record], order: Order) -> list[Gain]:
-    groups: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        groups.setdefault((record.role, record.attack), []).append(record)
-    nulls = {name: by_image(group) for (role, name), group in groups.items() if role == "null"}
-    attacks = {name: group for (role, name), group in groups.items() if role == "attack"}
-    # Chosen by its luck on these very images: that can only hurt the attacks.
+    groups = grouped(records, "role", "attack")
+    nulls = {group[0].attack: by_image(group) for group in groups if group[0].role == "null"}
+    attacks = {group[0].attack: group for group in groups if group[0].role == "attack"}
+    # The best null is chosen on the same images. This favours the null, so the gains stay conservative.
     best = max(sorted(nulls), key=lambda name: sum(nulls[name].values()) / len(nulls[name]), default="")
     return [_gain(attacks[name], best, nulls.get(best, {}), len(attacks)) for name in sorted(attacks, key=order.attack)]
 
 
-def _gain(group: Sequence[Record], null: str, looked_away: dict[Image, float], attacks: int) -> Gain:
+def _gain(group: Sequence[Record], null: str, null_psnr: dict[Image, float], attacks: int) -> Gain:
     first, differences = group[0], dict[tuple[int | None, int | None], list[float]]()
     for record in group:
-        beaten = looked_away.get((record.seed, record.record))
-        if beaten is not None and record.value is not None:
-            differences.setdefault(_upload(record), []).append(record.value - beaten)
+        reference = null_psnr.get((record.seed, record.record))
+        if reference is not None and record.value is not None:
+            differences.setdefault(_upload(record), []).append(record.value - reference)
+    # One value per upload: images of one upload share its gradient, so they are not independent samples.
     mean, low, high = _interval([sum(one) / len(one) for one in differences.values()], attacks)
     return Gain(
         federation=first.federation,
@@ -101,7 +101,7 @@ def _gain(group: Sequence[Record], null: str, looked_away: dict[Image, float], a
 
 
 def _upload(record: Record) -> tuple[int | None, int | None]:
-    """Whose upload an image is of; an image that is of nobody stands alone."""
+    """The upload that an image belongs to; an image without a client counts as an upload of its own."""
     return record.seed, record.record if record.client is None else record.client
 
 
@@ -115,7 +115,7 @@ def _interval(
     if len(sample) == 0:
         return None, None, None
     mean = float(sample.mean())
-    # Equal differences would claim certainty.
+    # Without scatter the interval would have width zero, which would claim certainty.
     if len(sample) == 1 or np.ptp(sample) == 0:
         return mean, None, None
     quantile = float(stdtrit(len(sample) - 1, 1 - (1 - LEVEL) / attacks / 2))

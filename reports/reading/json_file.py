@@ -1,4 +1,4 @@
-"""A file of one JSON object, read or refused by its name."""
+"""JSON file: reads one object, with errors that name the file."""
 
 import json
 from pathlib import Path
@@ -6,11 +6,11 @@ from typing import Any
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A file of one JSON object. Raises ValueError that names it."""
+    """The JSON object in the file. Raises ValueError, which names the file, for any other content."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        json.dumps(content, ensure_ascii=False).encode()  # Half of a surrogate pair, escaped, is no text either.
-    except (ValueError, RecursionError) as error:  # No JSON, or no text.
+        json.dumps(content, ensure_ascii=False).encode()  # Fails for half of a surrogate pair, which JSON can escape.
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(content).__name__}")

@@ -1,4 +1,4 @@
-"""Membership: what attacks on candidates reached, by observer and unit, beside the claims that speak about them."""
+"""Membership: the pooled scores of each membership attack, and the claims that cover its observer and unit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,18 +14,19 @@ from ...audit.metrics.scores_by_run import ScoresByRun
 from ...audit.scope import beyond_all
 from ...suites.results.record import Record
 from .order import Order
-from .run_folder import RunFolder, once_a_run
+from .pooling import grouped
+from .run_folder import RunFolder, once_per_run
 
 _WORDS = ("unit", "adjacency", "rounds", "design", "observer")
-UNSIGNED = "no claim was signed here"
+NOTHING_STATED = "no claim is stated on this federation"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shadowed:
-    """AUC of federations of which each is a target and a reference of the others: mean over targets and seeds.
+    """AUC of shadow federations, each of which is a target and a reference for the others: mean over targets and seeds.
 
     ``error``: its standard error by a jackknife, with ``freedom`` degrees of freedom (Satterthwaite over the seeds);
-    None where some seed has none. It is about other draws of who is in, and of the training, on these data.
+    None if a seed has none. It covers other draws of the membership and of the training, on the same data.
     """
 
     value: float
@@ -33,7 +34,7 @@ class Shadowed:
     freedom: float
 
     def interval(self, level: float) -> tuple[float, float] | None:
-        """Two-sided, by Student's t; None without an error."""
+        """Two-sided interval by Student's t; None without a standard error."""
         if self.error is None:
             return None
         half = float(stdtrit(self.freedom, 0.5 + level / 2)) * self.error
@@ -42,10 +43,13 @@ class Shadowed:
 
 @dataclass(frozen=True, kw_only=True)
 class Membership:
-    """One attack on one defense: its scores of all seeds. ``alone``: the same of one run as if its noise were given, by
-    candidate. ``claims``: those that speak about it; none where ``beyond`` says why. ``candidates``: different
-    non-members of all seeds. ``adversary``: what it is given, ``realistic``, ``worst_case`` or ``active``.
-    ``shadowed``: where the runs of ``sides`` are references of each other, hence not independent; else None.
+    """One attack on one defense.
+
+    ``sides``: its scores of all seeds, members and non-members. ``alone``: the scores of one run by candidate, which
+    gives intervals conditional on that run. ``claims``: the claims that cover the attack's setting; if there is none,
+    ``beyond`` states the reason. ``candidates``: number of distinct non-members over all seeds. ``adversary``:
+    ``realistic``, ``worst_case`` or ``active``. ``shadowed``: the AUC where the runs of ``sides`` are references for
+    each other and therefore not independent; else None.
     """
 
     federation: str
@@ -64,34 +68,34 @@ class Membership:
 
     @cached_property
     def area(self) -> float:
-        """The AUC: of all scores together, or the mean over targets."""
+        """The AUC: of all scores together, or for shadow federations the mean over targets."""
         return area(self.sides) if self.shadowed is None else self.shadowed.value
 
     def interval(self, level: float) -> tuple[float, float] | None:
-        """Of the AUC, over runs; of one run alone over its candidates; None where there is none."""
+        """Interval of the AUC over runs; for a single run over its candidates; None where there is none."""
         if self.shadowed is not None:
             return self.shadowed.interval(level)
+        # A single run gives no variance over runs, so its interval is over candidates.
         found = area_interval(self.alone if self.sides.runs == 1 else self.sides, level)
         return None if found.low is None or found.high is None else (found.low, found.high)
 
     @property
     def about(self) -> tuple[int, str, str, str, int]:
-        """Who looks, from the one who sees most, at what, over how long: attacks that share it share a panel."""
+        """Sort key, strongest observer first. Attacks that agree in it have the same setting and share a panel."""
         seen = self.setting
+        # Ties are broken by text so that the order does not depend on the order of the rows.
         return -seen.observer.rank, str(seen.observer), str(seen.unit), str(seen.adjacency), seen.rounds
 
 
-@once_a_run
+@once_per_run
 def memberships(folder: RunFolder) -> list[Membership]:
-    """One a federation, defense, observer and attack that left scores and their setting, in the suite's
-    order; of one defense the observers who see most first.
+    """One per federation, defense, observer and attack that stored scores and their setting, in the suite's order;
+    within a defense the strongest observer comes first.
     """
     order = Order.of(folder)
-    groups: dict[tuple[str, str, str, str], list[Record]] = {}
-    for record in folder.rows("attack", "null", status="ok"):
-        if record.metric == "auc":
-            groups.setdefault((record.federation, record.defense, record.observer, record.attack), []).append(record)
-    found = [one for group in groups.values() if (one := _membership(folder, group)) is not None]
+    scored = (record for record in folder.rows("attack", "null", status="ok") if record.metric == "auc")
+    groups = grouped(scored, "federation", "defense", "observer", "attack")
+    found = [one for group in groups if (one := _membership(folder, group)) is not None]
     return sorted(
         found,
         key=lambda one: (
@@ -105,13 +109,13 @@ def memberships(folder: RunFolder) -> list[Membership]:
 
 
 def setting_of(arrays: dict[str, np.ndarray], observer: str) -> Setting | None:
-    """What the scores of an artifact are about; None for one that does not tell."""
+    """The setting of the scores in an artifact; None for an artifact that does not state it."""
     if not {"unit", "adjacency", "rounds", "design"} <= arrays.keys():
         return None
-    told = {name: str(arrays[name]) for name in ("unit", "adjacency", "design")}
+    stored = {name: str(arrays[name]) for name in ("unit", "adjacency", "design")}
     try:
-        return Setting.from_dict(told | {"observer": observer, "rounds": int(arrays["rounds"])})
-    except (TypeError, ValueError):  # Written by another version, or by hand.
+        return Setting.from_dict(stored | {"observer": observer, "rounds": int(arrays["rounds"])})
+    except (TypeError, ValueError):  # Written by another version, or edited by hand.
         return None
 
 
@@ -119,14 +123,14 @@ def _membership(folder: RunFolder, group: Sequence[Record]) -> Membership | None
     first = group[0]
     arrays: list[dict[str, np.ndarray]] = []
     for record in sorted(group, key=lambda record: record.seed or 0):
-        # Of all but one seed the numbers alone: to open the words of a setting too takes twice as long.
+        # The setting is the same for all seeds; reading its texts from each file would double the time.
         one = folder.files.arrays(record, _WORDS if arrays else ())
         if one is not None and _scored(one):
             arrays.append(one)
     setting = setting_of(arrays[0], first.observer) if arrays else None
     if setting is None:
         return None
-    claims, beyond = speaking(folder, first.federation, first.defense, setting)
+    claims, beyond = covering_claims(folder, first.federation, first.defense, setting)
     return Membership(
         federation=first.federation,
         defense=first.defense,
@@ -145,12 +149,12 @@ def _membership(folder: RunFolder, group: Sequence[Record]) -> Membership | None
 
 
 def _scored(one: dict[str, np.ndarray]) -> bool:
-    """Whether finite scores of both sides are there, as membership attacks give them."""
+    """Whether the arrays hold finite scores of members and of non-members."""
     return all(side in one and one[side].ndim == 1 and np.isfinite(one[side]).all() for side in ("member", "nonmember"))
 
 
 def _shadowed(arrays: Sequence[dict[str, np.ndarray]]) -> Shadowed | None:
-    """Seeds share no federation and no coin: the squares of their errors add up."""
+    """Seeds are independent of each other, so the squares of their standard errors add up."""
     if not all("auc" in one for one in arrays):
         return None
     value = float(np.mean([float(one["auc"]) for one in arrays]))
@@ -158,12 +162,13 @@ def _shadowed(arrays: Sequence[dict[str, np.ndarray]]) -> Shadowed | None:
         return Shadowed(value=value, error=None, freedom=0.0)
     squares = np.array([float(one["auc_error"]) for one in arrays]) ** 2
     freedoms = np.array([float(one["auc_freedom"]) for one in arrays])
+    # Satterthwaite: a seed with a large error dominates the sum and also its degrees of freedom.
     freedom = float(squares.sum() ** 2 / (squares**2 / freedoms).sum())
     return Shadowed(value=value, error=float(np.sqrt(squares.sum())) / len(arrays), freedom=freedom)
 
 
 def _pooled(arrays: Sequence[dict[str, np.ndarray]], design: Design) -> ScoresByRun:
-    """The scores of all seeds; runs of two seeds are two runs."""
+    """The scores of all seeds together. Run numbers restart with each seed, so they are renumbered here."""
     member, nonmember = (np.concatenate([one[side] for one in arrays]) for side in ("member", "nonmember"))
     if design is Design.INDEPENDENT:
         return ScoresByRun.of(member, nonmember)
@@ -178,7 +183,7 @@ def _pooled(arrays: Sequence[dict[str, np.ndarray]], design: Design) -> ScoresBy
 
 
 def _candidates(one: dict[str, np.ndarray]) -> int:
-    """Different non-members: one that is asked about at ten clients, or at ten shadow federations, is one."""
+    """Number of distinct non-members: one that is scored in ten clients or ten shadow federations counts once."""
     if "nonmember_candidates" in one:
         return len(np.unique(one["nonmember_candidates"]))
     if "nonmember_run" in one:
@@ -187,9 +192,9 @@ def _candidates(one: dict[str, np.ndarray]) -> int:
 
 
 def _runs(one: dict[str, np.ndarray], side: str) -> np.ndarray:
-    """Which run each score is of: independent ones, shadow federations, or the only one."""
-    told = one.get(f"{side}_runs", one.get(f"{side}_run"))
-    return np.zeros(len(one[side]), dtype=np.int64) if told is None else told
+    """(n,), the run of each score: an independent run, a shadow federation, or 0 for the only run."""
+    stored = one.get(f"{side}_runs", one.get(f"{side}_run"))
+    return np.zeros(len(one[side]), dtype=np.int64) if stored is None else stored
 
 
 def _alone(one: dict[str, np.ndarray], sides: ScoresByRun) -> ScoresByRun:
@@ -198,11 +203,13 @@ def _alone(one: dict[str, np.ndarray], sides: ScoresByRun) -> ScoresByRun:
     return ScoresByRun.of(one["member"], one["nonmember"], one["member_candidates"], one["nonmember_candidates"])
 
 
-def speaking(folder: RunFolder, federation: str, defense: str, setting: Setting) -> tuple[tuple[Claim, ...], str]:
-    """The defense's claims that speak about such evidence; where none does, why."""
+def covering_claims(
+    folder: RunFolder, federation: str, defense: str, setting: Setting
+) -> tuple[tuple[Claim, ...], str]:
+    """The defense's claims that cover evidence of this setting; if there is none, the reason as second value."""
     own = [one.claim for one in folder.claims if (one.federation, one.defense) == (federation, defense)]
     reasons = [beyond_all(claim, setting) for claim in own]
     claims = tuple(claim for claim, reason in zip(own, reasons, strict=True) if not reason)
     if claims:
         return claims, ""
-    return (), reasons[0] if reasons else UNSIGNED
+    return (), reasons[0] if reasons else NOTHING_STATED

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .run_folder import RunFolder, once_a_run
+from .run_folder import RunFolder, once_per_run
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """Positions of labels. A parallel run writes its rows as they come; a report must not depend on that."""
+    """Positions of labels. A parallel run writes its rows in no fixed order; a report must not depend on it."""
 
     federations: tuple[str, ...]
     defenses: tuple[str, ...]
@@ -17,7 +17,7 @@ class Order:
 
     @classmethod
     def of(cls, folder: RunFolder) -> "Order":
-        """Labels in the order of the resolved suite, then those that it does not name, in the order of the alphabet."""
+        """Labels in the order of the resolved suite, then labels that the suite does not name, alphabetically."""
         return _order(folder)
 
     def federation(self, label: str) -> int:
@@ -30,10 +30,10 @@ class Order:
         return self.attacks.index(label)
 
 
-@once_a_run
+@once_per_run
 def _order(folder: RunFolder) -> Order:
     suite, records = folder.manifest.suite, folder.rows()
-    # A suite, or a federation, may have the name of a defense: each kind is looked for in its own table first.
+    # A federation may have the name of a defense, so the table of the label's own kind comes first.
     texts = list(_texts(suite))
     federations, defenses, attacks = (
         [*_labels(suite.get(kind)), *texts] for kind in ("federations", "defenses", "attacks")
@@ -50,7 +50,7 @@ def _labels(table: Any) -> list[str]:
 
 
 def _texts(node: Any) -> Iterator[str]:
-    """Every key and text of a nested suite in reading order, whatever the suite's schema calls its parts."""
+    """Every key and text of a nested suite in reading order, whatever its schema."""
     if isinstance(node, str):
         yield node
     elif isinstance(node, dict):
@@ -64,5 +64,6 @@ def _texts(node: Any) -> Iterator[str]:
 
 def _ranked(named: Sequence[str], *labels: Iterable[str]) -> tuple[str, ...]:
     present = {label for group in labels for label in group}
+    # Reversed, so that the first occurrence of a repeated label gives its position.
     positions = {label: place for place, label in reversed(list(enumerate(named)))}
     return tuple(sorted(present, key=lambda label: (positions.get(label, len(named)), label)))

@@ -1,11 +1,13 @@
 """Pooling a measurement over seeds and images: one value, its interval, and what the interval rests on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from ...suites.results.record import Record
 
 LEVEL = 0.95
 BOOTSTRAP_DRAWS = 2000
@@ -14,7 +16,9 @@ BOOTSTRAP_SEED = 0
 
 @dataclass(frozen=True, kw_only=True)
 class Pooled:
-    """A pooled value. ``low`` and ``high`` are None where the values allow no interval; ``method`` says why."""
+    """A pooled value and its interval. ``low`` and ``high``: None where the values allow no interval; ``method`` then
+    states the reason.
+    """
 
     value: float
     low: float | None
@@ -23,10 +27,18 @@ class Pooled:
     method: str
 
 
+def grouped(records: "Iterable[Record]", *fields: str) -> "list[list[Record]]":
+    """Records that agree in all of ``fields``, as one list each, in the order of their first record."""
+    groups: dict[tuple[object, ...], list[Record]] = {}
+    for record in records:
+        groups.setdefault(tuple(getattr(record, field) for field in fields), []).append(record)
+    return list(groups.values())
+
+
 def mean_over_seeds(values: Sequence[float]) -> Pooled:
     """Mean with a two-sided t interval at level .95; ``values``: (n,), one per seed, n >= 1.
 
-    The interval is not cut to the metric's range. Equal values give none: a width of zero would claim certainty.
+    The interval is not cut to the metric's range. Equal values give no interval: a width of zero would claim certainty.
     """
     import numpy as np
     from scipy.special import stdtrit
@@ -47,8 +59,8 @@ def mean_over_seeds(values: Sequence[float]) -> Pooled:
 def median_over_images(values: Sequence[float]) -> Pooled:
     """Median with a percentile-bootstrap interval at level .95; ``values``: (n,), one per image and seed, n >= 1.
 
-    Rows are redrawn as if independent, so images of one training run, which share its noise, make it too narrow. The
-    draws have a fixed seed: equal values give equal intervals in every report.
+    The bootstrap treats rows as independent. Images of one training run share its noise, which makes the interval too
+    narrow. The draws have a fixed seed, so equal values give equal intervals in every report.
     """
     import numpy as np
 
@@ -56,6 +68,7 @@ def median_over_images(values: Sequence[float]) -> Pooled:
     median = float(np.median(sample))
     if len(sample) == 1:
         return Pooled(value=median, low=None, high=None, n=1, method="one image, no interval")
+    # A generator of its own, so that a report neither reads nor changes the global random state.
     rows = np.random.default_rng(BOOTSTRAP_SEED).integers(len(sample), size=(BOOTSTRAP_DRAWS, len(sample)))
     medians = np.median(sample[rows], axis=1)
     low, high = np.quantile(medians, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])

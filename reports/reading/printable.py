@@ -1,19 +1,21 @@
-"""Printable: text without control characters. A name or a reason may hold a line's end, a terminal's escape or a mark
-that turns the reading direction: on a page it is invalid, on a terminal it can forge a line.
+"""Printable text: names and reasons without control characters, which could forge a line on a terminal.
+
+A line end, a terminal escape or a mark of the reading direction is also invalid on a page.
 """
 
 import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ...suites.results.record import Record  # What a command prints passes here too, and need not wait for it.
+    from ...suites.results.record import Record  # Every command prints through this module: importing it must be fast.
 
 _WHITE = re.compile(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffe\uffff]")
 
 
 def printable(text: str) -> str:
-    """The text as one line: white space of any length a blank, other control characters the replacement character."""
+    """The text on one line: white space becomes one blank, other control characters the replacement character."""
+    # Most texts are clean, and one search is faster than two substitutions.
     return _CONTROL.sub("�", _WHITE.sub(" ", text)) if _CONTROL.search(text) else text
 
 
@@ -29,6 +31,6 @@ def printable_content(content: Any) -> Any:
 
 
 def printable_record(record: "Record") -> "Record":
-    """The record with printable texts; itself where they are."""
+    """The record with printable texts; the same object if they already are."""
     spoilt = {name: text for name, text in vars(record).items() if isinstance(text, str) and _CONTROL.search(text)}
     return record.model_copy(update={name: printable(text) for name, text in spoilt.items()}) if spoilt else record

@@ -7,16 +7,16 @@ from functools import cache
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.record import Record
 from .order import Order
-from .pooling import Pooled, mean_over_seeds
-from .run_folder import RunFolder, once_a_run
+from .pooling import Pooled, grouped, mean_over_seeds
+from .run_folder import RunFolder, once_per_run
 
 Curve = Mapping[int, Pooled]
-"""Rounds so far -> the mean over seeds, in the order of the rounds."""
+"""Number of rounds so far -> mean over seeds, in the order of the rounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Leakage:
-    """The AUC of one attack on one defense as it stood after so many rounds."""
+    """The AUC of one attack on one defense after each round."""
 
     federation: str
     defense: str
@@ -26,14 +26,11 @@ class Leakage:
     curve: Curve
 
 
-@once_a_run
+@once_per_run
 def leakages(folder: RunFolder) -> list[Leakage]:
-    """One a federation, defense and attack that scored round by round, in the suite's order, null attacks last."""
+    """One per federation, defense and attack that scored round by round, in the suite's order, null attacks last."""
     order = Order.of(folder)
-    groups: dict[tuple[str, str, str, str], list[Record]] = {}
-    for record in folder.rows("attack", "null", status="ok"):
-        if record.metric == "auc":
-            groups.setdefault((record.federation, record.defense, record.observer, record.attack), []).append(record)
+    scored = (record for record in folder.rows("attack", "null", status="ok") if record.metric == "auc")
     found = [
         Leakage(
             federation=group[0].federation,
@@ -43,7 +40,7 @@ def leakages(folder: RunFolder) -> list[Leakage]:
             null=group[0].role == "null",
             curve=curve,
         )
-        for group in groups.values()
+        for group in grouped(scored, "federation", "defense", "observer", "attack")
         if len(curve := _curve(folder, group, "auc")) > 1
     ]
     return sorted(
@@ -58,16 +55,15 @@ def leakages(folder: RunFolder) -> list[Leakage]:
 
 
 def accuracy(folder: RunFolder, federation: str, defense: str, metric: str = "accuracy") -> Curve:
-    """Test accuracy, or another metric of utility, after so many rounds; empty where training left none."""
+    """Test accuracy, or another metric of utility, after each round; empty if training stored no rounds."""
     return _trainings(folder)(federation, defense, metric)
 
 
-@once_a_run
+@once_per_run
 def _trainings(folder: RunFolder) -> Callable[[str, str, str], Curve]:
-    """Reads and pools each curve when it is first asked for: several figures draw the same ones."""
-    groups: dict[tuple[str, str, str], list[Record]] = {}
-    for row in folder.rows("utility", status="ok"):
-        groups.setdefault((row.federation, row.defense, row.metric), []).append(row)
+    """A function that reads and pools a curve on first use, because several figures draw the same curves."""
+    rows = grouped(folder.rows("utility", status="ok"), "federation", "defense", "metric")
+    groups = {(group[0].federation, group[0].defense, group[0].metric): group for group in rows}
 
     @cache
     def curve(federation: str, defense: str, metric: str) -> Curve:
@@ -77,27 +73,28 @@ def _trainings(folder: RunFolder) -> Callable[[str, str, str], Curve]:
 
 
 def spent(folder: RunFolder, federation: str, defense: str) -> list[StatedClaim]:
-    """The defense's claims that say what their first rounds spend."""
+    """The defense's claims that state the epsilon of their first rounds."""
     return [one for one in folder.claims if (one.federation, one.defense) == (federation, defense) and one.spent]
 
 
 def thinned(rounds: Iterable[int], count: int) -> list[int]:
-    """At most ``count`` of these rounds, evenly, the last among them: what a table shows of a curve."""
+    """At most ``count`` of these rounds at even distances, including the last; tables print only these."""
     ordered = sorted(rounds)
     places = {round((number + 1) * len(ordered) / count) - 1 for number in range(count)}
     return [ordered[place] for place in sorted(places) if place >= 0]
 
 
 def _curve(folder: RunFolder, records: Iterable[Record], name: str) -> Curve:
-    """The mean over seeds of the rounds that each of them has."""
+    """The mean over seeds at each round that all seeds have."""
     stored = [folder.files.rounds(record) for record in sorted(records, key=lambda record: record.seed or 0)]
     seeds = [{int(row["round"]): row for row in rows if {"round", name} <= row.keys()} for rows in stored if rows]
+    # A failed seed may have fewer rounds; a mean over changing seeds would jump where one of them ends.
     common = sorted(set.intersection(*(set(rows) for rows in seeds))) if seeds else []
     return {number: _pooled([rows[number] for rows in seeds], name) for number in common}
 
 
 def _pooled(rows: list[dict[str, float]], name: str) -> Pooled:
-    """Of one seed with the interval that its cell states, if any."""
+    """The mean over seeds; for a single seed with the interval that its cell stored, if any."""
     ends = {f"{name}_low", f"{name}_high"}
     if len(rows) == 1 and ends <= rows[0].keys():
         only = rows[0]

@@ -1,4 +1,4 @@
-"""A run's folder as the press reads it: manifest, records, claims and gate. It reads data only and writes nothing."""
+"""Run folder: the manifest, records, claims and outcome of a run, read as data only; nothing is written."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ MANIFEST_SCHEMA = "manifest-1"
 
 
 class Git(BaseModel):
-    """The commit of the code that ran; further fields are let through."""
+    """The commit of the code that ran; unknown fields are kept."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -35,14 +35,14 @@ class Git(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What was planned, with what, on what: written before the first cell runs. Further fields are let through."""
+    """The plan of a run, its software and its hardware, written before the first cell runs; unknown fields are kept."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     run_id: str
     name: str
     suite: dict[str, Any]
-    """The resolved suite; ``name``, ``version``, ``description`` and ``alpha`` are the keys that the press reads."""
+    """The resolved suite. Reports read a few of its keys and tolerate that any of them is missing."""
     seeds: list[int]
     command: str
     started: str | None = None
@@ -57,7 +57,11 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class RunFolder:
-    """Everything that a report is built from. ``skipped``: rows that cannot be read, and why; the rest is all there."""
+    """Everything that a report is built from.
+
+    ``gate``: the outcome; None for a run without gate.json, which has not finished. ``skipped``: rows that cannot be
+    read, with the reason; all other rows are in ``records``.
+    """
 
     path: Path
     manifest: Manifest
@@ -66,32 +70,35 @@ class RunFolder:
     gate: Outcome | None
     skipped: tuple[SkippedRow, ...]
     missing: int
-    """Planned cells without a row."""
+    """Number of planned cells without a row."""
     changed: tuple[str, ...]
-    """Files that are not as they were when the run was finished."""
+    """Files that differ from the checksums in gate.json."""
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """Reads the folder of a finished or unfinished run.
+        """Read the folder of a finished or unfinished run. Rows that cannot be read are listed in ``skipped``.
 
-        Raises FileNotFoundError where ``path`` is no run's folder, and ValueError where its manifest, claims or gate
-        cannot be read: without them no number says what it is about. Rows that cannot be read are skipped and told.
+        Raises:
+            FileNotFoundError: ``path`` is not the folder of a run.
+            ValueError: the manifest, the claims or gate.json cannot be read; without them no number can be interpreted.
         """
         folder = Path(path)
         if not (folder / "manifest.json").is_file():
             raise FileNotFoundError(f"{folder} is not a run's folder: it has no manifest.json")
         rows = read_rows(folder / "results.jsonl")
+        # At the entrance, so that no output format has to clean names and reasons again.
         records = tuple(printable_record(record) for record in rows.records)
         manifest, claims = _read_manifest(folder / "manifest.json"), _read_claims(folder / "claims.json")
-        told = _read_gate(folder / "gate.json")
-        changed = changed_files(told or {}, folder / "claims.json", rows)
+        stored = _read_gate(folder / "gate.json")
+        changed = changed_files(stored or {}, folder / "claims.json", rows)
+        # Never negative: a hand-edited manifest may plan fewer cells than the run holds.
         missing = max(0, manifest.planned_cells - len({record.cell_id for record in rows.records}))
         return cls(
             path=folder,
             manifest=manifest,
             records=records,
             claims=claims,
-            gate=None if told is None else _judged(told, records, missing, len(rows.skipped), changed),
+            gate=None if stored is None else _judged(stored, records, missing, len(rows.skipped), changed),
             skipped=rows.skipped,
             missing=missing,
             changed=changed,
@@ -99,23 +106,23 @@ class RunFolder:
 
     @cached_property
     def files(self) -> CellFiles:
-        """What the cells left beside their rows."""
+        """The data files that the cells stored."""
         return CellFiles(path=self.path)
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
-        """The records as a table: one row a record, one column a field. Imports pandas on first use."""
+        """The records as a table: one row per record, one column per field. Imports pandas on first use."""
         import pandas as pd
 
         return pd.DataFrame([record.model_dump(by_alias=True) for record in self.records], columns=_record_columns())
 
     def claim_of(self, record: Record) -> StatedClaim | None:
-        """The claim that this record judges, or None where it judges none."""
+        """The claim that this record is about, or None."""
         return self._claims_by_key.get((record.federation, record.defense, record.claim_id))
 
     @cached_property
     def _known(self) -> dict[object, Any]:
-        """What ``once_a_run`` keeps."""
+        """The results that ``once_per_run`` keeps."""
         return {}
 
     @cached_property
@@ -123,7 +130,7 @@ class RunFolder:
         return {stated.key: stated for stated in self.claims}
 
     def rows(self, *roles: str, status: str | None = None) -> list[Record]:
-        """Records of these roles (all but bookkeeping if none is named), in the order of the file."""
+        """Records of these roles, in the order of the file; without a role all except ``replicas``."""
         return [
             record
             for record in self.records
@@ -132,31 +139,35 @@ class RunFolder:
         ]
 
     def rounds_of(self, federation: str) -> int | None:
-        """Rounds that the federation runs, where the suite tells."""
+        """Number of rounds of the federation; None if the suite does not state it."""
         return self._count(federation, "rounds")
 
     @property
     def margins(self) -> dict[str, float]:
-        """What its suite says of the gate's margins; empty where it says nothing."""
+        """The margins of the gate that the suite sets; empty if it sets none."""
         return _margins(self.manifest)
 
     def clients_of(self, federation: str) -> int | None:
-        """Clients that take part in the federation, where the suite tells."""
+        """Number of clients of the federation; None if the suite does not state it."""
         return self._count(federation, "clients")
 
     def _count(self, federation: str, name: str) -> int | None:
         spec = _table(self.manifest.suite, "federations").get(federation)
         found = spec.get(name) if isinstance(spec, dict) else None
+        # Not isinstance: True is an int in Python, and a hand-edited manifest may hold it.
         return found if type(found) is int else None
 
     def defense_fields(self, defense: str) -> dict[str, Any]:
-        """What the suite says of the defense under this label; empty where it says nothing."""
+        """The suite's table of the defense with this label; empty if there is none."""
         fields = _table(self.manifest.suite, "defenses").get(defense)
         return fields if isinstance(fields, dict) else {}
 
 
-def once_a_run(compute: Callable[[RunFolder], T]) -> Callable[[RunFolder], T]:
-    """Computed once for a run as it was read, for all who ask: nobody may change what comes back."""
+def once_per_run(compute: Callable[[RunFolder], T]) -> Callable[[RunFolder], T]:
+    """Decorator: compute once per folder that was read, and return the same object again; callers must not change it.
+
+    Several tables and figures of one page need the same pooled values, whose files are slow to read.
+    """
 
     @wraps(compute)
     def remembered(folder: RunFolder) -> T:
@@ -169,7 +180,7 @@ def once_a_run(compute: Callable[[RunFolder], T]) -> Callable[[RunFolder], T]:
 
 
 def margins_of(place: str | Path) -> dict[str, float]:
-    """The gate's margins by the suite of the run in that folder; none of a baseline file, which knows no margins."""
+    """The margins of the gate that the suite of the run in ``place`` sets; none for a baseline file."""
     path = Path(place) / "manifest.json"
     return _margins(_read_manifest(path)) if path.is_file() else {}
 
@@ -179,7 +190,7 @@ def _margins(manifest: Manifest) -> dict[str, float]:
 
 
 def _table(suite: dict[str, Any], name: str) -> dict[str, Any]:
-    """A table of the resolved suite; an empty one where it has none of that name."""
+    """A table of the resolved suite; empty if there is no table of that name."""
     found = suite.get(name)
     return found if isinstance(found, dict) else {}
 
@@ -215,13 +226,14 @@ def _read_claims(path: Path) -> tuple[StatedClaim, ...]:
 
 
 def _judged(
-    told: Mapping[str, Any], records: Sequence[Record], missing: int, unread: int, changed: Sequence[str]
+    stored: Mapping[str, Any], records: Sequence[Record], missing: int, unread: int, changed: Sequence[str]
 ) -> Outcome:
-    """What the records say, whatever stands in gate.json; which is repeated where it came to something else."""
+    """The outcome computed from the records; the line in gate.json is appended where its exit code differs."""
+    # Computed again: rows may have been added, lost or edited after gate.json was written.
     gate = judge_run(records, missing=missing, unread=unread, changed=changed)
-    line, before = gate.verdict_line, told["verdict_line"]
-    if gate.exit_code != told["exit_code"]:
-        line = f"{line} (when it was finished the run said: {before})"
+    line, before = gate.verdict_line, stored["verdict_line"]
+    if gate.exit_code != stored["exit_code"]:
+        line = f"{line} (the outcome when the run finished: {before})"
     return Outcome(verdict_line=line, exit_code=gate.exit_code)
 
 

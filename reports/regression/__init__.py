@@ -1,1 +1,1 @@
-"""Has a defense got worse: two runs paired cell by cell and seed by seed, a baseline file, one verdict."""
+"""Regression tests of defenses: two runs paired by cell and seed, baseline files, and the outcome for CI."""

@@ -1,7 +1,7 @@
-"""Baseline: what a run has to be compared with later, as a small file to commit. No raw scores.
+"""Baseline: the values of a run as a small file to commit, with which later runs are compared. No raw scores.
 
-One value a cell and seed, what they were measured with, and a digest over all of it, so that a number that was changed
-by hand is told. A run's folder serves as well.
+It holds one value per cell and seed, the settings of the measurement, and a digest over everything, so that an edited
+number is detected. The folder of a run can be used as a baseline too.
 """
 
 import hashlib
@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...audit.curve import Curve, GaussianCurve
+from ...audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from ...suites.config.source import ConfigError
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.rows import first_mistake
@@ -23,6 +24,20 @@ from .cells import CellKey, Series, family
 
 SCHEMA = "baseline-1"
 _CURVE_AT = (0.01, 0.1, 0.5)
+_FORMER_WORDS = {
+    f", seen by {former}": f", adversary: {observer.phrase}"
+    for former, observer in (
+        ("the public (final model)", FINAL_MODEL),
+        ("other clients (every round's model)", GLOBAL_MODELS),
+        ("the server that sees only the sum", AGGREGATE),
+        ("the analyser behind the shuffler", SHUFFLED),
+        ("the server that sees every upload", UPLOADS),
+    )
+} | {
+    ", told who takes part": ", also observing who takes part",
+    ", told the masked words": ", also observing the masked words",
+}
+"""Words of claims in baselines of fedassay 0.1.0 -> the present ones."""
 
 
 class _Table(BaseModel):
@@ -39,8 +54,8 @@ class Origin(_Table):
 
 
 class Instrument(_Table):
-    """What measures: anything of it that changes makes two runs incomparable. The defense is not of it: it is what is
-    measured, and is meant to change.
+    """The settings of the measurement. A difference in any of them makes two runs incomparable. The defenses are not
+    part of it, because they are what is measured and what may change.
     """
 
     fedassay: str
@@ -52,15 +67,17 @@ class Instrument(_Table):
     federations: dict[str, dict[str, Any]]
     attacks: dict[str, dict[str, Any]]
     margins: dict[str, float] = Field(default_factory=dict)
-    """What the suite sets: a wider one would let a worse defense pass."""
+    """The margins that the suite sets: a wider margin would let a worse defense pass."""
     audit: dict[str, Any] = Field(default_factory=dict)
-    """The suite's table and alpha: an audit of less power would let a broken claim pass."""
+    """The suite's audit table and alpha: an audit with less power would let a false claim pass."""
 
 
 class StoredDefense(_Table):
-    """A defense as it was. Its code (``version``) and its ``table`` in the suite are what is compared; a claim
-    that is weakened, dropped or no longer audited has to be accepted. ``terms``: by claim, what its one line leaves
-    out.
+    """A defense of the baseline.
+
+    ``version``: of its code. ``table``: its table in the suite. ``claims``, ``audited``: its claims and those that were
+    audited, in words; a claim that is weakened, dropped or no longer audited has to be accepted. ``terms``: by claim,
+    the properties that its words leave out.
     """
 
     version: str
@@ -69,9 +86,19 @@ class StoredDefense(_Table):
     audited: tuple[str, ...]
     terms: dict[str, dict[str, tuple[str, ...]]] = Field(default_factory=dict)
 
+    def in_present_words(self) -> Self:
+        """The same with claims in the words of ``Claim.describe``."""
+        return self.model_copy(
+            update={
+                "claims": tuple(sorted(map(_present_words, self.claims))),
+                "audited": tuple(sorted(map(_present_words, self.audited))),
+                "terms": {_present_words(text): terms for text, terms in self.terms.items()},
+            }
+        )
+
 
 class StoredCell(_Table):
-    """A cell of the family; ``values`` by seed."""
+    """A compared cell. ``values``: by seed."""
 
     federation: str
     defense: str
@@ -85,19 +112,19 @@ class StoredCell(_Table):
 
 
 class Baseline(_Table):
-    """A run as the gate compares it."""
+    """A run in the form in which runs are compared."""
 
     schema_: Literal["baseline-1"] = Field(default="baseline-1", alias="schema")
     run: Origin
     instrument: Instrument
     packages: dict[str, str]
-    """For information: another torch may move a last digit, and the statistics take that for the noise that it is."""
+    """For information only: another version of torch may change a last digit, which the tests treat as noise."""
     defenses: dict[str, StoredDefense]
     cells: tuple[StoredCell, ...]
 
     @classmethod
     def of(cls, folder: RunFolder) -> Self:
-        """What this run would leave as a baseline. Raises ValueError where its manifest holds what no suite says."""
+        """The baseline that this run gives. Raises ValueError where its manifest holds values that no suite has."""
         try:
             return cls._of(folder)
         except ValidationError as error:
@@ -133,11 +160,11 @@ class Baseline(_Table):
 
     @classmethod
     def read(cls, place: str | Path) -> Self:
-        """A baseline file (``.json`` may be left out) or a run's folder.
+        """Read a baseline file (``.json`` may be left out) or a run's folder.
 
         Raises:
-            FileNotFoundError: neither is there.
-            ConfigError: another schema, broken JSON, a file that was changed by hand, an unreadable run.
+            FileNotFoundError: neither exists.
+            ConfigError: another schema, invalid JSON, a file that was edited by hand, an unreadable run.
         """
         folder = Path(place)
         if not (folder / "manifest.json").is_file():
@@ -149,7 +176,7 @@ class Baseline(_Table):
         except ValueError as error:
             raise ConfigError(str(error)) from error
         if run.skipped:
-            # What they held is not known: nothing may be held against the rest as if it were all.
+            # Unreadable rows may belong to any cell, so the readable ones must not be compared as if they were all.
             raise ConfigError(f"{place}: {'; '.join(unread_rows(run.skipped))}")
         if run.changed:
             raise ConfigError(f"{place}: changed since the run was finished: {', '.join(run.changed)}")
@@ -160,23 +187,28 @@ class Baseline(_Table):
         content = _content(path)
         if content.get("schema") != SCHEMA:
             raise ConfigError(f"{path}: schema {SCHEMA!r} is what this version reads, got {content.get('schema')!r}")
-        told = content.pop("sha256", None)
+        digest = content.pop("sha256", None)
         try:
             found = cls.model_validate(content)
         except ValidationError as error:
             raise ConfigError(f"{path}: {first_mistake(error)}") from error
-        if told != found.digest:
-            raise ConfigError(f"{path} is not as it was written (its sha256 differs): write it again with --accept")
-        return found
+        if digest != found.digest:
+            raise ConfigError(f"{path} was edited by hand (its sha256 differs): write it again with --accept")
+        return found._in_present_words()
+
+    def _in_present_words(self) -> Self:
+        """Baselines from before the wording of claims changed hold the old words; without this all would differ."""
+        defenses = {label: defense.in_present_words() for label, defense in self.defenses.items()}
+        return self.model_copy(update={"defenses": defenses})
 
     @property
     def digest(self) -> str:
-        """SHA-256 over all that it holds, in canonical JSON."""
+        """SHA-256 of the whole content in canonical JSON."""
         text = json.dumps(self._content(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _content(self) -> dict[str, Any]:
-        """As JSON; without what is empty that baselines of before did not know."""
+        """The content as JSON. Empty fields that older baselines lack are left out to keep their digests."""
         content = self.model_dump(mode="json", by_alias=True)
         _drop_empty(content["instrument"], "margins", "audit")
         for part in content["defenses"].values():
@@ -184,7 +216,7 @@ class Baseline(_Table):
         return content
 
     def series(self) -> dict[CellKey, Series]:
-        """Its cells, as ``family`` gives them."""
+        """The cells in the form that ``family`` returns."""
         return {
             CellKey(**{name: getattr(cell, name) for name in CellKey.__dataclass_fields__}): Series(
                 **{name: getattr(cell, name) for name in Series.__dataclass_fields__}
@@ -193,22 +225,29 @@ class Baseline(_Table):
         }
 
     def write(self, place: str | Path) -> Path:
-        """Writes it whole or not at all, a cell a line, so that a change of it can be read in review.
+        """Write the file atomically, with one cell per line so that a review can show what changed.
 
         Raises:
-            ConfigError: where something else stands: a folder, or a file that is no baseline of this version.
+            ConfigError: the path holds a folder, or a file that is not a baseline of this version.
         """
         path = baseline_file(place)
         if path != Path(place) and Path(place).is_file():
-            raise ConfigError(f"{place} is no baseline: name another file, such as baselines/main.json")
+            raise ConfigError(f"{place} is not a baseline: name another file, such as baselines/main.json")
         if path.is_dir() or Path(place).is_dir():
             raise ConfigError(f"{place} is a folder: name a file for the baseline, such as baselines/main.json")
         if path.exists() and (found := _content(path).get("schema")) != SCHEMA:
-            raise ConfigError(f"{path} is no baseline of this version (schema {found!r}): it is left as it is")
+            raise ConfigError(f"{path} is not a baseline of this version (schema {found!r}) and is not overwritten")
+        # The digest does not cover itself, so it is added last.
         content = self._content() | {"sha256": self.digest}
         cells = ",\n".join(f"  {json.dumps(cell)}" for cell in content.pop("cells"))
         head = json.dumps(content, indent=1)
         return write_whole(path, f'{head[:-2]},\n "cells": [\n{cells}\n ]\n}}\n')
+
+
+def _present_words(text: str) -> str:
+    for former, present in _FORMER_WORDS.items():
+        text = text.replace(former, present)
+    return text
 
 
 def baseline_file(place: str | Path) -> Path:
@@ -221,7 +260,7 @@ def _content(path: Path) -> dict[str, Any]:
     try:
         return read_json(path)
     except ValueError as error:
-        raise ConfigError(f"{path} is no baseline: {error}") from error
+        raise ConfigError(f"{path} is not a baseline: {error}") from error
 
 
 def _tables(suite: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:
@@ -232,7 +271,7 @@ def _tables(suite: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:
 
 
 def _audit(suite: dict[str, Any]) -> dict[str, Any]:
-    """Nothing where the suite audits nothing."""
+    """The audit settings; empty where the suite audits nothing."""
     table = suite.get("audit")
     return {**table, "alpha": suite.get("alpha")} if isinstance(table, dict) else {}
 
@@ -251,6 +290,7 @@ def _terms(one: StatedClaim) -> dict[str, str]:
         "model": claim.dp_model,
         "trust": claim.trust,
         "sampling": claim.sampling,
+        # These words are part of the file format: other ones would make every old baseline differ.
         "standing": "control" if one.control else one.variant.replace("_", " ") or "honest",
     }
 
@@ -263,19 +303,20 @@ def _curve_words(curve: Curve | None) -> str:
     return "; ".join(f"FNR {float(curve.fnr(rate)):.3f} at FPR {rate:g}" for rate in _CURVE_AT)
 
 
-def _all_terms(signed: list[StatedClaim]) -> dict[str, dict[str, tuple[str, ...]]]:
-    """By claim; it may be signed on several federations, on other terms."""
+def _all_terms(stated: list[StatedClaim]) -> dict[str, dict[str, tuple[str, ...]]]:
+    """The terms by claim. A claim may be stated on several federations with different terms."""
     found: dict[str, dict[str, set[str]]] = {}
-    for one in signed:
+    for one in stated:
         for name, words in _terms(one).items():
             found.setdefault(one.claim.describe(), {}).setdefault(name, set()).add(words)
     return {text: {name: tuple(sorted(words)) for name, words in terms.items()} for text, terms in found.items()}
 
 
 def _defenses(folder: RunFolder) -> dict[str, StoredDefense]:
+    # From attacks and utility only: these are the rows that are compared.
     versions = {row.defense: row.defense_version for row in folder.rows("attack", "utility")}
-    signed = {(one.defense, one.claim.describe()) for one in folder.claims}
-    judged = {
+    stated = {(one.defense, one.claim.describe()) for one in folder.claims}
+    audited = {
         (row.defense, claim.claim.describe())
         for row in folder.rows("audit", status="ok")
         if (claim := folder.claim_of(row)) is not None
@@ -284,8 +325,8 @@ def _defenses(folder: RunFolder) -> dict[str, StoredDefense]:
         label: StoredDefense(
             version=versions[label],
             table=folder.defense_fields(label),
-            claims=tuple(sorted(text for name, text in signed if name == label)),
-            audited=tuple(sorted(text for name, text in judged if name == label)),
+            claims=tuple(sorted(text for name, text in stated if name == label)),
+            audited=tuple(sorted(text for name, text in audited if name == label)),
             terms=_all_terms([one for one in folder.claims if one.defense == label]),
         )
         for label in sorted(versions)

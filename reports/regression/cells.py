@@ -1,4 +1,4 @@
-"""Cells of the family: what of a run is compared with another, one value a seed."""
+"""Compared cells: the measurements of a run that are compared with another run, with one value per seed."""
 
 import hashlib
 import statistics
@@ -17,16 +17,16 @@ PRIMARY = (
     "accuracy",
     "iou",
 )
-"""The metric that stands for an attack is the first of these that it measures: membership by AUC, reconstruction by
-PSNR, source by the advantage over chance, labels by the accuracy over chance where lots allow it, else by the accuracy,
-training by the accuracy, of pixels by the IoU. Chosen by what was measured, never by how it came out: the best of
-several would cost alpha.
+"""The first of these that an attack measures represents it: AUC for membership, PSNR for reconstruction, the advantage
+over chance for source inference, the accuracy over chance for labels where lots allow it and else the accuracy,
+accuracy for training, IoU for segmentation. The choice depends on what was measured and not on the values, because
+choosing the best of several metrics would inflate the false positive rate.
 """
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class CellKey:
-    """What pairs two rows, but for the seed."""
+    """Identifies a cell in both runs; rows are then paired by seed."""
 
     federation: str
     defense: str
@@ -35,15 +35,15 @@ class CellKey:
     metric: str
 
     def __str__(self) -> str:
-        seat = f" ({self.observer})" if self.observer else ""
-        return f"{self.federation}/{self.defense}/{self.attack}{seat} {self.metric}"
+        observer = f" ({self.observer})" if self.observer else ""
+        return f"{self.federation}/{self.defense}/{self.attack}{observer} {self.metric}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """A cell's values by seed, and the attack and the reading that they were made with.
+    """A cell's values by seed.
 
-    ``identity``: digest of the records' ``cell_id``s, so of all that the run says determines the values.
+    ``identity``: digest of the records' ``cell_id``s, which cover the configuration and code that determine the values.
     """
 
     attack_version: str
@@ -60,18 +60,19 @@ class Series:
 def family(records: Iterable[Record]) -> dict[CellKey, Series]:
     """The cells of a run that are compared, in a fixed order: utility and attacks, each by its primary metric.
 
-    Null attacks are not in it: they do not see what they attack, so no change of a defense can make them worse; each
-    would only take a part of alpha. Controls are not either: a broken twin is broken on purpose, nobody minds that it
-    leaks more, and whether its audit still sees it is the claims' affair. Rows pooled over seeds have no partner.
+    Left out are null attacks, which no change of a defense can affect and which would only use up a share of alpha;
+    controls, whose leakage is intended and whose audits are judged as claims; and rows that were pooled over seeds,
+    which cannot be paired.
 
-    Several rows of a seed (one an image) become one value, their median: images of a seed share its training and its
-    noise, so the seed is what repeats independently, and a mean would hang on one image with an outlying PSNR.
+    Several rows of a seed (one per image) become one value, their median. Images of a seed share its training and its
+    noise, so only seeds are independent, and a mean would depend on single images with an extreme PSNR.
     """
     kept = [row for row in records if row.role in ("attack", "utility") and not row.control and row.seed is not None]
     measured: dict[CellKey, dict[int, list[Record]]] = {}
     for row in kept:
         if row.status == "ok" and row.value is not None and row.seed is not None and row.metric in PRIMARY:
             measured.setdefault(_key(row), {}).setdefault(row.seed, []).append(row)
+    # Without the defense in the key: one metric must represent the attack on all defenses.
     first: dict[tuple[str, str, str], str] = {}
     for key in sorted(measured, key=lambda key: PRIMARY.index(key.metric)):
         first.setdefault((key.federation, key.attack, key.observer), key.metric)
@@ -95,7 +96,7 @@ def _key(row: Record) -> CellKey:
 def _series(key: CellKey, by_seed: dict[int, list[Record]]) -> Series:
     one = next(iter(by_seed.values()))[0]
     if not one.direction:
-        raise ValueError(f"{key}: a row that is compared must say which direction is worse, it has no direction")
+        raise ValueError(f"{key}: a compared row must have a direction, which says which values are worse, got none")
     ids = {row.cell_id for rows in by_seed.values() for row in rows}
     return Series(
         attack_version=one.attack_version,

@@ -1,4 +1,4 @@
-"""Comparison: a run beside a baseline, cell by cell; what changed, what is missing, what is new."""
+"""Comparison: a run against a baseline, cell by cell, with the cells and settings that differ between the two."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from .cells import CellKey, Series
 from .paired import CellOutcome, Change, holm, paired_change
 
 _WHOLE = ("margins", "audit")
-"""Tables of the instrument of which a key that only one side has is a difference too."""
+"""Tables of the instrument in which a key that only one run has counts as a difference."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairedCell:
-    """A cell of both runs. ``reached``: whether it is of the family, see ``compare_runs``."""
+    """A cell of both runs. ``reached``: whether the change can have affected it, see ``compare_runs``."""
 
     key: CellKey
     reached: bool
@@ -31,11 +31,11 @@ class PairedCell:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What the gate and the table of two runs are made from.
+    """Two runs, and what is common to them.
 
-    ``obstacles``: why the two are not, or not wholly, comparable, a sentence each; ``notes``: changes that are meant to
-    be judged (a defense) or do no harm (a package); ``missing``, ``new``: cells of one run alone, with their seeds
-    where only some are.
+    ``obstacles``: reasons why the two are not fully comparable, one sentence each. ``notes``: changes that are the
+    purpose of the comparison (a defense) or harmless (a package). ``missing``, ``new``: cells that only the baseline or
+    only the run has, with the seeds where the cell is common but some seeds are not.
     """
 
     base: Baseline
@@ -48,32 +48,32 @@ class Comparison:
 
     @cached_property
     def correlation(self) -> float | None:
-        """Of the two runs over the seeds, mean of the cells in which both vary: what pairing was worth."""
+        """Correlation of the two runs over seeds, averaged over cells in which both vary: the gain from pairing."""
         found = [cell.change.correlation for cell in self.cells if cell.change.correlation is not None]
         return sum(found) / len(found) if found else None
 
     @property
     def family(self) -> int:
-        """How many cells share alpha."""
+        """Number of cells that share alpha."""
         return sum(cell.reached for cell in self.cells)
 
     def having(self, outcome: CellOutcome) -> list[PairedCell]:
-        """Cells of this outcome, the worst first by margins."""
+        """Cells with this outcome, the worst first, measured in margins."""
         found = [cell for cell in self.cells if cell.outcome is outcome]
         return sorted(found, key=lambda cell: -cell.change.worse / cell.margin)
 
 
 def compare_runs(base: Baseline, run: Baseline, *, margins: Mapping[str, float] | None = None) -> Comparison:
-    """Pairs the cells of two runs by federation, defense, attack, observer, metric and seed.
+    """Pair the cells of two runs by federation, defense, attack, observer, metric and seed.
 
-    What is common is compared even where something else has changed: the verdict says that it is INCOMPLETE, the
-    numbers stay of use. Raises ValueError for a bad margin.
+    Common cells are compared even where something else has changed: the outcome is then INCOMPLETE, but the numbers
+    are useful. Raises ValueError for a bad margin.
 
-    The family, which shares alpha, are the cells that the change can have reached: those whose identity differs. A cell
-    of equal identity was computed from the same configuration and code, and no test is made of it. Which ones they are
-    is known before any value is seen (leaving out whatever came out equal would choose by the outcome, and inflate
-    alpha for metrics in coarse steps). Where one of equal identity has other values after all, code has changed behind
-    its back: identities then tell nothing, and every cell is in the family.
+    Alpha is shared by the family of cells that the change can have affected: those whose identity differs. A cell of
+    equal identity was computed from the same configuration and code and is not tested. This selection does not depend
+    on the values. (Leaving out cells with equal values would select by the outcome, and inflate the false positive rate
+    for metrics in coarse steps.) If a cell of equal identity has different values after all, code outside the
+    identities has changed. Identities are then useless, and every cell is tested.
     """
     allowed, before, after = margins_with(margins), base.series(), run.series()
     pairs = {key: _shared(before[key], after[key]) for key in sorted(before.keys() & after.keys())}
@@ -104,6 +104,7 @@ def compare_runs(base: Baseline, run: Baseline, *, margins: Mapping[str, float] 
 
 def _reached(pairs: Mapping[CellKey, tuple[Series, Series]]) -> list[CellKey]:
     same = {key for key, (then, now) in pairs.items() if then.identity == now.identity}
+    # Equal identities with different values can only come from code that the identities do not cover.
     if any(pairs[key][0].values != pairs[key][1].values for key in same):
         return list(pairs)
     return [key for key in pairs if key not in same]
@@ -127,12 +128,13 @@ def _alone(these: Mapping[CellKey, Series], those: Mapping[CellKey, Series]) -> 
 
 
 def _obstacles(base: Baseline, run: Baseline) -> Iterator[str]:
-    """What measures must be the same on both sides, and nobody lowers a promise in passing."""
+    """Differences in the measurement, and claims that are weaker or less audited than before."""
     yield from _instrument(base.instrument, run.instrument)
     yield from _attacks(base.series(), run.series())
     for label in sorted(base.defenses.keys() & run.defenses.keys()):
         then, now = base.defenses[label], run.defenses[label]
         yield from _differences(f"defense {label} claims", then.claims, now.claims)
+        # If the claims themselves changed, their audits and terms differ anyway and would only repeat it.
         if then.claims == now.claims:
             yield from _differences(f"defense {label} audited for", then.audited, now.audited)
             for claim in now.claims:
@@ -147,7 +149,7 @@ def _instrument(then: Instrument, now: Instrument) -> Iterator[str]:
         if name in _WHOLE or not isinstance(one, dict):
             yield from _differences(words, one, two)
             continue
-        # What only one side has shows as its cells.
+        # A federation or an attack that only one run has appears as missing or new cells.
         for label in sorted(one.keys() & two.keys()):
             yield from _differences(f"{words.rstrip('s')} {label}", one[label], two[label])
 
@@ -173,7 +175,7 @@ def _notes(base: Baseline, run: Baseline) -> Iterator[str]:
 
 
 def _differences(what: str, then: Any, now: Any) -> Iterator[str]:
-    """One sentence a key that differs."""
+    """One sentence for each key that differs."""
     if isinstance(then, dict) and isinstance(now, dict):
         for key in sorted(then.keys() | now.keys()):
             yield from _differences(f"{what}: {key}", then.get(key), now.get(key))

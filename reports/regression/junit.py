@@ -1,7 +1,7 @@
-"""Judgements as JUnit XML: a test case for the verdict, for each audited claim and for each paired cell.
+"""JUnit XML of a gated run: one test case for the outcome, one per audited claim and one per compared cell.
 
-Only what the schemas in use agree on (Jenkins' xUnit, JUnit 5's, Ant's): at most one of ``failure`` and
-``skipped`` a case, never ``error``, which one of them spells ``errors``. Something fails in it if and only if the exit
+It uses only what the schemas of Jenkins' xUnit, JUnit 5 and Ant have in common: at most one of ``failure`` and
+``skipped`` per case, and never ``error``, which one of them spells ``errors``. A case fails if and only if the exit
 code is not 0.
 """
 
@@ -23,7 +23,9 @@ _CODES = {CellOutcome.PASS: OK, CellOutcome.FAIL: FAIL, CellOutcome.INCONCLUSIVE
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One test case: OK, or what it asks for and why. ``skipped``: nothing was measured, which is not "passed"."""
+    """One test case with the exit code that it causes. ``skipped``: nothing was measured, so it must not count as
+    passed.
+    """
 
     group: str
     name: str
@@ -43,6 +45,7 @@ def junit(judged: GatedRun) -> str:
     }
     for number, (name, cases) in enumerate(suites.items()):
         _suite(root, number, name, cases, judged)
+    # The order of elements and attributes is fixed, so the same run gives the same file.
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
@@ -50,7 +53,8 @@ def junit(judged: GatedRun) -> str:
 def _suite(root: ElementTree.Element, number: int, name: str, cases: list[Case], judged: GatedRun) -> None:
     manifest = judged.folder.manifest
     failing = [case for case in cases if case.exit_code in judged.fail_on]
-    told = [case for case in cases if case not in failing and (case.skipped or case.exit_code != OK)]
+    # A problem that fail_on leaves out is shown as skipped, so that it stays visible without failing the job.
+    skipped = [case for case in cases if case not in failing and (case.skipped or case.exit_code != OK)]
     suite = ElementTree.SubElement(
         root,
         "testsuite",
@@ -60,7 +64,7 @@ def _suite(root: ElementTree.Element, number: int, name: str, cases: list[Case],
         tests=str(len(cases)),
         failures=str(len(failing)),
         errors="0",
-        skipped=str(len(told)),
+        skipped=str(len(skipped)),
         time="0",
         timestamp=_moment(manifest.finished) or _moment(manifest.started) or "1970-01-01T00:00:00",
         hostname="localhost",
@@ -72,7 +76,7 @@ def _suite(root: ElementTree.Element, number: int, name: str, cases: list[Case],
         element = ElementTree.SubElement(
             suite, "testcase", name=_clean(case.name), classname=_clean(f"fedassay.{name}.{case.group}"), time="0"
         )
-        if case in failing or case in told:
+        if case in failing or case in skipped:
             kind = "failure" if case in failing else "skipped"
             why = ElementTree.SubElement(element, kind, message=_clean(case.message))
             why.text = _clean(case.text)
@@ -82,10 +86,11 @@ def _suite(root: ElementTree.Element, number: int, name: str, cases: list[Case],
     ElementTree.SubElement(suite, "system-err")
 
 
-def _moment(told: str | None) -> str | None:
-    """As the schemas want it, in UTC without a zone; None for what is no time. One without a zone is in UTC already."""
+def _moment(text: str | None) -> str | None:
+    """The time in UTC without a zone, as the schemas require; None for text that is not a time."""
     try:
-        moment = datetime.fromisoformat(told or "")
+        moment = datetime.fromisoformat(text or "")
+        # A manifest's time without a zone is in UTC already.
         in_utc = moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
         return in_utc.isoformat(timespec="seconds")
     except (ValueError, OverflowError):
@@ -94,10 +99,10 @@ def _moment(told: str | None) -> str | None:
 
 def _verdict(judged: GatedRun) -> Case:
     code = judged.outcome.exit_code
-    # Where nothing is failed on there may still be problems: shown, and passed over.
-    told = code or max((problem.exit_code for problem in judged.problems), default=OK)
+    # With exit code 0 there may be problems that fail_on leaves out; they are shown as skipped.
+    shown = code or max((problem.exit_code for problem in judged.problems), default=OK)
     details = "\n".join(judged.outcome.details)
-    return Case(group="run", name="verdict", exit_code=told, message=judged.outcome.verdict_line, text=details)
+    return Case(group="run", name="verdict", exit_code=shown, message=judged.outcome.verdict_line, text=details)
 
 
 def _claims(folder: RunFolder) -> Iterator[Case]:
@@ -112,10 +117,10 @@ def _claims(folder: RunFolder) -> Iterator[Case]:
             skipped=row.status in ("skipped", "unavailable"),
         )
     judged = {(row.federation, row.defense, row.claim_id) for row in folder.rows("audit")}
-    for signed in folder.claims:
-        if signed.key not in judged:
-            name = f"{signed.defense}: {signed.claim.describe()}"
-            yield Case(group=signed.federation, name=name, exit_code=OK, message="NOT AUDITED", skipped=True)
+    for stated in folder.claims:
+        if stated.key not in judged:
+            name = f"{stated.defense}: {stated.claim.describe()}"
+            yield Case(group=stated.federation, name=name, exit_code=OK, message="NOT AUDITED", skipped=True)
 
 
 def _cells(judged: GatedRun) -> Iterator[Case]:
@@ -143,5 +148,5 @@ def _cell_message(cell: PairedCell) -> str:
 
 
 def _clean(text: str) -> str:
-    """Without the characters that XML cannot hold at all."""
+    """The text without characters that XML cannot represent."""
     return re.sub("[^\\t\\n\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]", "", text)

@@ -1,9 +1,8 @@
-"""Paired statistics of one cell, and what they come to in a family of cells.
+"""Paired tests: the change of one cell over seeds, and the correction for a family of cells.
 
-Both runs draw the same data, partition, initial model, sampling, noise and attack for a seed, whatever the defense. So
-the differences by seed scatter less than the two runs do, and a t test on them sees a change of their scatter's size
-with a handful of seeds. It takes the differences for normal: for a few seeds of a metric in coarse steps its level is
-approximate.
+For a given seed both runs use the same data, partition, initial model, sampling, noise and attack. So the differences
+by seed vary less than the runs do, and a t test on them detects small changes with a few seeds. The test assumes normal
+differences: for few seeds of a metric in coarse steps its level is approximate.
 """
 
 import math
@@ -15,16 +14,16 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 ALPHA = 0.05
-"""Chance that any cell of a family fails where none got worse; and of each upper end that it is too low."""
+"""Probability that any cell of a family fails although none got worse; and that a given upper end is too low."""
 _EQUAL = 1e-9
-"""Differences that scatter less, relative to the values, are equal: rounding must not look like a tiny variance."""
+"""Differences that vary less than this, relative to the values, count as equal: rounding is not a tiny variance."""
 
 
 class CellOutcome(StrEnum):
-    """What is said of a cell. PASS is not "as private as before": no worse than the margin, at the stated level.
+    """The outcome of one cell. PASS does not mean "as private as before": it means no worse than the margin allows.
 
-    Only the tests behind FAIL are many at once, and corrected. A run is fine if every cell passes: one that is as bad
-    as its margin slips through with 5 % at most, however many stand beside it.
+    Only the tests for FAIL are corrected for their number. A run needs PASS in every cell, so a cell that is worse by
+    its margin passes with probability 5 % at most, whatever the number of cells.
     """
 
     PASS = "PASS"
@@ -34,11 +33,11 @@ class CellOutcome(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """How much worse a cell got, positive is worse, in the metric's unit.
+    """The change of a cell in the metric's unit; positive is worse.
 
-    ``low`` and ``high``: one-sided 95 % ends (together a 90 % interval), None where the seeds allow none. ``p``: of
-    "it did not get worse", alone; ``p_family``: after Holm. ``correlation``: of the two runs over the seeds, None where
-    one does not vary. ``reason``: why there is no interval, else empty.
+    ``low`` and ``high``: one-sided 95 % bounds (together a 90 % interval), None where the seeds allow none. ``p``: of
+    the hypothesis that the cell did not get worse; ``p_family``: after Holm's correction. ``correlation``: of the two
+    runs over seeds, None where one does not vary. ``reason``: for a missing interval, else empty.
     """
 
     seeds: int
@@ -53,13 +52,14 @@ class Change:
     reason: str = ""
 
     def outcome(self, margin: float) -> CellOutcome:
-        """FAIL: significantly worse, and by more than half the margin. PASS: the upper end stays below the margin."""
+        """FAIL: significantly worse, and by more than half the margin. PASS: the upper bound is below the margin."""
+        # With many seeds a tiny change is significant; half the margin keeps it from failing the run.
         if self.p_family <= ALPHA and self.worse > margin / 2:
             return CellOutcome.FAIL
         return CellOutcome.PASS if self.high is not None and self.high < margin else CellOutcome.INCONCLUSIVE
 
     def why(self, margin: float) -> str:
-        """Why it is INCONCLUSIVE, in words."""
+        """The reason for INCONCLUSIVE in words."""
         if self.high is None:
             return self.reason
         return f"it may have got worse by {self.high:.3g}, which is not below the margin of {margin:g}"
@@ -69,11 +69,11 @@ def paired_change(base: Sequence[float], new: Sequence[float], *, sign: int) -> 
     """The change of one cell over its seeds.
 
     Args:
-        base, new: (n,), one value a seed, in the same order.
+        base, new: (n,), one value per seed, in the same order.
         sign: 1 where a higher value is worse, -1 where a lower one is.
 
     Raises:
-        ValueError: lengths that differ, no value, a value that is no finite number, another sign.
+        ValueError: different lengths, no value, a value that is not finite, another sign.
     """
     one, two = np.asarray(base, dtype=np.float64), np.asarray(new, dtype=np.float64)
     if sign not in (1, -1):
@@ -95,7 +95,7 @@ def paired_change(base: Sequence[float], new: Sequence[float], *, sign: int) -> 
         correlation=_correlation(one, two, _EQUAL * scale),
     )
     if len(one) == 1:
-        return replace(alone, reason="one seed: it has no scatter to hold a change against")
+        return replace(alone, reason="one seed: without variation over seeds a change cannot be tested")
     if float(np.ptp(differences)) <= _EQUAL * scale:
         return _equal(alone, _EQUAL * scale)
     return _t(alone, float(differences.std(ddof=1)) / math.sqrt(len(one)))
@@ -109,16 +109,18 @@ def _t(change: Change, error: float) -> Change:
 
 
 def _equal(change: Change, tolerance: float) -> Change:
-    """The same difference in every seed. The t test would call it certain, yet labels of eight uploads come in eighths:
-    three equal steps are no rarity. What holds without a variance is the sign: for a change that is worse as often as
-    better, n equal signs have chance 2^-n. No change at all, in two seeds or more, is no change.
+    """The same difference in every seed, for which a t test would report certainty.
+
+    For a metric in coarse steps (labels of eight uploads come in eighths) equal differences are not rare. A sign test
+    needs no variance: if worse and better are equally likely, n equal signs have probability 2^-n. A difference of zero
+    in two or more seeds counts as no change.
     """
     if abs(change.worse) <= tolerance:
         return replace(change, low=0.0, high=0.0)
     chance = 0.5**change.seeds
     p = chance if change.worse > 0 else 1.0
     if chance > ALPHA:
-        words = f"the same change in all {change.seeds} seeds: without scatter it takes 5 seeds to bound it"
+        words = f"the same change in all {change.seeds} seeds: without variation it takes 5 seeds to bound it"
         return replace(change, p=p, reason=words)
     return replace(change, low=change.worse, high=change.worse, p=p)
 
@@ -131,7 +133,7 @@ def _correlation(one: np.ndarray, two: np.ndarray, tolerance: float) -> float | 
 
 
 def holm(changes: Sequence[Change]) -> list[Change]:
-    """The same changes with their p in this family (Holm 1979): no more than alpha that any of them fails unjustly."""
+    """The same changes with p values for the whole family (Holm 1979): any false FAIL has probability alpha at most."""
     adjusted, least = [1.0] * len(changes), 0.0
     for rank, place in enumerate(sorted(range(len(changes)), key=lambda place: changes[place].p)):
         least = max(least, min(1.0, (len(changes) - rank) * changes[place].p))

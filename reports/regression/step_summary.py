@@ -1,4 +1,4 @@
-"""Judgements in Markdown for a CI job's summary: what fails first, cut before it grows too long."""
+"""Step summary: a gated run in Markdown for the summary of a CI job, failures first and limited in length."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,12 +12,12 @@ from ..tables.table import Table
 from .gated_run import GatedRun
 from .words import cell_table
 
-_CUT = "\n*Cut here at 60 KiB: `fedassay gate` prints the whole of it.*\n"
+_CUT = "\n*Cut at 60 KiB. `fedassay gate` prints everything.*\n"
 _WORST_FIRST = ("FAIL", "INCONCLUSIVE", "PASS")
 
 
 def step_summary(judged: GatedRun) -> str:
-    """Verdict, what keeps it from being fine, cells with the failing ones first, claims; at most 60 KiB of UTF-8."""
+    """Verdict, problems, cells with failing ones first, and claims, in at most 60 KiB of UTF-8."""
     manifest = judged.folder.manifest
     lines = [
         f"## fedassay gate: {escaped(str(manifest.suite.get('name', '')))}",
@@ -29,6 +29,7 @@ def step_summary(judged: GatedRun) -> str:
     ]
     if judged.comparison is not None:
         table = cell_table(judged.comparison)
+        # Sorted, because a long summary is cut at the end.
         worst = sorted(table.rows, key=lambda row: _WORST_FIRST.index(row[-1]))
         lines += _table(replace(table, rows=tuple(worst)))
     claims = claim_rows(judged.folder)

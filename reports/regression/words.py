@@ -1,4 +1,4 @@
-"""Comparisons in words and tables: for the terminal, the step summary and the test report alike."""
+"""Words of comparisons: the lines and the table that the terminal, the step summary and the JUnit file print."""
 
 from typing import Any
 
@@ -15,13 +15,13 @@ ENDS = f"each end one-sided at {100 * (1 - ALPHA):g} %"
 
 
 def change_words(cell: PairedCell) -> str:
-    """Cell, metric, baseline, value now, interval, chance, margin: all that a failure has to say."""
+    """One line with the cell, its metric, both values, the interval of the change, p and the margin."""
     key, change = cell.key, cell.change
-    seat = f" ({key.observer})" if key.observer else ""
+    observer = f" ({key.observer})" if key.observer else ""
     before, after = (metric_value(key.metric, value) for value in (change.base, change.new))
     seeds = f"{change.seeds} seed{'s' * (change.seeds > 1)}"
     return (
-        f"{key.federation}/{key.defense}/{key.attack}{seat} {metric_words(key.metric, cell.direction)}: "
+        f"{key.federation}/{key.defense}/{key.attack}{observer} {metric_words(key.metric, cell.direction)}: "
         f"{before} in the baseline, {after} now, worse by {_worse(key.metric, change)} over {seeds}, "
         f"p {change.p_family:.2g} in its family, margin {cell.margin:g}"
     )
@@ -64,57 +64,59 @@ def cell_table(found: Comparison) -> Table:
         ),
         rows=rows,
         numeric=frozenset(range(4, 11)),
-        note=f"{correlation_words(found)}. Means over seeds of a seed's median; worse by: positive is worse, {ENDS}; "
-        "FAIL: significant after Holm and more than half the margin; PASS: the upper end is below the margin.",
+        note=f"{correlation_words(found)}. Values are means over seeds of each seed's median. Worse by: positive is "
+        f"worse, {ENDS}. r: correlation of the two runs over seeds. FAIL: significant after Holm's correction and more "
+        "than half the margin. PASS: the upper end is below the margin.",
     )
 
 
 def correlation_words(found: Comparison) -> str:
-    """What pairing was worth in these runs, and how many cells are tested."""
+    """The correlation between the paired runs, and the number of tested cells."""
     many = sum(cell.change.correlation is not None for cell in found.cells)
-    said = "pairing correlation: not to be measured, no cell varies in both runs over three seeds"
+    words = "pairing correlation unknown: no cell varies in both runs over three seeds"
     if found.correlation is not None:
-        said = f"pairing correlation {found.correlation:.2f} (mean of {many} cells)".replace("-", "−")
-    return f"{said}; {found.family} of {len(found.cells)} cells can have changed and share alpha"
+        words = f"pairing correlation {found.correlation:.2f} (mean of {many} cells)".replace("-", "−")
+    return f"{words}; {found.family} of {len(found.cells)} cells can have changed and share alpha"
 
 
 def troubled_rows(folder: RunFolder) -> list[Record]:
-    """Rows that keep the run from being fine by themselves, in the order in which one goes before another."""
+    """Rows that cause an exit code other than 0, in the order of precedence of the codes."""
     found = [row for row in folder.rows() if row_exit_code(row) != OK]
     return sorted(found, key=lambda row: PRECEDENCE.index(row_exit_code(row)))
 
 
 def row_line(folder: RunFolder, row: Record) -> str:
-    """Such a row, with what was claimed or tried and what came out."""
+    """One line for such a row: the claim or the attack, and the result."""
     seed = "" if row.seed is None else f" seed {row.seed}"
     what = claim_of_row(folder, row) if row.role in ("audit", "evidence", "probe") else f"{row.attack}{seed}"
+    # The first word lets a CI log be searched for one kind of problem.
     kind = "failed" if row.status == "failed" else "claim"
     return f"{kind:<6} {row.federation}/{row.defense}: {what}: {row_words(row)}"
 
 
 def row_words(row: Record) -> str:
-    """The verdict of a row, what was shown, and the reason."""
+    """The verdict of a row, the lower bound on epsilon, and the reason."""
     if row.control and row.status == "ok" and row.verdict != "REFUTED":
-        return f"a control that must be REFUTED is {row.verdict.replace('_', ' ') or 'not judged'}"
+        return f"a control that should be REFUTED is {row.verdict.replace('_', ' ') or 'not judged'}"
     shown = f": eps >= {lower_bound(row.value)}" if row.role in ("audit", "evidence") and row.value is not None else ""
     verdict = row.verdict.replace("_", " ") if row.status == "ok" else row.status.upper()
     return f"{verdict or 'not judged'}{shown}" + (f": {row.reason}" if row.reason else "")
 
 
 def claim_of_row(folder: RunFolder, row: Record) -> str:
-    """What the audited defense promises."""
-    signed = folder.claim_of(row)
-    return signed.claim.describe() if signed else "signs no claim"
+    """The claim that the row is about, in words."""
+    stated = folder.claim_of(row)
+    return stated.claim.describe() if stated else "states no claim"
 
 
 def gap_lines(found: Comparison) -> list[str]:
-    """What keeps the two from being wholly comparable, a line each."""
+    """What makes the two runs not fully comparable, one line each."""
     kinds = (("change", found.obstacles), ("lacks", found.missing), ("new", found.new))
     return [f"{kind:<6} {text}" for kind, texts in kinds for text in texts]
 
 
 def note_lines(found: Comparison) -> list[str]:
-    """What changed and is no obstacle."""
+    """Changes that do not affect the comparison, one line each."""
     return [f"note   {text}" for text in found.notes]
 
 
@@ -138,7 +140,7 @@ def as_data(found: Comparison) -> dict[str, Any]:
 
 
 def _worse(key: str, change: Change) -> str:
-    """``0.090 [0.061, 0.119]``, with one more digit than the metric is printed with: a change is smaller."""
+    """``0.090 [0.061, 0.119]``, with one more digit than the metric has in other tables, because changes are small."""
     digits = metric(key).decimals + 1
     numbers = [
         f"{value:.{digits}f}".replace("-", "−")

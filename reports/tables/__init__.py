@@ -1,1 +1,1 @@
-"""Tables of a report, one per file, and how their numbers are printed."""
+"""Tables of a report, their order, and how their numbers are printed."""

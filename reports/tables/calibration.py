@@ -1,4 +1,4 @@
-"""The calibration as tables, and the verdict that its exit code agrees with."""
+"""Calibration tables: the error rates of the estimators, their answers to degenerate inputs, and the outcome."""
 
 from collections.abc import Sequence
 
@@ -9,21 +9,22 @@ from .table import Table
 
 
 def error_table(rows: Sequence[CalibrationRow]) -> Table:
-    """One line a repeated situation: how often a claim was refuted, against alpha."""
+    """One line per repeated situation: how often a true claim was refuted, compared with alpha."""
     return Table(
         title="Observed error against alpha",
         headers=("estimator", "kind", "situation", "refuted", "of", "observed", "alpha", "at most", "outcome"),
         rows=tuple(_error_cells(row) for row in rows if not row.degenerate),
         numeric=frozenset({3, 4, 5, 6, 7}),
-        note="at most: the 99.9 % point of Binomial(repeats, alpha). Only a bound can fail; a credible interval or an "
-        "estimate counts as refuted when it lies above the claim.",
+        note="at most: the 99.9 % quantile of Binomial(repeats, alpha). Only a bound can fail. A credible interval or "
+        "an estimate counts as refuted when it lies above the claim.",
     )
 
 
 def degenerate_table(rows: Sequence[CalibrationRow]) -> Table:
-    """One line a degenerate input and kind of outcome, the estimators that it is of, and the first one's reason."""
+    """One line per degenerate input and kind of outcome: its estimators, and the reason of the first."""
     groups: dict[tuple[str, str], list[CalibrationRow]] = {}
     for row in rows:
+        # Grouped, because many estimators answer a degenerate input in the same way.
         if row.degenerate:
             groups.setdefault((row.situation, row.outcome.partition(":")[0]), []).append(row)
     inputs = list(dict.fromkeys(name for name, _ in groups))
@@ -32,12 +33,13 @@ def degenerate_table(rows: Sequence[CalibrationRow]) -> Table:
         title="Degenerate inputs",
         headers=("input", "outcome", "estimators", "for instance"),
         rows=tuple((name, outcome, _names(same), _reason(same[0])) for (name, outcome), same in found),
-        note="finite: a number that is no NaN, no infinity and no edge of a grid; error: a ValueError that says why.",
+        note="finite: a number that is neither NaN nor infinite nor the edge of a grid. error: a ValueError with a "
+        "reason.",
     )
 
 
 def calibration_outcome(rows: Sequence[CalibrationRow]) -> Outcome:
-    """FAIL where a bound was refuted too often or a degenerate input had no answer and no clear error, else OK."""
+    """FAIL if a bound was refuted too often or a degenerate input gave no answer and no clear error; else OK."""
     failed = [f"{row.estimator} ({row.situation})" for row in rows if row.fails]
     if failed:
         return Outcome(verdict_line=f"FAIL: {', '.join(failed)}", exit_code=FAIL)

@@ -1,17 +1,17 @@
-"""Attack by defense: the grid that the heatmap paints and that pages and terminal print."""
+"""Attack grid: one line per attack and metric, one cell per defense; drawn as the heatmap and printed as a table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .numerals import PRIMARY
-from .tables import WHOLE_CELL, AttackRow
+from .pooled_rows import WHOLE_CELL, AttackRow
 
 
 @dataclass(frozen=True, kw_only=True)
 class GridLine:
     """One attack and metric against every defense of the grid.
 
-    A cell is None where no row was written; it is the row of the whole cell where that failed or was skipped.
+    A cell is None where no row exists. Where the attack failed or was skipped, the cell holds the row that says so.
     """
 
     attack: str
@@ -23,7 +23,7 @@ class GridLine:
 
     @property
     def sizes(self) -> str:
-        """How many values stand behind a cell: one number, or the least and the greatest."""
+        """Number of values behind a cell, or the smallest and the largest where cells differ."""
         sizes = [cell.pooled.n for cell in self.cells if cell and cell.pooled]
         if not sizes:
             return "0"
@@ -36,7 +36,7 @@ class GridLine:
 
 @dataclass(frozen=True, kw_only=True)
 class AttackGrid:
-    """The attacks on one federation. Lines without a single measured value are left to the table of omissions."""
+    """The attacks on one federation. Lines without any measured value appear only in the table of omissions."""
 
     federation: str
     defenses: tuple[str, ...]
@@ -44,7 +44,7 @@ class AttackGrid:
 
     @property
     def primary(self) -> tuple[GridLine, ...]:
-        """One line per attack: the metric that stands for it."""
+        """One line per attack, that of its primary metric."""
         return tuple(line for line in self.lines if line.metric in PRIMARY)
 
 
@@ -56,6 +56,7 @@ def attack_grids(rows: Sequence[AttackRow]) -> tuple[AttackGrid, ...]:
 
 def _grid(federation: str, rows: Sequence[AttackRow]) -> AttackGrid:
     keys = dict.fromkeys((row.attack, row.observer, row.metric) for row in rows)
+    # An attack may skip a defense, so no single line lists all of them.
     defenses = _in_common_order(rows)
     omitted = {(row.attack, row.observer, row.defense): row for row in rows if row.metric == WHOLE_CELL}
     lines = []

@@ -1,4 +1,4 @@
-"""Membership by observer: what each observer of each defense can tell, beside what the defense claims about it."""
+"""Membership table: the best membership attack for each defense and observer, next to what the defense claims."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,40 +8,38 @@ from ...audit.metrics.low_rate import counted_runs, joint_statement, lowest_rate
 from ...audit.observer import Observer
 from ...audit.scope import beyond_all
 from ...audit.wording import at_most, plain
+from ..reading.best_attack import Question, in_order
 from ..reading.membership import Membership, memberships
 from ..reading.order import Order
-from ..reading.run_folder import RunFolder, once_a_run
+from ..reading.run_folder import RunFolder, once_per_run
 from . import numerals
-from .printed import VERDICTS
+from .pooled_rows import WHOLE_CELL, WORST_FIRST
+from .printed import VERDICTS, defense_words
 from .source_inference import SourceInference, source_inferences
 from .table import Table
-from .tables import WHOLE_CELL, WORST_FIRST
 
 LEVEL = 0.95
 _ALONE, _SHADOWED = "†", "‡"
-ADVERSARIES = {"realistic": "", "worst_case": "ALL BUT ONE BIT KNOWN: ", "active": "ACTIVE SERVER: "}
+ADVERSARIES = {"realistic": "", "worst_case": "WORST-CASE ADVERSARY: ", "active": "ACTIVE SERVER: "}
 NOTE = (
-    "Shown is the attack with the largest AUC on that cell, null attacks apart, scores of all seeds together; and "
-    "by itself the best of those that are given all but the one bit that is asked, which is what differential "
-    "privacy assumes (and where a release without noise tells everything), and of servers that send other models "
-    "than they should. Because each was chosen by looking, its intervals hold for all attacks on the cell at once "
-    f"(Bonferroni). AUC: DeLong over independent runs or, marked {_ALONE}, over the candidates of the only run and "
-    f"none other; marked {_SHADOWED}, the mean over shadow federations, each a target with the others for "
-    "references, with a t interval by a jackknife of groups of pairs, for other draws of who is in on these data. "
-    "TPR stands at the lowest FPR at which ten independent non-members are expected, with bounds on both rates "
-    "that hold jointly at 95 % (a run gives members or non-members: it takes 20 / FPR runs); where the runs are "
-    "too few for any, or references of each other, it is a point estimate at the lowest FPR that the different "
-    "non-members allow. Whose sample: the share of samples whose client was named, mean over seeds with a 95 % t "
-    "interval, beside chance. OUT OF SCOPE: no claim of this row speaks about such evidence (another observer, "
-    "unit, neighbours or more rounds), so it can neither hold nor break it."
+    "Each cell shows the attack with the largest AUC, without null attacks, on the scores of all seeds. The best "
+    "attack of a worst-case adversary, who knows everything except whether the unit took part, as differential "
+    "privacy assumes, and of an active server, which sends manipulated models, are shown separately. Because each is "
+    "the best of several, its intervals hold jointly for all attacks on the cell (Bonferroni). AUC: DeLong interval "
+    f"over independent runs; marked {_ALONE}: over the candidates of a single run, valid for that run only; marked "
+    f"{_SHADOWED}: mean over shadow federations, each a target with the others as references, with a t interval by a "
+    "jackknife over groups of pairs, for other draws of the membership on the same data. TPR: at the lowest FPR at "
+    "which ten independent non-members are expected, with bounds on both rates that hold jointly at 95 % (this takes "
+    "20 / FPR runs); with fewer runs, or with shadow federations, a point estimate at the lowest FPR that the "
+    "distinct non-members allow. Client of a sample: the share of samples whose client was named correctly, mean over "
+    "seeds with a 95 % t interval, compared with chance. OUT OF SCOPE: no claim of this row covers such evidence "
+    "(another observer, unit or adjacency, or more rounds), so the number neither supports nor refutes it."
 )
-Level = tuple[Observer, Unit]
-"""Who looks, at what: a column."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MembershipRow:
-    """The claims of one unit that a defense signs on a federation; ``unit`` None where it signs none."""
+    """The claims of one unit that a defense states on a federation. ``unit``: None where it states no claim."""
 
     federation: str
     defense: str
@@ -50,28 +48,26 @@ class MembershipRow:
     claims: tuple[Claim, ...]
 
 
-@once_a_run
+@once_per_run
 def membership_table(folder: RunFolder) -> Table:
-    """Rows: defense and unit claimed; columns: observer and unit attacked. No rows where nothing left its scores."""
+    """Rows: defense and claimed unit; columns: observer and attacked unit. No rows where no attack stored scores."""
     found = memberships(folder)
-    levels = sorted(
-        {_level(one) for one in found if not one.null}, key=lambda level: (-level[0].rank, str(level[0]), level[1])
-    )
+    questions = in_order([_question(one) for one in found if not one.null])
     rows = _rows(folder, found)
     omitted = _omitted(folder, found)
     many = len({row.federation for row in rows}) > 1
     named = source_inferences(folder)
-    seats = sorted({one.observer for one in named}, key=lambda seat: (-seat.rank, str(seat)))
-    asked = [f"{observer.phrase}: one {unit}" for observer, unit in levels]
+    observers = sorted({one.observer for one in named}, key=lambda observer: (-observer.rank, str(observer)))
+    columns = [f"{observer.phrase}: one {unit}" for observer, unit in questions]
     return Table(
         title="Membership by observer",
-        headers=("defense", "claim", *asked, *(f"{seat.phrase}: whose sample" for seat in seats)),
+        headers=("defense", "claim", *columns, *(f"{observer.phrase}: client of a sample" for observer in observers)),
         rows=tuple(
             (
-                _name(row, many),
+                defense_words(row.defense, row.control, row.federation if many else ""),
                 _claims(row),
-                *(_cell(row, level, found, omitted) for level in levels),
-                *(_source_cell(row, seat, named, folder) for seat in seats),
+                *(_cell(row, question, found, omitted) for question in questions),
+                *(_source_cell(row, observer, named, folder) for observer in observers),
             )
             for row in rows
         ),
@@ -80,27 +76,27 @@ def membership_table(folder: RunFolder) -> Table:
     )
 
 
-def _level(one: Membership) -> Level:
+def _question(one: Membership) -> Question:
     return one.setting.observer, one.setting.unit
 
 
 def _rows(folder: RunFolder, found: Sequence[Membership]) -> list[MembershipRow]:
-    """In the suite's order: the defenses that these attacks were to look at, one row a unit that they claim."""
+    """In the suite's order: the defenses that these attacks were planned on, one row per unit that they claim."""
     order, attacks = Order.of(folder), {(one.federation, one.attack) for one in found}
-    looked_at = {
+    attacked = {
         (record.federation, record.defense): record.control
         for record in folder.rows("attack", "null")
         if (record.federation, record.attack) in attacks
     }
     rows = []
-    for federation, defense in sorted(looked_at, key=lambda key: (order.federation(key[0]), order.defense(key[1]))):
+    for federation, defense in sorted(attacked, key=lambda key: (order.federation(key[0]), order.defense(key[1]))):
         claims = [one.claim for one in folder.claims if (one.federation, one.defense) == (federation, defense)]
         for unit in dict.fromkeys(claim.unit for claim in claims) or (None,):
             rows.append(
                 MembershipRow(
                     federation=federation,
                     defense=defense,
-                    control=looked_at[federation, defense],
+                    control=attacked[federation, defense],
                     unit=unit,
                     claims=tuple(claim for claim in claims if claim.unit == unit),
                 )
@@ -108,53 +104,58 @@ def _rows(folder: RunFolder, found: Sequence[Membership]) -> list[MembershipRow]
     return rows
 
 
-def _omitted(folder: RunFolder, found: Sequence[Membership]) -> dict[tuple[str, str, Level], str]:
-    """The worst status of cells of which nothing was measured; what an attack asks is known from where it was."""
-    levels = {(one.attack, str(one.setting.observer)): _level(one) for one in found}
-    worst: dict[tuple[str, str, Level], str] = {}
+def _omitted(folder: RunFolder, found: Sequence[Membership]) -> dict[tuple[str, str, Question], str]:
+    """The worst status of cells in which nothing was measured."""
+    # A cell without scores does not state its unit, so it is taken from another cell of the same attack.
+    questions = {(one.attack, str(one.setting.observer)): _question(one) for one in found}
+    worst: dict[tuple[str, str, Question], str] = {}
     for record in folder.rows("attack"):
-        level = levels.get((record.attack, record.observer))
-        if level is not None and record.status != "ok" and record.metric == WHOLE_CELL:
-            key = record.federation, record.defense, level
+        question = questions.get((record.attack, record.observer))
+        if question is not None and record.status != "ok" and record.metric == WHOLE_CELL:
+            key = record.federation, record.defense, question
+            # One failed seed is reported even if the other seeds were only skipped.
             worst[key] = min(record.status, worst.get(key, WORST_FIRST[-1]), key=WORST_FIRST.index)
     return worst
 
 
 def _cell(
-    row: MembershipRow, level: Level, found: Sequence[Membership], omitted: dict[tuple[str, str, Level], str]
+    row: MembershipRow, question: Question, found: Sequence[Membership], omitted: dict[tuple[str, str, Question], str]
 ) -> str:
     here = [
-        one for one in found if (one.federation, one.defense) == (row.federation, row.defense) and _level(one) == level
+        one
+        for one in found
+        if (one.federation, one.defense) == (row.federation, row.defense) and _question(one) == question
     ]
     attacks = [one for one in here if not one.null]
     if not attacks:
-        words = omitted.get((row.federation, row.defense, level), "not attacked")
-        speaks = any(claim.observer.covers(level[0]) for claim in row.claims) and row.unit == level[1]
-        return words if speaks or row.unit is None else f"{words}; {VERDICTS['OUT_OF_SCOPE']}"
-    said = [
+        words = omitted.get((row.federation, row.defense, question), "not attacked")
+        covered = any(claim.observer.covers(question[0]) for claim in row.claims) and row.unit == question[1]
+        return words if covered or row.unit is None else f"{words}; {VERDICTS['OUT_OF_SCOPE']}"
+    shown = [
         f"{words}{_best_words([one for one in attacks if one.adversary == kind], len(attacks))}"
         for kind, words in ADVERSARIES.items()
         if any(one.adversary == kind for one in attacks)
     ]
     if row.unit is not None and not any(not beyond_all(claim, one.setting) for claim in row.claims for one in attacks):
-        said.append(VERDICTS["OUT_OF_SCOPE"])
-    return "; ".join(said)
+        shown.append(VERDICTS["OUT_OF_SCOPE"])
+    return "; ".join(shown)
 
 
 def _best_words(attacks: Sequence[Membership], of: int) -> str:
-    """The attack with the largest AUC; its intervals hold for all ``of`` attacks on the cell at once."""
+    """The attack with the largest AUC; its intervals are corrected for the ``of`` attacks on the cell."""
     best = max(attacks, key=lambda one: one.area)
     return f"{_area_words(best, of)}; {_rate_words(best, of)}; {best.attack}"
 
 
-def _source_cell(row: MembershipRow, seat: Observer, named: Sequence[SourceInference], folder: RunFolder) -> str:
-    here = [one for one in named if (one.federation, one.defense, one.observer) == (row.federation, row.defense, seat)]
+def _source_cell(row: MembershipRow, observer: Observer, named: Sequence[SourceInference], folder: RunFolder) -> str:
+    place = row.federation, row.defense, observer
+    here = [one for one in named if (one.federation, one.defense, one.observer) == place]
     if not here:
         attacks = {one.attack for one in named}
         status = [
             record.status
             for record in folder.rows("attack")
-            if (record.federation, record.defense, record.observer) == (row.federation, row.defense, str(seat))
+            if (record.federation, record.defense, record.observer) == (row.federation, row.defense, str(observer))
             and record.attack in attacks
         ]
         words = min(status, key=WORST_FIRST.index) if status else "not attacked"
@@ -180,13 +181,13 @@ def _interval_words(value: float, ends: tuple[float, float] | None, mark: str) -
 
 
 def _rate_words(one: Membership, attacks: int) -> str:
-    """``TPR 0.31 (≥ 0.18) at FPR 10 % (≤ .19)``, or a point estimate at the lowest rate that the scores allow."""
+    """``TPR 0.31 (≥ 0.18) at FPR 10 % (≤ .19)``, or a point estimate at the lowest FPR that the scores allow."""
     sides = one.sides
     rate = None if one.shadowed is not None else lowest_rate(counted_runs(sides))
     if rate is not None:
-        said = joint_statement(sides, rate, (1 - LEVEL) / attacks)
-        found = f"{tpr_at(sides.member, sides.nonmember, rate):.3f} (≥ {_rounded_down(said.tpr_low)})"
-        return f"TPR {found} at FPR {plain(100 * rate)} % (≤ {at_most(said.fpr_high)})"
+        bounds = joint_statement(sides, rate, (1 - LEVEL) / attacks)
+        found = f"{tpr_at(sides.member, sides.nonmember, rate):.3f} (≥ {_rounded_down(bounds.tpr_low)})"
+        return f"TPR {found} at FPR {plain(100 * rate)} % (≤ {at_most(bounds.fpr_high)})"
     rate = lowest_rate(one.candidates)
     if rate is None:
         return "too few non-members for a TPR"
@@ -194,16 +195,12 @@ def _rate_words(one: Membership, attacks: int) -> str:
 
 
 def _rounded_down(rate: float) -> str:
+    # A lower bound is rounded down; the inner rounding removes binary errors such as 0.29 * 100 < 29.
     return f"{int(round(rate * 1000, 6)) / 1000:.3f}"
-
-
-def _name(row: MembershipRow, many: bool) -> str:
-    name = f"{row.federation}/{row.defense}" if many else row.defense
-    return f"{name} (control)" if row.control else name
 
 
 def _claims(row: MembershipRow) -> str:
     if row.unit is None:
         return VERDICTS["NO_CLAIM"]
-    signed = dict.fromkeys(f"ε {plain(claim.epsilon)}, δ {plain(claim.delta)}" for claim in row.claims)
-    return f"one {row.unit}: {' and '.join(signed)}"
+    stated = dict.fromkeys(f"ε {plain(claim.epsilon)}, δ {plain(claim.delta)}" for claim in row.claims)
+    return f"one {row.unit}: {' and '.join(stated)}"

@@ -1,4 +1,4 @@
-"""Mutants in a run: which planted bugs its audits caught, and which correct twins they accused."""
+"""Mutants: which planted bugs the audits of a run detected, and which correct versions they refuted wrongly."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,14 +8,16 @@ from ..reading.run_folder import RunFolder
 from . import numerals
 from .table import Table
 
-TWIN = " (twin)"
+CORRECT = " (twin)"
+"""Suffix of the label under which records hold the correct version of a mutant."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Edition:
-    """What the tests said of a mutant or of its twin: ``refuted`` of ``seeds`` seeds alone, ``verdict`` of all.
+class AuditedVersion:
+    """The audits of a mutant or of its correct version.
 
-    ``probes``: broken deterministic probes, None where nothing was probed.
+    ``refuted``: of ``seeds`` audits of one seed each, how many refuted the claim. ``verdict``: of the audit of all
+    seeds together. ``failed_checks``: failed implementation checks, None where there were no checks.
     """
 
     verdict: str
@@ -23,50 +25,50 @@ class Edition:
     trials: int | None
     refuted: int
     seeds: int
-    probes: int | None
+    failed_checks: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class MutantRow:
-    """A mutant beside its correct twin; an edition is None where it has no verdict."""
+    """A mutant and its correct version; either is None where it has no verdict."""
 
     name: str
-    broken: Edition | None
-    twin: Edition | None
+    broken: AuditedVersion | None
+    correct: AuditedVersion | None
 
 
 def mutant_rows(folder: RunFolder) -> list[MutantRow]:
-    """One row a mutant, in the order of the alphabet; none in a run without mutants."""
+    """One row per mutant, alphabetically; none in a run without mutants."""
     seeds = [record for record in folder.rows("replicas") if record.metric == "refuted"]
-    names = sorted({record.defense.removesuffix(TWIN) for record in seeds})
+    names = sorted({record.defense.removesuffix(CORRECT) for record in seeds})
     return [
-        MutantRow(name=name, broken=_edition(folder, seeds, name), twin=_edition(folder, seeds, f"{name}{TWIN}"))
+        MutantRow(name=name, broken=_audited(folder, seeds, name), correct=_audited(folder, seeds, f"{name}{CORRECT}"))
         for name in names
     ]
 
 
 def mutant_table(rows: Sequence[MutantRow]) -> Table:
-    """Kills and false alarms side by side; the note counts them."""
+    """Detected mutants and wrongly refuted correct versions; the note counts both."""
     return Table(
         title="Mutants",
         headers=(
             "mutant",
-            "trials per world and seed",
-            "refuted alone",
+            "runs per arm and seed",
+            "refuted, one seed each",
             "all seeds",
-            "broken probes",
-            "twin refuted alone",
-            "twin, all seeds",
+            "failed checks",
+            "correct version: refuted, one seed each",
+            "correct version: all seeds",
         ),
         rows=tuple(
             (
                 row.name,
                 numerals.count(row.broken.trials if row.broken else None),
-                _alone(row.broken),
+                _one_seed_each(row.broken),
                 _verdict(row.broken),
-                _probes(row.broken),
-                _alone(row.twin),
-                _verdict(row.twin),
+                _failed_checks(row.broken),
+                _one_seed_each(row.correct),
+                _verdict(row.correct),
             )
             for row in rows
         ),
@@ -75,50 +77,52 @@ def mutant_table(rows: Sequence[MutantRow]) -> Table:
     )
 
 
-def _edition(folder: RunFolder, seeds: Sequence[Record], label: str) -> Edition | None:
+def _audited(folder: RunFolder, seeds: Sequence[Record], label: str) -> AuditedVersion | None:
     audits = [record for record in folder.rows("audit") if record.defense == label and record.verdict]
+    # With another number of audits it is not clear which verdict belongs to the mutant.
     if len(audits) != 1:
         return None
     each = [record for record in seeds if record.defense == label]
-    probes = [record for record in folder.rows("probe") if record.defense == label]
-    return Edition(
+    checks = [record for record in folder.rows("probe") if record.defense == label]
+    return AuditedVersion(
         verdict=audits[0].verdict,
         route=audits[0].route,
         trials=each[0].n if each else None,
         refuted=sum(record.value == 1 for record in each),
         seeds=len(each),
-        probes=sum(record.verdict == "BROKEN" for record in probes) if probes else None,
+        failed_checks=sum(record.verdict == "BROKEN" for record in checks) if checks else None,
     )
 
 
 def _counts(rows: Sequence[MutantRow]) -> str:
     broken = [row.broken for row in rows if row.broken]
-    twins = [row.twin for row in rows if row.twin]
-    killed = [edition for edition in broken if edition.verdict == "REFUTED"]
-    seen = [edition for edition in broken if edition.route != "probe"]
-    accused = sum(edition.verdict == "REFUTED" for edition in twins)
-    probed = len(broken) - len(seen)
+    correct = [row.correct for row in rows if row.correct]
+    killed = [one for one in broken if one.verdict == "REFUTED"]
+    # A bug that only a deterministic check can find says nothing about the power of the statistical tests.
+    statistical = [one for one in broken if one.route != "probe"]
+    wrongly = sum(one.verdict == "REFUTED" for one in correct)
+    checked = len(broken) - len(statistical)
     return (
-        f"{len(killed)} of {len(rows)} mutants refuted: {len(killed) - probed} by statistics, {probed} by probes "
-        f"alone. One seed's trials refuted in {_tests(seen)}. Correct twins refuted: {accused} of {len(twins)} "
-        f"({_tests(twins)})."
+        f"{len(killed)} of {len(rows)} mutants refuted: {len(killed) - checked} by statistics, {checked} by "
+        f"implementation checks alone. With the runs of one seed alone, mutants were refuted in {_tests(statistical)}. "
+        f"Correct versions refuted: {wrongly} of {len(correct)} ({_tests(correct)} of one seed)."
     )
 
 
-def _tests(editions: Sequence[Edition]) -> str:
-    return f"{sum(edition.refuted for edition in editions)} of {sum(edition.seeds for edition in editions)} tests"
+def _tests(audited: Sequence[AuditedVersion]) -> str:
+    return f"{sum(one.refuted for one in audited)} of {sum(one.seeds for one in audited)} tests"
 
 
-def _alone(edition: Edition | None) -> str:
-    return f"{edition.refuted} of {edition.seeds}" if edition else numerals.NOTHING
+def _one_seed_each(audited: AuditedVersion | None) -> str:
+    return f"{audited.refuted} of {audited.seeds}" if audited else numerals.NOTHING
 
 
-def _verdict(edition: Edition | None) -> str:
-    if edition is None:
+def _verdict(audited: AuditedVersion | None) -> str:
+    if audited is None:
         return numerals.NOTHING
-    words = edition.verdict.replace("_", " ")
-    return f"{words} by probe" if edition.route == "probe" else words
+    words = audited.verdict.replace("_", " ")
+    return f"{words} by implementation check" if audited.route == "probe" else words
 
 
-def _probes(edition: Edition | None) -> str:
-    return numerals.NOTHING if edition is None or edition.probes is None else str(edition.probes)
+def _failed_checks(audited: AuditedVersion | None) -> str:
+    return numerals.NOTHING if audited is None or audited.failed_checks is None else str(audited.failed_checks)

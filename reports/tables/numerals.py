@@ -1,4 +1,4 @@
-"""How numbers are printed: lower bounds rounded down, upper bounds rounded up, units beside them."""
+"""Numerals: how numbers are printed, with lower bounds rounded down and upper bounds rounded up."""
 
 import math
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from ...audit.metrics.low_rate import LADDER
 from ..reading.pooling import Pooled
 
 NOTHING = "–"
-"""Printed where there is no number. Never a zero."""
+"""Printed where there is no number. A zero would look like a measurement."""
 
 DIRECTIONS = {"higher_leaks": "(↑ leaks more)", "lower_leaks": "(↓ leaks more)", "higher_better": "(↑ better)"}
-"""What a higher or lower value of a metric means, beside its name."""
+"""What a higher or lower value means; printed next to the metric's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,27 +59,27 @@ METRICS = {
     "none": Metric(name="every metric"),
 }
 HEADLINES = ("accuracy", "iou")
-"""The metrics that stand for utility where there is room for one: of a classifier, and of a segmentation."""
+"""The utility metric that is shown where there is room for one: of a classifier, and of a segmentation."""
 PRIMARY = ("psnr", "auc", "source_advantage", "label_over_chance", "label_accuracy")
-"""The metric that stands for an attack where there is room for one."""
+"""The metric that represents an attack where there is room for one."""
 
 
 def metric(key: str) -> Metric:
-    """The metric of this key; one that the press does not know is printed under its key, with underscores opened."""
+    """The metric of this key; an unknown one is printed under its key, with blanks for underscores."""
     return METRICS.get(key) or Metric(name=key.replace("_", " "))
 
 
 def metric_place(key: str) -> tuple[int, str]:
-    """Sorts metrics: those that the press knows in its own order, others after them by name."""
+    """Sort key of a metric: known ones in the order of ``METRICS``, others after them by name."""
     known = list(METRICS)
     return (known.index(key) if key in known else len(known)), key
 
 
 def lower_bound(epsilon: float | None) -> str:
-    """An epsilon that is a lower bound: two decimals, rounded down, so that the page never says more than was shown."""
+    """An epsilon that is a lower bound: two decimals, rounded down, so that the print never exceeds what was shown."""
     if epsilon is None:
         return NOTHING
-    # Through nine more digits first: floor(0.29 * 100) is 28 in binary.
+    # Rounded to nine more digits first, because floor(0.29 * 100) is 28 in binary floating point.
     return f"{math.floor(round(epsilon * 100, 9)) / 100:.2f}"
 
 
@@ -89,28 +89,28 @@ def epsilon(value: float | None) -> str:
 
 
 def significant(value: float | None) -> str:
-    """An epsilon of any size: three significant digits, and all that stand before the point."""
+    """An epsilon of any size: three significant digits, and all digits before the point."""
     if value is None:
         return NOTHING
     if value == 0:
         return "0"
-    # Of the rounded number: 9.996 has one digit more before the point.
+    # The exponent of the rounded number counts: 9.996 rounds to 10.0, which has one more digit before the point.
     places = max(0, 2 - math.floor(math.log10(float(f"{abs(value):.2e}"))))
     return f"{value:.{places}f}"
 
 
 def count(number: int | None) -> str:
-    """Thousands apart by a narrow space, which aligns and means the same in every language."""
+    """An integer with a narrow space between thousands, which no language mistakes for a decimal mark."""
     return NOTHING if number is None else f"{number:,}".replace(",", "\u202f")
 
 
 def metric_value(key: str, value: float | None) -> str:
-    """A metric's value with the metric's decimals and a true minus sign; no unit, which stands in the label."""
+    """A metric's value with the metric's decimals and a true minus sign; the unit is part of the label."""
     return NOTHING if value is None else f"{value:.{metric(key).decimals}f}".replace("-", "−")
 
 
 def interval_words(key: str, pooled: Pooled | None) -> str:
-    """``[low, high]``, or nothing where the values allow no interval."""
+    """``[low, high]``, or empty where the values allow no interval."""
     if pooled is None or pooled.low is None or pooled.high is None:
         return ""
     return f"[{metric_value(key, pooled.low)}, {metric_value(key, pooled.high)}]"

@@ -1,5 +1,6 @@
-"""Papers' claims in a run: what was published, what is provable of that mechanism, what an audit measured."""
+"""Papers' claims: the published epsilon, the epsilon provable for that mechanism, and the measured lower bound."""
 
+import re
 from collections.abc import Sequence
 
 from ...audit.claim import NOT_PROVABLE, PROVABLE
@@ -11,7 +12,7 @@ from .table import Table
 
 
 def paper_table(rows: Sequence[ClaimRow]) -> Table:
-    """Of all claims those on trial, with the witness of each refutation: an event, and how often it was missed."""
+    """The claims as published among ``rows``, each with its witness if refuted: the event and its error rates."""
     published = [row for row in rows if row.published]
     return Table(
         title="Claims as published",
@@ -19,8 +20,8 @@ def paper_table(rows: Sequence[ClaimRow]) -> Table:
         rows=tuple(
             (
                 row.defense,
-                row.says,
-                numerals.significant(row.signed.claim.epsilon if row.signed else None),
+                row.claim_text,
+                numerals.significant(row.stated.claim.epsilon if row.stated else None),
                 _provable(row),
                 numerals.NOTHING if row.epsilon_low is None else at_least(row.epsilon_low),
                 VERDICTS.get(row.verdict, row.verdict),
@@ -30,23 +31,25 @@ def paper_table(rows: Sequence[ClaimRow]) -> Table:
         ),
         numeric=frozenset({2, 3, 4}),
         about=2,
-        note="The provable ε is that of the mechanism as it was published, at the same δ, by the theorem that its "
-        "erratum names, or none where no theorem holds; a measured one above the published one refutes the claim.",
+        note="The provable ε belongs to the mechanism as published, at the same δ, by the theorem that its erratum "
+        "names; where no theorem applies there is none. A measured ε above the published one refutes the claim.",
     )
 
 
 def _provable(row: ClaimRow) -> str:
-    parameters = row.signed.claim.parameters if row.signed else {}
+    parameters = row.stated.claim.parameters if row.stated else {}
     value, words = parameters.get(PROVABLE), str(parameters.get(NOT_PROVABLE, ""))
     return words.partition(":")[0] or numerals.significant(float(value) if isinstance(value, int | float) else None)
 
 
 def _witness(row: ClaimRow) -> str:
-    """What refuted it: the reason's own words, and the rates of error that were seen."""
+    """The witness of a refutation, taken from the recorded reason, and the joint bounds on the error rates."""
     if row.verdict != "REFUTED" or row.record is None:
         return ""
-    words = row.record.reason.partition("witness: ")[2].partition("; probe: ")[0]
+    # The reason goes on with the implementation checks, whose name differs between versions of fedassay.
+    words = re.split("; (?:probe|implementation check): ", row.record.reason.partition("witness: ")[2])[0]
     if row.fpr_high is None or row.fnr_high is None:
         return words
+    # Both rates are upper confidence bounds, so they are rounded up.
     rates = f"FPR <= {at_most(row.fpr_high)}, FNR <= {at_most(row.fnr_high)}"
     return f"{words}; {rates}" if words else rates

@@ -1,4 +1,4 @@
-"""The typed rows as printed tables: what the terminal, the markdown page and the data behind figures show."""
+"""Printed tables of claims, attacks, utility and omissions, and the wording that other tables share with them."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,8 @@ from ..reading.claims import ClaimRow
 from ..reading.pooling import Pooled
 from . import numerals
 from .grid import AttackGrid, GridLine
+from .pooled_rows import OmissionRow, UtilityRow
 from .table import Table
-from .tables import OmissionRow, UtilityRow
 
 VERDICTS = {
     "REFUTED": "REFUTED",
@@ -22,28 +22,44 @@ VERDICTS = {
     "FAILED": "FAILED",
     "NOT_AUDITED": "NOT AUDITED",
 }
-ROUTES = {"curve": "signed curve", "eps_low": "bound on ε", "probe": "probe", "": numerals.NOTHING}
+ROUTES = {
+    "curve": "stated trade-off curve",
+    "eps_low": "bound on ε",
+    "probe": "implementation check",
+    "": numerals.NOTHING,
+}
+
+
+def defense_words(defense: str, control: bool, federation: str = "") -> str:
+    """``main/dp_sgd (control)``; without ``federation`` only the label, and the mark only for a control."""
+    name = f"{federation}/{defense}" if federation else defense
+    return f"{name} (control)" if control else name
 
 
 def verdict_words(row: ClaimRow) -> str:
-    """The verdict, and beside a control's what it has to be."""
+    """The verdict; of a control also that REFUTED is the intended one."""
     words = VERDICTS.get(row.verdict, row.verdict)
     if row.published:
         return f"{words} (as published)"
-    return f"{words} (control: it must be REFUTED)" if row.must_fall else words
+    if not row.should_be_refuted:
+        return words
+    return f"{words} (control, as intended)" if row.verdict == "REFUTED" else f"{words} (control: should be REFUTED)"
 
 
-def probe_words(row: ClaimRow) -> str:
-    """``5 probes kept``; broken ones first, with their numbers; empty where there are none."""
-    broken = [f"probe broken: {probe.reason.partition(' (')[0]}" for probe in row.broken]
-    kept = sum(probe.verdict == "KEPT" for probe in row.probes)
-    unknown = sum(probe.status != "ok" for probe in row.probes)
-    counts = ((kept, "kept"), (unknown, "not possible"))
-    return ", ".join([*broken, *(f"{count} probe{'s' * (count > 1)} {what}" for count, what in counts if count)])
+def check_words(row: ClaimRow) -> str:
+    """``5 implementation checks passed``, after the failed ones with their numbers; empty where there are none."""
+    # A reason ends with its method in parentheses, which the row of the check itself keeps.
+    failed = [check.reason.partition(" (")[0] for check in row.failed_checks]
+    passed = sum(check.verdict == "KEPT" for check in row.checks)
+    unknown = sum(check.status != "ok" for check in row.checks)
+    counts = ((len(failed), f"failed ({'; '.join(failed)})"), (passed, "passed"), (unknown, "not possible"))
+    words = [(count, what) for count, what in counts if count]
+    kind = [f" implementation check{'s' * (words[0][0] > 1)}", *[""] * len(words)] if words else []
+    return ", ".join(f"{count}{noun} {what}" for (count, what), noun in zip(words, kind, strict=False))
 
 
 def claim_table(rows: Sequence[ClaimRow]) -> Table:
-    """Claims beside what was measured about them, each epsilon in its claim's own terms."""
+    """Claims and what was measured about them, each epsilon in the terms of its own claim."""
     many = len({row.federation for row in rows}) > 1
     return Table(
         title="Claims",
@@ -51,22 +67,22 @@ def claim_table(rows: Sequence[ClaimRow]) -> Table:
             "defense",
             "claim",
             "measured ε ≥",
-            "ceiling",
-            "detectable from",
-            "trials per world",
+            "max certifiable",
+            "min detectable",
+            "runs per arm",
             "route",
             "verdict",
         ),
         rows=tuple(
             (
                 f"{row.federation}/{row.defense}" if many else row.defense,
-                row.says,
+                row.claim_text,
                 numerals.lower_bound(row.epsilon_low),
                 numerals.epsilon(row.ceiling),
                 numerals.epsilon(row.detectable),
-                _trials(row.record),
+                _sample_size(row.record),
                 ROUTES.get(row.record.route if row.record else "", numerals.NOTHING),
-                "; ".join(filter(None, (verdict_words(row), probe_words(row)))),
+                "; ".join(filter(None, (verdict_words(row), check_words(row)))),
             )
             for row in rows
         ),
@@ -75,16 +91,17 @@ def claim_table(rows: Sequence[ClaimRow]) -> Table:
     )
 
 
-def _trials(record: Record | None) -> str:
-    """Replicas a world; canaries, or samples that attacks guessed, where all stood in one run."""
+def _sample_size(record: Record | None) -> str:
+    """Runs per arm; for audits of a single run the number of canaries, or of samples that attacks guessed."""
     count = numerals.count(record.n if record else None)
+    # The number alone would be read as runs per arm.
     if record and record.role == "evidence" and record.n is not None:
         return f"{count} samples, one run, by attacks"
     return f"{count} canaries, one run" if record and record.attack == "one_run" else count
 
 
 def attack_table(grid: AttackGrid, lines: Sequence[GridLine], intervals: bool = True) -> Table:
-    """Attack by defense: pooled values, with their intervals if asked for."""
+    """Attack by defense: pooled values, with their intervals unless ``intervals`` is False."""
     return Table(
         title=f"Attacks on federation {grid.federation}",
         headers=("attack", "metric", *grid.defenses, "n"),
@@ -103,11 +120,11 @@ def attack_table(grid: AttackGrid, lines: Sequence[GridLine], intervals: bool = 
 
 
 def utility_table(rows: Sequence[UtilityRow], intervals: bool = True) -> Table:
-    """What each defense costs, with the paired change to the undefended federation."""
+    """The utility of each defense, and its paired change from the federation without a defense."""
     many = len({row.federation for row in rows}) > 1
     return Table(
         title="Utility",
-        headers=("defense", "metric", "value", "change to undefended", "seeds"),
+        headers=("defense", "metric", "value", "change from undefended", "seeds"),
         rows=tuple(
             (
                 f"{row.federation}/{row.defense}" if many else row.defense,
@@ -124,7 +141,7 @@ def utility_table(rows: Sequence[UtilityRow], intervals: bool = True) -> Table:
 
 
 def omission_table(rows: Sequence[OmissionRow]) -> Table:
-    """What was not measured, and why."""
+    """What was not measured, and the reason."""
     return Table(
         title="Not measured",
         headers=("status", "attack", "metric", "defenses", "rows", "reason"),
@@ -145,7 +162,7 @@ def omission_table(rows: Sequence[OmissionRow]) -> Table:
 
 
 def metric_words(key: str, direction: str) -> str:
-    """A metric's name and unit, and what a higher value of it means."""
+    """A metric's name and unit, and what a higher value means."""
     return " ".join(filter(None, (numerals.metric(key).label, numerals.DIRECTIONS.get(direction, ""))))
 
 
@@ -159,10 +176,10 @@ def pooled_words(key: str, pooled: Pooled | None, intervals: bool, signed: bool 
 
 
 def neighbours_words(row: ClaimRow) -> str:
-    """What an epsilon of this row is about: unit, adjacency and delta. Only rows that share it may share an axis."""
-    if row.signed is None:
-        raise ValueError(f"the row of {row.defense} has no claim, so its epsilon has no unit")
-    return neighbours_of(row.signed.claim)
+    """The unit, adjacency and delta of the row's epsilon. Only rows that agree in them may share an axis."""
+    if row.stated is None:
+        raise ValueError(f"the row of {row.defense} must have a claim, got none: its epsilon has no unit")
+    return neighbours_of(row.stated.claim)
 
 
 def neighbours_of(claim: Claim) -> str:
@@ -171,14 +188,15 @@ def neighbours_of(claim: Claim) -> str:
 
 
 def terms_words(row: ClaimRow) -> str:
-    """All that an epsilon of this row is about: unit, adjacency, delta and who looks."""
-    seen = f", adversary: {row.signed.claim.observer.phrase}" if row.signed else ""
-    return neighbours_words(row) + seen
+    """The unit, adjacency, delta and adversary of the row's epsilon."""
+    adversary = f", adversary: {row.stated.claim.observer.phrase}" if row.stated else ""
+    return neighbours_words(row) + adversary
 
 
 def observer_words(observer: str) -> str:
-    """``other clients (every round's model)``; an observer that the court does not know keeps its own name."""
+    """``other clients (every round's model)``; an unknown observer is printed under its own name."""
+    # Rows of other versions may name observers that this one does not have.
     try:
         return Observer.parse(observer).phrase
     except ValueError:
-        return observer or "nobody"
+        return observer or "no observer"

@@ -1,4 +1,4 @@
-"""A paper's figures beside the run's own, as the suite names them."""
+"""Published values: a paper's results compared with the run's own, as listed in the suite."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ from typing import Any
 from ..reading.pooling import Pooled
 from ..reading.run_folder import RunFolder
 from . import numerals
+from .pooled_rows import pooled_attacks, pooled_utility
 from .table import Table
-from .tables import pooled_attacks, pooled_utility
 
 EPSILON = "epsilon"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedValue:
-    """``paper``: what was printed, at ``source``; ``ours``: the same of this run, None where it was not measured."""
+    """``paper``: the printed value, at ``source``. ``ours``: the value of this run, None where it was not measured."""
 
     federation: str
     defense: str
@@ -28,19 +28,20 @@ class PublishedValue:
 
 
 def published_values(folder: RunFolder) -> list[PublishedValue]:
-    """One row for each figure that the suite names as published, in its order."""
+    """One row for each published value in the suite, in its order."""
     named = folder.manifest.suite.get("published")
+    # Most suites compare with no paper.
     if not isinstance(named, list):
         return []
     return [_compared(folder, row) for row in named if isinstance(row, dict) and _is_number(row.get("value"))]
 
 
 def published_table(rows: list[PublishedValue]) -> Table:
-    """Ours lies beside the paper's where the interval over seeds holds it; nothing was tuned until it did."""
+    """The paper's values and ours with their difference."""
     several = len({row.federation for row in rows}) > 1
-    about = ("federation", "defense", "what") if several else ("defense", "what")
+    about = ("federation", "defense", "quantity") if several else ("defense", "quantity")
     return Table(
-        title="Beside the paper",
+        title="Compared with the paper",
         headers=(*about, "paper", "ours", "ours − paper", "n", "where"),
         rows=tuple(
             (
@@ -57,14 +58,14 @@ def published_table(rows: list[PublishedValue]) -> Table:
         ),
         numeric=frozenset(range(len(about), len(about) + 4)),
         about=len(about),
-        note="A paper's figure is as it prints it, mostly of one run by its own code; ours is a mean over seeds with "
-        "its 95 % interval, or what a claim signs. An interval that leaves the paper's figure out is a finding, "
-        "not a mistake of either.",
+        note="The paper's value is the printed one, mostly from one run of its own code. Ours is a mean over seeds "
+        "with a 95 % interval, or the epsilon that a claim states. If the interval excludes the paper's value, the "
+        "two differ; this does not show which one is wrong.",
     )
 
 
 def _is_number(value: object) -> bool:
-    """A suite file holds nothing else; a manifest that was edited by hand may."""
+    """Suite files are validated, but a manifest may have been edited by hand."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -78,23 +79,23 @@ def _compared(folder: RunFolder, row: Mapping[str, Any]) -> PublishedValue:
         unit=unit,
         attack=attack,
         paper=float(row["value"]),
-        ours=_signed(folder, federation, defense, unit)
+        ours=_stated(folder, federation, defense, unit)
         if metric == EPSILON
         else _measured(folder, federation, defense, metric, attack),
         source=str(row.get("source", "")),
     )
 
 
-def _signed(folder: RunFolder, federation: str, defense: str, unit: str) -> Pooled | None:
-    """The largest epsilon that the defense signs about this unit: of several claims the one that covers everybody."""
-    signed = [
+def _stated(folder: RunFolder, federation: str, defense: str, unit: str) -> Pooled | None:
+    """The largest epsilon that the defense states about this unit: of several claims the one that covers all users."""
+    stated = [
         one.claim.epsilon
         for one in folder.claims
         if (one.federation, one.defense, str(one.claim.unit)) == (federation, defense, unit)
     ]
-    if not signed:
+    if not stated:
         return None
-    return Pooled(value=max(signed), low=None, high=None, n=len(signed), method="signed")
+    return Pooled(value=max(stated), low=None, high=None, n=len(stated), method="stated")
 
 
 def _measured(folder: RunFolder, federation: str, defense: str, metric: str, attack: str) -> Pooled | None:
@@ -125,5 +126,5 @@ def _number(row: PublishedValue, value: float) -> str:
 
 def _ours(row: PublishedValue) -> str:
     if row.ours is None:
-        return "not signed" if row.metric == EPSILON else "not measured"
+        return "not stated" if row.metric == EPSILON else "not measured"
     return f"{_number(row, row.ours.value)} {numerals.interval_words(row.metric, row.ours)}".strip()

@@ -1,4 +1,4 @@
-"""Reconstruction: what beats the best null attack, how often an image is found, and how often the claim allows it."""
+"""Reconstruction: attacks that beat the best null attack, their success rate, and the rate that the claim allows."""
 
 import math
 from collections.abc import Sequence
@@ -9,26 +9,29 @@ from ...audit.claim import Claim
 from ...audit.metrics.reconstruction import beyond_reconstruction, success_bound
 from ...audit.observer import Observer
 from ..reading.gains import LEVEL, Gain, Image, by_image, gains, psnr_records
-from ..reading.run_folder import RunFolder, once_a_run
+from ..reading.membership import NOTHING_STATED
+from ..reading.run_folder import RunFolder, once_per_run
 from . import numerals
+from .printed import defense_words
 from .table import Table
 
 SUCCESS = 20.0
-"""PSNR in dB from which an image counts as reconstructed: a mean squared error of .01."""
+"""PSNR in dB from which an image counts as reconstructed; 20 dB is a mean squared error of .01."""
 NOTE = (
-    f"An attack beats the best null attack where the {100 * LEVEL:.0f} % interval of its mean gain in PSNR, paired "
-    "image by image, averaged by upload and shared by all attacks on that defense (Student's t over uploads, "
-    "Bonferroni), lies above zero: it speaks of other samples at these seeds' models. An image counts as reconstructed "
-    f"from a PSNR of {SUCCESS:.0f} dB; shown is the attack that reconstructs the most, with a Clopper-Pearson interval "
-    "shared likewise where each upload is of one image. The prior success is the largest upper end, of the same level, "
-    "over the null attacks of the federation: a better blind guess than these would raise it. From it follows how "
-    "often the claim lets anybody reconstruct a sample (Balle, Cherubin, Hayes 2022; Hayes, Mahloujifar, Balle 2023)."
+    "An attack beats the best null attack where the interval of its mean gain in PSNR lies above zero. The gain is "
+    f"paired by image and averaged by upload; the {100 * LEVEL:.0f} % interval (Student's t over uploads) holds "
+    "jointly for all attacks on that defense (Bonferroni), and covers other samples under the models of these seeds. "
+    f"An image counts as reconstructed from a PSNR of {SUCCESS:.0f} dB. The column shows the attack that reconstructs "
+    "most, with a Clopper-Pearson interval, also joint, if each upload holds one image. Prior success is the largest "
+    "upper bound, at the same level, over the null attacks of the federation; a better guess without the update would "
+    "raise it. It determines how often the claim allows any attack to reconstruct a sample (Balle, Cherubin, Hayes "
+    "2022; Hayes, Mahloujifar, Balle 2023)."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Success:
-    """``count`` of ``n`` images that ``attack`` reconstructed, with its interval: [0, 1] where uploads hold several."""
+    """``attack`` reconstructed ``count`` of ``n`` images. The interval is [0, 1] where uploads hold several images."""
 
     attack: str
     count: int
@@ -41,8 +44,8 @@ class Success:
 class ReconstructionRow:
     """One defense on one federation.
 
-    ``prior``: upper bound on what a null attack reconstructs, None without one. ``allowed``: the least that a claim
-    allows; None where none speaks about these attacks, and ``beyond`` says why.
+    ``prior``: upper bound on the success rate of the null attacks, None without one. ``allowed``: the smallest success
+    rate that a claim allows; None where no claim covers these attacks, and ``beyond`` then states the reason.
     """
 
     federation: str
@@ -56,13 +59,13 @@ class ReconstructionRow:
 
     @property
     def exceeds(self) -> bool:
-        """Whether more was reconstructed than the claim allows, if the prior holds."""
+        """Whether more was reconstructed than the claim allows, provided that the prior success is not larger."""
         return self.allowed is not None and self.best.low > self.allowed
 
 
-@once_a_run
+@once_per_run
 def reconstruction_rows(folder: RunFolder) -> list[ReconstructionRow]:
-    """One a federation and defense on which an inversion left images, in the suite's order."""
+    """One per federation and defense on which an inversion stored images, in the suite's order."""
     groups: dict[tuple[str, str], list[Gain]] = {}
     for gain in gains(folder):
         groups.setdefault((gain.federation, gain.defense), []).append(gain)
@@ -75,8 +78,9 @@ def prior_success(folder: RunFolder, federation: str) -> float | None:
     scores: dict[str, dict[Image, float]] = {}
     for record in psnr_records(folder, "null"):
         if record.federation == federation:
-            # What a null attack shows does not hang on the defense: an image counts once.
+            # The result of a null attack does not depend on the defense, so each image counts once.
             scores.setdefault(record.attack, {}).update(by_image([record]))
+    # Bonferroni over the null attacks, because the largest of their bounds is used.
     alpha = (1 - LEVEL) / max(1, len(scores))
     ends = [
         float(upper_bound(sum(value >= SUCCESS for value in found.values()), len(found), alpha))
@@ -102,7 +106,7 @@ def _row(folder: RunFolder, group: Sequence[Gain], prior: float | None) -> Recon
 
 def _success(gain: Gain) -> Success:
     count, n = sum(value >= SUCCESS for value in gain.psnr), len(gain.psnr)
-    if gain.uploads < n:  # Images of one upload are no independent trials.
+    if gain.uploads < n:  # Images of one upload are not independent trials, which Clopper-Pearson assumes.
         return Success(attack=gain.attack, count=count, n=n, low=0.0, high=1.0)
     alpha = (1 - LEVEL) / gain.attacks / 2
     return Success(
@@ -115,23 +119,24 @@ def _success(gain: Gain) -> Success:
 
 
 def _allowed(folder: RunFolder, group: Sequence[Gain], prior: float | None) -> tuple[float | None, str]:
-    """The least that a claim of this defense allows all of these attacks, or why none speaks about them."""
+    """The smallest success rate that a claim of this defense allows, or the reason why no claim covers the attacks."""
     first = group[0]
     own = [s.claim for s in folder.claims if (s.federation, s.defense) == (first.federation, first.defense)]
     if not own:
-        return None, "no claim was signed here"
+        return None, NOTHING_STATED
     if prior is None:
-        return None, "no null attack tells the prior success"
+        return None, "without a null attack the prior success is unknown"
     rounds = folder.rounds_of(first.federation)
-    said = [(claim, _beyond(claim, group, rounds)) for claim in own]
-    speaking = [claim for claim, beyond in said if not beyond]
-    if not speaking:
-        return None, said[0][1]
-    bounds = (success_bound(prior, epsilon=one.epsilon, delta=one.delta, curve=one.curve) for one in speaking)
+    reasons = [(claim, _beyond(claim, group, rounds)) for claim in own]
+    covering = [claim for claim, beyond in reasons if not beyond]
+    if not covering:
+        return None, reasons[0][1]
+    bounds = (success_bound(prior, epsilon=one.epsilon, delta=one.delta, curve=one.curve) for one in covering)
     return min(bounds), ""
 
 
 def _beyond(claim: Claim, group: Sequence[Gain], rounds: int | None) -> str:
+    # The claim must cover all attacks of the group, because the best of them is compared with it.
     reasons = (
         beyond_reconstruction(claim, observer=Observer.parse(gain.observer), rounds=rounds or 1) for gain in group
     )
@@ -139,7 +144,7 @@ def _beyond(claim: Claim, group: Sequence[Gain], rounds: int | None) -> str:
 
 
 def reconstruction_table(rows: Sequence[ReconstructionRow]) -> Table:
-    """Measured beside allowed; where no attack beats the null, it says so."""
+    """The measured success rates and the allowed ones."""
     many = len({row.federation for row in rows}) > 1
     return Table(
         title="Reconstruction",
@@ -149,11 +154,11 @@ def reconstruction_table(rows: Sequence[ReconstructionRow]) -> Table:
             "beaten by, mean gain in dB",
             f"reconstructed (≥ {SUCCESS:.0f} dB)",
             "prior success ≤",
-            "the claim allows",
+            "allowed by the claim",
         ),
         rows=tuple(
             (
-                _name(row, many),
+                defense_words(row.defense, row.control, row.federation if many else ""),
                 row.gains[0].null or numerals.NOTHING,
                 _winners(row),
                 _best(row.best),
@@ -165,11 +170,6 @@ def reconstruction_table(rows: Sequence[ReconstructionRow]) -> Table:
         numeric=frozenset({4}),
         note=NOTE,
     )
-
-
-def _name(row: ReconstructionRow, many: bool) -> str:
-    name = f"{row.federation}/{row.defense}" if many else row.defense
-    return f"{name} (control)" if row.control else name
 
 
 def _best(success: Success) -> str:
@@ -188,7 +188,7 @@ def _winners(row: ReconstructionRow) -> str:
 
 
 def gain_words(gain: Gain) -> str:
-    """``+3.2 [1.1, 5.3]``; a dash where there was no null attack."""
+    """``+3.2 [1.1, 5.3]``; a dash without a null attack."""
     if gain.mean is None:
         return numerals.NOTHING
     value = f"{gain.mean:+.1f}"

@@ -1,5 +1,6 @@
-"""The same epsilon in every trust model: what it costs, what each family of attacks still gets from every seat, what an
-audit measured; the comparison that Fu et al. 2024 ask for in their section 6.3.
+"""Same epsilon: utility, audit results and attack results of each defense, sorted by claimed epsilon (Fu et al. 2024).
+
+Section 6.3 of that survey asks for this comparison of trust models at one epsilon.
 """
 
 from collections.abc import Sequence
@@ -7,33 +8,34 @@ from dataclasses import dataclass, field
 
 from ...audit.observer import Observer
 from ...audit.wording import at_least, plain
-from ..reading.best_attack import BestAttack, Level, best_attacks, in_order
-from ..reading.claims import ClaimRow, claim_rows, once
+from ..reading.best_attack import BestAttack, Question, best_attacks, in_order
+from ..reading.claims import ClaimRow, claim_rows, one_row_per_claim
 from ..reading.gains import Gain, gains
 from ..reading.membership import memberships
 from ..reading.order import Order
 from ..reading.run_folder import RunFolder
 from . import numerals
+from .pooled_rows import WHOLE_CELL, pooled_attacks, pooled_utility
 from .printed import VERDICTS, pooled_words
 from .source_inference import SourceInference, source_inferences
 from .table import Table
-from .tables import WHOLE_CELL, pooled_attacks, pooled_utility
 
 _BEYOND = "*"
 LABELS = "label_accuracy"
+TITLE = "The same ε in different trust models"
 NOTE = (
-    "Of each family and observer the realistic attack that got most, those that know all but one bit and servers that "
-    "attack apart. Samples and clients: AUC, .5 is a coin. Whose sample, labels: share named rightly, beside guessing. "
-    "Images: PSNR over the best look at public data, in dB. Intervals of AUC and images hold at 95 % for all attacks "
-    f"on that cell at once, others for the one attack. {_BEYOND}: OUT OF SCOPE, no claim of the row is about this unit "
-    "before this observer: the number can neither hold nor break it. Measured: what audits prove at least, of at most "
-    "what they could (ceiling)."
+    "Audit: the lower bound on ε and the largest ε that the sample size can certify. Each attack column shows the "
+    "best realistic attack; worst-case adversaries and active servers are left out. Membership of a sample or a "
+    "client: AUC; 0.5 is guessing. Client of a sample, labels: share named correctly. Images: gain in PSNR over the "
+    "best null attack, in dB. Intervals of membership and images hold at 95 % jointly for all attacks on the cell, "
+    f"the others for the one attack. {_BEYOND}: OUT OF SCOPE, no claim of the row covers this unit and observer, so "
+    "the number neither supports nor refutes it."
 )
 
 
 @dataclass
 class _Reasons:
-    """Why cells are empty, numbered as they come."""
+    """The reasons for empty cells, numbered in the order of their first use; the note lists them."""
 
     numbers: dict[str, int] = field(default_factory=dict)
 
@@ -48,7 +50,7 @@ class _Reasons:
 
 @dataclass(frozen=True, kw_only=True)
 class _Found:
-    """All that was found in a run, by what the columns ask."""
+    """The results of a run that the columns show."""
 
     folder: RunFolder
     best: list[BestAttack]
@@ -59,35 +61,35 @@ class _Found:
 
 
 def same_epsilon_table(folder: RunFolder) -> Table:
-    """One row a defense: by the epsilon of its first claim, in the suite's order within one epsilon.
+    """One row per defense, sorted by the epsilon of its first claim and then in the suite's order.
 
-    No rows unless honest defenses of a run sign for two different units or observers, and attacks looked at them.
+    No rows unless the run attacks defenses whose claims concern two different units or observers, controls apart.
     """
     found = _Found(
         folder=folder,
         best=best_attacks([one for one in memberships(folder) if not one.null]),
         named=source_inferences(folder),
         images=gains(folder),
-        claims=once(claim_rows(folder)),
+        claims=one_row_per_claim(claim_rows(folder)),
         reasons=_Reasons(),
     )
-    signed = [one for one in folder.claims if not one.control]
-    if len({(one.claim.unit, one.claim.observer) for one in signed}) < 2 or not (found.best or found.images):
-        return Table(title="The same ε in every trust model", headers=("ε",), rows=())
-    levels = in_order([best.level for best in found.best if best.one.adversary == "realistic"])
-    seats = sorted({one.observer for one in found.named}, key=lambda seat: (-seat.rank, str(seat)))
-    lines = tuple(_line(found, defense, levels, seats) for defense in _defenses(folder))
+    stated = [one for one in folder.claims if not one.control]
+    if len({(one.claim.unit, one.claim.observer) for one in stated}) < 2 or not (found.best or found.images):
+        return Table(title=TITLE, headers=("ε",), rows=())
+    questions = in_order([best.question for best in found.best if best.one.adversary == "realistic"])
+    observers = sorted({one.observer for one in found.named}, key=lambda observer: (-observer.rank, str(observer)))
+    lines = tuple(_line(found, defense, questions, observers) for defense in _defenses(folder))
     return Table(
-        title="The same ε in every trust model",
+        title=TITLE,
         headers=(
             "defense",
             "ε claimed",
             "utility",
-            "measured",
-            *(f"a {unit}, {_seat(seat)}" for seat, unit in levels),
-            *(f"whose sample, {_seat(seat)}" for seat in seats),
-            "labels of an upload",
-            "images of an upload",
+            "audit",
+            *(f"membership of a {unit}, {_short(observer)}" for observer, unit in questions),
+            *(f"client of a sample, {_short(observer)}" for observer in observers),
+            "labels of an update",
+            "images of an update",
         ),
         rows=lines,
         note=NOTE + found.reasons.words,
@@ -96,31 +98,32 @@ def same_epsilon_table(folder: RunFolder) -> Table:
 
 
 def _defenses(folder: RunFolder) -> list[str]:
-    """By claimed epsilon, those without a claim first; controls are no trust model."""
+    """Sorted by claimed epsilon, those without a claim first. Controls are left out: their epsilon is false."""
     order = Order.of(folder)
+    # From utility rows, because every trained defense has them, with or without attacks.
     names = {record.defense for record in folder.rows("utility") if not record.control}
     return sorted(names, key=lambda name: (_epsilon(folder, name) or 0.0, order.defense(name)))
 
 
 def _epsilon(folder: RunFolder, defense: str) -> float | None:
-    """What the defense was built for: the epsilon of its first claim."""
+    """The epsilon of the defense's first claim."""
     own = [one.claim.epsilon for one in folder.claims if one.defense == defense]
     return own[0] if own else None
 
 
-def _seat(seat: Observer) -> str:
-    return {"global_models": "models", "final_model": "last model"}.get(seat.name, seat.name)
+def _short(observer: Observer) -> str:
+    return {"global_models": "all models", "final_model": "final model"}.get(observer.name, observer.name)
 
 
-def _line(found: _Found, defense: str, levels: Sequence[Level], seats: Sequence[Observer]) -> tuple[str, ...]:
+def _line(found: _Found, defense: str, questions: Sequence[Question], observers: Sequence[Observer]) -> tuple[str, ...]:
     epsilon = _epsilon(found.folder, defense)
     return (
         defense,
         numerals.NOTHING if epsilon is None else plain(float(f"{epsilon:.3g}")),
         _utility(found, defense),
         _measured(found, defense),
-        *(_membership(found, defense, level) for level in levels),
-        *(_source(found, defense, seat) for seat in seats),
+        *(_membership(found, defense, question) for question in questions),
+        *(_source(found, defense, observer) for observer in observers),
         _labels(found, defense),
         _images(found, defense),
     )
@@ -129,18 +132,18 @@ def _line(found: _Found, defense: str, levels: Sequence[Level], seats: Sequence[
 def _utility(found: _Found, defense: str) -> str:
     rows = [row for row in pooled_utility(found.folder) if row.defense == defense and row.metric in numerals.HEADLINES]
     own = {one.federation for one in found.folder.claims if one.defense == defense}
-    signed = [row for row in rows if row.federation in own] or rows
-    # A defense may run on several federations: on which, each number says.
+    # The utility belongs to the federation whose plan the claim was calibrated on.
+    stated = [row for row in rows if row.federation in own] or rows
     words = [
-        pooled_words(row.metric, row.pooled, intervals=True) + (f" ({row.federation})" if len(signed) > 1 else "")
-        for row in signed
+        pooled_words(row.metric, row.pooled, intervals=True) + (f" ({row.federation})" if len(stated) > 1 else "")
+        for row in stated
         if row.pooled is not None
     ]
     return "; ".join(words) or found.reasons.mark("no utility was measured")
 
 
 def _measured(found: _Found, defense: str) -> str:
-    own = [row for row in found.claims if row.defense == defense and row.signed]
+    own = [row for row in found.claims if row.defense == defense and row.stated]
     if not own:
         return VERDICTS["NO_CLAIM"]
     return "; ".join(_verdict(row, alone=len(own) == 1) for row in own)
@@ -148,8 +151,8 @@ def _measured(found: _Found, defense: str) -> str:
 
 def _verdict(row: ClaimRow, *, alone: bool) -> str:
     verdict, of = VERDICTS.get(row.verdict, row.verdict), ""
-    if row.signed is not None and not alone:
-        claim = row.signed.claim
+    if row.stated is not None and not alone:
+        claim = row.stated.claim
         of = f"one {claim.unit}: " if claim.part == "joint" else f"{claim.part}: "
     if row.epsilon_low is None:
         return f"{of}{verdict}"
@@ -157,22 +160,22 @@ def _verdict(row: ClaimRow, *, alone: bool) -> str:
     return f"{of}≥ {at_least(row.epsilon_low)}{most}, {verdict}"
 
 
-def _membership(found: _Found, defense: str, level: Level) -> str:
-    here = [best for best in found.best if best.one.defense == defense and best.level == level]
+def _membership(found: _Found, defense: str, question: Question) -> str:
+    here = [best for best in found.best if best.one.defense == defense and best.question == question]
     real = next((best for best in here if best.one.adversary == "realistic"), None)
     if real is None:
-        attacks = {best.one.attack for best in found.best if best.level == level}
-        return _missing(found, defense, attacks, str(level[0]))
+        attacks = {best.one.attack for best in found.best if best.question == question}
+        return _missing(found, defense, attacks, str(question[0]))
     words = numerals.metric_value("auc", real.one.area) + _ends("auc", real.ends)
     return words + ("" if real.one.claims or _epsilon(found.folder, defense) is None else _BEYOND)
 
 
-def _source(found: _Found, defense: str, seat: Observer) -> str:
-    here = [one for one in found.named if one.defense == defense and one.observer == seat]
+def _source(found: _Found, defense: str, observer: Observer) -> str:
+    here = [one for one in found.named if one.defense == defense and one.observer == observer]
     if not here:
-        return _missing(found, defense, {one.attack for one in found.named}, str(seat))
+        return _missing(found, defense, {one.attack for one in found.named}, str(observer))
     best = max(here, key=lambda one: one.value)
-    words = best.words().removeprefix("right ").rpartition("; ")[0]
+    words = best.words().removeprefix("correct ").rpartition("; ")[0]
     return words + ("" if best.claims or _epsilon(found.folder, defense) is None else _BEYOND)
 
 
@@ -181,6 +184,7 @@ def _labels(found: _Found, defense: str) -> str:
     shares = {null: [row for row in rows if row.defense == defense and row.null is null] for null in (False, True)}
     if not shares[False]:
         return _missing(found, defense, {row.attack for row in rows if not row.null}, "")
+    # Guessing is shown with the result: the share that it names correctly depends on the labels in the lot.
     best, guessed = (
         max((row.pooled.value for row in shares[null] if row.pooled), default=None) for null in (False, True)
     )
@@ -203,7 +207,7 @@ def _ends(metric: str, ends: tuple[float, float] | None) -> str:
 
 
 def _missing(found: _Found, defense: str, attacks: set[str], observer: str) -> str:
-    """Why nothing stands here: what the attacks that ask this elsewhere said of this defense."""
+    """The reason why a cell is empty, from the rows of the attacks that fill this column for other defenses."""
     reasons = [
         f"{record.status}: {record.reason}"
         for record in found.folder.rows("attack")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from ...audit.claim import Claim
 from ...audit.observer import Observer
 from ...suites.results.record import Record
-from ..reading.membership import setting_of, speaking
-from ..reading.pooling import mean_over_seeds
+from ..reading.membership import covering_claims, setting_of
+from ..reading.pooling import grouped, mean_over_seeds
 from ..reading.run_folder import RunFolder
 from . import numerals
 
@@ -17,7 +17,7 @@ ALONE = "†"
 
 @dataclass(frozen=True, kw_only=True)
 class SourceInference:
-    """One attack on one defense: its rows, one a seed; ``claims``: those that speak about it."""
+    """One attack on one defense. ``rows``: one per seed. ``claims``: those that cover the attack's setting."""
 
     federation: str
     defense: str
@@ -28,28 +28,27 @@ class SourceInference:
 
     @property
     def value(self) -> float:
-        """Share of samples whose client was named, mean over seeds."""
+        """Share of samples whose client was named correctly, mean over seeds."""
         return mean_over_seeds([row.value or 0.0 for row in self.rows]).value
 
     def words(self) -> str:
-        """``right 0.216 [0.201, 0.231], chance 0.1``; of one seed with the interval of its row, marked."""
+        """``correct 0.216 [0.201, 0.231], chance 0.1``; for one seed with the interval of its row, which is marked."""
         pooled = mean_over_seeds([row.value or 0.0 for row in self.rows])
         ends, mark = (pooled.low, pooled.high), ""
         if len(self.rows) == 1:
+            # Over the samples of one run; an interval over seeds needs at least two.
             ends, mark = (self.rows[0].ci_low, self.rows[0].ci_high), ALONE
-        said = f"right {numerals.metric_value(METRIC, pooled.value)}"
+        words = f"correct {numerals.metric_value(METRIC, pooled.value)}"
         if ends[0] is not None and ends[1] is not None:
-            said += f" [{', '.join(numerals.metric_value(METRIC, end) for end in ends if end is not None)}]{mark}"
-        return f"{said}, {self.rows[0].unit.rpartition(', ')[2]}; {self.attack}"
+            words += f" [{', '.join(numerals.metric_value(METRIC, end) for end in ends if end is not None)}]{mark}"
+        return f"{words}, {self.rows[0].unit.rpartition(', ')[2]}; {self.attack}"
 
 
 def source_inferences(folder: RunFolder) -> list[SourceInference]:
-    """Attacks that are no null attacks and left their setting, in the order of the rows."""
-    groups: dict[tuple[str, str, str, str], list[Record]] = {}
-    for record in folder.rows("attack", status="ok"):
-        if record.metric == METRIC and record.value is not None:
-            groups.setdefault((record.federation, record.defense, record.observer, record.attack), []).append(record)
-    return [found for group in groups.values() if (found := _source(folder, group)) is not None]
+    """One per defense, observer and attack that stored its setting, null attacks left out, in the order of the rows."""
+    measured = (row for row in folder.rows("attack", status="ok") if row.metric == METRIC and row.value is not None)
+    groups = grouped(measured, "federation", "defense", "observer", "attack")
+    return [found for group in groups if (found := _source(folder, group)) is not None]
 
 
 def _source(folder: RunFolder, group: Sequence[Record]) -> SourceInference | None:
@@ -57,7 +56,7 @@ def _source(folder: RunFolder, group: Sequence[Record]) -> SourceInference | Non
     setting = setting_of(folder.files.arrays(first) or {}, first.observer)
     if setting is None:
         return None
-    claims, _ = speaking(folder, first.federation, first.defense, setting)
+    claims, _ = covering_claims(folder, first.federation, first.defense, setting)
     return SourceInference(
         federation=first.federation,
         defense=first.defense,

@@ -1,4 +1,4 @@
-"""What the pages say in words around their tables: the verdict, what needs a look, where the numbers come from."""
+"""Summary: the sentences around the tables of a report: the verdict, the notes, and where the numbers come from."""
 
 from collections.abc import Sequence
 
@@ -8,33 +8,35 @@ from ..reading.run_folder import RunFolder
 from . import numerals
 
 POOLING_NOTE = (
-    "Rows per image (PSNR, MSE, SSIM): median over all images and seeds with a 95 % percentile bootstrap, which treats "
-    "them as independent. Other rows: mean over seeds with a 95 % t interval; one seed keeps the interval that it was "
-    "measured with, if any; seeds that agree to the last digit give none. Null attacks never see what they attack: "
-    "what scores no better has learnt nothing."
+    "Metrics per image (PSNR, MSE, SSIM): median over all images and seeds with a 95 % percentile bootstrap interval, "
+    "which treats the images as independent. Other metrics: mean over seeds with a 95 % t interval. A single seed "
+    "keeps the interval of its own measurement, if it has one; identical values over seeds give no interval. Null "
+    "attacks do not use what they attack, so an attack that scores no better than a null attack has learnt nothing. "
+    "PSI: the privacy-sensitive pixels of an image."
 )
 _BY_ATTACKS = (
-    " By attacks: what all attacks on final models said of one federation, each of whose samples was in or out by a "
-    "fair coin, read as guesses of one run (Steinke, Nasr, Jagielski 2023) that share alpha. They are made to find "
-    "members, not to refute: that they do not refute a claim says little, and what they could detect is not known."
+    " By attacks: the scores of all attacks on final models of one federation in which each sample was included with "
+    "probability 1/2, evaluated as guesses of one run (Steinke, Nasr, Jagielski 2023) that share alpha. These attacks "
+    "are designed to find members and not to refute claims: NOT REFUTED by them is weak evidence, and their minimum "
+    "detectable epsilon is unknown."
 )
 EXIT_WORDS = {
-    0: "exit code 0: of what was audited, no honest claim was refuted and every control was",
-    10: "exit code 10: an honest claim was refuted, or a defense got worse than its baseline",
-    11: "exit code 11: inconclusive, the data allow neither answer, or a probe found a published law broken",
+    0: "exit code 0: no audited claim was refuted, and every audited control was",
+    10: "exit code 10: a claim was refuted, or a defense got worse than its baseline",
+    11: "exit code 11: inconclusive, because the data allow neither answer or an implementation check failed",
     12: (
-        "exit code 12: incomplete, a cell is missing or failed, a row cannot be read, rows or claims changed, or a "
-        "control was not refuted"
+        "exit code 12: incomplete, because a cell is missing or failed, a row cannot be read, rows or claims were "
+        "changed, or a control was not refuted"
     ),
 }
 
 
 def verdict_line(folder: RunFolder) -> str:
-    """The gate's line; for a run that has none yet, how far it came."""
+    """The verdict line of the run's outcome; for an unfinished run its progress."""
     if folder.gate is not None:
         return folder.gate.verdict_line
     unread = f"; {len(folder.skipped)} rows that cannot be read" if folder.skipped else ""
-    return f"UNFINISHED: {cells(folder)}; the gate has not judged this run{unread}"
+    return f"UNFINISHED: {cells(folder)}; this run has no outcome yet{unread}"
 
 
 def exit_words(folder: RunFolder) -> str:
@@ -44,19 +46,22 @@ def exit_words(folder: RunFolder) -> str:
 
 
 def claims_note(rows: Sequence[ClaimRow]) -> str:
-    """At which level the bounds hold, and what the columns mean, in one line below the claim table."""
+    """The note below the claim table: the level of the bounds, and the meaning of the columns."""
+    # Alpha is divided among the claims of a run, so the level of a single bound is higher than 1 - alpha.
     levels = sorted({row.record.ci_level for row in rows if row.record and row.record.ci_level is not None})
     words = " and ".join(f"{100 * level:.6g} %" for level in levels)
     level = f"Lower bounds hold at level {words}, each for its own claim. " if levels else ""
     return (
-        f"{level}Each ε is in the terms of its claim: the unit, the neighbours, the observer and the δ beside it. A "
-        "control breaks its claim on purpose: an audit that cannot refute it could not have refuted anybody."
-        + (_BY_ATTACKS if any(row.by_attacks for row in rows) else "")
+        f"{level}Each ε refers to the unit, adjacency, adversary and δ of its own claim. Max certifiable: the largest "
+        "ε that this sample size can certify, reached by an attack without errors. Min detectable: the smallest true "
+        "ε that this audit refutes with 90 % power. Runs per arm: the number of runs with the canary, and as many "
+        "without. A control breaks its claim on purpose: an audit that does not refute it lacks the power to refute "
+        "other claims." + (_BY_ATTACKS if any(row.by_attacks for row in rows) else "")
     )
 
 
 def provenance(folder: RunFolder) -> list[tuple[str, str]]:
-    """Name and text of everything that a reader needs to know where the numbers come from."""
+    """Name and text of each fact about where the numbers come from."""
     manifest = folder.manifest
     federations = dict.fromkeys((r.federation, r.dataset, r.model) for r in folder.rows())
     hardware = manifest.hardware
@@ -78,14 +83,15 @@ def provenance(folder: RunFolder) -> list[tuple[str, str]]:
 
 
 def reproduce(folder: RunFolder) -> str:
-    """The lines that run it again."""
+    """The commands that repeat the run."""
     git = folder.manifest.git
     checkout = f"git checkout {git.commit}\n" if git and git.commit else ""
     return checkout + folder.manifest.command
 
 
 def cells(folder: RunFolder) -> str:
-    """How far the run came."""
+    """The number of finished and of planned cells."""
+    # Counted in cells: one cell writes several rows.
     done = len({record.cell_id for record in folder.records})
     return f"{numerals.count(done)} of {numerals.count(folder.manifest.planned_cells)} planned cells on record"
 

@@ -1,4 +1,4 @@
-"""A printed table: headers and cells as text. Pages, figures and the terminal all print this one noun."""
+"""Table: headers and cells as text, printed by every output format."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """``rows``: one tuple of texts a row, as long as ``headers``; ``numeric``: columns that align on the right;
-    ``about``: how many columns on the left say what a row is about.
+    """``rows``: one tuple of texts per row, as long as ``headers``. ``numeric``: columns aligned to the right.
+    ``about``: number of columns on the left that identify a row.
     """
 
     title: str
@@ -23,9 +23,10 @@ class Table:
                 raise ValueError(f"a row of {self.title!r} must have {len(self.headers)} cells, got {len(row)}: {row}")
 
     def lines(self) -> list[str]:
-        """The table as plain text: columns aligned with spaces, a rule below the headers; no rows give no lines."""
+        """The table as plain text with aligned columns and a rule below the headers; empty for a table without rows."""
         if not self.rows:
             return []
+        # Over all rows, so that the columns stay aligned.
         widths = [max(len(row[i]) for row in (self.headers, *self.rows)) for i in range(len(self.headers))]
         rule = "  ".join("-" * width for width in widths)
         return [self._line(self.headers, widths), rule, *(self._line(row, widths) for row in self.rows)]

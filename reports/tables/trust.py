@@ -1,9 +1,9 @@
-"""Trust: what each claim protects, before whom, and whom its holder must trust, as the claims themselves say it."""
+"""Trust: what each claim protects, against which adversary, and which parties it trusts, as the claims state it."""
 
 from ...audit.claim import Claim
+from ..reading.claims import left_unprotected
 from ..reading.order import Order
 from ..reading.run_folder import RunFolder
-from ..reading.unprotected import left_unprotected
 from .numerals import NOTHING
 from .table import Table
 
@@ -17,27 +17,27 @@ _OBSERVED = "against "
 
 
 def trust_table(folder: RunFolder) -> Table:
-    """One row for each kind of claim: defenses that sign the same but for its size share one. No rows without claims.
+    """One row for each kind of claim; defenses whose claims differ only in epsilon share a row. Controls are left out.
 
-    What the survey of Fu et al. 2024 has as its Table 2, from data: model, neighbourhood, server, clients, protected
-    object.
+    Its columns follow Table 2 of the survey of Fu et al. 2024: model, neighbourhood, server, clients, protected object.
     """
     order = Order.of(folder)
     groups: dict[tuple[str, ...], list[str]] = {}
     for one in sorted(folder.claims, key=lambda one: (order.federation(one.federation), order.defense(one.defense))):
+        # Claims about single layers repeat the joint claim, and the claim of a control is false on purpose.
         if one.claim.part == "joint" and not one.control:
             clients = folder.clients_of(one.federation)
             size = NOTHING if clients is None else str(clients)
-            kind = (*_kind(one.claim), size, _silent(one.claim, folder.rounds_of(one.federation)))
+            kind = (*_kind(one.claim), size, _unprotected(one.claim, folder.rounds_of(one.federation)))
             groups.setdefault(kind, []).append(one.defense)
     return Table(
-        title="What is protected, and who is trusted",
-        headers=("DP model", "neighbours", "before whom", "trusted", "clients", "not protected", "defenses"),
+        title="Protection and trust",
+        headers=("DP model", "neighbours", "adversary", "trusted", "clients", "not protected against", "defenses"),
         rows=tuple((*kind, ", ".join(dict.fromkeys(names))) for kind, names in groups.items()),
         numeric=frozenset({4}),
         about=2,
-        note="From the claims as they were signed. Equal epsilons of two rows are not equal protection: they are about "
-        "other neighbours, or before another observer.",
+        note="Taken from the claims as stated. Equal epsilons of two rows are not equal protection, because the rows "
+        "differ in the neighbouring datasets, the adversary or the trusted parties.",
     )
 
 
@@ -50,7 +50,7 @@ def _kind(claim: Claim) -> tuple[str, str, str, str]:
     )
 
 
-def _silent(claim: Claim, rounds: int | None) -> str:
-    """Before whom it says nothing."""
+def _unprotected(claim: Claim, rounds: int | None) -> str:
+    """The adversaries that the claim does not cover."""
     left = left_unprotected(claim, rounds)
     return "; ".join(words.removeprefix(_OBSERVED) for words in left if words.startswith(_OBSERVED)) or NOTHING

@@ -1,6 +1,4 @@
-"""What cannot be read: lines of results.jsonl and files beside it, and why; no report is silent about what it leaves
-out.
-"""
+"""Unread: lines of results.jsonl and data files that could not be read, with the reasons, for every report to list."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,26 +12,28 @@ MOST_REASONS, MOST_NAMED = 20, 6
 
 
 def unread_table(folder: RunFolder) -> Table:
-    """One row a reason: rows in the order of their file, then files; of very many reasons the first twenty. To be asked
-    for last, when all has been read that a report shows.
+    """One row per reason, at most twenty: first rows in the order of their file, then data files.
+
+    Call it last: some damage only shows when a table or a figure reads the file.
     """
     rows = [*_rows(folder.skipped), *_files(folder.files.unread(folder.records))]
+    # A damaged file can give a different reason for each of a million lines.
     left = rows[MOST_REASONS:]
     return Table(
         title="What cannot be read",
         headers=("what", "where", "cells", "reason"),
         rows=tuple(rows[:MOST_REASONS]),
-        note="All else is here. " + (f"{len(left)} more reasons are not shown." if left else ""),
+        note="This report contains everything else. " + (f"{len(left)} more reasons are not shown." if left else ""),
     )
 
 
 def unread_lines(folder: RunFolder) -> list[str]:
-    """The same, a line a reason: what the terminal and the top of the markdown say."""
+    """One line per reason, for the terminal and the top of the Markdown report."""
     return [_line(row) for row in unread_table(folder).rows]
 
 
 def unread_rows(skipped: Sequence[SkippedRow]) -> list[str]:
-    """Of the rows alone, a line a reason."""
+    """One line per reason, for rows of results.jsonl only."""
     return [_line(row) for row in _rows(skipped)]
 
 
@@ -72,14 +72,14 @@ def _counted(group: Sequence[object], what: str) -> str:
 
 
 def line_words(numbers: Iterable[int]) -> str:
-    """``3, 7–9``; of many stretches the first few and how many more."""
-    stretches: list[list[int]] = []
+    """``3, 7–9``; of many ranges the first few and the number of the others."""
+    ranges: list[list[int]] = []
     for number in sorted(set(numbers)):
-        if stretches and number == stretches[-1][1] + 1:
-            stretches[-1][1] = number
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
         else:
-            stretches.append([number, number])
-    return _few([str(low) if low == high else f"{low}–{high}" for low, high in stretches])
+            ranges.append([number, number])
+    return _few([str(low) if low == high else f"{low}–{high}" for low, high in ranges])
 
 
 def _cells(group: Sequence[SkippedRow | SkippedFile]) -> str:

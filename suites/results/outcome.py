@@ -78,6 +78,7 @@ def problems(
         unread: number of rows that could not be read.
         changed: files that differ from what the finished run recorded about them.
     """
+    # The order of this list is the order in the verdict line.
     troubled = [(row, code) for row in records if (code := row_exit_code(row)) != OK]
     failed = [row.defense for row, _ in troubled if row.status == "failed"]
 

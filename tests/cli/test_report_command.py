@@ -67,7 +67,7 @@ def test_several_runs_without_a_file_or_the_same_twice_are_refused(say, finished
     assert result.stderr.startswith("several runs need a file to write to: --html FILE, --md FILE")
     result = say("report", again, again, "--md", "both.md")
     assert result.exit_code == 2
-    assert "are the same run: name it once" in result.stderr
+    assert "which hold the same run" in result.stderr
 
 
 def test_rows_that_cannot_be_read_are_told_and_the_rest_is_reported(say, again):

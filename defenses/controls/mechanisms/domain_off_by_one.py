@@ -9,16 +9,23 @@ import math
 import numpy as np
 
 from ....audit.arrays import FloatArray
-from ..mutant import Mutant, Sample, report_claim
+from ....audit.claim import Adjacency, Unit
+from ....audit.observer import UPLOADS
+from ..mutant import Mutant, Sample, mechanism_claim
 
 EPSILON, DOMAIN = 1.0, 4
 
 
 def mutant() -> Mutant:
     return Mutant(
-        claim=report_claim(
+        claim=mechanism_claim(
             epsilon=EPSILON,
+            delta=0.0,
+            unit=Unit.REPORT,
+            adjacency=Adjacency.REPLACE_ONE,
+            observer=UPLOADS,
             mechanism=f"generalised randomised response over {DOMAIN} values",
+            dp_model="local",
             source="Kairouz, Bonawitz, Ramage 2016, equation 3",
         ),
         correct=_sampler(DOMAIN),

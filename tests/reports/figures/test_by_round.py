@@ -44,7 +44,7 @@ def test_a_claim_that_does_not_say_what_it_spends_leaves_the_lower_panel_empty(r
     folder = run_maker.write()
     (figure,) = leakage_by_round(folder)
     assert {row[2] for row in figure.table.rows} == {"–"}
-    assert "no ε by round is claimed" in figure.svg
+    assert "no ε by round is stated" in figure.svg
     assert accuracy_spent(folder) is None
 
 
@@ -58,7 +58,7 @@ def test_of_many_defenses_the_twelve_that_leak_most_are_drawn_and_all_are_in_the
     (figure,) = leakage_by_round(run_maker.write())
     assert {row[0] for row in figure.table.rows} == {f"d{place:02d}" for place in range(14)}
     assert [f">d{place:02d}<" in figure.svg for place in range(14)] == [False] * 2 + [True] * 12
-    assert figure.description.endswith("Drawn: the 12 of 14 panels whose attacks reached most; all are in the table.")
+    assert figure.description.endswith("Drawn: the 12 of 14 panels with the highest AUC; all are in the table.")
 
 
 def test_null_attacks_do_not_choose_the_panels():

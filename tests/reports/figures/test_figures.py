@@ -75,7 +75,7 @@ def test_claimed_against_measured_shows_the_bound_rounded_down_and_the_claim(run
     row = AUDIT | {"defense": "dp_fedavg", "claim_id": signed.claim_id, "verdict": "REFUTED", "detectable": 6.1}
     run_maker.row(**row, value=3.199)
     words = texts(claimed_measured(run_maker.write()).svg)
-    assert {"≥ 3.19", "2.5", "REFUTED", "detectable from 6.10"} <= set(words)
+    assert {"≥ 3.19", "2.5", "REFUTED", "min detectable 6.10"} <= set(words)
     assert "adversary: other clients (every round's model)" in words
 
 
@@ -233,7 +233,7 @@ def test_of_many_audits_twelve_are_drawn_alarming_ones_first_and_all_are_in_the_
     figure = roc(run_maker.write())
     assert len(figure.table.rows) == 14
     assert [f">d{place:02d}<" in figure.svg for place in range(14)] == [True, False, False] + [True] * 11
-    assert "Drawn: the 12 of 14 panels that have to be seen first" in figure.description
+    assert "Drawn: the 12 of 14 panels with problems first" in figure.description
 
 
 def test_letters_that_matplotlib_s_font_lacks_are_drawn_without_a_warning():

@@ -43,7 +43,7 @@ def test_the_curve_goes_down_with_noise_and_its_end_is_told(ladder):
     (figure,) = gain_by_noise(ladder([1000.0, 1.0, 10.0, 1e-3]))
     assert figure.key == "gain-by-noise-noise-plain_noise"
     assert figure.table.headers == ("standard deviation of the noise", "cosine")
-    assert [row[0] for row in figure.table.rows] == ["0.001", "1", "10", "1e+03", "beats it last at"]
+    assert [row[0] for row in figure.table.rows] == ["0.001", "1", "10", "1e+03", "largest noise with a gain"]
     assert [row[1].partition(" ")[0] for row in figure.table.rows] == ["+10.0", "+4.0", "+2.0", "−2.0", "10"]
     assert re.findall(r'(?:href|src)="(?!#)', figure.svg) == []
 

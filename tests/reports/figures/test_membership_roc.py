@@ -40,12 +40,15 @@ def test_a_claim_of_this_observer_and_unit_is_hatched_and_named(signed):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"unit": "client"}, "no claim speaks: the evidence is of one client, the claim of one sample"),
-        ({"adjacency": "replace_one"}, "no claim speaks: the evidence is of replace-one neighbours, the claim of add/"),
-        ({"rounds": 21}, "no claim speaks: the evidence is of 21 rounds, the claim covers 20"),
+        ({"unit": "client"}, "not covered by a claim: the evidence is of one client, the claim of one sample"),
+        (
+            {"adjacency": "replace_one"},
+            "not covered by a claim: the evidence is of replace-one neighbours, the claim of add/",
+        ),
+        ({"rounds": 21}, "not covered by a claim: the evidence is of 21 rounds, the claim covers 20"),
         (
             {"observer": "uploads+participation"},
-            "no claim speaks: the evidence is of the server that observes individual updates",
+            "not covered by a claim: the evidence is of the server that observes individual updates",
         ),
     ],
 )
@@ -63,7 +66,7 @@ def test_without_a_claim_the_panel_says_so(run_maker, add_membership):
     add_membership(run_maker, "none")
     (figure,) = membership_roc(run_maker.write())
     assert hatched(figure.svg) == 0
-    assert figure.table.rows[0][-1] == "no claim was signed here"
+    assert figure.table.rows[0][-1] == "no claim is stated on this federation"
 
 
 def test_a_claim_against_a_stronger_observer_is_hatched_for_a_weaker_one(signed, add_membership):
@@ -88,7 +91,7 @@ def test_attacks_of_one_observer_and_unit_share_a_panel_and_others_do_not(signed
     (figure,) = membership_roc(signed.write())
     words = texts(figure.svg)
     assert words.count("dp_sgd") == 2
-    assert {"loss", "alignment", "coin", "who", "chance", "signed curve"} <= set(words)
+    assert {"loss", "alignment", "coin", "who", "chance", "stated trade-off curve"} <= set(words)
     assert [row[3] for row in figure.table.rows] == ["who", "loss", "alignment", "coin (null attack)"]
 
 
@@ -132,7 +135,7 @@ def test_one_score_a_side_and_ties_are_drawn(run_maker, add_membership):
 def test_the_figure_stands_on_the_page(signed):
     page = html(signed.write())
     assert '<figure id="membership-main">' in page
-    assert "A line refutes nothing" in page
+    assert "A line by itself refutes no claim" in page
 
 
 def test_a_figure_stands_alone_and_is_told_apart_from_the_next(signed, add_membership):

@@ -32,9 +32,9 @@ def test_the_best_of_each_kind_of_adversary_stands_at_its_place_and_no_null_atta
     told = [(row[0], row[2], row[3], row[4], row[8]) for row in figure.table.rows if "individual updates" in row[1]]
     assert sorted(told) == sorted(
         [
-            ("none", "sample", "realistic", "strong", "none speaks"),
+            ("none", "sample", "realistic", "strong", "not covered"),
             ("dp_sgd", "sample", "realistic", "strong", "ε 4"),
-            ("dp_sgd", "sample", "all but one bit known", "ratio", "ε 4"),
+            ("dp_sgd", "sample", "worst-case adversary", "ratio", "ε 4"),
         ]
     )
 

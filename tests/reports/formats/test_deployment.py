@@ -6,8 +6,8 @@ import pytest
 from fedassay.audit.claim import Claim
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from fedassay.reports.formats.deployment import NOT_STATED, deployments
+from fedassay.reports.reading.claims import left_unprotected
 from fedassay.reports.reading.run_folder import RunFolder
-from fedassay.reports.reading.unprotected import left_unprotected
 
 PLAN = {
     "rounds": 30,
@@ -111,8 +111,8 @@ def test_what_a_claim_by_its_own_terms_leaves_open_is_listed(make_claim):
         "against an adversary who also observes which clients take part in a round",
         "several clients at once",
         "more than 20 of the 30 rounds",
-        "anything but layer fc",
-        "anybody but users of budget 1",
+        "everything except layer fc",
+        "anyone except users of budget 1",
     ]
 
 

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from fedassay.reports.formats.fitting import parts
 from fedassay.reports.formats.latex import _COMMANDS, escaped, latex
-from fedassay.reports.tables.run_tables import run_tables
+from fedassay.reports.tables.sections import run_tables
 from fedassay.reports.tables.table import Table
 from hypothesis import given
 from hypothesis import strategies as st

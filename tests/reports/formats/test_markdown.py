@@ -6,7 +6,7 @@ from fedassay.reports.formats.markdown import markdown
 
 def test_failures_come_first(quick_folder):
     text = markdown(quick_folder)
-    places = [text.index(part) for part in ("**INCOMPLETE", "## Look here first", "**failed** alignment", "## Claims")]
+    places = [text.index(part) for part in ("**INCOMPLETE", "## Problems", "**failed** alignment", "## Claims")]
     assert places == sorted(places)
     assert text.index("## Claims") < text.index("## Attacks on federation main") < text.index("## Not measured")
 
@@ -17,15 +17,15 @@ def test_a_refuted_honest_claim_and_a_blind_control_are_among_them(run_maker, ma
     run_maker.sign("noise_halved", make_claim(), control=True)
     run_maker.row(**row, defense="dp_fedavg", verdict="REFUTED", reason="eps >= 5 > 4")
     run_maker.row(**row, defense="noise_halved", verdict="NOT_REFUTED")
-    lines = markdown(run_maker.write()).split("## Look here first\n\n")[1].splitlines()
+    lines = markdown(run_maker.write()).split("## Problems\n\n")[1].splitlines()
     assert lines[0].startswith("- **REFUTED** dp_fedavg: eps 4, delta 1e-5, one client")
     assert lines[0].endswith("; eps &gt;= 5 &gt; 4")
-    assert lines[1].startswith("- **NOT REFUTED** noise_halved (a control: it must be REFUTED): eps 4")
+    assert lines[1].startswith("- **NOT REFUTED** noise_halved (control: should be REFUTED): eps 4")
 
 
 def test_a_run_without_failures_has_no_such_part(run_maker):
     run_maker.row(value=0.5)
-    assert "Look here first" not in markdown(run_maker.write())
+    assert "## Problems" not in markdown(run_maker.write())
 
 
 def test_every_table_row_has_as_many_cells_as_its_header(quick_folder):

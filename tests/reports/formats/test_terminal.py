@@ -20,9 +20,10 @@ def test_a_claim_that_stands_and_a_control_that_falls_read_as_promised(run_maker
     scores = run_maker.arrays("c", "scores", fpr_high=0.0207, fnr_high=0.035)
     run_maker.row(**common, defense="noise_halved", value=2.2, ceiling=4.97, verdict="REFUTED", artifact=scores)
     assert claim_lines(run_maker.write()) == [
-        f"claim  dp_fedavg     {CLAIM}: eps >= 0.9, ceiling 4.97, detectable 6.1, by curve: NOT REFUTED",
-        f"claim  noise_halved  {CLAIM}: eps >= 2.2, ceiling 4.97, under the signed curve (FPR <= .021, FNR <= .035): "
-        "REFUTED (a control: it must be)",
+        f"claim  dp_fedavg     {CLAIM}: eps >= 0.9, max certifiable 4.97, min detectable 6.1, "
+        "by the stated trade-off curve: NOT REFUTED",
+        f"claim  noise_halved  {CLAIM}: eps >= 2.2, max certifiable 4.97, "
+        "under the stated trade-off curve (FPR <= .021, FNR <= .035): REFUTED (control, as intended)",
     ]
 
 
@@ -31,7 +32,7 @@ def test_a_control_that_stands_says_what_it_must_be(run_maker, make_claim):
     row = AUDIT | {"claim_id": claim.claim_id, "route": "eps_low", "verdict": "NOT_REFUTED"}
     run_maker.row(**row, defense="noise_halved", value=0.5, ceiling=4.9)
     (line,) = claim_lines(run_maker.write())
-    assert line.endswith("by the bound on eps: NOT REFUTED (a control: it must be REFUTED)")
+    assert line.endswith("by the bound on eps: NOT REFUTED (control: should be REFUTED)")
 
 
 def test_a_claims_probes_stand_in_its_line_and_broken_ones_by_name(run_maker, make_claim):
@@ -45,10 +46,10 @@ def test_a_claims_probes_stand_in_its_line_and_broken_ones_by_name(run_maker, ma
     run_maker.row(**probe | {"metric": "probe_noise_scale"}, status="skipped", reason="no law")
     folder = run_maker.write()
     (line,) = claim_lines(folder)
-    words = "probe broken: sensitivity 10 > 1 allowed, 1 probe kept, 1 probe not possible"
+    words = "1 implementation check failed (sensitivity 10 > 1 allowed), 1 passed, 1 not possible"
     assert line.endswith(f"by the bound on eps, {words}: NOT REFUTED")
     (claimed,) = claim_rows(folder)
-    assert claimed.alarming
+    assert claimed.needs_attention
     assert claim_table([claimed]).rows[0][-1] == f"NOT REFUTED; {words}"
     assert f"<small>{words.replace('>', '&gt;')}</small>" in html(folder)
 
@@ -70,7 +71,7 @@ def test_every_claim_of_a_defense_has_a_line_and_a_defense_without_one_says_so(r
     run_maker.sign("nbafl", make_claim())
     run_maker.sign("nbafl", make_claim(mu=0.5))
     lines = claim_lines(run_maker.write())
-    assert lines[0] == "claim  none   claims nothing: NO CLAIM"
+    assert lines[0] == "claim  none   states no claim: NO CLAIM"
     assert lines[1:] == [f"claim  nbafl  {CLAIM}: NOT AUDITED"] * 2
 
 

@@ -56,7 +56,7 @@ def test_a_page_never_takes_the_place_of_data_or_of_the_other_page(run_maker, ht
     run_maker.write()
     before = (run_maker.path / "results.jsonl").read_bytes()
     paths = {name: run_maker.path / file for name, file in (("html", html), ("md", md)) if file is not None}
-    with pytest.raises(ValueError, match="what is written needs a file of its own"):
+    with pytest.raises(ValueError, match="each output must be a separate file"):
         write_report(run_maker.path, **paths)
     assert (run_maker.path / "results.jsonl").read_bytes() == before
 

@@ -7,7 +7,7 @@ from fedassay.reports.figures.roc import roc
 from fedassay.reports.formats.markdown import markdown
 from fedassay.reports.formats.page import html
 from fedassay.reports.formats.terminal import claim_lines
-from fedassay.reports.reading.claims import claim_rows, once
+from fedassay.reports.reading.claims import claim_rows, one_row_per_claim
 from fedassay.reports.tables.printed import claim_table
 from fedassay.reports.tables.summary import claims_note
 
@@ -34,7 +34,7 @@ def test_an_audit_and_attacks_are_two_rows_of_one_claim(run_maker, signed):
     rows = claim_rows(run_maker.write())
     assert [(one.verdict, one.by_attacks) for one in rows] == [("NOT_REFUTED", False), ("UNDERPOWERED", True)]
     assert [line[5] for line in claim_table(rows).rows] == ["500", "800 samples, one run, by attacks"]
-    assert "By attacks: what all attacks on final models said" in claims_note(rows)
+    assert "By attacks: the scores of all attacks on final models" in claims_note(rows)
     assert "By attacks" not in claims_note(rows[:1])
 
 
@@ -51,7 +51,7 @@ def test_a_control_need_not_fall_to_attacks(run_maker, signed, control, verdict,
     run_maker.row(**ATTACKS, **signed(control), verdict=verdict, reason="eps")
     folder = run_maker.write()
     (one,) = claim_rows(folder)
-    assert one.alarming is alarming
+    assert one.needs_attention is alarming
     (line,) = claim_lines(folder)
     assert line.endswith(f"by the bound on eps, by attacks on final models: {verdict}")
     for page in (html(folder), markdown(folder)):
@@ -65,7 +65,7 @@ def test_a_point_of_privacy_and_utility_is_drawn_once_a_claim(run_maker, signed)
     run_maker.row(**ATTACKS | {"value": 5.0}, **row, verdict="REFUTED")
     run_maker.row(role="utility", attack="training", metric="accuracy", defense="dp_sgd", value=0.9)
     folder = run_maker.write()
-    assert [one.verdict for one in once(claim_rows(folder))] == ["REFUTED"]
+    assert [one.verdict for one in one_row_per_claim(claim_rows(folder))] == ["REFUTED"]
     assert [line[2] for line in privacy_utility(folder).table.rows] == ["5.00"]
 
 

@@ -72,7 +72,7 @@ def test_scores_that_are_no_archive_are_told_without_being_asked_for(scored, con
     scored.write_bytes(content)
     found = only(RunFolder.read(scored.parents[2]))
     assert (found.place, found.cell_id) == ("cells/c0/scores.npz", "c0")
-    assert found.reason.startswith("holds no such arrays: ")
+    assert found.reason.startswith("cannot be read as arrays: ")
 
 
 def test_scores_cut_anywhere_are_told(scored):
@@ -101,7 +101,7 @@ def test_a_flipped_bit_within_an_array_is_told_once_it_was_read(scored):
 
 def test_every_page_says_what_it_was_made_without_and_shows_all_else(scored):
     scored.write_bytes(b"PK")
-    said = "1 file (cells/c0/scores.npz, of cell c0): holds no such arrays"
+    said = "1 file (cells/c0/scores.npz, of cell c0): cannot be read as arrays"
     page = html(RunFolder.read(scored.parents[2]))
     assert page.count('href="#unread"') == page.count('id="unread"') == 1
     assert "cells/c0/scores.npz" in page
@@ -116,7 +116,7 @@ def test_every_page_says_what_it_was_made_without_and_shows_all_else(scored):
         (b"round,auc\n1,nan\n", "auc must be a number, got nan"),
         (b"round,auc\n1,1e400\n", "auc must be a number, got 1e400"),
         (b"round,auc\n1,half\n", "could not convert"),
-        (b"round,auc\n1,.5,.6\n", "no table of numbers"),
+        (b"round,auc\n1,.5,.6\n", "a table of numbers"),
         (b"round,auc\n1.5,.5\n", "round must be a whole number, got 1.5"),
         (b"round,auc\n1e300,.5\n", "round must be a whole number"),
         (b"round,auc\n-1,.5\n", "round must be a whole number"),
@@ -133,7 +133,7 @@ def test_a_table_of_no_numbers_is_left_out(run_maker, text, says):
     assert folder.files.rounds(folder.records[0]) == []
     assert says in only(folder).reason
     (line,) = unread_lines(folder)
-    assert line.startswith(f"1 file ({ROUNDS}, of cell c1): is no table of numbers: ")
+    assert line.startswith(f"1 file ({ROUNDS}, of cell c1): cannot be read as a table of numbers: ")
     html(folder)
 
 
@@ -161,7 +161,7 @@ def test_an_empty_place_of_a_table_is_no_number_and_no_damage(run_maker):
         ),
         ({"member": np.zeros(3), "member_candidates": np.zeros(3)}, "member_candidates must be a number >= 0"),
         ({"reconstructions": np.zeros(3)}, "reconstructions must have 4 dimensions"),
-        ({"originals": np.zeros((2, 1, 4, 4)), "psnr": np.zeros(3)}, "must be as many each"),
+        ({"originals": np.zeros((2, 1, 4, 4)), "psnr": np.zeros(3)}, "must have the same number of images"),
         (
             {"originals": np.zeros((2, 1, 4, 4)), "reconstructions": np.zeros((2, 1, 5, 4))},
             "originals and reconstructions must have one shape",

@@ -126,7 +126,7 @@ def test_a_gate_that_the_records_no_longer_bear_is_not_repeated(run_maker):
     run_maker.manifest["planned_cells"] = 3
     gate = run_maker.write().gate
     assert gate.exit_code == 12
-    assert gate.verdict_line == "INCOMPLETE: 2 cells missing (when it was finished the run said: OK: all is well)"
+    assert gate.verdict_line == "INCOMPLETE: 2 cells missing (the outcome when the run finished: OK: all is well)"
 
 
 def test_a_gate_that_did_not_see_a_row_that_cannot_be_read_is_not_repeated(run_maker):
@@ -138,5 +138,5 @@ def test_a_gate_that_did_not_see_a_row_that_cannot_be_read_is_not_repeated(run_m
     gate = run_maker.write().gate
     assert gate.exit_code == 12
     assert gate.verdict_line.startswith(
-        "INCOMPLETE: 1 rows that cannot be read (when it was finished the run said: OK:"
+        "INCOMPLETE: 1 rows that cannot be read (the outcome when the run finished: OK:"
     )

@@ -44,8 +44,8 @@ def test_writing_twice_gives_the_same_bytes(baseline, tmp_path):
     [
         ('"schema": "baseline-1"', '"schema": "baseline-2"', "schema 'baseline-1' is what this version reads"),
         ('"schema": "baseline-1"', '"schema": "manifest-1"', "schema 'baseline-1' is what this version reads"),
-        ('"rounds": 20', '"rounds": 21', "is not as it was written"),
-        ('"sha256": "', '"sha256": "0', "is not as it was written"),
+        ('"rounds": 20', '"rounds": 21', "was edited by hand"),
+        ('"sha256": "', '"sha256": "0', "was edited by hand"),
         ('"metric": "auc"', '"metric": "auc", "more": 1', "more: Extra inputs are not permitted"),
         ('"metric": "auc", ', "", "metric: Field required"),
         ("{\n", "", "is not JSON"),
@@ -75,9 +75,9 @@ def test_a_value_that_is_no_number_is_refused(baseline, tmp_path, number):
 def test_what_is_no_baseline_is_refused_and_never_overwritten(baseline, tmp_path, text):
     path = tmp_path / "b.json"
     path.write_text(text)
-    with pytest.raises(ConfigError, match="is no baseline"):
+    with pytest.raises(ConfigError, match="is not a baseline"):
         Baseline.read(path)
-    with pytest.raises(ConfigError, match="is no baseline"):
+    with pytest.raises(ConfigError, match="is not a baseline"):
         baseline.write(path)
     assert path.read_text() == text
 
@@ -86,12 +86,12 @@ def test_neither_a_folder_nor_a_newer_file_is_overwritten(baseline, tmp_path):
     with pytest.raises(ConfigError, match="is a folder: name a file"):
         baseline.write(tmp_path / "run")
     (tmp_path / "suite.toml").write_text("name = 's'")
-    with pytest.raises(ConfigError, match=r"suite.toml is no baseline: name another file"):
+    with pytest.raises(ConfigError, match=r"suite.toml is not a baseline: name another file"):
         baseline.write(tmp_path / "suite.toml")
     assert not (tmp_path / "suite.toml.json").exists()
     newer = tmp_path / "n.json"
     newer.write_text('{"schema": "baseline-2"}')
-    with pytest.raises(ConfigError, match=r"no baseline of this version \(schema 'baseline-2'\)"):
+    with pytest.raises(ConfigError, match=r"not a baseline of this version \(schema 'baseline-2'\)"):
         baseline.write(newer)
 
 
@@ -122,3 +122,17 @@ def test_a_manifest_that_holds_what_no_suite_says_is_an_error_that_names_it(craf
     run.manifest["suite"]["gate"] = {"margins": {"auc": "wide"}}
     with pytest.raises(ValueError, match=r"manifest\.json: margins\.auc: Input should be a valid number"):
         Baseline.of(RunFolder.read(run.write()))
+
+
+def test_a_baseline_with_claims_in_the_words_of_an_older_version_is_read_in_the_present_ones(baseline, tmp_path):
+    claim = "eps 4, delta 1e-5, one sample (add/remove), {}"
+    former = claim.format("seen by the server that sees every upload, told who takes part")
+    present = claim.format("adversary: the server that observes individual updates, also observing who takes part")
+    (label, *_) = baseline.defenses
+    old = baseline.defenses[label].model_copy(
+        update={"claims": (former,), "audited": (former,), "terms": {former: {"rounds": ("20",)}}}
+    )
+    path = baseline.model_copy(update={"defenses": {label: old}}).write(tmp_path / "old.json")
+    assert "seen by" in path.read_text()
+    read = Baseline.read(path).defenses[label]
+    assert (read.claims, read.audited, list(read.terms)) == ((present,), (present,), [present])

@@ -66,7 +66,7 @@ def test_lower_accuracy_is_worse(craft):
 
 
 def test_a_row_that_does_not_say_what_is_worse_is_refused(craft):
-    with pytest.raises(ValueError, match=r"main/mine/loss \(uploads\) auc: a row that is compared must say"):
+    with pytest.raises(ValueError, match=r"main/mine/loss \(uploads\) auc: a compared row must have a direction"):
         cells(craft("run").cell([0.5], direction=""))
 
 

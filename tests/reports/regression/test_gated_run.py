@@ -132,7 +132,7 @@ def test_every_row_that_keeps_a_run_from_being_fine_is_told_with_its_reason(craf
     assert list(judge_folder(read(run)).outcome.details) == [
         f"claim  main/bold: {says}: REFUTED: eps >= 0.70",
         "again  fedassay run s.toml",
-        f"claim  main/broken: {says}: a control that must be REFUTED is NOT REFUTED",
+        f"claim  main/broken: {says}: a control that should be REFUTED is NOT REFUTED",
         "failed main/bold: ascent seed 3: FAILED: ValueError: no",
         f"claim  main/shy: {says}: UNDERPOWERED: eps >= 0.70",
     ]
@@ -154,7 +154,7 @@ def test_a_claim_that_nothing_judged_is_skipped_not_passed(craft):
     assert cases == {
         "verdict": [],
         f"mine: {says} [likelihood_ratio]": [],
-        "third: signs no claim [canary]": ["skipped"],
+        "third: states no claim [canary]": ["skipped"],
         f"other: {says}": ["skipped"],
     }
 
@@ -172,7 +172,7 @@ def test_one_seed_is_inconclusive_with_its_reason(craft):
     base, run = craft("base", seeds=1).cell([0.5]), craft("new", seeds=1).cell([0.5])
     judged = judge_folder(read(run), base.write())
     assert judged.outcome.exit_code == INCONCLUSIVE
-    assert judged.outcome.details[0].endswith(": one seed: it has no scatter to hold a change against")
+    assert judged.outcome.details[0].endswith(": one seed: without variation over seeds a change cannot be tested")
 
 
 def test_a_run_against_itself_passes_and_the_order_of_its_rows_does_not_count(craft, scatter):
@@ -452,7 +452,7 @@ def test_the_summary_puts_failures_first_and_is_cut_at_sixty_kibibytes(craft):
     assert judged.outcome.exit_code == FAIL
     text = step_summary(judged)
     assert len(text.encode()) <= 60 * 1024
-    assert text.endswith("prints the whole of it.*\n")
+    assert text.endswith("prints everything.*\n")
     assert text.index("attack_599") < text.index("attack_000")
     table = [line for line in text.splitlines() if line.startswith("| main")]
     assert table[0].endswith("| FAIL |")

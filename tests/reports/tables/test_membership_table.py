@@ -171,7 +171,7 @@ def test_the_table_stands_on_both_pages(run_maker, add_membership):
     assert "## Membership by observer" in markdown(folder)
 
 
-WHOSE = "the server that observes individual updates: whose sample"
+WHOSE = "the server that observes individual updates: client of a sample"
 
 
 def source_row(run, defense, value, *, seed=0, attack="source", role="attack", adjacency="replace_one"):
@@ -201,13 +201,13 @@ def test_whose_a_sample_is_stands_beside_chance_with_an_interval_over_seeds(run_
         source_row(run_maker, "none", 0.9, seed=seed, attack="coin", role="null")
     half = 4.303 * 0.1 / 3**0.5
     words = cells(run_maker.write())["none", "NO CLAIM", WHOSE]
-    assert words == f"right 0.500 [{0.5 - half:.3f}, {0.5 + half:.3f}], chance 0.25; source"
+    assert words == f"correct 0.500 [{0.5 - half:.3f}, {0.5 + half:.3f}], chance 0.25; source"
 
 
 def test_of_one_seed_the_interval_is_its_runs_and_marked(run_maker, add_membership):
     add_membership(run_maker, "none", **normal(1.0))
     source_row(run_maker, "none", 0.5)
-    assert cells(run_maker.write())["none", "NO CLAIM", WHOSE].startswith("right 0.500 [0.400, 0.600]†, ")
+    assert cells(run_maker.write())["none", "NO CLAIM", WHOSE].startswith("correct 0.500 [0.400, 0.600]†, ")
 
 
 @pytest.mark.parametrize(("adjacency", "beyond"), [("add_remove", False), ("replace_one", True)])
@@ -241,14 +241,14 @@ def test_adversaries_who_are_given_more_stand_by_themselves(run_maker, add_membe
     add_membership(run_maker, "dp_sgd", "ascent", adversary="active", **normal(1.5))
     words = cells(run_maker.write())["dp_sgd", "NO CLAIM", SERVER]
     assert [
-        part.rpartition("; ")[2] for part in words.replace("; ALL", "|ALL").replace("; ACT", "|ACT").split("|")
+        part.rpartition("; ")[2] for part in words.replace("; WORST", "|WORST").replace("; ACT", "|ACT").split("|")
     ] == [
         "cosine",
         "ratio",
         "ascent",
     ]
     assert words.startswith("AUC 0.")
-    assert "; ALL BUT ONE BIT KNOWN: AUC 0.9" in words
+    assert "; WORST-CASE ADVERSARY: AUC 0.9" in words
     assert "; ACTIVE SERVER: AUC 0." in words
 
 

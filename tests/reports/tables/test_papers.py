@@ -57,5 +57,5 @@ def test_every_page_prints_it_and_none_is_alarmed(tried, quick_folder):
         assert "Claims as published" in printed
         assert "25.8" in printed
     assert "Claims as published" not in html(quick_folder)
-    assert not any(row.alarming for row in claim_rows(tried))
+    assert not any(row.needs_attention for row in claim_rows(tried))
     assert any("REFUTED (as published)" in line for line in claim_lines(tried))

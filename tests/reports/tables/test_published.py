@@ -38,7 +38,7 @@ def test_each_figure_stands_beside_its_own(compared):
 
 def test_what_was_not_measured_is_no_number(compared):
     rows = published_table(published_values(compared)).rows
-    assert rows[3][2:6] == ("0.0570", "not signed", "–", "–")
+    assert rows[3][2:6] == ("0.0570", "not stated", "–", "–")
     assert rows[4][2:6] == ("0.775", "not measured", "–", "–")
 
 
@@ -50,10 +50,10 @@ def test_figures_that_a_hand_has_spoilt_spoil_no_page(run_maker, edited):
 
 
 def test_the_table_is_on_the_page_and_on_the_terminal(compared):
-    assert "Beside the paper" in html(compared)
-    assert "Beside the paper" in tables(compared)
+    assert "Compared with the paper" in html(compared)
+    assert "Compared with the paper" in tables(compared)
 
 
 def test_a_suite_that_names_no_paper_has_no_such_table(run_maker):
     run_maker.row(role="utility", attack="training", metric="accuracy", value=0.9)
-    assert "Beside the paper" not in html(run_maker.write())
+    assert "Compared with the paper" not in html(run_maker.write())

@@ -139,7 +139,7 @@ def test_where_no_attack_beats_the_null_the_table_says_so(run_maker):
     images(run_maker, "weak", 10 + SPREAD, defense="none")
     (words,) = reconstruction_table(reconstruction_rows(run_maker.write())).rows
     assert words[:4] == ("none", "mean_image", "none of 1", "0 of 20 [0.00, 0.17]")
-    assert words[-1] == "– (no claim was signed here)"
+    assert words[-1] == "– (no claim is stated on this federation)"
 
 
 def test_without_a_null_attack_nothing_is_said_of_one(run_maker, make_claim):
@@ -147,7 +147,7 @@ def test_without_a_null_attack_nothing_is_said_of_one(run_maker, make_claim):
     images(run_maker, "weak", 10 + SPREAD)
     (words,) = reconstruction_table(reconstruction_rows(run_maker.write())).rows
     assert words[1:3] == ("–", "no null attack was run")
-    assert words[-2:] == ("–", "– (no null attack tells the prior success)")
+    assert words[-2:] == ("–", "– (without a null attack the prior success is unknown)")
 
 
 def test_a_run_without_images_has_no_such_table(run_maker):

@@ -67,7 +67,7 @@ def test_rows_stand_by_epsilon_and_a_control_is_no_trust_model(run):
 
 
 def test_the_best_realistic_attack_stands_with_an_interval_for_all_of_its_cell(run):
-    words = cells(same_epsilon_table(run.write()), "none")["a sample, uploads"]
+    words = cells(same_epsilon_table(run.write()), "none")["membership of a sample, uploads"]
     assert words.startswith("0.7")
     assert "[" in words
     assert "*" not in words
@@ -85,21 +85,21 @@ def test_utility_on_several_federations_says_on_which(run):
 
 
 def test_what_no_claim_speaks_of_is_marked(run):
-    assert cells(same_epsilon_table(run.write()), "client_8")["a sample, uploads"].endswith("*")
+    assert cells(same_epsilon_table(run.write()), "client_8")["membership of a sample, uploads"].endswith("*")
 
 
 def test_an_empty_cell_has_a_numbered_reason(run):
     table = same_epsilon_table(run.write())
-    words = cells(table, "sample_4")["a sample, uploads"]
+    words = cells(table, "sample_4")["membership of a sample, uploads"]
     assert words.startswith("– (")
     assert f"{words.removeprefix('– ')} skipped: sees sums only." in table.note
 
 
 def test_what_an_audit_proved_stands_beside_its_ceiling(run):
     table = same_epsilon_table(run.write())
-    assert cells(table, "sample_4")["measured"] == "≥ 1.25 of 5.20, NOT REFUTED"
-    assert cells(table, "client_8")["measured"] == "NOT AUDITED"
-    assert cells(table, "none")["measured"] == "NO CLAIM"
+    assert cells(table, "sample_4")["audit"] == "≥ 1.25 of 5.20, NOT REFUTED"
+    assert cells(table, "client_8")["audit"] == "NOT AUDITED"
+    assert cells(table, "none")["audit"] == "NO CLAIM"
 
 
 def test_one_trust_model_alone_is_no_comparison(run_maker, make_claim, add_membership):

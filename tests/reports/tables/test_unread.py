@@ -42,7 +42,7 @@ def test_a_run_of_whole_rows_says_nothing_of_it(quick_page):
 
 def test_the_markdown_puts_them_first(damaged):
     text = markdown(damaged)
-    first = text[text.index("## Look here first") : text.index("## Attacks")]
+    first = text[text.index("## Problems") : text.index("## Attacks")]
     assert "- **cannot be read** 1 row of results.jsonl (line 4, of cell newer): " in first
     assert "schema 'result-1'" in first
     assert "line 6): cut off while it was written" in first
@@ -59,7 +59,7 @@ def test_the_terminal_prints_a_line_a_reason(damaged):
 
 def test_an_unfinished_run_counts_them_too(damaged):
     (damaged.path / "gate.json").unlink()
-    assert "has not judged this run; 3 rows that cannot be read" in html(RunFolder.read(damaged.path))
+    assert "has no outcome yet; 3 rows that cannot be read" in html(RunFolder.read(damaged.path))
 
 
 def test_lines_are_told_in_stretches():
@@ -79,4 +79,4 @@ def test_a_thousand_reasons_are_cut_and_said_to_be(run_maker):
         run_maker.row(value=0.5, cell_id=f"c{number}", schema=f"result-{number + 2}")
     table = unread_table(run_maker.write())
     assert len(table.rows) == 20
-    assert table.note == "All else is here. 980 more reasons are not shown."
+    assert table.note == "This report contains everything else. 980 more reasons are not shown."

@@ -59,8 +59,8 @@ def test_every_seed_has_a_row_and_every_federation_its_probes(finished):
 def test_the_report_counts_kills_and_false_alarms(finished):
     for name in ("report.md", "report.html"):
         text = (finished.folder / name).read_text(encoding="utf-8")
-        assert "2 of 2 mutants refuted: 2 by statistics, 0 by probes alone" in text
-        assert "Correct twins refuted: 0 of 2 (0 of 4 tests)" in text
+        assert "2 of 2 mutants refuted: 2 by statistics, 0 by implementation checks alone" in text
+        assert "Correct versions refuted: 0 of 2 (0 of 4 tests of one seed)" in text
 
 
 def test_the_same_suite_gives_the_same_rows(finished, tmp_path):

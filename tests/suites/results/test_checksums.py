@@ -110,7 +110,7 @@ def test_a_resumed_run_is_mended_and_sealed_anew(copy):
 
 def test_a_gate_that_its_rows_do_not_bear_is_not_repeated(copy):
     edit(copy / "gate.json", verdict_line="FAIL: all is lost", exit_code=10)
-    line = "OK: no claim was audited (when it was finished the run said: FAIL: all is lost)"
+    line = "OK: no claim was audited (the outcome when the run finished: FAIL: all is lost)"
     assert RunFolder.read(copy).gate.verdict_line == line
     edit(copy / "gate.json", exit_code=True)
     with pytest.raises(ValueError, match=r"gate\.json must hold a verdict_line and an exit_code"):

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 from fedassay.reports.reading.claims import claim_rows
 from fedassay.reports.tables.grid import attack_grids
+from fedassay.reports.tables.pooled_rows import omission_rows, pooled_attacks, pooled_utility
 from fedassay.reports.tables.printed import claim_table, omission_table
-from fedassay.reports.tables.tables import omission_rows, pooled_attacks, pooled_utility
 
 AUDIT = {"role": "audit", "attack": "canary", "metric": "epsilon_low", "seed": None, "n": 500, "ceiling": 4.5}
 
@@ -21,7 +21,7 @@ def test_a_claim_stands_beside_what_was_measured_about_it(run_maker, make_claim)
             "4.50",
             "6.10",
             "500",
-            "signed curve",
+            "stated trade-off curve",
             "NOT REFUTED",
         ),
     )
@@ -37,13 +37,13 @@ def test_claims_come_in_the_order_of_the_suite_whatever_the_file_says(run_maker,
 def test_a_claim_that_nothing_judged_is_shown_as_not_audited(run_maker, make_claim):
     run_maker.sign("dp_fedavg", make_claim())
     (row,) = claim_rows(run_maker.write())
-    assert (row.verdict, row.epsilon_low, row.alarming) == ("NOT_AUDITED", None, False)
+    assert (row.verdict, row.epsilon_low, row.needs_attention) == ("NOT_AUDITED", None, False)
 
 
 def test_an_audit_without_a_claim_prints_no_epsilon(run_maker):
     run_maker.row(**AUDIT, defense="none", value=5.6, verdict="NO_CLAIM")
     (row,) = claim_table(claim_rows(run_maker.write())).rows
-    assert row[1:5] == ("signs no claim", "–", "–", "–")
+    assert row[1:5] == ("states no claim", "–", "–", "–")
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_an_honest_claim_refuted_alarms_and_so_does_a_control_that_is_not(
     signed = run_maker.sign("dp_fedavg", make_claim(), control=control)
     run_maker.row(**AUDIT, defense="dp_fedavg", claim_id=signed.claim_id, value=1.0, verdict=verdict)
     (row,) = claim_rows(run_maker.write())
-    assert row.alarming is alarming
+    assert row.needs_attention is alarming
 
 
 def test_a_failed_audit_is_a_failed_claim_with_its_reason(run_maker, make_claim):
@@ -71,7 +71,7 @@ def test_a_failed_audit_is_a_failed_claim_with_its_reason(run_maker, make_claim)
     row = AUDIT | {"metric": "none", "defense": "dp_fedavg", "claim_id": signed.claim_id}
     run_maker.row(**row, status="failed", reason="no scores")
     (row,) = claim_rows(run_maker.write())
-    assert (row.verdict, row.alarming, row.record.reason) == ("FAILED", True, "no scores")
+    assert (row.verdict, row.needs_attention, row.record.reason) == ("FAILED", True, "no scores")
 
 
 def test_auc_is_pooled_over_seeds_as_by_hand(run_maker):
@@ -201,4 +201,4 @@ def test_a_claim_over_fewer_rounds_than_were_run_says_so(run_maker, make_claim):
     run_maker.manifest["suite"]["federations"] = {"main": {"rounds": 30}}
     signed = run_maker.sign("d", make_claim())
     (row,) = claim_rows(run_maker.write())
-    assert row.says == f"{signed.describe()}, over {signed.rounds} of 30 rounds"
+    assert row.claim_text == f"{signed.describe()}, over {signed.rounds} of 30 rounds"

@@ -1,26 +1,26 @@
-"""What a report tabulates, as typed rows in the suite's order: attacks, utility and omissions."""
+"""Pooled rows: attacks and utility pooled over seeds, and omissions, as typed rows in the suite's order."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...suites.results.record import Record
 from ..reading.order import Order
-from ..reading.pooling import Pooled, mean_over_seeds, median_over_images
-from ..reading.run_folder import RunFolder, once_a_run
+from ..reading.pooling import Pooled, grouped, mean_over_seeds, median_over_images
+from ..reading.run_folder import RunFolder, once_per_run
 from .numerals import metric_place
 
 UNDEFENDED = ("undefended", "none", "no_defense", "no_protection")
-"""Labels under which a suite runs the federation without a defense; the first that is present is the baseline."""
+"""Labels of the federation without a defense; the first one that is present is the reference for utility."""
 WHOLE_CELL = "none"
-"""The metric of a row that stands for a whole cell of which nothing was measured."""
+"""The metric of a row that represents a whole cell in which nothing was measured."""
 WORST_FIRST = ("failed", "unavailable", "skipped")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttackRow:
-    """What one attack got out of one defense. ``pooled`` is None where nothing was measured.
+    """The result of one attack on one defense. ``pooled``: None where nothing was measured.
 
-    ``missing``: rows (or whole cells) without a value; ``status`` and ``reason`` of the worst of them, else empty.
+    ``missing``: number of rows (or whole cells) without a value. ``status``, ``reason``: of the worst of them.
     """
 
     federation: str
@@ -40,7 +40,7 @@ class AttackRow:
 
 @dataclass(frozen=True, kw_only=True)
 class UtilityRow:
-    """What one defense costs. ``change``: pooled difference to the undefended federation of the same seeds."""
+    """The utility of one defense. ``change``: pooled difference to the undefended federation of the same seeds."""
 
     federation: str
     defense: str
@@ -66,21 +66,19 @@ class OmissionRow:
 
     @property
     def where(self) -> str:
-        """The defenses in words."""
+
         return "every defense" if self.everywhere else ", ".join(self.defenses)
 
 
-@once_a_run
+@once_per_run
 def pooled_attacks(folder: RunFolder) -> list[AttackRow]:
     """One row per federation, attack, metric and defense, pooled over seeds (and images); null attacks included."""
     order = Order.of(folder)
     records = folder.rows("attack", "null")
-    # A cell that failed or was skipped has one row, for all of its metrics.
-    omitted: dict[tuple[str, str, str], list[Record]] = {}
-    for record in records:
-        if record.status != "ok" and record.metric == WHOLE_CELL:
-            omitted.setdefault(_target(record), []).append(record)
-    groups = _grouped(records, "federation", "attack", "observer", "metric", "defense")
+    # A cell that failed or was skipped has a single row, which counts as missing for each of the attack's metrics.
+    unmeasured = (record for record in records if record.status != "ok" and record.metric == WHOLE_CELL)
+    omitted = {_target(group[0]): group for group in grouped(unmeasured, "federation", "attack", "defense")}
+    groups = grouped(records, "federation", "attack", "observer", "metric", "defense")
     rows = [_attack_row(group, order, omitted.get(_target(group[0]), [])) for group in groups]
     return sorted(
         rows,
@@ -101,6 +99,7 @@ def _target(record: Record) -> tuple[str, str, str]:
 
 def _attack_row(group: list[Record], order: Order, omitted_cells: list[Record]) -> AttackRow:
     first = group[0]
+    # A whole omitted cell is missing in every metric of the attack, but must not be counted twice.
     others = [] if first.metric == WHOLE_CELL else omitted_cells
     omitted = sorted([r for r in group if r.status != "ok"] + others, key=lambda r: WORST_FIRST.index(r.status))
     return AttackRow(
@@ -120,11 +119,11 @@ def _attack_row(group: list[Record], order: Order, omitted_cells: list[Record]) 
     )
 
 
-@once_a_run
+@once_per_run
 def pooled_utility(folder: RunFolder) -> list[UtilityRow]:
-    """One row per federation, metric and defense, pooled over seeds, beside the paired change to the undefended run."""
+    """One row per federation, metric and defense, pooled over seeds, with the paired change from no defense."""
     order = Order.of(folder)
-    groups = _grouped(folder.rows("utility"), "federation", "metric", "defense")
+    groups = grouped(folder.rows("utility"), "federation", "metric", "defense")
     bare = {
         name: undefended(r.defense for r in folder.rows("utility") if r.federation == name)
         for name in order.federations
@@ -140,6 +139,7 @@ def pooled_utility(folder: RunFolder) -> list[UtilityRow]:
 
 def _utility_row(group: list[Record], baseline: dict[int | None, Record]) -> UtilityRow:
     first = group[0]
+    # The reference itself has no change: a row of zeros would look like a measurement.
     same = first.defense in {record.defense for record in baseline.values()}
     changes = [
         _value(record) - _value(baseline[record.seed])
@@ -158,10 +158,10 @@ def _utility_row(group: list[Record], baseline: dict[int | None, Record]) -> Uti
 
 
 def omission_rows(folder: RunFolder) -> list[OmissionRow]:
-    """What was not measured and why: failures first, then what was unavailable, then what was skipped."""
+    """What was not measured and the reason: first what failed, then what was unavailable, then what was skipped."""
     order = Order.of(folder)
     omitted = [record for record in folder.rows() if record.status != "ok"]
-    groups = _grouped(omitted, "status", "attack", "metric", "reason")
+    groups = grouped(omitted, "status", "attack", "metric", "reason")
     rows = [
         OmissionRow(
             status=group[0].status,
@@ -181,16 +181,9 @@ def omission_rows(folder: RunFolder) -> list[OmissionRow]:
 
 
 def undefended(defenses: Iterable[str]) -> str | None:
-    """The label of the federation without a defense, if the suite runs one."""
+    """The label of the federation without a defense; None if the suite has none."""
     present = set(defenses)
     return next((label for label in UNDEFENDED if label in present), None)
-
-
-def _grouped(records: Iterable[Record], *fields: str) -> list[list[Record]]:
-    groups: dict[tuple[object, ...], list[Record]] = {}
-    for record in records:
-        groups.setdefault(tuple(getattr(record, field) for field in fields), []).append(record)
-    return list(groups.values())
 
 
 def _measured(group: Iterable[Record]) -> list[Record]:
@@ -202,9 +195,10 @@ def _pooled(group: list[Record]) -> Pooled | None:
     if not measured:
         return None
     only = measured[0]
+    # A single measurement has no variance over seeds, but may have its own interval.
     if len(measured) == 1 and only.ci_low is not None and only.ci_high is not None:
         return Pooled(value=_value(only), low=only.ci_low, high=only.ci_high, n=1, method=only.ci_method)
-    # The order of the rows in the file must not reach the last digit of a sum or the draws of a bootstrap.
+    # Sorted, because the order of rows in the file is arbitrary and would change the last digit of a sum.
     values = sorted(_value(record) for record in measured)
     return median_over_images(values) if measured[0].scope == "record" else mean_over_seeds(values)
 

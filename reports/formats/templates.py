@@ -1,0 +1,20 @@
+"""Templates: the Jinja environment that renders the HTML and Markdown reports."""
+
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+_FOLDER = Path(__file__).parents[1] / "templates"
+
+
+def environment(*, autoescape: bool) -> Environment:
+    """Loads the report's templates. ``autoescape``: True for HTML; Markdown has an escaping filter of its own."""
+    return Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=autoescape,
+        # A misspelt name in a template fails instead of printing nothing.
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )

@@ -1,0 +1,63 @@
+"""Sections: the order in which every format of a report shows its tables."""
+
+from dataclasses import dataclass, replace
+
+from ..reading.claims import claim_rows
+from ..reading.run_folder import RunFolder
+from . import summary
+from .grid import attack_grids
+from .membership_table import membership_table
+from .mutants import mutant_rows, mutant_table
+from .papers import paper_table
+from .pooled_rows import omission_rows, pooled_attacks, pooled_utility
+from .printed import attack_table, claim_table, omission_table, utility_table
+from .published import published_table, published_values
+from .reconstruction import reconstruction_rows, reconstruction_table
+from .same_epsilon import same_epsilon_table
+from .table import Table
+from .trust import trust_table
+from .unread import unread_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """One section of a report. ``key``: its id, by which the page finds a layout of its own for some sections.
+
+    ``part``: ``claims`` for what the page shows before the figures, ``details`` for what it shows after them.
+    """
+
+    key: str
+    part: str
+    tables: tuple[Table, ...]
+
+
+def sections(folder: RunFolder) -> list[Section]:
+    """Every section in the order of the report, also those whose tables have no rows.
+
+    Call it after everything else that reads the cells' files: the last section lists the files that proved unreadable.
+    """
+    claims = claim_rows(folder)
+    attacks = [attack_table(grid, grid.lines) for grid in attack_grids(pooled_attacks(folder))]
+    return [
+        _section("claims", replace(claim_table(claims), note=summary.claims_note(claims)), part="claims"),
+        _section("trust", trust_table(folder), part="claims"),
+        _section("same-epsilon", same_epsilon_table(folder)),
+        _section("papers", paper_table(claims)),
+        _section("published", published_table(published_values(folder))),
+        _section("mutants", mutant_table(mutant_rows(folder))),
+        _section("attacks", *(replace(table, note=summary.POOLING_NOTE) for table in attacks)),
+        _section("reconstruction", reconstruction_table(reconstruction_rows(folder))),
+        _section("membership", membership_table(folder)),
+        _section("utility", utility_table(pooled_utility(folder))),
+        _section("omissions", omission_table(omission_rows(folder))),
+        _section("unread", unread_table(folder)),
+    ]
+
+
+def _section(key: str, *tables: Table, part: str = "details") -> Section:
+    return Section(key=key, part=part, tables=tables)
+
+
+def run_tables(folder: RunFolder) -> list[Table]:
+    """The tables of all sections that hold a row."""
+    return [table for section in sections(folder) for table in section.tables if table.rows]
