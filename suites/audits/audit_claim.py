@@ -28,6 +28,7 @@ def run_block(job: BlockJob, store: Store, finished: frozenset[str]) -> list[str
     """
     if job.cell.cell_id in finished:
         return []
+    # Processes share the cores: more threads in each would slow all of them down.
     torch.set_num_threads(1)
     clock = Clock()
     with failures_as_rows([job.cell], store, clock) as failed:
@@ -41,6 +42,7 @@ def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
     clock = Clock()
     if audit.out_of_scope:
         finding = not_audited(audit.claim, audit.out_of_scope)
+        # No measurement was made, so the row has a verdict and no value.
         row = audit.cell.record(metric="epsilon_low", verdict=finding.verdict.value, reason=finding.reason)
         store.finish(audit.cell.cell_id, [row])
         return []

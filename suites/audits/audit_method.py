@@ -117,6 +117,7 @@ class BlockMethod(AuditMethod):
 
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
         """Checks by replay, on the first block's federation; methods add those of their own runs."""
+        # One thread gives the same bits whatever the number of processes.
         torch.set_num_threads(1)
         block = audit.blocks[0]
         task, plan = audited_federation(block)

@@ -134,6 +134,7 @@ def crafted_evidence(job: BlockJob, law: ReportLaw) -> tuple[list[CraftedBatch],
     """
     task, plan = federation_of(job)
     trial = _trial(job, law, plan)
+    # Before the trials: shared noise would make them dependent, and every bound wrong.
     check_noise(job, trial, task, plan)
     most = _NUMBERS // (len(trial.senders) * len(trial.present))
     size = max(1, min(most, job.audit.batch, job.replicas))
@@ -161,7 +162,7 @@ def _trial(job: BlockJob, law: ReportLaw, plan: Plan) -> CraftedTrial:
     shuffled = claim.observer.rank == SHUFFLED.rank
     if shuffled and law.mixing is Mixing.NONE:
         raise ValueError("a claim behind a shuffler needs a law that states what is shuffled, rows or coordinates")
-    # An observer that can tell the reports apart learns nothing about one of them from the others.
+    # An observer that can assign the reports to clients learns nothing about one of them from the others.
     senders = tuple(range(plan.clients)) if shuffled else (client,)
     absent, present = rows_that_differ(claim, law, plan)
     if claim.part == COORDINATE and shuffled and law.mixing is Mixing.COORDINATES:

@@ -9,6 +9,7 @@ from . import __path__ as _FOLDERS
 from .audit_method import AttackMethod, AuditMethod, BlockMethod
 
 
+# Cached: every block and every audit looks up its method.
 @cache
 def audit_methods() -> dict[str, AuditMethod]:
     """The ``METHOD`` of every file of this folder that defines one, by file name, the lowest precedence first."""

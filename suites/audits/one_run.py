@@ -42,7 +42,7 @@ class OneRun(BlockMethod):
     """One federation with many canaries, each along an inert weight of its own."""
 
     attack = "one_run"
-    # The suite asks for a single run: no trials of reports or lots are made besides.
+    # First: a suite with a single run makes no trials of reports or lots.
     precedence = 0
 
     def covers(self, request: AuditRequest) -> bool:
@@ -80,6 +80,7 @@ class OneRun(BlockMethod):
         setting = json.loads((store.cell_folder(block.cell.cell_id) / SETTING).read_text(encoding="utf-8"))
         seen = Projections(arrays["values"], arrays["seen"], Setting.from_dict(setting))
         values = np.where(seen.seen, seen.values, 0.0).sum(axis=1)
+        # The law's likelihood ratio sorts canaries better than a plain sum where rounds are sampled.
         if (release := claimed_release(block)) is not None:
             values = release_scores(seen.values, release, BrokenRelease(), seen=seen.seen)
         candidates, guesses = CandidateScores(values, seen.setting), {}
@@ -137,6 +138,7 @@ def best_case(audit: PlannedAudit) -> Measurement:
         rounds=claim.rounds,
         design=Design.ONE_RUN,
     )
+    # No data are needed: the number of guesses is fixed, and all of them right is the best that can happen.
     count = block.audit.canaries or 0
     right = {name: Guesses(made, made, count, setting) for name, made in guesses_planned(audit).items()}
     return read_guesses(claim, right, alpha=audit.alpha, witness="")

@@ -127,6 +127,7 @@ def _scores_read(
     nonmember: Projections,
 ) -> MembershipScores:
     """The scores of the test that the measurement reports."""
+    # Thresholds are distinct floats from separate simulations, so one identifies its test.
     broken = next(test.broken for test in tests if test.threshold == measured.threshold)
     within, out = (release_scores(side.values, release, broken, seen=side.seen) for side in (member, nonmember))
     return MembershipScores(within, out, member.setting)

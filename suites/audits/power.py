@@ -101,6 +101,7 @@ def replicas_needed(
     broken, curve = BrokenRelease(noise=share), claim.curve
     claimed_mu = (release.rounds * release.steps) ** 0.5 / release.sigma
     gaussian = release.rate == 1
+    # Without sampling the error rates are exact; a sampled release is simulated.
     points = (
         gaussian_points(claimed_mu / share)
         if gaussian

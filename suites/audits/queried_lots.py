@@ -85,6 +85,7 @@ def query_evidence(job: BlockJob, arm: int) -> list[Projections]:
     """``job.replicas`` trials on the claim's own plan, batch by batch; ``arm`` 1 with the sample, 0 without."""
     task = task_of(job.federation, job.seed)
     plan, streams = plan_of(job.federation, job.change, task), Streams(job.seed)
+    # The batch size is fixed, not the suite's: another one would draw other trials.
     whole, rest = divmod(job.replicas, _BATCH)
     sizes = [_BATCH] * whole + ([rest] if rest else [])
     return [

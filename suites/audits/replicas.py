@@ -69,6 +69,7 @@ class ReplicaMethod(BlockMethod):
 
     def plan_text(self, audit: PlannedAudit) -> list[str]:
         trials = pooled_replicas(audit)
+        # Half of the trials only choose the threshold.
         best = largest_certifiable_epsilon(trials // 2, trials // 2, audit.claim.delta, audit.alpha)
         size = f"{trials} replicas per arm, at most epsilon {best:.2f} from this sample size"
         return [f"{size}, {self.witness(audit)}: threshold by a split"]
@@ -78,6 +79,7 @@ def save_projections(job: BlockJob, arms: Arms, store: Store, more: Mapping[str,
     """Keep a block's evidence without and with the canary, its setting, and further arrays; returns the path."""
     arrays = dict(more or {})
     for name, batches in zip(ARMS, arms, strict=True):
+        # Single precision halves the files; the repeat check allows for it.
         arrays[name] = np.concatenate([batch.values for batch in batches]).astype(np.float32)
         arrays[f"{name}_seen"] = np.concatenate([batch.seen for batch in batches])
     store.save_text(job.cell.cell_id, SETTING, json.dumps(arms[0][0].setting.to_dict()))
@@ -91,6 +93,7 @@ def pooled(audit: PlannedAudit, store: Store) -> tuple[Projections, Projections]
         ValueError: if a block failed (the reason is the block's), or blocks are evidence of different settings.
     """
     arrays = kept_arrays(audit, store)
+    # Evidence about different observers or rounds must not add up to one verdict.
     settings = {(store.cell_folder(block.cell.cell_id) / SETTING).read_text(encoding="utf-8") for block in audit.blocks}
     if len(settings) != 1:
         raise ValueError(f"blocks of one claim must be evidence of one setting, got {sorted(settings)}")

@@ -50,6 +50,7 @@ def noise_checks(
         places = layers if laws else {"release": slice(None)}
         found = [_presence(releases, present, places, senders, gaussian=bool(laws))]
     fewest = _FEWEST_DRAWN if drawn else _FEWEST
+    # Data, cohorts and lots cancel in the difference of two draws.
     noise = (releases[0] - releases[1]).masked_fill(~present.unsqueeze(-1), 0)
     if senders is not None and len(senders) > 1:
         rounds = [f"round {t}" for t in range(len(noise))]
@@ -59,6 +60,7 @@ def noise_checks(
         found.append(_freshness(BETWEEN_ROUNDS, noise.transpose(0, 1), _names(senders), rounds, fewest))
     if laws is None:
         return [*found, CheckResult(name=SCALE, passed=None, witness="no Gaussian law is published for this observer")]
+    # The law holds for the public state of the first round only.
     steady = [t for t in range(len(noise)) if all(same_state(draw, t) for draw in draws)]
     return [*found, _scale(releases[:, steady], present[steady], laws, layers)]
 

@@ -152,6 +152,7 @@ def _canary_rows(setup: ReplaySetup) -> Iterator[tuple[Tensor, float, str]]:
     """Unit directions ``(d,)`` with the canary's length and the direction's words."""
     dim = setup.still.plan.layout.dim
     unused = torch.zeros(dim)
+    # The last weight is the inert one where the plan has one.
     unused[-1] = 1.0
     anywhere = normal(Streams(setup.seed).generator("probe direction"), (dim,))
     short, long = _LENGTHS
@@ -167,6 +168,7 @@ def _relabelled(setup: ReplaySetup, base: Recording) -> Iterator[Pair]:
     for client, part in enumerate(task.parts):
         changed, words = (part[:1], "a sample") if unit is Unit.SAMPLE else (part, "all samples")
         labels = task.labels.clone()
+        # The next class: always another label, without a random draw.
         labels[changed] = (labels[changed] + 1) % task.network.classes
         after = setup.run(task=replace(task, labels=labels))
         witness = f"another label for {words} of client {client}"

@@ -51,6 +51,7 @@ def check_centred(batches: list[Projections]) -> None:
     Raises:
         ValueError: if the mean of a round lies nine standard errors off.
     """
+    # Batch by batch: noise that one call shares could cancel out over many calls.
     for batch in batches:
         for number, column in enumerate(_columns(batch)):
             if len(column) < _FEWEST:
@@ -124,6 +125,7 @@ def _repeats(columns: list[FloatArray], spacing: float) -> CheckResult:
 def _scale(columns: list[FloatArray], sigma: float) -> CheckResult:
     ratios = [float(np.sqrt(np.mean(column**2))) / sigma for column in columns]
     limits = [1 - _ERRORS / math.sqrt(2 * len(column)) for column in columns]
+    # In standard errors, since rounds differ in how many replicas saw the sender.
     worst = min(range(len(columns)), key=lambda number: (ratios[number] - 1) * math.sqrt(len(columns[number])))
     return CheckResult(
         name=EVERY_ROUND,

@@ -45,6 +45,7 @@ def _fits(member: FloatArray, nonmember: FloatArray) -> CheckResult:
     # A law that gives every report one score satisfies the identity and can show nothing.
     if member.size and np.ptp(member) == np.ptp(nonmember) == member.flat[0] - nonmember.flat[0] == 0:
         return CheckResult(name=FITS, passed=False, witness="the law scores every report alike")
+    # The mirror image tests the absent row.
     worst: CheckResult | None = None
     for name, present, absent in (("present", member, nonmember), ("absent", -nonmember, -member)):
         one, other = (torch.from_numpy(side.astype(np.float64)) for side in (present, absent))
@@ -83,6 +84,7 @@ def _place(kept: Mapping[str, Any], clients: int) -> CheckResult:
     """How much more what arrives in the sender's own place resembles the present row when the sender holds that row."""
     within, out = kept["member_place"], kept["nonmember_place"]
     error = math.sqrt(within.var() / len(within) + out.var() / len(out))
+    # A shuffler leaves the report in its own place with probability 1 / clients.
     allowed = 1 / clients + _ERRORS * error
     measured = abs(float(within.mean() - out.mean()))
     return CheckResult(

@@ -1,1 +1,1 @@
-"""Mutation tests: broken mechanisms and defenses, each audited beside its correct version."""
+"""Mutation tests: broken mechanisms and defenses, each audited together with its correct version."""

@@ -80,6 +80,7 @@ def plan_mutant_audit(mutant: Mutant, *, name: str, pilot: int, power: float, al
         )
         for number in range(len(scores))
     ]
+    # A score that needs more trials than the limit has no plan and sorts last.
     best = min(range(len(scores)), key=lambda number: plan.trials if (plan := plans[number]) else limit + 1)
     chosen, score, purpose = plans[best], scores[best], f"pilot of {name}'s twin"
     own = [_drawn(mutant.correct, [score], world, pilot, Streams(0), purpose)[0] for world in (0, 1)]
@@ -112,6 +113,7 @@ def audit_broken(audit: MutantAudit, *, name: str, seeds: Sequence[int], alpha: 
 
 def audit_correct(audit: MutantAudit, *, name: str, seeds: Sequence[int], alpha: float) -> VersionFindings:
     """As many trials of the correct version, at the mutant's threshold and at its own; ``alpha`` covers all seeds."""
+    # Never fewer than could refute: a correct version must be able to fail.
     trials = max(LEAST, audit.plan.trials)
     policy = BonferroniThresholds((audit.plan.threshold, audit.own_threshold))
     sides = [_sides(audit, audit.mutant.correct, trials, seed, f"twin {name}") for seed in seeds]

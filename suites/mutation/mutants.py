@@ -40,6 +40,7 @@ def known_mutants() -> dict[str, str]:
     controls = [
         name for name, part in own_parts("defense").items() if part.module.startswith(f"{controlled.__name__}.")
     ]
+    # Controls of other packages are mutants too: they are found by their entry points.
     foreign = [name for name, part in from_entry_points("defense").items() if part.control]
     return own | dict.fromkeys([*controls, *foreign], FEDERATION)
 

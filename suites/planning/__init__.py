@@ -1,1 +1,1 @@
-"""Planning: a suite laid out in cells, and what the plan says before it runs."""
+"""Planning: all cells of a suite, and what the planned run would do."""

@@ -1,4 +1,4 @@
-"""Estimate: how long a plan will take, learnt from earlier runs on this machine: their cells, and all the rest."""
+"""Estimate: how long a plan will take, from the times of earlier runs on this machine."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -12,9 +12,9 @@ from ..results.store import MANIFEST, RESULTS
 from .run_plan import RunPlan
 
 RUNS = Path("runs")
-"""Where runs go unless told."""
+"""Default folder of runs."""
 _NEWEST = 20
-"""Runs that are read, the newest ones: code changes, and so do times."""
+"""Number of runs that are read, the newest ones: as code changes, so do times."""
 
 Key = tuple[object, ...]
 K = TypeVar("K")
@@ -22,9 +22,13 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """CPU seconds of cells like others: ``exact`` by suite, federation, defense and attack; ``alike`` by data set,
-    model and attack, whatever the suite. ``rests``: by suite, what whole runs took beyond that: start-up, imports of
-    every process, laying out, pages. ``runs``: how many were read.
+    """CPU seconds of earlier cells.
+
+    Args:
+        exact: by suite, federation, defense and attack.
+        alike: by data set, model and attack, in any suite.
+        rests: by suite, the time of whole runs beyond their cells: start-up, imports of every process, planning, pages.
+        runs: number of runs that were read.
     """
 
     exact: dict[Key, float]
@@ -33,17 +37,17 @@ class Times:
     runs: int
 
     def of(self, facts: dict[str, Any]) -> float | None:
-        """What a cell took that was like this one; None where there was none."""
+        """The time of a cell like this one; None where there was none."""
         return self.exact.get(_exact(facts), self.alike.get(_alike(facts)))
 
     def rest(self, suite: str) -> float | None:
-        """What a run of this suite took beyond its cells, or else a run of any; None where no run said."""
+        """The time of a run of this suite beyond its cells, else of any suite; None where no run recorded it."""
         return self.rests.get(suite, median(self.rests.values()) if self.rests else None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Seen:
-    """A run that was read: ``whole`` is what it took from its start to its pages, None where it does not say."""
+    """A run that was read; ``whole`` is its time from start to pages, None where it was not recorded."""
 
     suite: str
     whole: float | None
@@ -51,8 +55,9 @@ class _Seen:
 
 
 def learnt(place: Path = RUNS) -> Times:
-    """The medians of all finished cells below ``place``, of runs on hardware like this. What cannot be read is left
-    out: an estimate is no reason to stop.
+    """The medians of all finished cells below ``place``, of runs on hardware like this.
+
+    What cannot be read is left out: a missing estimate must not stop a run.
     """
     seen = list(_here(place))
     exact: dict[Key, list[float]] = {}
@@ -64,7 +69,7 @@ def learnt(place: Path = RUNS) -> Times:
     rests: dict[str, list[float]] = {}
     for run in seen:
         if run.whole is not None:
-            # Beyond the medians, not beyond its own cells: the same plan is estimated at what it took.
+            # Beyond the medians, not its own cells, so that the same plan is estimated at the time that it took.
             rests.setdefault(run.suite, []).append(run.whole - sum(cells.of(row) or 0.0 for row in run.rows))
     return replace(cells, rests=_medians(rests))
 
@@ -73,19 +78,19 @@ def estimate(plan: RunPlan, times: Times) -> str:
     """``about 50 s of CPU time, at least 25 s on 2 cores (learnt from 3 runs in runs/)``."""
     known = [seconds for cell in plan.cells if (seconds := times.of(cell.facts)) is not None]
     if not known:
-        return "not known yet: learnt from what runs took on this machine, and none in runs/ was like this"
+        return "not known yet: it is learnt from earlier runs on this machine, and none in runs/ has such cells"
     rest, unknown = times.rest(str(plan.cells[0].facts["suite"])), len(plan.cells) - len(known)
     # A plan of far fewer cells than those of the runs may take less beyond them than they did, but never less than 0.
     total = sum(known) + max(0.0, rest or 0.0)
-    # What one process does, the imports and the pages among it, takes its time on any number of cores.
+    # A lower bound: imports, pages and other work of one process take as long on any number of cores.
     words = f"about {_words(total)} of CPU time, at least {_words(total / cores())} on {cores()} cores"
-    told = f"{words} (learnt from {times.runs} run{'s' * (times.runs > 1)} in runs/)"
-    told += f", and {unknown} of {len(plan.cells)} cells of which nothing is known" if unknown else ""
-    return f"{told}; start-up, imports and pages not counted, which none of them tells" if rest is None else told
+    shown = f"{words} (learnt from {times.runs} run{'s' * (times.runs > 1)} in runs/)"
+    shown += f", and {unknown} of {len(plan.cells)} cells of unknown time" if unknown else ""
+    return f"{shown}; start-up, imports and pages not counted: no run recorded them" if rest is None else shown
 
 
 def _here(place: Path) -> Iterator[_Seen]:
-    """The newest runs below ``place`` that were made on such hardware."""
+    """The newest runs below ``place`` that were made on hardware like this."""
     found = sorted(place.glob(f"*/{MANIFEST}"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in found[:_NEWEST]:
         try:
@@ -102,7 +107,7 @@ def _here(place: Path) -> Iterator[_Seen]:
 
 
 def _first_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """One row a cell: all rows of one carry its time."""
+    """One row per cell: all rows of a cell carry its time."""
     try:
         lines: Iterable[bytes] = path.read_bytes().splitlines()
     except OSError:

@@ -60,6 +60,7 @@ class AuditPlanner:
         """The claims about the federation that the audit table, or the defense, names."""
         if (audit := self.suite.spec.audit) is None:
             return []
+        # Each defense may name a federation and a number of replicas of its own.
         specs = {label: _audit_of(entry, audit) for label, entry in entries.items()}
         return [
             self._choose(entries[item.defense], item.claim, specs[item.defense])
@@ -73,6 +74,7 @@ class AuditPlanner:
             for seed in self.defenses.seeds(entry)
             if claim.claim_id in {other.claim_id for other in self.defenses.of(entry, audit.federation, seed).claims}
         )
+        # One method audits all seeds of a claim: that of the first seed that states it.
         try:
             method, reason = chosen_method(self._request(entry, claim, audit, seeds[0]))
         except ValueError as error:
@@ -93,6 +95,7 @@ class AuditPlanner:
 
     def _by_runs(self, one: _Chosen, alpha: float) -> PlannedAudit:
         shares = [] if one.out_of_scope else one.method.shares(one.audit.replicas, len(one.seeds))
+        # Seeds beyond the number of replicas get none, and no block.
         blocks = tuple(self._block(one, seed, share) for seed, share in zip(one.seeds, shares, strict=False) if share)
         spec = self.suite.spec.federations[one.audit.federation]
         cell = self.cells.cell(
@@ -151,6 +154,7 @@ class AuditPlanner:
             attack_version="1",
             observer=str(found.setting.observer),
             claim_id=item.claim.claim_id,
+            # Its values depend on the scores of these attacks alone.
             configuration=[alpha, [attack.cell.cell_id for attack in found.attacks]],
         )
         return PlannedAudit(cell=cell, method=method.name, claim=item.claim, alpha=alpha, attacked=found)

@@ -28,6 +28,7 @@ def plan_mutants(suite: ResolvedSuite, run_id: str) -> tuple[Planned, ...]:
     if spec is None:
         return ()
     chosen = chosen_mutants(spec.only)
+    # Correct versions share alpha: the chance that any of them is refuted.
     share = suite.spec.alpha / len(chosen)
     return tuple(_planned(suite, run_id, name, kind, share) for name, kind in chosen.items())
 

@@ -51,6 +51,7 @@ def attacked_federation(
     attacks = method.registered([job for job in about if job.seed == seed])
     if not attacks:
         return None
+    # Every sample of the federation is a candidate: each is a member by its own coin.
     candidates = sum(task_of(about[0].federation, seed).sizes)
     return AttackedFederation(setting=method.setting(about[0]), attacks=attacks, candidates=candidates, seed=seed)
 

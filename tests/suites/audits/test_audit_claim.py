@@ -1,4 +1,4 @@
-"""The court session on blocks written by hand: what is true of the replicas decides, and what is missing is FAILED."""
+"""Audits of blocks written by hand: what is true of the replicas decides, and what is missing is FAILED."""
 
 import json
 from dataclasses import replace
@@ -92,7 +92,7 @@ def test_a_claim_at_its_boundary_is_refuted_no_oftener_than_alpha(store, audit_o
 
 
 @pytest.mark.parametrize("truth", [BrokenRelease(noise=0.5), BrokenRelease(noise=0.1), BrokenRelease(row=10.0)])
-def test_a_broken_twin_is_refuted(store, audit_of, truth):
+def test_a_broken_mechanism_is_refuted(store, audit_of, truth):
     audit = audit_of()
     write_block(store, audit.blocks[0], truth)
     row = judged(store, audit)
@@ -100,7 +100,7 @@ def test_a_broken_twin_is_refuted(store, audit_of, truth):
     assert row.reason.startswith("under the stated trade-off curve (FPR <= ")
 
 
-def test_the_row_says_what_was_measured_and_how(store, audit_of):
+def test_the_row_states_what_was_measured_and_how(store, audit_of):
     audit = audit_of()
     write_block(store, audit.blocks[0], BrokenRelease(noise=0.5))
     row = judged(store, audit)
@@ -247,7 +247,7 @@ def test_a_defense_without_noise_and_without_a_law_is_refuted_by_a_split(assay, 
 
 
 def broken_audit(audit, part):
-    """The audit as it would be of a broken twin that signs the same claim."""
+    """The audit as it would be of a broken version that states the same claim."""
     block = audit.blocks[0]
     _, plan = audited_federation(block)
     (claim,) = part().prepare(plan).claims
@@ -255,7 +255,7 @@ def broken_audit(audit, part):
     return replace(audit, blocks=(replace(block, protection=part().prepare(plan).protection),))
 
 
-def test_every_claim_is_probed_and_each_probe_is_a_row_of_the_audits_cell(store, audit_of):
+def test_every_claim_is_checked_and_each_check_is_a_row_of_the_audits_cell(store, audit_of):
     audit = audit_of()
     write_block(store, audit.blocks[0], BrokenRelease())
     row = judged(store, audit)
@@ -278,7 +278,7 @@ def test_every_claim_is_probed_and_each_probe_is_a_row_of_the_audits_cell(store,
     assert "probe" not in row.reason
 
 
-def test_a_claim_that_is_not_refuted_says_which_probe_it_breaks(store, audit_of):
+def test_a_claim_that_is_not_refuted_names_the_check_that_fails(store, audit_of):
     """One noise for all clients: each report by itself is as claimed, so the statistics have nothing to refute."""
     audit = broken_audit(audit_of(), ControlSeedShared)
     write_block(store, audit.blocks[0], BrokenRelease())
@@ -291,7 +291,7 @@ def test_a_claim_that_is_not_refuted_says_which_probe_it_breaks(store, audit_of)
     ]
 
 
-def test_a_probe_that_is_not_possible_is_skipped_with_its_reason(assay, suite_file, own_defense):
+def test_a_check_that_is_not_possible_is_skipped_with_its_reason(assay, suite_file, own_defense):
     module = own_defense("pass")
     run = assay(suite_file(), defenses=[f"{module}:Signing"])
     probes = {row.metric: row for row in run.records if row.role == "probe" and row.defense == "Signing"}

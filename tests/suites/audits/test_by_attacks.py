@@ -1,4 +1,4 @@
-"""Attacks in court: whose coins are guessed, who shares alpha, what is refuted, and what no verdict follows from."""
+"""Audits by attacks: which coins are guessed, how alpha is shared, what is refuted, and what gives no verdict."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ from fedassay.audit.evidence import Design, MembershipScores, Setting
 from fedassay.audit.finding import Verdict, judge
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import Streams
-from fedassay.suites.attacking.shadows import membership, train_shadows
+from fedassay.suites.attacking.shadows import draw_membership, train_shadows
 from fedassay.suites.audits.by_attacks import TARGET, measure_attack, measure_attacks, scores_of
 from fedassay.suites.config.catalogue import parts_by_name
 from fedassay.suites.config.resolve import plan_of, resolve, task_of
@@ -87,7 +87,7 @@ def planned(suite_file):
     return plan
 
 
-def test_a_claim_without_its_noise_is_refuted_and_its_honest_twin_is_not(assay, suite_file, own_module):
+def test_a_claim_without_its_noise_is_refuted_and_its_correct_version_is_not(assay, suite_file, own_module):
     silent = f'[defenses.silent]\npart = "{own_module(SILENT)}:Silent"\nepsilon = 1.0\n'
     run = assay(suite_file(text=SUITE + silent))
     found = evidence(run)
@@ -143,7 +143,7 @@ def test_honest_scores_are_refuted_no_oftener_than_alpha(epsilon):
     assert refuted <= 13
 
 
-def test_the_attack_that_tells_most_is_the_witness_and_each_has_its_share():
+def test_the_attack_with_the_largest_bound_is_the_witness_and_each_has_its_share():
     rng = np.random.default_rng(0)
     weak, strong = (MembershipScores(rng.normal(shift, 1, 100), rng.normal(0, 1, 100), setting()) for shift in (0, 4))
     measured, label = measure_attacks(audit_of(stated(1.0), attacks=2), {"weak": weak, "strong": strong})
@@ -173,7 +173,7 @@ def test_attacks_left_out_keep_their_share():
     assert two.alpha == three.alpha == 0.05
 
 
-def test_order_of_members_and_outsiders_tells_nothing_where_scores_tie():
+def test_the_order_of_members_and_nonmembers_does_not_matter_where_scores_tie():
     """All equal: 200 guesses are right as often as coins fall, five standard deviations."""
     tied, right = MembershipScores(np.zeros(100), np.zeros(100), setting()), 0
     for repeat in range(50):
@@ -206,7 +206,7 @@ def test_attacks_on_more_and_on_fewer_shadows_share_one_audit(planned):
 
 
 @pytest.mark.parametrize("defense", ["dp_fedavg", "ldp_gaussian", "none"])
-def test_a_claim_of_another_unit_is_no_business_of_theirs(planned, defense):
+def test_a_claim_of_another_unit_is_not_audited_by_attacks(planned, defense):
     changes = ("[defenses.dp_sgd]\nepsilon = 1.0\ndelta = 1e-5", f"[defenses.{defense}]")
     plan = planned(*changes)
     assert attack_audits(plan) == ()
@@ -235,7 +235,7 @@ def test_what_is_guessed_are_the_coins_of_the_first_federation(assay, suite_file
     rows = {row.attack: row for row in run.records if row.metric == "auc"}
     item = SimpleNamespace(cell=SimpleNamespace(cell_id=rows["loss"].cell_id), entry=audit.attacked.attacks[0].entry)
     scores = scores_of(item, audit.attacked, store)
-    coins = membership(
+    coins = draw_membership(
         Streams(0), 8, len(task_of(load_suite(str(suite_file(text=SUITE)))[0].federations["main"], 0).labels)
     )
     assert (len(scores.member), len(scores.nonmember)) == (int(coins[TARGET].sum()), int((~coins[TARGET]).sum()))
@@ -245,7 +245,7 @@ def test_what_is_guessed_are_the_coins_of_the_first_federation(assay, suite_file
     np.testing.assert_array_equal(scores.member, kept["member"][: len(scores.member)])
 
 
-def test_what_is_said_of_the_guessed_federation_knows_neither_its_coins_nor_its_twins():
+def test_scores_of_the_guessed_federation_depend_neither_on_its_coins_nor_on_the_opposite_federation():
     """Both rows of coins are turned round and what the federation said is held fixed: no bit of any attack changes."""
     spec = FederationSpec(
         model="logistic", clients=2, samples=60, rounds=2, algorithm={"name": "fedsgd", "learning_rate": 1.0}

@@ -1,4 +1,4 @@
-"""One federation with a crowd of canaries: what it may refute, what it may not, and what nobody may know beforehand."""
+"""One federation with many canaries: what it may refute, what it may not, and that the coins are not known before."""
 
 import json
 from dataclasses import replace
@@ -63,7 +63,7 @@ def judged(tmp_path):
     return judge
 
 
-def test_a_missing_clip_is_refuted_from_one_run_and_its_honest_twin_is_not(suite_file, assay):
+def test_a_missing_clip_is_refuted_from_one_run_and_its_correct_version_is_not(suite_file, assay):
     run = assay(suite_file(LDP, TWINS, text=TEXT))
     rows = {row.defense: row for row in run.records if row.role == "audit"}
     assert (rows["control_no_clip"].verdict, rows["control_no_clip"].route) == ("REFUTED", "eps_low")

@@ -135,9 +135,7 @@ def test_what_is_detectable_comes_down_to_the_claim_as_replicas_grow(lot_sampled
 
 
 @pytest.mark.parametrize(("n", "share", "too_little"), [(1400, 0.65, 0.7), (1600, 0.7, 0.75)])
-def test_what_is_detectable_is_the_least_broken_twin_that_is_refuted_nine_times_in_ten(
-    lot_sampled, n, share, too_little
-):
+def test_what_is_detectable_is_the_least_violation_that_is_refuted_nine_times_in_ten(lot_sampled, n, share, too_little):
     claim, release = lot_sampled
     tests = designed_tests(claim, release, AuditSpec(), n=n)
     chances = [
@@ -154,7 +152,7 @@ def test_too_few_replicas_detect_nothing(lot_sampled):
     assert detectable_epsilon(claim, release, tests, n=5, alpha=ALPHA) is None
 
 
-def test_the_suite_says_which_twins_are_looked_for(lot_sampled):
+def test_the_suite_names_the_violations_that_are_looked_for(lot_sampled):
     tests = designed_tests(*lot_sampled, AuditSpec(noise_shares=(0.9, 0.3), canary_norm=7.0), n=N)
     assert [test.broken for test in tests] == [
         BrokenRelease(noise=0.9),

@@ -29,12 +29,12 @@ def test_there_are_at_least_twenty_and_every_control_defense_is_one():
 
 
 @pytest.mark.parametrize("name", sorted(known_mutants()))
-def test_every_mutant_says_which_bug_it_plants_and_both_editions_sign_one_claim(name):
+def test_every_mutant_names_its_bug_and_both_versions_state_one_claim(name):
     assert "real bug" in module_of(name).__doc__.lower()
     assert build_mutant(name).claim.epsilon > 0
 
 
-def test_the_run_refutes_the_mutants_and_spares_their_twins(finished):
+def test_the_run_refutes_the_mutants_and_spares_their_correct_versions(finished):
     verdicts = {record.defense: record.verdict for record in finished.records if record.role == "audit"}
     assert verdicts == {
         "control_no_clip": "REFUTED",
