@@ -103,7 +103,7 @@ def test_noise_for_one_round_does_not_keep_a_claim_over_twelve(audit):
 def test_a_claim_over_more_rounds_than_are_run_is_refused_before_anything_runs(audit):
     with pytest.raises(
         ConfigError,
-        match="defense vain signs a claim over 9 rounds, but federation main is calibrated on a plan of 2",
+        match="defense vain states a claim over 9 rounds, but federation main is calibrated on a plan of 2",
     ):
         audit({"vain": "Boastful"})
 

@@ -92,18 +92,16 @@ def test_the_estimate_of_an_equal_run_is_what_the_whole_run_took(assay, suite_fi
     assert words.endswith("(learnt from 1 run in runs/)")
 
 
-def test_runs_that_do_not_tell_their_whole_time_leave_an_estimate_of_the_cells_that_says_so(
-    assay, suite_file, plan, tmp_path
-):
+def test_runs_without_their_whole_time_leave_an_estimate_of_the_cells_alone(assay, suite_file, plan, tmp_path):
     """The sum of all cells, each with its own time: to the second, as it is printed."""
     done = assay(suite_file(), folder=tmp_path / "runs" / "first")
     total = sum({row.cell_id: row.cpu_s for row in done.records}.values())
     words = estimate(plan, learnt(tmp_path / "runs"))
     assert seconds_in(words) == pytest.approx(total, abs=0.51)
-    assert words.endswith("; start-up, imports and pages not counted, which none of them tells")
+    assert words.endswith("; start-up, imports and pages not counted: no run recorded them")
 
 
-def test_a_run_that_was_done_in_parts_does_not_tell_its_time(assay, suite_file, tmp_path):
+def test_a_run_that_was_done_in_parts_does_not_record_its_time(assay, suite_file, tmp_path):
     folder = assay(suite_file()).folder
     fedassay.resume(folder, jobs=1)
     assert "cpu_s" not in json.loads((folder / "manifest.json").read_text())
