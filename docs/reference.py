@@ -27,7 +27,8 @@ def on_config(config):
     pages = [{name.partition(".")[2]: _page(name)} for name in packages]
     config["nav"].append({"Reference": [{"fedassay": "reference/index.md"}, *pages]})
     # The repository root is the package: without this, a virtual environment in it would be read as a part of it.
-    package = Path(tempfile.mkdtemp(prefix="reference-")) / "fedassay"
+    on_config.folder = tempfile.TemporaryDirectory(prefix="reference-")  # Deleted when Python ends.
+    package = Path(on_config.folder.name) / "fedassay"
     package.mkdir()
     for entry in [*ROOT.glob("*.py"), *(ROOT / folder for folder in FOLDERS)]:
         if entry.exists():
