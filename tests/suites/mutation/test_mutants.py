@@ -109,5 +109,5 @@ def test_a_control_that_signs_another_claim_is_refused():
             claim = dataclasses.replace(honest.claims[0], epsilon=9.0)
             return dataclasses.replace(honest, claims=(claim,))
 
-    with pytest.raises(ValueError, match="must sign its twin's claim"):
+    with pytest.raises(ValueError, match="must state the claim of its correct version"):
         federated_mutant(Another())
