@@ -46,7 +46,7 @@ class _Line:
 
 
 def accuracy_spent(folder: RunFolder) -> Figure | None:
-    """None where no claim of a trained federation states the epsilon of its first rounds."""
+    """Draw the figure; None where no claim of a trained federation states the epsilon of its first rounds."""
     order = Order.of(folder)
     panels: dict[tuple[str, str, str], list[_Line]] = {}
     for federation in order.federations:
@@ -60,7 +60,7 @@ def accuracy_spent(folder: RunFolder) -> Figure | None:
                     panels.setdefault(about, []).append(line)
     if not panels:
         return None
-    bare = undefended(order.defenses)
+    reference = undefended(order.defenses)
     with Sheet(KEY, _WIDTH, _TOP + _HEIGHT * -(-len(panels) // _COLUMNS)) as sheet:
         for place, ((federation, neighbours, observer), lines) in enumerate(panels.items()):
             row, column = divmod(place, _COLUMNS)
@@ -68,19 +68,20 @@ def accuracy_spent(folder: RunFolder) -> Figure | None:
             sheet.text(left, top + 4, neighbours, size=11, weight="bold")
             sheet.text(left, top + 21, f"adversary: {observer}", size=9.5, color=MUTED)
             ax = sheet.axes(left, top + 44, _PANEL, _HEIGHT - 96)
-            _panel(ax, lines, accuracy(folder, federation, bare) if bare else {})
+            _panel(ax, lines, accuracy(folder, federation, reference) if reference else {})
             ax.set(xlabel="ε so far", ylabel="" if column else "accuracy", ylim=(0, 1))
         svg = sheet.svg()
     return Figure(key=KEY, title=TITLE, description=DESCRIPTION, svg=svg, table=_table(panels))
 
 
-def _panel(ax: Axes, lines: list[_Line], bare: Curve) -> None:
+def _panel(ax: Axes, lines: list[_Line], undefended_curve: Curve) -> None:
     for place, line in enumerate(lines):
         colour, dash = SERIES[place % len(SERIES)], DASHES[place % len(DASHES)]
         values = [line.curve[rounds].value for rounds in line.spent]
         ax.plot(list(line.spent.values()), values, color=colour, linestyle=dash, linewidth=1.6)
-    if bare:
-        ax.axhline(bare[max(bare)].value, color=INK, linewidth=1.1, linestyle=(0, (5, 3)))
+    if undefended_curve:
+        last = undefended_curve[max(undefended_curve)]
+        ax.axhline(last.value, color=INK, linewidth=1.1, linestyle=(0, (5, 3)))
     ax.grid()
     # Space to the right of the last point for the longest label, at six pixels per letter.
     room = min(0.6, (6.3 * max(len(line.label) for line in lines) + 14) / _PANEL)

@@ -32,7 +32,7 @@ _TABLED = 5
 
 
 def leakage_by_round(folder: RunFolder) -> tuple[Figure, ...]:
-    """One figure per federation with an attack that scored round by round."""
+    """Draw one figure per federation with an attack that scored round by round."""
     found = {name: list(group) for name, group in groupby(leakages(folder), key=lambda one: one.federation)}
     return tuple(_figure(folder, name, group, many=len(found) > 1) for name, group in found.items())
 

@@ -29,7 +29,7 @@ _DOTS = {"REFUTED": "X", "UNDERPOWERED": "o"}
 
 
 def claimed_measured(folder: RunFolder) -> Figure | None:
-    """None where no claim was measured."""
+    """Draw the figure; None where no claim was measured."""
     rows = [row for row in claim_rows(folder) if row.stated and row.epsilon_low is not None]
     if not rows:
         return None
@@ -68,6 +68,7 @@ def _panel(sheet: Sheet, top: float, name: str, rows: Sequence[ClaimRow]) -> Non
 
 def _right_end(rows: Sequence[ClaimRow]) -> float:
     shown = [value for row in rows for value in (row.epsilon_low, row.ceiling, _claimed(row)) if value is not None]
+    # Space for the arrow and the number at the right end of the longest band.
     return 1.12 * max(shown)
 
 

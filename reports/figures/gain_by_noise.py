@@ -40,7 +40,7 @@ class NoiseLevel:
 
 
 def gain_by_noise(folder: RunFolder) -> tuple[Figure, ...]:
-    """One figure per federation and part that runs at ``LEAST_LEVELS`` noise levels or more."""
+    """Draw one figure per federation and part that runs at ``LEAST_LEVELS`` noise levels or more."""
     ladders: dict[tuple[str, str, bool], dict[float, list[Gain]]] = {}
     for gain in gains(folder):
         noise = noise_of(folder, gain.federation, gain.defense)

@@ -29,7 +29,7 @@ _WIDTH, _LEFT, _CELL_HIGH, _HEAD, _LINE, _LETTER = 940.0, 250.0, 44.0, 32.0, 14.
 
 
 def heatmap(folder: RunFolder) -> tuple[Figure, ...]:
-    """One figure per federation on which an attack was run."""
+    """Draw one figure per federation on which an attack was run."""
     grids = [grid for grid in attack_grids(pooled_attacks(folder)) if grid.primary]
     words = [DESCRIPTION, *(f"The same for federation {grid.federation}." for grid in grids[1:])]
     many = len(grids) > 1
@@ -94,6 +94,7 @@ def _paint(ax: Axes, place: int, line: GridLine, scale: tuple[float, float]) -> 
             continue
         share = min(1.0, max(0.0, (sign * cell.pooled.value - scale[0]) / (scale[1] - scale[0])))
         ax.add_patch(Rectangle(corner, 0.97, 0.93, facecolor=_SHADES(share), edgecolor="none"))
+        # The darkest shades would hide dark numbers.
         ink = PAPER if share > 0.55 else INK
         words = numerals.metric_value(line.metric, cell.pooled.value)
         ax.text(column + 0.5, place + 0.5, words, size=12, color=ink, ha="center", va="center")

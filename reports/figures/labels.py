@@ -14,6 +14,7 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
     blocks: list[list[float]] = []
     for rank, place in enumerate(order):
         blocks.append([heights[place] - rank * gap])
+        # Merging a block may violate the order with the one before it, so the test is repeated.
         while len(blocks) > 1 and _mean(blocks[-2]) > _mean(blocks[-1]):
             blocks[-2:] = [blocks[-2] + blocks[-1]]
     levels = [_mean(block) for block in blocks for _ in block]

@@ -24,7 +24,7 @@ _WIDTH, _HEIGHT, _LEFT, _PLOT = 940.0, 300.0, 52.0, 700.0
 
 
 def learning(folder: RunFolder) -> tuple[Figure, ...]:
-    """One figure per federation whose training stored its rounds."""
+    """Draw one figure per federation whose training stored its rounds."""
     order = Order.of(folder)
     curves: dict[tuple[str, str], dict[str, Curve]] = {}
     metrics = {row.federation: row.metric for row in folder.rows("utility") if row.metric in numerals.HEADLINES}
@@ -32,6 +32,7 @@ def learning(folder: RunFolder) -> tuple[Figure, ...]:
         for defense in order.defenses:
             metric = metrics.get(federation, "accuracy")
             curve = accuracy(folder, federation, defense, metric)
+            # A single round is no curve; the utility table shows it.
             if len(curve) > 1:
                 curves.setdefault((federation, metric), {})[defense] = curve
     return tuple(

@@ -36,7 +36,7 @@ Panel = list[Membership]
 
 
 def membership_roc(folder: RunFolder) -> tuple[Figure, ...]:
-    """One figure per federation on which attacks stored their scores."""
+    """Draw one figure per federation on which attacks stored their scores."""
     found = {name: list(group) for name, group in groupby(memberships(folder), key=lambda one: one.federation)}
     return tuple(_figure(name, group, many=len(found) > 1) for name, group in found.items())
 

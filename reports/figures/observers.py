@@ -30,7 +30,7 @@ _WIDTH, _LEFT, _PANEL, _GAP, _COLUMNS, _ROW, _HEAD, _FOOT = 940.0, 190.0, 220.0,
 
 
 def observers(folder: RunFolder) -> tuple[Figure, ...]:
-    """One figure per federation in which attacks on several defenses stored their scores."""
+    """Draw one figure per federation in which attacks on several defenses stored their scores."""
     found = [one for one in memberships(folder) if not one.null]
     federations = list(dict.fromkeys(one.federation for one in found))
     many = len(federations) > 1
@@ -82,7 +82,9 @@ def _draw(ax: Axes, group: Sequence[BestAttack], defenses: Sequence[str]) -> Non
         marker, colour = _MARKS[best.one.adversary]
         place = defenses.index(best.one.defense)
         if best.ends is not None:
+            # A normal interval may leave [0, 1], which an AUC cannot.
             ax.plot([max(0.0, best.ends[0]), min(1.0, best.ends[1])], [place, place], color=colour, linewidth=1.4)
+        # A hollow marker is out of scope: no claim covers the attack, so it cannot contradict one.
         face = colour if best.one.claims else PAPER
         ax.plot(best.one.area, place, marker=marker, color=colour, markerfacecolor=face, markersize=6.5)
     ax.set(ylim=(len(defenses) - 0.5, -0.5), xlabel="AUC", xticks=[0.2, 0.4, 0.6, 0.8, 1.0])

@@ -31,7 +31,7 @@ Point = tuple[ClaimRow, UtilityRow]
 
 
 def privacy_utility(folder: RunFolder) -> Figure | None:
-    """None where no defense has both a claim and an accuracy (IoU for segmentation)."""
+    """Draw the figure; None where no defense has both a claim and an accuracy (IoU for segmentation)."""
     rows = [row for row in pooled_utility(folder) if row.metric in numerals.HEADLINES and row.pooled]
     utility = {(row.federation, row.defense): row for row in rows}
     points = [

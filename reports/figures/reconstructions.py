@@ -48,7 +48,7 @@ class Strip:
 
 
 def reconstructions(folder: RunFolder) -> tuple[Figure, ...]:
-    """One figure per federation and gradient attack, as many as fit on the page; none if no images were stored."""
+    """Draw one figure per federation and gradient attack, as many as fit on the page; none if no images were stored."""
     order = Order.of(folder)
     records = [record for record in folder.rows("attack", "null", status="ok") if record.metric == "psnr"]
     records.sort(key=lambda record: (order.federation(record.federation), order.attack(record.attack)))

@@ -34,7 +34,7 @@ _WIDTH, _COLUMNS, _PANEL, _HEIGHT, _LEFT, _GAP, _TOP = 940.0, 3, 254.0, 346.0, 6
 
 
 def roc(folder: RunFolder) -> Figure | None:
-    """None where no audit of a claim stored its scores."""
+    """Draw the figure; None where no audit of a claim stored its scores."""
     audits = [(row, _scores(folder, row)) for row in claim_rows(folder) if row.stated and not row.by_attacks]
     every = [(row, scores) for row, scores in audits if scores]
     if not every:
@@ -82,6 +82,7 @@ def _panel(ax: Axes, row: ClaimRow, scores: dict[str, FloatArray]) -> None:
 
 
 def _corner(ax: Axes, row: ClaimRow) -> None:
+    # A trivial bound on the FNR has no place on a logarithmic axis.
     if row.fpr_high is None or row.fnr_high is None or row.fnr_high >= 1:
         return
     x, y = row.fpr_high, 1 - row.fnr_high

@@ -61,7 +61,7 @@ class _Spent:
 
 
 def spending(folder: RunFolder) -> tuple[Figure, ...]:
-    """For each federation accuracy and noise against epsilon, and the clip norms where they change over rounds."""
+    """Draw for each federation accuracy and noise against epsilon, and the clip norms where they change over rounds."""
     order, drawn = Order.of(folder), list[Figure]()
     for federation in order.federations:
         found = {name: one for name in order.defenses if (one := _first(folder, federation, name)) is not None}

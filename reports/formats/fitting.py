@@ -72,6 +72,7 @@ def _fitted(sizes: list[_Size], about: int) -> list[_Size]:
     if excess <= 0:
         return sizes
     slack = [size.letters - size.least for size in sizes]
+    # Even the narrowest columns do not fit: the table is split, with the repeated columns as narrow as possible.
     if excess > sum(slack):
         head = [replace(size, letters=size.least) for size in sizes[:about]]
         left = math.floor(LETTERS - sum(size.letters + _GAP for size in head) - _GAP)
@@ -99,6 +100,7 @@ def _column_groups(sizes: Sequence[_Size], about: int) -> list[list[int]]:
     left = 0.0
     for column in range(len(head), len(sizes)):
         taken = sizes[column].letters + _GAP
+        # A column wider than a page still gets a group of its own: no cell may be lost.
         if not groups or taken > left:
             groups.append([])
             left = room
@@ -137,5 +139,6 @@ def _piece(table: Table, columns: Sequence[int], rows: tuple[tuple[str, ...], ..
         headers=tuple(table.headers[i] for i in columns),
         rows=rows,
         numeric=frozenset(place for place, i in enumerate(columns) if i in table.numeric),
+        # Under the last part only, where a note of the whole table stands as well.
         note=table.note if number == count else "",
     )

@@ -18,7 +18,7 @@ def spreadsheet(folders: Sequence[RunFolder]) -> str:
     Text that a spreadsheet would run as a formula gets a leading apostrophe. A missing value is an empty cell.
     """
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\r\n")  # RFC 4180 asks for these line ends.
+    writer = csv.writer(text, lineterminator="\r\n")  # RFC 4180 requires these line ends.
     writer.writerow(COLUMNS)
     for label, folder in zip(run_labels(folders), folders, strict=True):
         # All of them, bookkeeping rows too: this format is for further computation.

@@ -10,6 +10,7 @@ from ...suites.results.record import Record
 from .order import Order
 from .run_folder import RunFolder, once_per_run
 
+# From the weakest to the strongest observer, which is the order of the printed list.
 _LADDER = (FINAL_MODEL, GLOBAL_MODELS, AGGREGATE, SHUFFLED, UPLOADS)
 
 
@@ -108,6 +109,7 @@ def claim_rows(folder: RunFolder) -> list[ClaimRow]:
     # Attacks that could not be run are listed as omissions; they are not failed audits.
     audits += [record for record in folder.rows("evidence") if record.verdict or record.status == "failed"]
     rows = [_claim_row(folder, folder.claim_of(record), record) for record in audits]
+    # By federation too: one defense may state equal claims on several federations, of which some are audited.
     judged = {(record.federation, record.defense, record.claim_id) for record in audits}
     rows += [_claim_row(folder, stated, None) for stated in folder.claims if stated.key not in judged]
     places = {stated.key: place for place, stated in enumerate(folder.claims)}

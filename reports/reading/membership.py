@@ -155,6 +155,7 @@ def _scored(one: dict[str, np.ndarray]) -> bool:
 
 def _shadowed(arrays: Sequence[dict[str, np.ndarray]]) -> Shadowed | None:
     """Seeds are independent of each other, so the squares of their standard errors add up."""
+    # Only attacks on shadow federations store their AUC; all others have it computed from the scores.
     if not all("auc" in one for one in arrays):
         return None
     value = float(np.mean([float(one["auc"]) for one in arrays]))

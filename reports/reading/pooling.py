@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ...suites.results.record import Record
 
 LEVEL = 0.95
+# Enough for the 2.5 % quantiles, each of which then rests on fifty draws.
 BOOTSTRAP_DRAWS = 2000
 BOOTSTRAP_SEED = 0
 
@@ -49,6 +50,7 @@ def mean_over_seeds(values: Sequence[float]) -> Pooled:
         return Pooled(value=mean, low=None, high=None, n=1, method="one seed, no interval")
     if np.ptp(sample) == 0.0:
         return Pooled(value=mean, low=None, high=None, n=len(sample), method="all seeds equal, no interval")
+    # ddof=1: with three seeds the other estimate of the variance would be a third too small.
     standard_error = float(sample.std(ddof=1)) / len(sample) ** 0.5
     half = float(stdtrit(len(sample) - 1, 0.5 + LEVEL / 2)) * standard_error
     return Pooled(

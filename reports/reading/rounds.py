@@ -80,6 +80,7 @@ def spent(folder: RunFolder, federation: str, defense: str) -> list[StatedClaim]
 def thinned(rounds: Iterable[int], count: int) -> list[int]:
     """At most ``count`` of these rounds at even distances, including the last; tables print only these."""
     ordered = sorted(rounds)
+    # A set, because a short list would give the same place several times.
     places = {round((number + 1) * len(ordered) / count) - 1 for number in range(count)}
     return [ordered[place] for place in sorted(places) if place >= 0]
 
@@ -99,4 +100,5 @@ def _pooled(rows: list[dict[str, float]], name: str) -> Pooled:
     if len(rows) == 1 and ends <= rows[0].keys():
         only = rows[0]
         return Pooled(value=only[name], low=only[f"{name}_low"], high=only[f"{name}_high"], n=1, method="of this run")
+    # Sorted, because the order of summation would change the last digit.
     return mean_over_seeds(sorted(row[name] for row in rows))

@@ -134,6 +134,7 @@ class RunFolder:
         return [
             record
             for record in self.records
+            # Rows of replicas repeat the audit of a mutant seed by seed; only the table of mutants needs them.
             if (record.role in roles if roles else record.role != "replicas")
             and (status is None or record.status == status)
         ]

@@ -12,7 +12,6 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...audit.curve import Curve, GaussianCurve
-from ...audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from ...suites.config.source import ConfigError
 from ...suites.results.claims_file import StatedClaim
 from ...suites.results.rows import first_mistake
@@ -24,20 +23,6 @@ from .cells import CellKey, Series, family
 
 SCHEMA = "baseline-1"
 _CURVE_AT = (0.01, 0.1, 0.5)
-_FORMER_WORDS = {
-    f", seen by {former}": f", adversary: {observer.phrase}"
-    for former, observer in (
-        ("the public (final model)", FINAL_MODEL),
-        ("other clients (every round's model)", GLOBAL_MODELS),
-        ("the server that sees only the sum", AGGREGATE),
-        ("the analyser behind the shuffler", SHUFFLED),
-        ("the server that sees every upload", UPLOADS),
-    )
-} | {
-    ", told who takes part": ", also observing who takes part",
-    ", told the masked words": ", also observing the masked words",
-}
-"""Words of claims in baselines of fedassay 0.1.0 -> the present ones."""
 
 
 class _Table(BaseModel):
@@ -86,16 +71,6 @@ class StoredDefense(_Table):
     audited: tuple[str, ...]
     terms: dict[str, dict[str, tuple[str, ...]]] = Field(default_factory=dict)
 
-    def in_present_words(self) -> Self:
-        """The same with claims in the words of ``Claim.describe``."""
-        return self.model_copy(
-            update={
-                "claims": tuple(sorted(map(_present_words, self.claims))),
-                "audited": tuple(sorted(map(_present_words, self.audited))),
-                "terms": {_present_words(text): terms for text, terms in self.terms.items()},
-            }
-        )
-
 
 class StoredCell(_Table):
     """A compared cell. ``values``: by seed."""
@@ -124,7 +99,7 @@ class Baseline(_Table):
 
     @classmethod
     def of(cls, folder: RunFolder) -> Self:
-        """The baseline that this run gives. Raises ValueError where its manifest holds values that no suite has."""
+        """Make the baseline of this run. Raises ValueError where its manifest holds values that no suite has."""
         try:
             return cls._of(folder)
         except ValidationError as error:
@@ -133,6 +108,7 @@ class Baseline(_Table):
     @classmethod
     def _of(cls, folder: RunFolder) -> Self:
         manifest, suite = folder.manifest, folder.manifest.suite
+        # A copy, because fedassay is taken out: it belongs to the instrument, all other packages are only noted.
         packages = dict(manifest.versions)
         return cls(
             run=Origin(
@@ -167,6 +143,7 @@ class Baseline(_Table):
             ConfigError: another schema, invalid JSON, a file that was edited by hand, an unreadable run.
         """
         folder = Path(place)
+        # The manifest decides: a run's folder may have the name that a baseline file would have without its ending.
         if not (folder / "manifest.json").is_file():
             if baseline_file(folder).is_file():
                 return cls._parsed(baseline_file(folder))
@@ -178,6 +155,7 @@ class Baseline(_Table):
         if run.skipped:
             # Unreadable rows may belong to any cell, so the readable ones must not be compared as if they were all.
             raise ConfigError(f"{place}: {'; '.join(unread_rows(run.skipped))}")
+        # Edited rows must not become a standard that later runs are measured by.
         if run.changed:
             raise ConfigError(f"{place}: changed since the run was finished: {', '.join(run.changed)}")
         return cls.of(run)
@@ -187,6 +165,7 @@ class Baseline(_Table):
         content = _content(path)
         if content.get("schema") != SCHEMA:
             raise ConfigError(f"{path}: schema {SCHEMA!r} is what this version reads, got {content.get('schema')!r}")
+        # Taken out first: the digest covers everything except itself, and the model allows no further field.
         digest = content.pop("sha256", None)
         try:
             found = cls.model_validate(content)
@@ -194,21 +173,17 @@ class Baseline(_Table):
             raise ConfigError(f"{path}: {first_mistake(error)}") from error
         if digest != found.digest:
             raise ConfigError(f"{path} was edited by hand (its sha256 differs): write it again with --accept")
-        return found._in_present_words()
-
-    def _in_present_words(self) -> Self:
-        """Baselines from before the wording of claims changed hold the old words; without this all would differ."""
-        defenses = {label: defense.in_present_words() for label, defense in self.defenses.items()}
-        return self.model_copy(update={"defenses": defenses})
+        return found
 
     @property
     def digest(self) -> str:
         """SHA-256 of the whole content in canonical JSON."""
+        # Sorted and without blanks, so that the layout of the file does not change the digest.
         text = json.dumps(self._content(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _content(self) -> dict[str, Any]:
-        """The content as JSON. Empty fields that older baselines lack are left out to keep their digests."""
+        """The content as JSON, without empty optional fields: a new one then changes no existing digest."""
         content = self.model_dump(mode="json", by_alias=True)
         _drop_empty(content["instrument"], "margins", "audit")
         for part in content["defenses"].values():
@@ -216,7 +191,7 @@ class Baseline(_Table):
         return content
 
     def series(self) -> dict[CellKey, Series]:
-        """The cells in the form that ``family`` returns."""
+        """Return the cells in the form that ``family`` returns."""
         return {
             CellKey(**{name: getattr(cell, name) for name in CellKey.__dataclass_fields__}): Series(
                 **{name: getattr(cell, name) for name in Series.__dataclass_fields__}
@@ -231,10 +206,12 @@ class Baseline(_Table):
             ConfigError: the path holds a folder, or a file that is not a baseline of this version.
         """
         path = baseline_file(place)
+        # `--baseline results.csv` would otherwise write results.csv.json next to the file that was named.
         if path != Path(place) and Path(place).is_file():
             raise ConfigError(f"{place} is not a baseline: name another file, such as baselines/main.json")
         if path.is_dir() or Path(place).is_dir():
             raise ConfigError(f"{place} is a folder: name a file for the baseline, such as baselines/main.json")
+        # A mistyped path must not overwrite other JSON data, or the baseline of another version.
         if path.exists() and (found := _content(path).get("schema")) != SCHEMA:
             raise ConfigError(f"{path} is not a baseline of this version (schema {found!r}) and is not overwritten")
         # The digest does not cover itself, so it is added last.
@@ -244,14 +221,8 @@ class Baseline(_Table):
         return write_whole(path, f'{head[:-2]},\n "cells": [\n{cells}\n ]\n}}\n')
 
 
-def _present_words(text: str) -> str:
-    for former, present in _FORMER_WORDS.items():
-        text = text.replace(former, present)
-    return text
-
-
 def baseline_file(place: str | Path) -> Path:
-    """``baselines/main`` means ``baselines/main.json``."""
+    """Return the path of a baseline file: ``baselines/main`` means ``baselines/main.json``."""
     path = Path(place)
     return path if path.suffix == ".json" else path.parent / f"{path.name}.json"
 
@@ -290,7 +261,7 @@ def _terms(one: StatedClaim) -> dict[str, str]:
         "model": claim.dp_model,
         "trust": claim.trust,
         "sampling": claim.sampling,
-        # These words are part of the file format: other ones would make every old baseline differ.
+        # These words are part of the file format: other ones would make every existing baseline differ.
         "standing": "control" if one.control else one.variant.replace("_", " ") or "honest",
     }
 
@@ -300,6 +271,7 @@ def _curve_words(curve: Curve | None) -> str:
         return "none"
     if isinstance(curve, GaussianCurve):
         return f"mu {curve.mu:.4g}"
+    # A curve without a parameter is compared at three points: close enough to show that its claim became weaker.
     return "; ".join(f"FNR {float(curve.fnr(rate)):.3f} at FPR {rate:g}" for rate in _CURVE_AT)
 
 
@@ -308,6 +280,7 @@ def _all_terms(stated: list[StatedClaim]) -> dict[str, dict[str, tuple[str, ...]
     found: dict[str, dict[str, set[str]]] = {}
     for one in stated:
         for name, words in _terms(one).items():
+            # Sets, because two federations of one defense mostly repeat the same terms.
             found.setdefault(one.claim.describe(), {}).setdefault(name, set()).add(words)
     return {text: {name: tuple(sorted(words)) for name, words in terms.items()} for text, terms in found.items()}
 

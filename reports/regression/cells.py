@@ -58,7 +58,7 @@ class Series:
 
 
 def family(records: Iterable[Record]) -> dict[CellKey, Series]:
-    """The cells of a run that are compared, in a fixed order: utility and attacks, each by its primary metric.
+    """Select the cells of a run that are compared, in a fixed order: utility and attacks, each by its primary metric.
 
     Left out are null attacks, which no change of a defense can affect and which would only use up a share of alpha;
     controls, whose leakage is intended and whose audits are judged as claims; and rows that were pooled over seeds,
@@ -70,6 +70,7 @@ def family(records: Iterable[Record]) -> dict[CellKey, Series]:
     kept = [row for row in records if row.role in ("attack", "utility") and not row.control and row.seed is not None]
     measured: dict[CellKey, dict[int, list[Record]]] = {}
     for row in kept:
+        # A failed or skipped row has no value to pair: its seed then shows up as missing, not as a change.
         if row.status == "ok" and row.value is not None and row.seed is not None and row.metric in PRIMARY:
             measured.setdefault(_key(row), {}).setdefault(row.seed, []).append(row)
     # Without the defense in the key: one metric must represent the attack on all defenses.
@@ -96,7 +97,8 @@ def _key(row: Record) -> CellKey:
 def _series(key: CellKey, by_seed: dict[int, list[Record]]) -> Series:
     one = next(iter(by_seed.values()))[0]
     if not one.direction:
-        raise ValueError(f"{key}: a compared row must have a direction, which says which values are worse, got none")
+        raise ValueError(f"{key}: a compared row must have a direction, which states which values are worse, got none")
+    # All seeds enter the digest: a seed whose cell has another identity was computed by other code.
     ids = {row.cell_id for rows in by_seed.values() for row in rows}
     return Series(
         attack_version=one.attack_version,

@@ -75,16 +75,19 @@ def compare_runs(base: Baseline, run: Baseline, *, margins: Mapping[str, float] 
     for metrics in coarse steps.) If a cell of equal identity has different values after all, code outside the
     identities has changed. Identities are then useless, and every cell is tested.
     """
+    # Keys are sorted, so that equal runs give an equal report whatever the order of their rows.
     allowed, before, after = margins_with(margins), base.series(), run.series()
     pairs = {key: _shared(before[key], after[key]) for key in sorted(before.keys() & after.keys())}
     common = {key: seeds for key, seeds in pairs.items() if seeds}
     reached = _reached({key: (before[key], after[key]) for key in common})
     changes = {key: _change(before[key], after[key], seeds) for key, seeds in common.items()}
+    # Holm's correction comes after the selection: cells that the change cannot reach must not use up alpha.
     changes |= dict(zip(reached, holm([changes[key] for key in reached]), strict=True))
     cells = tuple(
         PairedCell(
             key=key,
             reached=key in reached,
+            # A direction that differs between the runs is listed as an obstacle; the present one is used here.
             direction=after[key].direction,
             margin=allowed[key.metric],
             change=change,
@@ -140,6 +143,7 @@ def _obstacles(base: Baseline, run: Baseline) -> Iterator[str]:
             for claim in now.claims:
                 terms = (one.terms.get(claim, {}) for one in (then, now))
                 yield from _differences(f"defense {label} claims {claim}", *terms)
+        # Fewer runs in an audit lower its power, so this key is an obstacle although it stands in the defense's table.
         yield from _differences(f"defense {label}: replicas", then.table.get("replicas"), now.table.get("replicas"))
 
 

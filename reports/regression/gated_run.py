@@ -59,7 +59,7 @@ def judge_folder(
     margins: Mapping[str, float] | None = None,
     fail_on: Iterable[str] = EVERYTHING,
 ) -> GatedRun:
-    """The claims of a run, and its cells against a baseline (a baseline file or a run's folder) if one is named.
+    """Judge the claims of a run, and compare its cells with ``baseline``, a baseline file or a run's folder, if given.
 
     A baseline that does not exist makes the run INCOMPLETE instead of raising: every project starts without one.
 
@@ -68,6 +68,7 @@ def judge_folder(
     """
     codes, comparison, problems = failing_codes(fail_on), None, _of_the_run(folder)
     try:
+        # The caller's margins come last: the command line overrides the suite.
         allowed = margins_with({**folder.margins, **(margins or {})})
     except ValueError as error:
         raise ConfigError(str(error)) from error
@@ -83,6 +84,7 @@ def judge_folder(
     if comparison is not None:
         problems += _of_the_comparison(comparison)
         fine += f"; none of {len(comparison.cells)} cells worse than the baseline by its margin"
+    # The sort is stable: problems of one exit code keep the order in which they were found.
     problems.sort(key=lambda problem: PRECEDENCE.index(problem.exit_code))
     return GatedRun(
         folder=folder,
@@ -129,7 +131,8 @@ def _details(folder: RunFolder, found: Comparison | None, accepting: str) -> lis
 
 
 def accept_command(folder: RunFolder, baseline: str | Path | None) -> str:
-    """The command that makes this run the baseline."""
+    """Return the command that makes this run the baseline."""
+    # A run's folder cannot be overwritten as a baseline, so a path in the usual place is proposed instead.
     is_file = baseline is not None and not (Path(baseline) / "manifest.json").is_file()
     place = str(baseline_file(baseline)) if baseline is not None and is_file else "baselines/main.json"
     return f"fedassay gate {shlex.quote(str(folder.path))} --baseline {shlex.quote(place)} --accept"
@@ -153,6 +156,7 @@ def accept(folder: RunFolder, baseline: str | Path) -> Path:
 
 def _of_the_run(folder: RunFolder) -> list[Problem]:
     """Problems that need no baseline: claims, controls, failures, missing rows."""
+    # Without this problem a run that planned nothing would end as OK.
     empty = [] if folder.records else [Problem(exit_code=INCOMPLETE, text="the run holds no row")]
     return empty + problems_of(
         folder.records, missing=folder.missing, unread=len(folder.skipped), changed=folder.changed

@@ -66,6 +66,7 @@ def _suite(root: ElementTree.Element, number: int, name: str, cases: list[Case],
         errors="0",
         skipped=str(len(skipped)),
         time="0",
+        # Times of the run and not of this call: the same run must give the same file.
         timestamp=_moment(manifest.finished) or _moment(manifest.started) or "1970-01-01T00:00:00",
         hostname="localhost",
     )
@@ -117,6 +118,7 @@ def _claims(folder: RunFolder) -> Iterator[Case]:
             skipped=row.status in ("skipped", "unavailable"),
         )
     judged = {(row.federation, row.defense, row.claim_id) for row in folder.rows("audit")}
+    # A claim that was never audited is listed as skipped, because a missing case would look like a passed one.
     for stated in folder.claims:
         if stated.key not in judged:
             name = f"{stated.defense}: {stated.claim.describe()}"

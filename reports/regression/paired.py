@@ -59,14 +59,14 @@ class Change:
         return CellOutcome.PASS if self.high is not None and self.high < margin else CellOutcome.INCONCLUSIVE
 
     def why(self, margin: float) -> str:
-        """The reason for INCONCLUSIVE in words."""
+        """State the reason for INCONCLUSIVE."""
         if self.high is None:
             return self.reason
         return f"it may have got worse by {self.high:.3g}, which is not below the margin of {margin:g}"
 
 
 def paired_change(base: Sequence[float], new: Sequence[float], *, sign: int) -> Change:
-    """The change of one cell over its seeds.
+    """Compute the change of one cell over its seeds.
 
     Args:
         base, new: (n,), one value per seed, in the same order.
@@ -83,6 +83,7 @@ def paired_change(base: Sequence[float], new: Sequence[float], *, sign: int) -> 
     if not (np.isfinite(one).all() and np.isfinite(two).all()):
         raise ValueError(f"base and new must be finite numbers, got {base!r} and {new!r}")
     differences = sign * (two - one)
+    # At least 1: values near zero would otherwise make any rounding error look like a change.
     scale = max(1.0, float(np.abs(one).max()), float(np.abs(two).max()))
     alone = Change(
         seeds=len(one),
@@ -126,6 +127,7 @@ def _equal(change: Change, tolerance: float) -> Change:
 
 
 def _correlation(one: np.ndarray, two: np.ndarray, tolerance: float) -> float | None:
+    # Two points always correlate perfectly, and a constant has no correlation.
     if len(one) < 3 or min(float(np.ptp(one)), float(np.ptp(two))) <= tolerance:
         return None
     one, two = one - one.mean(), two - two.mean()
@@ -133,9 +135,10 @@ def _correlation(one: np.ndarray, two: np.ndarray, tolerance: float) -> float | 
 
 
 def holm(changes: Sequence[Change]) -> list[Change]:
-    """The same changes with p values for the whole family (Holm 1979): any false FAIL has probability alpha at most."""
+    """Return the changes with p values for the whole family (Holm 1979): a false FAIL has at most probability alpha."""
     adjusted, least = [1.0] * len(changes), 0.0
     for rank, place in enumerate(sorted(range(len(changes)), key=lambda place: changes[place].p)):
+        # The running maximum keeps the corrected values in the order of the p values.
         least = max(least, min(1.0, (len(changes) - rank) * changes[place].p))
         adjusted[place] = least
     return [replace(change, p_family=p) for change, p in zip(changes, adjusted, strict=True)]

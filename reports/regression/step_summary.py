@@ -17,7 +17,7 @@ _WORST_FIRST = ("FAIL", "INCONCLUSIVE", "PASS")
 
 
 def step_summary(judged: GatedRun) -> str:
-    """Verdict, problems, cells with failing ones first, and claims, in at most 60 KiB of UTF-8."""
+    """Write the verdict, problems, cells with failing ones first, and claims, in at most 60 KiB of UTF-8."""
     manifest = judged.folder.manifest
     lines = [
         f"## fedassay gate: {escaped(str(manifest.suite.get('name', '')))}",
@@ -34,6 +34,7 @@ def step_summary(judged: GatedRun) -> str:
         lines += _table(replace(table, rows=tuple(worst)))
     claims = claim_rows(judged.folder)
     lines += _table(replace(claim_table(claims), note=claims_note(claims)))
+    # A backquote in the command would end the code span, and a line break would end the line.
     lines += [f"Run again: `{' '.join(manifest.command.replace('`', '').split())}`", ""]
     return cut("\n".join(lines), _CUT)
 

@@ -15,7 +15,7 @@ ENDS = f"each end one-sided at {100 * (1 - ALPHA):g} %"
 
 
 def change_words(cell: PairedCell) -> str:
-    """One line with the cell, its metric, both values, the interval of the change, p and the margin."""
+    """Describe a cell in one line: its metric, both values, the interval of the change, p and the margin."""
     key, change = cell.key, cell.change
     observer = f" ({key.observer})" if key.observer else ""
     before, after = (metric_value(key.metric, value) for value in (change.base, change.new))
@@ -86,7 +86,7 @@ def troubled_rows(folder: RunFolder) -> list[Record]:
 
 
 def row_line(folder: RunFolder, row: Record) -> str:
-    """One line for such a row: the claim or the attack, and the result."""
+    """Describe such a row in one line: the claim or the attack, and the result."""
     seed = "" if row.seed is None else f" seed {row.seed}"
     what = claim_of_row(folder, row) if row.role in ("audit", "evidence", "probe") else f"{row.attack}{seed}"
     # The first word lets a CI log be searched for one kind of problem.
@@ -110,13 +110,13 @@ def claim_of_row(folder: RunFolder, row: Record) -> str:
 
 
 def gap_lines(found: Comparison) -> list[str]:
-    """What makes the two runs not fully comparable, one line each."""
+    """List what makes the two runs not fully comparable, one line each."""
     kinds = (("change", found.obstacles), ("lacks", found.missing), ("new", found.new))
     return [f"{kind:<6} {text}" for kind, texts in kinds for text in texts]
 
 
 def note_lines(found: Comparison) -> list[str]:
-    """Changes that do not affect the comparison, one line each."""
+    """List the changes that do not affect the comparison, one line each."""
     return [f"note   {text}" for text in found.notes]
 
 

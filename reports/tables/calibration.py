@@ -43,11 +43,13 @@ def calibration_outcome(rows: Sequence[CalibrationRow]) -> Outcome:
     failed = [f"{row.estimator} ({row.situation})" for row in rows if row.fails]
     if failed:
         return Outcome(verdict_line=f"FAIL: {', '.join(failed)}", exit_code=FAIL)
+    # Estimators and not rows: each one is repeated in several situations.
     bounds = len({row.estimator for row in rows if row.limit is not None})
     return Outcome(verdict_line=f"OK: {bounds} bounds hold in {len(rows)} situations", exit_code=OK)
 
 
 def _error_cells(row: CalibrationRow) -> tuple[str, ...]:
+    # A degenerate or unusable situation has no count; a zero there would look like a perfect estimator.
     counted = row.refuted is not None
     return (
         row.estimator,

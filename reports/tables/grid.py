@@ -11,7 +11,7 @@ from .pooled_rows import WHOLE_CELL, AttackRow
 class GridLine:
     """One attack and metric against every defense of the grid.
 
-    A cell is None where no row exists. Where the attack failed or was skipped, the cell holds the row that says so.
+    A cell is None where no row exists. Where the attack failed or was skipped, the cell holds the row with that status.
     """
 
     attack: str
@@ -49,7 +49,7 @@ class AttackGrid:
 
 
 def attack_grids(rows: Sequence[AttackRow]) -> tuple[AttackGrid, ...]:
-    """One grid per federation, in the order of the rows."""
+    """Return one grid per federation, in the order of the rows."""
     federations = dict.fromkeys(row.federation for row in rows)
     return tuple(_grid(name, [row for row in rows if row.federation == name]) for name in federations)
 
@@ -72,6 +72,7 @@ def _grid(federation: str, rows: Sequence[AttackRow]) -> AttackGrid:
                 direction=first.direction,
                 observer=observer,
                 null=first.null,
+                # A cell that failed as a whole has no row of this metric, so its only row stands in for it.
                 cells=tuple(line.get(defense) or omitted.get((attack, observer, defense)) for defense in defenses),
             )
         )

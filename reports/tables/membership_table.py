@@ -91,6 +91,7 @@ def _rows(folder: RunFolder, found: Sequence[Membership]) -> list[MembershipRow]
     rows = []
     for federation, defense in sorted(attacked, key=lambda key: (order.federation(key[0]), order.defense(key[1]))):
         claims = [one.claim for one in folder.claims if (one.federation, one.defense) == (federation, defense)]
+        # A defense without a claim still has a row: its attacks are the reference for all others.
         for unit in dict.fromkeys(claim.unit for claim in claims) or (None,):
             rows.append(
                 MembershipRow(
@@ -137,6 +138,7 @@ def _cell(
         if any(one.adversary == kind for one in attacks)
     ]
     if row.unit is not None and not any(not beyond_all(claim, one.setting) for claim in row.claims for one in attacks):
+        # Only if no attack of the cell is covered: one covered attack makes the cell evidence about the claim.
         shown.append(VERDICTS["OUT_OF_SCOPE"])
     return "; ".join(shown)
 
@@ -158,6 +160,7 @@ def _source_cell(row: MembershipRow, observer: Observer, named: Sequence[SourceI
             if (record.federation, record.defense, record.observer) == (row.federation, row.defense, str(observer))
             and record.attack in attacks
         ]
+        # A failure must not be hidden by seeds that were only skipped.
         words = min(status, key=WORST_FIRST.index) if status else "not attacked"
         return words if row.unit is None else f"{words}; {VERDICTS['OUT_OF_SCOPE']}"
     best = max(here, key=lambda one: one.value)
@@ -188,6 +191,7 @@ def _rate_words(one: Membership, attacks: int) -> str:
         bounds = joint_statement(sides, rate, (1 - LEVEL) / attacks)
         found = f"{tpr_at(sides.member, sides.nonmember, rate):.3f} (≥ {_rounded_down(bounds.tpr_low)})"
         return f"TPR {found} at FPR {plain(100 * rate)} % (≤ {at_most(bounds.fpr_high)})"
+    # With too few runs for a bound, candidates still allow a point estimate, but they are not independent.
     rate = lowest_rate(one.candidates)
     if rate is None:
         return "too few non-members for a TPR"

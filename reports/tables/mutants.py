@@ -90,6 +90,7 @@ def _audited(folder: RunFolder, seeds: Sequence[Record], label: str) -> AuditedV
         trials=each[0].n if each else None,
         refuted=sum(record.value == 1 for record in each),
         seeds=len(each),
+        # None and zero differ: without checks nothing was passed.
         failed_checks=sum(record.verdict == "BROKEN" for record in checks) if checks else None,
     )
 
@@ -97,6 +98,7 @@ def _audited(folder: RunFolder, seeds: Sequence[Record], label: str) -> AuditedV
 def _counts(rows: Sequence[MutantRow]) -> str:
     broken = [row.broken for row in rows if row.broken]
     correct = [row.correct for row in rows if row.correct]
+    # A mutant without exactly one verdict is not counted as refuted, but stays in the number of all mutants.
     killed = [one for one in broken if one.verdict == "REFUTED"]
     # A bug that only a deterministic check can find says nothing about the power of the statistical tests.
     statistical = [one for one in broken if one.route != "probe"]

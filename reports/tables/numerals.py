@@ -71,6 +71,7 @@ def metric(key: str) -> Metric:
 
 def metric_place(key: str) -> tuple[int, str]:
     """Sort key of a metric: known ones in the order of ``METRICS``, others after them by name."""
+    # Records of a newer version may hold metrics that are unknown here; they must not break the sort.
     known = list(METRICS)
     return (known.index(key) if key in known else len(known)), key
 

@@ -66,7 +66,6 @@ class OmissionRow:
 
     @property
     def where(self) -> str:
-
         return "every defense" if self.everywhere else ", ".join(self.defenses)
 
 
@@ -124,14 +123,15 @@ def pooled_utility(folder: RunFolder) -> list[UtilityRow]:
     """One row per federation, metric and defense, pooled over seeds, with the paired change from no defense."""
     order = Order.of(folder)
     groups = grouped(folder.rows("utility"), "federation", "metric", "defense")
-    bare = {
+    references = {
         name: undefended(r.defense for r in folder.rows("utility") if r.federation == name)
         for name in order.federations
     }
+    # By seed, because the change is paired: both trainings of a seed share data, initial model and sampling.
     baselines = {
         (group[0].federation, group[0].metric): {record.seed: record for record in _measured(group)}
         for group in groups
-        if group[0].defense == bare[group[0].federation]
+        if group[0].defense == references[group[0].federation]
     }
     rows = [_utility_row(group, baselines.get((group[0].federation, group[0].metric), {})) for group in groups]
     return sorted(rows, key=lambda row: (order.federation(row.federation), row.metric, order.defense(row.defense)))
@@ -169,6 +169,7 @@ def omission_rows(folder: RunFolder) -> list[OmissionRow]:
             metric=group[0].metric,
             federations=tuple(sorted({record.federation for record in group}, key=order.federation)),
             defenses=tuple(sorted({record.defense for record in group}, key=order.defense)),
+            # "Every defense" would be misleading in a run that has only one.
             everywhere=len(order.defenses) > 1 and {record.defense for record in group} == set(order.defenses),
             rows=len(group),
             reason=group[0].reason or "no reason was recorded",

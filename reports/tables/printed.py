@@ -39,6 +39,7 @@ def defense_words(defense: str, control: bool, federation: str = "") -> str:
 def verdict_words(row: ClaimRow) -> str:
     """The verdict; of a control also that REFUTED is the intended one."""
     words = VERDICTS.get(row.verdict, row.verdict)
+    # A paper's claim is under test, so that REFUTED is a result and not a failure of this run.
     if row.published:
         return f"{words} (as published)"
     if not row.should_be_refuted:
@@ -54,8 +55,9 @@ def check_words(row: ClaimRow) -> str:
     unknown = sum(check.status != "ok" for check in row.checks)
     counts = ((len(failed), f"failed ({'; '.join(failed)})"), (passed, "passed"), (unknown, "not possible"))
     words = [(count, what) for count, what in counts if count]
+    # Only the first count names what is counted, to keep the cell short.
     kind = [f" implementation check{'s' * (words[0][0] > 1)}", *[""] * len(words)] if words else []
-    return ", ".join(f"{count}{noun} {what}" for (count, what), noun in zip(words, kind, strict=False))
+    return ", ".join(f"{count}{named} {what}" for (count, what), named in zip(words, kind, strict=False))
 
 
 def claim_table(rows: Sequence[ClaimRow]) -> Table:
@@ -171,6 +173,7 @@ def pooled_words(key: str, pooled: Pooled | None, intervals: bool, signed: bool 
     if pooled is None:
         return numerals.NOTHING
     value = numerals.metric_value(key, pooled.value)
+    # A change without a sign would look like a value.
     sign = "+" if signed and pooled.value > 0 else ""
     return f"{sign}{value} {numerals.interval_words(key, pooled) if intervals else ''}".rstrip()
 

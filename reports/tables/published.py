@@ -95,12 +95,14 @@ def _stated(folder: RunFolder, federation: str, defense: str, unit: str) -> Pool
     ]
     if not stated:
         return None
+    # A claim is computed and not measured, so it has no interval.
     return Pooled(value=max(stated), low=None, high=None, n=len(stated), method="stated")
 
 
 def _measured(folder: RunFolder, federation: str, defense: str, metric: str, attack: str) -> Pooled | None:
     place = federation, defense, metric
     if not attack:
+        # Without an attack the paper's value is a metric of the utility, such as accuracy.
         own = [row.pooled for row in pooled_utility(folder) if (row.federation, row.defense, row.metric) == place]
     else:
         own = [
@@ -120,6 +122,7 @@ def _what(row: PublishedValue) -> str:
 
 def _number(row: PublishedValue, value: float) -> str:
     if row.metric == EPSILON:
+        # The difference of two epsilons may be negative, and the number itself is printed with a true minus sign.
         return ("−" if value < 0 else "") + numerals.significant(abs(value))
     return numerals.metric_value(row.metric, value)
 

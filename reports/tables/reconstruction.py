@@ -108,6 +108,7 @@ def _success(gain: Gain) -> Success:
     count, n = sum(value >= SUCCESS for value in gain.psnr), len(gain.psnr)
     if gain.uploads < n:  # Images of one upload are not independent trials, which Clopper-Pearson assumes.
         return Success(attack=gain.attack, count=count, n=n, low=0.0, high=1.0)
+    # Half for each end; divided by the attacks, because the best of them is shown.
     alpha = (1 - LEVEL) / gain.attacks / 2
     return Success(
         attack=gain.attack,
@@ -132,6 +133,7 @@ def _allowed(folder: RunFolder, group: Sequence[Gain], prior: float | None) -> t
     if not covering:
         return None, reasons[0][1]
     bounds = (success_bound(prior, epsilon=one.epsilon, delta=one.delta, curve=one.curve) for one in covering)
+    # Each claim must hold, so the strictest one is the limit.
     return min(bounds), ""
 
 
@@ -203,4 +205,5 @@ def _allowance(row: ReconstructionRow) -> str:
 
 
 def _rounded_up(chance: float) -> str:
+    # Rounded up, because it is an upper bound; the inner rounding removes binary errors.
     return f"{min(1.0, math.ceil(round(chance * 1000, 6)) / 1000):.3f}"

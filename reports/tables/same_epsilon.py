@@ -1,6 +1,6 @@
 """Same epsilon: utility, audit results and attack results of each defense, sorted by claimed epsilon (Fu et al. 2024).
 
-Section 6.3 of that survey asks for this comparison of trust models at one epsilon.
+Section 6.3 of that survey proposes this comparison of trust models at one epsilon.
 """
 
 from collections.abc import Sequence
@@ -73,6 +73,7 @@ def same_epsilon_table(folder: RunFolder) -> Table:
         claims=one_row_per_claim(claim_rows(folder)),
         reasons=_Reasons(),
     )
+    # The table compares trust models: with a single unit and observer there is nothing to compare.
     stated = [one for one in folder.claims if not one.control]
     if len({(one.claim.unit, one.claim.observer) for one in stated}) < 2 or not (found.best or found.images):
         return Table(title=TITLE, headers=("ε",), rows=())
@@ -162,6 +163,7 @@ def _verdict(row: ClaimRow, *, alone: bool) -> str:
 
 def _membership(found: _Found, defense: str, question: Question) -> str:
     here = [best for best in found.best if best.one.defense == defense and best.question == question]
+    # Only realistic adversaries: those with other knowledge would hide the difference between trust models.
     real = next((best for best in here if best.one.adversary == "realistic"), None)
     if real is None:
         attacks = {best.one.attack for best in found.best if best.question == question}
@@ -175,6 +177,7 @@ def _source(found: _Found, defense: str, observer: Observer) -> str:
     if not here:
         return _missing(found, defense, {one.attack for one in found.named}, str(observer))
     best = max(here, key=lambda one: one.value)
+    # The header already contains the word, and the attack's name would make the column too wide.
     words = best.words().removeprefix("correct ").rpartition("; ")[0]
     return words + ("" if best.claims or _epsilon(found.folder, defense) is None else _BEYOND)
 

@@ -32,13 +32,14 @@ class Section:
 
 
 def sections(folder: RunFolder) -> list[Section]:
-    """Every section in the order of the report, also those whose tables have no rows.
+    """Build every section in the order of the report, also those whose tables have no rows.
 
     Call it after everything else that reads the cells' files: the last section lists the files that proved unreadable.
     """
     claims = claim_rows(folder)
     attacks = [attack_table(grid, grid.lines) for grid in attack_grids(pooled_attacks(folder))]
     return [
+        # Claims come first, because the verdict of the run is about them.
         _section("claims", replace(claim_table(claims), note=summary.claims_note(claims)), part="claims"),
         _section("trust", trust_table(folder), part="claims"),
         _section("same-epsilon", same_epsilon_table(folder)),
@@ -50,6 +51,7 @@ def sections(folder: RunFolder) -> list[Section]:
         _section("membership", membership_table(folder)),
         _section("utility", utility_table(pooled_utility(folder))),
         _section("omissions", omission_table(omission_rows(folder))),
+        # Last, because some damage is found only while the tables above read the files.
         _section("unread", unread_table(folder)),
     ]
 

@@ -70,6 +70,7 @@ def side_by_side(tables: Sequence[tuple[str, Table]]) -> Table:
             texts = [cells.get(column, numerals.NOTHING) for column in columns]
             # By content and not by position: the runs may list different defenses.
             order.setdefault(row[:about], []).append((*texts[:about], label, *texts[about:]))
+    # The number among equal headers only distinguishes columns, and is not printed.
     headers = [name for name, _ in columns]
     numeric = {column for _, table in tables for i, column in enumerate(_columns(table)) if i in table.numeric}
     return Table(

@@ -46,6 +46,7 @@ class SourceInference:
 
 def source_inferences(folder: RunFolder) -> list[SourceInference]:
     """One per defense, observer and attack that stored its setting, null attacks left out, in the order of the rows."""
+    # The accuracy and not the advantage: a share with its chance can be read without a formula.
     measured = (row for row in folder.rows("attack", status="ok") if row.metric == METRIC and row.value is not None)
     groups = grouped(measured, "federation", "defense", "observer", "attack")
     return [found for group in groups if (found := _source(folder, group)) is not None]

@@ -63,6 +63,7 @@ def claims_note(rows: Sequence[ClaimRow]) -> str:
 def provenance(folder: RunFolder) -> list[tuple[str, str]]:
     """Name and text of each fact about where the numbers come from."""
     manifest = folder.manifest
+    # From the records, which name what was run: any key of the suite may be missing from a manifest.
     federations = dict.fromkeys((r.federation, r.dataset, r.model) for r in folder.rows())
     hardware = manifest.hardware
     rows = [

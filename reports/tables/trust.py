@@ -28,6 +28,7 @@ def trust_table(folder: RunFolder) -> Table:
         if one.claim.part == "joint" and not one.control:
             clients = folder.clients_of(one.federation)
             size = NOTHING if clients is None else str(clients)
+            # Everything except epsilon belongs to the key, so that noise levels of one mechanism share a row.
             kind = (*_kind(one.claim), size, _unprotected(one.claim, folder.rounds_of(one.federation)))
             groups.setdefault(kind, []).append(one.defense)
     return Table(

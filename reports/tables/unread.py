@@ -45,6 +45,7 @@ def _line(row: tuple[str, ...]) -> str:
 def _rows(skipped: Sequence[SkippedRow]) -> list[tuple[str, str, str, str]]:
     groups: dict[str, list[SkippedRow]] = {}
     for row in skipped:
+        # By reason: a file cut in transfer gives the same reason for thousands of lines.
         groups.setdefault(row.reason, []).append(row)
     return [
         (
@@ -74,6 +75,7 @@ def _counted(group: Sequence[object], what: str) -> str:
 def line_words(numbers: Iterable[int]) -> str:
     """``3, 7–9``; of many ranges the first few and the number of the others."""
     ranges: list[list[int]] = []
+    # Ranges, because damaged lines mostly follow each other.
     for number in sorted(set(numbers)):
         if ranges and number == ranges[-1][1] + 1:
             ranges[-1][1] = number

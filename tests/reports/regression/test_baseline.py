@@ -122,17 +122,3 @@ def test_a_manifest_that_holds_what_no_suite_says_is_an_error_that_names_it(craf
     run.manifest["suite"]["gate"] = {"margins": {"auc": "wide"}}
     with pytest.raises(ValueError, match=r"manifest\.json: margins\.auc: Input should be a valid number"):
         Baseline.of(RunFolder.read(run.write()))
-
-
-def test_a_baseline_with_claims_in_the_words_of_an_older_version_is_read_in_the_present_ones(baseline, tmp_path):
-    claim = "eps 4, delta 1e-5, one sample (add/remove), {}"
-    former = claim.format("seen by the server that sees every upload, told who takes part")
-    present = claim.format("adversary: the server that observes individual updates, also observing who takes part")
-    (label, *_) = baseline.defenses
-    old = baseline.defenses[label].model_copy(
-        update={"claims": (former,), "audited": (former,), "terms": {former: {"rounds": ("20",)}}}
-    )
-    path = baseline.model_copy(update={"defenses": {label: old}}).write(tmp_path / "old.json")
-    assert "seen by" in path.read_text()
-    read = Baseline.read(path).defenses[label]
-    assert (read.claims, read.audited, list(read.terms)) == ((present,), (present,), [present])
