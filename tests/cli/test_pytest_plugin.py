@@ -45,15 +45,19 @@ def project(tmp_path, tiny):
 
 
 @pytest.fixture
-def own_pytest(project, inner_pytest):
-    """(test code, words) -> exit code and output of pytest on it, in this process."""
+def own_pytest(project, inner_pytest, monkeypatch):
+    """(test code, words) -> exit code and output of pytest on it, in this process, without the pages of its runs.
+
+    Drawing them costs more than the runs do; one test below has them drawn.
+    """
+    monkeypatch.setattr(write_module, "write_report", lambda *arguments, **options: None)
     return lambda code, *words: inner_pytest(project(code), *words)
 
 
 @pytest.mark.parametrize("where", ["here", "in a process of its own"])
-def test_a_gate_that_is_fine_passes_and_its_line_is_in_the_summary(own_pytest, project, python_m, tmp_path, where):
+def test_a_gate_that_is_fine_passes_and_its_line_is_in_the_summary(inner_pytest, project, python_m, tmp_path, where):
     words = [f"--fedassay-report={tmp_path / 'kept'}", "--strict-markers"]
-    code, said = own_pytest(GATED, *words) if where == "here" else python_m(project(GATED), "pytest", *words)
+    code, said = inner_pytest(project(GATED), *words) if where == "here" else python_m(project(GATED), "pytest", *words)
     assert code == 0, said
     assert "test_own.py::test_it: OK: 1 claims NOT REFUTED" in said
     (kept,) = (tmp_path / "kept").iterdir()
@@ -80,11 +84,7 @@ def assert_kept_six(kept):
     assert all(len(name.encode()) < 130 for name in kept)
 
 
-def test_tests_whose_names_differ_in_signs_capitals_or_their_beginning_keep_runs_of_their_own(
-    own_pytest, tmp_path, monkeypatch
-):
-    # Their pages are another test's, and cost more than the runs.
-    monkeypatch.setattr(write_module, "write_report", lambda *arguments, **options: None)
+def test_tests_whose_names_differ_in_signs_capitals_or_their_beginning_keep_runs_of_their_own(own_pytest, tmp_path):
     code, said = own_pytest(SIGNS, f"--fedassay-report={tmp_path / 'kept'}")
     assert code == 0, said
     assert_kept_six(tmp_path / "kept")
