@@ -107,7 +107,7 @@ def test_a_resumed_run_prints_what_a_whole_one_does(say, suite_file, monkeypatch
 
 
 def test_a_full_disk_is_incomplete_and_resuming_completes_it(say, suite_file, monkeypatch):
-    real, left = store_module._write_whole, iter(range(12))
+    real, left = store_module._write_atomically, iter(range(12))
 
     def full(path, content):
         if next(left, None) is None:
@@ -115,7 +115,7 @@ def test_a_full_disk_is_incomplete_and_resuming_completes_it(say, suite_file, mo
         real(path, content)
 
     with monkeypatch.context() as patched:
-        patched.setattr(store_module, "_write_whole", full)
+        patched.setattr(store_module, "_write_atomically", full)
         stopped = say("run", suite_file(), "-j", 1, "-o", "out")
     assert stopped.exit_code == 12
     assert stopped.stderr.startswith("INCOMPLETE: the run stopped, out cannot be written: [Errno 28] No space left")
@@ -128,7 +128,7 @@ def test_a_disk_that_is_full_from_the_start_is_named_and_left_as_it_was(say, sui
     def full(path, content):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(store_module, "_write_whole", full)
+    monkeypatch.setattr(store_module, "_write_atomically", full)
     result = say("run", suite_file(), "-j", 1, "-o", "deep/out")
     told = "INCOMPLETE: [Errno 28] No space left on device: 'deep/out/claims.json'\n"
     assert (result.exit_code, result.stderr) == (12, told)

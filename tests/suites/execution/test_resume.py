@@ -46,7 +46,7 @@ class Stopper:
 
     def __init__(self, monkeypatch, left):
         self.left = left
-        real_write, real_append = store_module._write_whole, Store.append
+        real_write, real_append = store_module._write_atomically, Store.append
 
         def write(path, content):
             if self._passes():
@@ -62,7 +62,7 @@ class Stopper:
                 out.write(lines[: len(lines) // 2])
             raise Killed
 
-        monkeypatch.setattr(store_module, "_write_whole", write)
+        monkeypatch.setattr(store_module, "_write_atomically", write)
         monkeypatch.setattr(Store, "append", append)
 
     def _passes(self):
@@ -187,7 +187,7 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(assay, suite_file, finished
     for left in (2, 9, 16, 20):
         shutil.rmtree(folder, ignore_errors=True)
         with monkeypatch.context() as patched:
-            real, count = store_module._write_whole, iter(range(1000))
+            real, count = store_module._write_atomically, iter(range(1000))
 
             def write(path, content, real=real, count=count, left=left):
                 # Once, and then there is space again: what was being measured must not be taken for a failure.
@@ -195,7 +195,7 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(assay, suite_file, finished
                     raise OSError(errno.ENOSPC, "No space left on device")
                 real(path, content)
 
-            patched.setattr(store_module, "_write_whole", write)
+            patched.setattr(store_module, "_write_atomically", write)
             with pytest.raises(UnwritableRunFolder, match="No space left"):
                 fedassay.run(str(suite_file()), jobs=1, folder=folder, report=False)
         assert not any(record.status == "failed" for record in Store(folder).records())
