@@ -138,6 +138,7 @@ def test_ci_runs_every_test_that_the_default_run_leaves_out():
     assert [marker for marker in left_out if f"pytest -q -m {marker}\n" not in ci] == []
 
 
+@pytest.mark.documents
 def test_the_docs_build_strictly(tmp_path):
     if missing := [name for name in ("mkdocs", "mkdocstrings") if importlib.util.find_spec(name) is None]:
         pytest.skip(f"{', '.join(missing)} not installed: pip install -e '.[dev]'")
