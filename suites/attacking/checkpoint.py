@@ -50,6 +50,7 @@ class Checkpoint:
 
         A federation with a state that is not plain data has no checkpoints: a later session trains it from the start.
         """
+        # CPU time and not wall time: a paused or starved process has computed nothing that is worth saving.
         if not self._possible or time.process_time() - self._written < EVERY_S:
             return
         tensors: list[Tensor] = []
@@ -104,6 +105,7 @@ def _encoded(value: Any, tensors: list[Tensor]) -> Any:
         TypeError: for anything that is not plain data.
     """
     if isinstance(value, Tensor):
+        # Tensors stay binary: as JSON numbers they would be several times as large.
         tensors.append(value)
         return {"tensor": len(tensors) - 1}
     if isinstance(value, Mapping):
@@ -121,6 +123,7 @@ def _decoded(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         return value
     ((kind, held),) = value.items()
     if kind == "tensor":
+        # A copy, because from_numpy shares the array's memory, and training may write into its state.
         return torch.from_numpy(arrays[f"tensor{held}"].copy())
     if kind == "map":
         return {_decoded(key, arrays): _decoded(item, arrays) for key, item in held}

@@ -29,6 +29,7 @@ def run_attack(attack: Attack, view: View, knowledge: Knowledge, rng: np.random.
     By default cuDNN's convolutions use TF32, with ten bits of each mantissa, and a search for exactly matching
     gradients would stop early. Here they use float32 and deterministic algorithms.
     """
+    # Other attacks stay on the CPU: they search for nothing, so there is little to speed up.
     if device == "cpu" or not isinstance(attack, SearchAttack):
         return attack.run(view, knowledge, rng)
     with _exact_convolutions():

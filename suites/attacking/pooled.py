@@ -49,6 +49,7 @@ def pooled_truth(task: Task, plan: Plan, lots: Mapping[int, LotRecorder]) -> Poo
 def _counted(masks: list[Tensor], plan: Plan, part: Tensor) -> list[Tensor]:
     # A full lot is the same in each step: its samples are in the truth only once.
     counted = masks[:1] if plan.lot.rate(len(part)) == 1 else masks
+    # A client that took no part keeps its place in the mask, so that indices of the pooled lot stay right.
     return counted or [torch.zeros(1, len(part), dtype=torch.bool)]
 
 

@@ -145,11 +145,13 @@ def draw_membership(streams: Streams, count: int, pool: int) -> Tensor:
 
 def _batch(task: Task, plan: Plan) -> int:
     """Number of federations that are trained together."""
+    # 1.5: a random lot may be larger than expected, and the batch must hold the largest one.
     rows = max(plan.clients, *(1.5 * plan.expected_lot(client) for client in range(plan.clients)))
     return max(2, int(_BATCH_BYTES / (4 * rows * plan.layout.dim)))
 
 
 def _as_shadows(task: Task, plan: Plan, protection: Protection, models: Tensor, included: Tensor) -> Shadows:
+    # Samples that no client holds are no candidates: a coin may include them, but nothing was trained on them.
     dealt = torch.from_numpy(np.unique(torch.cat(task.parts).numpy()))
     images, labels = task.images[dealt], task.labels[dealt]
     population = (
@@ -179,6 +181,7 @@ def _attacked(item: AttackCell, job: ShadowJob, shadows: Shadows, store: Store) 
     """The rows of one attack on every federation in turn."""
     scored, attack, bank, streams = [], item.entry.attack, shadows.bank, Streams(job.seed)
     for target in range(bank.models):
+        # One stream per target: the result for a target does not depend on how many others there are.
         rng = streams.generator(f"attack {item.entry.label}", replicate=target)
         evidence = attack.run(shadows.view(target), shadows.knowledge(target), rng)
         if not isinstance(evidence, CandidateScores):

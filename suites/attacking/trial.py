@@ -102,6 +102,7 @@ def run_trial(job: TrialJob, store: Store, finished: frozenset[str]) -> list[str
         trained = _train(job, clock, checkpoint)
     if trained is None:
         return failed
+    # Errors are caught cell by cell: one failing attack must not take the others with it.
     for cell, work in _cells(job, trained, store):
         if cell in wanted:
             clock = clock if cell is wanted[0] else Clock()  # The time of the training counts to the first cell.
@@ -249,6 +250,7 @@ def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store
         candidates=None if probe is None else probe.shown,
         hypotheses=hypotheses,
     )
+    # An active server changes what clients train on, so its view comes from a federation of its own.
     if attack.active:
         view = _tampered(item, job, trained, knowledge)
     if item.entry.reduced_to is not None and not attack.handles_reduced_views:

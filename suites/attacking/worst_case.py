@@ -57,6 +57,7 @@ def worst_case_hypotheses(
     else:
         return None
     known = {client: one for client, one in zip(probe.shown.clients, found, strict=True) if one is not None}
+    # Candidates of all clients share one ROC curve, so leaving some of them out could bias it.
     if len(known) < len(found):
         return None
     return lambda number, client, which: known[client](number, client, which)
@@ -135,6 +136,7 @@ class _KnownRun:
     def _by_sums(self, laws: list[GaussianLaw], client: int) -> HypothesesOf:
         """For the mean of all clients' noisy sums, weighted by their numbers of samples."""
         weights, own = [size / sum(self.plan.sizes) for size in self.plan.sizes], laws[client]
+        # Independent noise of several clients: variances add.
         noise = math.hypot(*(weight * law.noise_std for weight, law in zip(weights, laws, strict=True)))
         pooled = replace(own, scale=weights[client] * own.scale, noise_std=noise)
 

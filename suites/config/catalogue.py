@@ -65,7 +65,7 @@ def _loaded(point: EntryPoint, kind: Kind) -> type[Any]:
 
 
 def find(kind: Kind, name: str) -> type[Any]:
-    """The class of a part: by the name of its file or entry point, or as ``package.module:Class``.
+    """Find the class of a part: by the name of its file or entry point, or as ``package.module:Class``.
 
     Raises:
         ConfigError: for an unknown name (the message lists the nearest known first), a module that does not import, or
@@ -83,7 +83,7 @@ def find(kind: Kind, name: str) -> type[Any]:
 
 
 def build(kind: Kind, name: str, configuration: dict[str, Any], *, where: str = "") -> Part:
-    """A part with its fields set.
+    """Build a part with its fields set.
 
     Raises:
         ConfigError: as ``find``, and for an unknown field or a value that the part refuses; starts with ``where``.
@@ -103,7 +103,7 @@ def build(kind: Kind, name: str, configuration: dict[str, Any], *, where: str = 
 
 
 def part_from_instance(instance: Any, kind: Kind) -> Part:
-    """A part from an object that the caller built, such as ``MyDefense(clip_norm=1.0)``."""
+    """Make a part from an object that the caller built, such as ``MyDefense(clip_norm=1.0)``."""
     if not isinstance(instance, _base(kind)):
         got = f"the class {instance.__name__}" if isinstance(instance, type) else type(instance).__name__
         raise ConfigError(f"a {kind} must be an instance of {_base(kind).__name__}, got {got}")
@@ -125,7 +125,7 @@ def _check_fields(part: type[Any], name: str, kind: Kind, place: str = "") -> No
 
 
 def version_of(part: type[Any]) -> str:
-    """The part's version; for a part from outside the package also a digest of its source.
+    """Return the part's version; for a part from outside the package also a digest of its source.
 
     The digest is needed because authors edit their part without changing its version.
     """

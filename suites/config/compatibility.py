@@ -22,6 +22,7 @@ def check_federations(attack: Attack, path: str, federations: Iterable[str], spe
     for name in federations:
         federation = spec.federations[name]
         _, height, width = load_dataset(federation.dataset).shape
+        # Found before the run: the error of SSIM could come after hours of training and searching.
         if attack.reconstructs and min(height, width) < LEAST_SIDE:
             raise ConfigError(
                 f"{where}: {path} reconstructs images of at least {LEAST_SIDE}x{LEAST_SIDE} pixels; "
@@ -38,5 +39,6 @@ def check_federations(attack: Attack, path: str, federations: Iterable[str], spe
 def check_audit(spec: SuiteSpec, where: str) -> None:
     """Raise ConfigError for a canary with one label per image where the audit's model has one per pixel."""
     audit = spec.audit
+    # The row canaries (dirac, random) have no label, so they fit every model.
     if audit is not None and audit.model in SEGMENTERS and audit.canary in ("mislabelled", "crafted"):
         raise ConfigError(f"{where}: canary {audit.canary!r} has one label per image, {audit.model} one per pixel")

@@ -11,12 +11,13 @@ Shape = dict[str, Any]
 
 
 def one_of(names: Iterable[str]) -> Shape:
-    """The schema of one of these words."""
+    """Return the schema of a text that is one of these words."""
     return {"type": "string", "enum": list(names)}
 
 
 def _table(fixed: Shape, part: type) -> Shape:
     """A table with the ``fixed`` keys and the fields of a part; fields without a default are required."""
+    # From the part itself, so that the schema always has its present fields.
     own = [field for field in fields(part) if field.init]
     needed = [field.name for field in own if field.default is MISSING and field.default_factory is MISSING]
     return {
@@ -32,7 +33,7 @@ def _single(key: str, amount: Shape) -> Shape:
 
 
 SAMPLING: Shape = {
-    "description": "Who is sampled: all, each with one probability, or a fixed number.",
+    "description": "The sampling: all of them, each with the same probability, or a fixed number.",
     "anyOf": [
         {"const": "full"},
         _single("poisson", {"type": "number", "exclusiveMinimum": 0, "maximum": 1}),

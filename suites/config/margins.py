@@ -23,7 +23,7 @@ our choice: a suite's ``[gate.margins]`` overrides them, and ``--margin`` overri
 
 
 def margins_with(overrides: Mapping[str, float] | None = None) -> dict[str, float]:
-    """The default margins, with ``overrides`` in place of some.
+    """Return the default margins, with ``overrides`` in place of some.
 
     Raises:
         ValueError: for a metric that has no margin, or a margin that is not a positive number.
@@ -38,7 +38,7 @@ def margins_with(overrides: Mapping[str, float] | None = None) -> dict[str, floa
 
 
 def stated_margins(assignments: Iterable[str]) -> dict[str, float]:
-    """The margins that the command line gives as ``metric=value``. Raises ValueError for any other form."""
+    """Parse the margins that the command line gives as ``metric=value``. Raises ValueError for any other form."""
     margins = {}
     for assignment in assignments:
         metric, sign, text = assignment.partition("=")

@@ -88,6 +88,7 @@ def files_with(function: str, folder: str) -> Iterator[tuple[str, str]]:
     """Name and first docstring line of the files below a folder that define a function of this name."""
     for module, text in _sources(resources.files(PACKAGE).joinpath(*folder.split(".")), f"{PACKAGE}.{folder}"):
         tree = ast.parse(text)
+        # Top-level functions only: a method of the same name is something else.
         if any(isinstance(node, ast.FunctionDef) and node.name == function for node in tree.body):
             yield module.rpartition(".")[2], (ast.get_docstring(tree) or "").partition("\n")[0]
 
@@ -95,6 +96,7 @@ def files_with(function: str, folder: str) -> Iterator[tuple[str, str]]:
 def _sources(folder: Traversable, package: str) -> Iterator[tuple[str, str]]:
     """Module and text of every file below a folder."""
     for entry in sorted(folder.iterdir(), key=lambda one: one.name):
+        # Only packages: `__pycache__` and folders of data hold no parts.
         if entry.is_dir() and entry.joinpath("__init__.py").is_file():
             yield from _sources(entry, f"{package}.{entry.name}")
         elif entry.name.endswith(".py") and entry.name != "__init__.py":
@@ -116,6 +118,7 @@ def _imported(module: str, tree: ast.Module) -> Iterator[tuple[str, _Name]]:
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.level:
             above = module.split(".")[: -node.level]
+            # One dot is the file's own package, so as many names are cut off as there are dots.
             home = ".".join([*above, *([node.module] if node.module else [])])
             for alias in node.names:
                 yield alias.asname or alias.name, (home, alias.name)

@@ -18,6 +18,7 @@ def summaries(kind: Kind) -> dict[str, str]:
         ConfigError: an installed entry point that does not load.
     """
     installed = {name: summary(part) for name, part in _installed(kind).items()}
+    # The package's own parts come last, so that they win over an entry point of the same name.
     return dict(sorted((installed | {name: part.summary for name, part in own_parts(kind).items()}).items()))
 
 
@@ -56,6 +57,7 @@ def errata_in(doc: str) -> tuple[str, ...]:
         if line.startswith("- "):
             items.append(line.removeprefix("- "))
         else:
+            # A line without a dash continues the item above it.
             items[-1] += f" {line}"
     return tuple(items)
 

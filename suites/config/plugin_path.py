@@ -37,6 +37,7 @@ def check_loaded_from(part: str, folder: str) -> None:
     if not (folder and colon):
         return
     place = Path(folder, *name.split("."))
+    # A folder without the module is no conflict: the part was then meant to come from an installed package.
     own = next((file for file in (place.with_name(f"{place.name}.py"), place / "__init__.py") if file.is_file()), None)
     # Files with equal content are the same part, such as a checkout and its installed copy.
     loaded = sys.modules[name].__file__

@@ -31,10 +31,12 @@ def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
         raise ConfigError(f"--preset {name}: no such preset of {source.name}; known: {known}")
     changes, place = presets[name], source.where((PRESETS, name))
     gone = _leave_out(tree, changes, place)
+    # After the removal: setting a key of a removed table would silently create the table again.
     for key in (key for key in changes if key not in (KEEP, DROP)):
         if key in (*KINDS, PRESETS):
             raise ConfigError(f'{place}: write the whole key in quotes, such as "{key}.NAME.FIELD", got {key!r}')
         for table in gone:
+            # With the dot, so that `attacks.loss` does not match a key of `attacks.loss_threshold`.
             if f"{key}.".startswith(f"{table}."):
                 raise ConfigError(f"{place}: {key} is set, but the preset leaves {table} out")
         set_key(tree, key.split("."), changes[key], change=f"{place}: {key}")
@@ -73,6 +75,7 @@ def _remove(tree: dict[str, Any], key: str) -> None:
         del tree[kind]
         return
     del tree[kind][label]
+    # A figure of a removed table has nothing to be compared with, and the check of references would refuse it.
     field = kind.removesuffix("s")
     if "published" in tree:
         tree["published"] = [row for row in tree["published"] if row.get(field) != label]

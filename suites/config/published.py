@@ -35,6 +35,7 @@ class Published(BaseModel):
         if self.unit is not None:
             if self.attack is not None:
                 raise ValueError('metric "epsilon" belongs to a claim, not to an attack: name no attack')
+        # A misspelt metric would otherwise be listed as "not measured" in the report.
         elif self.attack is None and self.metric not in UTILITIES:
             known = nearest(self.metric, (*UTILITIES, "epsilon"))
             raise ValueError(

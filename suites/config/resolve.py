@@ -155,7 +155,7 @@ def _digest(name: str) -> str:
 
 
 def plan_of(spec: FederationSpec, change: PlanChange, task: Task) -> Plan:
-    """The public plan of a federation, with the changes of one defense."""
+    """Return the public plan of a federation, with the changes of one defense."""
     return Plan(
         sizes=task.sizes,
         rounds=spec.rounds,

@@ -165,6 +165,7 @@ class AuditSpec(_Table):
 
     @model_validator(mode="after")
     def _one_run(self) -> "AuditSpec":
+        # Only Dirac canaries lie on weights of their own, so that many in one run do not disturb each other.
         if self.design == "one_run" and self.canary != "dirac":
             raise _misplaced("audit.canary", f'design "one_run" plants Dirac canaries, got {self.canary!r}')
         if self.design == "one_run" and self.canaries is None:
@@ -219,6 +220,7 @@ class SuiteSpec(_Table):
     def _tables_by_name(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         for name, changes in value.items():
             for word in (KEEP, DROP):
+                # Checked although no preset is applied yet: a mistake would otherwise surface in the job that uses it.
                 tables = changes.get(word, [])
                 if not isinstance(tables, list) or not all(isinstance(key, str) for key in tables):
                     raise _misplaced(f"presets.{name}.{word}", f"must be a list of tables' names, got {tables!r}")
@@ -257,6 +259,7 @@ class SuiteSpec(_Table):
 
     @model_validator(mode="after")
     def _published(self) -> "SuiteSpec":
+        # Checked here and not in `Published`, which does not know the tables of the suite.
         for number, row in enumerate(self.published):
             for field in ("federation", "defense", "attack"):
                 known: dict[str, Any] = getattr(self, f"{field}s")
@@ -286,6 +289,7 @@ class SuiteSpec(_Table):
         return self
 
 
+# pydantic locates an error of such a check at the whole suite, whose line would help no user.
 def _misplaced(place: str, text: str) -> PydanticCustomError:
     """An error found by a check of the whole suite, with the dotted key that it belongs to."""
     return PydanticCustomError("misplaced", "{text}", {"text": text, "place": place})

@@ -16,9 +16,11 @@ def keep_freed_memory() -> None:
     By default glibc returns large blocks to the system, and each step of a search requests them again page by page,
     which takes a tenth of its time. In return the process never shrinks.
     """
+    # Other systems have no mallopt, or one with other constants.
     if sys.platform != "linux":
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
+        # Both are needed: blocks above the first threshold bypass the heap, which the second one keeps from shrinking.
         mallopt(_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
         mallopt(_TRIM_THRESHOLD, _NEVER)

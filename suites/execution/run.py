@@ -78,8 +78,10 @@ def launch(
         ConfigError, DatasetMissing: see ``resolve`` and ``check_device``.
         FileExistsError: if ``folder`` already holds a run.
     """
+    # First, so that loading data and calibrating count to the run's cost.
     cost = cost or Cost()
     check_device(spec.device)
+    # Everything that may be wrong with a suite is checked before the folder is created.
     suite = resolve(spec, source, seed=seed, extra=extra)
     plan = plan_run(suite)
     started = datetime.now(UTC)
@@ -168,6 +170,7 @@ def _carried_out(begun: Launch, progress: Progress, processes: int) -> Outcome:
     try:
         for work, failed in finished_jobs(plan, store, frozenset(recorded), processes, begun.cost):
             _append(store, [cell for cell in work.cells if cell.cell_id not in recorded], failed, progress)
+        # Audits come after all jobs, because an audit pools what several of them have written.
         for audit in plan.audits:
             if audit.cell.cell_id not in recorded:
                 _append(store, [audit.cell], audit_claim(audit, store), progress)
@@ -185,6 +188,7 @@ def close(begun: Launch) -> Outcome:
     gate = judge_run(rows.records, missing=len(missing), unread=len(rows.skipped))
     found = {"verdict_line": gate.verdict_line, "exit_code": gate.exit_code}
     store.write_json(GATE, found | digests(store.folder / CLAIMS, rows))
+    # The manifest is last: its time of finishing means that gate.json is complete.
     manifest = store.manifest() | {"finished": _now(datetime.now(UTC))}
     store.write_json(MANIFEST, manifest)
     return gate

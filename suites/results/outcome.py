@@ -109,6 +109,7 @@ def fine_line(records: Sequence[Record]) -> str:
     audits, attacked = (
         [row for row in records if row.role == role and row.status == "ok"] for role in ("audit", "evidence")
     )
+    # Papers' claims are counted apart: their refutation is a result, and no defense of the user failed.
     papers = [row for row in audits if row.variant == AS_PUBLISHED]
     line = "no claim was audited"
     if audits:
@@ -132,6 +133,7 @@ def outcome_of(found: Sequence[Problem], fine: str) -> Outcome:
 
     ``fine``: the rest of the verdict line where there is no problem.
     """
+    # The line starts with the word of the exit code, but names all problems, so that one run shows them all.
     for code in PRECEDENCE:
         if any(problem.exit_code == code for problem in found):
             return Outcome(verdict_line=f"{WORDS[code]}: {'; '.join(one.text for one in found)}", exit_code=code)
@@ -164,5 +166,6 @@ def judge_finding(name: str, finding: Finding) -> Outcome:
 
 def listed(labels: Sequence[str]) -> str:
     """The distinct labels, separated by commas; of more than four the first four and the number of the others."""
+    # A defense audited on several seeds or federations would otherwise be listed several times.
     unique = list(dict.fromkeys(labels))
     return ", ".join(unique[:4]) + (f" and {len(unique) - 4} more" if len(unique) > 4 else "")

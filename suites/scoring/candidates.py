@@ -31,7 +31,7 @@ class CountedScores:
 
     @property
     def round_by_round(self) -> list[tuple[int, ScoresByRun]]:
-        """The same after each number of rounds, where the attack returns its scores by round."""
+        """The same scores after each number of rounds; empty unless the attack returns its scores by round."""
         return [(rounds, self._sides(values)) for rounds, values in self.scores.history]
 
     def _sides(self, values: np.ndarray) -> ScoresByRun:
@@ -40,15 +40,16 @@ class CountedScores:
 
 
 def all_scores(evidence: CandidateScores, member: np.ndarray) -> CountedScores:
-    """All scores of an attack with one score per candidate."""
+    """Count all scores of an attack that returns one score per candidate."""
     return CountedScores(scores=evidence, member=member, candidate=np.arange(len(member)))
 
 
 def counted_scores(evidence: CandidateScores, probe: CandidateProbe) -> CountedScores:
-    """The scores that count.
+    """Select the scores that count.
 
-    Of one score per candidate, ``(n,)``, all count. Of one score per client and candidate, ``(clients * n,)``, client
-    by client, those of the client's own samples (members) and of the outsiders assigned to it (non-members) count.
+    An attack may return one score per candidate, ``(n,)``: then all count. Or it returns one score per client and
+    candidate, ``(clients * n,)``, client by client: then those of the client's own samples (members) and of the
+    outsiders assigned to it (non-members) count.
     Another client's sample is neither: it is not in this client's lot, but the broadcast model was trained on it.
 
     Raises:
@@ -62,13 +63,16 @@ def counted_scores(evidence: CandidateScores, probe: CandidateProbe) -> CountedS
             f"scores must be {count}, one per candidate, or {count * len(clients)}, one per client and candidate, "
             f"got {len(evidence.values)}"
         )
+    # (clients, n), flattened in the order of the scores: client by client.
     own = (probe.holder == clients[:, None]).reshape(-1)
     if probe.stands_for is None:
+        # Without an assignment each outsider is a non-member of every client.
         outside = np.tile(~probe.member, len(clients))
     else:
         outside = (probe.stands_for == clients[:, None]).reshape(-1)
     counted = own | outside
     runs = None if evidence.runs is None else evidence.runs[counted]
     history = tuple((rounds, values[counted]) for rounds, values in evidence.history)
+    # The same selection for every array of the evidence, so that runs and rounds stay aligned with the scores.
     scores = replace(evidence, values=evidence.values[counted], runs=runs, history=history)
     return CountedScores(scores=scores, member=own[counted], candidate=np.tile(np.arange(count), len(clients))[counted])

@@ -24,6 +24,7 @@ def score_label_counts(
     where there are not as many guesses as uploads.
     """
     truth = true_counts(task, plan, lots, evidence.round)
+    # Shapes are compared with the truth, because a part of the user may return anything.
     if truth.shape != evidence.counts.shape:
         raise ValueError(f"counts must be {truth.shape}, a row for each upload, got {evidence.counts.shape}")
     scores = score_labels(evidence.counts, truth)
@@ -57,6 +58,7 @@ def true_counts(task: Task, plan: Plan, lots: Mapping[int, LotRecorder], round: 
         masks = lots[client].lots[round]
         if masks:  # A client without masks took no part in this round and has no upload.
             steps = masks[:1] if plan.lot.rate(len(part)) == 1 else masks
+            # A federation of one replica: the masks of a trial have a leading axis of length one.
             drawn = torch.cat([part[mask[0]] for mask in steps])
             rows.append(torch.bincount(task.labels[drawn], minlength=task.network.classes))
     return np.asarray(torch.stack(rows).numpy(), dtype=np.float64)

@@ -72,6 +72,7 @@ class LabelScores:
         if np.isclose(self.chance_accuracy, 1):
             return None
         weights = self.sizes * (1 - self.chance)
+        # Weighted by the possible gain: the weighted mean of these ratios is then exactly `chance_corrected`.
         gains = np.divide(self.accuracy - self.chance, 1 - self.chance, out=np.zeros(len(weights)), where=weights > 0)
         return mean_interval(gains, weights)
 
@@ -85,6 +86,7 @@ def mean_interval(values: ArrayLike, weights: ArrayLike | None = None) -> Interv
     sample = np.asarray(values, dtype=np.float64)
     share = np.ones(len(sample)) if weights is None else np.asarray(weights, dtype=np.float64)
     mean = float(np.average(sample, weights=share))
+    # Equal values would give an interval of width zero, which would claim certainty.
     if len(sample) < 2 or np.ptp(sample) == 0:
         return Interval(value=mean)
     error = float((share / share.mean() * (sample - mean)).std(ddof=1)) / len(sample) ** 0.5
@@ -114,6 +116,7 @@ def score_labels(counts: ArrayLike, truth: ArrayLike) -> LabelScores:
     if not np.array_equal(true, np.rint(true)):
         raise ValueError("truth must hold whole numbers")
     named, sizes = guessed.sum(1, keepdims=True), true.sum(1, keepdims=True)
+    # The reference of an adversary without any information: every class equally often.
     equal = sizes / true.shape[1]
     return LabelScores(
         accuracy=(np.minimum(guessed, true).sum(1, keepdims=True) / np.maximum(named, sizes))[:, 0],
@@ -133,6 +136,7 @@ def _checked_counts(name: str, values: ArrayLike) -> FloatArray:
         raise ValueError(f"{name} must be (n, classes), got shape {array.shape}")
     if not (np.isfinite(array).all() and array.min() >= 0):
         raise ValueError(f"{name} must be finite and >= 0, got {array.min()} to {array.max()}")
+    # Scores divide by the number of labels.
     empty = np.flatnonzero(array.sum(1) == 0)
     if len(empty):
         raise ValueError(f"{name} must have a label for each upload, got none for upload {empty.tolist()}")

@@ -57,6 +57,7 @@ def score_membership(
     sides = ScoresByRun.of_evidence(scores)
     arrays = {"member": scores.member, "nonmember": scores.nonmember, **setting_arrays(scores.setting)}
     arrays |= {"adversary": np.array(adversary)}
+    # Reports pool the seeds, and need to know which scores depend on each other.
     if scores.setting.design is Design.INDEPENDENT or found.scores.runs is not None:
         arrays |= {"member_runs": sides.member_runs, "nonmember_runs": sides.nonmember_runs}
     else:
@@ -82,6 +83,7 @@ def _by_round(found: CountedScores) -> str:
     lines = ["round,auc,auc_low,auc_high"]
     for rounds, sides in found.round_by_round:
         interval = area_interval(sides, LEVEL)
+        # repr gives the shortest digits that read back as the same number.
         ends = ("" if end is None else repr(end) for end in (interval.low, interval.high))
         lines.append(",".join([str(rounds), repr(interval.value), *ends]))
     return "\n".join(lines) + "\n"
@@ -106,6 +108,7 @@ def _stated(cell: Cell, sides: ScoresByRun, shared: dict[str, object]) -> list[R
     runs = counted_runs(sides)
     rates = [rate for rate in LOW_RATES if is_enough(runs, rate)]
     lowest = lowest_rate(runs)
+    # With few runs none of the usual rates can be bounded; the lowest possible one still can.
     if lowest is not None and lowest not in rates:
         rates.append(lowest)
     return [_statement(cell, sides, rate, shared) for rate in rates]
@@ -117,6 +120,7 @@ def _statement(cell: Cell, sides: ScoresByRun, rate: float, shared: dict[str, ob
         metric=f"tpr_at_fpr_{rate:g}",
         value=tpr_at(sides.member, sides.nonmember, rate),
         ci_low=bound.tpr_low,
+        # The bound is one-sided: the data exclude only lower rates.
         ci_high=1.0,
         ci_level=LEVEL,
         ci_method="joint bound on both rates, Clopper-Pearson over runs",

@@ -41,6 +41,7 @@ def score_reconstructions(cell: Cell, evidence: Reconstructions, task: Task, sto
     LPIPS are missing, its row gives the reason.
     """
     aligned = _aligned(evidence, task)
+    # No download here: a run must not depend on a network, or fetch 233 MiB unasked.
     lpips = lpips_scorer()
     scorer = None if isinstance(lpips, Unavailable) else lpips
     scores = score_images(aligned.images, aligned.truth, scorer)
@@ -50,6 +51,7 @@ def score_reconstructions(cell: Cell, evidence: Reconstructions, task: Task, sto
         "reconstructions": aligned.images.astype(np.float32),
         "psnr": np.array([score.psnr for score in scores]),
     }
+    # Images are saved as float32: half the size, and far more precise than any display.
     artifact = store.save_arrays(cell.cell_id, "images", images)
     rows = [
         cell.record(
@@ -69,6 +71,7 @@ def score_reconstructions(cell: Cell, evidence: Reconstructions, task: Task, sto
         if getattr(score, metric, None) is not None
     ]
     if isinstance(lpips, Unavailable):
+        # A row per missing metric, because a report must not show fewer metrics without a reason.
         wanted = ("lpips", "psi_lpips", "outside_lpips") if regions else ("lpips",)
         rows += [
             cell.record(metric=metric, status="unavailable", reason=lpips.reason, unit=_UNITS[metric])

@@ -75,6 +75,7 @@ def _scored(image: FloatArray, truth: FloatArray, mask: BoolArray) -> RegionScor
 
 
 def _means(errors: FloatArray, similarity: FloatArray, region: BoolArray) -> tuple[float, float] | tuple[None, None]:
+    # The mean of no pixel would be NaN, which a record cannot hold.
     if not region.any():
         return None, None
     return float(errors[:, region].mean()), float(similarity[:, region].mean())

@@ -19,6 +19,7 @@ LEAST_PAIRS = 4
 """Smallest number of pairs of federations for an interval. An attack's variance needs two references with each
 candidate and two without it, so two pairs; one more pair is the target's, and one is left out by the jackknife.
 """
+# Eight groups give seven degrees of freedom; each group costs all attacks on the remaining models once more.
 _GROUPS = 8
 _NO_RUNS = "point estimate: federations that are references of each other are no independent runs"
 _EQUAL = 1e-12
@@ -86,7 +87,7 @@ def score_shadows(
     references: int,
     store: Store,
 ) -> list[Record]:
-    """Rows of one attack.
+    """Make the rows of one attack.
 
     True-positive rates have an interval where each target has enough non-members for a threshold of its own; otherwise
     there is one threshold for all targets, and a point estimate.
@@ -99,6 +100,7 @@ def score_shadows(
     together = joined(each)
     scores: dict[str, Score] = {"auc": auc, "balanced_accuracy": balanced_accuracy}
     fewest = min(len(one.nonmember) for one in each)
+    # The smallest target decides, so that one metric is the same quantity for all targets.
     scores |= {estimate_metric(rate): partial(_found, rate=rate) for rate in LOW_RATES if is_enough(fewest, rate)}
     means = {
         metric: over_targets([score(one) for one in each], [[score(one) for one in left] for left in without])

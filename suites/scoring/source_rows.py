@@ -40,6 +40,7 @@ def score_source(cell: Cell, evidence: SourceScores, probe: CandidateProbe, stor
     wanted = (len(probe.holder), len(probe.shown.clients))
     if evidence.values.shape != wanted:
         raise ValueError(f"source scores must be {wanted}, (candidates, clients), got {evidence.values.shape}")
+    # The holder of an outsider is -1, which would credit guesses of the last client.
     held = probe.member
     own = SourceScores(evidence.values[held], evidence.setting)
     worth, chance = credits(own, probe.holder[held]), 1 / wanted[1]

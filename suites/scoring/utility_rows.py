@@ -19,6 +19,7 @@ def utility_rows(
     """
     found = task.utility(final)
     curve = dict(course.curve)
+    # The curve is recorded at some rounds only, and its last point must agree with the row.
     if found[0].value is not None:
         curve[numbers.plan.rounds] = found[0].value
     lines = [f"round,{found[0].metric}", *(f"{number},{value!r}" for number, value in curve.items())]
