@@ -1,1 +1,1 @@
-"""The court: claims, evidence, statistics, verdicts."""
+"""Audit: privacy claims, evidence, estimators of epsilon and verdicts."""

@@ -1,4 +1,4 @@
-"""Exact bounds on error rates, from error counts (Clopper and Pearson 1934), and the epsilon that they prove."""
+"""Exact bounds on error rates from error counts (Clopper and Pearson 1934), and the epsilon that they imply."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,10 @@ from .arrays import FloatArray
 
 
 def upper_bound(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArray:
-    """One-sided Clopper-Pearson upper bound ``BetaInv(1 - alpha; k + 1, n - k)`` on a rate, 1 at ``k = n``.
+    """One-sided Clopper-Pearson upper bound ``BetaInv(1 - alpha; k + 1, n - k)`` on an error rate; 1 at ``k = n``.
 
-    ``k`` errors in ``n`` independent trials, any broadcastable shapes of whole numbers; ``alpha`` in (0, 1) is the
-    chance that the rate lies above. Raises ValueError unless n >= 1, 0 <= k <= n.
+    Assumes ``k`` errors in ``n`` independent trials. ``k``, ``n``: whole numbers of any broadcastable shapes; ``alpha``
+    in (0, 1): the probability that the true rate lies above the bound. Raises ValueError unless n >= 1, 0 <= k <= n.
     """
     check_level("alpha", alpha)
     errors, trials = np.broadcast_arrays(np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64))
@@ -21,17 +21,18 @@ def upper_bound(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArray:
         raise ValueError(f"n must be >= 1, got {n!r}")
     if not np.all((errors >= 0) & (errors <= trials)):
         raise ValueError(f"errors must lie in 0..n, got {k!r} of {n!r}")
-    # The complement's inverse keeps an alpha of 1e-17, which 1 - alpha would swallow.
+    # The inverse of the complement keeps an alpha of 1e-17, where 1 - alpha would round to 1.
     bound = betainccinv(errors + 1, np.maximum(trials - errors, 0.5), alpha)
     # Where the inverse does not converge (alpha below 1e-290), only the trivial bound is known to hold.
     return np.asarray(np.where((errors == trials) | np.isnan(bound), 1.0, bound), dtype=np.float64)
 
 
 def privacy_loss(fpr: ArrayLike, fnr: ArrayLike, delta: float) -> FloatArray:
-    """``max{ln((1 - fnr - delta) / fpr), ln((1 - fpr - delta) / fnr)}``: the epsilon that the two error rates show.
+    """``max{ln((1 - fnr - delta) / fpr), ln((1 - fpr - delta) / fnr)}``: the epsilon implied by two error rates.
 
-    Rates in [0, 1], broadcastable. Both directions come free, the event and its complement being one. Not clipped:
-    it may be negative, and is infinite where a rate is 0 (Kairouz, Oh, Viswanath 2015, theorem 2.1).
+    ``fpr``, ``fnr``: rates in [0, 1], broadcastable shapes. An event and its complement have the same pair of rates, so
+    one pair tests both directions of (epsilon, delta)-DP. The value is not clipped: it may be negative, and it is
+    infinite where a rate is 0 (Kairouz, Oh, Viswanath 2015, theorem 2.1).
     """
     if not 0 <= delta < 1:
         raise ValueError(f"delta must lie in [0, 1), got {delta}")
@@ -39,29 +40,32 @@ def privacy_loss(fpr: ArrayLike, fnr: ArrayLike, delta: float) -> FloatArray:
     with np.errstate(divide="ignore"):
         true_in, true_out = np.maximum(0, 1 - false_out - delta), np.maximum(0, 1 - false_in - delta)
         gains, costs = np.log([true_in, true_out]), np.log([false_in, false_out])
-    # 0/0 shows nothing.
+    # A ratio of 0 to 0 is no evidence: it must not become NaN, which would win every maximum.
     loss = np.subtract(gains, costs, out=np.full_like(gains, -np.inf), where=np.isfinite(gains))
     return np.asarray(loss.max(axis=0), dtype=np.float64)
 
 
 def epsilon_low(fp: int, fn: int, n0: int, n1: int, delta: float, alpha: float) -> float:
-    """The lower bound on epsilon, right with probability 1 - alpha: ``alpha / 2`` for each error rate; never below 0.
+    """A lower bound on epsilon at ``delta`` that holds with probability 1 - ``alpha``; never below 0.
 
-    ``fp`` false positives in ``n0`` trials without the canary, ``fn`` false negatives in ``n1`` with it, counted at a
-    threshold that was fixed before.
+    ``fp`` false positives in ``n0`` trials without the canary, ``fn`` false negatives in ``n1`` trials with it, counted
+    at a threshold that was fixed before. Each error rate is bounded at ``alpha / 2``.
     """
     loss = privacy_loss(upper_bound(fp, n0, alpha / 2), upper_bound(fn, n1, alpha / 2), delta)
     return max(0.0, float(loss))
 
 
 def largest_certifiable_epsilon(n0: int, n1: int, delta: float, alpha: float) -> float:
-    """What an attack without an error could have shown with so many trials."""
+    """The largest epsilon that ``n0`` and ``n1`` trials can certify: the bound of an attack without a single error."""
     return epsilon_low(0, 0, n0, n1, delta, alpha)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorCounts:
-    """Errors at one threshold on trials that did not choose it, and the share ``alpha`` that may be spent on them."""
+    """Errors at one threshold, counted on trials that did not choose it.
+
+    ``n0``, ``n1``: trials without and with the canary; ``alpha``: the error probability that both bounds share.
+    """
 
     threshold: float
     false_positives: int
@@ -77,7 +81,7 @@ class ErrorCounts:
 
     @property
     def fnr_high(self) -> float:
-        """Upper bound on the false-negative rate at alpha / 2: with ``fpr_high`` a joint statement at alpha."""
+        """Upper bound on the false-negative rate at alpha / 2; together with ``fpr_high`` it holds at alpha."""
         return float(upper_bound(self.false_negatives, self.n1, self.alpha / 2))
 
 

@@ -1,4 +1,4 @@
-"""What a defense signs: one privacy claim, complete enough to be tested and printed."""
+"""Claims: one privacy guarantee that a defense states, complete enough to be tested and printed."""
 
 import hashlib
 import json
@@ -18,16 +18,16 @@ from .wording import plain, unknown
 Value = float | int | str | bool
 DP_MODELS = ("central", "local", "shuffle", "distributed")
 AS_PUBLISHED = "as_published"
-"""The variant of a defense that signs what its paper claims, for an audit to judge."""
+"""The variant of a defense that states the claim of its paper, so that an audit can test it."""
 PROVABLE, NOT_PROVABLE = "provable_epsilon", "provable"
-"""The parameter in which a claim signed as published says what holds instead, or, in words, that nothing does."""
+"""The claim parameter that states what holds instead of the published claim, or in words that nothing does."""
 _NOT_STATED = "not stated"
 _CURVE_SLACK = 1e-6
 _MODEL_OF = {"uploads": "local", "shuffled": "shuffle", "aggregate": "distributed"}
 
 
 class Unit(StrEnum):
-    """What one neighbouring data set has and the other has not, or has changed."""
+    """The part of the data in which two neighbouring datasets differ."""
 
     SAMPLE = "sample"
     CLIENT = "client"
@@ -42,7 +42,7 @@ class Unit(StrEnum):
 
 
 class Adjacency(StrEnum):
-    """How the unit differs between neighbours: there or not, another one, or set to zero."""
+    """How the unit differs between neighbours: present or absent, replaced by another one, or set to zero."""
 
     ADD_REMOVE = "add_remove"
     REPLACE_ONE = "replace_one"
@@ -58,7 +58,7 @@ class Adjacency(StrEnum):
 
 
 class Parameters(Mapping[str, Value]):
-    """A mechanism's parameters: an immutable mapping in the order of its names, hashable, of JSON's plain values."""
+    """A mechanism's parameters: an immutable, hashable mapping, sorted by name, of numbers, strings and booleans."""
 
     __slots__ = ("_items",)
     _items: tuple[tuple[str, Value], ...]
@@ -86,13 +86,23 @@ class Parameters(Mapping[str, Value]):
 class Claim:
     """(epsilon, delta)-DP of one ``unit`` under one ``adjacency``, against one ``observer``, over ``rounds`` rounds.
 
-    Of one run: what it costs to choose the configuration by looking at the data is not in epsilon.
+    The claim is about one training run. Choosing the configuration by looking at the data costs privacy that this
+    epsilon does not contain.
 
-    ``epsilon`` > 0 finite, ``delta`` in [0, 1), ``rounds`` >= 1 (those covered), ``dp_model`` one of "central",
-    "local", "shuffle", "distributed"; ``parameters`` finite numbers, strings, booleans; ``accountant`` its name and
-    version; ``sampling`` and ``trust`` what the theorem in ``source`` assumes; ``subjects`` all, or the users of one
-    budget; ``part`` joint, one layer, one coordinate; ``curve`` the tight trade-off curve where the defense signs one:
-    then the curve is signed too, and is refuted apart. ValueError names the field that is wrong.
+    Args:
+        epsilon: > 0 and finite.
+        delta: in [0, 1).
+        rounds: >= 1, the rounds that the claim covers.
+        dp_model: "central", "local", "shuffle" or "distributed".
+        parameters: of the mechanism: finite numbers, strings, booleans.
+        accountant: its name and version.
+        sampling, trust: what the theorem in ``source`` assumes about sampling and about the parties.
+        subjects: "all", or the users of one privacy budget.
+        part: "joint" for the whole release, or one layer, or one coordinate.
+        curve: the tight trade-off curve, where the defense states one. It is part of the claim, and refuted separately.
+
+    Raises:
+        ValueError: names the field that is wrong.
     """
 
     epsilon: float
@@ -123,7 +133,7 @@ class Claim:
             raise unknown("dp_model", self.dp_model, DP_MODELS)
         if not isinstance(self.observer, Observer):
             raise ValueError(f"observer must be an Observer such as UPLOADS, got {self.observer!r}")
-        # One canonical type a field: 4 and 4.0 are the same claim and must have the same identity.
+        # One canonical type per field: 4 and 4.0 are the same claim and must have the same identity.
         for name, value in (
             ("epsilon", float(self.epsilon)),
             ("delta", float(self.delta)),
@@ -148,20 +158,20 @@ class Claim:
     ) -> "Claim":
         """A claim of which only the numbers are known; mechanism, accountant, trust and source are "not stated".
 
-        ``mu`` signs the curve of mu-GDP as well (sensitivity over noise standard deviation), and gives ``epsilon`` at
-        ``delta`` in (0, 1) where that is left out. Raises ValueError without either, and where the curve contradicts
-        the epsilon beside it.
+        ``mu`` (sensitivity over noise standard deviation) also states the curve of mu-GDP, and gives ``epsilon`` at
+        ``delta`` in (0, 1) where that is left out. Raises ValueError without epsilon and mu, and where the curve of
+        ``mu`` does not imply the given epsilon.
         """
         curve = None if mu is None else GaussianCurve(mu)
-        seen_by = Observer.parse(observer) if isinstance(observer, str) else observer
+        adversary = Observer.parse(observer) if isinstance(observer, str) else observer
         claim = cls(
             epsilon=_implied(curve, delta) if epsilon is None else epsilon,
             delta=delta,
             unit=Unit(unit),
             adjacency=Adjacency(adjacency),
-            observer=seen_by,
+            observer=adversary,
             rounds=rounds,
-            dp_model=_MODEL_OF.get(seen_by.name, "central"),
+            dp_model=_MODEL_OF.get(adversary.name, "central"),
             mechanism=_NOT_STATED,
             parameters={},
             accountant=_NOT_STATED,
@@ -171,20 +181,21 @@ class Claim:
             curve=curve,
         )
         if claim.curve_shortfall() > _CURVE_SLACK:
-            raise ValueError(f"mu {mu} does not imply epsilon {epsilon} at delta {delta}: state what holds of both")
+            raise ValueError(f"mu {mu} does not imply epsilon {epsilon} at delta {delta}: state values that agree")
         return claim
 
     def curve_shortfall(self) -> float:
-        """How far the signed curve falls below its own (epsilon, delta), at most; 0 where it implies it.
+        """How far the stated curve falls below the curve of (epsilon, delta), at most; 0 where it implies that pair.
 
-        An audit judges by the curve while people read the epsilon, so the two must not contradict each other.
+        An audit tests the curve while people read the epsilon, so the two must not contradict each other.
         """
         if self.curve is None:
             return 0.0
+        # False-positive rates below 1e-9 need more trials than any audit has.
         rates = np.logspace(-9, 0, 200)
         ratio = math.exp(min(self.epsilon, 700.0))
-        promised = np.maximum(1 - self.delta - ratio * rates, (1 - self.delta - rates) / ratio)
-        return max(0.0, float((promised - self.curve.fnr(rates)).max()))
+        stated = np.maximum(1 - self.delta - ratio * rates, (1 - self.delta - rates) / ratio)
+        return max(0.0, float((stated - self.curve.fnr(rates)).max()))
 
     @property
     def claim_id(self) -> str:
@@ -202,7 +213,7 @@ class Claim:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe; ``from_dict`` is the inverse."""
+        """A dictionary of JSON values; ``from_dict`` is the inverse."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return values | {
             "unit": self.unit.value,
@@ -229,9 +240,9 @@ class Claim:
 
 def _implied(curve: GaussianCurve | None, delta: float) -> float:
     if curve is None:
-        raise ValueError("a claim needs epsilon or mu, got neither")
+        raise ValueError("a claim must state epsilon or mu, got neither")
     if not 0 < delta < 1:
-        raise ValueError(f"mu alone needs delta in (0, 1) to state an epsilon at, got {delta}")
+        raise ValueError(f"mu without epsilon needs a delta in (0, 1) at which to state epsilon, got {delta}")
     return epsilon_from_mu(curve.mu, delta)
 
 

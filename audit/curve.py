@@ -1,4 +1,4 @@
-"""Trade-off curves that a claim can sign: the smallest error rates that it leaves an attacker."""
+"""Trade-off curves that a claim can state: the smallest error rates that the claim leaves an adversary."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from .wording import unknown
 
 @dataclass(frozen=True)
 class GaussianCurve:
-    """mu-GDP: ``f(a) = Phi(Phi^-1(1 - a) - mu)`` (Dong, Roth, Su 2022, equation 6).
+    """The curve of mu-GDP: ``f(a) = Phi(Phi^-1(1 - a) - mu)`` (Dong, Roth, Su 2022, equation 6).
 
     ``mu``: sensitivity over noise standard deviation, >= 0 and finite, else ValueError.
     """
@@ -28,7 +28,7 @@ class GaussianCurve:
         object.__setattr__(self, "mu", float(self.mu))
 
     def fnr(self, fpr: ArrayLike) -> FloatArray:
-        """``fpr``: any shape, in [0, 1]. The smallest false-negative rate that the claim allows there, same shape."""
+        """The smallest false-negative rate that the claim allows at ``fpr`` (any shape, in [0, 1]); same shape."""
         return np.asarray(ndtr(-ndtri(_rates(fpr)) - self.mu), dtype=np.float64)
 
     def to_dict(self) -> dict[str, Any]:
@@ -37,10 +37,11 @@ class GaussianCurve:
 
 @dataclass(frozen=True)
 class ProfileCurve:
-    """A privacy profile: at ``epsilons[i]`` the delta of each direction of add/remove (or of any neighbouring pair).
+    """The curve of a privacy profile: for each of some epsilons, a delta for both directions of a neighbouring pair.
 
-    ``delta_remove[i]`` is the hockey-stick H_{e^epsilon}(in || out), ``delta_add[i]`` is H_{e^epsilon}(out || in).
-    Epsilons >= 0 and finite, deltas in [0, 1], at least one knot, three equal lengths, else ValueError.
+    ``delta_remove[i]`` is the hockey-stick divergence H_{e^epsilon}(with the unit || without it), ``delta_add[i]`` is
+    H_{e^epsilon}(without || with). Raises ValueError unless the three tuples are equally long and not empty, epsilons
+    are >= 0 and finite, and deltas lie in [0, 1].
     """
 
     epsilons: tuple[float, ...]
@@ -61,12 +62,12 @@ class ProfileCurve:
                 raise ValueError(f"deltas must lie in [0, 1], got {delta}")
 
     def fnr(self, fpr: ArrayLike) -> FloatArray:
-        """``fpr``: any shape, in [0, 1]. The smallest false-negative rate that the claim allows there, same shape.
+        """The smallest false-negative rate that the claim allows at ``fpr`` (any shape, in [0, 1]); same shape.
 
-        ``max_i max(0, 1 - delta_remove_i - e^eps_i a, e^-eps_i (1 - delta_add_i - a))``: every knot is a promise of
-        its own, the largest holds. Between knots nothing is drawn: chords lie above a convex f and would refute honest
-        mechanisms.
+        ``max_i max(0, 1 - delta_remove_i - e^eps_i a, e^-eps_i (1 - delta_add_i - a))``: every (epsilon, delta) pair is
+        a guarantee by itself, and the strongest one holds.
         """
+        # No interpolation between the knots: a chord lies above the convex f and would refute correct mechanisms.
         rates = _rates(fpr)[..., np.newaxis]
         epsilons = np.asarray(self.epsilons)
         with np.errstate(divide="ignore", over="ignore"):

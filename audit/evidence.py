@@ -1,4 +1,4 @@
-"""What an attack brings to the court, each piece with the setting that it was gathered in."""
+"""Evidence: what an attack returns, each piece together with the setting in which it was collected."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,10 @@ from .wording import unknown
 
 
 class Design(StrEnum):
-    """How the trials hang together: theorems differ by it, and an auditor refuses a design that its own leaves out."""
+    """How the trials depend on each other.
+
+    Theorems differ in the design that they cover, and an estimator refuses a design that its theorem does not cover.
+    """
 
     INDEPENDENT = "independent"
     ONE_RUN = "one_run"
@@ -31,9 +34,11 @@ class Design(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What evidence is about: ``unit`` and ``adjacency`` of the two worlds, who saw it, over how many ``rounds``.
+    """What evidence is about: ``unit`` and ``adjacency`` of the neighbouring datasets, the observer, the ``rounds``
+    seen.
 
-    ``design``: ``independent`` (one trial, one noise draw), ``one_run`` (many canaries in one run), ``clustered``.
+    ``design``: ``independent`` (every trial has its own noise draw), ``one_run`` (many canaries in one run) or
+    ``clustered`` (several scores share a run). Raises ValueError for unknown names and for rounds < 1.
     """
 
     unit: Unit
@@ -52,7 +57,10 @@ class Setting:
 
     @classmethod
     def claimed(cls, claim: Claim) -> "Setting":
-        """Independent trials of just what is claimed: whoever brings them answers for neighbours in its sense."""
+        """The setting of independent trials of exactly what ``claim`` states.
+
+        Assumes that the trials are independent and that their inputs are neighbours in the claim's adjacency.
+        """
         return cls(
             unit=claim.unit,
             adjacency=claim.adjacency,
@@ -63,7 +71,7 @@ class Setting:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Setting":
-        """The setting that ``to_dict`` wrote. ValueError for names that nobody knows."""
+        """The inverse of ``to_dict``. Raises ValueError for an unknown name."""
         return cls(
             unit=Unit(values["unit"]),
             adjacency=Adjacency(values["adjacency"]),
@@ -73,7 +81,7 @@ class Setting:
         )
 
     def to_dict(self) -> dict[str, str | int]:
-        """JSON-safe."""
+        """A dictionary of JSON values."""
         return {
             "unit": self.unit.value,
             "adjacency": self.adjacency.value,
@@ -85,10 +93,12 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class MembershipScores:
-    """``member``: (n1,), ``nonmember``: (n0,) scores of trials with and without the canary; higher means "in".
+    """Scores of trials with the canary, ``member``: (n1,), and without it, ``nonmember``: (n0,); higher means member.
 
-    ``member_runs``: (n1,), ``nonmember_runs``: (n0,), the number of the run, one noise draw, that each score is of; of
-    both sides or None: independent trials are a run each, others all of one run.
+    ``member_runs``: (n1,), ``nonmember_runs``: (n0,), the number of the run (one noise draw) that each score comes
+    from. Both are given or neither. Without them independent trials are one run each, and trials of any other design
+    are all of one run. Raises ValueError for scores that are empty or not finite and for runs that contradict the
+    design.
     """
 
     member: FloatArray
@@ -109,9 +119,9 @@ class MembershipScores:
             and self.member_runs is not None
             and self.nonmember_runs is not None
         ):
-            told = np.concatenate([self.member_runs, self.nonmember_runs])
-            if len(np.unique(told)) < len(told):
-                raise ValueError("independent trials must be of a run each, got scores of one run")
+            numbers = np.concatenate([self.member_runs, self.nonmember_runs])
+            if len(np.unique(numbers)) < len(numbers):
+                raise ValueError("independent trials must come from one run each, got several scores of one run")
 
     @classmethod
     def one_per_run(
@@ -140,11 +150,12 @@ class MembershipScores:
 
 @dataclass(frozen=True, eq=False)
 class CandidateScores:
-    """``values``: (n,) one score a candidate, higher means "took part". Which did, the attack does not know.
+    """``values``: (n,) one score per candidate, higher means member. The attack does not know which candidates are
+    members.
 
-    ``runs``: (n,), the number of the run, one noise draw, that each score is of; None: all of one run.
-    ``history``: (rounds, scores (n,)) as they stood after so many rounds, where the attack scores round by round; it
-    is shown and judges nothing.
+    ``runs``: (n,), the number of the run (one noise draw) that each score comes from; None: all of one run.
+    ``history``: pairs (rounds, scores (n,)) for attacks that score round by round. It is reported and enters no
+    verdict.
     """
 
     values: FloatArray
@@ -155,13 +166,13 @@ class CandidateScores:
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", checked_scores("values", self.values))
         object.__setattr__(self, "runs", _runs("runs", self.runs, self.values))
-        object.__setattr__(self, "history", tuple(self._stood(*point) for point in self.history))
+        object.__setattr__(self, "history", tuple(self._checked_point(*point) for point in self.history))
         if any(after <= before for (before, _), (after, _) in pairwise(self.history)):
             raise ValueError(
                 f"history must be in the order of its rounds, got {[rounds for rounds, _ in self.history]}"
             )
 
-    def _stood(self, rounds: int, values: FloatArray) -> tuple[int, FloatArray]:
+    def _checked_point(self, rounds: int, values: FloatArray) -> tuple[int, FloatArray]:
         scores = checked_scores(f"history after {rounds} rounds", values)
         if scores.shape != self.values.shape or not 1 <= rounds <= self.setting.rounds:
             raise ValueError(
@@ -171,7 +182,7 @@ class CandidateScores:
         return int(rounds), scores
 
     def against(self, member: ArrayLike) -> MembershipScores:
-        """``member``: (n,) booleans, the truth. The scores of each side; ValueError when a side is empty."""
+        """Scores of members and of non-members. ``member``: (n,) booleans, the truth. ValueError for an empty side."""
         truth = np.asarray(member)
         if truth.dtype != np.bool_ or truth.shape != self.values.shape:
             raise ValueError(f"member must be {self.values.shape} booleans, got {truth.shape} of {truth.dtype}")
@@ -181,7 +192,7 @@ class CandidateScores:
 
 @dataclass(frozen=True, eq=False)
 class SourceScores:
-    """``values``: (n, clients), for each of n samples one score a client, the highest is the guess of who holds it."""
+    """``values``: (n, clients): for each of n samples one score per client; the highest score is the guessed holder."""
 
     values: FloatArray
     setting: Setting
@@ -192,7 +203,7 @@ class SourceScores:
 
 @dataclass(frozen=True)
 class Guesses:
-    """``right`` of ``made`` guesses on ``canaries`` canaries, each in or out by a fair coin."""
+    """``right`` correct guesses of ``made`` on ``canaries`` canaries, each included by an independent fair coin."""
 
     right: int
     made: int
@@ -207,9 +218,9 @@ class Guesses:
 
 @dataclass(frozen=True, eq=False)
 class Reconstructions:
-    """``images``: (n, channel, height, width) in [0, 1]; ``labels``: (n,) whole numbers, or None where not guessed.
+    """``images``: (n, channel, height, width) in [0, 1]; ``labels``: (n,) whole numbers, None where not guessed.
 
-    ``uploads``: (n,), number of the upload that each image is of; None: image i is of upload i.
+    ``uploads``: (n,), the number of the upload that each image was reconstructed from; None: image i from upload i.
     """
 
     images: FloatArray
@@ -230,9 +241,7 @@ class Reconstructions:
 
 @dataclass(frozen=True, eq=False)
 class LabelCounts:
-    """``counts``: (n, classes) >= 0, how many samples of each class each of n observations of ``round`` is guessed to
-    hold.
-    """
+    """``counts``: (n, classes) >= 0, the estimated samples of each class in each of n observations of ``round``."""
 
     counts: FloatArray
     setting: Setting
@@ -247,11 +256,11 @@ class LabelCounts:
 
 @dataclass(frozen=True, eq=False)
 class Projections:
-    """``values``: (n, rounds), for each of n runs and each round <canary, release minus the known rest> /
-    sensitivity^2.
+    """``values``: (n, rounds): <canary, release minus the known rest> / sensitivity^2 of each run and round.
 
-    Noise aside it is 0 with the canary out and the number of times that it was taken with it in. ``seen``: (n, rounds),
-    false where the observer saw nothing of the canary's sender. For a Gaussian release nothing else of it matters.
+    Apart from the noise it is 0 without the canary, and with it the number of times that the canary was sampled.
+    ``seen``: (n, rounds), false where the observer received nothing from the canary's client. For a Gaussian release
+    this projection is a sufficient statistic.
     """
 
     values: FloatArray
@@ -271,14 +280,14 @@ Evidence = CandidateScores | SourceScores | MembershipScores | Guesses | Reconst
 
 
 def whole(name: str, count: float) -> int:
-    """A count as an integer. Raises ValueError for one that is no whole number."""
+    """A count as an integer. Raises ValueError for one that is not a whole number."""
     if not (math.isfinite(count) and int(count) == count):
         raise ValueError(f"{name} must be a whole number, got {count}")
     return int(count)
 
 
 def check_counts(right: float, made: float, canaries: float) -> None:
-    """ValueError unless these are whole numbers, 0 <= right <= made <= canaries, canaries >= 1."""
+    """Raises ValueError unless these are whole numbers, 0 <= right <= made <= canaries and canaries >= 1."""
     if not 0 <= right <= made <= canaries or canaries < 1:
         counts = f"{right} right, {made} made, {canaries} canaries"
         raise ValueError(f"guesses need 0 <= right <= made <= canaries and canaries >= 1, got {counts}")
@@ -287,7 +296,7 @@ def check_counts(right: float, made: float, canaries: float) -> None:
 
 
 def checked_scores(name: str, values: ArrayLike) -> FloatArray:
-    """``values`` as (n,) finite numbers, n >= 1, read-only; else ValueError."""
+    """``values`` as (n,) finite numbers, n >= 1, read-only. Raises ValueError for anything else."""
     return _frozen(name, values, dimensions=1)
 
 
@@ -296,7 +305,7 @@ def _runs(name: str, runs: ArrayLike | None, scores: FloatArray) -> IntArray | N
 
 
 def _frozen(name: str, values: ArrayLike, dimensions: int) -> FloatArray:
-    """A read-only copy: evidence does not change after it was given."""
+    """A read-only copy, because evidence must not change after it was collected."""
     array = as_floats(name, values)
     if array.ndim != dimensions:
         raise ValueError(f"{name} must have {dimensions} dimension(s), got shape {array.shape}")
@@ -310,7 +319,7 @@ def _frozen(name: str, values: ArrayLike, dimensions: int) -> FloatArray:
 
 
 def whole_numbers(name: str, values: ArrayLike, count: int) -> IntArray:
-    """``values`` as (count,) whole numbers, read-only; else ValueError."""
+    """``values`` as (count,) whole numbers, read-only. Raises ValueError for anything else."""
     given = np.asarray(values)
     if given.shape != (count,) or not np.issubdtype(given.dtype, np.integer):
         raise ValueError(f"{name} must be ({count},) whole numbers, got {given.shape} of {given.dtype}")

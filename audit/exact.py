@@ -1,4 +1,4 @@
-"""Exact: numbers that become floats of 64 bits, and whole numbers that those would merge with others."""
+"""Exact conversion to float64: whole numbers that float64 would merge with their neighbours are refused."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ _BITS, _LARGEST = 53, 1023
 
 
 def as_floats(name: str, values: ArrayLike) -> FloatArray:
-    """A copy of ``values``. Raises ValueError for whole numbers that float64 does not hold exactly."""
+    """A copy of ``values`` as float64. Raises ValueError for whole numbers that float64 does not hold exactly."""
     refuse_lost(name, values)
     return np.array(values, dtype=np.float64)
 
 
 def refuse_lost(name: str, values: Any) -> None:
-    """ValueError where a whole number among ``values`` would become another one in float64."""
+    """Raises ValueError where a whole number among ``values`` would become another number in float64."""
     if (lost := _first_lost(values)) is not None:
         raise ValueError(
             f"{name} must be numbers that float64 holds exactly (whole ones up to 2^53), got {shortened(lost)}"
@@ -26,19 +26,20 @@ def refuse_lost(name: str, values: Any) -> None:
 
 
 def held(values: NDArray[Any]) -> BoolArray:
-    """Where float64 holds ``values``, whole numbers of any width or sign, exactly."""
+    """True where float64 holds ``values`` exactly; whole numbers of any width or sign."""
     if values.dtype.itemsize < 8:
         return np.ones(values.shape, dtype=np.bool_)
     sizes = values.astype(np.uint64)
     if values.dtype.kind == "i":
         sizes = np.where(values < 0, np.uint64(0) - sizes, sizes)
-    # What is left after its last set bit must fit into the mantissa.
+    # Divided by its last set bit, an exactly held number fits into the 53 bits of the mantissa.
     last = np.maximum(sizes & (np.uint64(0) - sizes), np.uint64(1))
     return np.asarray(sizes // last < np.uint64(2**_BITS), dtype=np.bool_)
 
 
 def _first_lost(values: Any) -> int | None:
-    """Lists are looked through: numpy makes floats of whole numbers that stand among floats."""
+    """The first whole number that float64 does not hold; None where there is none."""
+    # Lists are searched item by item, because numpy turns whole numbers into floats when they stand among floats.
     if isinstance(values, list | tuple):
         return next((lost for value in values if (lost := _first_lost(value)) is not None), None)
     if isinstance(values, float | bool):

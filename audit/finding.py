@@ -90,7 +90,7 @@ def judge(claim: Claim | None, measurement: Measurement, *, weakness: Weakness |
     bound exceeds its epsilon; the reason carries the estimator's assumption. UNDERPOWERED when no data could have
     refuted it by either route: the largest epsilon that the sample size can certify does not exceed the claim's and,
     where a curve was tested, even zero errors on both sides would not fall under it (a curve is refutable from far
-    fewer trials than an epsilon); the reason says how many trials it would take at least. A point estimate or a
+    fewer trials than an epsilon); the reason states the smallest sufficient number of trials. A point estimate or a
     credible interval never refutes: UNDERPOWERED. Else NOT_REFUTED, unless ``weakness`` names a reason why this audit
     would have refuted nothing: then UNDERPOWERED.
 
@@ -122,6 +122,7 @@ def _judged(claim: Claim | None, measurement: Measurement) -> Finding:
     """The verdict by the measurement alone."""
     if claim is None:
         return _found(Verdict.NO_CLAIM, "nothing was claimed", None, measurement)
+    # Scope comes first: evidence about something else can neither refute the claim nor support it.
     _check_curve(claim, measurement)
     beyond = _beyond_scope(claim, measurement)
     if beyond:
@@ -129,6 +130,7 @@ def _judged(claim: Claim | None, measurement: Measurement) -> Finding:
     if measurement.kind is not Kind.BOUND:
         reason = f"{_KINDS[measurement.kind]} bounds nothing, so it cannot refute"
         return _found(Verdict.UNDERPOWERED, reason, claim, measurement)
+    # The curve before epsilon, because the joint point tests it without any assumption about the mechanism.
     if measurement.below_curve:
         reason = f"under the stated trade-off curve ({_joint_point(measurement)})"
         return _found(Verdict.REFUTED, reason, claim, measurement, route="curve")
@@ -153,6 +155,7 @@ def _downgraded(finding: Finding, weakness: Weakness) -> Finding:
         reason = weakness.no_power or (weakness.unknown_power if measured.epsilon_low <= 0 else "")
         if reason:
             return replace(finding, verdict=Verdict.UNDERPOWERED, reason=reason)
+    # Applies also where a detectable epsilon was computed: power means nothing if the canary never reached the release.
     if weakness.unseen:
         return replace(finding, verdict=Verdict.UNDERPOWERED, reason=weakness.unseen)
     return finding
@@ -199,6 +202,7 @@ def _refutable(claim: Claim, measurement: Measurement) -> bool:
         return True
     if claim.curve is None or measurement.below_curve is None:
         return False
+    # The level at which the estimator bounded each rate: alpha over its thresholds, halved for two rates.
     share = measurement.alpha / measurement.comparisons / 2
     best_fpr, best_fnr = upper_bound(0, [measurement.n0, measurement.n1], share)
     return bool(best_fnr < claim.curve.fnr(best_fpr))

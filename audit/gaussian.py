@@ -1,7 +1,7 @@
-"""mu-GDP and (epsilon, delta): the hockey-stick of two unit Gaussians mu apart, and its two inverses.
+"""mu-GDP and (epsilon, delta): the hockey-stick divergence of two unit Gaussians mu apart, and its two inverses.
 
 ``delta = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)`` (Balle and Wang 2018, theorem 8; Dong, Roth, Su 2022,
-corollary 1). Computed by logarithms: as printed, it is 0 or overflows for small and large mu.
+corollary 1). It is computed with logarithms, because the printed formula is 0 or overflows for small and large mu.
 """
 
 import math
@@ -11,12 +11,15 @@ from scipy.special import log_ndtr, ndtri
 
 
 def delta_from_mu(mu: float, epsilon: float) -> float:
-    """The delta of a mu-GDP mechanism at ``epsilon`` >= 0; ``mu`` >= 0. Raises ValueError outside."""
+    """The delta of a mu-GDP mechanism at ``epsilon`` >= 0, for ``mu`` >= 0. Raises ValueError outside these ranges."""
     return math.exp(_log_delta(mu, epsilon))
 
 
 def epsilon_from_mu(mu: float, delta: float) -> float:
-    """The smallest epsilon >= 0 that a mu-GDP mechanism keeps at ``delta`` in [0, 1): infinite at delta 0, mu > 0."""
+    """The smallest epsilon >= 0 that a mu-GDP mechanism satisfies at ``delta`` in [0, 1).
+
+    It is infinite at delta 0 and mu > 0. Raises ValueError for mu < 0 and for a delta out of range.
+    """
     _check(mu, 0.0, delta)
     if mu == 0:
         return 0.0
@@ -25,15 +28,15 @@ def epsilon_from_mu(mu: float, delta: float) -> float:
     target = math.log(delta)
     if _log_delta(mu, 0.0) <= target:
         return 0.0
-    # Phi(-eps/mu + mu/2) alone is at most delta here.
+    # Bracket from above: at this epsilon the first term alone, Phi(-eps/mu + mu/2), is already equal to delta.
     high = mu * mu / 2 - mu * float(ndtri(delta))
     return _bisect(lambda epsilon: _log_delta(mu, epsilon) > target, 0.0, high)
 
 
 def mu_from_epsilon(epsilon: float, delta: float) -> float:
-    """The largest mu whose mechanism keeps (epsilon, delta): the inverse of ``epsilon_from_mu``; 0 at delta 0.
+    """The largest mu for which every mu-GDP mechanism satisfies (epsilon, delta); 0 at delta 0.
 
-    Raises ValueError for an infinite epsilon, which every mu keeps.
+    The inverse of ``epsilon_from_mu``. Raises ValueError for an infinite epsilon, which every mu satisfies.
     """
     _check(0.0, epsilon, delta)
     if math.isinf(epsilon):
@@ -53,12 +56,12 @@ def _log_delta(mu: float, epsilon: float) -> float:
         return -math.inf
     left = float(log_ndtr(mu / 2 - epsilon / mu))
     right = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
-    # Far out in the tail the two agree to the last digit: delta is 0 to double precision.
+    # Far out in the tail both terms agree to the last digit, and delta is 0 to double precision.
     return left + math.log(-math.expm1(right - left)) if right < left else -math.inf
 
 
 def _bisect(below: Callable[[float], bool], low: float, high: float) -> float:
-    """The last number in [low, high] at which ``below`` still holds, to double precision."""
+    """The largest number in [low, high] at which ``below`` still holds, to double precision."""
     for _ in range(200):
         middle = (low + high) / 2
         if not low < middle < high:

@@ -1,4 +1,4 @@
-"""What an estimator read off the evidence: a bound, with everything that is needed to believe it."""
+"""Measurements: what an estimator derives from evidence, with all assumptions and counts behind the number."""
 
 import math
 from dataclasses import dataclass, fields
@@ -7,9 +7,9 @@ from typing import Any
 
 from .evidence import Setting
 
-# One that needs no more assumes nothing of the mechanism.
+# A bound under this assumption holds for every mechanism.
 INDEPENDENT_TRIALS = "independent trials, threshold fixed before they were counted"
-# Of a mechanism of another shape, even an honest one, such a bound is wrong.
+# For a mechanism of another shape, even a correct one, a bound under one of these assumptions is wrong.
 GAUSSIAN_MECHANISM = "trade-off curve of a mu-GDP mechanism"
 GAUSSIAN_SCORES = "Gaussian scores of one unknown variance in both worlds"
 KNOWN_GAUSSIAN = "Gaussian scores of one known variance in both worlds"
@@ -21,7 +21,7 @@ FINITE = ("threshold", "fpr_high", "fnr_high", "epsilon_low", "ceiling", "estima
 
 
 class Kind(StrEnum):
-    """What the number is worth: only a BOUND is wrong with probability alpha at most, so only a BOUND can refute."""
+    """What the number guarantees. Only a BOUND is wrong with probability at most alpha, so only a BOUND can refute."""
 
     BOUND = "bound"
     CREDIBLE = "credible"
@@ -30,23 +30,24 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One reading of one piece of evidence.
+    """The result of one estimator on one piece of evidence.
 
-    ``estimator`` and the ``assumption`` that its theorem makes; ``alpha``: the chance of error of all that is stated
-    here together, spread over ``comparisons`` thresholds, 1 for an estimate; ``n0``, ``n1``: the trials that were
-    counted, without and with the canary, or both 0 and in their place ``canaries`` of one run, ``made`` guesses on them
-    and ``right`` ones; ``delta``: at which epsilon is read; ``threshold_policy`` and the ``threshold`` that it
-    gave, with the errors counted there and their upper bounds ``fpr_high``, ``fnr_high`` (a joint statement at alpha),
-    None where the theorem needs none.
+    ``estimator``: its name; ``assumption``: what its theorem assumes; ``alpha``: the error probability of all
+    statements here together, spread over ``comparisons`` thresholds (1 for an estimate). ``n0``, ``n1``: the trials
+    counted without and with the canary; in one run both are 0, and ``canaries``, ``made`` and ``right`` count canaries,
+    guesses and correct guesses. ``delta``: the delta at which epsilon is stated. ``threshold_policy`` and the
+    ``threshold`` it gave, with the errors counted there and their upper bounds ``fpr_high``, ``fnr_high`` (they
+    hold jointly at alpha); None where the theorem uses none.
 
-    ``kind``: bound, credible or estimate. ``epsilon_low``: what is proven, >= 0, and 0 for all but a bound;
-    ``credible``: the two ends of a credible interval; ``estimate``: point estimate of epsilon, None where the counts
-    give none; ``ceiling``: the bound that no error at all would have given, 0 for all but a bound, None where
-    nothing limits it; ``detectable``: the
-    smallest true epsilon that this design refutes with power .9, None where none or nothing was to be refuted;
-    ``witness``: which inputs, which event; ``below_curve``: whether (fpr_high, fnr_high) lies under the signed curve,
-    None when no curve was tested; ``effect_z``: standard score of the effect size over the claim's, to print beside.
-    ValueError where a number is not finite or out of its range.
+    ``kind``: bound, credible or estimate. ``epsilon_low``: the lower bound on epsilon, >= 0, and 0 for all but a bound.
+    ``credible``: the two ends of a credible interval. ``estimate``: point estimate of epsilon, None where the counts
+    give none. ``ceiling``: the largest epsilon that this sample size can certify, 0 for all but a bound, None where no
+    such limit exists. ``detectable``: the minimum detectable epsilon (90 % power), None where there is none or there
+    was no claim to test. ``witness``: which inputs and which event. ``below_curve``: whether (fpr_high, fnr_high) lies
+    under the stated trade-off curve, None when no curve was tested. ``effect_z``: standard score of the effect size
+    over the claimed one; it is printed and enters no verdict.
+
+    Raises ValueError where a number is not finite or out of its range.
     """
 
     estimator: str
@@ -77,6 +78,7 @@ class Measurement:
     right: int | None = None
 
     def __post_init__(self) -> None:
+        # First of all, because NaN passes a check such as epsilon_low < 0.
         for name in FINITE:
             value = getattr(self, name)
             if value is not None and not math.isfinite(value):
@@ -92,7 +94,7 @@ class Measurement:
 
     def _check_kind(self) -> None:
         if self.kind is Kind.ESTIMATE and self.alpha != 1:
-            raise ValueError(f"alpha of an estimate must be 1, for nothing is guaranteed, got {self.alpha}")
+            raise ValueError(f"alpha of an estimate must be 1, because it guarantees nothing, got {self.alpha}")
         if self.kind is not Kind.ESTIMATE and not 0 < self.alpha < 1:
             raise ValueError(f"alpha must lie in (0, 1), got {self.alpha}")
         if (self.kind is Kind.CREDIBLE) != (self.credible is not None):
@@ -110,12 +112,12 @@ class Measurement:
 
     @property
     def trials(self) -> str:
-        """``1000 + 1000 trials``, ``100 guesses on 1000 canaries of one run``."""
+        """``1000 + 1000 trials`` or ``100 guesses on 1000 canaries of one run``."""
         if self.canaries is None:
             return f"{self.n0} + {self.n1} trials"
         return f"{self.canaries if self.made is None else self.made} guesses on {self.canaries} canaries of one run"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe, the setting as a nested object."""
+        """A dictionary of JSON values; the setting is a nested object."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return values | {"setting": self.setting.to_dict(), "kind": self.kind.value}

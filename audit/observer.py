@@ -1,4 +1,7 @@
-"""Who sees what: the ladder of observers, the one vocabulary that claims, evidence and the laboratory share."""
+"""Observers: which part of a federated run an adversary sees.
+
+Claims, evidence and the training engine share this one vocabulary.
+"""
 
 from dataclasses import dataclass
 
@@ -11,17 +14,19 @@ _PHRASES = {
     "shuffled": "the analyser that observes shuffled reports",
     "uploads": "the server that observes individual updates",
 }
+# The phrases are listed from the weakest observer to the strongest, so that their order is the rank.
 _RANKS = {name: rank for rank, name in enumerate(_PHRASES)}
 _FLAGS = {"participation": "who takes part", "masked_words": "the masked words"}
 
 
 @dataclass(frozen=True)
 class Observer:
-    """One who watches a run from a rung of the ladder.
+    """An adversary described by what it observes.
 
-    ``name``: ``uploads`` (each client's report) > ``shuffled`` (their multiset) > ``aggregate`` (their sum) >
-    ``global_models`` (every round's model) > ``final_model``. The flags add what no rung implies: who takes part in a
-    round, and the masked words of a secure aggregation. Raises ValueError for an unknown name.
+    ``name``, from the strongest observer to the weakest: ``uploads`` (each client's report), ``shuffled`` (the multiset
+    of the reports), ``aggregate`` (their sum), ``global_models`` (the model of every round), ``final_model``. The flags
+    add what no name implies: which clients take part in a round, and the masked words of a secure aggregation. Raises
+    ValueError for an unknown name.
     """
 
     name: str
@@ -43,7 +48,7 @@ class Observer:
 
     @staticmethod
     def pattern() -> str:
-        """A regular expression for what ``parse`` reads, without anchors."""
+        """A regular expression, without anchors, that matches every text which ``parse`` accepts."""
         return rf" *({'|'.join(_RANKS)}) *(\+ *({'|'.join(_FLAGS)}) *)*"
 
     def __str__(self) -> str:
@@ -56,12 +61,13 @@ class Observer:
 
     @property
     def phrase(self) -> str:
-        """The observer in words, as a report prints it."""
+        """The adversary in words, as a printed claim shows it."""
         extra = " and ".join(_FLAGS[flag] for flag in self._flags)
         return _PHRASES[self.name] + (f", also observing {extra}" if extra else "")
 
     def covers(self, other: "Observer") -> bool:
-        """True when a claim against this observer covers evidence of ``other``: one who sees no more than this one."""
+        """True when a claim against this observer covers evidence of ``other``, which sees no more than this one."""
+        # Flags are compared too: a stronger view alone does not imply, say, the masked words.
         return other.rank <= self.rank and set(other._flags) <= set(self._flags)
 
     @property

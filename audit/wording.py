@@ -1,4 +1,4 @@
-"""How the court words numbers and unknown names."""
+"""Wording: how audits print numbers, bounds and the error for an unknown name."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ def plain(number: float) -> str:
 
 
 def at_least(number: float) -> str:
-    """A lower bound, rounded down to three significant digits: a rounding must not claim more than was shown."""
+    """A lower bound, rounded down to three significant digits, so that rounding never states more than was shown."""
     return plain(_round(number, math.floor, digits=3))
 
 
@@ -27,17 +27,17 @@ def _round(number: float, towards: Callable[[float], int], digits: int) -> float
     if number == 0 or not math.isfinite(number):
         return number
     places = digits - 1 - math.floor(math.log10(abs(number)))
-    # Through nine more digits: floor(2.30 * 100) is 229 in binary.
+    # Rounding to nine more digits first: in binary floating point 2.30 * 100 is below 230, and its floor would be 229.
     return float(towards(round(number * 10.0**places, 9))) / 10.0**places
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
-    """The error for a name that nobody knows; the known ones follow, nearest first."""
+    """The ValueError for an unknown name; the message lists the known names, nearest first."""
     return ValueError(f"{kind} must be {nearest(name, known)}, got {name!r}")
 
 
 def shortened(value: object, most: int = 60) -> str:
-    """The value as Python writes it, on one line, cut in its middle."""
+    """The ``repr`` of a value on one line; the middle of a longer one is left out."""
     text = " ".join(repr(value).split())
     kept = most // 2 - 2
     return text if len(text) <= most else f"{text[:kept]} ... {text[-kept:]}"

@@ -1,8 +1,8 @@
-"""Calibration: every estimator on mechanisms of known privacy, its observed errors against its alpha.
+"""Calibration: the error rate of every estimator on mechanisms of known privacy, compared with its alpha.
 
-A bound may err with chance alpha. ``limit`` is the 99.9 % point of that binomial: an honest bound whose error is alpha
-to the letter fails a row once in a thousand, a conservative one never. Credible intervals and estimates promise
-nothing; how often they lie above the truth is told beside.
+A bound may err with chance alpha. ``limit`` is the 99.9 % quantile of that binomial: a correct bound that errs with
+chance exactly alpha fails a row once in a thousand, a conservative one more rarely. Credible intervals and estimates
+guarantee nothing; the table reports how often they lie above the truth.
 """
 
 import math
@@ -25,7 +25,7 @@ ALPHA = 0.05
 TRIALS = 500
 CANARIES = 200
 FEWER = 10
-"""What is no bound is repeated this many times less often: its share above the truth decides nothing."""
+"""Estimators that are no bound are repeated this many times less often, because their share decides nothing."""
 HOLDS, FAILS = "holds", "FAILS"
 
 Scores = tuple[Any, Any]
@@ -33,10 +33,10 @@ Scores = tuple[Any, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationRow:
-    """One estimator in one situation. ``refuted`` of ``repeats``, at most ``limit`` allowed, None where none is.
+    """One estimator in one situation: ``refuted`` of ``repeats``, at most ``limit`` allowed (None: no limit).
 
-    ``degenerate``: an input at the edge of what is a number, asked for once, and not a mechanism.
-    ``outcome``: "holds", "FAILS" with what failed, "refused: reason", "finite", "error: reason", or words.
+    ``degenerate``: whether the row is one degenerate input rather than a mechanism. ``outcome``: "holds", "FAILS" with
+    what failed, "refused: reason", "finite", "error: reason", or a share in words.
     """
 
     estimator: str
@@ -56,10 +56,11 @@ class CalibrationRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """``draw(law, rng)`` gives the scores of both worlds under ``law``, which is claimed; ``null``: epsilon 0 is.
+    """``draw(law, rng)`` gives the scores of both arms under the claimed ``law``; ``null``: epsilon 0 is claimed.
 
-    ``trials``: the design that the evidence admits to, its own where None; ``counted``: whether a bound must hold;
-    ``delta``: of a law that is not Gaussian, in place of its own; ``curve``: the Gaussian's is signed.
+    ``trials``: the design stated with the evidence, its true one where None; ``counted``: whether a bound must hold;
+    ``delta``: replaces that of a law that is not Gaussian; ``curve``: the Gaussian curve is stated too; ``stream``:
+    name of the random stream, the situation's own where empty.
     """
 
     draw: Callable[[KnownMechanism, np.random.Generator], Scores]
@@ -68,14 +69,16 @@ class Situation:
     trials: Design | None = None
     counted: bool = True
     delta: float | None = None
+    stream: str = ""
 
 
 def calibrate(
     *, repeats: int, seed: int = 0, only: Iterable[Estimator] | None = None, done: Callable[[str], None] | None = None
 ) -> Iterator[CalibrationRow]:
-    """The rows of every estimator, or of ``only`` some; ``done`` is called with the name of each that is finished.
+    """Yield the rows of every estimator, or of those in ``only``; each situation is repeated ``repeats`` times.
 
-    ``repeats`` >= 1 seeded ones a situation. ValueError otherwise.
+    ``seed``: of all random streams; ``done`` is called with the name of each estimator that is finished. Raises
+    ValueError for repeats < 1.
     """
     if repeats < 1:
         raise ValueError(f"repeats must be >= 1, got {repeats}")
@@ -86,7 +89,7 @@ def calibrate(
 
 
 def null_measurement(estimator: Estimator) -> Measurement:
-    """A measurement of null scores: it tells the estimator's kind and assumption."""
+    """Measure scores without any leak once; from the result the kind and the assumption of the estimator are read."""
     law, rng = known_mechanism_for(estimator.evidence, gaussian=True), np.random.default_rng(0)
     member, nonmember = (law.draw(0, 40, rng) for _ in range(2))
     evidence = evidence_of(estimator, member, nonmember, law, rng=rng, trials=design_of(estimator.evidence))
@@ -97,9 +100,11 @@ def _rows(estimator: Estimator, repeats: int, seed: int) -> Iterator[Calibration
     seen = null_measurement(estimator)
     law = known_mechanism_for(estimator.evidence, gaussian=seen.assumption in NEEDS_GAUSSIAN_CURVE)
     times = repeats if seen.kind is Kind.BOUND else math.ceil(repeats / FEWER)
+    # Kind and assumption are read from a measurement, so that no list of estimators has to be kept up to date.
     for name, situation in _situations(estimator, law).items():
-        # A stream of its own: a new situation or estimator moves no other row.
-        rng = np.random.default_rng([seed, zlib.crc32(estimator.name.encode()), zlib.crc32(name.encode())])
+        # Every row has its own random stream, so that a new situation or estimator changes no other row.
+        stream = situation.stream or name
+        rng = np.random.default_rng([seed, zlib.crc32(estimator.name.encode()), zlib.crc32(stream.encode())])
         yield _repeated(estimator, seen.kind, name, situation, law, times, rng)
     for name, outcome in degenerate_inputs(estimator, law, seen.kind):
         yield CalibrationRow(
@@ -128,31 +133,33 @@ def _repeated(
         law = known_mechanism_for(estimator.evidence, gaussian=True)
     law = law if situation.delta is None or law.gaussian else replace(law, delta=situation.delta)
     levels = levels_of(estimator, law, alpha=ALPHA, null=situation.null, curve=situation.curve)
-    # Guesses and counts repeat themselves.
+    # Guesses and counts recur among the repeats, and some estimators take long for each.
     measure = lru_cache(maxsize=512)(lambda *evidence: estimator.measure(*evidence, **levels))
     own, refuted, repeats = design_of(estimator.evidence), 0, 0
-    trials, told = situation.trials or own, ""
+    trials, outcome = situation.trials or own, ""
     for repeats in range(1, times + 1):
         try:
             evidence = evidence_of(estimator, *situation.draw(law, rng), law, rng=rng, trials=trials)
             seen = measure(*evidence)
         except ValueError as error:
-            told = f"refused: {error}" if repeats == 1 else f"{FAILS}: repeat {repeats}: {error}"
+            # A refusal concerns the design and so comes at once; a later error depends on the data and is a failure.
+            outcome = f"refused: {error}" if repeats == 1 else f"{FAILS}: repeat {repeats}: {error}"
             break
         refuted += _above(seen, 0.0 if situation.null else law.epsilon)
         if trials is not own:
-            told = f"{FAILS}: {trials.value} trials were not refused"
+            outcome = f"{FAILS}: {trials.value} trials were not refused"
             break
-    limit = int(binom.ppf(0.999, times, ALPHA)) if kind is Kind.BOUND and situation.counted and not told else None
+    # No limit for a row that was refused or failed, which has its outcome already.
+    limit = int(binom.ppf(0.999, times, ALPHA)) if kind is Kind.BOUND and situation.counted and not outcome else None
     return CalibrationRow(
         estimator=estimator.name,
         kind=kind,
         situation=name,
         repeats=repeats,
-        refuted=None if told else refuted,
+        refuted=None if outcome else refuted,
         alpha=1.0 if kind is Kind.ESTIMATE else ALPHA,
         limit=limit,
-        outcome=told or _outcome(kind, refuted, times, limit),
+        outcome=outcome or _outcome(kind, refuted, times, limit),
     )
 
 
@@ -165,7 +172,7 @@ def _outcome(kind: Kind, refuted: int, times: int, limit: int | None) -> str:
 
 
 def _above(seen: Measurement, epsilon: float) -> bool:
-    """Whether this measurement says more than ``epsilon``, by any of the numbers that it gives."""
+    """Whether this measurement exceeds ``epsilon``, by any of its numbers."""
     if seen.kind is Kind.ESTIMATE:
         return seen.estimate is not None and seen.estimate > epsilon
     if seen.credible is not None:
@@ -182,17 +189,21 @@ def _situations(estimator: Estimator, law: KnownMechanism) -> dict[str, Situatio
         "ties": Situation(draw=_tied(sides(0.0)), null=True),
     }
     if one_run:
+        # All canaries fail together with probability delta, which the theorem's term in delta must cover; a large
+        # delta lets it happen within few repeats.
         found["shared coin"] = Situation(draw=_one_coin_for_all, delta=0.2 if estimator.evidence is Guesses else None)
         found["shared noise"] = Situation(draw=_one_offset_for_all)
         found["trials of another design"] = Situation(draw=sides(0.0), trials=Design.INDEPENDENT)
     else:
         found["unequal sides"] = Situation(draw=_trials(1.0, member=4 * TRIALS, nonmember=TRIALS // 5))
         found["shared coin"] = Situation(draw=sides(0.0), trials=Design.CLUSTERED)
+    # Streams keep their first names, because new ones would change the numbers of earlier tables.
     if "curve" in estimator.required | estimator.optional:
-        found["boundary, signed curve"] = Situation(draw=sides(1.0), curve=True)
+        found["boundary, stated curve"] = Situation(draw=sides(1.0), curve=True, stream="boundary, signed curve")
     if not law.gaussian:
         found["boundary, delta 0"] = Situation(draw=sides(1.0), delta=0.0)
-    return found | {"broken twin (half the noise)": Situation(draw=sides(2.0), counted=False)}
+    broken = Situation(draw=sides(2.0), counted=False, stream="broken twin (half the noise)")
+    return found | {"broken version (half the noise)": broken}
 
 
 def _trials(leak: float, *, member: int = TRIALS, nonmember: int = TRIALS) -> Callable[..., Scores]:
@@ -210,7 +221,7 @@ def _coins(leak: float) -> Callable[..., Scores]:
 
 
 def _tied(draw: Callable[..., Scores]) -> Callable[..., Scores]:
-    """Scores in halves: many are equal, some to the threshold."""
+    """Scores rounded to halves: many are equal, and some are equal to the threshold."""
 
     def tied(law: KnownMechanism, rng: np.random.Generator) -> Scores:
         member, nonmember = draw(law, rng)
@@ -220,7 +231,7 @@ def _tied(draw: Callable[..., Scores]) -> Callable[..., Scores]:
 
 
 def _one_coin_for_all(law: KnownMechanism, rng: np.random.Generator) -> Scores:
-    """One coin for all canaries: with chance delta all are told; of a Gaussian, where none may be, all are silent."""
+    """One coin for all canaries: with probability delta all are revealed; under a Gaussian law all leak or none."""
     if law.gaussian:
         return _coins(float(rng.random() < 0.5))(law, rng)
     member, nonmember = _coins(1.0)(replace(law, delta=0.0), rng)
@@ -231,5 +242,6 @@ def _one_coin_for_all(law: KnownMechanism, rng: np.random.Generator) -> Scores:
 
 def _one_offset_for_all(law: KnownMechanism, rng: np.random.Generator) -> Scores:
     member, nonmember = _coins(1.0)(law, rng)
+    # Noise that all canaries share moves no score against another, so a one-run bound must survive it.
     offset = 3 * rng.standard_normal()
     return member + offset, nonmember + offset

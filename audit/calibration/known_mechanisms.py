@@ -1,6 +1,6 @@
-"""Mechanisms of known privacy and their evidence: what the calibration of an estimator is made of.
+"""Mechanisms of exactly known privacy and evidence from them, on which estimators are calibrated.
 
-Every piece of evidence is made of the scores of two worlds, so that one law serves all estimators.
+All evidence is built from scores drawn with and without the canary, so that one law serves all estimators.
 """
 
 import math
@@ -27,16 +27,16 @@ from ..power.threshold import FixedThreshold
 MU, EPSILON = 1.0, 1.0
 DIMENSION = 10_000
 REVEALED = 20.0
-"""The score of a canary that is told outright: beyond all others."""
+"""The score of a canary whose membership is revealed outright; it lies beyond all other scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownMechanism:
-    """A mechanism exactly (``epsilon``, ``delta``)-DP, 1 apart in both worlds, read by a score.
+    """A mechanism that is exactly (``epsilon``, ``delta``)-DP, observed through one score per trial.
 
-    Gaussian: N(0, 1) against N(MU, 1), exactly MU-GDP. Else with chance delta the world is told, and else the score is
-    Laplace of scale 1 about 0 or EPSILON: the hockey stick is delta at every cut beyond both, so that not one cut but
-    all of them meet the claim, and to choose the luckiest shows.
+    Gaussian: N(0, 1) against N(MU, 1), exactly MU-GDP. Otherwise membership is revealed with chance delta, and else the
+    score is Laplace of scale 1 about 0 or EPSILON. Its hockey-stick divergence is delta at every cut beyond both
+    centres, so that every such cut meets the claim exactly, and choosing the luckiest cut becomes visible.
     """
 
     gaussian: bool
@@ -45,24 +45,25 @@ class KnownMechanism:
 
     @property
     def threshold(self) -> float:
-        """Fixed before any score: halfway for a Gaussian, at the edge of the region that meets the claim else."""
+        """Fixed before any score: halfway for a Gaussian, else at the edge of the region that meets the claim."""
         return MU / 2 if self.gaussian else EPSILON
 
     def draw(self, world: int, n: int, rng: np.random.Generator, *, leak: float = 1.0) -> FloatArray:
-        """(n,) scores. ``leak``: 0 for none, 1 at the claim, 2 for half of the noise."""
+        """(n,) scores; ``world`` is 1 with the canary, 0 without. ``leak``: 0 none, 1 the claim, 2 half the noise."""
+        # A leak above 1 lowers the noise and moves no centre, as the usual bug does.
         noise = 1 / max(leak, 1.0)
         if self.gaussian:
             return rng.normal(MU * world * (leak > 0), noise, n)
         scores = rng.laplace(EPSILON * world * (leak > 0), noise, n)
-        told = rng.random(n) < self.delta * (leak > 0)
-        return np.asarray(np.where(told, REVEALED if world else -REVEALED, scores), dtype=np.float64)
+        revealed = rng.random(n) < self.delta * (leak > 0)
+        return np.asarray(np.where(revealed, REVEALED if world else -REVEALED, scores), dtype=np.float64)
 
 
 def known_mechanism_for(evidence: type[Any], *, gaussian: bool) -> KnownMechanism:
-    """The boundary law for this evidence; ``gaussian``: whether the estimator assumes, or its evidence implies, one."""
+    """The mechanism for this evidence; ``gaussian``: whether estimator or evidence assume a Gaussian."""
     if gaussian or evidence in (Projections, CandidateScores):
         return KnownMechanism(gaussian=True, epsilon=epsilon_from_mu(MU, 1e-5), delta=1e-5)
-    # A large delta is a trifle for trials; a one-run theorem multiplies it by twice the canaries.
+    # Trials tolerate a large delta, which a one-run theorem multiplies by twice the number of canaries.
     return KnownMechanism(gaussian=False, epsilon=EPSILON, delta=1e-5 if evidence is Guesses else 0.1)
 
 
@@ -72,14 +73,14 @@ def setting(trials: Design) -> Setting:
 
 
 def design_of(evidence: type[Any]) -> Design:
-    """The design that this evidence is of."""
+    """The design of this type of evidence."""
     return Design.ONE_RUN if evidence in (Guesses, CandidateScores) else Design.INDEPENDENT
 
 
 def evidence_of(
     estimator: Estimator, member: Any, nonmember: Any, law: KnownMechanism, *, rng: np.random.Generator, trials: Design
 ) -> tuple[Any, ...]:
-    """What the estimator takes, from the scores of both worlds. Raises ValueError for evidence that nobody can make."""
+    """The evidence that the estimator takes, from scores of both arms. Raises TypeError for an unknown type."""
     makers: dict[type[Any], Callable[[], tuple[Any, ...]]] = {
         MembershipScores: lambda: (MembershipScores(member, nonmember, setting(trials)),),
         MechanismOutputs: lambda: (MechanismOutputs(_column(member), _column(nonmember), setting(trials)),),
@@ -99,9 +100,9 @@ def evidence_of(
 def levels_of(
     estimator: Estimator, law: KnownMechanism, *, alpha: float, null: bool = False, curve: bool = False
 ) -> dict[str, Any]:
-    """The keywords that the estimator requires, the claim being ``law``, or that nothing at all leaks (``null``).
+    """The keywords that the estimator requires, for a true claim, or for no leak at all (``null``).
 
-    ``curve``: also the signed curve. Raises TypeError for a keyword that no situation knows.
+    ``curve``: also the stated curve. Raises TypeError for a keyword without a known value.
     """
     known: dict[str, Callable[[], Any]] = {
         "delta": lambda: law.delta,
@@ -128,8 +129,11 @@ def _release() -> GaussianRelease:
 
 
 def _test_of_half_the_noise(law: KnownMechanism) -> Any:
-    twin, rng = BrokenRelease(noise=0.5), np.random.default_rng(0)
-    return design_test(_release(), twin, n=500, delta=law.delta, curve=GaussianCurve(MU), epsilon=law.epsilon, rng=rng)
+    # A seed of its own: the test must be fixed before any counted score is drawn.
+    broken, rng = BrokenRelease(noise=0.5), np.random.default_rng(0)
+    return design_test(
+        _release(), broken, n=500, delta=law.delta, curve=GaussianCurve(MU), epsilon=law.epsilon, rng=rng
+    )
 
 
 def _column(values: Any) -> FloatArray:
@@ -142,7 +146,7 @@ def _projections(scores: Any, trials: Design) -> Projections:
 
 
 def _counts(member: Any, nonmember: Any, law: KnownMechanism, of: Setting) -> EventCounts:
-    # A NaN is never above a threshold: as a count it must be refused, not swallowed.
+    # A NaN is never above a threshold: counted, it would be a miss instead of an error.
     hits = [
         int(np.count_nonzero(side > law.threshold)) if np.isfinite(side).all() else math.nan
         for side in (np.asarray(member), np.asarray(nonmember))
@@ -153,5 +157,6 @@ def _counts(member: Any, nonmember: Any, law: KnownMechanism, of: Setting) -> Ev
 def _guesses(member: Any, nonmember: Any, rng: np.random.Generator, of: Setting) -> Guesses:
     scores = CandidateScores(np.r_[member, nonmember], of)
     truth = np.r_[np.ones(len(member), dtype=np.bool_), np.zeros(len(nonmember), dtype=np.bool_)]
+    # The number depends on the canaries alone, because the theorem needs it fixed before any score.
     side = max(1, len(truth) // 10)
     return guess(scores, truth, highest=side, lowest=side, rng=rng)

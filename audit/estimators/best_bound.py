@@ -1,6 +1,4 @@
-"""Best of several bounds, registered before the scores: each at its share of alpha, the most telling reported
-(Bonferroni).
-"""
+"""Best of several bounds that were registered before the scores, each at its share of alpha (Bonferroni)."""
 
 import math
 from collections.abc import Sequence
@@ -10,10 +8,10 @@ from ..measurement import Kind, Measurement
 
 
 def best_bound(measurements: Sequence[Measurement]) -> Measurement:
-    """One under the signed curve if there is any, else the largest bound; ``alpha`` is the sum of all shares.
+    """A bound under the stated curve if there is one, else the largest bound; ``alpha`` is the sum of all shares.
 
-    Right with probability 1 - alpha by the union bound, whatever the dependence between them, if the list was fixed
-    before any of its scores was seen. Raises ValueError for an empty list, for measurements of different settings or
+    It holds with probability 1 - alpha by the union bound, whatever the dependence, provided that the list was
+    fixed before any score was seen. Raises ValueError for an empty list, for measurements of different settings or
     deltas, and for one that is not a bound.
     """
     if not measurements:
@@ -23,7 +21,9 @@ def best_bound(measurements: Sequence[Measurement]) -> Measurement:
     for measurement in measurements:
         if measurement.kind is not Kind.BOUND:
             raise ValueError(f"best_bound chooses among bounds, got {measurement.estimator}, {measurement.kind.value}")
+    # Under the curve first, because only that refutes the stated curve; then by epsilon.
     best = max(measurements, key=lambda measurement: (bool(measurement.below_curve), measurement.epsilon_low))
+    # fsum: k shares of alpha / k must add up to alpha, and not to a number just above it.
     alpha, comparisons = math.fsum(m.alpha for m in measurements), sum(m.comparisons for m in measurements)
     policy = best.threshold_policy if comparisons == 1 else f"bonferroni(k={comparisons})"
     return replace(best, alpha=alpha, comparisons=comparisons, threshold_policy=policy)

@@ -1,7 +1,7 @@
-"""The court's estimators, found by their files: what each one takes, and what its number is worth.
+"""Catalogue of estimators, found by their files: the evidence that each one takes and what its number guarantees.
 
-An estimator is the function that is named like its file, alone or after ``audit_``, whose first argument is evidence
-(a data class with a setting) and which returns a ``Measurement``. Nothing is registered.
+An estimator is the function named like its file, alone or after ``audit_``. Its first argument is evidence (a data
+class with a setting) and it returns a ``Measurement``. No registration is needed.
 """
 
 import importlib
@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 from ..measurement import Measurement
 
 NOT_ASKED = ("witness",)
-"""Words that are handed through."""
+"""Arguments that only describe the measurement."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +34,16 @@ class Estimator:
 
 
 def estimators() -> dict[str, Estimator]:
-    """Every estimator of the court by the name of its file, in the order of the names."""
+    """Every estimator by the name of its file, in alphabetical order."""
     package = importlib.import_module(__package__)
+    # Sorted, so that the order of tables does not depend on the file system.
     files = sorted(entry.name for entry in pkgutil.iter_modules(package.__path__))
     found = (_in_module(name, importlib.import_module(f"{__package__}.{name}")) for name in files)
     return {estimator.name: estimator for estimator in found if estimator is not None}
 
 
 def describe(name: str, measure: Callable[..., Any], summary: str = "") -> Estimator | None:
-    """What the signature of ``measure`` tells; None where it takes no evidence or returns no ``Measurement``."""
+    """An estimator from the signature of ``measure``; None where it takes no evidence or returns no Measurement."""
     hints = get_type_hints(measure)
     parameters = list(inspect.signature(measure).parameters.values())
     if hints.get("return") is not Measurement or not parameters:
@@ -65,6 +66,7 @@ def describe(name: str, measure: Callable[..., Any], summary: str = "") -> Estim
 def _in_module(name: str, module: Any) -> Estimator | None:
     for title in (name, f"audit_{name}"):
         function = vars(module).get(title)
+        # Only functions defined in the file itself: an imported estimator would be listed twice.
         if inspect.isfunction(function) and function.__module__ == module.__name__:
             return describe(name, function, (module.__doc__ or "").partition("\n")[0])
     return None

@@ -1,4 +1,4 @@
-"""The bound that assumes nothing of the mechanism: Clopper-Pearson on both error rates (Nasr et al. 2021, section 3).
+"""Clopper-Pearson bound on both error rates, valid for every mechanism (Nasr et al. 2021, section 3).
 
 ``eps_low = max{0, ln((1 - b - delta) / a), ln((1 - a - delta) / b)}`` with a, b the upper bounds on the false-positive
 and false-negative rate, each at alpha / 2.
@@ -22,11 +22,11 @@ def clopper_pearson(
     epsilon: float | None = None,
     witness: str = "",
 ) -> Measurement:
-    """Bound epsilon at ``delta`` in [0, 1) from below, right with probability 1 - ``alpha``.
+    """Bound epsilon at ``delta`` in [0, 1) from below; the bound holds with probability 1 - ``alpha``.
 
-    ``curve``: the signed trade-off curve, if there is one; it is tested by the same joint point. ``epsilon``: the
-    claim's, from which ``detectable`` is read where no curve is signed. Raises ValueError for trials that are not
-    independent: shared noise raises false violations to 61-75 %.
+    Assumes independent trials and nothing about the mechanism. ``curve``: the stated trade-off curve, if there is one;
+    the same joint point tests it. ``epsilon``: the claimed one, from which ``detectable`` is computed where no curve is
+    stated. Raises ValueError for trials that are not independent: with shared noise 61 to 75 % of the bounds are wrong.
     """
     return measure_scores(
         scores,
@@ -50,9 +50,10 @@ def clopper_pearson_of_counts(
     epsilon: float | None = None,
     witness: str = "",
 ) -> Measurement:
-    """The same bound, at ``counts.alpha``, where trials were only counted: 1e6 of them stream in constant memory.
+    """Compute the same bound from error counts, at ``counts.alpha``, so that 1e6 trials stream in constant memory.
 
-    ``threshold_policy`` says how the event was fixed before they were drawn. ValueError as for ``clopper_pearson``.
+    ``threshold_policy`` states how the event was fixed before the trials were drawn. Raises
+    ValueError as ``clopper_pearson``.
     """
     return measure_counts(
         [counts],
@@ -71,5 +72,6 @@ def _reading(delta: float) -> JointPointRule:
     return JointPointRule(
         estimator="clopper_pearson",
         assumption=INDEPENDENT_TRIALS,
+        # Clipped at 0, because a negative bound holds for every mechanism and proves nothing.
         epsilon=lambda fpr, fnr: max(0.0, float(privacy_loss(fpr, fnr, delta))),
     )

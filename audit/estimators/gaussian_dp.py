@@ -1,7 +1,8 @@
-"""The Gaussian-DP bound: tight where the mechanism is Gaussian, and an assumption everywhere else (Nasr et al. 2023).
+"""Gaussian-DP bound: tight for a Gaussian mechanism, invalid without that assumption (Nasr et al. 2023).
 
 ``mu_low = max(0, Phi^-1(1 - a) - Phi^-1(b))`` from the joint point, then the epsilon of that mu. It refutes "mu-GDP",
-not "(epsilon, delta)-DP of any mechanism". Never ``abs(mu)``: a published audit so read 8.15 off null scores.
+not "(epsilon, delta)-DP of any mechanism". Never ``abs(mu)``: a published audit that used it reported 8.15 for
+null scores.
 """
 
 import math
@@ -18,6 +19,7 @@ from .joint_point import JointPointRule, measure_scores
 
 def mu_from_rates(fpr: float, fnr: float) -> float:
     """``max(0, Phi^-1(1 - fpr) - Phi^-1(fnr))``; rates in [0, 1]; NaN where one is 0 and the other 1."""
+    # By symmetry Phi^-1(1 - fpr) = -Phi^-1(fpr); the right side keeps the digits of a small fpr.
     mu = -float(ndtri(fpr)) - float(ndtri(fnr))
     return mu if math.isnan(mu) else max(0.0, mu)
 
@@ -36,6 +38,7 @@ def gaussian_dp(
 
     ``delta`` in (0, 1): a Gaussian mechanism has no finite epsilon at delta 0.
     """
+    # An infinite bound at delta 0 would refute every claim of pure DP.
     if delta == 0:
         raise ValueError("delta must be > 0 for the Gaussian-DP bound, got 0: no mu > 0 has a finite epsilon there")
     reading = JointPointRule(

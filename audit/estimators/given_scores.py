@@ -1,4 +1,4 @@
-"""Audit of scores that somebody brings along: those of trials with the unit in, and of trials with it out."""
+"""Audit of membership scores that the user supplies: one per trial with the unit, one per trial without it."""
 
 from numpy.typing import ArrayLike
 
@@ -18,16 +18,17 @@ def audit_scores(
     threshold: float | None = None,
     seed: int = 0,
 ) -> Finding:
-    """Judge ``claim`` by ``member`` (n1,) and ``nonmember`` (n0,): one score a trial, finite, higher means "in".
+    """Judge ``claim`` by ``member`` (n1,) and ``nonmember`` (n0,): one finite score per trial, higher means member.
 
-    A trial is one run of the mechanism, with noise of its own; scores of many records in one trained model are not
-    independent trials, and this bound does not hold for them. ``threshold``: fixed before the scores were seen; None to
-    choose it on a random half of each side (by ``seed``) and to count the other half. The claim's curve is tested
-    where it signs one. Right with probability 1 - ``alpha``.
+    A trial is one run of the mechanism with its own noise. Scores of many records in one trained model are not
+    independent trials, and this bound does not hold for them. ``threshold``: fixed before the scores were seen; None
+    chooses it on a random half of each side (by ``seed``) and counts errors on the other half. The stated curve of the
+    claim is tested where there is one. The finding holds with probability 1 - ``alpha``.
 
-    Raises ValueError for scores that are empty or not finite, for one side of a single score without a threshold, and
-    for alpha outside (0, 1).
+    Raises ValueError for scores that are empty or not finite, for a side with a single score and no threshold, and for
+    alpha outside (0, 1).
     """
+    # Split by default: a threshold chosen on the counted scores themselves would invalidate the bound.
     policy = SplitThreshold(0.5, seed, curve=claim.curve) if threshold is None else FixedThreshold(threshold)
     measured = clopper_pearson(
         MembershipScores(member, nonmember, Setting.claimed(claim)),  # type: ignore[arg-type]
@@ -36,6 +37,6 @@ def audit_scores(
         threshold=policy,
         curve=claim.curve,
         epsilon=claim.epsilon,
-        witness="scores that were given",
+        witness="scores supplied by the user",
     )
     return judge(claim, measured)

@@ -1,9 +1,9 @@
 """How many guesses a one-run audit makes: fixed by the claim and the number of canaries, before anything is seen.
 
-The more canaries are guessed, the more is counted, and the worse the guesses near the middle are. The plan takes the
-number at which the audit would prove most of a mechanism with half of the claimed noise (or another share of it), its
-canaries independent Gaussians (scores +-mu/2 + N(0, 1)), among those at which guesses without an error refute the
-claim; if the truth is another one, that costs power and no validity.
+More guesses give more counts, but the guesses on middle scores are less often correct. The plan takes the number of
+guesses that would prove the largest epsilon of a mechanism with half of the claimed noise (or another share of it),
+whose canaries have independent Gaussian scores +-mu/2 + N(0, 1). Numbers whose guesses could not refute the claim even
+without an error come last. A mechanism of another law costs power and no validity.
 """
 
 import math
@@ -17,21 +17,22 @@ from ..gaussian import epsilon_from_mu, mu_from_epsilon
 from .one_run import epsilon_from_guesses
 from .one_run_fdp import mu_from_guesses, share_right
 
+# Geometric rather than even steps, because the best number of guesses may be a small share of the canaries.
 _SHARES = (0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)
 _LEAST_DELTA = 1e-9
-"""At delta 0 no Gaussian has a finite epsilon: one that is pure but for this delta stands in."""
+"""At delta 0 no Gaussian mechanism has a finite epsilon, so the plan uses this delta instead."""
 
 
 @lru_cache(maxsize=64)
 def planned_guesses(
     canaries: int, *, epsilon: float, delta: float, alpha: float, gaussian: bool = False, noise: float = 0.5
 ) -> int:
-    """The number of guesses on ``canaries`` >= 2 for a claim of ``epsilon`` at ``delta``, to be judged at ``alpha``.
+    """The number of guesses on ``canaries`` >= 2 for a claim of ``epsilon`` at ``delta``, judged at ``alpha``.
 
-    ``gaussian``: for ``one_run_fdp``; else for ``one_run``. ``noise``: the share of the claimed noise that the audit is
-    aimed at, in (0, 1]. At 1 the claim is true: the plan is for the largest expected bound, and refutes nothing.
+    ``gaussian``: plan for ``one_run_fdp``, else for ``one_run``. ``noise``: the share, in (0, 1], of the claimed noise
+    that the broken version adds. At 1 the claim is true, and the plan maximises the expected bound.
 
-    Raises ValueError for fewer than two canaries and for a share outside.
+    Raises ValueError for fewer than two canaries and for a share of noise out of range.
     """
     if canaries < 2:
         raise ValueError(f"a plan of guesses needs at least 2 canaries, got {canaries}")
@@ -47,7 +48,7 @@ def planned_guesses(
     numbers = sorted({max(2, round(share * canaries)) for share in _SHARES})
     if noise == 1:
         return max(numbers, key=lambda made: _mean(bound, truth, made, canaries))
-    # Few guesses prove most of what is in reach of all, but even without an error they may not reach the claim.
+    # The number with the best bound may be so small that not even errorless guesses refute the claim.
     return max(numbers, key=lambda made: (bound(made, made) > epsilon, _cautious(bound, truth, made, canaries)))
 
 
@@ -58,7 +59,8 @@ def _mean(bound: Callable[[int, int], float], truth: float, made: int, canaries:
 
 
 def _cautious(bound: Callable[[int, int], float], truth: float, made: int, canaries: int) -> float:
-    """The bound from one standard deviation fewer right guesses than are expected."""
+    """The bound from one standard deviation fewer correct guesses than are expected."""
+    # Not the mean: a plan that fails in half of the runs has too little power.
     share = _share(truth, made, canaries)
     right = math.floor(made * share - math.sqrt(made * share * (1 - share)))
     return bound(max(0, right), made)

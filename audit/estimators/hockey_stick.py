@@ -1,8 +1,9 @@
 """A bound from outputs of any kind: a classifier learnt on one half, Clopper-Pearson on the other.
 
-The event {classifier says "in"} is frozen before the counted half is looked at, so that nothing is assumed of the
-mechanism or of the classifier; a poor one only shows less. Ridge-penalised logistic regression on the coordinates and
-their squares: the exact likelihood ratio of any two Gaussians with diagonal covariances.
+The event {score above the threshold} is fixed before the second half is counted. The bound therefore assumes nothing
+about the mechanism or the classifier; a poor classifier only proves less. The classifier is ridge-penalised logistic
+regression on the coordinates and their squares, which can express the exact likelihood ratio of any two Gaussians with
+diagonal covariances.
 """
 
 import dataclasses
@@ -26,7 +27,7 @@ _LARGEST = 1e300
 class MechanismOutputs:
     """``member``: (n1, d), ``nonmember``: (n0, d) outputs of independent trials with and without the canary.
 
-    Finite and at most 1e300 in size, so that they can be averaged; else ValueError.
+    Raises ValueError unless they are finite and at most 1e300 in size, so that they can be averaged.
     """
 
     member: FloatArray
@@ -51,26 +52,27 @@ class MechanismOutputs:
 
 @dataclass(frozen=True, eq=False)
 class Classifier:
-    """Logistic regression on standardised coordinates and their squares; ``score`` is its log-odds of "in"."""
+    """Logistic regression on standardised coordinates and their squares; ``score`` is its log-odds of membership."""
 
     centre: FloatArray
     spread: FloatArray
     weights: FloatArray
 
     def score(self, outputs: ArrayLike) -> FloatArray:
-        """``outputs``: (n, d) -> (n,), higher means "in"."""
+        """``outputs``: (n, d) -> (n,), higher means member."""
         return np.asarray(_features(outputs, self.centre, self.spread) @ self.weights, dtype=np.float64)
 
 
 def fit(member: FloatArray, nonmember: FloatArray, *, ridge: float = 1.0, steps: int = 30) -> Classifier:
-    """Newton's method on the penalised likelihood, both worlds weighing the same; ``ridge`` > 0 in trials."""
+    """Newton's method on the penalised likelihood, with equal weight for both arms; ``ridge`` > 0, in trials."""
     both = np.concatenate([member, nonmember])
     centre = both.mean(axis=0)
-    # The mean deviation, for squares of large outputs overflow.
+    # The mean absolute deviation, because the squares of large outputs overflow.
     spread = np.abs(both - centre).mean(axis=0)
     spread = np.where(spread > 0, spread, 1.0)
     features = _features(both, centre, spread)
     truth = np.r_[np.ones(len(member)), np.zeros(len(nonmember))]
+    # Equal weight for both arms: unequal numbers of trials would shift all log-odds towards the larger arm.
     share = np.where(truth == 1, len(both) / (2 * len(member)), len(both) / (2 * len(nonmember)))
     weights, penalty = np.zeros(features.shape[1]), np.full(features.shape[1], ridge)
     for _ in range(steps):
@@ -78,7 +80,7 @@ def fit(member: FloatArray, nonmember: FloatArray, *, ridge: float = 1.0, steps:
         slope = features.T @ (share * (truth - odds)) - penalty * weights
         curvature = (features.T * (share * odds * (1 - odds))) @ features + np.diag(penalty)
         step = np.linalg.solve(curvature, slope)
-        # A long step overshoots where the halves are separated.
+        # Limited in length, because a full Newton step overshoots where the two arms are separable.
         weights += step * min(1.0, 5.0 / max(float(np.linalg.norm(step)), 1e-300))
         if float(np.abs(step).max()) < 1e-8:
             break
@@ -96,10 +98,10 @@ def hockey_stick(
     epsilon: float | None = None,
     witness: str = "",
 ) -> Measurement:
-    """Bound epsilon at ``delta`` in [0, 1) from below, right with probability 1 - ``alpha``, for any mechanism.
+    """Bound epsilon at ``delta`` in [0, 1) from below for any mechanism; it holds with probability 1 - ``alpha``.
 
     A random ``fraction`` in (0, 1) of each side trains and sets the threshold, the rest is counted: ``n0``, ``n1``.
-    ``curve``, ``epsilon``: the claim's, as in ``clopper_pearson``. Raises ValueError for a split that leaves a
+    ``curve``, ``epsilon``: the claimed ones, as in ``clopper_pearson``. Raises ValueError for a split that leaves a
     part empty and for trials that are not independent.
     """
     if outputs.setting.design is not Design.INDEPENDENT:
@@ -125,6 +127,7 @@ def hockey_stick(
 
 def _features(outputs: ArrayLike, centre: FloatArray, spread: FloatArray) -> FloatArray:
     # Far outliers would overflow their squares and rule the fit: cut at ten deviations.
+    # Clipped at ten deviations, because one extreme output would otherwise dominate through its square.
     standard = np.clip((np.asarray(outputs, dtype=np.float64) - centre) / spread, -10, 10)
     ones = np.ones((len(standard), 1))
     return np.concatenate([ones, standard, standard**2 - 1], axis=1)
@@ -136,5 +139,6 @@ def _parts(side: str, values: FloatArray, fraction: float, rng: np.random.Genera
     learnt = round(fraction * len(values))
     if not 0 < learnt < len(values):
         raise ValueError(f"a split of {fraction:g} leaves a part of {len(values)} {side} outputs empty")
+    # Shuffled, because a split by position would follow any trend in the order of the trials.
     shuffled = rng.permutation(values)
     return shuffled[:learnt], shuffled[learnt:]

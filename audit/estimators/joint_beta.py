@@ -1,8 +1,9 @@
 """Credible interval of epsilon by a joint Beta posterior of both error rates (Zanella-Beguelin et al. 2023).
 
 FNR ~ Beta(1/2 + FN, 1/2 + TP) and FPR ~ Beta(1/2 + FP, 1/2 + TN), independent; the probability that both lie in the
-region that (epsilon, delta)-DP allows is one integral over Beta distribution functions. Credible, no frequentist
-bound: 10 % errors at alpha .05 were seen at 500 trials and epsilon 4. So it never refutes.
+region that (epsilon, delta)-DP allows is one integral over Beta distribution functions. The
+interval is credible and no frequentist bound: 10 % errors at alpha .05 were seen at 500 trials and epsilon 4. So it
+never refutes.
 """
 
 import math
@@ -19,17 +20,18 @@ from ..power.threshold import ThresholdPolicy
 from .joint_point import check_independent_trials
 
 POSTERIOR = "Jeffreys priors, independent for both error rates; credible, not a confidence bound"
-# Panels between two kinks, crowded at both: with no error counted the inner integral has the slope of a root there.
+# Panels between two kinks, narrow near both: with no error counted the integrand behaves like a square root there.
 _EDGES = np.square(np.sin(np.pi / 2 * np.square(np.sin(np.pi / 2 * np.linspace(0, 1, 15)))))
 _PLACES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+# Posterior mass left out at either end, less than the last digit of a double.
 _NEGLIGIBLE = 1e-17
 _LEAST_ALPHA = 1e-12
-"""Below it, the two ends would be those of the quadrature and not of the posterior."""
+"""Below it, the error of the quadrature would set the two ends, and not the posterior."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorRatePosterior:
-    """The posterior of both error rates after these counts, TP + FN and TN + FP >= 1 trials a world."""
+    """The posterior of both error rates after these counts. ValueError without a trial in each arm."""
 
     true_in: int
     true_out: int
@@ -39,10 +41,10 @@ class ErrorRatePosterior:
     def __post_init__(self) -> None:
         counts = (self.true_in, self.true_out, self.false_in, self.false_out)
         if min(counts) < 0 or self.true_in + self.false_out < 1 or self.true_out + self.false_in < 1:
-            raise ValueError(f"counts must be >= 0 with a trial in each world, got {counts}")
+            raise ValueError(f"counts must be >= 0 with at least one trial per arm, got {counts}")
 
     def interval(self, *, delta: float, alpha: float) -> tuple[float, float]:
-        """The two-sided interval: chance ``alpha / 2`` that epsilon lies below it, as much that it lies above."""
+        """The two-sided interval: epsilon lies below it with probability ``alpha / 2``, above it with the same."""
         if not _LEAST_ALPHA <= alpha < 1:
             raise ValueError(f"alpha must lie in (0, 1), from {_LEAST_ALPHA} on for a quadrature, got {alpha}")
         if not 0 <= delta < 1:
@@ -50,16 +52,18 @@ class ErrorRatePosterior:
         return self._quantile(alpha / 2, delta), self._quantile(1 - alpha / 2, delta)
 
     def probability(self, epsilon: float, *, delta: float) -> float:
-        """That both rates lie in the region that (``epsilon``, ``delta``)-DP allows.
+        """The posterior probability that both rates lie in the region that (``epsilon``, ``delta``)-DP allows.
 
-        That is P[max(0, 1 - delta - e^eps fnr, e^-eps (1 - delta - fnr)) <= fpr <= 1 - the same of the complements].
+        It is P[max(0, 1 - delta - e^eps fnr, e^-eps (1 - delta - fnr)) <= fpr <= 1 - the same of 1 - fnr].
         """
+        # In log-odds, because with few errors nearly all of the posterior lies within a few / n of 0.
         log_odds, steps = self._nodes(epsilon, delta)
         fnr, tpr = expit(log_odds), expit(-log_odds)
         a, b = self.false_out + 0.5, self.true_in + 0.5
         density = np.exp(a * log_expit(log_odds) + b * log_expit(-log_odds) - betaln(a, b)) * steps
         a, b = self.false_in + 0.5, self.true_out + 0.5
         outside = betainc(a, b, _lowest(fnr, tpr, epsilon, delta)) + betainc(b, a, _lowest(tpr, fnr, epsilon, delta))
+        # Divided by the quadrature's own total, which cancels most of its error.
         return float(np.maximum(1 - outside, 0) @ density / density.sum())
 
     def _nodes(self, epsilon: float, delta: float) -> tuple[FloatArray, FloatArray]:
@@ -89,10 +93,10 @@ class ErrorRatePosterior:
 def joint_beta(
     scores: MembershipScores, *, delta: float, alpha: float, threshold: ThresholdPolicy, witness: str = ""
 ) -> Measurement:
-    """The credible interval of probability 1 - ``alpha`` at ``delta``, of kind ``credible``; errors as
-    ``clopper_pearson``.
+    """Compute the credible interval of epsilon at ``delta`` of probability 1 - ``alpha``; its kind is ``credible``.
 
-    Of several thresholds the one with the largest lower end, each at its share of alpha.
+    Of several thresholds, each at its share of alpha, the one with the largest lower end is reported. Errors as
+    ``clopper_pearson``.
     """
     check_independent_trials(scores.setting, "joint_beta", delta, alpha)
     points = threshold.counts(scores.member, scores.nonmember, delta=delta, alpha=alpha)
@@ -112,6 +116,7 @@ def joint_beta(
         false_negatives=best.false_negatives,
         fpr_high=None,
         fnr_high=None,
+        # Zero, because a credible interval bounds nothing and must not refute.
         epsilon_low=0.0,
         estimate=max(0.0, shown) if math.isfinite(shown) else None,
         ceiling=0.0,
@@ -135,7 +140,7 @@ def _posterior(point: ErrorCounts) -> ErrorRatePosterior:
 
 
 def _lowest(rate: FloatArray, complement: FloatArray, epsilon: float, delta: float) -> FloatArray:
-    """The least that the other world's error rate may be beside ``rate``."""
+    """The smallest error rate that (epsilon, delta)-DP allows in the other arm, given ``rate`` in this one."""
     with np.errstate(divide="ignore"):
         grown = np.exp(np.minimum(0, epsilon + np.log(rate)))
     return np.asarray(np.maximum(0, np.maximum(1 - delta - grown, math.exp(-epsilon) * (complement - delta))))

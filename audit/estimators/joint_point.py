@@ -1,4 +1,4 @@
-"""From scores to a measurement by one joint point: upper bounds on both error rates, and what they prove."""
+"""Joint point: upper bounds on both error rates, from scores or from counts, and the epsilon that they prove."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,10 +14,10 @@ from ..power.threshold import ThresholdPolicy
 
 @dataclass(frozen=True, kw_only=True)
 class JointPointRule:
-    """How one estimator reads a pair of error rates.
+    """How one estimator turns a pair of error rates into epsilon.
 
-    ``epsilon``: (fpr, fnr) -> the epsilon that they show, possibly infinite, NaN where they show none;
-    ``refuted``: the curve under which a point lies when its epsilon exceeds the claim's, None for (eps, delta)'s own.
+    ``epsilon``: (fpr, fnr) -> the epsilon that they imply, possibly infinite, NaN where they imply none; ``refuted``:
+    the curve under which a point lies when its epsilon exceeds the claimed one, None for the curve of (epsilon, delta).
     """
 
     estimator: str
@@ -37,7 +37,7 @@ def measure_scores(
     epsilon: float | None,
     witness: str,
 ) -> Measurement:
-    """Count at the policy's thresholds and report the most telling: one under the curve if any, then by its bound."""
+    """Count errors at the thresholds of the policy; report a point under the curve if any, else the largest bound."""
     check_independent_trials(scores.setting, reading.estimator, delta, alpha)
     points = threshold.counts(scores.member, scores.nonmember, delta=delta, alpha=alpha)
     return measure_counts(
@@ -65,8 +65,9 @@ def measure_counts(
     epsilon: float | None,
     witness: str,
 ) -> Measurement:
-    """The same of trials that were only counted: ``points`` were fixed before, their alphas sum to ``alpha``."""
+    """Measure from error counts; the thresholds were fixed before counting, and their alphas sum to ``alpha``."""
     check_independent_trials(setting, reading.estimator, delta, alpha)
+    # A point under the curve comes first: it refutes the claim, however small its epsilon is.
     best = max(points, key=lambda point: (bool(_below(curve, point)), reading.epsilon(point.fpr_high, point.fnr_high)))
     return Measurement(
         estimator=reading.estimator,
@@ -98,17 +99,19 @@ def _below(curve: Curve | None, point: ErrorCounts) -> bool | None:
 
 
 def _estimate(reading: JointPointRule, point: ErrorCounts) -> float | None:
+    # A rate of zero errors implies an infinite epsilon, which is no estimate.
     shown = reading.epsilon(point.false_positives / point.n0, point.false_negatives / point.n1)
     return shown if math.isfinite(shown) else None
 
 
 def _ceiling(reading: JointPointRule, point: ErrorCounts) -> float:
+    # At the share of alpha of this threshold: with several thresholds the limit is lower than for a single one.
     fpr_high, fnr_high = upper_bound(0, [point.n0, point.n1], point.alpha / 2)
     return reading.epsilon(float(fpr_high), float(fnr_high))
 
 
 def _detectable(point: ErrorCounts, delta: float, curve: Curve | None, epsilon: float | None) -> float | None:
-    # Half a count more, for the rate behind no count at all is not 0.
+    # Half a count more, because the rate behind a count of zero is not 0.
     fpr = (point.false_positives + 0.5) / (point.n0 + 1)
     return minimum_detectable_epsilon(
         n0=point.n0, n1=point.n1, alpha=point.alpha, delta=delta, fpr=fpr, curve=curve, epsilon=epsilon
@@ -116,7 +119,7 @@ def _detectable(point: ErrorCounts, delta: float, curve: Curve | None, epsilon: 
 
 
 def check_independent_trials(setting: Setting, estimator: str, delta: float, alpha: float) -> None:
-    """The same where only the setting of the trials is at hand."""
+    """Raise ValueError unless trials are independent and ``delta`` and ``alpha`` lie in their ranges."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
     if not 0 <= delta < 1:

@@ -1,6 +1,7 @@
-"""The exact log-likelihood ratio of a Gaussian or Laplace release, for an adversary who knows all but one bit.
+"""The exact log-likelihood ratio of a Gaussian or Laplace release, for the worst-case adversary.
 
-Numbers only: ``projection`` is ``<unit canary, release minus the known rest> / sensitivity``, one per round.
+That adversary knows everything except whether the canary took part. It reduces each round's release to one number,
+``projection = <unit canary, release minus the known rest> / sensitivity``.
 """
 
 import dataclasses
@@ -21,20 +22,21 @@ from .clopper_pearson import clopper_pearson
 def subsampled_gaussian(projection: ArrayLike, *, sigma: ArrayLike, rate: float = 1.0, steps: int = 1) -> FloatArray:
     """Log-likelihood ratio, canary in over out, of one round's release; same shape as ``projection``.
 
-    ``sigma``: noise standard deviation of one step in units of the sensitivity, > 0, one for all or one a projection;
+    ``sigma``: noise standard deviation of one step in units of the sensitivity, > 0, one number, or one per projection;
     ``rate``: Poisson sampling rate of the canary in [0, 1]; the release is the sum of ``steps`` steps tau. In: the
     mixture over j ~ Binomial(tau, rate) of N(j, tau sigma^2); out: N(0, tau sigma^2). For one step it is
-    ``ln(1 - q + q exp((2 o - 1) / (2 sigma^2)))`` (Mironov, Talwar, Zhang 2019, section 3). Summed by logarithms:
-    finite wherever the exponent is. ValueError outside.
+    ``ln(1 - q + q exp((2 o - 1) / (2 sigma^2)))`` (Mironov, Talwar, Zhang 2019, section 3). It is summed in logarithms,
+    and so is finite wherever the exponent is. Raises ValueError for arguments out of range.
     """
     _check_law(sigma, rate, steps)
     seen = np.asarray(projection, dtype=np.float64)
     taken = np.arange(steps + 1)
     choices = gammaln(steps + 1) - gammaln(taken + 1) - gammaln(steps - taken + 1)
+    # xlogy and xlog1py give 0 for 0 ln 0, so that rates 0 and 1 need no case of their own.
     log_weights = choices + xlogy(taken, rate) + xlog1py(steps - taken, -rate)
     ratio = np.full(seen.shape, -np.inf)
     for j in taken[np.isfinite(log_weights)]:
-        # Past 1e308 it is infinite, which the evidence refuses.
+        # An exponent past 1e308 becomes infinite, which MembershipScores refuses with a clear error.
         with np.errstate(over="ignore"):
             exponent = (2 * j * seen - j * j) / (2 * steps * np.square(sigma))
         ratio = np.logaddexp(ratio, log_weights[j] + exponent)
@@ -44,8 +46,8 @@ def subsampled_gaussian(projection: ArrayLike, *, sigma: ArrayLike, rate: float 
 def laplace(release: ArrayLike, canary: ArrayLike, *, scale: float) -> FloatArray:
     """Log-likelihood ratio of a release with Laplace noise on each coordinate: ``(..., d)`` -> ``(...)``.
 
-    ``release`` minus the known rest, ``canary``: (d,); ``sum_j (|o_j| - |o_j - c_j|) / scale``, which lies within
-    +-|canary|_1 / scale: that is the epsilon. ValueError unless scale > 0.
+    ``release``: (..., d) minus the known rest; ``canary``: (d,). The ratio is ``sum_j (|o_j| - |o_j - c_j|) / scale``
+    and lies within +-|canary|_1 / scale, which is the epsilon. Raises ValueError unless scale > 0.
     """
     if not (math.isfinite(scale) and scale > 0):
         raise ValueError(f"scale must be > 0 and finite, got {scale}")
@@ -67,10 +69,11 @@ def likelihood_ratio(
     epsilon: float | None = None,
     witness: str = "",
 ) -> Measurement:
-    """Clopper-Pearson on log-likelihood-ratio scores, which assumes nothing, with the effect size's z beside it.
+    """Bound epsilon by Clopper-Pearson on log-likelihood-ratio scores, and state the z-score of the effect size.
 
-    ``sigma``, ``rate``, ``steps``, ``rounds``: the claimed law; ``rounds`` must be the setting's. ``effect_z`` only for
-    rate 1, where that law is Gaussian, and None elsewhere. Arguments and errors otherwise as ``clopper_pearson``.
+    The bound assumes nothing about the mechanism. ``sigma``, ``rate``, ``steps``, ``rounds``: the claimed law;
+    ``rounds`` must be that of the setting. ``effect_z`` is given at rate 1, where the scores are Gaussian, else None.
+    Other arguments and errors as ``clopper_pearson``.
     """
     _check_law(sigma, rate, steps)
     if rounds != scores.setting.rounds:
@@ -78,17 +81,19 @@ def likelihood_ratio(
     bound = clopper_pearson(
         scores, delta=delta, alpha=alpha, threshold=threshold, curve=curve, epsilon=epsilon, witness=witness
     )
+    # At other rates the score with the canary is a mixture, whose effect size has no known standard error.
     z = effect_z(scores.member, scores.nonmember, math.sqrt(rounds * steps) / sigma) if rate == 1 else None
     return dataclasses.replace(bound, estimator="likelihood_ratio", effect_z=z)
 
 
 def effect_z(member: FloatArray, nonmember: FloatArray, mu: float) -> float | None:
-    """Standard score of the effect size over the ``mu`` of a claim; large values speak against "at most mu-GDP".
+    """Standard score of the effect size over the ``mu`` of a claim; large values contradict "at most mu-GDP".
 
-    The effect size is the shift of the means over the pooled standard deviation **of the scores**: dividing by the
-    claimed one is blind to a halved sigma, which moves no mean. Its standard error is taken at the claim,
-    ``1/n0 + 1/n1 + mu^2 / (2 (n0 + n1))`` (Hedges 1981, large samples). Holds if both worlds are Gaussian of one
-    variance. None for fewer than two scores a side, scores that do not vary, or whose squares are past 1e308.
+    The effect size is the shift of the means over the pooled standard deviation **of the scores**: a test that
+    divides by the claimed one cannot detect a halved sigma, which moves no mean. Its variance is taken at the claim,
+    ``1/n0 + 1/n1 + mu^2 / (2 (n0 + n1))`` (Hedges 1981, large samples). It is valid if the scores of both arms are
+    Gaussian with the same variance. None for fewer than two scores per arm, for scores that do not vary, and for scores
+    whose squares are past 1e308.
     """
     n0, n1 = len(nonmember), len(member)
     if min(n0, n1) < 2:

@@ -1,4 +1,4 @@
-"""One run, many canaries, each in or out by a fair coin, guesses that may abstain (Steinke, Nasr, Jagielski 2023).
+"""One run, many canaries, each included by a fair coin, and guesses that may abstain (Steinke, Nasr, Jagielski 2023).
 
 ``p(eps) = P[B >= v] + 2 m delta max_{1 <= i <= v} P[v - i <= B < v] / i`` with B ~ Bin(r, e^eps / (1 + e^eps)): the
 chance that v or more of r guesses on m canaries are right (theorem 5.2). The canaries may share one noise draw.
@@ -19,17 +19,18 @@ from ..measurement import FAIR_COINS, Measurement
 def guess(
     scores: CandidateScores, member: ArrayLike, *, highest: int, lowest: int, rng: np.random.Generator
 ) -> Guesses:
-    """Guess "in" for the ``highest`` scores, "out" for the ``lowest``, abstain on the rest, and count the right ones.
+    """Guess "in" for the ``highest`` scores, "out" for the ``lowest``, abstain on the rest, and count correct guesses.
 
-    ``member``: (m,) booleans, the coins. Both numbers are fixed before the coins are seen: choosing them afterwards
-    breaks the theorem. Ties fall at random, for the order of the canaries may tell the coins. ValueError unless
-    0 <= highest, lowest and highest + lowest <= m.
+    ``member``: (m,) booleans, the coins. Both numbers must be fixed before the coins are seen: choosing them afterwards
+    breaks the theorem. Ties are broken at random, because the order of the canaries may reveal the coins. Raises
+    ValueError unless 0 <= highest, 0 <= lowest and highest + lowest <= m.
     """
     truth = np.asarray(member)
     if truth.dtype != np.bool_ or truth.shape != scores.values.shape:
         raise ValueError(f"member must be {scores.values.shape} booleans, got {truth.shape} of {truth.dtype}")
     if min(highest, lowest) < 0 or highest + lowest > len(truth):
         raise ValueError(f"guesses must be >= 0 and at most {len(truth)}, got {highest} + {lowest}")
+    # A stable sort of shuffled scores breaks ties by ``rng`` alone, never by the position of a canary.
     shuffled = rng.permutation(len(truth))
     order = shuffled[np.argsort(scores.values[shuffled], kind="stable")]
     right = np.count_nonzero(truth[order[len(truth) - highest :]]) + np.count_nonzero(~truth[order[:lowest]])
@@ -37,26 +38,30 @@ def guess(
 
 
 def p_value(right: int, made: int, canaries: int, *, epsilon: float, delta: float) -> float:
-    """The most that (``epsilon``, ``delta``)-DP allows for the chance of so many right guesses, or more.
+    """The largest chance that (``epsilon``, ``delta``)-DP allows for ``right`` or more correct guesses of ``made``.
 
     Raises ValueError unless 0 <= right <= made <= canaries, ``epsilon`` >= 0 is finite and ``delta`` in [0, 1).
     """
     check_counts(right, made, canaries)
     _check_levels(delta=delta, epsilon=epsilon)
+    # Zero or more correct guesses are certain, and the maximum over 1 <= i <= v would be empty.
     if right == 0:
         return 1.0
     rate = float(expit(epsilon))
     tail = float(bdtrc(right - 1, made, rate))
+    # At rate 1 (epsilon above 37) all guesses may be correct: the tail is already 1.
     if delta == 0 or rate == 1:
         return min(1.0, tail)
+    # Counted downwards, so that one cumulative sum gives P[v - i <= B < v] for every i.
     below = np.arange(right - 1, -1, -1)
+    # In logarithms, because the binomial coefficient overflows from about 1,030 guesses on.
     log_choices = gammaln(made + 1) - gammaln(below + 1) - gammaln(made - below + 1)
     mass = np.exp(log_choices + below * math.log(rate) + (made - below) * math.log(float(expit(-epsilon))))
     return min(1.0, tail + 2 * canaries * delta * float(np.max(np.cumsum(mass) / np.arange(1, right + 1))))
 
 
 def epsilon_from_guesses(right: int, made: int, canaries: int, *, delta: float, alpha: float) -> float:
-    """The largest epsilon at which so many right guesses are less likely than ``alpha``; 0 where there is none.
+    """The largest epsilon at which ``right`` or more correct guesses are less likely than ``alpha``; 0 where none is.
 
     Raises ValueError as ``p_value``, and for alpha outside (0, 1).
     """
@@ -66,17 +71,18 @@ def epsilon_from_guesses(right: int, made: int, canaries: int, *, delta: float, 
     def refuted(epsilon: float) -> bool:
         return p_value(right, made, canaries, epsilon=epsilon, delta=delta) < alpha
 
-    # Sound for any refuted epsilon: a mechanism that keeps a smaller one keeps this one too.
+    # Every refuted epsilon is a valid bound, because a mechanism that satisfies a smaller one satisfies this one too.
     return _last(refuted)
 
 
 def one_run(
     guesses: Guesses, *, delta: float, alpha: float, epsilon: float | None = None, witness: str = ""
 ) -> Measurement:
-    """Bound epsilon at ``delta`` in [0, 1) from below by one run's guesses, right with probability 1 - ``alpha``.
+    """Bound epsilon at ``delta`` in [0, 1) from below by the guesses of one run; holds with probability 1 - ``alpha``.
 
-    ``epsilon``: the claim's, from which ``detectable`` is read, for a truth in which each guess is right with
-    probability e^eps / (1 + e^eps). Raises ValueError unless the design is ``one_run``: the coins are the trials.
+    ``epsilon``: the claimed one. ``detectable`` is computed from it, for a mechanism under which each guess is correct
+    with probability e^eps / (1 + e^eps). Raises ValueError unless the design is ``one_run``, where the coins are the
+    trials.
     """
     check_guesses(guesses, "one_run", delta, alpha, epsilon)
 
@@ -103,8 +109,9 @@ def one_run(
 
 
 def check_guesses(guesses: Guesses, estimator: str, delta: float, alpha: float, epsilon: float | None) -> None:
-    """What both one-run estimators demand of their input."""
+    """Raise ValueError for levels out of range and for guesses of another design than ``one_run``."""
     _check_levels(delta=delta, alpha=alpha, epsilon=epsilon)
+    # The theorem's probability is over the fair coins, which trials of another design do not have.
     design = guesses.setting.design
     if design is not Design.ONE_RUN:
         raise ValueError(f"{estimator} needs one run with canaries in or out by fair coins, got {design.value}")
@@ -132,11 +139,12 @@ def guesses_measured(
     detectable: float | None,
     witness: str,
 ) -> Measurement:
-    """A measurement by guesses: no trials a world, no threshold, no joint point."""
+    """Build the measurement of a one-run estimator, which has no runs per arm, no threshold and no joint point."""
     return Measurement(
         estimator=estimator,
         assumption=assumption,
         alpha=alpha,
+        # There are no arms, because one run holds included and excluded canaries; the counts of guesses replace them.
         n0=0,
         n1=0,
         delta=delta,
@@ -160,7 +168,8 @@ def guesses_measured(
 
 
 def fewest_refuting(made: int, refutes: Callable[[int], bool]) -> int | None:
-    """The smallest number of right guesses that refutes, by bisection; None when not even ``made`` do."""
+    """The smallest number of correct guesses that refutes; None when not even ``made`` do."""
+    # Bisection finds it, because one more correct guess never weakens the evidence.
     low, high = 0, made
     if not refutes(high):
         return None
@@ -175,6 +184,7 @@ def _smallest_true(needed: int, made: int, power: float = 0.9) -> float:
 
 
 def _estimate(guesses: Guesses) -> float | None:
+    # The inverse of e^eps / (1 + e^eps); without a wrong guess it is infinite and is not stated.
     wrong = guesses.made - guesses.right
     return max(0.0, math.log(guesses.right / wrong)) if guesses.right and wrong else None
 
@@ -189,4 +199,5 @@ def _last(holds: Callable[[float], bool]) -> float:
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
+    # Never ``high``: rounding must not state more than was refuted.
     return low

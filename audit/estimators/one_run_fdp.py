@@ -1,8 +1,8 @@
-"""One run read by f-DP: what a whole trade-off curve allows to its guesses (Mahloujifar, Melis, Chaudhuri 2024).
+"""One-run audit under f-DP: how many guesses a Gaussian trade-off curve allows (Mahloujifar, Melis, Chaudhuri 2024).
 
-Tighter than ``one_run`` where the curve is Gaussian, and an assumption everywhere else. The recursion runs over the
-guesses, for all noise levels at once; the largest refuted mu is found by cutting an interval into ever finer parts,
-one that no mu on its far end refutes: there is no grid, hence no edge to return.
+The bound is tighter than ``one_run`` where the curve is Gaussian, and invalid elsewhere. The recursion runs over the
+guesses, for many mu at once. The largest refuted mu is found by cutting an interval, whose upper end is not refuted,
+into ever finer parts: there is no fixed grid, so the bound can never be the edge of a grid.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,12 @@ from ..gaussian import epsilon_from_mu
 from ..measurement import GAUSSIAN_ONE_RUN, Measurement
 from .one_run import check_guesses, fewest_refuting, guesses_measured
 
+# One pass over the guesses costs about the same for 48 values of mu as for one, and replaces five halvings.
 _PARTS = 48
 
 
 def refuted(right: int, made: int, canaries: int, *, mu: FloatArray, alpha: float) -> BoolArray:
-    """``mu``: (k,) >= 0. Where mu-GDP leaves ``right`` or more of ``made`` guesses a chance below ``alpha``: (k,).
+    """Whether ``right`` or more correct guesses have a chance below ``alpha`` under mu-GDP; ``mu``: (k,) -> (k,).
 
     From ``r = alpha right / m``, ``h = alpha (made - right) / m`` down to i = 0: ``h' = max(h, fbar^-1(r))``,
     ``r' = r + i / (made - i) (h' - h)`` with ``fbar^-1(x) = Phi(Phi^-1(x) - mu)``; refuted if r + h > made / m.
@@ -33,16 +34,18 @@ def refuted(right: int, made: int, canaries: int, *, mu: FloatArray, alpha: floa
         raise ValueError(f"mu must be >= 0, got {mu}")
     r = np.full(mu.shape, alpha * right / canaries)
     h = np.full(mu.shape, alpha * (made - right) / canaries)
+    # Downwards, because the step at i uses the sums over all larger counts of correct guesses.
     for i in range(right - 1, -1, -1):
+        # The sum r may pass 1, where the inverse of the curve is not defined.
         higher = np.maximum(h, ndtr(ndtri(np.minimum(r, 1.0)) - mu))
         r += i / (made - i) * (higher - h)
         h = higher
-    # Above alpha's own share, else rounding alone would refute at right = 0.
+    # The margin of 1e-12 keeps rounding alone from refuting at right = 0.
     return np.asarray(r + h > made / canaries * (1 + 1e-12), dtype=np.bool_)
 
 
 def mu_from_guesses(right: int, made: int, canaries: int, *, alpha: float) -> float:
-    """The largest mu that so many right guesses refute, to nine digits, 0 where none; errors as ``refuted``."""
+    """The largest mu that ``right`` correct guesses refute, to nine digits; 0 where none is. Errors as ``refuted``."""
     return _last(lambda mu: refuted(right, made, canaries, mu=mu, alpha=alpha))
 
 
@@ -51,8 +54,8 @@ def one_run_fdp(
 ) -> Measurement:
     """Bound epsilon of a mechanism whose trade-off curve is Gaussian, from one run; arguments as ``one_run``.
 
-    ``delta`` in (0, 1). ``detectable`` is for independent Gaussian canaries, the guesses on the largest and smallest
-    scores, half each.
+    ``delta`` in (0, 1). ``detectable`` assumes independent Gaussian canaries and guesses on the largest and the
+    smallest scores, half each.
     """
     check_guesses(guesses, "one_run_fdp", delta, alpha, epsilon)
     if delta == 0:
@@ -76,9 +79,12 @@ def one_run_fdp(
 
 
 def share_right(mu: FloatArray, abstained: float) -> FloatArray:
-    """(k,) chance that a guess is right, when all but the share ``abstained`` of mid scores +-mu/2 + N(0, 1) are
-    guessed.
+    """The chance that a guess is correct, for each ``mu``: (k,) -> (k,).
+
+    Scores are mu/2 + N(0, 1) with the canary and -mu/2 + N(0, 1) without it. The share ``abstained`` of all scores,
+    those nearest 0, is not guessed.
     """
+    # No score lies 40 deviations beyond its mean; 60 halvings exhaust a double for all mu in the same loop.
     low, high = np.zeros_like(mu), mu / 2 + 40.0
     for _ in range(60):
         cut = (low + high) / 2
@@ -91,10 +97,10 @@ def share_right(mu: FloatArray, abstained: float) -> FloatArray:
 def detectable_gaussian(
     guesses: Guesses, bound: Callable[[int], float], *, delta: float, epsilon: float
 ) -> float | None:
-    """The smallest epsilon at ``delta`` > 0 of independent Gaussian canaries that are refuted with power .9.
+    """The smallest epsilon at ``delta`` > 0 of independent Gaussian canaries that is detected with power .9.
 
-    ``bound``: right guesses -> what they prove, as either one-run estimator reads it; ``epsilon``: the claim's. None
-    where not even guesses without an error refute it.
+    ``bound``: maps a number of correct guesses to the epsilon that they prove, by either one-run estimator.
+    ``epsilon``: the claimed one. None where not even guesses without an error refute the claim.
     """
     needed = fewest_refuting(guesses.made, lambda right: bound(right) > epsilon)
     if needed is None:
@@ -105,7 +111,7 @@ def detectable_gaussian(
 
 
 def _estimate(guesses: Guesses, delta: float) -> float | None:
-    """The Gaussian whose canaries are guessed right so often."""
+    """The epsilon of the Gaussian mechanism whose canaries are guessed correctly at the rate that was seen."""
     if not 0 < guesses.right < guesses.made:
         return None
     share, abstained = guesses.right / guesses.made, 1 - guesses.made / guesses.canaries
@@ -113,7 +119,7 @@ def _estimate(guesses: Guesses, delta: float) -> float | None:
 
 
 def _last(holds: Callable[[FloatArray], BoolArray]) -> float:
-    """The last mu >= 0 at which ``holds``, to nine digits, 0 where it does not hold at 0; many mu at a time."""
+    """The last mu >= 0 at which ``holds``, to nine digits; 0 where it does not hold at 0; tries many mu at once."""
     low, high = 0.0, 1.0
     if not holds(np.zeros(1))[0]:
         return 0.0
@@ -121,7 +127,7 @@ def _last(holds: Callable[[FloatArray], BoolArray]) -> float:
         low, high = high, 2 * high
     while high - low > 1e-9 * high:
         levels = np.linspace(low, high, _PARTS)
-        # The ends are known: they keep the answer strictly inside.
+        # Both ends are known already: it holds at the lower one and fails at the upper one.
         last = int(np.flatnonzero(holds(levels[:-1])).max(initial=0))
         low, high = float(levels[last]), float(levels[last + 1])
     return low

@@ -1,7 +1,8 @@
-"""One run, k random unit canaries, their cosines with the model's whole way (Andrew et al. 2023): a point estimate.
+"""One run with k random unit canaries and their cosines with the sum of all updates (Andrew et al. 2023): an estimate.
 
-Without a canary the cosine is N(0, 1 / d); with it a fitted N(mean, variance); epsilon is where the hockey stick of the
-two is delta. It exceeds the truth in 84 to 92 % of ideal runs: never a bound, never a reason to refute.
+Without the canary the cosine is N(0, 1 / d), with it a fitted N(mean, variance). The estimate is the epsilon at which
+the hockey-stick divergence of the two is delta. It exceeds the truth in 84 to 92 % of ideal runs, so it is no bound
+and never refutes.
 """
 
 import math
@@ -14,15 +15,15 @@ from ..measurement import Kind, Measurement
 
 FITTED = "cosines of one Gaussian law, fitted without an error; an estimate, above the truth in most runs"
 _LARGEST = 1e4
-"""Beyond it, no epsilon is told."""
+"""A larger epsilon is not stated."""
 
 
 def one_shot(cosines: CandidateScores, *, dimension: int, delta: float, witness: str = "") -> Measurement:
-    """Estimate epsilon at ``delta`` in (0, 1), of kind ``estimate``; its ``alpha`` is 1, for nothing is guaranteed.
+    """Estimate epsilon at ``delta`` in (0, 1), of kind ``estimate``; its ``alpha`` is 1: nothing is guaranteed.
 
-    ``cosines``: (k,) in [-1, 1], of k >= 2 canaries that all took part in one run, with the sum of all updates;
-    ``dimension``: d of the model. ``estimate`` is None where the cosines do not vary. Raises ValueError for other
-    designs than ``one_run``, cosines out of range, d < 1.
+    ``cosines``: (k,) in [-1, 1], one cosine per canary with the sum of all updates, of k >= 2 canaries that all took
+    part in one run, higher means member. ``dimension``: number d of model parameters. ``estimate`` is None where the
+    cosines do not vary. Raises ValueError for other designs than ``one_run``, cosines out of range, d < 1, k < 2.
     """
     values, design = cosines.values, cosines.setting.design
     if design is not Design.ONE_RUN:
@@ -31,8 +32,10 @@ def one_shot(cosines: CandidateScores, *, dimension: int, delta: float, witness:
         raise ValueError(f"delta must lie in (0, 1), got {delta}")
     if dimension < 1 or len(values) < 2:
         raise ValueError(f"one_shot needs d >= 1 and two canaries, got d {dimension} and {len(values)}")
+    # Rounding may carry the cosine of two parallel vectors past 1.
     if np.abs(values).max() > 1 + 1e-9:
         raise ValueError(f"cosines must lie in [-1, 1], got {values.min()} to {values.max()}")
+    # Times sqrt(d), the cosine without the canary is N(0, 1): only the other law has to be fitted.
     scale = math.sqrt(dimension)
     spread = float(values.std(ddof=1)) * scale
     return Measurement(
@@ -61,10 +64,11 @@ def one_shot(cosines: CandidateScores, *, dimension: int, delta: float, witness:
 
 
 def epsilon_of_two_gaussians(mean: float, spread: float, delta: float) -> float | None:
-    """The epsilon >= 0 that N(``mean``, ``spread``^2) and N(0, 1) keep at ``delta``, both ways; None past 1e4."""
+    """The smallest epsilon >= 0 at ``delta`` that N(``mean``, ``spread``^2) and N(0, 1) satisfy; None above 1e4."""
 
     def apart(epsilon: float) -> bool:
         forth = hockey_stick_of_gaussians(mean, spread, epsilon)
+        # The other direction, shifted and scaled so that its second law is N(0, 1) again.
         back = hockey_stick_of_gaussians(-mean / spread, 1 / spread, epsilon)
         return max(forth, back) > delta
 
@@ -91,11 +95,13 @@ def hockey_stick_of_gaussians(mean: float, spread: float, epsilon: float) -> flo
     c = -((mean / spread) ** 2) / 2 - math.log(spread) - epsilon
     edges = _where_positive(a, b, c)
     gains = sum(_mass((low - mean) / spread, (high - mean) / spread) for low, high in edges)
+    # On these sets p > e^epsilon q, so a cost above 1 is rounding; one exponent for both factors avoids overflow.
     costs = sum(math.exp(min(0.0, epsilon + _log_mass(low, high))) for low, high in edges)
     return max(0.0, gains - costs)
 
 
 def _where_positive(a: float, b: float, c: float) -> list[tuple[float, float]]:
+    # Equal spreads leave a straight line, whose root the quadratic formula would lose.
     if abs(a) < 1e-12:
         if b == 0:
             return [(-math.inf, math.inf)] if c > 0 else []
@@ -114,7 +120,7 @@ def _mass(low: float, high: float) -> float:
 
 
 def _log_mass(low: float, high: float) -> float:
-    """ln P[low < N(0, 1) < high], from the side where both tails are small."""
+    """ln P[low < N(0, 1) < high], computed on the side where both tails are small."""
     if low > 0:
         low, high = -high, -low
     upper, lower = float(log_ndtr(high)), float(log_ndtr(low))

@@ -1,7 +1,8 @@
 """One pre-registered event on one report under two inputs: the audit of a local randomiser.
 
-``eps_low = ln((TPR_low - delta) / FPR_high)``, Clopper-Pearson at alpha / 2 each. It is as tight as its event, so the
-event is the likelihood-ratio-optimal one, fixed from the mechanism's densities before any report is drawn.
+``eps_low = ln((TPR_low - delta) / FPR_high)``, each rate bounded by Clopper-Pearson at alpha / 2. The bound is only as
+tight as its event, so the event is the likelihood-ratio-optimal one, fixed from the mechanism's densities before any
+report is drawn.
 """
 
 import math
@@ -22,9 +23,10 @@ FIXED_EVENT = "independent reports, event fixed from the mechanism's density bef
 
 @dataclass(frozen=True, kw_only=True)
 class EventCounts:
-    """The event occurred in ``hits_in`` of ``n1`` reports of the one input, in ``hits_out`` of ``n0`` of the other.
+    """How often one event occurred: in ``hits_in`` of ``n1`` reports on one input, ``hits_out`` of ``n0`` on the other.
 
-    Counts, so that 1e6 reports stream in constant memory. ValueError unless 0 <= hits <= n and n >= 1.
+    Counts are all that the bound needs, so that 1e6 reports stream in constant memory. Raises ValueError unless
+    0 <= hits <= n and n >= 1.
     """
 
     hits_in: int
@@ -50,10 +52,10 @@ def pairwise_event(
     epsilon: float | None = None,
     witness: str = "",
 ) -> Measurement:
-    """Bound epsilon at ``delta`` in [0, 1) from below, right with probability 1 - ``alpha``.
+    """Bound epsilon at ``delta`` in [0, 1) from below; the bound holds with probability 1 - ``alpha``.
 
-    ``curve``, ``epsilon``: the claim's, as in ``clopper_pearson``; ``witness``: which inputs, which event. Raises
-    ValueError for levels out of range and for reports that are not independent.
+    ``curve``, ``epsilon``: the claimed ones, as in ``clopper_pearson``; ``witness``: the inputs and the event in words.
+    Raises ValueError for levels out of range and for reports that are not independent.
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
@@ -62,6 +64,7 @@ def pairwise_event(
     if counts.setting.design is not Design.INDEPENDENT:
         raise ValueError(f"pairwise_event needs independent reports, got {counts.setting.design.value}")
     missed = counts.n1 - counts.hits_in
+    # The union bound over the two halves of alpha needs no independence between the inputs.
     fpr_high = float(upper_bound(counts.hits_out, counts.n0, alpha / 2))
     fnr_high = float(upper_bound(missed, counts.n1, alpha / 2))
     best_fpr, best_fnr = upper_bound(0, [counts.n0, counts.n1], alpha / 2)
@@ -78,6 +81,7 @@ def pairwise_event(
         false_negatives=missed,
         fpr_high=fpr_high,
         fnr_high=fnr_high,
+        # In one direction only, because the event was registered together with the input that it favours.
         epsilon_low=_loss(1 - fnr_high, fpr_high, delta),
         estimate=_loss(counts.hits_in / counts.n1, counts.hits_out / counts.n0, delta) if counts.hits_out else None,
         ceiling=_loss(1 - float(best_fnr), float(best_fpr), delta),
@@ -86,6 +90,7 @@ def pairwise_event(
             n1=counts.n1,
             alpha=alpha,
             delta=delta,
+            # Half a count more, because an event without a hit still has a rate above 0.
             fpr=(counts.hits_out + 0.5) / (counts.n0 + 1),
             curve=curve,
             epsilon=epsilon,
@@ -99,17 +104,18 @@ def pairwise_event(
 def best_event(
     member: ArrayLike, nonmember: ArrayLike, *, trials: int | None = None, delta: float = 0.0, alpha: float = 0.05
 ) -> BoolArray:
-    """The event of a finite output space that shows most: ``(k,)`` booleans, from both (k,) distributions.
+    """The event of a finite output space that proves the largest epsilon: (k,) booleans.
 
-    Among the sets {ratio >= t} of the likelihood ratio member / nonmember (Neyman and Pearson 1933) the one with the
-    largest expected bound from ``trials`` reports a world, or with the largest ln((P - delta) / Q) where None. Outputs
-    of one ratio come together. ValueError unless both are distributions on the same outputs.
+    ``member``, ``nonmember``: (k,) the distributions of the output on the two inputs. The event is one of the sets
+    {ratio >= t} of the likelihood ratio member / nonmember (Neyman and Pearson 1933): the one with the largest expected
+    bound from ``trials`` reports per input, or with the largest ln((P - delta) / Q) where ``trials`` is None. Outputs
+    of equal ratio are in it together. Raises ValueError unless both are distributions on the same outputs.
     """
     p, q = _distribution("member", member), _distribution("nonmember", nonmember)
     if p.shape != q.shape:
         raise ValueError(f"both distributions must be on the same outputs, got {p.shape} and {q.shape}")
     ratio = np.divide(p, q, out=np.where(p > 0, np.inf, 0.0), where=q > 0)
-    # Equal up to rounding is equal: half of a tied group is a weaker event for no reason.
+    # Ratios that are equal up to rounding count as equal, because half of a tied group is a weaker event.
     levels = np.unique([float(f"{value:.9g}") for value in ratio])
     events = ratio >= levels[:, np.newaxis] * (1 - 1e-8)
     shown = [_expected(float(p @ event), float(q @ event), trials, delta, alpha) for event in events]
@@ -120,6 +126,7 @@ def _expected(tpr: float, fpr: float, trials: int | None, delta: float, alpha: f
     if trials is not None:
         tpr = 1 - float(upper_bound(round((1 - min(tpr, 1.0)) * trials), trials, alpha / 2))
         fpr = float(upper_bound(round(min(fpr, 1.0) * trials), trials, alpha / 2))
+    # An event of at most delta proves nothing, however rare it is on the other input.
     if tpr <= delta:
         return -math.inf
     return math.log((tpr - delta) / fpr) if fpr > 0 else math.inf

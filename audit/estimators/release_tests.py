@@ -1,8 +1,9 @@
-"""Twins: the broken versions of a claimed law that an audit is designed to catch, each by its own likelihood ratio.
+"""Tests against broken versions of a claimed Gaussian release, each scored by its own likelihood ratio.
 
-The claimed law's ratio is the best score against the claimed mechanism, and can be blind to a broken one: at rate
-.013 over 200 rounds no threshold on it shows a halved noise. Against the claim's curve any score is valid, so the
-audit scores by the law of the twin that it looks for, at a threshold fixed by simulation before anything is seen.
+The likelihood ratio of the claimed law is the best score against the claimed mechanism, and can be blind to a broken
+one: at sampling rate .013 over 200 rounds no threshold on it detects halved noise. Every score is valid against the
+stated curve, so each test uses the likelihood ratio of the broken version that it is designed for, at a threshold
+that is fixed by simulation before any counted score is seen.
 """
 
 import math
@@ -24,13 +25,16 @@ from .clopper_pearson import clopper_pearson
 from .likelihood_ratio import subsampled_gaussian
 
 RUNS = 10_000
-"""Simulated runs a world; a rate of none among them counts as half of one."""
+"""Simulated runs per arm; a rate of zero errors among them is counted as half an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianRelease:
-    """A claimed (sampled) Gaussian release: ``sigma`` of one step over the sensitivity, Poisson ``rate``, ``steps`` a
-    round; ``spacing`` of the values that a round's release can take, in deviations of its noise (0: as floats).
+    """A claimed (sampled) Gaussian release.
+
+    ``sigma``: noise standard deviation of one step over the sensitivity; ``rate``: Poisson sampling rate of the canary;
+    ``steps`` per round; ``spacing``: distance between the values that a round's release can take, in standard
+    deviations of its noise (0: floating-point numbers).
     """
 
     sigma: float
@@ -48,8 +52,9 @@ class GaussianRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class BrokenRelease:
-    """What is wrong: ``noise``, the share of the claimed noise that is added; ``row``, the canary's length in
-    sensitivities.
+    """How a broken version differs from the claimed release.
+
+    ``noise``: the share of the claimed noise that is added; ``row``: the canary's length in sensitivities.
     """
 
     noise: float = 1.0
@@ -62,7 +67,7 @@ class BrokenRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseTest:
-    """The score of one twin's law and the ``threshold`` above which it says "in"."""
+    """The likelihood ratio of one broken version and the ``threshold`` above which a score is a guess of "member"."""
 
     broken: BrokenRelease
     threshold: float
@@ -71,22 +76,25 @@ class ReleaseTest:
 def release_scores(
     projections: FloatArray, release: GaussianRelease, broken: BrokenRelease, *, seen: BoolArray | None = None
 ) -> FloatArray:
-    """Log-likelihood ratio under the twin's law, summed over rounds: ``projections (n, rounds)`` -> ``(n,)``.
+    """Log-likelihood ratio under the law of the broken version, summed over rounds: ``(n, rounds)`` -> ``(n,)``.
 
     ``projections``: <canary, release minus the known rest> / sensitivity^2; ``seen``: (n, rounds), false where the
-    observer saw nothing of the canary's sender.
+    observer received nothing from the canary's client.
     """
+    # In units of the canary's length, a longer canary under the same noise is a canary of length 1 under less noise.
     sigma = release.sigma * broken.noise / broken.row
     ratios = subsampled_gaussian(projections / broken.row, sigma=sigma, rate=release.rate, steps=release.steps)
+    # A round in which nothing was received does not depend on the canary: its ratio is 0, whatever was filled in.
     return np.asarray((ratios if seen is None else np.where(seen, ratios, 0.0)).sum(axis=1), dtype=np.float64)
 
 
 def draw_projections(
     release: GaussianRelease, broken: BrokenRelease, *, world: int, n: int, rng: np.random.Generator
 ) -> FloatArray:
-    """``n`` runs of the broken, canary out (``world`` 0) or in (1): projections ``(n, rounds)``."""
+    """``n`` simulated runs of the broken version, ``world`` 1 with the canary and 0 without: ``(n, rounds)``."""
     if world not in (0, 1):
         raise ValueError(f"world must be 0 or 1, got {world}")
+    # The sum of the noise of all steps of a round, as the observer receives only the sum.
     noise = rng.standard_normal((n, release.rounds)) * (math.sqrt(release.steps) * release.sigma * broken.noise)
     if world:
         noise += broken.row * rng.binomial(release.steps, release.rate, size=noise.shape)
@@ -103,10 +111,10 @@ def design_test(
     epsilon: float,
     rng: np.random.Generator,
 ) -> ReleaseTest:
-    """The threshold at which ``n`` runs a world of this twin stand out most from the claim, by simulation.
+    """The test whose threshold separates the broken version best from the claim at ``n`` runs per arm, by simulation.
 
-    "Most" is the distance of the twin's error rates from the curve, in standard deviations of n trials.
-    ``epsilon`` is the claim's at ``delta``, used where no curve is signed.
+    The criterion is the distance of its error rates from the stated curve, in standard deviations of n trials. Where no
+    curve is stated, the curve of (``epsilon``, ``delta``) takes its place.
     """
     points = simulated_release_points(release, broken, rng=rng)
     best = most_refuting_point(points, forbidden_curve(curve, epsilon, delta), n)
@@ -116,7 +124,7 @@ def design_test(
 def simulated_release_points(
     release: GaussianRelease, broken: BrokenRelease, *, rng: np.random.Generator, runs: int = RUNS
 ) -> OperatingPoints:
-    """What the twin's own score offers against the broken, from ``runs`` simulated runs a world."""
+    """The error rates of the broken version under its own score, from ``runs`` simulated runs per arm."""
     out, within = (
         release_scores(draw_projections(release, broken, world=world, n=runs, rng=rng), release, broken)
         for world in (0, 1)
@@ -136,16 +144,18 @@ def chance_refuted(
     epsilon: float,
     rng: np.random.Generator,
 ) -> float:
-    """Chance that ``n`` runs a world of ``truth`` are refuted by the test that sees it best, at alpha / tests."""
+    """Power: the chance that the best of the tests, at alpha / tests, refutes ``n`` runs per arm of ``truth``."""
     out, within = (draw_projections(release, truth, world=world, n=RUNS // 2, rng=rng) for world in (0, 1))
     chances = []
     for test in tests:
         fpr = _rates(np.count_nonzero(release_scores(out, release, test.broken) > test.threshold), RUNS // 2)
         fnr = _rates(np.count_nonzero(release_scores(within, release, test.broken) <= test.threshold), RUNS // 2)
+        # The share that the audit itself gives to each test: at alpha itself the power would be overstated.
         share = alpha / len(tests)
         chances.append(
             power_at(float(fpr), float(fnr), n0=n, n1=n, alpha=share, delta=delta, curve=curve, epsilon=epsilon)
         )
+    # A lower bound on the power: the audit refutes where any of the tests does.
     return max(chances)
 
 
@@ -161,10 +171,10 @@ def audit_release_tests(
     epsilon: float,
     witness: str = "",
 ) -> Measurement:
-    """Clopper-Pearson for every designed test at alpha over their number, the best reported; assumes nothing of the
-    mechanism.
+    """Clopper-Pearson bound of every test at alpha over their number; the best one is reported.
 
-    Raises ValueError if the two sides are of different settings, or of other rounds than the release.
+    It assumes independent runs, and nothing about the mechanism. Raises ValueError if the two sides have different
+    settings, or another number of rounds than the release.
     """
     if member.setting != nonmember.setting or member.values.shape[1] != release.rounds:
         raise ValueError(f"both sides must be of one setting and of {release.rounds} rounds, got {member.setting}")
@@ -180,7 +190,7 @@ def audit_release_tests(
             threshold=FixedThreshold(test.threshold),
             curve=curve,
             epsilon=epsilon,
-            witness=f"{witness}; score of the twin with {test.broken.noise:g} of the noise, row {test.broken.row:g}",
+            witness=f"{witness}; score designed for {test.broken.noise:g} of the noise, row {test.broken.row:g}",
         )
         for test in tests
     ]
@@ -188,4 +198,5 @@ def audit_release_tests(
 
 
 def _rates(counts: ArrayLike, runs: int = RUNS) -> FloatArray:
+    # Half a count at least, because no simulation shows that a rate is 0.
     return np.asarray(np.clip(np.asarray(counts) / runs, 0.5 / runs, 1 - 0.5 / runs), dtype=np.float64)

@@ -1,8 +1,8 @@
-"""An audit that may be looked at after every trial and stopped at will: betting against the claim.
+"""Anytime-valid bound by betting against the claim: it holds after every trial, so the audit may stop at any time.
 
 Wealth ``prod_s (1 + lambda_s (1{X_s in E} - e^eps 1{X'_s in E} - delta))``, lambda_s in [0, 1 / (e^eps + delta)] chosen
 before trial s, is a nonnegative supermartingale under (eps, delta)-DP, so it ever reaches 1 / alpha with probability
-alpha at most (Ville 1939). The stakes are those of aGRAPA (Waudby-Smith and Ramdas 2024): mean over mean square so far.
+at most alpha (Ville 1939). The stakes are those of aGRAPA (Waudby-Smith and Ramdas 2024): mean over mean square so far.
 """
 
 import math
@@ -19,17 +19,19 @@ from ..power.threshold import FixedThreshold
 from .joint_point import check_independent_trials
 
 _CAP = 0.5
-"""Share of the largest stake allowed: at all of it, one loss is ruin; at half, it is allowed up to ln 2 further."""
+"""The largest stake as a share of the one at which a single loss takes all wealth; half allows epsilons up to ln 2
+above the one that the stakes are tuned for."""
+# Below ln 2, so that the stakes of one rung remain allowed against every epsilon up to the next.
 _RUNG = 0.1
 _LARGEST = 300.0
-"""Of the epsilons to bet against: the square of a loss must be a number."""
+"""The largest epsilon to bet against: above it, e^epsilon squared comes near the largest double."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """Rates of the event in both worlds under the broken twin that is looked for: they set the first stakes only.
+    """Rates of the event with and without the canary under the broken version that the audit is designed for.
 
-    Wrong ones cost trials, never validity. ``tpr`` and ``fpr`` in [0, 1], not both 0.
+    They set the first stakes only: wrong ones cost trials, never validity. ``tpr``, ``fpr`` in [0, 1], not both 0.
     """
 
     tpr: float
@@ -72,7 +74,7 @@ def _imagined_trials(stakes_for: float, delta: float, expected: Expected | None)
     """Sum of gains and of their squares over a few imagined trials, which set the first stakes."""
     odds = math.exp(stakes_for)
     if expected is None:
-        # Twenty events, half of them on either side.
+        # Twenty imagined events, half of them in either arm; 0.2 of the largest stake is the first bet.
         squares = 10 * (1 + odds**2)
         return squares * 0.2 / (odds + delta), squares
     trials = 200 / (expected.tpr + expected.fpr)
@@ -89,20 +91,21 @@ def anytime_bound(
     epsilon: float | None = None,
     expected: Expected | None = None,
 ) -> float:
-    """The lower end of the confidence sequence after these (n,) trials: right at all n at once, w. p. 1 - ``alpha``.
+    """The lower bound after these (n,) trials; it holds for all n at once with probability 1 - ``alpha``.
 
-    Epsilons are climbed in rungs fixed beforehand, the first from 0 past the claim's ``epsilon``, each with stakes of
-    its own, up to the first that holds. A bound above the true epsilon needs the wealth of the true one's rung to have
-    reached 1 / alpha.
+    The values of epsilon are tested in rungs that are fixed beforehand. The first rung reaches from 0 past the claimed
+    ``epsilon``; every rung has its own stakes, and the search stops at the first that is not refuted. A bound above
+    the true epsilon requires that the wealth on the rung of the true one has reached 1 / alpha.
     """
     check_level("alpha", alpha)
     if member.shape != nonmember.shape or member.ndim != 1 or member.size == 0:
-        raise ValueError(f"trials must be pairs, (n,) each and some, got {member.shape} and {nonmember.shape}")
+        raise ValueError(f"trials must be two (n,) arrays, n >= 1, got {member.shape} and {nonmember.shape}")
     low, stakes_for = 0.0, epsilon or 0.0
     while True:
 
         def refuted(against: float, stakes_for: float = stakes_for) -> bool:
             path = log_wealth(member, nonmember, epsilon=against, stakes_for=stakes_for, delta=delta, expected=expected)
+            # The maximum, not the last value: by Ville's inequality the wealth may reach 1 / alpha at any time.
             return bool(path.max() >= -math.log(alpha))
 
         top = stakes_for + _RUNG
@@ -123,7 +126,7 @@ def sequential(
 ) -> Measurement:
     """Bound epsilon at ``delta`` by all trials seen so far, in their order; it may be called again after every trial.
 
-    ``threshold``: fixed; the event is a score above it. ``epsilon``: the claim's, around which the stakes are tuned.
+    ``threshold``: fixed; the event is a score above it. ``epsilon``: the claimed one, for which the stakes are tuned.
     Raises ValueError for sides of unequal length (trials are paired), and for trials that are not independent.
     """
     _check(scores, delta, alpha, epsilon)
@@ -160,7 +163,7 @@ def _check(scores: MembershipScores, delta: float, alpha: float, epsilon: float 
     check_independent_trials(scores.setting, "sequential", delta, alpha)
     if len(scores.member) != len(scores.nonmember):
         sides = f"{len(scores.member)} and {len(scores.nonmember)}"
-        raise ValueError(f"sequential pairs the trials of both worlds, got {sides}")
+        raise ValueError(f"sequential pairs trials with and without the canary, got {sides}")
     if epsilon is not None and not (math.isfinite(epsilon) and epsilon >= 0):
         raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
     if epsilon is not None and epsilon > _LARGEST:
@@ -168,7 +171,7 @@ def _check(scores: MembershipScores, delta: float, alpha: float, epsilon: float 
 
 
 def _last(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """The last epsilon in [low, high) at which ``holds``, ``low`` where it does not hold there."""
+    """The last epsilon in [low, high) at which ``holds``; ``low`` where it does not hold there."""
     if not holds(low):
         return low
     while high - low > 1e-8:

@@ -1,8 +1,9 @@
 """The z-test on the shift of the means: the most powerful audit of a Gaussian release, and only of one.
 
-Conditional: the scores must be Gaussian with one variance in both worlds. Where that standard deviation is known, the
-shift over it is normal; where it is not, the shift over the pooled one is a noncentral t, which also sees a halved
-noise. Never the **claimed** deviation for an unknown one: a halved sigma moves no mean, so such a test is blind to it.
+The bound is conditional: the scores must be Gaussian with the same variance with and without the canary. Where the
+standard deviation is known, the shift divided by it is normal. Where it is not, the shift divided by the pooled one is
+a noncentral t, which also detects halved noise. An unknown deviation is never replaced by the **claimed** one: a halved
+sigma moves no mean, so such a test cannot detect it.
 """
 
 import math
@@ -17,9 +18,9 @@ from .joint_point import check_independent_trials
 
 
 def mu_from_effect(effect: float, n0: int, n1: int, *, alpha: float, known: bool) -> float:
-    """The one-sided lower bound on mu = shift / deviation at an observed ``effect``, >= 0.
+    """The one-sided lower bound, >= 0, on mu = shift / deviation at an observed ``effect``.
 
-    ``known``: whether the effect was read with the true deviation, or with the pooled one (n0 + n1 >= 3).
+    ``known``: whether the effect was divided by the true deviation, or by the pooled one (n0 + n1 >= 3).
     """
     error = math.sqrt(1 / n0 + 1 / n1)
     if known:
@@ -32,6 +33,7 @@ def mu_from_effect(effect: float, n0: int, n1: int, *, alpha: float, known: bool
 
     if not refuted(0.0):
         return 0.0
+    # The effect itself is never refuted at alpha below 1/2, so it closes the bracket.
     low, high = 0.0, effect
     while high - low > 1e-10 * high:
         middle = (low + high) / 2
@@ -51,9 +53,9 @@ def z_test(
     """Bound epsilon of a Gaussian release at ``delta`` in (0, 1) from below, conditional on Gaussian scores.
 
     ``deviation``: the scores' true standard deviation, where the law of the noise is known for certain; None to
-    estimate it. ``epsilon``: the claim's, for ``effect_z``. A bound of this assumption refutes only claims that sign a
-    Gaussian curve. Raises ValueError for a deviation not > 0; without one, for fewer than two trials a side or scores
-    that do not vary.
+    estimate it. ``epsilon``: the claimed one, for ``effect_z``. A bound under this assumption refutes only claims that
+    state a Gaussian curve. Raises ValueError for a deviation that is not > 0; without a deviation, also for fewer than
+    two trials per arm and for scores that do not vary.
     """
     check_independent_trials(scores.setting, "z_test", delta, alpha)
     if delta == 0:
@@ -84,6 +86,7 @@ def z_test(
         fnr_high=None,
         epsilon_low=epsilon_from_mu(mu, delta),
         estimate=epsilon_from_mu(max(0.0, effect), delta),
+        # Without a counted error there is no largest epsilon: a larger shift always proves more.
         ceiling=None,
         detectable=None if claimed is None else epsilon_from_mu(_detectable_mu(claimed, n0, n1, alpha, known), delta),
         witness=witness,
@@ -96,7 +99,7 @@ def z_test(
 def _pooled(scores: MembershipScores) -> float:
     n0, n1 = len(scores.nonmember), len(scores.member)
     if min(n0, n1) < 2:
-        raise ValueError(f"z_test needs two trials a side to estimate the deviation, got {n0} and {n1}")
+        raise ValueError(f"z_test needs two trials per arm to estimate the deviation, got {n0} and {n1}")
     with np.errstate(over="ignore", invalid="ignore"):
         squares = (n1 - 1) * scores.member.var(ddof=1) + (n0 - 1) * scores.nonmember.var(ddof=1)
     return math.sqrt(float(squares) / (n0 + n1 - 2))
@@ -108,8 +111,10 @@ def _error(mu: float, n0: int, n1: int, known: bool) -> float:
 
 
 def _detectable_mu(claimed: float, n0: int, n1: int, alpha: float, known: bool, power: float = 0.9) -> float:
-    """By the normal approximation: alpha's quantile at the claim, the power's at the truth."""
+    """The mu that is detected with this power, by the normal approximation."""
+    # The test rejects by the error at the claim, while the effect varies with the error at the truth.
     needed = claimed - float(ndtri(alpha)) * _error(claimed, n0, n1, known)
+    # A fixed point, because the error at the truth depends on the mu that is sought.
     mu = needed
     for _ in range(50):
         mu = needed + float(ndtri(power)) * _error(mu, n0, n1, known)

@@ -1,7 +1,8 @@
-"""Call effect: whether the rows of one call of a batched mechanism hang together, as they do where they share noise.
+"""Call effect: a test whether the rows of one call of a batched mechanism depend on each other, as with shared noise.
 
-A one-way analysis of variance of ranks, calls against rows within calls, coordinate by coordinate (Kruskal and Wallis
-1952; read by the F distribution, Conover and Iman 1981). Ranks have variances whatever the law of the noise.
+A one-way analysis of variance of ranks, calls against rows within calls, for each coordinate by itself (Kruskal
+and Wallis 1952, with the F distribution of Conover and Iman 1981). Ranks have a variance whatever the noise, while
+Cauchy noise, for one, has none.
 """
 
 from typing import Any
@@ -13,12 +14,13 @@ from scipy.special import fdtrc
 from ..arrays import FloatArray
 
 MOST_TESTED = 16
-"""Coordinates, the first ones."""
+"""The number of coordinates that are tested, from the first."""
 
 
 def call_effect(outputs: NDArray[Any]) -> FloatArray:
-    """``outputs``: (calls, rows, ...) numbers -> (coordinates,) p-values that the rows of a call hang together no more
-    than those of different calls. A coordinate that is constant everywhere has p-value 1.
+    """The p-value, per coordinate, that rows of one call depend on each other no more than rows of different calls.
+
+    ``outputs``: (calls, rows, ...) numbers -> (coordinates,). A coordinate that is constant everywhere has p-value 1.
     """
     calls, rows = outputs.shape[:2]
     columns = outputs.reshape(calls * rows, -1).T[:MOST_TESTED]
@@ -26,6 +28,7 @@ def call_effect(outputs: NDArray[Any]) -> FloatArray:
 
 
 def _ranks(values: NDArray[Any]) -> FloatArray:
+    # Tied values share their mean rank, so that ties alone make no call differ from another.
     _, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[codes.reshape(-1)], dtype=np.float64)
 
@@ -38,5 +41,5 @@ def _p_value(ranks: FloatArray) -> float:
     if between + within == 0:
         return 1.0
     freedom = calls - 1, calls * (rows - 1)
-    # Nothing left within calls: an infinite F.
+    # Without variance within calls F is infinite, and its p-value 0.
     return float(fdtrc(*freedom, between / freedom[0] / (within / freedom[1]))) if within else 0.0

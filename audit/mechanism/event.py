@@ -1,7 +1,7 @@
-"""Event: a score of a mechanism's output and its threshold, both fixed on a pilot that is never counted.
+"""Event: a score of a mechanism's output and its threshold, both fixed on pilot trials that are never counted.
 
-One half of the pilot teaches the candidate scores, the other half chooses one of them and the threshold that should
-show most at the number of trials to be counted. A poor choice shows less, and is no less right.
+One half of the pilot trains the candidate scores; the other half chooses one of them, and the threshold with the best
+expected result at the number of trials to be counted. A poor choice lowers the bound and leaves it valid.
 """
 
 from collections.abc import Callable
@@ -18,19 +18,20 @@ from ..power.cut import CountingPlan, Cut, best_cut
 from .output_table import FrequencyTable, frequencies, row_keys, tabulate
 
 _BINS = 64
+# Newton's method solves a system in twice the coordinates; beyond 100 it overfits a pilot and takes long.
 _MOST_FITTED = 100
 
 
 class Score(Protocol):
-    """``str(score)`` names it in a witness."""
+    """The interface of a score; ``str(score)`` is its name in a witness."""
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
-        """``outputs``: (n, ...) -> (n,), higher means world 1."""
+        """``outputs``: (n, ...) -> (n,), higher means the second input (world 1)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """The user's own score. ValueError where it is not one finite number an output."""
+    """A score supplied by the user. Raises ValueError unless it gives one finite number per output."""
 
     function: Callable[[NDArray[Any]], ArrayLike]
 
@@ -40,7 +41,7 @@ class Given:
     def score(self, outputs: NDArray[Any]) -> FloatArray:
         scores = as_floats("score", self.function(outputs))
         if scores.shape != (len(outputs),):
-            raise ValueError(f"score must give ({len(outputs)},), one number an output, got shape {scores.shape}")
+            raise ValueError(f"score must give ({len(outputs)},), one number per output, got shape {scores.shape}")
         bad = int(np.count_nonzero(~np.isfinite(scores)))
         if bad:
             raise ValueError(f"score must give finite numbers, got {bad} of {len(scores)} NaN or infinite")
@@ -49,7 +50,7 @@ class Given:
 
 @dataclass(frozen=True, eq=False)
 class Logistic:
-    """The classifier of ``hockey_stick``: coordinates and their squares."""
+    """The classifier of ``hockey_stick``: logistic regression on coordinates and their squares."""
 
     classifier: Classifier
 
@@ -62,7 +63,7 @@ class Logistic:
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """MechanismOutputs along a ``direction``: the likelihood ratio of noise that is the same in every direction."""
+    """Outputs projected on a ``direction``: the optimal score for noise that is the same in every direction."""
 
     direction: FloatArray
     name: str
@@ -76,7 +77,7 @@ class Projection:
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """One number in bins of equal pilot mass: sees what no line and no parabola separates."""
+    """One number in bins of equal pilot mass: it separates distributions that no line and no parabola separates."""
 
     edges: FloatArray
     table: FrequencyTable
@@ -90,7 +91,7 @@ class Histogram:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Event:
-    """{score > threshold}: a guess of world 1."""
+    """{score > threshold}: a guess of the second input (world 1)."""
 
     score: Score
     cut: Cut
@@ -120,6 +121,7 @@ def learn_event(
         event = _cut(Given(score), member, nonmember, plan)
         _check_alone(event.score, member)
         return event
+    # Halved, because a score looks better on the trials that it was fitted to than on new ones.
     half_in, half_out = len(member) // 2, len(nonmember) // 2
     candidates = _candidates(member[:half_in], nonmember[:half_out], inputs)
     events = [_cut(candidate, member[half_in:], nonmember[half_out:], plan) for candidate in candidates]
@@ -131,7 +133,8 @@ def _cut(score: Score, member: NDArray[Any], nonmember: NDArray[Any], plan: Coun
 
 
 def _check_alone(score: Score, outputs: NDArray[Any]) -> None:
-    """A score that looks at the other outputs (their mean, their ranks) makes dependent trials of independent ones."""
+    """Refuse a score that uses the other outputs (their mean, their ranks): its trials would be dependent."""
+    # A tolerance, because sums over a batch of another size may round differently.
     few = len(outputs) // 2
     if not np.allclose(score.score(outputs[:few]), score.score(outputs)[:few], rtol=1e-5, atol=1e-8):
         raise ValueError(f"score must score each output by itself, got other scores for {few} outputs without the rest")
@@ -139,10 +142,11 @@ def _check_alone(score: Score, outputs: NDArray[Any]) -> None:
 
 def _candidates(member: NDArray[Any], nonmember: NDArray[Any], inputs: tuple[Any, Any] | None) -> list[Score]:
     table = tabulate(member, nonmember)
+    # With few distinct outputs the table is the likelihood ratio itself, which no other candidate beats.
     if table is not None:
         return [table]
     if member.dtype.kind in "US":
-        raise ValueError("outputs are strings of more values than a pilot can learn: give a score")
+        raise ValueError("outputs are strings with too many different values for a pilot: pass a score")
     rows_in, rows_out = _numbers(member), _numbers(nonmember)
     found: list[Score] = []
     if rows_in.shape[1] <= _MOST_FITTED:
@@ -173,10 +177,11 @@ def _shift(inputs: tuple[Any, Any] | None, shape: tuple[int, ...]) -> FloatArray
 
 
 def _projection(direction: FloatArray, name: str) -> Projection:
+    # Scaled to 1, so that products with large outputs do not overflow.
     largest = float(np.abs(direction).max())
     return Projection(direction / largest if largest > 0 else direction, name)
 
 
 def _numbers(outputs: NDArray[Any]) -> FloatArray:
-    # Beyond 1e150 a sum of squares overflows.
+    # Clipped, because the square of a number above 1e154 overflows.
     return np.clip(as_floats("outputs", outputs).reshape(len(outputs), -1), -1e150, 1e150)

@@ -1,7 +1,7 @@
-"""Audit of a mechanism alone: any function of an input and a generator, no federation around it.
+"""Audit of a single mechanism: any function of an input and a random generator, without a federation around it.
 
-An event is fixed on a pilot, then fresh trials of both inputs are streamed and only counted. The bound (Clopper and
-Pearson 1934, both directions) holds with no assumption on the mechanism but that its trials are independent.
+An event is fixed on a pilot; then fresh trials of both inputs are streamed and only counted. The bound (Clopper and
+Pearson 1934, both directions) assumes nothing about the mechanism except that its trials are independent.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,8 @@ from .event import Event, learn_event
 from .trial_stream import Mechanism, Stream, TrialPurpose, open_stream
 
 TRIALS = 100_000
-"""Counted a world unless told."""
+"""Trials counted per arm by default."""
+# The pilot has half as many trials as are counted, within limits; 2^22 values of it fit into memory.
 _SHARE, _PILOT_LEAST, _PILOT_MOST, _PILOT_VALUES = 2, 40, 50_000, 2**22
 
 
@@ -51,23 +52,25 @@ def audit_mechanism(
 ) -> Finding:
     """Judge ``claim`` by ``trials`` fresh runs of ``mechanism`` on each of two neighbouring inputs.
 
-    ``mechanism(x, rng)`` is called once a trial and must draw all noise from ``rng``. With ``batched`` it is called
-    for many: x arrives as a read-only array with one row a trial, ``(n, *shape)``, and n rows must come back. Outputs
-    are numbers or strings, of one shape. Memory does not grow with ``trials``; the same ``seed`` finds the same.
+    ``mechanism(x, rng)`` is called once per trial and must draw all noise from ``rng``. With ``batched`` it is
+    called for many trials at once: x is a read-only array with one row per trial, ``(n, *shape)``, and n rows must
+    be returned. Outputs are numbers or strings, all of one shape. Memory does not grow with ``trials``, and the
+    same ``seed`` gives the same finding.
 
-    ``inputs``: (x0, x1), neighbours in the claim's adjacency, world 0 and world 1. Or ``pairs``: several such, as
-    ``ball_neighbours`` makes them; each is tried on a pilot of its own, the most promising is audited with fresh
-    trials and named in the witness.
+    ``inputs``: (x0, x1), neighbours in the claim's adjacency. Or ``pairs``: several such pairs, as ``ball_neighbours``
+    makes them; each is tried on its own pilot, and the most promising one is audited with fresh trials and named in the
+    witness.
 
-    ``score``: ``(n, ...)`` outputs -> (n,) finite numbers, each of its output alone, higher means x1; else learnt:
-    the order of the likelihood ratio where there are few outputs, else a classifier. ``pilot``: trials a world of each
-    pair that fix score and threshold, and are never counted; by default half of ``trials``, from 40 to 50,000.
+    ``score``: ``(n, ...)`` outputs -> (n,) finite numbers, each computed from its output alone, higher means x1. None
+    learns a score: the likelihood ratio where there are few distinct outputs, else a classifier. ``pilot``: trials per
+    input of each pair that fix score and threshold and are never counted; by default half of ``trials``, from 40 to
+    50,000.
 
-    The claim's curve is tested too where it signs one. Right with probability 1 - ``alpha``, provided that trials are
-    independent; of other inputs, and of what a poor event cannot see, the finding says nothing.
+    The curve of the claim is tested too where it states one. The finding holds with probability 1 - ``alpha``, provided
+    that trials are independent. It covers neither other inputs nor leaks that the chosen event does not separate.
 
-    Raises ValueError for arguments out of range and for outputs that cannot be audited; what the mechanism raises
-    passes, with a note that says on which input and trial.
+    Raises ValueError for arguments out of range and for outputs that cannot be audited. Exceptions of the mechanism
+    pass through, with a note that names the input and the trial.
     """
     check_level("alpha", alpha)
     counted = _whole("trials", trials, least=2)
@@ -78,11 +81,12 @@ def audit_mechanism(
     best: _Tried | None = None
     for pair, both in enumerate(candidates):
         tried = _try(mechanism, both, plan, pair=pair, seed=seed, batched=batched, pilot=wanted, score=score)
-        # Only the best is kept: what was learnt may be large.
+        # Only the best pair stays in memory, because a learnt table or classifier may be large.
         if best is None or tried.event.cut.promise > best.event.cut.promise:
             best = tried
     if best is None:
         raise ValueError("pairs must hold at least one pair of inputs, got none")
+    # Choosing among pairs costs no alpha: it used pilots only, and the trials counted now are fresh.
     measured = clopper_pearson_of_counts(
         _count(best, plan),
         setting=Setting.claimed(claim),
@@ -121,7 +125,7 @@ def _try(
 
 def _joined(chunks: list[NDArray[Any]]) -> NDArray[Any]:
     joined = np.concatenate(chunks)
-    # Whole numbers in one chunk and fractions in another, or signed and unsigned ones, become floats together.
+    # Chunks of different number types become floats when joined, which may merge whole numbers above 2^53.
     if joined.dtype.kind == "f":
         refuse_lost("outputs", chunks)
     return joined
@@ -157,7 +161,7 @@ def _pairs(inputs: tuple[Any, Any] | None, pairs: Sequence[tuple[Any, Any]] | No
             raise ValueError(f"a pair must be two inputs (x0, x1), got {shortened(both)}")
         if _equal(both[0], both[1]):
             raise ValueError(
-                f"a pair must be two inputs that differ, got {shortened(both[0])} twice: it can show nothing"
+                f"a pair must be two inputs that differ, got {shortened(both[0])} twice, which can refute nothing"
             )
         found.append((both[0], both[1]))
     return found
@@ -173,7 +177,7 @@ def _equal(x0: Any, x1: Any) -> bool:
     try:
         same = x0 is x1 or x0 == x1
         return bool(np.all(np.asarray(same)))
-    # What cannot be compared is not known to be equal.
+    # Inputs that cannot be compared may differ, so they are not refused.
     except (TypeError, ValueError, RuntimeError):
         return False
 

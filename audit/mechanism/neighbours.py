@@ -1,4 +1,4 @@
-"""Neighbours: pairs of inputs that show most of a mechanism which takes vectors of bounded norm."""
+"""Neighbours: pairs of inputs that are likely to reveal most about a mechanism on vectors of bounded norm."""
 
 import math
 from itertools import chain
@@ -20,11 +20,12 @@ def ball_neighbours(
     directions: int = 2,
     seed: int = 0,
 ) -> list[Pair]:
-    """Candidate pairs (x0, x1), each (dimension,), of L2 or L1 norm ``radius`` or 0: for ``pairs`` of an audit.
+    """Candidate pairs (x0, x1), each (dimension,), of L2 or L1 norm ``radius`` or 0, for ``pairs`` of an audit.
 
-    Along the first coordinate, the last, all of them alike, and as many random ``directions``: zero against the vector;
-    where one may be replaced by another also the vector against its opposite, twice as far apart. Add/remove and
-    zero-out neighbours begin at zero: what is away adds nothing. No list of pairs proves the worst one found.
+    The vectors point along the first coordinate, the last, all coordinates equally, and ``directions`` random ones.
+    Each is paired with zero, and under replace-one adjacency also with its opposite, which is twice as far away.
+    Add/remove and zero-out pairs start at zero, because an absent unit contributes nothing. No list of pairs is
+    guaranteed to contain the worst one.
 
     Raises ValueError unless dimension >= 1, radius > 0 and finite, norm is 1 or 2, directions >= 0.
     """
@@ -34,6 +35,7 @@ def ball_neighbours(
         raise ValueError(f"radius must be > 0 and finite, got {radius}")
     if norm not in (1, 2):
         raise ValueError(f"norm must be 1 or 2, got {norm}")
+    # Both ends, because a slice that is off by one leaves out the first or the last coordinate.
     corners = np.zeros((3 if dimension > 1 else 1, dimension))
     corners[0, 0] = 1.0
     corners[1:, -1] = 1.0

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from ..arrays import FloatArray
 from ..exact import held
 
+# A table of more outputs than this has too few pilot trials per output; most continuous outputs are recognised by
+# a first look at 4096 trials, without sorting the whole pilot.
 _MOST, _LOOK = 1024, 4096
 _Keys = NDArray[np.uint64]
 
@@ -17,7 +19,7 @@ _Keys = NDArray[np.uint64]
 @dataclass(frozen=True, eq=False)
 class FrequencyTable:
     """``keys``: (k,) sorted, of the outputs that were seen; ``ratios``: (k,) log of their frequency in world 1 over
-    world 0. An output that was not seen tells nothing: 0.
+    world 0. An output that was not seen has ratio 0, which favours neither world.
     """
 
     keys: _Keys
@@ -27,15 +29,16 @@ class FrequencyTable:
         return f"likelihood ratio of {len(self.keys)} outputs"
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
-        """``outputs``: (n, ...) numbers or strings -> (n,)."""
+        """The log ratio of each output: (n, ...) numbers or strings -> (n,), higher means world 1."""
         wanted = row_keys(outputs)
         at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
         return np.where(self.keys[at] == wanted, self.ratios[at], 0.0)
 
 
 def tabulate(member: NDArray[Any], nonmember: NDArray[Any]) -> FrequencyTable | None:
-    """Half a count is added to every output of either world. None where nearly every output is another one, or there
-    are more than 1024.
+    """The table of both sides, with half a count added to every output of either input.
+
+    None where nearly every output is distinct, or there are more than 1024.
     """
     look = np.concatenate([row_keys(member[:_LOOK]), row_keys(nonmember[:_LOOK])])
     if _too_many(look):
@@ -47,7 +50,8 @@ def tabulate(member: NDArray[Any], nonmember: NDArray[Any]) -> FrequencyTable | 
 
 
 def frequencies(keys_in: _Keys, keys_out: _Keys) -> FrequencyTable:
-    """The table of outputs that are keys already."""
+    """The table from the keys of outputs, (n1,) of world 1 and (n0,) of world 0."""
+    # Half a count on both sides keeps every ratio finite.
     keys, codes = np.unique(np.concatenate([keys_in, keys_out]), return_inverse=True)
     counts_in = np.bincount(codes[: len(keys_in)], minlength=len(keys)) + 0.5
     counts_out = np.bincount(codes[len(keys_in) :], minlength=len(keys)) + 0.5
@@ -55,22 +59,23 @@ def frequencies(keys_in: _Keys, keys_out: _Keys) -> FrequencyTable:
 
 
 def row_keys(outputs: NDArray[Any]) -> _Keys:
-    """``(n, ...)`` -> (n,): 64 bits an output, equal for equal ones, another for nearly every other.
+    """``(n, ...)`` -> (n,): 64 bits per output, equal for equal outputs and different for nearly all others.
 
-    Equal in value: 1 and 1.0 have one key, whole numbers that no float64 holds their own 64 bits. Two outputs of one
-    key fall into one event together; that may cost power, never the guarantee.
+    Equality is by value: 1 and 1.0 have one key, and a whole number that float64 does not hold keeps its own 64 bits.
+    Different outputs with one key fall into an event together, which may cost power and never costs validity.
     """
     rows = outputs.reshape(len(outputs), -1)
     if outputs.dtype.kind in "US":
         words, codes = np.unique(rows, return_inverse=True)
         bits = np.array([_of_text(str(word)) for word in words], dtype=np.uint64)[codes.reshape(rows.shape)]
     else:
-        # Adding 0 makes one zero of two.
+        # Adding 0 turns -0.0 into 0.0, which have different bits and equal values.
         bits = (np.asarray(rows, dtype=np.float64) + 0.0).view(np.uint64)
         if rows.dtype.kind in "iu" and not (exact := held(rows)).all():
             bits = np.where(exact, bits, rows.astype(np.uint64))
     if bits.shape[1] == 1:
         return np.ascontiguousarray(bits[:, 0])
+    # Mixed column by column, so that outputs with the same numbers in another order get different keys.
     keys = np.zeros(len(bits), dtype=np.uint64)
     for column in bits.T:
         keys = _mixed(keys ^ _mixed(column)) + np.uint64(0x9E3779B97F4A7C15)
@@ -83,6 +88,7 @@ def _too_many(keys: _Keys) -> bool:
 
 
 def _of_text(word: str) -> int:
+    # Not hash(): it is salted, and differs between two processes.
     data = word.encode("utf-8", "surrogatepass")
     return zlib.crc32(data) << 32 | zlib.crc32(data[::-1] + b"\x01")
 

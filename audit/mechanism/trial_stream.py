@@ -1,7 +1,7 @@
-"""Stream: independent trials of a mechanism, drawn in chunks and never kept.
+"""Stream: independent trials of a mechanism, drawn in chunks so that memory does not grow with their number.
 
 Every purpose of an audit has a generator of its own, keyed by (seed, purpose, pair, world, chunk), so that trials
-share no noise, and a trial's output does not hang on how many come after it.
+share no noise, and the output of a trial does not depend on how many follow it.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,22 +17,24 @@ from ..wording import shortened
 from .call_effect import call_effect
 
 Mechanism = Callable[[Any, np.random.Generator], Any]
-"""``(x, rng) -> output``, one trial; or, batched, ``(n, ...)`` rows of one x -> n outputs."""
+"""``(x, rng) -> output`` for one trial. A batched one takes ``(n, ...)`` equal rows x and returns n outputs."""
 
 _VALUES, _FEWEST, _MOST = 2**20, 64, 2**15
 """Numbers held in a chunk, and the least and the most trials in it."""
+# Trials of each of the two guard calls, and the number of differing rows from which equal calls are suspicious: a
+# mechanism of few outputs may repeat a call by chance.
 _GUARD = 256
 _UNLIKE = 20
 _ONE_TRIAL = (
-    "the mechanism was called with one plain input a trial; one that takes an array with one row a trial needs "
+    "the mechanism was called with one plain input per trial; one that takes an array with one row per trial needs "
     "batched=True (on the command line --batched)"
 )
 _CALLS, _ROWS, _LEVEL = 16, 16, 1e-9
-"""Small calls that are compared, trials in each, and the p-value below which two such series must fall."""
+"""Number of small calls, trials in each, and the p-value below which two such series must both fall."""
 
 
 class TrialPurpose(IntEnum):
-    """What trials are drawn for; those of one purpose never stand in for those of another."""
+    """What trials are drawn for. Each purpose has its own random stream, so that pilot trials are never counted."""
 
     GUARD = 0
     PILOT = 1
@@ -80,6 +82,7 @@ class Stream:
     def _outputs(
         self, purpose: TrialPurpose, number: int, n: int, start: int, given: NDArray[Any] | None
     ) -> NDArray[Any]:
+        # One generator per chunk, keyed by its number, so that no chunk depends on what was drawn before it.
         key = np.random.SeedSequence(self.seed, spawn_key=(purpose, self.pair, self.world, number))
         rng = np.random.Generator(np.random.Philox(key))
         raw: Any = []
@@ -93,7 +96,7 @@ class Stream:
             trial = f"trial {start + len(raw)}" if given is None else f"trials {start} to {start + n - 1}"
             note = f"raised by the mechanism in {self._where(purpose)}, {trial}"
             if isinstance(error, SystemExit):
-                # Let through, it would end the audit as if all were well.
+                # Passed through, sys.exit() would end the audit with the exit code of a success.
                 left = RuntimeError(f"the mechanism called sys.exit({'' if error.code is None else repr(error.code)})")
                 left.add_note(note)
                 raise left from error
@@ -115,7 +118,7 @@ class Stream:
             refuse_lost(f"outputs in {self._where(purpose)}", raw)
         if self.batched and (outputs.ndim == 0 or len(outputs) != n):
             raise ValueError(
-                f"a batched mechanism must give one row a trial, got shape {outputs.shape} for {n} trials "
+                f"a batched mechanism must return one row per trial, got shape {outputs.shape} for {n} trials "
                 f"in {self._where(purpose)}, from trial {start}"
             )
         return outputs
@@ -160,19 +163,23 @@ def open_stream(mechanism: Mechanism, x: Any, *, world: int, pair: int, seed: in
     if batched:
         second = stream._outputs(TrialPurpose.GUARD, 1, n, n, given)
         stream._check(second, TrialPurpose.GUARD, n)
+        # Dependent rows would count one noise draw as many trials, which voids the bound.
         _check_noise(first, second)
         _check_calls(stream)
     return stream
 
 
 def _check_noise(first: NDArray[Any], second: NDArray[Any]) -> None:
-    """Of calls of 64 trials or more, honest noise is refused with chance 2^-127 or 1e-18 at most."""
+    """Refuse noise shared by one call or by all calls.
+
+    With calls of 64 trials or more, a correct mechanism is refused with chance 2^-127 or 1e-18 at most.
+    """
     unlike = (first != first[0]).reshape(len(first), -1).any(axis=1)
     same = bool((second == second[0]).all())
     if not unlike.any() and same and (first[0] != second[0]).any():
         raise ValueError(
             f"the {len(first)} rows of a call are equal but differ between calls: a batched mechanism must draw noise "
-            "in the shape of x, one draw a row"
+            "in the shape of x, one draw per row"
         )
     if np.count_nonzero(unlike) >= _UNLIKE and (first == second).all():
         raise ValueError(
@@ -182,8 +189,10 @@ def _check_noise(first: NDArray[Any], second: NDArray[Any]) -> None:
 
 
 def _check_calls(stream: Stream) -> None:
-    """An honest mechanism fails with chance 1e-9 at most in law, and 1e-10 a coordinate where ties make the law rough
-    (1e-5 a series): hence two series.
+    """Refuse rows of one call that depend on each other.
+
+    A correct mechanism is refused with chance 1e-9 at most where the F distribution is exact. Where ties make it rough
+    the chance is 1e-5 per series, hence two series, and 1e-10 per coordinate.
     """
     if stream.text:
         return
@@ -194,14 +203,14 @@ def _check_calls(stream: Stream) -> None:
     worst = float(np.maximum(suspects, call_effect(_small_calls(stream, 1))).min())
     if worst < _LEVEL / len(suspects):
         raise ValueError(
-            f"rows of one call hang together (p-value {worst:.1g} over {_CALLS} calls of {_ROWS} rows on input "
+            f"rows of one call depend on each other (p-value {worst:.1g} over {_CALLS} calls of {_ROWS} rows on input "
             f"{stream.world}, {stream.input}): a batched mechanism must draw all of its noise in the shape of x"
         )
 
 
 def _small_calls(stream: Stream, series: int) -> NDArray[Any]:
     given, drawn = _rows(stream.x, _ROWS), []
-    # The guard's calls 0 and 1 are the large ones; their trials were numbered up to there.
+    # Numbers 0 and 1 belong to the two large guard calls; reusing them would repeat their noise.
     for number in range(2 + series * _CALLS, 2 + (series + 1) * _CALLS):
         start = 2 * min(_GUARD, stream.chunk) + (number - 2) * _ROWS
         drawn.append(stream._outputs(TrialPurpose.GUARD, number, _ROWS, start, given))

@@ -1,1 +1,1 @@
-"""Metrics of scores and of reconstructions that are reported beside bounds on epsilon."""
+"""Metrics of scores and reconstructions that are reported together with bounds on epsilon."""

@@ -1,8 +1,8 @@
-"""Low rate: how many members are found at a small false-positive rate, and what of it is more than luck.
+"""Low rate: the true-positive rate at a small false-positive rate, as an estimate and as a statement with confidence.
 
-An estimate reads both rates off the same scores; said as a fact with a confidence bound on the one alone it is false in
-27 to 50 % of runs without any leak. The joint statement bounds both rates, at alpha / 2 each: the true false-positive
-rate is at most ``fpr_high`` and the true true-positive rate at least ``tpr_low``.
+The estimate takes both rates from the same scores. With a confidence bound on the TPR alone, the resulting statement is
+false in 27 to 50 % of runs without any leak. The joint statement bounds both rates, at alpha / 2 each: the
+true FPR is at most ``fpr_high`` and the true TPR at least ``tpr_low``.
 """
 
 import math
@@ -16,15 +16,17 @@ from ..binomial import check_level, upper_bound
 from .scores_by_run import ScoresByRun, run_weights
 
 ENOUGH = 10
-"""A rate is stated only where so many independent non-members may lie above the threshold."""
+"""A rate is stated only where this many independent non-members may lie above the threshold."""
 LADDER = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """False-positive rates at which a report states anything."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JointStatement:
-    """With probability 1 - ``alpha``: FPR <= ``fpr_high`` and TPR >= ``tpr_low`` at ``threshold``, rates of an average
-    run. ``n0``, ``n1``: the independent runs that were counted, without and with the candidate.
+    """FPR <= ``fpr_high`` and TPR >= ``tpr_low`` at ``threshold``, jointly with probability 1 - ``alpha``.
+
+    Both are rates of an average run. ``rate``: the FPR that the threshold was chosen for; ``n0``, ``n1``: the
+    independent runs that were counted, without and with the candidate.
     """
 
     rate: float
@@ -36,7 +38,7 @@ class JointStatement:
     n1: int
 
     def exceeds(self, limit: Callable[[float], float]) -> bool:
-        """Whether more members were found than ``limit``, a non-decreasing function of the FPR, allows anybody."""
+        """Whether the TPR exceeds ``limit``, a non-decreasing function of the FPR that a claim allows."""
         return self.tpr_low > limit(self.fpr_high)
 
     @property
@@ -46,8 +48,10 @@ class JointStatement:
 
 
 def tpr_at(member: FloatArray, nonmember: FloatArray, rate: float) -> float:
-    """Point estimate: share of ``member`` (n1,) strictly above the lowest score that at most ``rate`` of ``nonmember``
-    (n0,) exceed. Equal scores count for nobody, so that constant ones give 0.
+    """Point estimate of the TPR at a false-positive rate of at most ``rate``.
+
+    The share of ``member`` (n1,) strictly above the lowest score that at most ``rate`` of ``nonmember`` (n0,) exceed.
+    Equal scores are not above the threshold, so that constant scores give 0.
     """
     threshold = _threshold(nonmember, np.arange(len(nonmember)), _allowed(len(nonmember), rate))
     return float((member > threshold).mean())
@@ -55,26 +59,27 @@ def tpr_at(member: FloatArray, nonmember: FloatArray, rate: float) -> float:
 
 def is_enough(count: int, rate: float) -> bool:
     """Whether ``count`` independent non-members allow a statement at this false-positive rate."""
+    # Rounded, because 1000 * 0.01 may fall just below 10 in binary floating point.
     return round(count * rate, 9) >= ENOUGH
 
 
 def counted_runs(sides: ScoresByRun) -> int:
-    """Independent non-members behind a joint statement; 0 where a side would have none."""
+    """The number of independent non-members behind a joint statement; 0 where a side would have none."""
     return 0 if sides.one_side_per_run is None else len(np.unique(sides.one_side_per_run.nonmember_runs))
 
 
 def lowest_rate(runs: int) -> float | None:
-    """The lowest rate of the ladder that so many independent non-members allow; None below twenty."""
+    """The lowest rate of ``LADDER`` that ``runs`` independent non-members allow; None below twenty."""
     return next((rate for rate in LADDER if is_enough(runs, rate)), None)
 
 
 def joint_statement(sides: ScoresByRun, rate: float, alpha: float = 0.05) -> JointStatement:
-    """What holds at the threshold that ``rate`` in (0, 1) of the non-members exceed.
+    """The statement at the threshold that a share ``rate`` in (0, 1) of the non-members exceeds.
 
     The threshold is an order statistic of the non-members whose number was fixed before, so the Clopper-Pearson bound
     of that number holds for it (it is the order statistic's own law), whatever ties there are; members are counted in
-    other runs. Where a run gives several scores its rate counts, in [0, 1], and the binomial tail is taken e-fold
-    (Bentkus 2004). Runs with scores on both sides give one of them.
+    other runs. Where a run gives several scores, its rate in [0, 1] is counted, and the binomial tail is multiplied by
+    e (Bentkus 2004). Runs with scores on both sides contribute one side only.
 
     Raises ValueError where ``rate`` times the independent runs without the candidate is below ten.
     """
@@ -91,7 +96,7 @@ def joint_statement(sides: ScoresByRun, rate: float, alpha: float = 0.05) -> Joi
     return JointStatement(
         rate=rate,
         threshold=threshold,
-        # Of the number allowed, not of those counted: with ties fewer lie above, by choice of the threshold.
+        # The allowed number, not the counted one: with ties fewer lie above, but the threshold was chosen by it.
         fpr_high=_upper(allowed, separated.nonmember_runs, alpha / 2),
         tpr_low=1
         - _upper(
@@ -110,7 +115,7 @@ def _allowed(count: int, rate: float) -> int:
 
 
 def _threshold(scores: FloatArray, runs: IntArray, allowed: int) -> float:
-    """The lowest of ``scores`` that ``allowed`` of them, every run weighing 1, exceed at most."""
+    """The lowest of ``scores`` that at most ``allowed`` of them exceed, where every run weighs 1."""
     levels, place = np.unique(scores, return_inverse=True)
     weights = np.bincount(place, weights=run_weights(runs))
     above = weights.sum() - np.cumsum(weights)
@@ -118,7 +123,8 @@ def _threshold(scores: FloatArray, runs: IntArray, allowed: int) -> float:
 
 
 def _upper(count: float, runs: IntArray, alpha: float) -> float:
-    """Upper bound at ``alpha`` on a rate of which ``count`` was seen in all runs together."""
+    """Upper bound at ``alpha`` on the mean rate of a run, when the rates of all runs sum to ``count``."""
     several = len(np.unique(runs))
+    # With several scores per run the summands are shares in [0, 1], and the tail is at most e times the binomial one.
     worse = math.e if several < len(runs) else 1.0
     return float(upper_bound(min(several, math.ceil(count - 1e-9)), several, alpha / worse))

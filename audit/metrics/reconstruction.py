@@ -1,7 +1,8 @@
-"""Reconstruction robustness: how often a claim lets anybody reconstruct what a blind guess would hit with chance kappa.
+"""Reconstruction robustness: the largest success rate that a claim allows, given that of a blind guess.
 
-Without the unit an attack's output is a blind guess: its success has a chance of at most kappa. Success is an event of
-that output, so with the unit its chance is at most ``1 - f(kappa)``, f the trade-off curve between the two worlds
+For neighbouring data without the unit, the output of an attack is a blind guess, which succeeds with probability at
+most kappa. Success is an event of that output, so for data with the unit its probability is at most ``1 - f(kappa)``,
+where f is the trade-off curve of the two output distributions
 (Balle, Cherubin, Hayes 2022, for pure epsilon and Renyi; Hayes, Mahloujifar, Balle 2023, for any curve).
 """
 
@@ -10,19 +11,21 @@ from ..curve import Curve, ProfileCurve
 from ..observer import Observer
 
 _HOLD_A_SAMPLE = (Unit.SAMPLE, Unit.CLIENT, Unit.USER, Unit.REPORT)
+# e^709 is the largest power that a double holds; at 700 the bound is 1 for every kappa that matters.
 _LARGEST_EXPONENT = 700.0
 
 
 def success_bound(kappa: float, *, epsilon: float, delta: float = 0.0, curve: Curve | None = None) -> float:
-    """The largest chance of success, in [kappa, 1], that (epsilon, delta)-DP and the ``curve`` signed beside it allow.
+    """The largest chance of success, in [kappa, 1], that (epsilon, delta)-DP and the stated ``curve`` both allow.
 
     ``min(1, e^epsilon kappa + delta, 1 - e^-epsilon (1 - delta - kappa))``, and ``Phi(Phi^-1(kappa) + mu)`` of mu-GDP.
 
     Args:
-        kappa: chance, in [0, 1], that the best guess of who does not look succeeds, over the unit's distribution given
-            all that the attacker knows of it beforehand.
-        epsilon: >= 0; infinite says nothing.
+        kappa: chance, in [0, 1], that the best guess without the output succeeds. It is taken over the distribution of
+            the unit, given everything that the attacker knows beforehand.
+        epsilon: >= 0; an infinite one limits nothing.
         delta: in [0, 1].
+        curve: the stated trade-off curve, None where the claim states none.
 
     Raises:
         ValueError: outside these ranges.
@@ -36,15 +39,15 @@ def success_bound(kappa: float, *, epsilon: float, delta: float = 0.0, curve: Cu
     promises: list[Curve] = [] if curve is None else [curve]
     if epsilon <= _LARGEST_EXPONENT:
         promises.append(ProfileCurve((epsilon,), (delta,), (delta,)))
-    # A curve rounded near 1 may fall a hair below what no mechanism can undercut.
+    # Never below kappa, which a blind guess reaches; rounding of a curve near 1 could give slightly less.
     return max(kappa, min([1.0, *(1 - float(one.fnr(kappa)) for one in promises)]))
 
 
 def beyond_reconstruction(claim: Claim, *, observer: Observer, rounds: int) -> str:
     """Why ``claim`` bounds no reconstruction of one sample by ``observer`` over ``rounds``; empty where it does.
 
-    Whoever hides a client, a user or a whole report hides each sample in it, whichever neighbours are meant: some world
-    without it is a neighbour.
+    A claim of one client, one user or one whole report protects each sample in it under every adjacency, because some
+    dataset without the sample is a neighbour.
     """
     if not claim.observer.covers(observer):
         return f"the attack is by {observer.phrase}, the claim covers {claim.observer.phrase}"
@@ -55,5 +58,5 @@ def beyond_reconstruction(claim: Claim, *, observer: Observer, rounds: int) -> s
     if claim.subjects != "all":
         return f"the claim is for {claim.subjects} alone"
     if claim.rounds < rounds:
-        return f"the attack may look at any of {rounds} rounds, the claim covers {claim.rounds}"
+        return f"the attack may use any of {rounds} rounds, the claim covers {claim.rounds}"
     return ""

@@ -1,4 +1,4 @@
-"""ScoresByRun: the scores of members and of non-members, and the run whose noise each of them shares."""
+"""Scores by run: scores of members and non-members, each with the run whose noise it shares."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,10 +12,10 @@ from ..evidence import Design, MembershipScores, checked_scores, whole_numbers
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ScoresByRun:
-    """``member``: (n1,), ``nonmember``: (n0,) finite scores, higher means "took part"; ``member_runs``,
-    ``nonmember_runs``: whole numbers of the same lengths, equal where scores come from one run (one noise draw).
+    """``member``: (n1,), ``nonmember``: (n0,) finite scores, higher means member.
 
-    Runs are independent of each other, scores of one run are not.
+    ``member_runs``, ``nonmember_runs``: whole numbers of the same lengths, equal where scores come from one run (one
+    noise draw). Runs are independent of each other, scores of one run are not.
     """
 
     member: FloatArray
@@ -31,10 +31,10 @@ class ScoresByRun:
         member_runs: ArrayLike | None = None,
         nonmember_runs: ArrayLike | None = None,
     ) -> "ScoresByRun":
-        """Without runs each score is a run of its own: independent trials.
+        """Build from scores and run numbers. Without runs, each score is a run of its own: independent trials.
 
-        Raises ValueError for a side that is empty or not finite, and for runs that are no whole numbers, one a score,
-        of both sides or of none.
+        Raises ValueError for a side that is empty or not finite, for runs that are not one whole number per score, and
+        for runs of one side only.
         """
         inside, outside = checked_scores("member", member), checked_scores("nonmember", nonmember)
         if (member_runs is None) != (nonmember_runs is None):
@@ -51,22 +51,23 @@ class ScoresByRun:
 
     @classmethod
     def of_evidence(cls, scores: MembershipScores) -> "ScoresByRun":
-        """Scores as their design says they hang together: clustered ones whose runs are not told are all of one run."""
+        """Group scores by their design; clustered scores without run numbers all belong to one run."""
         if scores.setting.design is Design.INDEPENDENT:
             return cls.of(scores.member, scores.nonmember)
         if scores.member_runs is None or scores.nonmember_runs is None:
+            # One common run is the cautious choice: unknown dependence must not narrow an interval.
             zeros = [np.zeros(len(side), dtype=np.int64) for side in (scores.member, scores.nonmember)]
             return cls.of(scores.member, scores.nonmember, *zeros)
         return cls.of(scores.member, scores.nonmember, scores.member_runs, scores.nonmember_runs)
 
     @property
     def given_the_runs(self) -> "ScoresByRun":
-        """The same scores as if their noise were given: what is then said holds for these runs and for no others."""
+        """The same scores with their noise held fixed: results then hold for these runs and for no others."""
         return ScoresByRun.of(self.member, self.nonmember)
 
     @cached_property
     def runs(self) -> int:
-        """Independent runs in all."""
+        """The number of independent runs."""
         return len(np.union1d(self.member_runs, self.nonmember_runs))
 
     @cached_property
@@ -78,8 +79,8 @@ class ScoresByRun:
     def one_side_per_run(self) -> "ScoresByRun | None":
         """Every run on one side only, so that the sides are independent; None where a side is left without any.
 
-        Runs with scores on both sides give their non-members and their members in turn, in the order of their numbers:
-        no score has a say in it.
+        Runs with scores on both sides contribute their non-members and their members in turn, in the order of their
+        numbers, so that the choice depends on no score.
         """
         both = np.intersect1d(self.member_runs, self.nonmember_runs)
         inside = ~np.isin(self.member_runs, both[0::2])
@@ -92,6 +93,6 @@ class ScoresByRun:
 
 
 def run_weights(runs: IntArray) -> FloatArray:
-    """(n,), the weight of each score where every run weighs 1 in all."""
+    """The weight of each score, (n,), where the weights of every run sum to 1; ``runs``: (n,) run numbers."""
     _, place, sizes = np.unique(runs, return_inverse=True, return_counts=True)
     return np.asarray(1.0 / sizes[place], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Cut: the threshold on a score that should show most at the trials to be counted, chosen on others."""
+"""Cut: the threshold expected to give the best result on the trials to be counted, chosen on other trials."""
 
 from dataclasses import dataclass
 
@@ -9,13 +9,15 @@ from ..arrays import FloatArray
 from ..binomial import privacy_loss, upper_bound
 from ..curve import Curve
 
+# More candidates cost time and gain nothing, because neighbouring cuts count nearly the same errors.
 _CUTS = 400
+# The level at which pilot rates are raised before cuts are compared.
 _CAUTION = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class CountingPlan:
-    """What a cut is for: ``trials`` counted a world at ``alpha``, epsilon read at ``delta``, the claim's curve."""
+    """What a cut is chosen for: ``trials`` counted per arm at ``alpha``, ``delta``, and the stated curve."""
 
     trials: int
     delta: float
@@ -25,7 +27,10 @@ class CountingPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """``margin`` under the signed curve, 0 where nothing lies under it, else the expected ``bound`` on epsilon."""
+    """A threshold with its expected result: a ``margin`` under the stated curve, or else a ``bound`` on epsilon.
+
+    ``margin`` is 0 where no cut lies under the curve, and ``bound`` is 0 where one does.
+    """
 
     threshold: float
     margin: float
@@ -33,17 +38,18 @@ class Cut:
 
     @property
     def promise(self) -> tuple[float, float]:
-        """In this order cuts are compared."""
+        """The key by which cuts are compared; the better cut has the higher key."""
         return self.margin, self.bound
 
 
 def margin(curve: Curve, fpr: ArrayLike, fnr: ArrayLike, n: int) -> FloatArray:
-    """Positive under the curve: ``(f(fpr) - fnr)`` over the spread that ``n`` trials a world give to it.
+    """``f(fpr) - fnr`` in standard deviations of its estimate from ``n`` trials per arm; positive under the curve.
 
-    Rates in (0, 1), broadcastable. The threshold of the largest margin is the one that most likely refutes; its
-    place does not hang on ``n``.
+    ``fpr``, ``fnr``: rates in (0, 1), broadcastable. The threshold with the largest margin is the most likely to
+    refute; it does not depend on ``n``.
     """
     false_in, false_out = np.broadcast_arrays(np.asarray(fpr, dtype=np.float64), np.asarray(fnr, dtype=np.float64))
+    # Half the distance to 0 or 1 at most, so that both ends of the difference quotient are rates.
     step = np.minimum(1e-3, np.minimum(false_in, 1 - false_in) / 2)
     slope = (curve.fnr(false_in + step) - curve.fnr(false_in - step)) / (2 * step)
     spread = np.sqrt((false_out * (1 - false_out) + slope**2 * false_in * (1 - false_in)) / n)
@@ -60,6 +66,7 @@ def best_cut(member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> C
     fp = len(score_out) - np.searchsorted(score_out, cuts, side="right")
     fn = np.searchsorted(score_in, cuts, side="right")
     if plan.curve is not None:
+        # Half a count more, because a rate of 0 would have no spread and an infinite margin.
         fpr, fnr = (fp + 0.5) / (len(score_out) + 1), (fn + 0.5) / (len(score_in) + 1)
         margins = margin(plan.curve, fpr, fnr, plan.trials)
         best = int(np.argmax(margins))
@@ -71,21 +78,22 @@ def best_cut(member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> C
 
 
 def _expected(fp: ArrayLike, n0: int, fn: ArrayLike, n1: int, plan: CountingPlan) -> FloatArray:
-    """The bound that the counted trials will show, at rates a little worse than those seen: the best of many cuts was
-    lucky.
-    """
+    """The bound expected from the counted trials."""
+    # At rates worse than those seen, because the best of many cuts looks better than it is.
     expected = [np.floor(upper_bound(k, n, _CAUTION) * plan.trials) for k, n in ((fp, n0), (fn, n1))]
     fpr_high, fnr_high = (upper_bound(k, plan.trials, plan.alpha / 2) for k in expected)
     return privacy_loss(fpr_high, fnr_high, plan.delta)
 
 
 def _cuts(levels: FloatArray) -> FloatArray:
-    """Midway between scores; of very many, those that lie evenly in the middle and in ever finer steps in the tails."""
+    """Cuts midway between scores; of very many, evenly spaced ones and ever denser ones towards both ends."""
     if len(levels) == 1:
         return levels
     last = len(levels) - 2
     chosen = np.arange(last + 1)
     if last >= _CUTS:
+        # The best bound often lies far out, where a handful of scores decides about the FPR.
         tail = np.geomspace(1, last, _CUTS // 3).astype(int) - 1
         chosen = np.unique(np.concatenate([tail, last - tail, np.linspace(0, last, _CUTS // 3).astype(int)]))
+    # Halved before they are added: the sum of two scores near 1e308 would overflow.
     return np.asarray(levels[chosen] / 2 + levels[chosen + 1] / 2, dtype=np.float64)

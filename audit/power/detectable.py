@@ -1,7 +1,8 @@
-"""Power of an audit before it runs: the smallest true epsilon that a design refutes.
+"""Power of an audit before it runs: the minimum detectable epsilon of a design.
 
-Both routes ask whether the joint point lies under a curve, the signed one or that of (epsilon, delta) alone. The exact
-binomial sum runs over the false positives; for each, the false negatives that still refute form an interval from 0.
+Both routes test whether the joint point lies under a curve, the stated one or that of (epsilon, delta) alone. The
+exact binomial sum runs over the false positives; for each count, the false negatives that still refute form an
+interval from 0.
 """
 
 import math
@@ -18,24 +19,25 @@ from ..binomial import upper_bound
 from ..curve import Curve, GaussianCurve, ProfileCurve
 from ..gaussian import epsilon_from_mu
 
+# In mu or epsilon: at 60 an attack makes no error in any number of trials that can be run.
 _LARGEST = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Design:
-    """``weights``: (k,) chance of each plausible count of false positives; ``allowed``: (k,) the largest count of
-    false negatives that refutes beside it, -1 for none."""
+    """``weights``: (k,) the probability of each plausible count of false positives; ``allowed``: (k,) the largest
+    count of false negatives that still refutes together with it, -1 where none does."""
 
     n1: int
     weights: FloatArray
     allowed: FloatArray
 
     def power(self, fnr: float) -> float:
-        beside = np.where(self.allowed < 0, 0.0, bdtr(np.maximum(self.allowed, 0), self.n1, fnr))
-        return float(self.weights @ beside)
+        refuting = np.where(self.allowed < 0, 0.0, bdtr(np.maximum(self.allowed, 0), self.n1, fnr))
+        return float(self.weights @ refuting)
 
 
-# An audit that is repeated counts the same errors again and again.
+# Cached, because the repeats of an audit often count the same errors and a search takes long.
 @lru_cache(maxsize=1024)
 def minimum_detectable_epsilon(
     *,
@@ -90,11 +92,12 @@ def power_at(
 
 
 def _refuted_curve(curve: Curve | None, epsilon: float | None, delta: float) -> Curve | None:
-    """The bound exceeds epsilon just when the joint point lies under the curve of (epsilon, delta)."""
+    """The curve under which a joint point refutes; None where nothing was claimed."""
     if epsilon is not None and not (math.isfinite(epsilon) and epsilon >= 0):
         raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
     if curve is not None or epsilon is None:
         return curve
+    # A bound exceeds epsilon exactly when its joint point lies under this curve, so one test serves both routes.
     return ProfileCurve((epsilon,), (delta,), (delta,))
 
 
@@ -105,7 +108,7 @@ def _design(*, n0: int, n1: int, alpha: float, fpr: float, refuted: Curve) -> _D
     reach = 9 * math.sqrt(n0 * fpr * (1 - fpr)) + 40
     counts = np.arange(max(0, math.floor(n0 * fpr - reach)), min(n0, math.ceil(n0 * fpr + reach)) + 1)
     forbidden = refuted.fnr(upper_bound(counts, n0, alpha / 2))
-    # U(j) < f just when P[Bin(n1, f) <= j] < alpha / 2: ppf gives the first j for which that fails.
+    # U(j) < f exactly when P[Bin(n1, f) <= j] < alpha / 2: ppf gives the first j for which that fails.
     allowed = np.asarray(binom.ppf(alpha / 2, n1, forbidden), dtype=np.float64) - 1
     log_weights = (
         gammaln(n0 + 1)
@@ -126,7 +129,8 @@ def _pure(epsilon: float, fpr: float) -> float:
 
 
 def _smallest(power_of: Callable[[float], float], power: float) -> float | None:
-    """Power grows with the true leak: bisection, to nine digits."""
+    """The smallest true leak that reaches ``power``, to nine digits."""
+    # Bisection finds it, because power grows with the leak.
     low, high = 0.0, _LARGEST
     if power_of(high) < power:
         return None

@@ -1,7 +1,7 @@
-"""Threshold policies as values: where a score becomes the guess "in", and which trials may count the errors.
+"""Threshold policies: where a score becomes a guess of "member", and on which trials its errors are counted.
 
-A score above the threshold is a guess of "in", one equal to it a guess of "out". No policy picks the best threshold
-on the data that it is counted on: that errs in 9 to 44 % of runs at a nominal 5 %.
+A score above the threshold is a guess of "member", a score equal to it is not. No policy chooses the best threshold
+on the trials that it counts: that errs in 9 to 44 % of runs at a nominal 5 %.
 """
 
 import math
@@ -18,15 +18,15 @@ from .cut import CountingPlan, best_cut
 
 
 class ThresholdPolicy(Protocol):
-    """What an estimator asks of a policy; ``str(policy)`` is its name in a measurement."""
+    """The interface of a threshold policy; ``str(policy)`` is its name in a measurement."""
 
     def counts(self, member: FloatArray, nonmember: FloatArray, *, delta: float, alpha: float) -> list[ErrorCounts]:
-        """``member``: (n1,), ``nonmember``: (n0,) scores. One entry a threshold, the alphas summing to ``alpha``."""
+        """``member``: (n1,), ``nonmember``: (n0,) scores. One entry per threshold; their alphas sum to ``alpha``."""
 
 
 @dataclass(frozen=True)
 class FixedThreshold:
-    """One threshold, known before the scores. ValueError unless finite."""
+    """One threshold that was fixed before the scores were seen. Raises ValueError unless it is finite."""
 
     threshold: float
 
@@ -42,10 +42,10 @@ class FixedThreshold:
 
 @dataclass(frozen=True)
 class SplitThreshold:
-    """Choose on a random ``fraction`` of each side, by the Clopper-Pearson bound there; count on the rest.
+    """Chooses the threshold on a random ``fraction`` of each side, by the Clopper-Pearson bound; counts on the rest.
 
-    With a ``curve`` the choice is the cut that most likely falls under it. ``fraction`` in (0, 1), else ValueError; so
-    is a split that leaves a side of either part empty.
+    With a ``curve``, the cut that most likely falls under it is chosen. Raises ValueError for a ``fraction`` outside
+    (0, 1) and for a split that leaves a part of a side empty.
     """
 
     fraction: float
@@ -66,6 +66,7 @@ class SplitThreshold:
         if self.curve is None:
             threshold = best_bound_threshold(chosen_in, chosen_out, delta, alpha)
         else:
+            # A plan has one number of trials; the smaller side limits what the audit can prove.
             left = min(len(counted_in), len(counted_out))
             plan = CountingPlan(trials=left, delta=delta, alpha=alpha, curve=self.curve)
             threshold = best_cut(chosen_in, chosen_out, plan).threshold
@@ -75,14 +76,14 @@ class SplitThreshold:
         chosen = round(self.fraction * len(scores))
         if not 0 < chosen < len(scores):
             raise ValueError(f"a split of {plain(self.fraction)} leaves a part of {len(scores)} {side} scores empty")
-        # Scores may come in an order that tells something (by seed, by round).
+        # Scores may arrive in an informative order (by seed, by round), which a split by position would leak.
         shuffled = rng.permutation(scores)
         return shuffled[:chosen], shuffled[chosen:]
 
 
 @dataclass(frozen=True)
 class BonferroniThresholds:
-    """k thresholds registered before the scores, each at alpha / k; the best is reported. ValueError at k = 0."""
+    """k thresholds registered before the scores, each at alpha / k; the best is reported. ValueError if empty."""
 
     thresholds: tuple[float, ...]
 
@@ -96,6 +97,7 @@ class BonferroniThresholds:
         return f"bonferroni(k={len(self.thresholds)})"
 
     def counts(self, member: FloatArray, nonmember: FloatArray, *, delta: float, alpha: float) -> list[ErrorCounts]:
+        # The union bound: choosing the best of k bounds at alpha each would err with up to k alpha.
         share = alpha / len(self.thresholds)
         return [_errors(member, nonmember, float(threshold), share) for threshold in self.thresholds]
 
@@ -112,8 +114,9 @@ def _errors(member: FloatArray, nonmember: FloatArray, threshold: float, alpha: 
 
 
 def best_bound_threshold(member: FloatArray, nonmember: FloatArray, delta: float, alpha: float) -> float:
-    """The cut with the largest Clopper-Pearson bound; midway between scores, for the counted ones fall in between."""
+    """The cut with the largest Clopper-Pearson bound; ``member``: (n1,), ``nonmember``: (n0,), higher means member."""
     levels = np.unique(np.concatenate([member, nonmember]))
+    # Midway between scores, so that no counted score near one of these is a tie.
     cuts = levels[:-1] / 2 + levels[1:] / 2 if len(levels) > 1 else levels
     false_positives = len(nonmember) - np.searchsorted(np.sort(nonmember), cuts, side="right")
     false_negatives = np.searchsorted(np.sort(member), cuts, side="right")

@@ -1,7 +1,7 @@
-"""Planner: before anything runs, how many trials a known bug needs to be refuted, by which estimator.
+"""Trials needed: how many trials refute a known bug, by which estimator, before anything runs.
 
-A bug is given by its operating points, the pairs of error rates that a score's thresholds offer under it. Counting
-estimators take the point that stands out most from what is claimed; the e-process bets at its best rate.
+A bug is described by its operating points, the pairs of error rates that the thresholds of a score reach under it.
+Estimators that count errors use the point farthest from the claim; the e-process uses its best betting rate.
 """
 
 import math
@@ -11,21 +11,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
-from scipy.special import bdtrik, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 
 from ..arrays import FloatArray
-from ..binomial import check_level, privacy_loss, upper_bound
+from ..binomial import check_level, upper_bound
 from ..curve import Curve, ProfileCurve
 from .cut import margin
 from .detectable import power_at
 
 LIMIT = 10**9
-"""Trials a world beyond which a bug is out of reach."""
+"""Trials per arm beyond which a bug counts as undetectable."""
 
 
 @dataclass(frozen=True, eq=False)
 class OperatingPoints:
-    """``fpr``, ``fnr``: (k,) error rates under a bug, one pair a threshold, all in (0, 1); ``thresholds``: (k,)."""
+    """``fpr``, ``fnr``: (k,) error rates under a bug, one pair per threshold, all in (0, 1); ``thresholds``: (k,)."""
 
     fpr: FloatArray
     fnr: FloatArray
@@ -43,7 +43,7 @@ class OperatingPoints:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialPlan:
-    """``trials`` a world and the ``threshold`` at which they refute with ``power``, and the rates expected there."""
+    """``trials`` per arm and the ``threshold`` that refute with ``power``, and the error rates expected there."""
 
     trials: int
     threshold: float
@@ -53,10 +53,11 @@ class TrialPlan:
 
 
 def gaussian_points(mu: float) -> OperatingPoints:
-    """What the optimal score of a Gaussian mechanism offers, its threshold in standard deviations from world 0."""
+    """Operating points of the optimal score of a Gaussian mechanism, whose mean without the canary is 0."""
     if not (math.isfinite(mu) and mu > 0):
         raise ValueError(f"mu must be > 0 and finite, got {mu}")
     thresholds = np.linspace(mu / 2 - 7, mu / 2 + 7, 1401)
+    # Operating points must lie inside (0, 1), also where a large mu rounds a rate to 0.
     inside = 1 - 1e-15
     return OperatingPoints(
         np.clip(ndtr(-thresholds), 1e-15, inside), np.clip(ndtr(thresholds - mu), 1e-15, inside), thresholds
@@ -64,16 +65,18 @@ def gaussian_points(mu: float) -> OperatingPoints:
 
 
 def simulated_points(out: ArrayLike, within: ArrayLike, *, cautious: float = 0.0) -> OperatingPoints:
-    """Read off simulated scores of a bug, ``out (n0,)`` without the canary and ``within (n1,)`` with it.
+    """The operating points of a bug from simulated scores: ``out`` (n0,) without the canary, ``within`` (n1,) with it.
 
-    A score above the threshold says "in"; a rate of none counts as half of one. ``cautious``: standard errors of the
-    simulation by which both rates are raised. ValueError for an empty side or scores that are not finite.
+    A score above the threshold is a guess of "member"; a rate of zero errors is counted as half an error.
+    ``cautious``: number of standard errors of the simulation by which both rates are raised. Raises ValueError for an
+    empty side and for scores that are not finite.
     """
     sides = [np.sort(np.asarray(side, dtype=np.float64)) for side in (out, within)]
     for name, side in zip(("out", "within"), sides, strict=True):
         if side.ndim != 1 or not len(side) or not np.isfinite(side).all():
-            raise ValueError(f"{name} must be (n,) finite scores and some, got shape {side.shape}")
+            raise ValueError(f"{name} must be (n,) finite scores, n >= 1, got shape {side.shape}")
     pooled = np.concatenate(sides)
+    # Dense at both ends, because the best thresholds for small delta lie where one of the errors is rare.
     ends = np.concatenate([np.linspace(0.002, 0.998, 250), np.geomspace(2 / len(pooled), 0.01, 60)])
     levels = np.unique(np.quantile(pooled, np.concatenate([ends, 1 - ends[250:]]), method="lower"))
     above = len(sides[0]) - np.searchsorted(sides[0], levels, side="right")
@@ -82,30 +85,12 @@ def simulated_points(out: ArrayLike, within: ArrayLike, *, cautious: float = 0.0
 
 
 def most_refuting_point(points: OperatingPoints, forbidden: Curve, n: int) -> int:
-    """Index of the point that ``n`` trials a world set farthest below the forbidden curve, in standard deviations."""
+    """The index of the point farthest below the ``forbidden`` curve, in standard deviations of ``n`` trials per arm."""
     return int(np.argmax(margin(forbidden, points.fpr, points.fnr, n)))
 
 
-def most_proving_point(points: OperatingPoints, n: int, *, delta: float, alpha: float) -> int:
-    """Index of the point with the largest expected Clopper-Pearson bound on epsilon at ``n`` trials a world.
-
-    The mean over nine quantiles of each world's count of errors: what the mechanism should show, true claim or not.
-    Raises ValueError for n below 1 and for delta or alpha out of range.
-    """
-    check_level("alpha", alpha)
-    if n < 1 or int(n) != n:
-        raise ValueError(f"n must be a whole number >= 1, got {n}")
-    quantiles = ((np.arange(9) + 0.5) / 9)[:, np.newaxis]
-    fpr_high, fnr_high = (
-        upper_bound(np.clip(np.ceil(bdtrik(quantiles, n, rate)), 0, n), n, alpha / 2)
-        for rate in (points.fpr, points.fnr)
-    )
-    losses = privacy_loss(fpr_high[:, np.newaxis], fnr_high[np.newaxis], delta)
-    return int(np.argmax(np.maximum(losses, 0).mean(axis=(0, 1))))
-
-
 def forbidden_curve(curve: Curve | None, epsilon: float, delta: float) -> Curve:
-    """What a claim forbids: the curve that it signs, or that of (epsilon, delta) alone."""
+    """The curve below which a claim allows no error rates: the stated one, or that of (epsilon, delta) alone."""
     return curve or ProfileCurve((epsilon,), (delta,), (delta,))
 
 
@@ -119,10 +104,10 @@ def trials_needed(
     power: float = 0.9,
     limit: int = LIMIT,
 ) -> TrialPlan | None:
-    """The fewest trials a world with which the joint Clopper-Pearson point refutes this bug; None beyond ``limit``.
+    """The fewest trials per arm with which the joint Clopper-Pearson point refutes the claim; None beyond ``limit``.
 
-    Against the signed ``curve``, or against (``epsilon``, ``delta``) where it is None. Power is exact (binomial) at
-    the threshold that is best for each n.
+    ``points``: of the bug. The claim is the stated ``curve``, or (``epsilon``, ``delta``) where it is None. The power
+    is exact (binomial), at the threshold that is best for each n.
     """
     check_level("alpha", alpha)
     if not 0 < power < 1:
@@ -130,8 +115,8 @@ def trials_needed(
     forbidden = forbidden_curve(curve, epsilon, delta)
 
     def planned(n: int) -> TrialPlan:
-        # Exact power is read at the point that the normal approximation prefers and at the widest gap beside it: at
-        # small counts the approximation puts too much trust in rates near 0.
+        # Exact power at every point would be slow. Two candidates are tried, because at small counts the normal
+        # approximation, which gives the first, overrates points whose rates are near 0.
         best = {most_refuting_point(points, forbidden, n), int(np.argmax(_gap(points, forbidden, n, alpha)))}
         return max((_planned(points, index, n, forbidden, delta, alpha) for index in best), key=lambda p: p.power)
 
@@ -140,9 +125,10 @@ def trials_needed(
 
 
 def effect_trials_needed(true_mu: float, claimed_mu: float, *, alpha: float, power: float = 0.9) -> int | None:
-    """Trials a world with which the effect size of Gaussian scores exceeds a claim, by the normal approximation.
+    """The trials per arm with which the effect size of Gaussian scores exceeds a claim, by normal approximation.
 
-    The standard error of an effect mu is ``sqrt(2/n + mu^2/(4n))`` (Hedges 1981). None where the truth keeps the claim.
+    The standard error of an effect mu is ``sqrt(2/n + mu^2/(4n))`` (Hedges 1981). None where the claim is
+    true.
     """
     check_level("alpha", alpha)
     if true_mu <= claimed_mu:
@@ -153,13 +139,13 @@ def effect_trials_needed(true_mu: float, claimed_mu: float, *, alpha: float, pow
 
 
 def sequential_trials_needed(points: OperatingPoints, *, epsilon: float, delta: float, alpha: float) -> int | None:
-    """Pairs of trials after which the e-process's expected wealth passes 1 / alpha at the best stake and threshold.
+    """Pairs of trials after which the expected log wealth reaches ln(1 / alpha) at the best stake and threshold.
 
-    ``ln(1 / alpha) / max E ln(1 + lambda (1{in} - e^epsilon 1{out} - delta))``; half of the runs stop about there, one
-    that has to learn its stake somewhat later. None where no bet on this bug grows.
+    ``ln(1 / alpha) / max E ln(1 + lambda (1{in} - e^epsilon 1{out} - delta))``; about half of the
+    runs stop by then; a run that has to learn its stake stops somewhat later. None where no bet on this bug grows.
     """
     check_level("alpha", alpha)
-    # Beyond, no bet grows; e^epsilon must stay a number.
+    # Above 700 no bet grows, and e^epsilon would overflow.
     odds = math.exp(min(epsilon, 700.0))
     top = 1 / (odds + delta)
 
@@ -170,6 +156,7 @@ def sequential_trials_needed(points: OperatingPoints, *, epsilon: float, delta: 
             for false in (0, 1)
         )
 
+    # Only points at which TPR > e^epsilon FPR + delta violate the claim; elsewhere the best stake is 0.
     rates = [
         -float(minimize_scalar(lambda s, t=1 - b, a=a: -growth(s, t, a), bounds=(0, top * 0.999), method="bounded").fun)
         for a, b in zip(points.fpr, points.fnr, strict=True)
@@ -180,9 +167,10 @@ def sequential_trials_needed(points: OperatingPoints, *, epsilon: float, delta: 
 
 
 def fewest_trials(*, curve: Curve | None, epsilon: float, delta: float, alpha: float) -> int | None:
-    """Trials a world below which not even a perfect attack, without one error, could refute; None where none could."""
+    """The fewest trials per arm from which a perfect attack, without an error, refutes; None where no number does."""
     forbidden = forbidden_curve(curve, epsilon, delta)
 
+    # The same test at the joint point of zero errors, whose two upper bounds are equal.
     def refutes(n: int) -> bool:
         best = float(upper_bound(0, n, alpha / 2))
         return bool(best < forbidden.fnr(best))
@@ -197,7 +185,7 @@ def _planned(points: OperatingPoints, index: int, n: int, forbidden: Curve, delt
 
 
 def _gap(points: OperatingPoints, forbidden: Curve, n: int, alpha: float) -> FloatArray:
-    """How far the expected joint point lies under the forbidden curve."""
+    """How far the joint point of the expected counts lies under the forbidden curve, (k,)."""
     fpr_high = upper_bound(np.rint(points.fpr * n), n, alpha / 2)
     fnr_high = upper_bound(np.rint(points.fnr * n), n, alpha / 2)
     return np.asarray(forbidden.fnr(fpr_high) - fnr_high, dtype=np.float64)
@@ -218,6 +206,7 @@ def _fewest(enough: Callable[[int], bool], limit: int) -> int | None:
 
 
 def _raised(counts: ArrayLike, n: int, cautious: float) -> FloatArray:
+    # The upper limit too: a rate of 1 has no spread, and operating points must lie in (0, 1).
     rates = np.clip(np.asarray(counts) / n, 0.5 / n, 1 - 0.5 / n)
     raised = rates + cautious * np.sqrt(rates * (1 - rates) / n)
     return np.asarray(np.minimum(raised, 1 - 0.5 / n), dtype=np.float64)

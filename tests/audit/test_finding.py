@@ -208,7 +208,7 @@ def test_a_finding_is_written_as_json(claim_of, measurement_of):
 
 def test_a_measurement_says_what_kind_it_is(measurement_of):
     for change, says in [
-        ({"kind": Kind.ESTIMATE}, "alpha of an estimate must be 1, for nothing is guaranteed, got 0.05"),
+        ({"kind": Kind.ESTIMATE}, "alpha of an estimate must be 1, because it guarantees nothing, got 0.05"),
         ({"kind": Kind.ESTIMATE, "alpha": 1.0}, "estimate proves nothing: epsilon_low and ceiling must be 0"),
         ({"kind": Kind.CREDIBLE}, "a credible interval belongs to that kind alone"),
         ({"credible": (1.0, 2.0)}, "a credible interval belongs to that kind alone"),

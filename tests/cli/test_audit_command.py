@@ -135,7 +135,7 @@ def test_json_holds_the_claim_the_finding_and_the_exit_code(say, scores):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["scores.npz"], "a claim needs epsilon or mu, got neither"),
+        (["scores.npz"], "a claim must state epsilon or mu, got neither"),
         (["scores.npz", "--epsilon", 1, "--delta", -0.5], "delta must lie in [0, 1), got -0.5"),
         (["scores.npz", "--epsilon", "nan"], "epsilon must be > 0 and finite, got nan"),
         (["scores.npz", "--epsilon", 1, "--alpha", 1], "alpha must lie in (0, 1), got 1"),
@@ -164,7 +164,7 @@ def test_json_holds_the_claim_the_finding_and_the_exit_code(say, scores):
         (["mine:blank", "--epsilon", 1, "--inputs", 0, 1], "outputs must be finite, got NaN or infinity 1 times"),
         (
             ["mine:blank", "--epsilon", 1, "--inputs", 0, 1, "--batched"],
-            "a batched mechanism must give one row a trial",
+            "a batched mechanism must return one row per trial",
         ),
     ],
 )

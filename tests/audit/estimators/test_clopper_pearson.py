@@ -31,7 +31,7 @@ def test_the_ceiling_has_the_closed_form(n, bound):
 
 
 def test_hand_computed_bound_of_both_directions():
-    # U(0, n; a) = 1 - a^(1/n); one trial a side at alpha .4 leaves .8 on both sides, which shows nothing.
+    # U(0, n; a) = 1 - a^(1/n); one trial per side at alpha .4 leaves .8 on both sides, which shows nothing.
     assert epsilon_low(0, 0, 1, 1, delta=0, alpha=0.4) == 0
     assert upper_bound(0, 2, 0.2) == pytest.approx(1 - math.sqrt(0.2))
     fpr, fnr = 1 - 0.1 ** (1 / 10), 1 - 0.1 ** (1 / 20)

@@ -1,4 +1,4 @@
-"""Rows of one call that hang together are seen; honest rows never are, whatever their law."""
+"""Rows of one call that depend on each other are detected; independent rows never are, whatever their law."""
 
 import math
 
@@ -61,7 +61,7 @@ SHARING = {
 @pytest.mark.parametrize("name", SHARING)
 def test_rows_that_share_most_of_their_noise_are_refused(name):
     for seed in range(10):
-        with pytest.raises(ValueError, match=r"rows of one call hang together \(p-value .* over 16 calls of 16 rows"):
+        with pytest.raises(ValueError, match=r"rows of one call depend on each other \(p-value .* over 16 calls of 16"):
             audit(SHARING[name], seed)
 
 

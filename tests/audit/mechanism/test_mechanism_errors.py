@@ -67,8 +67,8 @@ def test_outputs_that_cannot_be_audited_are_refused(mechanism, says):
 @pytest.mark.parametrize(
     ("mechanism", "says"),
     [
-        (lambda x, rng: honest(x, rng)[:-1], r"one row a trial, got shape \(255,\) for 256 trials"),
-        (lambda x, rng: 0.0, r"one row a trial, got shape \(\) for 256 trials"),
+        (lambda x, rng: honest(x, rng)[:-1], r"one row per trial, got shape \(255,\) for 256 trials"),
+        (lambda x, rng: 0.0, r"one row per trial, got shape \(\) for 256 trials"),
         (lambda x, rng: x + rng.laplace(), "the 256 rows of a call are equal but differ between calls"),
         (lambda x, rng: x + np.random.default_rng(7).laplace(size=x.shape), "draw all noise from the rng that it is"),
         (lambda x, rng: np.where(x == 1, np.nan, honest(x, rng)), "256 times in the first calls on input 1"),
@@ -208,7 +208,7 @@ def test_an_input_cannot_be_written_into(x):
 
 
 def test_a_score_must_give_one_finite_number_an_output():
-    with pytest.raises(ValueError, match=r"score must give \(100,\), one number an output, got shape \(1,\)"):
+    with pytest.raises(ValueError, match=r"score must give \(100,\), one number per output, got shape \(1,\)"):
         audit(honest, score=lambda outputs: outputs[:1])
     with pytest.raises(ValueError, match="score must give finite numbers, got 100 of 100 NaN or infinite"):
         audit(honest, score=lambda outputs: outputs * np.nan)
@@ -220,7 +220,7 @@ def test_a_score_must_not_look_at_other_outputs():
 
 
 def test_strings_of_too_many_values_need_a_score():
-    with pytest.raises(ValueError, match="strings of more values than a pilot can learn: give a score"):
+    with pytest.raises(ValueError, match="strings with too many different values for a pilot: pass a score"):
         audit(lambda x, rng: str(rng.random() + x))
     scored = audit(lambda x, rng: str(rng.random() + x), score=lambda outputs: outputs.astype(float))
     assert scored.verdict is Verdict.REFUTED

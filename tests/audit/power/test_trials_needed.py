@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fedassay.audit.binomial import epsilon_low, largest_certifiable_epsilon, upper_bound
+from fedassay.audit.binomial import largest_certifiable_epsilon, upper_bound
 from fedassay.audit.curve import GaussianCurve, ProfileCurve
 from fedassay.audit.gaussian import mu_from_epsilon
 from fedassay.audit.power.trials_needed import (
@@ -10,7 +10,6 @@ from fedassay.audit.power.trials_needed import (
     effect_trials_needed,
     fewest_trials,
     gaussian_points,
-    most_proving_point,
     sequential_trials_needed,
     simulated_points,
     trials_needed,
@@ -110,26 +109,6 @@ def test_a_curve_is_refutable_from_few_trials_and_one_that_allows_everything_fro
     assert fewest_trials(curve=ProfileCurve((0.0,), (1.0,), (1.0,)), epsilon=4, delta=DELTA, alpha=0.05) is None
 
 
-def test_the_most_proving_point_shows_most_in_simulation():
-    points, rng, n = gaussian_points(mu_from_epsilon(4.0, DELTA)), np.random.default_rng(0), 1000
-    chosen = most_proving_point(points, n, delta=DELTA, alpha=0.05)
-
-    def shown(index):
-        counts = zip(rng.binomial(n, points.fpr[index], 400), rng.binomial(n, points.fnr[index], 400), strict=True)
-        return np.mean([epsilon_low(fp, fn, n, n, DELTA, 0.05) for fp, fn in counts])
-
-    # All thresholds in steps of .2; the standard error of a mean is .01.
-    best = shown(chosen)
-    assert all(shown(index) < best + 0.04 for index in range(0, len(points.fpr), 20))
-    assert shown(len(points.fpr) // 2) < best - 0.1
-
-
-def test_the_most_proving_point_of_two_is_the_one_with_the_larger_bound():
-    points = OperatingPoints([0.3, 0.01], [0.3, 0.8], [0.0, 1.0])
-    assert most_proving_point(points, 30, delta=0.0, alpha=0.05) == 0
-    assert most_proving_point(points, 10**4, delta=0.0, alpha=0.05) == 1
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -139,8 +118,6 @@ def test_the_most_proving_point_of_two_is_the_one_with_the_larger_bound():
         (lambda: simulated_points([0.0], [np.nan]), "within must be"),
         (lambda: trials_needed(gaussian_points(1.0), power=1.0, **AGAINST_EPSILON), "power must lie in"),
         (lambda: trials_needed(gaussian_points(1.0), **AGAINST_EPSILON | {"alpha": 0.0}), "alpha must lie in"),
-        (lambda: most_proving_point(gaussian_points(1.0), 0, delta=0.0, alpha=0.05), "n must be a whole number >= 1"),
-        (lambda: most_proving_point(gaussian_points(1.0), 9, delta=-1.0, alpha=0.05), "delta must lie in"),
         (lambda: OperatingPoints([0.0], [0.5], [1.0]), "fpr must lie in"),
         (lambda: OperatingPoints([0.1, 0.2], [0.5], [1.0]), "three"),
     ],
