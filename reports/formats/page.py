@@ -34,7 +34,7 @@ _ROOM = 500_000
 
 
 def html(folder: RunFolder) -> str:
-    """The page of one run. The same folder gives the same bytes."""
+    """Write the page of one run. The same folder gives the same bytes."""
     claims = claim_rows(folder)
     # Before the sections, the last of which lists the files that proved unreadable.
     drawn = figures(folder)
@@ -112,7 +112,7 @@ def _of_each_run(folders: Sequence[RunFolder]) -> tuple[list[Figure], str]:
 
 
 def figures(folder: RunFolder) -> Sequence[Figure]:
-    """Every figure for which the run has the records, in the order of the page."""
+    """Draw every figure for which the run has the records, in the order of the page."""
     drawn: list[Figure | None] = [
         claimed_measured(folder),
         privacy_utility(folder),

@@ -13,7 +13,7 @@ _FORMULA = "=+-@＝＋－＠"
 
 
 def spreadsheet(folders: Sequence[RunFolder]) -> str:
-    """The records of all runs in the order of their files; the first column names the run.
+    """Write the records of all runs in the order of their files; the first column names the run.
 
     Text that a spreadsheet would run as a formula gets a leading apostrophe. A missing value is an empty cell.
     """

@@ -14,7 +14,7 @@ from ..tables.unread import unread_lines
 
 
 def claim_lines(folder: RunFolder) -> list[str]:
-    """One line per claim with its defense, its audit and the verdict, after one per defense that states no claim."""
+    """Write one line per claim with its defense, audit and verdict, after one per defense that states no claim."""
     rows = [row for row in claim_rows(folder) if row.stated]
     many = len({row.federation for row in rows}) > 1
     claiming = {row.defense for row in rows}

@@ -29,7 +29,7 @@ class BestAttack:
 
 
 def best_attacks(found: Sequence[Membership]) -> list[BestAttack]:
-    """The attack with the largest AUC for each defense, question and kind of adversary, in the order of ``found``."""
+    """Find the attack of largest AUC for each defense, question and kind of adversary, in the order of ``found``."""
     places: dict[tuple[str, Question], list[Membership]] = {}
     for one in found:
         # Adversaries with different knowledge are kept apart below: a worst-case attack would hide every realistic one.
@@ -45,5 +45,5 @@ def best_attacks(found: Sequence[Membership]) -> list[BestAttack]:
 
 
 def in_order(questions: Sequence[Question]) -> list[Question]:
-    """The distinct questions, those of the strongest observer first."""
+    """Sort the distinct questions, those of the strongest observer first."""
     return sorted(set(questions), key=lambda question: (-question[0].rank, str(question[0]), question[1]))

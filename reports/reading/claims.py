@@ -103,7 +103,7 @@ class ClaimRow:
 
 @once_per_run
 def claim_rows(folder: RunFolder) -> list[ClaimRow]:
-    """One row per claim and audit, in the suite's order, audits by attacks last; unaudited claims have a row too."""
+    """Build one row per claim and audit, in the suite's order, those by attacks last; unaudited claims have one too."""
     order = Order.of(folder)
     audits = [record for record in folder.rows("audit") if record.verdict or record.status != "ok"]
     # Attacks that could not be run are listed as omissions; they are not failed audits.
@@ -128,7 +128,7 @@ def claim_rows(folder: RunFolder) -> list[ClaimRow]:
 
 
 def one_row_per_claim(rows: Sequence[ClaimRow]) -> list[ClaimRow]:
-    """For each claim the audit that refuted it, else the first one."""
+    """Choose for each claim the audit that refuted it, else the first one."""
     best: dict[object, ClaimRow] = {}
     for row in rows:
         key = row.stated.key if row.stated else id(row)
@@ -166,7 +166,7 @@ def _checks(folder: RunFolder) -> dict[str, tuple[Record, ...]]:
 
 
 def left_unprotected(claim: Claim, rounds_run: object = None) -> list[str]:
-    """What the claim, by its own terms, does not protect. It lists only what follows from its fields."""
+    """List what the claim, by its own terms, does not protect, as far as it follows from its fields."""
     uncovered = [f"against {observer.phrase}" for observer in _LADDER if not claim.observer.covers(observer)]
     if not claim.observer.sees_participation:
         uncovered.append("against an adversary who also observes which clients take part in a round")

@@ -44,7 +44,7 @@ class Gain:
 
 
 def gains(folder: RunFolder) -> list[Gain]:
-    """One per federation, defense and attack that reconstructed images, in the suite's order."""
+    """Compute one gain per federation, defense and attack that reconstructed images, in the suite's order."""
     order = Order.of(folder)
     targets = sorted(
         grouped(psnr_records(folder, "attack", "null"), "federation", "defense"),
@@ -54,7 +54,7 @@ def gains(folder: RunFolder) -> list[Gain]:
 
 
 def psnr_records(folder: RunFolder, *roles: str) -> list[Record]:
-    """The rows that hold the PSNR of one image."""
+    """Select the rows that hold the PSNR of one image."""
     return [
         record
         for record in folder.rows(*roles, status="ok")
@@ -63,7 +63,7 @@ def psnr_records(folder: RunFolder, *roles: str) -> list[Record]:
 
 
 def by_image(records: Iterable[Record]) -> dict[Image, float]:
-    """PSNR of each image."""
+    """Return the PSNR of each image."""
     return {(r.seed, r.record): r.value for r in records if r.value is not None}
 
 

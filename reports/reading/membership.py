@@ -89,7 +89,7 @@ class Membership:
 
 @once_per_run
 def memberships(folder: RunFolder) -> list[Membership]:
-    """One per federation, defense, observer and attack that stored scores and their setting, in the suite's order;
+    """Pool the scores of each federation, defense, observer and attack that stored them, in the suite's order;
     within a defense the strongest observer comes first.
     """
     order = Order.of(folder)
@@ -109,7 +109,7 @@ def memberships(folder: RunFolder) -> list[Membership]:
 
 
 def setting_of(arrays: dict[str, np.ndarray], observer: str) -> Setting | None:
-    """The setting of the scores in an artifact; None for an artifact that does not state it."""
+    """Read the setting of the scores in an artifact; None for an artifact that does not state it."""
     if not {"unit", "adjacency", "rounds", "design"} <= arrays.keys():
         return None
     stored = {name: str(arrays[name]) for name in ("unit", "adjacency", "design")}
@@ -207,7 +207,7 @@ def _alone(one: dict[str, np.ndarray], sides: ScoresByRun) -> ScoresByRun:
 def covering_claims(
     folder: RunFolder, federation: str, defense: str, setting: Setting
 ) -> tuple[tuple[Claim, ...], str]:
-    """The defense's claims that cover evidence of this setting; if there is none, the reason as second value."""
+    """Find the defense's claims that cover evidence of this setting; if there is none, the second value states why."""
     own = [one.claim for one in folder.claims if (one.federation, one.defense) == (federation, defense)]
     reasons = [beyond_all(claim, setting) for claim in own]
     claims = tuple(claim for claim, reason in zip(own, reasons, strict=True) if not reason)

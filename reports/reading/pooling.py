@@ -29,7 +29,7 @@ class Pooled:
 
 
 def grouped(records: "Iterable[Record]", *fields: str) -> "list[list[Record]]":
-    """Records that agree in all of ``fields``, as one list each, in the order of their first record."""
+    """Group records that agree in all of ``fields``; groups are in the order of their first record."""
     groups: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
         groups.setdefault(tuple(getattr(record, field) for field in fields), []).append(record)
@@ -37,7 +37,7 @@ def grouped(records: "Iterable[Record]", *fields: str) -> "list[list[Record]]":
 
 
 def mean_over_seeds(values: Sequence[float]) -> Pooled:
-    """Mean with a two-sided t interval at level .95; ``values``: (n,), one per seed, n >= 1.
+    """Compute the mean with a two-sided t interval at level .95; ``values``: (n,), one per seed, n >= 1.
 
     The interval is not cut to the metric's range. Equal values give no interval: a width of zero would claim certainty.
     """
@@ -59,7 +59,9 @@ def mean_over_seeds(values: Sequence[float]) -> Pooled:
 
 
 def median_over_images(values: Sequence[float]) -> Pooled:
-    """Median with a percentile-bootstrap interval at level .95; ``values``: (n,), one per image and seed, n >= 1.
+    """Compute the median with a percentile-bootstrap interval at level .95.
+
+    ``values``: (n,), one per image and seed, n >= 1.
 
     The bootstrap treats rows as independent. Images of one training run share its noise, which makes the interval too
     narrow. The draws have a fixed seed, so equal values give equal intervals in every report.

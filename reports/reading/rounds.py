@@ -28,7 +28,10 @@ class Leakage:
 
 @once_per_run
 def leakages(folder: RunFolder) -> list[Leakage]:
-    """One per federation, defense and attack that scored round by round, in the suite's order, null attacks last."""
+    """Pool the AUC by round of each federation, defense and attack, in the suite's order, null attacks last.
+
+    Attacks that scored only once, at the end, are left out.
+    """
     order = Order.of(folder)
     scored = (record for record in folder.rows("attack", "null", status="ok") if record.metric == "auc")
     found = [
@@ -55,7 +58,7 @@ def leakages(folder: RunFolder) -> list[Leakage]:
 
 
 def accuracy(folder: RunFolder, federation: str, defense: str, metric: str = "accuracy") -> Curve:
-    """Test accuracy, or another metric of utility, after each round; empty if training stored no rounds."""
+    """Return the test accuracy, or another metric of utility, after each round; empty if training stored no rounds."""
     return _trainings(folder)(federation, defense, metric)
 
 
@@ -73,12 +76,12 @@ def _trainings(folder: RunFolder) -> Callable[[str, str, str], Curve]:
 
 
 def spent(folder: RunFolder, federation: str, defense: str) -> list[StatedClaim]:
-    """The defense's claims that state the epsilon of their first rounds."""
+    """Select the defense's claims that state the epsilon of their first rounds."""
     return [one for one in folder.claims if (one.federation, one.defense) == (federation, defense) and one.spent]
 
 
 def thinned(rounds: Iterable[int], count: int) -> list[int]:
-    """At most ``count`` of these rounds at even distances, including the last; tables print only these."""
+    """Choose at most ``count`` of these rounds at even distances, including the last, for a table."""
     ordered = sorted(rounds)
     # A set, because a short list would give the same place several times.
     places = {round((number + 1) * len(ordered) / count) - 1 for number in range(count)}

@@ -130,7 +130,7 @@ class RunFolder:
         return {stated.key: stated for stated in self.claims}
 
     def rows(self, *roles: str, status: str | None = None) -> list[Record]:
-        """Records of these roles, in the order of the file; without a role all except ``replicas``."""
+        """Select the records of these roles, in the order of the file; without a role all except ``replicas``."""
         return [
             record
             for record in self.records
@@ -181,7 +181,7 @@ def once_per_run(compute: Callable[[RunFolder], T]) -> Callable[[RunFolder], T]:
 
 
 def margins_of(place: str | Path) -> dict[str, float]:
-    """The margins of the gate that the suite of the run in ``place`` sets; none for a baseline file."""
+    """Read the margins of the gate that the suite of the run in ``place`` sets; none for a baseline file."""
     path = Path(place) / "manifest.json"
     return _margins(_read_manifest(path)) if path.is_file() else {}
 

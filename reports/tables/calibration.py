@@ -9,7 +9,7 @@ from .table import Table
 
 
 def error_table(rows: Sequence[CalibrationRow]) -> Table:
-    """One line per repeated situation: how often a true claim was refuted, compared with alpha."""
+    """List each repeated situation: how often a true claim was refuted, compared with alpha."""
     return Table(
         title="Observed error against alpha",
         headers=("estimator", "kind", "situation", "refuted", "of", "observed", "alpha", "at most", "outcome"),
@@ -21,7 +21,7 @@ def error_table(rows: Sequence[CalibrationRow]) -> Table:
 
 
 def degenerate_table(rows: Sequence[CalibrationRow]) -> Table:
-    """One line per degenerate input and kind of outcome: its estimators, and the reason of the first."""
+    """List each degenerate input and kind of outcome: its estimators, and the reason of the first."""
     groups: dict[tuple[str, str], list[CalibrationRow]] = {}
     for row in rows:
         # Grouped, because many estimators answer a degenerate input in the same way.
@@ -39,7 +39,7 @@ def degenerate_table(rows: Sequence[CalibrationRow]) -> Table:
 
 
 def calibration_outcome(rows: Sequence[CalibrationRow]) -> Outcome:
-    """FAIL if a bound was refuted too often or a degenerate input gave no answer and no clear error; else OK."""
+    """Return FAIL if a bound was refuted too often or a degenerate input gave no answer and no clear error; else OK."""
     failed = [f"{row.estimator} ({row.situation})" for row in rows if row.fails]
     if failed:
         return Outcome(verdict_line=f"FAIL: {', '.join(failed)}", exit_code=FAIL)

@@ -50,7 +50,10 @@ class MembershipRow:
 
 @once_per_run
 def membership_table(folder: RunFolder) -> Table:
-    """Rows: defense and claimed unit; columns: observer and attacked unit. No rows where no attack stored scores."""
+    """Build the table: a row per defense and claimed unit, a column per observer and attacked unit.
+
+    It has no rows where no attack stored scores.
+    """
     found = memberships(folder)
     questions = in_order([_question(one) for one in found if not one.null])
     rows = _rows(folder, found)

@@ -38,7 +38,7 @@ class MutantRow:
 
 
 def mutant_rows(folder: RunFolder) -> list[MutantRow]:
-    """One row per mutant, alphabetically; none in a run without mutants."""
+    """Build one row per mutant, alphabetically; none in a run without mutants."""
     seeds = [record for record in folder.rows("replicas") if record.metric == "refuted"]
     names = sorted({record.defense.removesuffix(CORRECT) for record in seeds})
     return [
@@ -48,7 +48,7 @@ def mutant_rows(folder: RunFolder) -> list[MutantRow]:
 
 
 def mutant_table(rows: Sequence[MutantRow]) -> Table:
-    """Detected mutants and wrongly refuted correct versions; the note counts both."""
+    """List detected mutants and wrongly refuted correct versions; the note counts both."""
     return Table(
         title="Mutants",
         headers=(

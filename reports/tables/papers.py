@@ -12,7 +12,7 @@ from .table import Table
 
 
 def paper_table(rows: Sequence[ClaimRow]) -> Table:
-    """The claims as published among ``rows``, each with its witness if refuted: the event and its error rates."""
+    """List the claims as published among ``rows``, each with its witness if refuted: the event and its error rates."""
     published = [row for row in rows if row.published]
     return Table(
         title="Claims as published",

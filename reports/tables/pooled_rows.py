@@ -71,7 +71,7 @@ class OmissionRow:
 
 @once_per_run
 def pooled_attacks(folder: RunFolder) -> list[AttackRow]:
-    """One row per federation, attack, metric and defense, pooled over seeds (and images); null attacks included."""
+    """Pool over seeds (and images): one row per federation, attack, metric and defense, null attacks included."""
     order = Order.of(folder)
     records = folder.rows("attack", "null")
     # A cell that failed or was skipped has a single row, which counts as missing for each of the attack's metrics.
@@ -120,7 +120,7 @@ def _attack_row(group: list[Record], order: Order, omitted_cells: list[Record]) 
 
 @once_per_run
 def pooled_utility(folder: RunFolder) -> list[UtilityRow]:
-    """One row per federation, metric and defense, pooled over seeds, with the paired change from no defense."""
+    """Pool over seeds: one row per federation, metric and defense, with the paired change from no defense."""
     order = Order.of(folder)
     groups = grouped(folder.rows("utility"), "federation", "metric", "defense")
     references = {
@@ -158,7 +158,7 @@ def _utility_row(group: list[Record], baseline: dict[int | None, Record]) -> Uti
 
 
 def omission_rows(folder: RunFolder) -> list[OmissionRow]:
-    """What was not measured and the reason: first what failed, then what was unavailable, then what was skipped."""
+    """List what was not measured, with the reasons: first what failed, then what was unavailable or skipped."""
     order = Order.of(folder)
     omitted = [record for record in folder.rows() if record.status != "ok"]
     groups = grouped(omitted, "status", "attack", "metric", "reason")
@@ -182,7 +182,7 @@ def omission_rows(folder: RunFolder) -> list[OmissionRow]:
 
 
 def undefended(defenses: Iterable[str]) -> str | None:
-    """The label of the federation without a defense; None if the suite has none."""
+    """Find the label of the federation without a defense; None if the suite has none."""
     present = set(defenses)
     return next((label for label in UNDEFENDED if label in present), None)
 

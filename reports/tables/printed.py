@@ -31,13 +31,13 @@ ROUTES = {
 
 
 def defense_words(defense: str, control: bool, federation: str = "") -> str:
-    """``main/dp_sgd (control)``; without ``federation`` only the label, and the mark only for a control."""
+    """Format ``main/dp_sgd (control)``; without ``federation`` only the label, and the mark only for a control."""
     name = f"{federation}/{defense}" if federation else defense
     return f"{name} (control)" if control else name
 
 
 def verdict_words(row: ClaimRow) -> str:
-    """The verdict; of a control also that REFUTED is the intended one."""
+    """Format the verdict; for a control also that REFUTED is the intended one."""
     words = VERDICTS.get(row.verdict, row.verdict)
     # A paper's claim is under test, so that REFUTED is a result and not a failure of this run.
     if row.published:
@@ -48,7 +48,7 @@ def verdict_words(row: ClaimRow) -> str:
 
 
 def check_words(row: ClaimRow) -> str:
-    """``5 implementation checks passed``, after the failed ones with their numbers; empty where there are none."""
+    """Format ``5 implementation checks passed``, after the failed ones with their numbers; empty without checks."""
     # A reason ends with its method in parentheses, which the row of the check itself keeps.
     failed = [check.reason.partition(" (")[0] for check in row.failed_checks]
     passed = sum(check.verdict == "KEPT" for check in row.checks)
@@ -61,7 +61,7 @@ def check_words(row: ClaimRow) -> str:
 
 
 def claim_table(rows: Sequence[ClaimRow]) -> Table:
-    """Claims and what was measured about them, each epsilon in the terms of its own claim."""
+    """List the claims and what was measured about them, each epsilon in the terms of its own claim."""
     many = len({row.federation for row in rows}) > 1
     return Table(
         title="Claims",
@@ -103,7 +103,7 @@ def _sample_size(record: Record | None) -> str:
 
 
 def attack_table(grid: AttackGrid, lines: Sequence[GridLine], intervals: bool = True) -> Table:
-    """Attack by defense: pooled values, with their intervals unless ``intervals`` is False."""
+    """List the attacks by defense: pooled values, with their intervals unless ``intervals`` is False."""
     return Table(
         title=f"Attacks on federation {grid.federation}",
         headers=("attack", "metric", *grid.defenses, "n"),
@@ -122,7 +122,7 @@ def attack_table(grid: AttackGrid, lines: Sequence[GridLine], intervals: bool = 
 
 
 def utility_table(rows: Sequence[UtilityRow], intervals: bool = True) -> Table:
-    """The utility of each defense, and its paired change from the federation without a defense."""
+    """List the utility of each defense, and its paired change from the federation without a defense."""
     many = len({row.federation for row in rows}) > 1
     return Table(
         title="Utility",
@@ -143,7 +143,7 @@ def utility_table(rows: Sequence[UtilityRow], intervals: bool = True) -> Table:
 
 
 def omission_table(rows: Sequence[OmissionRow]) -> Table:
-    """What was not measured, and the reason."""
+    """List what was not measured, and the reason."""
     return Table(
         title="Not measured",
         headers=("status", "attack", "metric", "defenses", "rows", "reason"),
@@ -164,12 +164,12 @@ def omission_table(rows: Sequence[OmissionRow]) -> Table:
 
 
 def metric_words(key: str, direction: str) -> str:
-    """A metric's name and unit, and what a higher value means."""
+    """Format a metric's name and unit, and what a higher value means."""
     return " ".join(filter(None, (numerals.metric(key).label, numerals.DIRECTIONS.get(direction, ""))))
 
 
 def pooled_words(key: str, pooled: Pooled | None, intervals: bool, signed: bool = False) -> str:
-    """``0.912 [0.887, 0.937]``; a dash where nothing was measured."""
+    """Format ``0.912 [0.887, 0.937]``; a dash where nothing was measured."""
     if pooled is None:
         return numerals.NOTHING
     value = numerals.metric_value(key, pooled.value)
@@ -179,25 +179,25 @@ def pooled_words(key: str, pooled: Pooled | None, intervals: bool, signed: bool 
 
 
 def neighbours_words(row: ClaimRow) -> str:
-    """The unit, adjacency and delta of the row's epsilon. Only rows that agree in them may share an axis."""
+    """Format the unit, adjacency and delta of the row's epsilon. Only rows that agree in them may share an axis."""
     if row.stated is None:
         raise ValueError(f"the row of {row.defense} must have a claim, got none: its epsilon has no unit")
     return neighbours_of(row.stated.claim)
 
 
 def neighbours_of(claim: Claim) -> str:
-    """``one client (add/remove), δ = 1e-5``."""
+    """Format ``one client (add/remove), δ = 1e-5``."""
     return f"one {claim.unit} ({claim.adjacency.phrase}), δ = {plain(claim.delta)}"
 
 
 def terms_words(row: ClaimRow) -> str:
-    """The unit, adjacency, delta and adversary of the row's epsilon."""
+    """Format the unit, adjacency, delta and adversary of the row's epsilon."""
     adversary = f", adversary: {row.stated.claim.observer.phrase}" if row.stated else ""
     return neighbours_words(row) + adversary
 
 
 def observer_words(observer: str) -> str:
-    """``other clients (every round's model)``; an unknown observer is printed under its own name."""
+    """Format ``other clients (every round's model)``; an unknown observer is printed under its own name."""
     # Rows of other versions may name observers that this one does not have.
     try:
         return Observer.parse(observer).phrase

@@ -28,7 +28,7 @@ class PublishedValue:
 
 
 def published_values(folder: RunFolder) -> list[PublishedValue]:
-    """One row for each published value in the suite, in its order."""
+    """Build one row for each published value in the suite, in its order."""
     named = folder.manifest.suite.get("published")
     # Most suites compare with no paper.
     if not isinstance(named, list):
@@ -37,7 +37,7 @@ def published_values(folder: RunFolder) -> list[PublishedValue]:
 
 
 def published_table(rows: list[PublishedValue]) -> Table:
-    """The paper's values and ours with their difference."""
+    """List the paper's values and ours with their difference."""
     several = len({row.federation for row in rows}) > 1
     about = ("federation", "defense", "quantity") if several else ("defense", "quantity")
     return Table(

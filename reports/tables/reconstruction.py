@@ -65,7 +65,7 @@ class ReconstructionRow:
 
 @once_per_run
 def reconstruction_rows(folder: RunFolder) -> list[ReconstructionRow]:
-    """One per federation and defense on which an inversion stored images, in the suite's order."""
+    """Build one row per federation and defense on which an inversion stored images, in the suite's order."""
     groups: dict[tuple[str, str], list[Gain]] = {}
     for gain in gains(folder):
         groups.setdefault((gain.federation, gain.defense), []).append(gain)
@@ -74,7 +74,7 @@ def reconstruction_rows(folder: RunFolder) -> list[ReconstructionRow]:
 
 
 def prior_success(folder: RunFolder, federation: str) -> float | None:
-    """Upper bound on the chance that the federation's best null attack reconstructs an image; None without one."""
+    """Bound the chance that the federation's best null attack reconstructs an image from above; None without one."""
     scores: dict[str, dict[Image, float]] = {}
     for record in psnr_records(folder, "null"):
         if record.federation == federation:
@@ -146,7 +146,7 @@ def _beyond(claim: Claim, group: Sequence[Gain], rounds: int | None) -> str:
 
 
 def reconstruction_table(rows: Sequence[ReconstructionRow]) -> Table:
-    """The measured success rates and the allowed ones."""
+    """List the measured success rates and the allowed ones."""
     many = len({row.federation for row in rows}) > 1
     return Table(
         title="Reconstruction",
@@ -190,7 +190,7 @@ def _winners(row: ReconstructionRow) -> str:
 
 
 def gain_words(gain: Gain) -> str:
-    """``+3.2 [1.1, 5.3]``; a dash without a null attack."""
+    """Format ``+3.2 [1.1, 5.3]``; a dash without a null attack."""
     if gain.mean is None:
         return numerals.NOTHING
     value = f"{gain.mean:+.1f}"

@@ -61,9 +61,10 @@ class _Found:
 
 
 def same_epsilon_table(folder: RunFolder) -> Table:
-    """One row per defense, sorted by the epsilon of its first claim and then in the suite's order.
+    """Build one row per defense, sorted by the epsilon of its first claim and then in the suite's order.
 
-    No rows unless the run attacks defenses whose claims concern two different units or observers, controls apart.
+    There are no rows unless the run attacks defenses whose claims, controls apart, concern two different units or
+    observers.
     """
     found = _Found(
         folder=folder,

@@ -61,5 +61,5 @@ def _section(key: str, *tables: Table, part: str = "details") -> Section:
 
 
 def run_tables(folder: RunFolder) -> list[Table]:
-    """The tables of all sections that hold a row."""
+    """Return the tables of all sections that hold a row."""
     return [table for section in sections(folder) for table in section.tables if table.rows]

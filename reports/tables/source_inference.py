@@ -32,7 +32,7 @@ class SourceInference:
         return mean_over_seeds([row.value or 0.0 for row in self.rows]).value
 
     def words(self) -> str:
-        """``correct 0.216 [0.201, 0.231], chance 0.1``; for one seed with the interval of its row, which is marked."""
+        """Format ``correct 0.216 [0.201, 0.231], chance 0.1``; a single seed has its row's interval, marked."""
         pooled = mean_over_seeds([row.value or 0.0 for row in self.rows])
         ends, mark = (pooled.low, pooled.high), ""
         if len(self.rows) == 1:
@@ -45,7 +45,7 @@ class SourceInference:
 
 
 def source_inferences(folder: RunFolder) -> list[SourceInference]:
-    """One per defense, observer and attack that stored its setting, null attacks left out, in the order of the rows."""
+    """Build one per defense, observer and attack that stored its setting, without null attacks, in the rows' order."""
     # The accuracy and not the advantage: a share with its chance can be read without a formula.
     measured = (row for row in folder.rows("attack", status="ok") if row.metric == METRIC and row.value is not None)
     groups = grouped(measured, "federation", "defense", "observer", "attack")

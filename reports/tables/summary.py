@@ -32,7 +32,7 @@ EXIT_WORDS = {
 
 
 def verdict_line(folder: RunFolder) -> str:
-    """The verdict line of the run's outcome; for an unfinished run its progress."""
+    """Return the verdict line of the run's outcome; for an unfinished run its progress."""
     if folder.gate is not None:
         return folder.gate.verdict_line
     unread = f"; {len(folder.skipped)} rows that cannot be read" if folder.skipped else ""
@@ -46,7 +46,7 @@ def exit_words(folder: RunFolder) -> str:
 
 
 def claims_note(rows: Sequence[ClaimRow]) -> str:
-    """The note below the claim table: the level of the bounds, and the meaning of the columns."""
+    """Write the note below the claim table: the level of the bounds, and the meaning of the columns."""
     # Alpha is divided among the claims of a run, so the level of a single bound is higher than 1 - alpha.
     levels = sorted({row.record.ci_level for row in rows if row.record and row.record.ci_level is not None})
     words = " and ".join(f"{100 * level:.6g} %" for level in levels)
@@ -61,7 +61,7 @@ def claims_note(rows: Sequence[ClaimRow]) -> str:
 
 
 def provenance(folder: RunFolder) -> list[tuple[str, str]]:
-    """Name and text of each fact about where the numbers come from."""
+    """List name and text of each fact about where the numbers come from."""
     manifest = folder.manifest
     # From the records, which name what was run: any key of the suite may be missing from a manifest.
     federations = dict.fromkeys((r.federation, r.dataset, r.model) for r in folder.rows())
@@ -84,14 +84,14 @@ def provenance(folder: RunFolder) -> list[tuple[str, str]]:
 
 
 def reproduce(folder: RunFolder) -> str:
-    """The commands that repeat the run."""
+    """Return the commands that repeat the run."""
     git = folder.manifest.git
     checkout = f"git checkout {git.commit}\n" if git and git.commit else ""
     return checkout + folder.manifest.command
 
 
 def cells(folder: RunFolder) -> str:
-    """The number of finished and of planned cells."""
+    """Return the number of finished and of planned cells."""
     # Counted in cells: one cell writes several rows.
     done = len({record.cell_id for record in folder.records})
     return f"{numerals.count(done)} of {numerals.count(folder.manifest.planned_cells)} planned cells on record"

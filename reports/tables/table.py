@@ -23,7 +23,7 @@ class Table:
                 raise ValueError(f"a row of {self.title!r} must have {len(self.headers)} cells, got {len(row)}: {row}")
 
     def lines(self) -> list[str]:
-        """The table as plain text with aligned columns and a rule below the headers; empty for a table without rows."""
+        """Format the table as plain text, with aligned columns and a rule below the headers; empty without rows."""
         if not self.rows:
             return []
         # Over all rows, so that the columns stay aligned.

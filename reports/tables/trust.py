@@ -17,7 +17,7 @@ _OBSERVED = "against "
 
 
 def trust_table(folder: RunFolder) -> Table:
-    """One row for each kind of claim; defenses whose claims differ only in epsilon share a row. Controls are left out.
+    """Build one row per kind of claim; defenses whose claims differ only in epsilon share it. Controls are left out.
 
     Its columns follow Table 2 of the survey of Fu et al. 2024: model, neighbourhood, server, clients, protected object.
     """

@@ -12,7 +12,7 @@ MOST_REASONS, MOST_NAMED = 20, 6
 
 
 def unread_table(folder: RunFolder) -> Table:
-    """One row per reason, at most twenty: first rows in the order of their file, then data files.
+    """Build one row per reason, at most twenty: first rows in the order of their file, then data files.
 
     Call it last: some damage only shows when a table or a figure reads the file.
     """
@@ -28,12 +28,12 @@ def unread_table(folder: RunFolder) -> Table:
 
 
 def unread_lines(folder: RunFolder) -> list[str]:
-    """One line per reason, for the terminal and the top of the Markdown report."""
+    """Return one line per reason, for the terminal and the top of the Markdown report."""
     return [_line(row) for row in unread_table(folder).rows]
 
 
 def unread_rows(skipped: Sequence[SkippedRow]) -> list[str]:
-    """One line per reason, for rows of results.jsonl only."""
+    """Return one line per reason, for rows of results.jsonl only."""
     return [_line(row) for row in _rows(skipped)]
 
 
@@ -73,7 +73,7 @@ def _counted(group: Sequence[object], what: str) -> str:
 
 
 def line_words(numbers: Iterable[int]) -> str:
-    """``3, 7–9``; of many ranges the first few and the number of the others."""
+    """Format ``3, 7–9``; of many ranges the first few and the number of the others."""
     ranges: list[list[int]] = []
     # Ranges, because damaged lines mostly follow each other.
     for number in sorted(set(numbers)):

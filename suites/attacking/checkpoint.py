@@ -68,7 +68,7 @@ class Checkpoint:
         self._written = time.process_time()
 
     def load(self, plan: Plan) -> LoadedCheckpoint | None:
-        """An earlier session's checkpoint of this plan, or None; warns of a damaged file or one of another cell."""
+        """Load an earlier session's checkpoint of this plan, or None; warn of a damaged file or one of another cell."""
         path = self.store.cell_folder(self.cell_id) / f"{_NAME}.npz"
         if not path.exists():
             return None

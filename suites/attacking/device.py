@@ -24,7 +24,7 @@ def check_device(device: str) -> None:
 
 
 def run_attack(attack: Attack, view: View, knowledge: Knowledge, rng: np.random.Generator, *, device: str) -> Evidence:
-    """The attack's evidence, with its search on ``device``; random numbers are drawn on the CPU for every device.
+    """Run the attack, with its search on ``device``; random numbers are drawn on the CPU for every device.
 
     By default cuDNN's convolutions use TF32, with ten bits of each mantissa, and a search for exactly matching
     gradients would stop early. Here they use float32 and deterministic algorithms.

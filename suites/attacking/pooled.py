@@ -28,7 +28,7 @@ def is_pooled(evidence: Reconstructions | LabelCounts) -> bool:
 
 
 def pooled_evidence(evidence: Reconstructions | LabelCounts) -> Reconstructions | LabelCounts:
-    """All images, or the sum of all counts, as evidence about a single upload."""
+    """Return all images, or the sum of all counts, as evidence about a single upload."""
     if isinstance(evidence, Reconstructions):
         return replace(evidence, uploads=np.zeros(len(evidence.images), dtype=np.int64))
     return replace(evidence, counts=evidence.counts.sum(0, keepdims=True))

@@ -137,7 +137,7 @@ def train_shadows(task: Task, plan: Plan, protection: Protection, streams: Strea
 
 
 def draw_membership(streams: Streams, count: int, pool: int) -> Tensor:
-    """The samples of each federation, ``(count, pool)``: fair coins, inverted for the second federation of a pair."""
+    """Draw the samples of each federation, ``(count, pool)``: fair coins, inverted for the second one of a pair."""
     # Complementary pairs give every sample exactly count / 2 models with it and as many without it.
     halves = uniform(streams.generator("membership"), (count // 2, pool)) < 0.5
     return torch.stack([halves, ~halves], dim=1).flatten(0, 1)

@@ -271,7 +271,7 @@ def _tampered(item: AttackCell, job: TrialJob, trained: TrainedTrial, knowledge:
 def score(
     cell: Cell, evidence: object, trained: TrainedTrial, probe: Probe | None, store: Store, *, adversary: str
 ) -> list[Record]:
-    """The rows of one attack: scores its evidence against the truth."""
+    """Score the evidence of one attack against the truth; returns its rows."""
     if isinstance(evidence, CandidateScores):
         if probe is None:
             raise TypeError("the attack returned candidate scores but planted no candidates")

@@ -34,8 +34,9 @@ def worst_case_hypotheses(
     view: View,
     probe: CandidateProbe,
 ) -> HypothesesOf | None:
-    """A function (round, client, which candidates) -> log likelihood ratios of that round's release with and without
-    each candidate.
+    """Return a function (round, client, which candidates) -> log likelihood ratios of that round's release.
+
+    Each ratio compares the release with a candidate to the release without it.
 
     The adversary knows every drawn lot and its other samples. ``lots`` are those of the candidates' clients, or of all
     clients where only their sum is observed.

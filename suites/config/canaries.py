@@ -98,7 +98,7 @@ CANARY_PHRASES = {
 
 
 def why_not_covered(claim: Claim) -> str:
-    """Why no canary design can audit this claim; empty where one can."""
+    """State why no canary design can audit this claim; empty where one can."""
     unit, adjacency = claim.unit, claim.adjacency
     if (unit, adjacency) not in COVERED:
         return f"no canary design covers unit {unit} under {adjacency}: this claim is not audited"
@@ -120,7 +120,7 @@ def _row(inputs: CanaryInputs, direction: Tensor) -> Canary:
 
 
 def absent_row(row: Tensor, adjacency: Adjacency) -> Tensor | None:
-    """What replaces the canary ``row (d,)`` in the runs without it; None where nothing does."""
+    """Return what replaces the canary ``row (d,)`` in the runs without it; None where nothing does."""
     if adjacency is Adjacency.ADD_REMOVE:
         return None
     return -row if adjacency is Adjacency.REPLACE_ONE else torch.zeros_like(row)

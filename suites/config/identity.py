@@ -12,7 +12,7 @@ IDENTITY = "identity-4"
 
 
 def identity(**facts: Any) -> str:
-    """Sixteen hex digits of the facts' SHA-256 hash, which depends neither on their order nor on the process.
+    """Return sixteen hex digits of the facts' SHA-256 hash, which depends neither on their order nor on the process.
 
     Raises:
         TypeError: for a fact that is not plain data.
@@ -23,7 +23,7 @@ def identity(**facts: Any) -> str:
 
 
 def plain_data(value: Any) -> Any:
-    """A part's field as plain data: finite numbers, text and containers unchanged, anything else as its repr."""
+    """Return a part's field as plain data: finite numbers, text and containers unchanged, anything else as its repr."""
     if isinstance(value, np.generic):
         return plain_data(value.item())
     if isinstance(value, float) and not math.isfinite(value):

@@ -56,7 +56,7 @@ def own_parts(kind: Kind) -> dict[str, PartFile]:
 
 @lru_cache(maxsize=8)
 def part_files(folders: tuple[str, ...], base: str) -> dict[str, PartFile]:
-    """The parts in some folders of the package by name: of each file the first public class that derives from ``base``.
+    """Find the parts in some folders of the package: in each file the first public class that derives from ``base``.
 
     Args:
         folders: dotted, below the package, such as ``defenses``; their sub-folders are read as well.
@@ -85,7 +85,7 @@ def part_files(folders: tuple[str, ...], base: str) -> dict[str, PartFile]:
 
 
 def files_with(function: str, folder: str) -> Iterator[tuple[str, str]]:
-    """Name and first docstring line of the files below a folder that define a function of this name."""
+    """Yield name and first docstring line of the files below a folder that define a function of this name."""
     for module, text in _sources(resources.files(PACKAGE).joinpath(*folder.split(".")), f"{PACKAGE}.{folder}"):
         tree = ast.parse(text)
         # Top-level functions only: a method of the same name is something else.

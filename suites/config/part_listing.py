@@ -49,7 +49,7 @@ def summary(part: type[Any]) -> str:
 
 
 def errata_in(doc: str) -> tuple[str, ...]:
-    """The items of a docstring's ``Errata:`` section, which lists mistakes of the paper; empty where there is none."""
+    """List the items of a docstring's ``Errata:`` section, the mistakes of the paper; empty where there is none."""
     _, _, section = doc.partition("\nErrata:\n")
     lines = itertools.takewhile(lambda line: line.startswith(" "), section.splitlines())
     items: list[str] = []

@@ -183,7 +183,7 @@ def _task(specification: str, seed: int) -> Task:
 
 
 def task_of(spec: FederationSpec, seed: int) -> Task:
-    """The data and model of a federation for one seed; cached, because a process's next job often needs the same."""
+    """Build the data and model of a federation for one seed; cached, as a process's next job often needs the same."""
     # A specification holds dictionaries, which no cache can hash: its JSON text is the key.
     return _task(spec.model_dump_json(), seed)
 

@@ -106,7 +106,7 @@ def claims_of(plan: RunPlan) -> list[dict[str, Any]]:
 
 
 def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
-    """The run that a folder's manifest describes, to be continued; ``retry_failed``: also run failed cells again.
+    """Open the run that a folder's manifest describes, to continue it; ``retry_failed``: also run failed cells again.
 
     Raises:
         ConfigError: if the folder holds no run, a part cannot be imported any more, or code or data have changed since.

@@ -20,7 +20,7 @@ PACKAGES = (
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that can change a number."""
+    """Return the versions of the packages that can change a number."""
     return {name: found for name in PACKAGES if (found := _version_of(name))}
 
 
@@ -31,7 +31,7 @@ def hardware() -> dict[str, Any]:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Count the cores that this process may use."""
     # Not os.cpu_count(): a container may use fewer cores than the machine has.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -46,7 +46,7 @@ def threads() -> str:
 
 
 def accelerator() -> str:
-    """The GPU that ``--device cuda`` would use."""
+    """Name the GPU that ``--device cuda`` would use."""
     import torch  # Lazy: writing the manifest does not need it.
 
     if torch.cuda.is_available():
@@ -55,7 +55,7 @@ def accelerator() -> str:
 
 
 def git() -> dict[str, Any] | None:
-    """Commit of the current folder's repository and whether it has uncommitted changes; None outside a repository."""
+    """Return the commit of the current folder's repository and whether changes are uncommitted; None without one."""
     commit = _output_of("git", "rev-parse", "HEAD")
     return {"commit": commit, "dirty": bool(_output_of("git", "status", "--porcelain"))} if commit else None
 

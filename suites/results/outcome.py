@@ -42,7 +42,7 @@ class Problem:
 
 
 def row_exit_code(row: Record) -> int:
-    """The exit code that one row causes: OK, FAIL, INCONCLUSIVE or INCOMPLETE.
+    """Return the exit code that one row causes: OK, FAIL, INCONCLUSIVE or INCOMPLETE.
 
     - A control breaks its claim on purpose, so its audit should end as REFUTED. Any other verdict makes the run
       incomplete, because the audit did not detect what was planted for it.
@@ -71,7 +71,7 @@ def row_exit_code(row: Record) -> int:
 def problems(
     records: Sequence[Record], *, missing: int = 0, unread: int = 0, changed: Sequence[str] = ()
 ) -> list[Problem]:
-    """Every reason why these rows do not give exit code 0.
+    """List every reason why these rows do not give exit code 0.
 
     Args:
         missing: number of planned cells without a row.
@@ -105,7 +105,7 @@ def problems(
 
 
 def fine_line(records: Sequence[Record]) -> str:
-    """The summary of the audited claims of a run without a problem."""
+    """Summarise the audited claims of a run without a problem."""
     audits, attacked = (
         [row for row in records if row.role == role and row.status == "ok"] for role in ("audit", "evidence")
     )
@@ -129,7 +129,9 @@ def _neither_control_nor_paper(rows: Sequence[Record]) -> list[Record]:
 
 
 def outcome_of(found: Sequence[Problem], fine: str) -> Outcome:
-    """12 (incomplete) outranks 10 (refuted), which outranks 11 (inconclusive); the line names every problem.
+    """Combine problems: 12 (incomplete) outranks 10 (refuted), and 10 outranks 11 (inconclusive).
+
+    The verdict line names every problem.
 
     ``fine``: the rest of the verdict line where there is no problem.
     """
@@ -141,7 +143,7 @@ def outcome_of(found: Sequence[Problem], fine: str) -> Outcome:
 
 
 def failing_codes(words: Iterable[str]) -> frozenset[int]:
-    """The exit codes that these words name. Raises ConfigError for an unknown word."""
+    """Return the exit codes that these words name. Raises ConfigError for an unknown word."""
     names = [word.strip().lower() for word in words]
     for name in names:
         if name not in _CODES:
@@ -150,12 +152,12 @@ def failing_codes(words: Iterable[str]) -> frozenset[int]:
 
 
 def judge_run(records: Sequence[Record], *, missing: int = 0, unread: int = 0, changed: Sequence[str] = ()) -> Outcome:
-    """The outcome of a run by itself, without a baseline. Arguments as for ``problems``."""
+    """Judge a run by itself, without a baseline. Arguments as for ``problems``."""
     return outcome_of(problems(records, missing=missing, unread=unread, changed=changed), fine_line(records))
 
 
 def judge_finding(name: str, finding: Finding) -> Outcome:
-    """The outcome of one claim that was audited outside a run. ``name``: of the audited mechanism."""
+    """Judge one claim that was audited outside a run; ``name`` is that of the audited mechanism."""
     if finding.verdict is Verdict.REFUTED:
         return Outcome(verdict_line=f"FAIL: claims REFUTED: {name}", exit_code=FAIL)
     if finding.verdict is Verdict.NOT_REFUTED:
@@ -165,7 +167,7 @@ def judge_finding(name: str, finding: Finding) -> Outcome:
 
 
 def listed(labels: Sequence[str]) -> str:
-    """The distinct labels, separated by commas; of more than four the first four and the number of the others."""
+    """Join the distinct labels with commas; of more than four, print four and the number of the others."""
     # A defense audited on several seeds or federations would otherwise be listed several times.
     unique = list(dict.fromkeys(labels))
     return ", ".join(unique[:4]) + (f" and {len(unique) - 4} more" if len(unique) > 4 else "")

@@ -46,7 +46,7 @@ class Rows:
 
 
 def read_rows(path: Path, *, upgrades: Mapping[str, Upgrade] = UPGRADES) -> Rows:
-    """Every readable row of the file; none for a missing file. Of repeated measurements the first row counts."""
+    """Read every readable row of the file; none for a missing file. Of repeated measurements the first row counts."""
     reader = _Reader(upgrades)
     # Bytes, because str.splitlines would also break a line inside a reason, at U+2028.
     lines = path.read_bytes().split(b"\n") if path.exists() else []
@@ -132,7 +132,7 @@ def _upgraded(row: dict[str, Any], upgrades: Mapping[str, Upgrade]) -> dict[str,
 
 
 def first_mistake(error: ValidationError) -> str:
-    """The first mistake, and the number of further ones."""
+    """Describe the first mistake, and count the further ones."""
     found = error.errors()
     place, more = ".".join(str(part) for part in found[0]["loc"]), len(found) - 1
     return f"{place}: {found[0]['msg']}" + (f", and {more} more" if more else "")

@@ -80,7 +80,7 @@ class Store:
 
     @classmethod
     def open(cls, folder: Path) -> "Store":
-        """An existing run.
+        """Open an existing run.
 
         Raises:
             ConfigError: if the folder holds none.

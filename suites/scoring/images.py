@@ -72,10 +72,10 @@ def psnr(mse: float) -> float:
 
 
 def match(reconstructions: ArrayLike, truth: ArrayLike) -> IntArray:
-    """The assignment of least total MSE (Kuhn 1955): ``reconstructions[permutation]`` has the order of the truth.
+    """Find the assignment of least total MSE (Kuhn 1955): ``reconstructions[permutation]`` has the order of the truth.
 
-    For the images of one batch, whose order a gradient does not reveal. Both ``(n, c, h, w)`` in [0, 1]; permutation
-    ``(n,)``.
+    It is meant for the images of one batch, whose order a gradient does not reveal. Both are ``(n, c, h, w)`` in
+    [0, 1]; the permutation is ``(n,)``.
     """
     from scipy.optimize import linear_sum_assignment  # Lazy: half a second.
 
@@ -86,7 +86,7 @@ def match(reconstructions: ArrayLike, truth: ArrayLike) -> IntArray:
 
 
 def lpips_scorer(*, download: bool = False) -> LpipsScorer | Unavailable:
-    """LPIPS 0.1 on AlexNet (Zhang et al. 2018), or the reason why it is unavailable; never with random weights.
+    """Load LPIPS 0.1 on AlexNet (Zhang et al. 2018), or state why it is unavailable; never with random weights.
 
     Images are scaled to [-1, 1], a grey one is repeated to three channels, and one under 64 pixels is upsampled to
     64x64 (bilinear), because AlexNet's strides leave nothing of smaller ones. The paper did not calibrate that: compare
@@ -153,13 +153,13 @@ def _ssim(image: FloatArray, truth: FloatArray) -> float:
 
 
 def ssim_window(image: FloatArray) -> int:
-    """Side of SSIM's window: 7 pixels, or the largest odd number that fits into ``image (c, h, w)``."""
+    """Return the side of SSIM's window: 7 pixels, or the largest odd number that fits into ``image (c, h, w)``."""
     side = min(7, *image.shape[1:])
     return int(side - 1 + side % 2)
 
 
 def checked_pair(reconstructions: ArrayLike, truth: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Both as doubles ``(n, c, h, w)``. Raises ValueError for unequal shapes or values outside [0, 1]."""
+    """Return both as doubles ``(n, c, h, w)``. Raises ValueError for unequal shapes or values outside [0, 1]."""
     images, target = np.asarray(reconstructions, dtype=np.float64), np.asarray(truth, dtype=np.float64)
     if images.ndim != 4 or images.shape != target.shape or min(images.shape) < 1 or min(images.shape[2:]) < LEAST_SIDE:
         raise ValueError(

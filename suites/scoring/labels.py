@@ -78,7 +78,7 @@ class LabelScores:
 
 
 def mean_interval(values: ArrayLike, weights: ArrayLike | None = None) -> Interval:
-    """Mean of ``values (n,)``, one per upload, weighted by ``weights (n,)``, with a 95 % t interval over uploads.
+    """Compute the mean of ``values (n,)``, weighted by ``weights (n,)``, with a 95 % t interval over n uploads.
 
     The variance of a weighted mean is that of its linear approximation. The interval is not truncated to the metric's
     range. There is none for a single value, or for equal ones.
@@ -95,7 +95,7 @@ def mean_interval(values: ArrayLike, weights: ArrayLike | None = None) -> Interv
 
 
 def rate_interval(right: ArrayLike) -> Interval:
-    """Share of ``right (n,)`` booleans, with a two-sided 95 % Clopper-Pearson interval."""
+    """Compute the share of ``right (n,)`` booleans, with a two-sided 95 % Clopper-Pearson interval."""
     given = np.asarray(right, dtype=bool)
     n, k = len(given), int(given.sum())
     # The lower bound on successes is the complement of the upper bound on failures.

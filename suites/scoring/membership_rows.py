@@ -19,19 +19,20 @@ LOW_RATES = (0.01, 0.001)
 
 
 def estimate_metric(rate: float) -> str:
-    """Name of the metric of a point estimate at this false-positive rate."""
+    """Return the name of the metric of a point estimate at this false-positive rate."""
     return f"tpr_at_fpr_{rate:g}_estimate"
 
 
 def auc(scores: MembershipScores) -> float:
-    """Probability that a member scores above a non-member; ties count half."""
+    """Compute the probability that a member scores above a non-member; ties count half."""
     return area(ScoresByRun.of(scores.member, scores.nonmember))
 
 
 def balanced_accuracy(scores: MembershipScores) -> float:
-    """Mean of true-positive and true-negative rate when the upper half of all scores is called "in" (ties count half).
+    """Average true-positive and true-negative rate, with the upper half of all scores guessed as members.
 
-    The threshold is the median, which needs no truth: one chosen by its success would overstate the attack.
+    The threshold is the median, which needs no truth: one chosen by its success would overstate the attack. Ties with
+    it count half.
     """
     cut = float(np.median(np.concatenate([scores.member, scores.nonmember])))
     above = (scores.member > cut).mean() + 0.5 * (scores.member == cut).mean()
@@ -47,7 +48,7 @@ def setting_arrays(setting: Setting) -> dict[str, np.ndarray]:
 def score_membership(
     cell: Cell, found: CountedScores, store: Store, *, adversary: str = Level.REALISTIC.value
 ) -> list[Record]:
-    """Rows of one cell: AUC, balanced accuracy, and TPR at low FPR; ``adversary``, see ``Attack``, is saved with them.
+    """Make the rows of one cell: AUC, balanced accuracy, TPR at low FPR; ``adversary``, see ``Attack``, is saved too.
 
     The scores of one run share its noise. Its AUC therefore has an interval over candidates that holds for this run
     alone, and its TPR is a point estimate, as metric and reason state. Of several runs the interval is over runs, and

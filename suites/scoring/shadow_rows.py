@@ -42,7 +42,7 @@ class OverTargets:
 
 
 def groups(targets: int) -> list[list[int]]:
-    """The groups of targets that the jackknife leaves out: at most eight, and none below ``LEAST_PAIRS`` pairs.
+    """Choose the groups of targets that the jackknife leaves out: at most eight, and none below ``LEAST_PAIRS`` pairs.
 
     The two federations of a pair have complementary members, so they stay in one group.
     """
@@ -53,7 +53,7 @@ def groups(targets: int) -> list[list[int]]:
 
 
 def over_targets(values: Sequence[float], without: Sequence[Sequence[float]]) -> OverTargets:
-    """The mean of ``values``, one per target, with a 95 % t interval by the grouped jackknife.
+    """Compute the mean of ``values``, one per target, with a 95 % t interval by the grouped jackknife.
 
     Every model is a target once and a reference of all others. The targets' values are therefore dependent, and their
     standard deviation alone would give too short an interval (by a factor of about sqrt(2) where there is no leak). So
@@ -75,7 +75,7 @@ def over_targets(values: Sequence[float], without: Sequence[Sequence[float]]) ->
 
 
 def joined(each: Sequence[MembershipScores]) -> MembershipScores:
-    """The scores of all targets as one sample."""
+    """Join the scores of all targets to one sample."""
     member, nonmember = (np.concatenate([getattr(one, side) for one in each]) for side in ("member", "nonmember"))
     return MembershipScores(member, nonmember, each[0].setting)
 

@@ -12,7 +12,7 @@ from .membership_rows import LEVEL, setting_arrays
 
 
 def credits(evidence: SourceScores, holder: np.ndarray) -> np.ndarray:
-    """The credit for each sample's guess, ``(n,)``: 1 where only its holder has the top score, 1/k where k clients tie.
+    """Score each sample's guess, ``(n,)``: 1 where only its holder has the top score, 1/k where k clients tie.
 
     ``holder``: (n,), the client that holds each sample.
     """
@@ -22,14 +22,14 @@ def credits(evidence: SourceScores, holder: np.ndarray) -> np.ndarray:
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
-    """95 % score interval of a share of n samples (Wilson 1927); conservative for credits between 0 and 1."""
+    """Compute the 95 % score interval of a share of n samples (Wilson 1927); conservative for credits in [0, 1]."""
     z = float(norm.ppf(0.5 + LEVEL / 2))
     centre, half = share + z**2 / (2 * n), z * (share * (1 - share) / n + z**2 / (4 * n**2)) ** 0.5
     return max(0.0, (centre - half) / (1 + z**2 / n)), min(1.0, (centre + half) / (1 + z**2 / n))
 
 
 def score_source(cell: Cell, evidence: SourceScores, probe: CandidateProbe, store: Store) -> list[Record]:
-    """Rows of the share of right guesses, and of its advantage: 0 at chance, 1 / clients, and 1 if all are right.
+    """Make the rows of the share of right guesses and its advantage: 0 at chance, 1 / clients, and 1 if all are right.
 
     The interval is over the samples of this one run, which share its noise. Outsiders, which no client holds, are left
     out.

@@ -12,7 +12,7 @@ from ..results.store import Store
 def utility_rows(
     cell: Cell, task: Task, final: Tensor, course: AccuracyRecorder, numbers: NumbersRecorder, store: Store
 ) -> list[Record]:
-    """One row per metric of the model ``final (d,)``.
+    """Make one row per metric of the model ``final (d,)``.
 
     Their artifact is a CSV file with the first metric by round, whose last value is the final model's. The protection's
     public numbers by round, if any, are a file of their own.
