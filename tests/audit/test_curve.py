@@ -70,7 +70,7 @@ def test_a_coarse_profile_errs_on_the_side_of_the_defense():
     assert np.max(exact - coarse) > 0.01
 
 
-def test_chords_between_the_knots_of_a_curve_would_refute_honest_mechanisms():
+def test_chords_between_the_knots_of_a_curve_would_refute_correct_mechanisms():
     knots = np.linspace(0, 1, 8)
     chords = np.interp(RATES, knots, GaussianCurve(0.925).fnr(knots))
     assert np.max(chords - GaussianCurve(0.925).fnr(RATES)) > 0.01
@@ -82,7 +82,7 @@ def test_chords_between_the_knots_of_a_curve_would_refute_honest_mechanisms():
     st.floats(0, 1),
     st.floats(0, 1),
 )
-def test_a_profile_agrees_with_its_naive_twin_falls_and_stays_below_the_coin(knots, first, second):
+def test_a_profile_agrees_with_a_naive_one_falls_and_stays_below_the_coin(knots, first, second):
     curve = ProfileCurve(*map(tuple, zip(*knots, strict=True)))
     low, high = sorted((first, second))
     assert curve.fnr(low) == pytest.approx(naive_fnr(curve, low), abs=1e-9)

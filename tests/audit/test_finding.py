@@ -76,8 +76,8 @@ def test_underpowered_and_refuted_by_curve_exclude_each_other(claim_of, scores_o
 
 
 def test_evidence_of_a_stronger_observer_is_out_of_scope(claim_of, measurement_of, setting_of):
-    told = Observer("global_models", sees_participation=True)
-    for observer in (AGGREGATE, UPLOADS, told):
+    participation = Observer("global_models", sees_participation=True)
+    for observer in (AGGREGATE, UPLOADS, participation):
         finding = judge(claim_of(), measurement_of(epsilon_low=5.0, setting=setting_of(observer=observer)))
         assert finding.verdict is Verdict.OUT_OF_SCOPE
         assert observer.phrase in finding.reason
@@ -110,8 +110,8 @@ def test_fewer_rounds_are_in_scope_and_another_delta_is_not(claim_of, measuremen
 
 def test_a_gaussian_bound_does_not_judge_a_claim_that_signs_no_gaussian_curve(claim_of, scores_of):
     # Honest randomised response at epsilon 4 makes 1.8 % errors; read as Gaussian that shows an epsilon of 26.
-    honest = scores_of(np.r_[np.ones(982), np.zeros(18)], np.r_[np.zeros(982), np.ones(18)])
-    seen = gaussian_dp(honest, delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5))
+    randomised_response = scores_of(np.r_[np.ones(982), np.zeros(18)], np.r_[np.zeros(982), np.ones(18)])
+    seen = gaussian_dp(randomised_response, delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5))
     assert seen.estimate == pytest.approx(26, abs=0.05)
     finding = judge(claim_of(mechanism="randomised response"), seen)
     assert finding.verdict is Verdict.OUT_OF_SCOPE
@@ -123,8 +123,8 @@ def test_a_gaussian_bound_does_not_judge_a_claim_that_signs_no_gaussian_curve(cl
 
 def test_a_gaussian_bound_beside_another_curve_leaves_the_word_to_the_curve(claim_of, scores_of):
     curve = ProfileCurve((4.0,), (0.0,), (0.0,))
-    honest = scores_of(np.r_[np.ones(982), np.zeros(18)], np.r_[np.zeros(982), np.ones(18)])
-    seen = gaussian_dp(honest, delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5), curve=curve)
+    randomised_response = scores_of(np.r_[np.ones(982), np.zeros(18)], np.r_[np.zeros(982), np.ones(18)])
+    seen = gaussian_dp(randomised_response, delta=1e-5, alpha=0.05, threshold=FixedThreshold(0.5), curve=curve)
     assert seen.epsilon_low > 4
     assert judge(claim_of(curve=curve), seen).verdict is Verdict.NOT_REFUTED
 

@@ -16,11 +16,11 @@ def test_a_claim_covers_those_who_see_no_more():
 
 
 def test_a_claim_that_hides_participation_does_not_cover_evidence_that_used_it():
-    told = Observer("global_models", sees_participation=True)
-    assert told.covers(GLOBAL_MODELS)
-    assert not GLOBAL_MODELS.covers(told)
-    assert not UPLOADS.covers(told)
-    assert Observer("uploads", sees_participation=True, sees_masked_words=True).covers(told)
+    participation = Observer("global_models", sees_participation=True)
+    assert participation.covers(GLOBAL_MODELS)
+    assert not GLOBAL_MODELS.covers(participation)
+    assert not UPLOADS.covers(participation)
+    assert Observer("uploads", sees_participation=True, sees_masked_words=True).covers(participation)
 
 
 def test_parse_is_the_inverse_of_str():

@@ -57,8 +57,8 @@ def test_every_file_with_a_function_that_returns_a_measurement_is_calibrated():
 
 def test_every_estimator_is_in_the_table_under_its_own_name_and_kind(table):
     assert {row.estimator for row in table} == set(estimators())
-    told = {row.estimator: row.kind for row in table if row.kind is not Kind.BOUND}
-    assert told == {"joint_beta": Kind.CREDIBLE, "one_shot": Kind.ESTIMATE}
+    kinds = {row.estimator: row.kind for row in table if row.kind is not Kind.BOUND}
+    assert kinds == {"joint_beta": Kind.CREDIBLE, "one_shot": Kind.ESTIMATE}
 
 
 def test_nothing_fails(table):
@@ -84,7 +84,7 @@ def test_independent_trials_refuse_a_shared_coin_and_one_run_is_valid_under_it(t
         assert "needs independent" in rows[name].outcome
 
 
-def test_a_broken_twin_is_caught_by_most_estimators(table):
+def test_a_broken_version_is_caught_by_most_estimators(table):
     shares = {row.estimator: row.refuted / row.repeats for row in table if row.situation.startswith("broken version")}
     assert all(share > 0.3 for share in shares.values()), shares
     assert sorted(shares.values())[2] > 0.7
@@ -157,7 +157,7 @@ def test_a_bound_that_forgets_delta_fails_at_the_boundary_alone():
 
 
 def test_independent_channels_assumed_in_one_run_fail_under_a_shared_coin():
-    # Mistake 5: a binomial at the canary's own rate, delta told or not.
+    # Mistake 5: a binomial at the canary's own rate, delta counted or not.
     def mutant(guesses: Guesses, *, delta: float, alpha: float) -> Measurement:
         return one_run(guesses, delta=0.0, alpha=alpha)
 

@@ -72,7 +72,7 @@ def test_no_counts_beat_the_ceiling_and_delta_only_costs(n0, n1, share0, share1,
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "words"),
     [
         ({"n0": 0, "fp": 0}, "n must be >= 1, got 0"),
         ({"fp": 11}, "errors must lie in 0..n, got 11 of 10"),
@@ -83,8 +83,8 @@ def test_no_counts_beat_the_ceiling_and_delta_only_costs(n0, n1, share0, share1,
         ({"delta": 1.0}, r"delta must lie in \[0, 1\), got 1.0"),
     ],
 )
-def test_impossible_counts_and_levels_are_refused(arguments, says):
-    with pytest.raises(ValueError, match=says):
+def test_impossible_counts_and_levels_are_refused(arguments, words):
+    with pytest.raises(ValueError, match=words):
         epsilon_low(**({"fp": 1, "fn": 1, "n0": 10, "n1": 10, "delta": 1e-5, "alpha": 0.05} | arguments))
 
 
@@ -169,7 +169,7 @@ def test_null_scores_are_refuted_no_oftener_than_alpha(scores_of, most_false_ala
     "policy", [FixedThreshold(0.5), SplitThreshold(0.5), BonferroniThresholds((-0.5, 0.5))], ids=str
 )
 def test_a_mechanism_at_its_claim_is_refuted_no_oftener_than_alpha(scores_of, most_false_alarms, policy):
-    # (1, .05)-DP to the letter: with chance .05 the canary is told, else randomised response at e^1.
+    # (1, .05)-DP to the letter: with chance .05 the canary is revealed, else randomised response at e^1.
     rng, wrong = np.random.default_rng(1), 0.95 / (1 + math.e)
     alarms = 0
     for _ in range(REPEATS):
@@ -178,8 +178,8 @@ def test_a_mechanism_at_its_claim_is_refuted_no_oftener_than_alpha(scores_of, mo
     assert 0 < alarms <= most_false_alarms(REPEATS, 0.05)
 
 
-def test_a_halved_sigma_falls_under_the_signed_curve_and_an_honest_one_does_not(scores_of):
-    # A claim of 4 (mu .925; halved, 9.08), 500 trials a world, alpha .01 / 6: exact false alarm 3e-6, exact power 1.
+def test_a_halved_sigma_falls_under_the_stated_curve_and_a_correct_one_does_not(scores_of):
+    # A claim of 4 (mu .925; halved, 9.08), 500 trials per arm, alpha .01 / 6: exact false alarm 3e-6, exact power 1.
     mu, rng = mu_from_epsilon(4, 1e-5), np.random.default_rng(2)
     levels = {
         "delta": 1e-5,

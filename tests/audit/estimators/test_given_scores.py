@@ -1,4 +1,4 @@
-"""Scores that somebody brings along: the same court, and what cannot be judged is refused."""
+"""Scores supplied by the user: judged like measured ones, and refused where they cannot be judged."""
 
 import math
 
@@ -30,7 +30,7 @@ def test_without_one_half_of_each_side_chooses_and_sides_may_be_unequal():
 
 
 def test_the_claims_curve_refutes_where_the_epsilon_cannot():
-    # Half the noise behind epsilon 4, 500 counted trials a world: the curve sees it, the bound stays far below 4.
+    # Half the noise behind epsilon 4, 500 counted trials per arm: the curve detects it, the bound stays far below 4.
     rng, claim = np.random.default_rng(1), Claim.stated(delta=1e-5, mu=0.925)
     finding = audit_scores(rng.normal(1.85, 1, 1000), rng.normal(0, 1, 1000), claim)
     assert (finding.verdict, finding.route) == (Verdict.REFUTED, "curve")
@@ -48,7 +48,7 @@ def test_scores_exactly_at_a_signed_curve_are_refuted_no_oftener_than_alpha(most
 
 
 @pytest.mark.parametrize(
-    ("member", "nonmember", "options", "says"),
+    ("member", "nonmember", "options", "words"),
     [
         ([], [1.0], {}, r"member must not be empty, got shape \(0,\)"),
         ([1.0], [], {}, r"nonmember must not be empty, got shape \(0,\)"),
@@ -62,8 +62,8 @@ def test_scores_exactly_at_a_signed_curve_are_refuted_no_oftener_than_alpha(most
         ([1.0, 0.0], [0.0, 0.0], {"alpha": -1}, r"alpha must lie in \(0, 1\), got -1"),
     ],
 )
-def test_scores_that_cannot_be_judged_are_refused(member, nonmember, options, says):
-    with pytest.raises(ValueError, match=says):
+def test_scores_that_cannot_be_judged_are_refused(member, nonmember, options, words):
+    with pytest.raises(ValueError, match=words):
         audit_scores(member, nonmember, CLAIM, **options)
 
 

@@ -45,7 +45,7 @@ def test_of_two_gaussians_it_learns_the_likelihood_ratio():
 
 
 def test_a_leak_in_many_coordinates_is_found_without_being_told_where(outputs_of, scores_of):
-    # Mean mu along a diagonal of ten coordinates; the oracle projects on it. 4000 trials a world.
+    # Mean mu along a diagonal of ten coordinates; the oracle projects on it. 4000 trials per arm.
     rng, mu = np.random.default_rng(2), mu_from_epsilon(8, 1e-5)
     shift = np.full(10, mu / math.sqrt(10))
     worlds = [rng.normal(size=(4000, 10)) + world * shift for world in (1, 0)]
@@ -113,13 +113,13 @@ def test_separated_constant_and_huge_outputs_give_finite_numbers(outputs_of):
 
 def test_outputs_that_cannot_be_learnt_from_are_refused(outputs_of):
     some = np.zeros((4, 2))
-    for member, says in [
+    for member, words in [
         (np.zeros(4), r"member must be \(n, d\) and not empty, got shape \(4,\)"),
         (np.zeros((0, 2)), r"member must be \(n, d\) and not empty, got shape \(0, 2\)"),
         (np.full((1, 2), np.nan), "member must be finite, got 2 of 2"),
         (np.zeros((4, 3)), "both sides must have one d, got 3 and 2"),
     ]:
-        with pytest.raises(ValueError, match=says):
+        with pytest.raises(ValueError, match=words):
             outputs_of(member, some)
     with pytest.raises(ValueError, match=r"a split of 0\.5 leaves a part of 1 member outputs empty"):
         hockey_stick(outputs_of(some[:1], some), **LEVELS)

@@ -1,4 +1,4 @@
-"""The joint-Beta credible interval: known answer, Monte Carlo and quadrature twins, and what it is not."""
+"""The joint-Beta credible interval: known answer, Monte Carlo and quadrature references, and its limits."""
 
 import math
 
@@ -84,7 +84,7 @@ def test_of_several_thresholds_each_has_its_share(scores_of):
 
 
 def test_its_errors_are_oftener_than_a_bound_is_allowed(most_false_alarms):
-    # Randomised response exactly at epsilon 4, 500 trials a world, alpha .05 in all: about a tenth miss.
+    # Randomised response exactly at epsilon 4, 500 trials per arm, alpha .05 in all: about a tenth miss.
     rng, wrong = np.random.default_rng(2), 1 / (1 + math.exp(4))
     counts, times = np.unique(rng.binomial(500, wrong, (1000, 2)), axis=0, return_counts=True)
     missed = 0
@@ -101,8 +101,8 @@ def test_counts_without_a_trial_are_refused(counts):
 
 
 def test_levels_and_designs_out_of_range_are_refused(scores_of):
-    for change, says in [({"alpha": 1.0}, "alpha must lie in"), ({"delta": -0.1}, "delta must lie in")]:
-        with pytest.raises(ValueError, match=says):
+    for change, words in [({"alpha": 1.0}, "alpha must lie in"), ({"delta": -0.1}, "delta must lie in")]:
+        with pytest.raises(ValueError, match=words):
             PUBLISHED.interval(**({"alpha": 0.1, "delta": 1e-5} | change))
     with pytest.raises(ValueError, match="joint_beta needs independent trials"):
         joint_beta(

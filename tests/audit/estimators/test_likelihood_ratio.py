@@ -126,15 +126,15 @@ def test_z_by_hand():
 def test_z_is_not_blind_to_a_halved_sigma():
     # Exactly what a z over the claimed deviation misses: the means are those of the claim.
     law = {"sigma": 1 / 0.925, "rate": 1.0, "steps": 1, "rounds": 1, "n": 300, "rng": np.random.default_rng(5)}
-    honest = effect_z(simulate(**law, world=1), simulate(**law, world=0), 0.925)
+    correct = effect_z(simulate(**law, world=1), simulate(**law, world=0), 0.925)
     broken_in, broken_out = (simulate(**law, world=world, noise_factor=0.5) for world in (1, 0))
     claimed = (broken_in.mean() - broken_out.mean() - 0.925**2) / (0.925 * math.sqrt(2 / 300))
-    assert abs(honest) < 3
+    assert abs(correct) < 3
     assert abs(claimed) < 3
     assert effect_z(broken_in, broken_out, 0.925) > 5
 
 
-def test_z_of_an_honest_mechanism_is_standard_normal():
+def test_z_of_a_correct_mechanism_is_standard_normal():
     rng = np.random.default_rng(6)
     scores = [effect_z(rng.normal(0.925, 1, 200), rng.normal(0, 1, 200), 0.925) for _ in range(1500)]
     assert np.mean(scores) == pytest.approx(0, abs=4 / math.sqrt(1500))
@@ -165,13 +165,13 @@ def test_rounds_that_are_not_the_evidence_and_impossible_laws_are_refused(scores
     scores, levels = scores_of([1.0], [0.0]), {"delta": 1e-5, "alpha": 0.05, "threshold": FixedThreshold(0.5)}
     with pytest.raises(ValueError, match="rounds must be those of the evidence, 20, got 3"):
         likelihood_ratio(scores, **levels, **(SAMPLED | {"rounds": 3}))
-    for change, says in [
+    for change, words in [
         ({"sigma": 0.0}, "sigma must be > 0 and finite, got 0.0"),
         ({"sigma": math.nan}, "sigma must be > 0 and finite, got nan"),
         ({"rate": 1.5}, r"rate must lie in \[0, 1\], got 1.5"),
         ({"steps": 0}, "steps must be >= 1, got 0"),
     ]:
-        with pytest.raises(ValueError, match=says):
+        with pytest.raises(ValueError, match=words):
             subsampled_gaussian([0.0], **({"sigma": 1.0, "rate": 0.5, "steps": 1} | change))
 
 

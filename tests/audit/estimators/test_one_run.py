@@ -1,4 +1,4 @@
-"""One run, many canaries: Steinke's bound against a naive twin, null, boundary, shared coins, tightness."""
+"""One run, many canaries: Steinke's bound against a naive version, null, boundary, shared coins, tightness."""
 
 import math
 from functools import lru_cache
@@ -109,7 +109,7 @@ def test_levels_out_of_range_are_refused(guesses_of, name, value):
 
 
 @pytest.mark.parametrize(
-    ("changed", "says"),
+    ("changed", "words"),
     [
         ({"delta": -1e-5}, r"delta must lie in \[0, 1\), got -1e-05"),
         ({"delta": math.nan}, r"delta must lie in \[0, 1\), got nan"),
@@ -120,11 +120,11 @@ def test_levels_out_of_range_are_refused(guesses_of, name, value):
         ({"right": 0.5}, "right must be a whole number, got 0.5"),
     ],
 )
-def test_bounds_called_by_themselves_check_what_they_are_given(changed, says):
+def test_bounds_called_by_themselves_check_what_they_are_given(changed, words):
     given = {"right": 1, "made": 2, "canaries": 3, "delta": 1e-5} | changed
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=words):
         epsilon_from_guesses(**given, alpha=0.05)
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=words):
         p_value(**given, epsilon=1.0)
 
 
@@ -180,12 +180,12 @@ def test_null_scores_are_refuted_no_oftener_than_alpha(most_false_alarms):
 
 @pytest.mark.parametrize("delta", [0.0, 1e-4])
 def test_independent_canaries_at_their_claim_are_refuted_no_oftener_than_alpha(most_false_alarms, delta):
-    # Told with chance delta, else randomised response at e^1: the extreme (1, delta)-DP law, the told guessed first.
+    # Revealed with chance delta, else randomised response at e^1: the extreme (1, delta)-DP law, those guessed first.
     rng, bound = np.random.default_rng(3), lru_cache(epsilon_from_guesses)
     coins = rng.random((REPEATS, 300)) < 0.5
-    told = rng.random(coins.shape) < delta
-    signs = np.where(told | (rng.random(coins.shape) < 1 / (1 + math.exp(-1))), 1, -1) * np.where(coins, 1, -1)
-    right = right_guesses(signs * (1 + told + 0.1 * rng.random(coins.shape)), coins, side=50)
+    revealed = rng.random(coins.shape) < delta
+    signs = np.where(revealed | (rng.random(coins.shape) < 1 / (1 + math.exp(-1))), 1, -1) * np.where(coins, 1, -1)
+    right = right_guesses(signs * (1 + revealed + 0.1 * rng.random(coins.shape)), coins, side=50)
     alarms = sum(bound(int(v), 100, 300, delta=delta, alpha=0.05) > 1 for v in right)
     assert 0 < alarms <= most_false_alarms(REPEATS, 0.05)
 

@@ -92,7 +92,7 @@ def test_delta_zero_and_other_designs_are_refused(guesses_of, setting_of):
 
 
 @pytest.mark.parametrize(
-    ("counts", "says"),
+    ("counts", "words"),
     [
         ((-1, 2, 3), "guesses need 0 <= right <= made <= canaries and canaries >= 1, got -1 right"),
         ((3, 2, 3), "got 3 right, 2 made, 3 canaries"),
@@ -101,10 +101,10 @@ def test_delta_zero_and_other_designs_are_refused(guesses_of, setting_of):
         ((0.5, 2, 3), "right must be a whole number, got 0.5"),
     ],
 )
-def test_counts_that_do_not_add_up_are_refused_by_the_bound_itself(counts, says):
-    with pytest.raises(ValueError, match=says):
+def test_counts_that_do_not_add_up_are_refused_by_the_bound_itself(counts, words):
+    with pytest.raises(ValueError, match=words):
         mu_from_guesses(*counts, alpha=0.05)
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=words):
         refuted(*counts, mu=np.ones(1), alpha=0.05)
 
 

@@ -66,7 +66,7 @@ def test_cosines_that_do_not_vary_or_nearly_so_give_no_number(cosines_of):
 
 
 @pytest.mark.parametrize(
-    ("values", "change", "says"),
+    ("values", "change", "words"),
     [
         ([0.1], {}, "one_shot needs d >= 1 and two canaries, got d 10000 and 1"),
         ([0.1, 0.2], {"dimension": 0}, "one_shot needs d >= 1 and two canaries, got d 0 and 2"),
@@ -74,8 +74,8 @@ def test_cosines_that_do_not_vary_or_nearly_so_give_no_number(cosines_of):
         ([0.1, 0.2], {"delta": 0.0}, r"delta must lie in \(0, 1\), got 0\.0"),
     ],
 )
-def test_what_cannot_be_estimated_is_refused(cosines_of, values, change, says):
-    with pytest.raises(ValueError, match=says):
+def test_what_cannot_be_estimated_is_refused(cosines_of, values, change, words):
+    with pytest.raises(ValueError, match=words):
         one_shot(cosines_of(values), **({"dimension": D, "delta": 1e-5} | change))
 
 

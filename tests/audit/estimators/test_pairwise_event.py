@@ -137,9 +137,9 @@ def test_too_much_truth_is_refuted_and_just_enough_is_not(counts_of, claim_of):
     p = E / (E + 8)
     claim = claim_of(epsilon=1.0, delta=0.0, unit="report", adjacency="replace_one", rounds=1)
     setting = {"unit": "report", "adjacency": "replace_one", "rounds": 1}
-    honest = counts_of(round(1e5 * p), 10**5, round(1e5 * (1 - p) / 8), 10**5, **setting)
+    correct = counts_of(round(1e5 * p), 10**5, round(1e5 * (1 - p) / 8), 10**5, **setting)
     broken = counts_of(round(1e5 * 1.1 * p), 10**5, round(1e5 * (1 - 1.1 * p) / 8), 10**5, **setting)
-    assert judge(claim, pairwise_event(honest, delta=0.0, alpha=0.05)).verdict is Verdict.NOT_REFUTED
+    assert judge(claim, pairwise_event(correct, delta=0.0, alpha=0.05)).verdict is Verdict.NOT_REFUTED
     assert judge(claim, pairwise_event(broken, delta=0.0, alpha=0.05)).verdict is Verdict.REFUTED
 
 

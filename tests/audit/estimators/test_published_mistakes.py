@@ -171,7 +171,7 @@ def test_a_confidence_multiplier_the_wrong_way_round_errs(most_false_alarms):
 
 
 def test_canaries_that_share_a_coin_are_no_independent_channels(most_false_alarms):
-    # Mistake 5: with chance .2 one coin tells all 500 canaries, else randomised response at epsilon 1: (1, .2)-DP to
+    # Mistake 5: with chance .2 one coin reveals all 500 canaries, else randomised response at epsilon 1: (1, .2)-DP to
     # the letter. Each canary alone is guessed right with chance .2 + .8 q, but their counts are no binomial.
     rng, q = np.random.default_rng(8), 1 / (1 + math.exp(-1))
     right = np.where(rng.random(REPEATS) < 0.2, 500, rng.binomial(500, q, REPEATS))
@@ -194,7 +194,7 @@ def test_many_events_in_both_directions_need_a_union_bound(setting_of, most_fals
 
 
 def test_one_run_without_delta_accuses_a_mechanism_that_tells_some_canaries():
-    # Mistake 7: told with chance .1, else a coin: (0, .1)-DP to the letter; 400 guesses.
+    # Mistake 7: revealed with chance .1, else a coin: (0, .1)-DP to the letter; 400 guesses.
     right = np.random.default_rng(10).binomial(400, 0.55, 200)
     forgotten = [epsilon_from_guesses(int(v), 400, 400, delta=0.0, alpha=0.05) > 0 for v in right]
     kept = [epsilon_from_guesses(int(v), 400, 400, delta=0.1, alpha=0.05) > 0 for v in right]

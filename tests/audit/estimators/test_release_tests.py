@@ -1,4 +1,4 @@
-"""Tests designed for broken twins: valid against any truth, powerful against the twin that each looks for."""
+"""Tests designed for broken versions: valid under any truth, powerful against their own version."""
 
 import math
 
@@ -28,7 +28,12 @@ MU = 0.925
 RELEASE = GaussianRelease(sigma=math.sqrt(ROUNDS) / MU, rounds=ROUNDS)
 CURVE = GaussianCurve(MU)
 EPSILON = epsilon_from_mu(MU, 1e-5)
-TWINS = (BrokenRelease(noise=0.8), BrokenRelease(noise=0.5), BrokenRelease(noise=0.1), BrokenRelease(row=10.0))
+BROKEN = (
+    BrokenRelease(noise=0.8),
+    BrokenRelease(noise=0.5),
+    BrokenRelease(noise=0.1),
+    BrokenRelease(row=10.0),
+)
 LOTS = GaussianRelease(sigma=0.83, rate=0.013, rounds=200)
 """Poisson lots of rate .013 over 200 rounds: epsilon is about 2 at delta 1e-5."""
 
@@ -40,20 +45,20 @@ def setting(rounds: int = ROUNDS) -> Setting:
 
 
 def projections(
-    release: GaussianRelease, twin: BrokenRelease, world: int, n: int, rng: np.random.Generator
+    release: GaussianRelease, broken: BrokenRelease, world: int, n: int, rng: np.random.Generator
 ) -> Projections:
-    values = draw_projections(release, twin, world=world, n=n, rng=rng)
+    values = draw_projections(release, broken, world=world, n=n, rng=rng)
     return Projections(values, np.ones(values.shape, dtype=bool), setting(release.rounds))
 
 
 def designed(release: GaussianRelease = RELEASE, n: int = 1000) -> list[ReleaseTest]:
     return [
-        design_test(release, twin, n=n, delta=1e-5, curve=CURVE, epsilon=EPSILON, rng=np.random.default_rng(k))
-        for k, twin in enumerate(TWINS)
+        design_test(release, broken, n=n, delta=1e-5, curve=CURVE, epsilon=EPSILON, rng=np.random.default_rng(k))
+        for k, broken in enumerate(BROKEN)
     ]
 
 
-def test_the_score_of_the_honest_twin_is_the_claimed_likelihood_ratio() -> None:
+def test_the_score_of_the_correct_version_is_the_claimed_likelihood_ratio() -> None:
     values = np.random.default_rng(0).normal(size=(5, ROUNDS))
     naive = [sum(float(subsampled_gaussian(o, sigma=RELEASE.sigma)) for o in row) for row in values]
     np.testing.assert_allclose(release_scores(values, RELEASE, BrokenRelease()), naive)
@@ -73,15 +78,15 @@ def test_a_longer_row_is_scored_as_a_gaussian_of_that_mean() -> None:
     )
 
 
-def test_draws_have_the_twins_mean_and_spread() -> None:
+def test_draws_have_the_mean_and_spread() -> None:
     values = draw_projections(LOTS, BrokenRelease(noise=0.5, row=10.0), world=1, n=4000, rng=np.random.default_rng(1))
     assert values.mean() == pytest.approx(0.13, abs=5 * 1.15 / math.sqrt(values.size))
     out = draw_projections(LOTS, BrokenRelease(noise=0.5), world=0, n=4000, rng=np.random.default_rng(2))
     assert out.std() == pytest.approx(0.415, rel=5 / math.sqrt(2 * out.size))
 
 
-def test_the_designed_threshold_stands_near_the_best_one_of_a_gaussian_twin() -> None:
-    """Full participation: the twin's two score laws are Gaussian, so the best margin over the claim is known in
+def test_the_designed_threshold_stands_near_the_best_one_of_a_gaussian_broken_version() -> None:
+    """With full participation both score laws are Gaussian, so the best margin over the claim is known in
     closed form.
     """
     test = design_test(
@@ -104,7 +109,7 @@ def test_the_designed_threshold_stands_near_the_best_one_of_a_gaussian_twin() ->
     assert margin((test.threshold + mu**2 / 2) / mu) > 0.97 * best
 
 
-def test_no_threshold_on_the_claimed_score_shows_a_halved_noise_in_small_lots_but_the_twins_score_does() -> None:
+def test_no_threshold_on_the_claimed_score_detects_halved_noise_in_small_lots_but_its_own_score_does() -> None:
     """The claim's own likelihood ratio is blind here: found while planning the suite ``standard``, at 3000 runs a
     world.
     """
@@ -143,14 +148,14 @@ def test_no_threshold_on_the_claimed_score_shows_a_halved_noise_in_small_lots_bu
         BrokenRelease(row=10.0),
     ],
 )
-def test_together_they_refute_every_grossly_broken_twin(truth: BrokenRelease) -> None:
+def test_together_they_refute_every_grossly_broken_version(truth: BrokenRelease) -> None:
     rng = np.random.default_rng(17)
     arguments = {"n": 1000, "alpha": ALPHA, "delta": 1e-5, "curve": CURVE, "epsilon": EPSILON}
     assert chance_refuted(designed(), RELEASE, truth, rng=rng, **arguments) > 0.999
 
 
 def test_power_foretells_how_often_the_audit_refutes() -> None:
-    """A twin near the edge: 200 audits of 300 runs a world against the forecast, five standard errors apart at most.
+    """A broken version near the edge: 200 audits of 300 runs per arm are within five standard errors of the forecast.
 
     The forecast counts the best test alone, so the audit may do better by what the others add.
     """
@@ -197,7 +202,7 @@ def test_bad_releases_are_refused(fields: dict[str, float]) -> None:
         GaussianRelease(**fields)
 
 
-def test_bad_twins_and_worlds_are_refused() -> None:
+def test_bad_releases_and_worlds_are_refused() -> None:
     with pytest.raises(ValueError, match="noise and row"):
         BrokenRelease(noise=0.0)
     with pytest.raises(ValueError, match="world must be"):

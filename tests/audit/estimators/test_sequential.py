@@ -135,7 +135,7 @@ def test_a_halved_sigma_is_refuted_sooner_than_by_a_fixed_number_of_trials():
     # Claim 1, truth 2.15, alpha .05, 200 repeats. Clopper-Pearson at its best threshold needs 9300 for 50 %.
     designed, blind = (np.median(stopping_times(expected, 200, 20_000)) for expected in (TWIN, None))
     print(
-        f"median trials a world to refute sigma / 2: e-process {designed:.0f} designed, {blind:.0f} blind; fixed 9300"
+        f"median trials per arm to refute sigma / 2: e-process {designed:.0f} designed, {blind:.0f} blind; fixed 9300"
     )
     assert designed < 7500
     assert blind < 9300
@@ -150,12 +150,12 @@ def test_unpaired_trials_and_impossible_arguments_are_refused(scores_of):
         sequential(scores_of([1.0, 2.0], [0.0]), **arguments)
     with pytest.raises(ValueError, match="sequential needs independent trials"):
         sequential(scores_of([1.0], [0.0], design=Design.ONE_RUN), **arguments)
-    for change, says in [
+    for change, words in [
         ({"alpha": 0.0}, "alpha must lie in"),
         ({"delta": -1.0}, "delta must lie in"),
         ({"epsilon": math.inf}, "epsilon must be >= 0 and finite, got inf"),
     ]:
-        with pytest.raises(ValueError, match=says):
+        with pytest.raises(ValueError, match=words):
             sequential(scores_of([1.0], [0.0]), **(arguments | change))
     with pytest.raises(ValueError, match=r"stakes for epsilon 1.0 are too high against 1.7"):
         log_wealth(*np.ones((2, 3), bool), epsilon=1.7, stakes_for=1.0, delta=0.0)

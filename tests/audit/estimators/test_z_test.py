@@ -1,4 +1,4 @@
-"""The z-test of a Gaussian release: known answers, null, boundary, tightness, and where it has no say."""
+"""The z-test of a Gaussian release: known answers, null, boundary, tightness, and the claims that it cannot refute."""
 
 import math
 
@@ -49,7 +49,7 @@ def test_a_measurement_says_on_what_it_is_conditional(scores_of, claim_of):
     assert unknown.estimate == pytest.approx(epsilon_from_mu(1.5, 1e-5), rel=0.1)
     assert (unknown.threshold, unknown.fpr_high, unknown.ceiling) == (None, None, None)
     for seen in (known, unknown):
-        # It has no say where the claim signs no Gaussian curve.
+        # It cannot refute a claim that states no Gaussian curve.
         assert judge(claim_of(epsilon=2.0), seen).verdict is Verdict.OUT_OF_SCOPE
         finding = judge(claim_of(epsilon=2.0, curve=GaussianCurve(mu_from_epsilon(2, 1e-5))), seen)
         assert finding.verdict is Verdict.REFUTED

@@ -39,7 +39,7 @@ def audit(mechanism, seed=0):
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_honest_noise_is_never_refused(name):
+def test_independent_noise_is_never_refused(name):
     # 200 seeds, two inputs each: a false refusal has chance 2e-7 at most, 40 coordinates included.
     for seed in range(200):
         assert audit(HONEST[name], seed).measurement.n0 == 40

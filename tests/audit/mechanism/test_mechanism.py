@@ -45,7 +45,7 @@ def test_randomised_response_over_ten_shows_98_hundredths_from_a_million_trials(
 
 @pytest.mark.parametrize(("epsilon", "limit"), [(1, 0.60), (2, 1.29), (4, 2.59)])
 def test_a_gaussian_shows_85_hundredths_of_what_an_oracle_threshold_would(epsilon, limit):
-    # 1e5 trials a world at delta 1e-5: the mean of eight audits over the expected bound of the best threshold.
+    # 1e5 trials per arm at delta 1e-5: the mean of eight audits over the expected bound of the best threshold.
     claim = Claim.stated(epsilon, 1e-5)
     sigma = 1 / mu_from_epsilon(epsilon, 1e-5)
     shown = [
@@ -127,7 +127,7 @@ def test_choosing_among_pairs_spends_no_alpha(most_false_alarms):
     assert refuted <= most_false_alarms(REPEATS, 0.05)
 
 
-def test_streamed_counts_are_those_of_a_twin_that_keeps_every_output():
+def test_streamed_counts_are_those_of_a_reference_that_keeps_every_output():
     outputs = {0.0: [], 1.0: []}
 
     def kept(x, rng):

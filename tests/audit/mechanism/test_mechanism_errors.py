@@ -16,12 +16,12 @@ def audit(mechanism, **options):
     return audit_mechanism(mechanism, CLAIM, **({"inputs": (0.0, 1.0), "trials": 200} | options))
 
 
-def honest(x, rng):
+def correct(x, rng):
     return x + rng.laplace(size=np.shape(x))
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "words"),
     [
         ({"trials": 0}, "trials must be >= 2, got 0"),
         ({"trials": 1}, "trials must be >= 2, got 1"),
@@ -40,13 +40,13 @@ def honest(x, rng):
         ({"batched": True, "inputs": ({}, {1})}, "inputs of a batched mechanism must be arrays of numbers or strings"),
     ],
 )
-def test_arguments_out_of_range_are_refused(options, says):
-    with pytest.raises(ValueError, match=says):
-        audit(honest, **options)
+def test_arguments_out_of_range_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        audit(correct, **options)
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "says"),
+    ("mechanism", "words"),
     [
         (lambda x, rng: math.nan, r"finite, got NaN or infinity 1 times in the first calls on input 0 \(0.0\)"),
         (lambda x, rng: math.inf if x else 0.0, r"on input 1 \(1.0\), first in trial 0"),
@@ -59,23 +59,23 @@ def test_arguments_out_of_range_are_refused(options, says):
         (lambda x, rng: [0.0] * rng.integers(1, 3), "outputs must be of one shape, got several in the pilot"),
     ],
 )
-def test_outputs_that_cannot_be_audited_are_refused(mechanism, says):
-    with pytest.raises(ValueError, match=says):
+def test_outputs_that_cannot_be_audited_are_refused(mechanism, words):
+    with pytest.raises(ValueError, match=words):
         audit(mechanism)
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "says"),
+    ("mechanism", "words"),
     [
-        (lambda x, rng: honest(x, rng)[:-1], r"one row per trial, got shape \(255,\) for 256 trials"),
+        (lambda x, rng: correct(x, rng)[:-1], r"one row per trial, got shape \(255,\) for 256 trials"),
         (lambda x, rng: 0.0, r"one row per trial, got shape \(\) for 256 trials"),
         (lambda x, rng: x + rng.laplace(), "the 256 rows of a call are equal but differ between calls"),
         (lambda x, rng: x + np.random.default_rng(7).laplace(size=x.shape), "draw all noise from the rng that it is"),
-        (lambda x, rng: np.where(x == 1, np.nan, honest(x, rng)), "256 times in the first calls on input 1"),
+        (lambda x, rng: np.where(x == 1, np.nan, correct(x, rng)), "256 times in the first calls on input 1"),
     ],
 )
-def test_batched_outputs_that_cannot_be_audited_are_refused(mechanism, says):
-    with pytest.raises(ValueError, match=says):
+def test_batched_outputs_that_cannot_be_audited_are_refused(mechanism, words):
+    with pytest.raises(ValueError, match=words):
         audit(mechanism, batched=True)
 
 
@@ -112,8 +112,8 @@ def test_inputs_that_differ_anywhere_are_audited(x0, x1):
 
 
 def test_sys_exit_is_an_error_of_the_mechanism_and_no_end_of_the_audit():
-    for code, says in ((0, r"sys.exit\(0\)"), (None, r"sys.exit\(\)"), ("done", r"sys.exit\('done'\)")):
-        with pytest.raises(RuntimeError, match=f"the mechanism called {says}") as caught:
+    for code, words in ((0, r"sys.exit\(0\)"), (None, r"sys.exit\(\)"), ("done", r"sys.exit\('done'\)")):
+        with pytest.raises(RuntimeError, match=f"the mechanism called {words}") as caught:
             audit(lambda x, rng, code=code: sys.exit(code))
         assert caught.value.__notes__ == ["raised by the mechanism in the first calls on input 0 (0.0), trial 0"]
 
@@ -140,7 +140,7 @@ def test_whole_numbers_that_no_float_holds_are_refused_where_floats_are_needed()
         with pytest.raises(ValueError, match=r"must be numbers that float64 holds exactly \(whole ones up to 2\^53\)"):
             audit(mechanism)
     with pytest.raises(ValueError, match="score must be numbers that float64 holds exactly"):
-        audit(honest, score=lambda outputs: np.full(len(outputs), odd))
+        audit(correct, score=lambda outputs: np.full(len(outputs), odd))
 
 
 def test_a_noise_that_is_shared_for_one_of_the_inputs_alone_is_refused():
@@ -156,7 +156,7 @@ def test_a_nan_late_in_the_stream_is_found_and_its_trial_named():
 
     def late(x, rng):
         calls.append(x)
-        return math.nan if len(calls) == 500 else honest(x, rng)
+        return math.nan if len(calls) == 500 else correct(x, rng)
 
     # Guards 1 + 1, pilots 100 + 100: call 500 is trial 97 of the counted ones of input 1.
     with pytest.raises(ValueError, match=r"1 times in the counted trials on input 1 \(1.0\), first in trial 97"):
@@ -209,14 +209,14 @@ def test_an_input_cannot_be_written_into(x):
 
 def test_a_score_must_give_one_finite_number_an_output():
     with pytest.raises(ValueError, match=r"score must give \(100,\), one number per output, got shape \(1,\)"):
-        audit(honest, score=lambda outputs: outputs[:1])
+        audit(correct, score=lambda outputs: outputs[:1])
     with pytest.raises(ValueError, match="score must give finite numbers, got 100 of 100 NaN or infinite"):
-        audit(honest, score=lambda outputs: outputs * np.nan)
+        audit(correct, score=lambda outputs: outputs * np.nan)
 
 
 def test_a_score_must_not_look_at_other_outputs():
     with pytest.raises(ValueError, match="score must score each output by itself, got other scores for 50 outputs"):
-        audit(honest, score=lambda outputs: outputs - outputs.mean())
+        audit(correct, score=lambda outputs: outputs - outputs.mean())
 
 
 def test_strings_of_too_many_values_need_a_score():

@@ -50,7 +50,7 @@ def test_the_renyi_bound_of_every_order_lies_above_the_gaussian_one(kappa, mu):
 
 
 def test_the_likelihood_ratio_attack_on_randomised_response_attains_the_bound():
-    # One of ten secrets, told truly with the chance that epsilon-DP allows: the report itself is the best guess. Its
+    # One of ten secrets, reported with the chance that epsilon-DP allows: the report itself is the best guess. Its
     # reference world answers at random, e^epsilon' away in one direction and less in the other.
     epsilon, secrets = 1.5, 10
     truth = math.exp(epsilon) / (math.exp(epsilon) + secrets - 1)

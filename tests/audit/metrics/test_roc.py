@@ -1,4 +1,4 @@
-"""The area and its interval against quadratic twins, by hand and by how often they hold; what a claim forbids."""
+"""The area and its interval against quadratic references, by hand and by how often they hold; what a claim forbids."""
 
 from itertools import pairwise
 

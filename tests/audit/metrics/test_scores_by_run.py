@@ -33,13 +33,13 @@ def test_every_run_weighs_one():
     assert run_weights(np.array([3, 1, 3, 3])).tolist() == [1 / 3, 1, 1 / 3, 1 / 3]
 
 
-def test_evidence_hangs_together_as_its_design_says():
+def test_evidence_is_grouped_by_its_design():
     scores = ([1.0, 2.0, 3.0], [0.0, 0.5])
     assert ScoresByRun.of_evidence(MembershipScores(*scores, setting(Design.INDEPENDENT))).runs == 5
     assert ScoresByRun.of_evidence(MembershipScores(*scores, setting(Design.CLUSTERED))).runs == 1
     assert ScoresByRun.of_evidence(MembershipScores(*scores, setting(Design.ONE_RUN))).runs == 1
-    told = MembershipScores(*scores, setting(Design.CLUSTERED), np.array([0, 1, 1]), np.array([0, 2]))
-    assert ScoresByRun.of_evidence(told).runs == 3
+    grouped = MembershipScores(*scores, setting(Design.CLUSTERED), np.array([0, 1, 1]), np.array([0, 2]))
+    assert ScoresByRun.of_evidence(grouped).runs == 3
 
 
 def test_the_runs_of_candidates_follow_them_to_their_side():
@@ -61,13 +61,13 @@ def test_the_runs_of_candidates_follow_them_to_their_side():
         (([1.0], [0.0], [1], [0.5]), r"nonmember_runs must be \(1,\) whole numbers"),
     ],
 )
-def test_what_is_no_score_or_no_run_is_told(given, words):
+def test_what_is_no_score_or_no_run_is_refused(given, words):
     with pytest.raises(ValueError, match=words):
         ScoresByRun.of(*given)
 
 
 def test_independent_trials_cannot_share_a_run():
-    with pytest.raises(ValueError, match="a run each"):
+    with pytest.raises(ValueError, match="one run each"):
         MembershipScores([1.0], [0.0], setting(Design.INDEPENDENT), np.array([3]), np.array([3]))
     with pytest.raises(ValueError, match="both or not at all"):
         MembershipScores([1.0], [0.0], setting(Design.CLUSTERED), np.array([3]))

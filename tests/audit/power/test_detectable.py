@@ -91,9 +91,9 @@ def test_at_delta_zero_the_truth_is_the_worst_pure_mechanism():
 def test_500_trials_always_catch_a_halved_sigma_behind_a_claim_of_four():
     # Threshold mu / 2; halving the noise doubles mu and moves the false-positive rate to Phi(-mu).
     broken = power_against_gaussian(2 * MU, **design(500, 0.01 / 6, norm.sf(MU), GaussianCurve(MU)))
-    honest = power_against_gaussian(MU, **design(500, 0.01 / 6, norm.sf(MU / 2), GaussianCurve(MU)))
+    correct = power_against_gaussian(MU, **design(500, 0.01 / 6, norm.sf(MU / 2), GaussianCurve(MU)))
     assert broken == pytest.approx(1.0, abs=1e-6)
-    assert honest < 1e-5
+    assert correct < 1e-5
     # The bare bound at a thousand trials is far from the claim.
     assert power_against_gaussian(2 * MU, **design(1000, 0.05, norm.sf(MU), None, 4.0)) < 1e-6
 
@@ -105,7 +105,7 @@ def test_253_trials_catch_it_with_999_in_1000_at_alpha_002_and_240_do_not():
 
 @pytest.mark.parametrize("fpr", [0.02, 0.1, 0.3, 0.5, 0.8])
 @pytest.mark.parametrize("n", [20, 200, 5000])
-def test_an_honest_mechanism_is_refuted_no_oftener_than_alpha_exactly(n, fpr):
+def test_a_correct_mechanism_is_refuted_no_oftener_than_alpha_exactly(n, fpr):
     # Exact, at every threshold: the joint point spends less than a tenth of its alpha.
     assert power_against_gaussian(MU, **design(n, 0.05, fpr, GaussianCurve(MU))) < 0.05 / 10
     assert power_against_gaussian(MU, **design(n, 0.05, fpr, None, 4.0)) < 0.05 / 10

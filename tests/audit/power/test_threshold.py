@@ -22,7 +22,7 @@ def test_a_score_at_the_threshold_is_a_guess_of_out():
 
 @settings(derandomize=True, deadline=None)
 @given(SCORES, SCORES, st.sampled_from([-1.0, 0.0, 0.5]))
-def test_errors_agree_with_their_naive_twin_on_ties(member, nonmember, threshold):
+def test_errors_agree_with_a_naive_count_on_ties(member, nonmember, threshold):
     (point,) = counts(FixedThreshold(threshold), member, nonmember)
     assert point.false_positives == sum(1 for score in nonmember if score > threshold)
     assert point.false_negatives == sum(1 for score in member if not score > threshold)

@@ -51,10 +51,10 @@ def test_the_e_process_stops_earlier_at_the_median():
 
 
 def test_what_keeps_the_claim_is_never_refuted():
-    honest = gaussian_points(MU)
-    assert trials_needed(honest, curve=GaussianCurve(MU), epsilon=1, delta=DELTA, alpha=0.05, limit=10**7) is None
-    assert trials_needed(honest, limit=10**7, **AGAINST_EPSILON) is None
-    assert sequential_trials_needed(honest, epsilon=1, delta=DELTA, alpha=0.05) is None
+    correct = gaussian_points(MU)
+    assert trials_needed(correct, curve=GaussianCurve(MU), epsilon=1, delta=DELTA, alpha=0.05, limit=10**7) is None
+    assert trials_needed(correct, limit=10**7, **AGAINST_EPSILON) is None
+    assert sequential_trials_needed(correct, epsilon=1, delta=DELTA, alpha=0.05) is None
     assert effect_trials_needed(MU, MU, alpha=0.05) is None
 
 
