@@ -18,7 +18,7 @@ _KINDS = {Kind.ESTIMATE: "a point estimate", Kind.CREDIBLE: "a credible interval
 
 
 class Verdict(StrEnum):
-    """NOT_REFUTED is the best that a claim can get: evidence never proves privacy."""
+    """The outcome of judging a claim. NOT_REFUTED is the best that it can get: evidence never proves privacy."""
 
     REFUTED = "REFUTED"
     NOT_REFUTED = "NOT_REFUTED"
@@ -148,6 +148,7 @@ def _judged(claim: Claim | None, measurement: Measurement) -> Finding:
 def _downgraded(finding: Finding, weakness: Weakness) -> Finding:
     """UNDERPOWERED instead of NOT_REFUTED where the audit could not have refuted anything."""
     measured = finding.measurement
+    # Only NOT_REFUTED is downgraded: a weak audit that did refute needs no power.
     if finding.verdict is not Verdict.NOT_REFUTED or measured is None:
         return finding
     if measured.detectable is None:
@@ -157,7 +158,9 @@ def _downgraded(finding: Finding, weakness: Weakness) -> Finding:
             return replace(finding, verdict=Verdict.UNDERPOWERED, reason=reason)
     # Applies also where a detectable epsilon was computed: power means nothing if the canary never reached the release.
     if weakness.unseen:
-        return replace(finding, verdict=Verdict.UNDERPOWERED, reason=weakness.unseen)
+        # So the detectable epsilon of this audit is not known, and no number may be printed for it.
+        unknown = replace(measured, detectable=None)
+        return replace(finding, verdict=Verdict.UNDERPOWERED, reason=weakness.unseen, measurement=unknown)
     return finding
 
 
@@ -183,6 +186,7 @@ def _beyond_scope(claim: Claim, measurement: Measurement) -> str:
     beyond = beyond_scope(claim, measurement.setting)
     if beyond:
         return beyond
+    # Almost equal is equal: the same delta, computed in two places, may differ in its last digit.
     if not math.isclose(measurement.delta, claim.delta, rel_tol=1e-9):
         return f"epsilon was read at delta {plain(measurement.delta)}, the claim is at {plain(claim.delta)}"
     if measurement.below_curve is None and not _bound_holds(claim, measurement):

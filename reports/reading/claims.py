@@ -20,7 +20,7 @@ class ClaimRow:
 
     ``stated``: None for an audit of a defense that states no claim. ``record``: None for a claim that this run did not
     audit. ``fpr_high``, ``fnr_high``: joint upper bounds on the audit's error rates. ``checks``: the rows of the
-    claim's implementation checks.
+    claim's implementation checks. ``single_run``: whether all canaries of the claim were in one run.
     """
 
     defense: str
@@ -32,6 +32,7 @@ class ClaimRow:
     rounds_run: int | None = None
     """Rounds of the federation, where the suite states them."""
     checks: tuple[Record, ...] = ()
+    single_run: bool = False
 
     @property
     def control(self) -> bool:
@@ -152,8 +153,16 @@ def _claim_row(folder: RunFolder, stated: StatedClaim | None, record: Record | N
         record=record,
         checks=_checks(folder).get(record.cell_id, ()) if record is not None else (),
         rounds_run=folder.rounds_of(source.federation),
+        single_run=(source.federation, source.defense, source.claim_id) in _single_runs(folder),
         **bounds,
     )
+
+
+@once_per_run
+def _single_runs(folder: RunFolder) -> frozenset[tuple[str, str, str]]:
+    """Federation, defense and claim of every claim with runs that count canaries, not replicas."""
+    rows = (row for row in folder.rows("replicas") if row.metric == "canaries")
+    return frozenset((row.federation, row.defense, row.claim_id) for row in rows)
 
 
 @once_per_run

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from ...audit.claim import Claim
 from ...audit.observer import Observer
 from ...audit.wording import plain
-from ...suites.results.record import Record
 from ..reading.claims import ClaimRow
 from ..reading.pooling import Pooled
 from . import numerals
@@ -82,7 +81,7 @@ def claim_table(rows: Sequence[ClaimRow]) -> Table:
                 numerals.lower_bound(row.epsilon_low),
                 numerals.epsilon(row.ceiling),
                 numerals.epsilon(row.detectable),
-                _sample_size(row.record),
+                _sample_size(row),
                 ROUTES.get(row.record.route if row.record else "", numerals.NOTHING),
                 "; ".join(filter(None, (verdict_words(row), check_words(row)))),
             )
@@ -93,13 +92,15 @@ def claim_table(rows: Sequence[ClaimRow]) -> Table:
     )
 
 
-def _sample_size(record: Record | None) -> str:
+def _sample_size(row: ClaimRow) -> str:
     """Runs per arm; for audits of a single run the number of canaries, or of samples that attacks guessed."""
-    count = numerals.count(record.n if record else None)
+    if row.record is None or row.record.n is None:
+        return numerals.NOTHING
+    count = numerals.count(row.record.n)
     # The number alone would be read as runs per arm.
-    if record and record.role == "evidence" and record.n is not None:
+    if row.by_attacks:
         return f"{count} samples, one run, by attacks"
-    return f"{count} canaries, one run" if record and record.attack == "one_run" else count
+    return f"{count} canaries, one run" if row.single_run else count
 
 
 def attack_table(grid: AttackGrid, lines: Sequence[GridLine], intervals: bool = True) -> Table:

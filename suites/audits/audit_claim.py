@@ -21,7 +21,7 @@ from .known_methods import audit_methods, block_method
 
 
 def run_block(job: BlockJob, store: Store, finished: frozenset[str]) -> list[str]:
-    """Make the runs of one block and write its row; returns what failed.
+    """Make the runs of one block and write its row. Returns a description of each failure.
 
     Raises:
         UnwritableRunFolder: if the folder cannot be written.
@@ -38,7 +38,7 @@ def run_block(job: BlockJob, store: Store, finished: frozenset[str]) -> list[str
 
 
 def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
-    """Judge one claim by the finished cells of its audit, and write the rows; returns what failed."""
+    """Judge one claim by the finished cells of its audit, and write the rows. Returns a description of each failure."""
     clock = Clock()
     if audit.out_of_scope:
         finding = not_audited(audit.claim, audit.out_of_scope)
@@ -50,6 +50,7 @@ def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
         method = audit_methods()[audit.method]
         reading = method.measure(audit, store)
         checks = method.checks(audit, store)
+        # A check may show why statistics found nothing, such as a canary that never arrived: so checks come first.
         weakness = method.weakness(audit, reading.measurement, checks)
         finding = judge(audit.claim, reading.measurement, weakness=weakness)
         rows = [_verdict_row(audit.cell, finding, reading, checks, store), *check_rows(audit.cell, checks)]
@@ -58,12 +59,14 @@ def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
 
 
 def _verdict_row(cell: Cell, finding: Finding, reading: Reading, checks: Sequence[CheckResult], store: Store) -> Record:
-    """The row of a finding, its reason naming every failed check; the scores are kept with it."""
-    measured = reading.measurement
+    """The row of a finding, its reason naming every failed check; the scores are stored with it."""
+    # The finding's own measurement: judging removes numbers that turned out not to be known.
+    measured = finding.measurement or reading.measurement
     tested_curve = finding.verdict is not Verdict.REFUTED and measured.below_curve is not None
     return cell.record(
         metric="epsilon_low",
         value=measured.epsilon_low,
+        # A lower bound is a one-sided interval, so it has no upper end.
         ci_low=measured.epsilon_low,
         ci_level=1 - measured.alpha,
         ci_method=f"{measured.estimator}, one-sided, {measured.threshold_policy}",
@@ -80,7 +83,7 @@ def _verdict_row(cell: Cell, finding: Finding, reading: Reading, checks: Sequenc
 
 
 def _arrays(measured: Measurement, reading: Reading) -> dict[str, NDArray[Any]]:
-    """Scores without and with the canary, and the numbers that reports draw beside them."""
+    """Scores without and with the canary, and the numbers that reports draw together with them."""
     counted = ("threshold", "fpr_high", "fnr_high", "alpha", "made", "right")
     known = {name: getattr(measured, name) for name in counted}
     arrays = {"member": reading.scores.member, "nonmember": reading.scores.nonmember}

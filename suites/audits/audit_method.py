@@ -1,4 +1,4 @@
-"""Audit method: one way to audit a claim, with its plan, its runs, its measurement, its checks and its words."""
+"""Audit method: one way to audit a claim, from its plan and runs to its measurement, checks and printed words."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from .audited_federation import audited_federation, inseparable
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What an audit measured, and the scores with and without the canary that it was read from."""
+    """The measurement of an audit, and the scores with and without the canary that it was computed from."""
 
     measurement: Measurement
     scores: MembershipScores
@@ -48,26 +48,31 @@ class AuditMethod(ABC):
 
     @abstractmethod
     def plan_text(self, audit: PlannedAudit) -> list[str]:
-        """What the planned audit can show, for ``--dry-run``: size, bound, power; more lines are indented.
+        """Describe what the planned audit can show (size, bound, power), as ``fedassay plan`` prints it.
+
+        The first line completes the line of the claim; further lines are indented below it.
 
         Raises:
-            ValueError: for a claim whose law it cannot use; the audit would fail.
+            ValueError: for a claim with a law that the method cannot use; its audit would fail.
         """
 
     @abstractmethod
     def measure(self, audit: PlannedAudit, store: Store) -> Reading:
-        """The bound on epsilon from the audit's finished cells.
+        """Bound epsilon from below by the audit's finished cells.
 
         Raises:
-            ValueError: where one of these cells failed, with its reason.
+            ValueError: if one of these cells failed, with its reason.
         """
 
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
-        """Implementation checks of the claim."""
+        """Make the implementation checks of the claim; a method without runs of its own has none."""
         return ()
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
-        """Why the audit may have been too weak to refute this claim; ``audit.finding.judge`` draws the conclusion."""
+        """Name reasons why the audit may have been too weak to refute this claim.
+
+        ``audit.finding.judge`` alone draws the conclusion, so that no method can change a verdict.
+        """
         return Weakness()
 
 
@@ -84,7 +89,7 @@ class BlockMethod(AuditMethod):
 
     @abstractmethod
     def covers(self, request: AuditRequest) -> bool:
-        """Whether this method is the one for the claim, unless one of lower precedence is.
+        """Whether this method can be chosen for the claim; of several, the one with the lowest precedence is.
 
         Raises:
             ValueError: for a published law that cannot be evaluated.
@@ -92,7 +97,7 @@ class BlockMethod(AuditMethod):
 
     @abstractmethod
     def run(self, job: BlockJob, store: Store) -> dict[str, Any]:
-        """Make the runs of one block and keep them; returns the fields of the block's row."""
+        """Make the runs of one block and store them. Returns the fields of the block's row."""
 
     def out_of_scope(self, request: AuditRequest) -> str:
         """Why it cannot audit a claim that it covers; empty where it can."""
@@ -103,36 +108,38 @@ class BlockMethod(AuditMethod):
         return audit
 
     def shares(self, replicas: int, seeds: int) -> list[int]:
-        """Runs per arm of each seed."""
+        """Runs per arm of each seed: they differ by one at most, and their sum is ``replicas``."""
+        # The first seeds take the remainder: rounding down everywhere would lose runs that the suite planned with.
         whole, rest = divmod(replicas, max(1, seeds))
         return [whole + (n < rest) for n in range(seeds)]
 
     def runs(self, replicas: int) -> int:
-        """Runs of a block in all, for so many per arm."""
+        """Runs of a block in total, for a number of runs per arm."""
         return 2 * replicas
 
     def inert(self, audit: AuditSpec) -> int:
-        """Weights that no data moves, for canaries to be planted along and for checks."""
+        """Number of weights that no data moves: canaries are planted along them, and checks use one."""
         return 1
 
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
         """Checks by replay, on the first block's federation; methods add those of their own runs."""
         # One thread gives the same bits whatever the number of processes.
         torch.set_num_threads(1)
+        # A check is about the code, which all blocks share: one block shows it.
         block = audit.blocks[0]
         task, plan = audited_federation(block)
         return check_claim(task, plan, block.protection, audit.claim, seed=block.seed)
 
 
 class AttackMethod(AuditMethod):
-    """A method that reads what attacks on shadow federations found, without runs of its own.
+    """A method that makes no runs: it reads what the suite's attacks on shadow federations found.
 
-    It audits every claim that it covers, also one that is audited by runs of its own: the two are separate tests.
+    It audits every claim that it covers, also a claim that a ``BlockMethod`` audits: the two are separate tests.
     """
 
     @abstractmethod
     def setting(self, job: ShadowJob) -> Setting:
-        """What the attacks' scores of one shadow federation are evidence of."""
+        """State what the attacks' scores of one shadow federation are evidence of."""
 
     @abstractmethod
     def covers(self, claim: Claim, job: ShadowJob) -> bool:
@@ -140,9 +147,9 @@ class AttackMethod(AuditMethod):
 
     @abstractmethod
     def registered(self, jobs: Sequence[ShadowJob]) -> tuple[AttackCell, ...]:
-        """The attacks that it reads, fixed before anything has run."""
+        """Name the attacks that it reads, before anything runs: attacks chosen by their results would exceed alpha."""
 
 
 def pooled_replicas(audit: PlannedAudit) -> int:
-    """Runs per arm of all blocks together."""
+    """Sum of the runs per arm of all blocks."""
     return sum(block.replicas for block in audit.blocks)

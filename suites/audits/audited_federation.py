@@ -44,14 +44,13 @@ def inseparable(request: AuditRequest) -> str:
 
 
 def published_law(job: BlockJob, plan: Plan) -> Law | None:
-    """What the defense publishes about the canary's sender, as the claim's observer sees it."""
+    """The law that the defense publishes for the canary's sender, as the claim's observer sees it."""
+    # A sample's canary is at client 0; any other canary is a client of its own, numbered after the plan's clients.
     return job.protection.law(job.claim.observer, plan, 0 if job.claim.unit is Unit.SAMPLE else plan.clients)
 
 
 def canary_length(job: BlockJob, plan: Plan) -> float:
-    """``canary_norm`` times the clip norm that the defense publishes, in its law or its claim; 1 where it publishes
-    none.
-    """
+    """Length of the canary: ``canary_norm`` clip norms as published in the law, else in the claim, else 1."""
     law = published_law(job, plan)
     if isinstance(law, GaussianLaw):
         return job.audit.canary_norm * law.clip_norm
@@ -72,14 +71,17 @@ def claimed_release(job: BlockJob) -> GaussianRelease | None:
     if not job.inert or not isinstance(law, GaussianLaw) or job.claim.observer.rank == FINAL_MODEL.rank:
         return None
     row = torch.zeros(plan.layout.dim)
+    # Inert weights are the last ones of the model.
     row[-1] = length
     return release_of(law, row, replaced=job.claim.adjacency is Adjacency.REPLACE_ONE, rounds=job.claim.rounds)
 
 
 def release_of(law: GaussianLaw, row: Tensor, *, replaced: bool, rounds: int) -> GaussianRelease:
-    """The law over the sensitivity to a canary ``row (d,)`` that is there or not (or zero), or ``replaced`` by its
-    negative.
+    """The law in units of its sensitivity to a canary ``row (d,)``.
+
+    The canary is present or absent (or zero), or with ``replaced`` it is the row or its negative.
     """
+    # Both rows pass the law's own clipping: the sensitivity is what is left of the canary, not its length.
     shift = law.contribution(row) - (law.contribution(-row) if replaced else 0)
     sigma = law.noise_std / (float(torch.linalg.vector_norm(shift)) * law.steps**0.5)
     return GaussianRelease(
@@ -94,9 +96,9 @@ def release_of(law: GaussianLaw, row: Tensor, *, replaced: bool, rounds: int) ->
 def observed(
     job: BlockJob, task: Task, plan: Plan, canary: Canaries, batch: Batch, *, senders: tuple[int, ...]
 ) -> View:
-    """What the claim's observer sees of a batch of federations over the rounds that the claim covers.
+    """Run a batch of federations over the rounds that the claim covers; returns its observer's view of them.
 
-    Of canaries along inert weights only these weights are kept, of uploads only those of ``senders``.
+    With canaries along inert weights the view contains these weights only, and of uploads only those of ``senders``.
     """
     # Whole models of hundreds of replicas would not fit into memory.
     kept = slice(plan.layout.model_dim, plan.layout.dim) if job.inert else None
@@ -115,7 +117,7 @@ def observed(
 
 
 def knowledge(job: BlockJob, task: Task, plan: Plan, canary: Canary | DataCanary | CanarySet) -> Knowledge:
-    """That of the worst-case (DP) adversary: everything but whether the canary is there."""
+    """What the worst-case (DP) adversary knows: everything except whether the canary is there."""
     return Knowledge.of(
         task,
         plan,

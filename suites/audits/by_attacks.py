@@ -36,9 +36,10 @@ TARGET = 0
 
 
 class ByAttacks(AttackMethod):
-    """All attacks on final models of shadow federations that are not null, as guesses of one federation's coins."""
+    """Reads all attacks on final models of shadow federations, except null attacks, as guesses of one run's coins."""
 
     attack = "membership"
+    # Last in listings; it never competes with a method that makes runs.
     precedence = 100
 
     def setting(self, job: ShadowJob) -> Setting:
@@ -77,7 +78,7 @@ class ByAttacks(AttackMethod):
 
 
 def attacked_by(audit: PlannedAudit) -> AttackedFederation:
-    """The attacked federation of an audit by attacks; ValueError for any other audit."""
+    """The attacked federation of an audit by attacks. ValueError for any other audit."""
     if audit.attacked is None:
         raise ValueError(f"an audit by attacks needs an attacked federation, got an audit by {audit.method}")
     return audit.attacked
@@ -90,16 +91,18 @@ def scores_of(item: AttackCell, attacked: AttackedFederation, store: Store) -> M
         ValueError: if it failed, with its reason, or left out candidates.
     """
     row = store.cell_records(item.cell.cell_id)[0]
+    # Skipped is no failure: an attack may turn out not to apply to this model, and the others still count.
     if row.status == "skipped":
         return None
     if row.status != "ok":
         raise ValueError(f"{item.entry.label} on shadows of seed {attacked.seed}: {row.reason}")
     arrays = store.load_arrays(row.artifact)
     member, nonmember = (arrays[side][arrays[f"{side}_run"] == TARGET] for side in ("member", "nonmember"))
+    # The theorem counts all coins: an attack that left out hard candidates would look better than it is.
     if len(member) + len(nonmember) != attacked.candidates:
         counts = f"{len(member)} in and {len(nonmember)} out"
         raise ValueError(f"{item.entry.label} must score all {attacked.candidates} candidates, got {counts}")
-    # The kept scores are of all federations, clustered by federation; those of a single one are evidence of one run.
+    # The stored scores are of all federations, clustered by federation; those of a single one are evidence of one run.
     return MembershipScores(member, nonmember, attacked.setting)
 
 
@@ -109,6 +112,7 @@ def measure_attacks(audit: PlannedAudit, found: dict[str, MembershipScores]) -> 
     The detectable epsilon is None: it would take each attack's success on a mechanism with less noise.
     """
     attacked = attacked_by(audit)
+    # Divided by all registered attacks, not by those that ran: which ones ran was not known in advance.
     share, where = audit.alpha / len(attacked.attacks), f"shadow federation {TARGET} of seed {attacked.seed}"
     read = {}
     for label, scores in found.items():
@@ -117,7 +121,7 @@ def measure_attacks(audit: PlannedAudit, found: dict[str, MembershipScores]) -> 
         read[label] = measure_attack(audit.claim, scores, alpha=share, rng=rng, witness=witness)
     best = best_bound(list(read.values()))
     (label,) = [label for label, one in read.items() if one.witness == best.witness]
-    # All of alpha was registered, also for attacks that could not be carried out.
+    # The measurement holds at the whole alpha, of which attacks that could not be carried out used nothing.
     return replace(best, alpha=audit.alpha, detectable=None), label
 
 

@@ -26,7 +26,7 @@ from .replicas import Arms, ReplicaMethod
 
 
 class CanaryMethod(ReplicaMethod):
-    """Whole federations with a canary; without a law that scores it, its projection is the score.
+    """Runs whole federations with a canary; where no law scores it, its projection is the score.
 
     Attributes:
         designs: canary designs of the suite's audit table that it audits with.
@@ -40,6 +40,7 @@ class CanaryMethod(ReplicaMethod):
         return request.audit.canary in self.designs
 
     def inert(self, audit: AuditSpec) -> int:
+        # These canaries go through the model's own weights; only a planted one needs a weight of its own.
         return 0
 
     def trials(self, job: BlockJob) -> tuple[Arms, Mapping[str, NDArray[Any]]]:
@@ -88,6 +89,7 @@ def check_independent(batches: list[Projections], *, noisy: bool, spacing: float
             noise rounded to ``spacing`` of its deviations would. Replicas in which the canary's sender was never drawn
             show no noise and are left out.
     """
+    # Over all batches together: batches that draw the same noise are no more independent than equal replicas.
     values = np.concatenate([batch.values[batch.seen.any(axis=1)] for batch in batches])
     if not noisy or not len(values):
         return

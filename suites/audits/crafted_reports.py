@@ -37,9 +37,13 @@ _NUMBERS = 2**22
 
 
 class CraftedReports(ReplicaMethod):
-    """For a defense that publishes the law of one client's report to an observer of reports."""
+    """Audits claims about reports of a defense that publishes the law of one client's report.
+
+    The claim's observer must see reports.
+    """
 
     attack = "crafted_reports"
+    # Before canaries: a report's own law scores it better than a projection does, and no model needs training.
     precedence = 10
     chosen_by_suite = False
     own_federation = False
@@ -89,10 +93,10 @@ class CraftedReports(ReplicaMethod):
 
 
 def report_law(request: AuditRequest) -> ReportLaw | None:
-    """The law of one client's report, where the defense publishes one to the claim's observer and that sees reports.
+    """The law of one client's report; None where the claim's observer sees no reports or the defense publishes none.
 
     Raises:
-        ValueError: for a law that cannot be evaluated, or a claim of a client or a rate that there is not.
+        ValueError: for a law that cannot be evaluated, or a claim that names an impossible client or rate.
     """
     if request.claim.observer.rank < SHUFFLED.rank:
         return None
@@ -111,6 +115,7 @@ def report_law(request: AuditRequest) -> ReportLaw | None:
 
 def subject(claim: Claim, plan: Plan) -> int:
     """The client with the report that differs: one that the claim covers. ValueError where there is no such client."""
+    # True and False are ints in Python, and no client.
     client = claim.parameters.get("client", 0)
     if isinstance(client, bool) or not isinstance(client, int) or not 0 <= client < plan.clients:
         raise ValueError(f"a claim's client must be a whole number in 0..{plan.clients - 1}, got {client!r}")
@@ -137,6 +142,7 @@ def crafted_evidence(job: BlockJob, law: ReportLaw) -> tuple[list[CraftedBatch],
     # Before the trials: shared noise would make them dependent, and every bound wrong.
     check_noise(job, trial, task, plan)
     most = _NUMBERS // (len(trial.senders) * len(trial.present))
+    # Another size would draw other trials, so it depends on the suite alone and not on this machine's free memory.
     size = max(1, min(most, job.audit.batch, job.replicas))
     whole, rest = divmod(job.replicas, size)
     sizes = list(enumerate([size] * whole + ([rest] if rest else [])))
@@ -186,6 +192,7 @@ def _is_exact(block: BlockJob) -> bool:
         return False
     if block.claim.observer.rank > SHUFFLED.rank:
         return True
+    # Behind a shuffler any client's report may be the subject's, so one client with another law spoils the ratio.
     law = report_law(block)
     others = (block.protection.law(block.claim.observer, plan, client) for client in range(plan.clients))
     return all(other == law for other in others)

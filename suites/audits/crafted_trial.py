@@ -74,13 +74,16 @@ class CraftedTrial:
         if not self.shuffled:
             report, there = seen.values[:, self.row], seen.present[:, self.row]
             both = self._logs(report, self.law.log_density)
+            # With a drawn record the report may be of the other row, so density zero proves nothing there.
             odd = both[world].isneginf() & there if self.rate == 1 else torch.zeros_like(there)
             ratio = _ratio(*both).masked_fill(~there, 0)
             return RoundScores(ratio=ratio, place=torch.zeros_like(ratio), odd=odd)
         split = self.law.mixing is Mixing.COORDINATES
         ratios = _ratio(*self._logs(seen.values, self.law.log_densities if split else self.law.log_density))
         there = seen.present.unsqueeze(-1) if split else seen.present
+        # Each place is equally likely to hold the subject's report: the likelihood ratio is the mean over all of them.
         mean = ratios.masked_fill(~there, -math.inf).logsumexp(1) - there.sum(1).clamp_min(1).log()
+        # A round in which no report arrived is evidence of neither arm.
         mean, own = mean.masked_fill(there.sum(1) == 0, 0), ratios[:, self.row].sigmoid()
         ratio, place = (mean.sum(-1), own.mean(-1)) if split else (mean, own)
         return RoundScores(ratio=ratio, place=place, odd=torch.zeros(len(ratio), dtype=torch.bool))
@@ -163,6 +166,7 @@ def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, 
         absent = torch.zeros_like(present)
     if claim.part == JOINT:
         return absent, present
+    # All coordinates are noised alike, so the first one stands for any.
     layers, place = plan.layout.slices, slice(0, 1)
     if claim.part != COORDINATE:
         name = claim.part.removeprefix(LAYER)
@@ -192,6 +196,7 @@ def seen_in_rounds(
             public_loss=partial(task.public_loss, model),
         )
         state = protection.open_round(context, state)
+        # Drawn among all clients, then cut: a cohort of fixed size depends on how many clients there are.
         there = plan.cohort.draw(draws("cohort"), replicas, plan.clients)[:, list(trial.senders)]
         thinned = protection.participates(context, state, draws("participation"))
         rows = trial.drawn(updates, draws("lot"))
@@ -221,6 +226,7 @@ def check_noise(job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan) -> N
     keys = np.stack([_keys(next(rounds).values) for rounds in begun])
     if len(np.unique(keys)) == 1:
         return
+    # Rows differ, yet every call gives the same ones: the noise came from a seed of its own.
     if (keys == keys[0]).all():
         raise ValueError(
             "reports must take their noise from the generator that a hook is handed: other generators moved none"
@@ -237,5 +243,6 @@ def check_noise(job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan) -> N
 
 def _keys(reports: Tensor) -> FloatArray:
     """One number per replica, ``(replicas,)``, that differs between different reports (or sets of them)."""
+    # Sorted over the senders: a shuffler that moves equal reports to other places must not make them look different.
     flat = reports.double().sort(1).values.flatten(1)
     return np.asarray((flat @ torch.arange(1, flat.shape[1] + 1, dtype=torch.float64).cos()).numpy(), dtype=np.float64)

@@ -4,7 +4,7 @@ from .canary_replicas import CanaryMethod
 
 
 class DataCanary(CanaryMethod):
-    """A sample that goes through the model and the per-sample gradient; its threshold comes from a split."""
+    """Plants a sample that goes through the model and the per-sample gradient; a split chooses its threshold."""
 
     precedence = 50
     designs = ("mislabelled", "crafted")

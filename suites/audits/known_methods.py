@@ -34,12 +34,13 @@ def attack_methods() -> list[AttackMethod]:
 def chosen_method(request: AuditRequest) -> tuple[BlockMethod, str]:
     """The method that audits a claim, and why it cannot (empty where it can).
 
-    A claim that is out of the reach of the method chosen by its law is filed under the method that the suite chose.
+    A claim that the method chosen by its law cannot audit is recorded under the method that the suite chose.
 
     Raises:
         ValueError: for a published law that cannot be evaluated.
     """
     methods = [method for method in audit_methods().values() if isinstance(method, BlockMethod)]
+    # Methods are sorted by precedence, so the first that covers the claim is the one; every canary design has one.
     method = next(method for method in methods if method.covers(request))
     reason = method.out_of_scope(request)
     if reason and not method.chosen_by_suite:

@@ -39,7 +39,7 @@ from .replicas import SETTING
 
 
 class OneRun(BlockMethod):
-    """One federation with many canaries, each along an inert weight of its own."""
+    """Runs one federation with many canaries, each along an inert weight of its own."""
 
     attack = "one_run"
     # First: a suite with a single run makes no trials of reports or lots.
@@ -49,12 +49,14 @@ class OneRun(BlockMethod):
         return request.audit.design == "one_run"
 
     def shares(self, replicas: int, seeds: int) -> list[int]:
+        # Coins of several federations are not the independent coins of one run that the theorem counts.
         return [1][:seeds]
 
     def runs(self, replicas: int) -> int:
         return 1
 
     def inert(self, audit: AuditSpec) -> int:
+        # A weight for each: canaries that shared one would show each other's coins.
         return audit.canaries or 1
 
     def run(self, job: BlockJob, store: Store) -> dict[str, Any]:
@@ -129,7 +131,7 @@ def canary_set_for(job: BlockJob, plan: Plan) -> CanarySet:
 
 
 def best_case(audit: PlannedAudit) -> Measurement:
-    """The measurement if every planned guess were right: the largest epsilon it can certify, the least detectable."""
+    """The measurement if every planned guess were right: no run of this size can certify a larger epsilon."""
     claim, block = audit.claim, audit.blocks[0]
     setting = Setting(
         unit=claim.unit,
@@ -145,7 +147,7 @@ def best_case(audit: PlannedAudit) -> Measurement:
 
 
 def guesses_planned(audit: PlannedAudit) -> dict[str, int]:
-    """The estimators and how many guesses each will make: fixed by the claim and the suite, before any run."""
+    """Each estimator's number of guesses, fixed by the claim and the suite before any run."""
     canaries = audit.blocks[0].audit.canaries
     if canaries is None:
         raise ValueError("a one-run audit needs a number of canaries")
@@ -167,7 +169,8 @@ def guesses_text(planned: dict[str, int]) -> str:
 
 
 def read_guesses(claim: Claim, guesses: dict[str, Guesses], *, alpha: float, witness: str) -> Measurement:
-    """The best of the estimators, together at ``alpha``; ``guesses``: those that each of them made."""
+    """The best bound of all estimators, together at ``alpha``; ``guesses``: of each estimator, by its name."""
+    # Alpha is divided by the number of estimators because the best of several bounds is reported.
     levels = {"delta": claim.delta, "alpha": alpha / len(guesses), "epsilon": claim.epsilon}
     return best_bound(
         [
@@ -178,8 +181,12 @@ def read_guesses(claim: Claim, guesses: dict[str, Guesses], *, alpha: float, wit
 
 
 def _one_run(guesses: Guesses, witness: str, *, delta: float, alpha: float, epsilon: float) -> Measurement:
-    """Its detectable epsilon is a Gaussian mechanism's: canaries of the worst mechanism are guessed far better."""
+    """One-run bound with the detectable epsilon of a Gaussian mechanism, not of the worst mechanism.
+
+    Canaries of the worst mechanism are guessed far better.
+    """
     measured = one_run(guesses, delta=delta, alpha=alpha, epsilon=epsilon, witness=witness)
+    # No Gaussian mechanism has a finite epsilon at delta 0.
     if delta == 0:
         return measured
 

@@ -30,7 +30,7 @@ _REPLACED_SAMPLE = (Unit.SAMPLE, Adjacency.REPLACE_ONE)
 
 
 class PlantedCanary(CanaryMethod):
-    """A canary that is alone on its weight, so that the law gives its exact score (Nasr et al. 2023, section 4)."""
+    """Plants a canary alone on its weight, so that the law gives its exact score (Nasr et al. 2023, section 4)."""
 
     attack = "likelihood_ratio"
     precedence = 30
@@ -53,6 +53,7 @@ class PlantedCanary(CanaryMethod):
         member, nonmember = pooled(audit, store)
         if release is None:
             return self.measure_by_split(audit, member, nonmember)
+        # The smaller arm counts for the design: power must not be promised from replicas that are missing.
         claim, trials = audit.claim, min(len(member.values), len(nonmember.values))
         tests = designed_tests(claim, release, audit.blocks[0].audit, n=trials)
         measured = audit_release_tests(
@@ -78,6 +79,7 @@ class PlantedCanary(CanaryMethod):
         return found if release is None else (*found, *replica_checks(*pooled(audit, store), release))
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
+        # Also a check that could not be made counts: a canary that was never seen has shown nothing.
         missed = [check.words for check in checks if check.name == ARRIVES and check.passed is not True]
         unseen = f"the canary hardly reached the release ({missed[0]}): plant one that does" if missed else ""
         release = claimed_release(audit.blocks[0])
@@ -108,7 +110,7 @@ class PlantedCanary(CanaryMethod):
 
 
 def canary_words(length: float) -> str:
-    """The canary in words; ``length`` in clip norms."""
+    """Describe the canary; ``length`` in clip norms."""
     return CANARY_PHRASES["dirac"].format(length=length)
 
 

@@ -32,7 +32,7 @@ _SHARES = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 
 
 
 def designed_tests(claim: Claim, release: GaussianRelease, audit: AuditSpec, *, n: int) -> tuple[ReleaseTest, ...]:
-    """The tests that a suite registers: one per share of the noise, one for a canary that was not clipped.
+    """The tests that a suite registers: one per share of the noise, and one for a canary that was not clipped.
 
     Thresholds depend on the claim and the numbers of the design only, never on a score of the audit.
     """
@@ -45,6 +45,7 @@ def designed_tests(claim: Claim, release: GaussianRelease, audit: AuditSpec, *, 
             delta=claim.delta,
             curve=claim.curve,
             epsilon=claim.epsilon,
+            # A seed of its own: thresholds are equal in every run, whatever seed the suite runs on.
             rng=Streams(0).generator("design", replicate=number),
         )
         for number, broken in enumerate(looked_for)
@@ -54,12 +55,15 @@ def designed_tests(claim: Claim, release: GaussianRelease, audit: AuditSpec, *, 
 def detectable_epsilon(
     claim: Claim, release: GaussianRelease, tests: Sequence[ReleaseTest], *, n: int, alpha: float
 ) -> float | None:
-    """True epsilon of the least violation that these tests refute with power .9 at ``n`` runs per arm; None if none.
+    """True epsilon of the least violation that these tests refute with power .9 at ``n`` runs per arm.
+
+    None where they refute none of those tried.
 
     Violations are the claimed mechanism with a share of its noise. At delta 0 no Gaussian has a finite epsilon: the
     truth there is the worst mechanism of pure epsilon, which errs with rate 1 / (1 + e^eps).
     """
     if claim.delta == 0:
+        # exp overflows above 709.
         fpr = 1 / (1 + math.exp(min(claim.epsilon, 700.0)))
         level = {"alpha": alpha / len(tests), "delta": 0.0, "fpr": fpr}
         return minimum_detectable_epsilon(n0=n, n1=n, curve=claim.curve, epsilon=claim.epsilon, **level)
@@ -74,7 +78,7 @@ def detectable_epsilon(
 def refutes(
     truth: BrokenRelease, claim: Claim, release: GaussianRelease, tests: Sequence[ReleaseTest], *, n: int, alpha: float
 ) -> float:
-    """Probability that the tests refute the claim when this is the truth."""
+    """Probability that the tests refute the claim if the mechanism is broken as ``truth`` states."""
     return chance_refuted(
         tests,
         release,

@@ -54,7 +54,7 @@ class QueryLaw(Protocol):
 
 
 class QueriedLots(ReplicaMethod):
-    """For a protection that publishes a log-likelihood ratio of steps and answers, and a claim about one sample."""
+    """Audits claims about one sample of a protection that publishes a log-likelihood ratio of steps and answers."""
 
     attack = "queried_lots"
     precedence = 20
@@ -146,6 +146,7 @@ def _round(
     row = torch.full((context.replicas, 1, 1), _FAR)
     ratio, answers = torch.zeros(context.replicas, dtype=torch.float64), list[Tensor]()
     for step in range(context.plan.algorithm.local_steps):
+        # Without the sample every lot is empty, whatever the coins show.
         drawn = context.plan.lot.draw(draws("lot", step=step), context.replicas, 1) & bool(world)
         direction, answer = (
             hook(row, drawn, _CLIENT, context, state, draws(purpose, step=step))
@@ -159,7 +160,8 @@ def _round(
 def _answered(
     protection: Protection, answers: Tensor, present: Tensor, context: Context, state: State, draws: Draws
 ) -> State:
-    """The state after the round, to which the client sent its answers with an empty report."""
+    """The state after the round, in which the client sent its answers with an empty report."""
+    # No model is trained, and the steps were scored when they were made: only the answers are still to be sent.
     side = {"query": answers.unsqueeze(1).masked_fill(~present[..., None, None], 0)}
     report = torch.zeros(context.replicas, 1, 1)
     message = Message(values=report, present=present, senders=(_CLIENT,), side=side)

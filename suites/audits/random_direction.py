@@ -4,7 +4,7 @@ from .canary_replicas import CanaryMethod
 
 
 class RandomDirection(CanaryMethod):
-    """A row along a random direction of all weights (Andrew et al. 2023), scored by its projection."""
+    """Plants a row along a random direction of all weights (Andrew et al. 2023), scored by its projection."""
 
     precedence = 40
     designs = ("random",)

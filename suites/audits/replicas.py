@@ -1,4 +1,4 @@
-"""Replicas: independent trials with and without the canary; how they are kept, pooled and measured by a split."""
+"""Replicas: independent trials with and without the canary; how they are stored, pooled and measured by a split."""
 
 import json
 from abc import abstractmethod
@@ -27,22 +27,22 @@ Arms = list[list[Projections]]
 
 
 class ReplicaMethod(BlockMethod):
-    """Independent trials; the threshold on their summed scores is chosen on one half and tested on the other.
+    """Makes independent trials; the threshold on their summed scores is chosen on one half, tested on the other.
 
     Attributes:
-        powered: whether the detectable epsilon of the test is that of the audit. It is not where scores are not the
-            best ones, such as a projection along a direction that other samples share.
+        powered: whether the detectable epsilon of the test is also that of the audit. It is not where better scores
+            exist, as for a projection along a direction that other samples share.
     """
 
     powered: ClassVar[bool] = True
 
     @abstractmethod
     def trials(self, job: BlockJob) -> tuple[Arms, Mapping[str, NDArray[Any]]]:
-        """The evidence of both arms, batch by batch, and further arrays of the trials to be kept."""
+        """Make the trials of both arms. Returns the evidence batch by batch, and further arrays to be stored."""
 
     @abstractmethod
     def witness(self, audit: PlannedAudit) -> str:
-        """What was tried, in words."""
+        """Describe what was tried."""
 
     def run(self, job: BlockJob, store: Store) -> dict[str, Any]:
         arms, more = self.trials(job)
@@ -53,7 +53,10 @@ class ReplicaMethod(BlockMethod):
         return self.measure_by_split(audit, *pooled(audit, store))
 
     def measure_by_split(self, audit: PlannedAudit, member: Projections, nonmember: Projections) -> Reading:
-        """The scores summed over the rounds, their threshold chosen on half of the trials."""
+        """Measure by scores summed over the rounds; half of the trials choose the threshold.
+
+        A threshold chosen on the trials that it is tested on would make the bound too large.
+        """
         within, out = (np.where(side.seen, side.values, 0.0).sum(axis=1) for side in (member, nonmember))
         shown, claim = MembershipScores(within, out, member.setting), audit.claim
         measured = clopper_pearson(
@@ -76,7 +79,7 @@ class ReplicaMethod(BlockMethod):
 
 
 def save_projections(job: BlockJob, arms: Arms, store: Store, more: Mapping[str, NDArray[Any]] | None = None) -> str:
-    """Keep a block's evidence without and with the canary, its setting, and further arrays; returns the path."""
+    """Store a block's evidence without and with the canary, its setting, and further arrays. Returns the path."""
     arrays = dict(more or {})
     for name, batches in zip(ARMS, arms, strict=True):
         # Single precision halves the files; the repeat check allows for it.
@@ -107,9 +110,10 @@ def pooled(audit: PlannedAudit, store: Store) -> tuple[Projections, Projections]
 
 
 def kept_arrays(audit: PlannedAudit, store: Store) -> list[dict[str, Any]]:
-    """What each block kept; ValueError with the block's reason where one failed."""
+    """The stored arrays of each block. ValueError with the block's reason where one failed."""
     arrays = []
     for block in audit.blocks:
+        # A failed block fails the audit: fewer replicas than planned would have another power, and perhaps a bias.
         row = store.cell_records(block.cell.cell_id)[0]
         if row.status != "ok":
             raise ValueError(f"replicas of seed {block.seed}: {row.reason}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ..jobs.cell import Cell
 from ..results.record import Record
 
+# Words of their own, so that no reader of the rows takes a check's verdict for a claim's.
 KEPT, BROKEN = "KEPT", "BROKEN"
 """Verdicts of a check's row: passed, failed."""
 
@@ -33,7 +34,7 @@ class CheckResult:
 
     @property
     def words(self) -> str:
-        """``sensitivity 10 > 1 allowed (a row of 10 clip norms along an unused weight)``."""
+        """Describe the check, as in ``sensitivity 10 > 1 allowed (a row of 10 clip norms along an unused weight)``."""
         if self.measured is None or self.allowed is None:
             return f"{self.name}: {self.witness}"
         opposite = {"<=": ">", ">=": "<"}
@@ -61,6 +62,6 @@ def check_rows(cell: Cell, results: Sequence[CheckResult]) -> list[Record]:
 
 
 def failed_words(results: Sequence[CheckResult]) -> str:
-    """``; probe: sensitivity 10 > 1 allowed (...)`` for every failed check, as the end of a verdict's reason."""
-    # Reports cut a reason at "; probe: ".
+    """The end of a verdict's reason: ``; probe: sensitivity 10 > 1 allowed (...)`` for every failed check."""
+    # Reports cut a reason at "; probe: ", so these words stay as they are.
     return "".join(f"; probe: {found.words}" for found in results if found.passed is False)

@@ -1,4 +1,4 @@
-"""Noise checks: runs that share data, cohorts and lots and differ by the draws of the hooks; what differs is noise."""
+"""Noise checks: compare runs that differ only by the draws of the hooks, so that their difference is noise."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -78,9 +78,11 @@ def _names(senders: tuple[int, ...] | None) -> list[str]:
 def _presence(
     releases: Tensor, present: Tensor, layers: Mapping[str, slice], senders: tuple[int, ...] | None, *, gaussian: bool
 ) -> CheckResult:
-    """The least share of a layer's numbers that other noise moves: under a Gaussian law all of them must move, under
-    another law at least one number of a release.
+    """Check the least share of a layer's numbers that other noise moves.
+
+    Under a Gaussian law all of them must move, under another law at least one number of a release.
     """
+    # Layer by layer: one small layer without noise would hardly change the share of the whole release.
     moved = (releases[1:] != releases[:1]).any(0)
     names, least, where, allowed = _names(senders), math.inf, "no client sent anything", 1.0
     for number, row in present.nonzero().tolist():
@@ -105,7 +107,7 @@ def _presence(
 
 
 def _any_presence(releases: Tensor, present: Tensor) -> CheckResult:
-    """The share of all numbers together that other draws move: a single report may be drawn twice by chance."""
+    """Check that other draws move any number of all reports: a single report may be drawn twice by chance."""
     moved = (releases[1:] != releases[:1]).any(0)[present]
     if len(moved) < _FEWEST:
         return CheckResult(name=PRESENT, passed=None, witness=f"fewer than {_FEWEST} reports were sent")
@@ -122,7 +124,7 @@ def _any_presence(releases: Tensor, present: Tensor) -> CheckResult:
 
 
 def _freshness(name: str, noise: Tensor, groups: Sequence[str], members: Sequence[str], fewest: int) -> CheckResult:
-    """The largest absolute cosine between the noise of two members of a group.
+    """Check the largest absolute cosine between the noise of two members of a group: noise used twice gives 1.
 
     Args:
         noise: (groups, members, d).
@@ -134,6 +136,7 @@ def _freshness(name: str, noise: Tensor, groups: Sequence[str], members: Sequenc
     cosines = (unit @ unit.transpose(1, 2)).abs().tril(-1).round(decimals=6)
     moved = (noise != 0).to(noise.dtype)
     compared = (moved @ moved.transpose(1, 2)).tril(-1) >= fewest
+    # Below every cosine, so that a pair that is not compared is never the largest.
     cosines = cosines.masked_fill(~compared, -1.0)
     if not bool(compared.any()):
         return CheckResult(name=name, passed=None, witness="no two releases carry noise that the streams move")
@@ -150,8 +153,9 @@ def _freshness(name: str, noise: Tensor, groups: Sequence[str], members: Sequenc
 
 
 def _scale(releases: Tensor, present: Tensor, laws: Sequence[GaussianLaw], layers: Mapping[str, slice]) -> CheckResult:
-    """The standard deviation of the noise over the law's: of all rounds together, each release and each layer, the one
-    that falls short by the most standard errors. More noise than published violates no claim.
+    """Check the standard deviation of the noise over the law's: of all rounds together, each release and each layer.
+
+    The one that falls short by the most standard errors is reported. More noise than published violates no claim.
     """
     std = torch.tensor([law.noise_std for law in laws], dtype=torch.float64)
     if not bool((std > 0).all()):

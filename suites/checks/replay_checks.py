@@ -27,7 +27,7 @@ from .noise_checks import PRESENT, noise_checks, same_state
 SENSITIVITY, PUBLIC_STATE = "sensitivity", "public state"
 _CLIENTS, _DRAWS = 4, 3
 _NUMBERS = 2**22
-"""Numbers kept of one run at most: a large model is checked in fewer rounds than the claim covers, three at least."""
+"""Numbers stored of one run at most: a large model is checked in fewer rounds than the claim covers, three at least."""
 _STEEP = 10.0
 """Length of all real gradients in clip norms, at least: else a real row that is not clipped could not show."""
 _LENGTHS = (10.0, 1e4)
@@ -40,7 +40,7 @@ _HIDES = 1000.0
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two runs of equal draws; data differ by ``rows`` rows (1: one is added, 2: one is replaced) at ``sender``."""
+    """Two runs of equal draws with data that differ by ``rows`` rows at ``sender`` (1: one added, 2: one replaced)."""
 
     before: Recording
     after: Recording
@@ -176,7 +176,7 @@ def _relabelled(setup: ReplaySetup, base: Recording) -> Iterator[Pair]:
 
 
 def _sensitivity(setup: ReplaySetup, pairs: Sequence[Pair]) -> CheckResult:
-    """The largest move of a release by one row, relative to what the law allows."""
+    """Check the largest move of a release by one row, relative to what the law allows."""
     found: list[CheckResult] = []
     for pair in pairs:
         law = setup.law(pair.sender)
@@ -187,6 +187,7 @@ def _sensitivity(setup: ReplaySetup, pairs: Sequence[Pair]) -> CheckResult:
             return CheckResult(name=SENSITIVITY, passed=None, witness=reason)
         allowed = pair.rows * abs(law.scale) * law.clip_norm * law.steps
         for number, (before, after) in enumerate(zip(pair.before.releases, pair.after.releases, strict=True)):
+            # The law is published for the first round's public state; in another state its clip norm may differ.
             if not (same_state(pair.before, number) and same_state(pair.after, number)):
                 continue
             moved = float(torch.linalg.vector_norm(after - before))
@@ -209,7 +210,7 @@ def _sensitivity(setup: ReplaySetup, pairs: Sequence[Pair]) -> CheckResult:
 
 
 def _public_state(pairs: Sequence[Pair], draws: Sequence[Recording]) -> list[CheckResult]:
-    """How far one row moves a number of the public state, compared with other noise; empty where there is no state."""
+    """Check how far one row moves a number of the public state, compared with other noise; empty without a state."""
     found: list[CheckResult] = []
     for pair in pairs:
         for number, (before, after) in enumerate(zip(pair.before.states, pair.after.states, strict=True)):

@@ -1,4 +1,4 @@
-"""Replica checks: noise in the canary's projections, round by round, before a score sums the rounds up.
+"""Replica checks: test the noise in the canary's projections round by round, before a score sums the rounds.
 
 A score over all rounds hides one round without noise, and a score over all replicas hides a few without. Without the
 canary the projections are noise alone: no draw should come twice, and no round should scatter less than the law states.
@@ -66,7 +66,7 @@ def check_centred(batches: list[Projections]) -> None:
 
 
 def _arrival(member: Projections, nonmember: Projections, release: GaussianRelease) -> CheckResult:
-    """The canary's shift of the releases over the law's: a canary that a filter drops would show no violation."""
+    """Check the canary's shift of the releases over the law's: a canary that a filter drops can show no violation."""
     within, out = (np.where(side.seen, side.values, 0.0).sum(axis=1) for side in (member, nonmember))
     expected = release.rate * release.steps * release.rounds
     # The law is for rounds in which the sender was drawn.
@@ -87,14 +87,16 @@ def _arrival(member: Projections, nonmember: Projections, release: GaussianRelea
 
 
 def _columns(seen: Projections) -> Iterator[FloatArray]:
-    """Each round's projections where the sender was seen."""
+    """Each round's projections of those replicas in which the sender was seen."""
     for number in range(seen.values.shape[1]):
         yield seen.values[seen.seen[:, number], number]
 
 
 def expected_repeats(count: int, spacing: float) -> float:
-    """Share of ``count`` Gaussian numbers that repeat another one after rounding to multiples of ``spacing`` standard
-    deviations, exceeded once in 10^9 sets of them; 0 where ``spacing`` is 0.
+    """Largest plausible share of ``count`` rounded Gaussian numbers that repeat another one.
+
+    They are rounded to multiples of ``spacing`` standard deviations; once in 10^9 sets the share is exceeded. 0 where
+    ``spacing`` is 0.
     """
     if spacing == 0:
         return 0.0
@@ -106,7 +108,7 @@ def expected_repeats(count: int, spacing: float) -> float:
 
 
 def _repeats(columns: list[FloatArray], spacing: float) -> CheckResult:
-    """The share of repeats in all rounds together; many replicas without noise in one round fail the scale check."""
+    """Check the share of repeats in all rounds together; a single round without noise fails the scale check."""
     total = sum(map(len, columns))
     measured = 1 - sum(len(np.unique(column)) for column in columns) / total
     most = max(map(len, columns))
@@ -123,6 +125,7 @@ def _repeats(columns: list[FloatArray], spacing: float) -> CheckResult:
 
 
 def _scale(columns: list[FloatArray], sigma: float) -> CheckResult:
+    # Squares about zero, where the law places the noise: an estimated mean would make the noise look smaller.
     ratios = [float(np.sqrt(np.mean(column**2))) / sigma for column in columns]
     limits = [1 - _ERRORS / math.sqrt(2 * len(column)) for column in columns]
     # In standard errors, since rounds differ in how many replicas saw the sender.

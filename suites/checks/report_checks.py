@@ -41,7 +41,7 @@ def _not_exact() -> CheckResult:
 
 
 def _fits(member: FloatArray, nonmember: FloatArray) -> CheckResult:
-    """The identity for g = 1 / (1 + e^s)^2 and its mirror image, averaged over the rounds of each trial."""
+    """Check the identity for g = 1 / (1 + e^s)^2 and its mirror image, averaged over the rounds of each trial."""
     # A law that gives every report one score satisfies the identity and can show nothing.
     if member.size and np.ptp(member) == np.ptp(nonmember) == member.flat[0] - nonmember.flat[0] == 0:
         return CheckResult(name=FITS, passed=False, witness="the law scores every report alike")
@@ -67,7 +67,7 @@ def _fits(member: FloatArray, nonmember: FloatArray) -> CheckResult:
 
 
 def _possible(kept: Mapping[str, Any]) -> CheckResult:
-    """The share of trials with a report that its own row cannot produce, which must be zero."""
+    """Check that no trial has a report that its own row cannot produce."""
     odd = np.concatenate([kept["member_odd"], kept["nonmember_odd"]])
     measured = float(odd.mean())
     return CheckResult(
@@ -81,7 +81,7 @@ def _possible(kept: Mapping[str, Any]) -> CheckResult:
 
 
 def _place(kept: Mapping[str, Any], clients: int) -> CheckResult:
-    """How much more what arrives in the sender's own place resembles the present row when the sender holds that row."""
+    """Check that the report in the sender's own place resembles the present row as little when the sender holds it."""
     within, out = kept["member_place"], kept["nonmember_place"]
     error = math.sqrt(within.var() / len(within) + out.var() / len(out))
     # A shuffler leaves the report in its own place with probability 1 / clients.

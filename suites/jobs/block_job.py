@@ -10,7 +10,7 @@ from .cell import Cell
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRequest:
-    """A claim to audit on one seed: all that an audit method needs to decide whether it covers the claim.
+    """A claim to audit on one seed, with all that an audit method needs to decide whether it covers the claim.
 
     Args:
         audit: the suite's audit table, with the defense's own federation and number of replicas.
@@ -33,9 +33,10 @@ class BlockJob(AuditRequest):
         method: file name of the audit method that makes them.
         replicas: runs per arm.
         runs: federations or trials that it makes in all.
-        inert: weights added to the model that no data moves, one for each canary that is planted along one.
+        inert: number of weights added to the model that no data moves, one for each canary planted along one.
     """
 
+    # The method's name, not the object: a job is sent to a worker process, which finds the method by this name.
     method: str
     replicas: int
     runs: int

@@ -20,10 +20,11 @@ class Cell:
 
     def record(self, **measured: Any) -> Record:
         """A row of this cell; ``measured`` takes precedence over the shared fields."""
+        # Measured fields win: rows of one seed in a pooled cell, for example, replace its seed.
         return Record(cell_id=self.cell_id, **{**self.facts, **measured})
 
     @property
     def title(self) -> str:
-        """Its words in progress lines and failures: federation, defense, attack, seed."""
+        """Name the cell in progress lines and failures, by federation, defense, attack and seed."""
         words = (self.facts["federation"], self.facts["defense"], self.facts["attack"])
         return " ".join([*words, f"seed {self.facts['seed']}" if self.facts["seed"] is not None else "pooled"])

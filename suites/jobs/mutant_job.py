@@ -19,6 +19,7 @@ class MutantJob:
     spec: MutantsSpec
     seeds: tuple[int, ...]
     alpha: float
+    # Two cells but one job: the pilot that plans the audit of both versions then runs once.
     broken: Cell
     correct: Cell
 

@@ -15,7 +15,7 @@ class AttackedFederation:
 
     Args:
         setting: what the attacks' scores are evidence of.
-        attacks: all that are registered, those that turn out not to apply included.
+        attacks: all registered attacks, including those that turn out not to apply.
         candidates: number of samples.
     """
 
@@ -41,6 +41,7 @@ class PlannedAudit:
     method: str
     claim: Claim
     alpha: float
+    # Either blocks or an attacked federation, never both: two sources of evidence are two tests, with two cells.
     blocks: tuple[BlockJob, ...] = ()
     attacked: AttackedFederation | None = None
     out_of_scope: str = ""

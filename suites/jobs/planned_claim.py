@@ -14,10 +14,10 @@ class PlannedClaim:
     """A claim with the defense that states it and the federation that it is about.
 
     Args:
-        variant: ``as_published`` where it is the paper's claim, which the suite puts to the test; else empty.
+        variant: ``as_published`` where it is the paper's claim, which the suite tests; else empty.
         marks: numbers of rounds at which curves over the rounds have a point.
-        spending: epsilon that the claim's accountant gives for the first so many rounds; None where the defense gives
-            no such function.
+        spending: function from a number of rounds to the epsilon that the claim's accountant gives for these first
+            rounds; None where the defense has none.
     """
 
     defense: str
@@ -30,6 +30,7 @@ class PlannedClaim:
 
     def to_dict(self) -> dict[str, Any]:
         """The row of claims.json; calls the accountant for every mark. ConfigError where it returns no epsilon."""
+        # Curves end where the claim ends: the accountant promises nothing beyond its rounds.
         marks = [rounds for rounds in self.marks if rounds <= self.claim.rounds]
         spent = [] if self.spending is None else [[rounds, self.spending(rounds)] for rounds in marks]
         for rounds, epsilon in spent:

@@ -11,7 +11,7 @@ from .cell import Cell
 
 @dataclass(frozen=True, kw_only=True)
 class AttackCell:
-    """An attack on a trial."""
+    """An attack on a trial, with the cell that its rows go to."""
 
     cell: Cell
     entry: AttackEntry
@@ -43,12 +43,14 @@ class TrialJob:
 
 @dataclass(frozen=True, kw_only=True)
 class ShadowJob:
-    """Shadow federations, each trained on a random half of the samples, and the attacks that target each in turn.
+    """Shadow federations, each trained on a random half of the samples, and the attacks on each of them in turn.
 
     Args:
-        claims: what the defense states of this plan.
+        claims: the claims that the defense states about this plan.
         count: number of federations.
     """
+
+    # Attacks share one job because training is the cost: a bank of federations is trained once for all of them.
 
     federation: FederationSpec
     change: PlanChange

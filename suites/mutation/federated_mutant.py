@@ -40,7 +40,9 @@ LOOKED_FOR = (BrokenRelease(noise=0.5), BrokenRelease(noise=0.1), BrokenRelease(
 
 
 def federated_mutant(control: Defense) -> Mutant:
-    """A control and its correct version on digits: 3 clients of 8 samples, 5 rounds, the claimed unit is sampled.
+    """Build the mutant of a control and its correct version, on digits: 3 clients of 8 samples, 5 rounds.
+
+    The claimed unit is sampled.
 
     Raises:
         ValueError: if the two state different claims, or one that no canary along an inert weight covers.
@@ -48,6 +50,7 @@ def federated_mutant(control: Defense) -> Mutant:
     right = correct_version(control)
     task, plan = _federation(_sampled_unit(right))
     broken, correct = control.prepare(plan), right.prepare(plan)
+    # Both versions must be held to one claim, or a difference of verdicts would not be due to the bug.
     claim = broken.claims[0]
     if claim != correct.claims[0]:
         raise ValueError(
@@ -68,7 +71,7 @@ def federated_mutant(control: Defense) -> Mutant:
 
 
 def checks_of(control: Defense, *, broken: bool) -> tuple[CheckResult, ...]:
-    """Implementation checks of the control, or of its correct version."""
+    """Make the implementation checks of the control, or of its correct version."""
     right = correct_version(control)
     task, plan = _federation(_sampled_unit(right))
     prepared = (control if broken else right).prepare(plan)
@@ -84,6 +87,7 @@ def _federation(sampled: Unit) -> tuple[Task, Plan]:
         clients=CLIENTS,
         streams=Streams(0),
         samples=CLIENTS * SAMPLES,
+        # One weight that no data moves: the canary along it is the only thing that it shows besides noise.
     ).with_inert(1)
     plan = Plan(
         sizes=task.sizes,
@@ -96,6 +100,7 @@ def _federation(sampled: Unit) -> tuple[Task, Plan]:
     return task, plan
 
 
+# Cached: preparing a defense may take seconds, and the mutant and its checks both need the unit.
 @lru_cache(maxsize=16)
 def _sampled_unit(defense: Defense) -> Unit:
     """The unit of its claim where all clients take part; REPORT, so that nothing is sampled, for zero-out."""
@@ -124,6 +129,7 @@ def _projections(
     sender = canary_sender(canary, plan)
     unused = slice(plan.layout.model_dim, plan.layout.dim)
     recorder = ViewRecorder(observer=claim.observer, coordinates=unused, senders=(sender,))
+    # A fresh seed for each call, drawn from the caller's stream: calls are then independent, and still repeatable.
     streams, batch = Streams(int(rng.integers(2**63))), Batch(replicas=n, world=world)
     final = run_federation(task, plan, protection, streams, batch=batch, canary=canary, recorders=[recorder])
     knowledge = Knowledge.of(task, plan, protection, level=Level.WORST_CASE, canary=canary)

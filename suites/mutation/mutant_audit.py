@@ -52,7 +52,7 @@ class MutantAudit:
 
 @dataclass(frozen=True, kw_only=True)
 class VersionFindings:
-    """What the trials of one version showed: a finding per seed, and ``decided``, the one that stands for all seeds."""
+    """What the trials of one version showed: a finding per seed, and ``decided``, that for all seeds together."""
 
     each: tuple[Finding, ...]
     decided: Finding
@@ -65,7 +65,10 @@ class VersionFindings:
 
 
 def plan_mutant_audit(mutant: Mutant, *, name: str, pilot: int, power: float, alpha: float, limit: int) -> MutantAudit:
-    """Plan by ``pilot`` runs per arm of both versions, never counted; take the score that needs the fewest trials."""
+    """Plan the audit of a mutant by ``pilot`` runs per arm of both versions, which are never counted in the audit.
+
+    Of the mutant's scores it takes the one that needs the fewest trials.
+    """
     claim, scores = mutant.claim, mutant.scores
     out, within = (_drawn(mutant.broken, scores, w, pilot, Streams(0), f"pilot {name}") for w in (0, 1))
     plans = [
@@ -99,24 +102,26 @@ def plan_mutant_audit(mutant: Mutant, *, name: str, pilot: int, power: float, al
 
 
 def audit_broken(audit: MutantAudit, *, name: str, seeds: Sequence[int], alpha: float) -> VersionFindings:
-    """The planned trials of the broken version for every seed, each at ``alpha``; all of them together decide."""
+    """Run the planned trials of the broken version for every seed, each at ``alpha``; all of them together decide."""
     sides = [_sides(audit, audit.mutant.broken, audit.plan.trials, seed, f"mutant {name}") for seed in seeds]
     together = MembershipScores(
         np.concatenate([side.member for side in sides]),
         np.concatenate([side.nonmember for side in sides]),
         sides[0].setting,
     )
+    # One threshold, fixed by the pilot: no correction for several is needed, which gives the most power.
     policy = FixedThreshold(audit.plan.threshold)
     each = [_measured(audit, side, policy, alpha) for side in sides]
     return _findings(audit, each, _measured(audit, together, policy, alpha), together)
 
 
 def audit_correct(audit: MutantAudit, *, name: str, seeds: Sequence[int], alpha: float) -> VersionFindings:
-    """As many trials of the correct version, at the mutant's threshold and at its own; ``alpha`` covers all seeds."""
+    """Run as many trials of the correct version, at the mutant's threshold and its own; ``alpha`` covers all seeds."""
     # Never fewer than could refute: a correct version must be able to fail.
     trials = max(LEAST, audit.plan.trials)
     policy = BonferroniThresholds((audit.plan.threshold, audit.own_threshold))
     sides = [_sides(audit, audit.mutant.correct, trials, seed, f"twin {name}") for seed in seeds]
+    # The best bound of any seed decides: a correct version must hold its claim on every seed.
     each = [_measured(audit, side, policy, alpha / len(seeds)) for side in sides]
     return _findings(audit, each, best_bound(each), sides[0])
 

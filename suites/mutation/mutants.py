@@ -46,7 +46,7 @@ def known_mutants() -> dict[str, str]:
 
 
 def chosen_mutants(only: tuple[str, ...]) -> dict[str, str]:
-    """The mutants named, or all of them where none is; ConfigError for an unknown name."""
+    """The named mutants, or all of them where no name is given. ConfigError for an unknown name."""
     known = known_mutants()
     for name in only:
         if name not in known:
@@ -54,6 +54,7 @@ def chosen_mutants(only: tuple[str, ...]) -> dict[str, str]:
     return {name: known[name] for name in only or known}
 
 
+# Cached: planning and the run both need the mutant, and a federated one loads data.
 @lru_cache(maxsize=64)
 def build_mutant(name: str) -> Mutant:
     """The mutant of that name.
@@ -75,7 +76,7 @@ def module_of(name: str) -> ModuleType:
 
 
 def run_mutant(job: MutantJob, store: Store, finished: frozenset[str]) -> list[str]:
-    """Plan and run the audits of both versions, write their rows; returns what failed.
+    """Plan and run the audits of both versions, and write their rows. Returns a description of each failure.
 
     Raises:
         UnwritableRunFolder: if the folder cannot be written.
@@ -83,6 +84,7 @@ def run_mutant(job: MutantJob, store: Store, finished: frozenset[str]) -> list[s
     wanted = [cell for cell in job.cells if cell.cell_id not in finished]
     if not wanted:
         return []
+    # Processes share the cores: more threads in each would slow all of them down.
     torch.set_num_threads(1)
     clock = Clock()
     with failures_as_rows(wanted, store, clock) as failed:
@@ -98,12 +100,13 @@ def run_mutant(job: MutantJob, store: Store, finished: frozenset[str]) -> list[s
         for cell in wanted:
             rows = _rows(cell, job, audit, store)
             store.finish(cell.cell_id, [row.model_copy(update=clock.fields()) for row in rows])
+            # The next version's rows must not count this one's time.
             clock = Clock()
     return failed
 
 
 def _rows(cell: Cell, job: MutantJob, audit: MutantAudit, store: Store) -> list[Record]:
-    """One row per seed, whether its trials alone refute; a row per check; and the row that decides."""
+    """One row per seed that states whether its trials alone refute, one row per check, and the row that decides."""
     broken = cell is job.broken
     audit_version, alpha = (audit_broken, job.spec.kill_alpha) if broken else (audit_correct, job.alpha)
     found = audit_version(audit, name=job.name, seeds=job.seeds, alpha=alpha)
@@ -134,6 +137,7 @@ def _decided(
     trials = f"trials: {planned}, refuted in {found.refuted} of {len(found.each)} seeds; witness: {measured.witness}"
     unseen = "; no planned number of trials shows this bug on a canary" if broken and not audit.visible else ""
     finding = replace(found.decided, reason=f"{found.decided.reason}{unseen}; {trials}")
+    # Last, since a bug that canaries cannot show may still be refuted by a check.
     finding = with_failed_checks(finding, failing)
     arrays = {
         "member": found.scores.member,

@@ -25,8 +25,8 @@ class Times:
     """CPU seconds of earlier cells.
 
     Args:
-        exact: by suite, federation, defense and attack.
-        alike: by data set, model and attack, in any suite.
+        exact: times by suite, federation, defense and attack.
+        alike: times by data set, model and attack, in any suite.
         rests: by suite, the time of whole runs beyond their cells: start-up, imports of every process, planning, pages.
         runs: number of runs that were read.
     """
@@ -55,9 +55,9 @@ class _Seen:
 
 
 def learnt(place: Path = RUNS) -> Times:
-    """The medians of all finished cells below ``place``, of runs on hardware like this.
+    """Learn the medians of all finished cells below ``place``, of runs on hardware like this.
 
-    What cannot be read is left out: a missing estimate must not stop a run.
+    Files that cannot be read are left out: a missing estimate must not stop a run.
     """
     seen = list(_here(place))
     exact: dict[Key, list[float]] = {}
@@ -75,7 +75,7 @@ def learnt(place: Path = RUNS) -> Times:
 
 
 def estimate(plan: RunPlan, times: Times) -> str:
-    """``about 50 s of CPU time, at least 25 s on 2 cores (learnt from 3 runs in runs/)``."""
+    """Words such as ``about 50 s of CPU time, at least 25 s on 2 cores (learnt from 3 runs in runs/)``."""
     known = [seconds for cell in plan.cells if (seconds := times.of(cell.facts)) is not None]
     if not known:
         return "not known yet: it is learnt from earlier runs on this machine, and none in runs/ has such cells"
@@ -116,6 +116,7 @@ def _first_rows(path: Path) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             row = json.loads(line)
+            # A failed cell ended early, so its time would make the next run look short.
             known = row["cell_id"] in seen or not isinstance(row["cpu_s"], int | float) or row["status"] == "failed"
         except (ValueError, KeyError, TypeError):
             continue

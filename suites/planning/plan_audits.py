@@ -19,7 +19,7 @@ from .prepared_defenses import PreparedDefenses, change_of
 
 @dataclass(frozen=True, kw_only=True)
 class _Chosen:
-    """A claim with the method that audits it on these seeds; ``out_of_scope``: why it cannot, empty where it can."""
+    """A claim, and the method that audits it on these seeds; ``out_of_scope``: why it cannot, empty where it can."""
 
     entry: DefenseEntry
     claim: Claim
@@ -38,7 +38,7 @@ class AuditPlanner:
     cells: CellMaker
 
     def plan(self, shadows: tuple[ShadowJob, ...]) -> tuple[PlannedAudit, ...]:
-        """All audits. The two ways are separate tests, also where both are of one claim, so all share alpha equally."""
+        """Plan all audits. Two audits of one claim are separate tests, so all audits share alpha equally."""
         claims = self.defenses.stated()
         entries = {entry.label: entry for entry in self.suite.defenses}
         chosen = self._chosen(claims, entries)
@@ -48,6 +48,7 @@ class AuditPlanner:
             for method in attack_methods()
             if (found := attacked_federation(item, shadows, method)) is not None
         ]
+        # A claim out of scope is not tested, and takes no share of alpha from the others.
         tested = sum(not one.out_of_scope for one in chosen) + len(attacked)
         alpha = self.suite.spec.alpha / max(1, tested)
         own = [self._by_runs(one, alpha) for one in chosen]
@@ -57,7 +58,7 @@ class AuditPlanner:
         return (*own, *by_attacks)
 
     def _chosen(self, claims: list[PlannedClaim], entries: dict[str, DefenseEntry]) -> list[_Chosen]:
-        """The claims about the federation that the audit table, or the defense, names."""
+        """Choose a method for each claim about the federation that the audit table, or the defense, names."""
         if (audit := self.suite.spec.audit) is None:
             return []
         # Each defense may name a federation and a number of replicas of its own.
@@ -107,6 +108,7 @@ class AuditPlanner:
             attack_version="1",
             observer=str(one.claim.observer),
             claim_id=one.claim.claim_id,
+            # Alpha is part of it: another claim in the suite changes this one's share, and with it the bound.
             configuration=[one.audit.model_dump(mode="json"), alpha, [block.cell.cell_id for block in blocks]],
             measured_on=audited(spec, one.audit) if one.method.own_federation else None,
         )
@@ -126,6 +128,7 @@ class AuditPlanner:
             one.audit.federation,
             seed,
             role="replicas",
+            # One name whatever the method: it is part of the identity of blocks that were stored before.
             attack="canary",
             attack_version="1",
             observer=str(one.claim.observer),

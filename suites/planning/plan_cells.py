@@ -27,10 +27,10 @@ class CellMaker:
         measured_on: FederationSpec | None = None,
         **facts: Any,
     ) -> Cell:
-        """One cell.
+        """Make one cell; its identity is a hash of the arguments and of everything in the suite that they name.
 
         Args:
-            configuration: what else determines its values.
+            configuration: all other data that determine its values.
             measured_on: the data and model that were used, where they are not the federation's own.
             facts: the other fields that all its rows share.
         """
@@ -46,6 +46,7 @@ class CellMaker:
             defense=part_facts(entry),
             seed=seed,
             configuration=configuration,
+            # Fixed: the number of processes changes no value, so it must not change the identity either.
             executor="sequential",
             device=self.suite.spec.device,
             **facts,

@@ -34,7 +34,7 @@ def plan_mutants(suite: ResolvedSuite, run_id: str) -> tuple[Planned, ...]:
 
 
 def mutant_versions(suite: SuiteSpec) -> Iterator[str]:
-    """Name and code of every mutant of the suite."""
+    """The name and code version of every mutant of the suite, for the run's identity."""
     if suite.mutants is not None:
         for name in chosen_mutants(suite.mutants.only):
             yield f"{name} {_version(name)}"
@@ -50,6 +50,7 @@ def _planned(suite: ResolvedSuite, run_id: str, name: str, kind: str, share: flo
         raise ConfigError(f"mutant {name} cannot be set up: {error}") from error
     stated = [
         PlannedClaim(defense=label, federation=f"{kind}s", control=control, claim=claim)
+        # Stored labels: rows of earlier runs are compared by them.
         for label, control in ((name, True), (f"{name} (twin)", False))
     ]
     configuration = [spec.model_dump(mode="json"), share, list(suite.seeds)]
@@ -82,6 +83,7 @@ def _planned(suite: ResolvedSuite, run_id: str, name: str, kind: str, share: flo
 
 
 def _version(name: str) -> str:
-    """Version of its code: eight hexadecimal digits of a hash of its file and of the class that all mutants share."""
+    """Version of a mutant's code: eight hexadecimal digits of a hash of its file and of the class of all mutants."""
+    # The source text, not a number kept by hand: a changed bug must never reuse the rows of the old one.
     source = inspect.getsource(module_of(name)) + inspect.getsource(mutant_module)
     return hashlib.sha256(source.encode()).hexdigest()[:8]

@@ -22,6 +22,7 @@ def shadow_jobs(trial: TrialJob, claims: Sequence[Claim]) -> list[ShadowJob]:
     Args:
         claims: those stated of the trial's plan.
     """
+    # Sorted, because a set has no order and the order of the rows must not change from run to run.
     counts = sorted({item.entry.shadows for item in trial.attacks if item.entry.shadows is not None})
     return [
         ShadowJob(
@@ -42,11 +43,12 @@ def attacked_federation(
 ) -> AttackedFederation | None:
     """The shadow federation and the attacks that are evidence about a claim; None where there are none.
 
-    It is that of the first seed that states the claim: chosen before anything has run.
+    The federation is that of the first seed that states the claim, so it is chosen before anything has run.
     """
     about = [job for job in jobs if _about(job) == (stated.federation, stated.defense) and _states(job, stated.claim)]
     if not about or not method.covers(stated.claim, about[0]):
         return None
+    # One seed only: the theorem counts the coins of a single run.
     seed = about[0].seed
     attacks = method.registered([job for job in about if job.seed == seed])
     if not attacks:

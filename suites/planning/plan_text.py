@@ -7,7 +7,8 @@ from .run_plan import RunPlan
 
 
 def headline(plan: RunPlan) -> str:
-    """One line: how much there is to do."""
+    """State in one line how much there is to do."""
+    # A suite of mutants alone trains nothing, and a line of zeros would hide what it does.
     if plan.mutants and not plan.trials:
         versions = f"{len(plan.mutants)} mutants and their correct versions"
         return f"{versions}, {len(plan.mutants[0].seeds)} seeds; {len(plan.cells)} cells"
@@ -29,7 +30,7 @@ def headline(plan: RunPlan) -> str:
 
 
 def plan_lines(plan: RunPlan) -> list[str]:
-    """What each federation trains, and for every claim what its audit can show."""
+    """Describe what each federation trains, and for every claim what its audit can show."""
     lines = []
     federations = {trial.cells[0].facts["federation"]: trial for trial in plan.trials}
     for name, trial in federations.items():
@@ -43,12 +44,13 @@ def plan_lines(plan: RunPlan) -> list[str]:
 
 
 def _audit_lines(audit: PlannedAudit) -> list[str]:
-    """What one audit can show, in its method's words; or why it cannot judge."""
+    """Lines of one audit: what it can show, described by its method, or why it is out of scope or will fail."""
     claim = f"audit  {audit.cell.facts['defense']}: {audit.claim.describe()}"
     if audit.out_of_scope:
         return [f"{claim}: OUT OF SCOPE: {audit.out_of_scope}"]
     try:
         first, *more = audit_methods()[audit.method].plan_text(audit)
+    # Printed, not raised: one audit that will fail must not hide the plan of all others.
     except ValueError as error:
         return [f"{claim}: FAILS: {error}"]
     return [f"{claim}: {first}", *(f"       {line}" for line in more)]

@@ -1,4 +1,4 @@
-"""Prepared defenses: each is calibrated once per federation and seed that it runs on; and the claims they state."""
+"""Prepared defenses: calibrates each defense once per federation and seed, and collects the claims that they state."""
 
 from dataclasses import dataclass, field
 
@@ -12,13 +12,13 @@ from ..jobs.planned_claim import PlannedClaim
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedDefenses:
-    """The defenses of one suite."""
+    """The defenses of one suite, each calibrated when it is first needed."""
 
     suite: ResolvedSuite
     _prepared: dict[tuple[str, str, int], Prepared] = field(default_factory=dict)
 
     def on(self, federation: str) -> list[DefenseEntry]:
-        """The defenses that run there: those that name it, or where none does all that name no other.
+        """The defenses that run on a federation: those that name it, or if none does, those that name no federation.
 
         A federation that borrows its calibration shows the defenses of the federation that it borrows from.
         """
@@ -39,7 +39,8 @@ class PreparedDefenses:
         return self._prepared[key]
 
     def claims(self, entry: DefenseEntry, federation: str, seed: int) -> tuple[Claim, ...]:
-        """The claims about this federation's own plan: none where it borrows its calibration."""
+        """The claims about this federation's own plan; none where it borrows its calibration."""
+        # A borrowed calibration is for another plan, and nothing is claimed about this one.
         borrowed = self.suite.spec.federations[federation].calibrated_on is not None
         return () if borrowed else tuple(self.of(entry, federation, seed).claims)
 
@@ -60,6 +61,7 @@ class PreparedDefenses:
                             marks=marks(self.suite.spec.federations[name].rounds),
                             spending=spending.get(claim.claim_id),
                         )
+                        # Equal claims of several seeds are one claim: its audit pools the seeds.
                         found.setdefault((entry.label, name, claim.claim_id), stated)
         return list(found.values())
 

@@ -1,4 +1,4 @@
-"""Run plan: all cells of a resolved suite, with every defense calibrated on the way; nothing has run yet."""
+"""Run plan: lists all cells of a resolved suite and calibrates every defense, before anything runs."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ Job = TrialJob | ShadowJob | BlockJob | MutantJob
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """All that a run will do."""
+    """All jobs, audits and claims of a run."""
 
     run_id: str
     trials: tuple[TrialJob, ...]
@@ -34,7 +34,7 @@ class RunPlan:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """Work for the processes, the longest first, so that no process ends long after the others."""
+        """The jobs of the worker processes, the longest first, so that no process ends long after the others."""
         return (*self.mutants, *self.blocks, *self.shadows, *self.trials)
 
     @property
@@ -62,16 +62,16 @@ class _Planner:
 
     def plan(self) -> RunPlan:
         self._check_federations()
-        asked = [
+        cases = [
             (entry, name, seed)
             for name in self.suite.spec.federations
             for entry in self.defenses.on(name)
             for seed in self.defenses.seeds(entry)
         ]
-        trials = tuple(self._trial(*one) for one in asked)
+        trials = tuple(self._trial(*one) for one in cases)
         shadows = tuple(
             job
-            for trial, one in zip(trials, asked, strict=True)
+            for trial, one in zip(trials, cases, strict=True)
             for job in shadow_jobs(trial, self.defenses.claims(*one))
         )
         audits = AuditPlanner(suite=self.suite, defenses=self.defenses, cells=self.cells).plan(shadows)
@@ -99,6 +99,7 @@ class _Planner:
         attacks = tuple(
             self._attack(entry, name, seed, attack) for attack in self.suite.attacks if name in attack.federations
         )
+        # With a borrowed calibration the federation is only attacked; utility is that of the one it borrows from.
         training = None
         if spec.calibrated_on is None:
             training = self.cells.cell(entry, name, seed, role="utility", attack="training", attack_version="1")
@@ -127,5 +128,9 @@ class _Planner:
 
 
 def plan_run(suite: ResolvedSuite) -> RunPlan:
-    """Plan every cell of a run; calibrates every defense on the way."""
+    """Plan every cell of a run, and calibrate every defense for it.
+
+    Raises:
+        ConfigError: for a federation that cannot be set up, a defense that does not fit it, or an unknown mutant.
+    """
     return _Planner(suite).plan()

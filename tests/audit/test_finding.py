@@ -261,6 +261,9 @@ def test_unknown_power_counts_only_where_nothing_was_shown(claim_of, measurement
 def test_a_canary_that_never_arrived_makes_any_claim_underpowered(claim_of, measurement_of):
     finding = judge(claim_of(), measurement_of(epsilon_low=1.0, detectable=5.0), weakness=Weakness(unseen="dropped"))
     assert (finding.verdict, finding.reason) == (Verdict.UNDERPOWERED, "dropped")
+    # Its power was computed for a canary that arrives: the number is not known, so it is not printed.
+    assert finding.measurement == measurement_of(epsilon_low=1.0, detectable=None)
+    assert finding.line().endswith("minimum detectable epsilon none: UNDERPOWERED")
 
 
 def test_a_refuted_claim_stays_refuted_whatever_the_weakness(claim_of, measurement_of):

@@ -100,6 +100,18 @@ def test_a_broken_mechanism_is_refuted(store, audit_of, truth):
     assert row.reason.startswith("under the stated trade-off curve (FPR <= ")
 
 
+def test_a_row_of_a_canary_that_did_not_arrive_has_no_detectable_epsilon(store, audit_of, tmp_path):
+    audit, other = audit_of(), Store.create(tmp_path / "other", {}, [])
+    write_block(other, audit.blocks[0], BrokenRelease())
+    assert judged(other, audit).detectable > audit.claim.epsilon
+    # A millionth of the canary: both arms are noise, and the designed power is that of a release with the canary.
+    write_block(store, audit.blocks[0], BrokenRelease(row=1e-6))
+    row = judged(store, audit)
+    assert row.reason.startswith("the canary hardly reached the release (canary arrives")
+    assert (row.verdict, row.detectable) == ("UNDERPOWERED", None)
+    assert row.ceiling > audit.claim.epsilon
+
+
 def test_the_row_states_what_was_measured_and_how(store, audit_of):
     audit = audit_of()
     write_block(store, audit.blocks[0], BrokenRelease(noise=0.5))
