@@ -138,13 +138,13 @@ def _model(
     else:
         typical = torch.stack([rows[rng.integers(len(rows), size=size)].mean(0) for _ in range(_TYPICAL)])
         updates = (algorithm.linear_scale or 0.0) * algorithm.local_steps * typical
-        added = rows / size * _left_by_clip(updates, law)
+        added = rows / size * _clip_factors(updates, law)
     means, (units, noise) = class_means(added, labels, knowledge.network.classes).double(), noise_units(law, plan, rng)
     scatter = added.double() - means[labels]
     return GaussianLots(means=means / units, scatter=scatter / units, noise_std=noise, size=size), units
 
 
-def _left_by_clip(updates: Tensor, law: _GaussianNoise) -> Tensor:
+def _clip_factors(updates: Tensor, law: _GaussianNoise) -> Tensor:
     """The mean factor between a report and its update over ``updates (lots, d)``.
 
     It is one factor for all coordinates that are clipped together.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...audit.arrays import FloatArray
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import Curve
-from ...audit.observer import Observer
+from ...audit.observer import UPLOADS, Observer
 
 Sample = Callable[[int, int, np.random.Generator], NDArray[Any]]
 """(world, n, rng) -> outputs of ``n`` independent runs ``(n, ...)`` on the worst-case input; ``world`` is 1 with the
@@ -73,4 +73,19 @@ def mechanism_claim(
         trust="as the model says",
         source=source,
         curve=curve,
+    )
+
+
+def report_claim(*, epsilon: float, mechanism: str, source: str, rounds: int = 1) -> Claim:
+    """A claim of pure local DP: any two values of one client; the server observes individual updates."""
+    return mechanism_claim(
+        epsilon=epsilon,
+        delta=0.0,
+        unit=Unit.REPORT,
+        adjacency=Adjacency.REPLACE_ONE,
+        observer=UPLOADS,
+        rounds=rounds,
+        mechanism=mechanism,
+        dp_model="local",
+        source=source,
     )

@@ -4,19 +4,19 @@ from dataclasses import dataclass
 
 from ...audit.claim import AS_PUBLISHED, Unit
 from ...fl.plan import Plan
-from ..accounting.pld_convolution import many_epsilon
 from ..accounting.pure import advanced_composition
-from ..defense import Defense, Prepared, check_bound, check_budget, check_variant
+from ..defense import Prepared
 from .claims.amplification import largest_scale, local_pair
-from .claims.budgets import check_budget_scale, deal
+from .claims.budgets import deal
 from .claims.terms import local_terms
-from .mechanisms.budgeted import BudgetedReports, CoordinateNoise, check_coordinate_noise
+from .mechanisms.budgeted import BudgetedReports
+from .unshuffled import UnshuffledBudgets
 
 ADVANCED = "advanced composition (Lemma 2)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LDPMin(Defense):
+class LDPMin(UnshuffledBudgets):
     """One budget for all clients, the smallest of the distribution.
 
     The claim: any two reports of a client, over all coordinates and rounds. The adversary is the server, which observes
@@ -35,38 +35,21 @@ class LDPMin(Defense):
           valid, but at delta 3.6e-5 clip-Laplace itself composes to 12.8, classic Laplace to 26.4.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    budgets: str = "uniform2"
-    budget_scale: float | None = None
-    radius: float = 0.1
-    noise: str = CoordinateNoise.CLIP_LAPLACE
-    variant: str = "corrected"
-
-    def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        check_bound("radius", self.radius)
-        check_budget_scale(self.budgets, self.budget_scale)
-        check_coordinate_noise(self.noise)
-        check_variant(self.variant)
-
     def prepare(self, plan: Plan) -> Prepared:
         terms, smallest = local_terms(plan, self.radius, noise=self.noise), min(deal(self.budgets, plan.clients))
         published = self.variant == AS_PUBLISHED
-
-        def provable(local: float) -> float:
-            return many_epsilon(local_pair(self.noise, local), releases=terms.releases, delta=self.delta)
 
         def as_published(local: float) -> float:
             return advanced_composition(epsilon=local, releases=terms.releases, slack=self.delta)
 
         def cost(scale: float) -> float:
-            return (as_published if published else provable)(scale * smallest)
+            local = scale * smallest
+            return as_published(local) if published else self._provable(terms, local)
 
         local = smallest * (self.budget_scale or largest_scale(cost, self.epsilon, largest=smallest))
         if published:
             # The paper's own number, together with what is provable for the same noise.
-            number = Unit.REPORT, as_published(local), self.delta, provable(local)
+            number = Unit.REPORT, as_published(local), self.delta, self._provable(terms, local)
             claims = terms.published(number, parameters={"local_epsilon": local}, accountant=ADVANCED)
         else:
             target = None if self.budget_scale else self.epsilon

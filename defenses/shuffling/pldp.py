@@ -4,18 +4,18 @@ from dataclasses import dataclass
 
 from ...audit.claim import AS_PUBLISHED, Claim, Unit
 from ...fl.plan import Plan
-from ..accounting.pld_convolution import many_epsilon
-from ..defense import Defense, Prepared, check_bound, check_budget, check_variant
+from ..defense import Prepared
 from .claims.amplification import largest_scale, local_pair
-from .claims.budgets import check_budget_scale, deal, representative_clients
+from .claims.budgets import deal, representative_clients
 from .claims.terms import Terms, local_terms
-from .mechanisms.budgeted import BudgetedReports, CoordinateNoise, check_coordinate_noise
+from .mechanisms.budgeted import BudgetedReports
+from .unshuffled import UnshuffledBudgets
 
 SUMMED = "sum over coordinates and rounds"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PLDP(Defense):
+class PLDP(UnshuffledBudgets):
     """Personalised budgets without amplification.
 
     Claims: any two reports of a client, over all coordinates and rounds; one claim for a client with the smallest, the
@@ -35,41 +35,23 @@ class PLDP(Defense):
           round of clip-Laplace composes to 1484.5, of classic Laplace to 3173.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-5
-    budgets: str = "uniform2"
-    budget_scale: float | None = None
-    radius: float = 0.1
-    noise: str = CoordinateNoise.CLIP_LAPLACE
-    variant: str = "corrected"
-
-    def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        check_bound("radius", self.radius)
-        check_budget_scale(self.budgets, self.budget_scale)
-        check_coordinate_noise(self.noise)
-        check_variant(self.variant)
-
     def prepare(self, plan: Plan) -> Prepared:
         terms = local_terms(plan, self.radius, noise=self.noise)
         # The client with the largest budget spends most, so the calibration needs it alone.
         largest, published = max(deal(self.budgets, plan.clients)), self.variant == AS_PUBLISHED
 
         def cost(scale: float) -> float:
-            return scale * largest * terms.releases if published else self._spent(terms, scale * largest)
+            return scale * largest * terms.releases if published else self._provable(terms, scale * largest)
 
         scale = self.budget_scale or largest_scale(cost, self.epsilon, largest=largest)
         budgets = deal(self.budgets, plan.clients, scale)
         if published:
-            number = Unit.REPORT, cost(scale), self.delta, self._spent(terms, scale * largest)
+            number = Unit.REPORT, cost(scale), self.delta, self._provable(terms, scale * largest)
             claims = terms.published(number, parameters={"local_epsilon": scale * largest}, accountant=SUMMED)
         else:
             claims = tuple(self._claim(terms, budgets[client], client) for client in representative_clients(budgets))
         protection = BudgetedReports(radius=self.radius, budgets=budgets, shuffled=False, noise=self.noise)
         return Prepared(protection=protection, claims=claims)
-
-    def _spent(self, terms: Terms, budget: float) -> float:
-        return many_epsilon(local_pair(self.noise, budget), releases=terms.releases, delta=self.delta)
 
     def _claim(self, terms: Terms, budget: float, client: int) -> Claim:
         return terms.joint(

@@ -128,11 +128,11 @@ def test_a_missing_clip_shows_ten_times_the_sensitivity(seen):
 def test_a_canary_of_one_clip_norm_cannot_show_a_missing_clip(seen):
     """The broken and the correct version agree to the last digit."""
     _, unit, observer, changes = CASES["dp_sgd"]
-    broken, honest = (
+    broken, correct = (
         seen(part(**DPSGD_LAW), unit, observer, changes, 1, norm=CLIP)[0]
         for part in (NoClipProtection, DPSGDProtection)
     )
-    np.testing.assert_array_equal(broken.values, honest.values)
+    np.testing.assert_array_equal(broken.values, correct.values)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -223,21 +223,22 @@ AUDITED = {
 
 @pytest.mark.parametrize("case", AUDITED)
 def test_an_audit_at_the_stated_curve_refutes_the_control_and_not_the_correct_version(case, seen, toy_task, toy_plan):
-    """20 rounds, 900 replicas a world, alpha .002, tests designed beforehand; the honest twin is accused at most so
-    often.
-    """
-    honest, broken, changes = AUDITED[case]
+    """20 rounds, 900 replicas per world, tests designed beforehand; the correct version is refuted with chance .002."""
+    correct, broken, changes = AUDITED[case]
     changes = changes | {"rounds": 20}
     plan = toy_plan(toy_task((2, 3), side=2, inert=1), **changes)
-    (claim,) = honest().prepare(plan).claims
-    protection = honest().prepare(plan).protection
+    (claim,) = correct().prepare(plan).claims
+    protection = correct().prepare(plan).protection
     canary = planted(claim.unit, plan, norm=10)
     law = protection.law(claim.observer, plan, canary_sender(canary, plan))
     shift = law.contribution(canary.present)
     release = GaussianRelease(sigma=law.noise_std / float(shift.norm()), rate=law.rate, rounds=20)
     fixed = {"delta": claim.delta, "curve": claim.curve, "epsilon": claim.epsilon}
-    twins = (BrokenRelease(noise=0.5), BrokenRelease(row=10.0))
-    tests = [design_test(release, twin, n=900, rng=np.random.default_rng(k), **fixed) for k, twin in enumerate(twins)]
+    alternatives = (BrokenRelease(noise=0.5), BrokenRelease(row=10.0))
+    tests = [
+        design_test(release, alternative, n=900, rng=np.random.default_rng(k), **fixed)
+        for k, alternative in enumerate(alternatives)
+    ]
 
     def refuted(part):
         run = part().prepare(plan).protection
@@ -247,6 +248,6 @@ def test_an_audit_at_the_stated_curve_refutes_the_control_and_not_the_correct_ve
         )
         return audit_release_tests(member, nonmember, release, tests, alpha=0.002, **fixed).below_curve
 
-    assert not refuted(honest)
+    assert not refuted(correct)
     if broken is not None:
         assert refuted(broken)

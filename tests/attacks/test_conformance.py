@@ -75,7 +75,7 @@ def numbers(evidence):
     return [evidence.images, np.zeros(0) if evidence.labels is None else evidence.labels]
 
 
-def said(part, view, knowledge, seed=0):
+def arrays_of(part, view, knowledge, seed=0):
     # What holds for an attack holds after few steps.
     few = {"iterations": 3} if "iterations" in part.__dataclass_fields__ else {}
     return part(**few).run(view, knowledge, np.random.default_rng(seed))
@@ -88,7 +88,7 @@ def same(ours, theirs):
 @pytest.mark.parametrize("part", EACH)
 def test_an_attack_brings_a_row_for_each_candidate_or_upload_in_its_setting(part, observed):
     view, knowledge, probe, task = observed(part())
-    evidence = said(part, view, knowledge)
+    evidence = arrays_of(part, view, knowledge)
     if isinstance(evidence, CandidateScores):
         assert evidence.values.shape == probe.member.shape
     elif isinstance(evidence, SourceScores):
@@ -122,7 +122,7 @@ def test_candidates_are_of_both_kinds_and_fixed_by_the_generator(part, toy_task)
 def test_its_generator_alone_decides_and_no_global_one_moves(part, observed):
     view, knowledge, *_ = observed(part())
     states = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    assert same(said(part, view, knowledge), said(part, view, knowledge))
+    assert same(arrays_of(part, view, knowledge), arrays_of(part, view, knowledge))
     assert torch.equal(torch.get_rng_state(), states[0])
     assert (np.random.get_state()[1] == states[1]).all()  # noqa: NPY002
 
@@ -132,8 +132,8 @@ def test_only_a_null_attack_gives_the_same_evidence_for_other_runs(part, observe
     """Three runs on other data, one generator: an attack that only draws must not pass for one that looks."""
     view, knowledge, *_ = observed(part())
     others = [observed(part(), seed=seed)[0] for seed in (1, 2, 3)]
-    ours = said(part, view, knowledge)
-    assert all(same(ours, said(part, other, knowledge)) for other in others) == part.null
+    ours = arrays_of(part, view, knowledge)
+    assert all(same(ours, arrays_of(part, other, knowledge)) for other in others) == part.null
 
 
 @pytest.mark.parametrize("part", EACH)
@@ -144,7 +144,7 @@ def test_it_changes_nothing_of_what_it_is_shown(part, observed):
         view.final_model.clone(),
         knowledge.public_images.clone(),
     )
-    said(part, view, knowledge)
+    arrays_of(part, view, knowledge)
     assert torch.equal(view.final_model, before[1])
     assert torch.equal(knowledge.public_images, before[2])
     for seen, kept in zip(view.rounds, before[0], strict=True):
@@ -155,12 +155,12 @@ def test_it_changes_nothing_of_what_it_is_shown(part, observed):
 @pytest.mark.parametrize("part", EACH)
 def test_replacing_the_truth_after_the_run_changes_nothing(part, observed):
     view, knowledge, probe, task = observed(part(), seed=3)
-    before = said(part, view, knowledge)
+    before = arrays_of(part, view, knowledge)
     task.images.fill_(0.5)
     task.labels.fill_(0)
     if probe is not None:
         (probe.sample if isinstance(probe, CandidateProbe) else probe.member).fill(-1)
-    assert same(before, said(part, view, knowledge))
+    assert same(before, arrays_of(part, view, knowledge))
 
 
 @pytest.mark.parametrize("part", EACH)
@@ -171,4 +171,4 @@ def test_a_view_of_an_observer_that_sees_less_is_refused(part, observed):
         return
     blind = [dataclasses.replace(seen, broadcast=None, reports=None, aggregate=None) for seen in view.rounds]
     with pytest.raises(ValueError, match="view"):
-        said(part, dataclasses.replace(view, rounds=tuple(blind)), knowledge)
+        arrays_of(part, dataclasses.replace(view, rounds=tuple(blind)), knowledge)

@@ -52,7 +52,7 @@ def seen(values: torch.Tensor, sizes: tuple[int, ...] | None = None) -> tuple[Vi
     return view, knowledge
 
 
-def said(null: Attack, values: torch.Tensor, seed: int = 0) -> list[np.ndarray]:
+def run_null(null: Attack, values: torch.Tensor, seed: int = 0) -> list[np.ndarray]:
     evidence = null.run(*seen(values), np.random.default_rng(seed))
     if isinstance(evidence, LabelCounts):
         return [evidence.counts]
@@ -64,13 +64,13 @@ def said(null: Attack, values: torch.Tensor, seed: int = 0) -> list[np.ndarray]:
 def test_what_clients_upload_changes_nothing(null: Attack) -> None:
     assert null.null
     values = torch.from_numpy(RNG.normal(size=(6, NETWORK.layout.dim))).float()
-    for ours, other in zip(said(null, values), said(null, torch.zeros_like(values)), strict=True):
+    for ours, other in zip(run_null(null, values), run_null(null, torch.zeros_like(values)), strict=True):
         np.testing.assert_array_equal(ours, other)
 
 
 @pytest.mark.parametrize("null", NULLS, ids=lambda null: type(null).__name__)
 def test_each_upload_gets_an_answer(null: Attack) -> None:
-    assert len(said(null, torch.ones(9, NETWORK.layout.dim))[0]) == 9
+    assert len(run_null(null, torch.ones(9, NETWORK.layout.dim))[0]) == 9
 
 
 @pytest.mark.parametrize("null", [MeanImage(), RandomImage(), NoiseImage()], ids=lambda null: type(null).__name__)
@@ -86,18 +86,18 @@ def test_each_sample_of_a_lot_gets_an_image(null: Attack) -> None:
 @pytest.mark.parametrize("null", [RandomImage(), NoiseImage(), RandomLabels()], ids=lambda null: type(null).__name__)
 def test_the_generator_alone_decides(null: Attack) -> None:
     values = torch.ones(20, NETWORK.layout.dim)
-    np.testing.assert_array_equal(said(null, values, seed=1)[0], said(null, values, seed=1)[0])
-    assert not np.array_equal(said(null, values, seed=1)[0], said(null, values, seed=2)[0])
+    np.testing.assert_array_equal(run_null(null, values, seed=1)[0], run_null(null, values, seed=1)[0])
+    assert not np.array_equal(run_null(null, values, seed=1)[0], run_null(null, values, seed=2)[0])
 
 
 def test_the_mean_image_is_the_mean_of_the_public_images() -> None:
-    images = said(MeanImage(), torch.ones(2, NETWORK.layout.dim))[0]
+    images = run_null(MeanImage(), torch.ones(2, NETWORK.layout.dim))[0]
     np.testing.assert_allclose(images[0], PUBLIC.numpy().mean(0), atol=1e-6)
     np.testing.assert_array_equal(images[0], images[1])
 
 
 def test_a_random_image_is_a_public_one_with_its_own_label() -> None:
-    images, labels = said(RandomImage(), torch.ones(25, NETWORK.layout.dim))
+    images, labels = run_null(RandomImage(), torch.ones(25, NETWORK.layout.dim))
     for image, label in zip(images, labels, strict=True):
         equal = (PUBLIC.numpy() == image.astype(np.float32)).all((1, 2, 3))
         assert equal.sum() == 1
@@ -106,6 +106,6 @@ def test_a_random_image_is_a_public_one_with_its_own_label() -> None:
 
 def test_random_labels_are_uniform() -> None:
     """4,000 draws over 4 classes: each count within 5 standard deviations (137) of 1,000."""
-    counts = said(RandomLabels(), torch.ones(4000, NETWORK.layout.dim))[0]
+    counts = run_null(RandomLabels(), torch.ones(4000, NETWORK.layout.dim))[0]
     assert (counts.sum(1) == 1).all()
     assert (np.abs(counts.sum(0) - 1000) < 137).all()

@@ -28,7 +28,7 @@ def bank(*, models=MODELS, candidates=CANDIDATES, seed=0, paired=True, **changes
     return ShadowBank(**(fields | changes))
 
 
-def told_otherwise(whole, target):
+def with_opposite_truth(whole, target):
     """The same bank with the opposite truth about the target; pairs stay complementary."""
     included = whole.included.copy()
     rows = [target - target % 2, target - target % 2 + 1]
@@ -65,14 +65,14 @@ def test_models_that_are_no_pairs_leave_the_target_alone_out():
     ],
     ids=repr,
 )
-def test_another_truth_about_the_target_changes_no_bit_of_what_is_said(attack):
+def test_another_truth_about_the_target_changes_no_score(attack):
     whole = bank()
     for target in (0, 5):
-        said, other = (
+        scores, other = (
             attack.scores(one.references(target), one.model_logits(target))
-            for one in (whole, told_otherwise(whole, target))
+            for one in (whole, with_opposite_truth(whole, target))
         )
-        np.testing.assert_array_equal(said, other)
+        np.testing.assert_array_equal(scores, other)
 
 
 def test_the_targets_pair_left_in_would_reveal_everything():

@@ -219,9 +219,9 @@ def releases(event, planted, plan, observer):
 
 def fit(run, case, world, protection=None):
     """p-value of the engine's releases under the law that the defense publishes."""
-    honest, planted, changes, observer = CASES[case]
-    _, events, plan = run(protection or honest, planted, world=world, replicas=3000, rounds=1, **changes)
-    law = honest.law(observer, plan, plan.clients if planted.unit is not Unit.SAMPLE else 0)
+    correct, planted, changes, observer = CASES[case]
+    _, events, plan = run(protection or correct, planted, world=world, replicas=3000, rounds=1, **changes)
+    law = correct.law(observer, plan, plan.clients if planted.unit is not Unit.SAMPLE else 0)
     row = planted.present if world else planted.absent
     centre = 0.0 if row is None else float(law.contribution(row)[-1])
     seen = releases(events[0], planted, plan, observer).double().numpy()

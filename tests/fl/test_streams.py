@@ -72,11 +72,11 @@ def test_neither_numpy_nor_torch_global_generators_move():
     assert torch.equal(torch.get_rng_state(), torch_before)
 
 
-@pytest.mark.parametrize(("dtype", "twin"), [(torch.float32, np.float32), (torch.float64, np.float64)])
-def test_normal_and_uniform_are_numpys_draws_as_tensors(dtype, twin):
+@pytest.mark.parametrize(("dtype", "numpy_dtype"), [(torch.float32, np.float32), (torch.float64, np.float64)])
+def test_normal_and_uniform_are_numpys_draws_as_tensors(dtype, numpy_dtype):
     for draw, method in ((normal, "standard_normal"), (uniform, "random")):
         drawn = draw(Streams(1).generator("noise"), (4, 3), dtype=dtype)
-        expected = getattr(Streams(1).generator("noise"), method)((4, 3), dtype=twin)
+        expected = getattr(Streams(1).generator("noise"), method)((4, 3), dtype=numpy_dtype)
         assert drawn.dtype == dtype
         np.testing.assert_array_equal(drawn.numpy(), expected)
 

@@ -6,10 +6,8 @@ The real bug: the client draws fresh noise at the full epsilon in each round, an
 import numpy as np
 
 from ....audit.arrays import FloatArray
-from ....audit.claim import Adjacency, Unit
 from ....audit.estimators.likelihood_ratio import laplace
-from ....audit.observer import UPLOADS
-from ..mutant import Mutant, Sample, mechanism_claim
+from ..mutant import Mutant, Sample, report_claim
 
 EPSILON, ROUNDS = 1.0, 10
 # Values lie in [-1, 1], so two of them are at most 2 apart.
@@ -18,15 +16,10 @@ _RANGE = 2.0
 
 def mutant() -> Mutant:
     return Mutant(
-        claim=mechanism_claim(
+        claim=report_claim(
             epsilon=EPSILON,
-            delta=0.0,
-            unit=Unit.REPORT,
-            adjacency=Adjacency.REPLACE_ONE,
-            observer=UPLOADS,
             rounds=ROUNDS,
             mechanism=f"Laplace in each of {ROUNDS} rounds",
-            dp_model="local",
             source="Dwork et al. 2006; basic composition over the rounds",
         ),
         correct=_sampler(ROUNDS * _RANGE / EPSILON),

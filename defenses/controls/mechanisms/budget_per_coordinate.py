@@ -6,9 +6,7 @@ The real bug: each bit is randomised at the full epsilon, so two vectors that di
 import numpy as np
 
 from ....audit.arrays import FloatArray
-from ....audit.claim import Adjacency, Unit
-from ....audit.observer import UPLOADS
-from ..mutant import Mutant, Sample, mechanism_claim
+from ..mutant import Mutant, Sample, report_claim
 from .bits import randomised_response
 
 EPSILON, COORDINATES = 2.0, 8
@@ -16,14 +14,9 @@ EPSILON, COORDINATES = 2.0, 8
 
 def mutant() -> Mutant:
     return Mutant(
-        claim=mechanism_claim(
+        claim=report_claim(
             epsilon=EPSILON,
-            delta=0.0,
-            unit=Unit.REPORT,
-            adjacency=Adjacency.REPLACE_ONE,
-            observer=UPLOADS,
             mechanism=f"randomised response on each of {COORDINATES} bits",
-            dp_model="local",
             source="Warner 1965; basic composition over the coordinates",
         ),
         correct=_sampler(EPSILON / COORDINATES),

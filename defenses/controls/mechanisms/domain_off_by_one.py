@@ -9,23 +9,16 @@ import math
 import numpy as np
 
 from ....audit.arrays import FloatArray
-from ....audit.claim import Adjacency, Unit
-from ....audit.observer import UPLOADS
-from ..mutant import Mutant, Sample, mechanism_claim
+from ..mutant import Mutant, Sample, report_claim
 
 EPSILON, DOMAIN = 1.0, 4
 
 
 def mutant() -> Mutant:
     return Mutant(
-        claim=mechanism_claim(
+        claim=report_claim(
             epsilon=EPSILON,
-            delta=0.0,
-            unit=Unit.REPORT,
-            adjacency=Adjacency.REPLACE_ONE,
-            observer=UPLOADS,
             mechanism=f"generalised randomised response over {DOMAIN} values",
-            dp_model="local",
             source="Kairouz, Bonawitz, Ramage 2016, equation 3",
         ),
         correct=_sampler(DOMAIN),

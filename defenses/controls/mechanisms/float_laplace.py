@@ -9,9 +9,7 @@ import math
 import numpy as np
 
 from ....audit.arrays import FloatArray
-from ....audit.claim import Adjacency, Unit
-from ....audit.observer import UPLOADS
-from ..mutant import Mutant, mechanism_claim
+from ..mutant import Mutant, report_claim
 
 EPSILON = 1.0
 _GRID = 2.0**-10
@@ -22,14 +20,9 @@ _NEAR = 2.0**-5
 
 def mutant() -> Mutant:
     return Mutant(
-        claim=mechanism_claim(
+        claim=report_claim(
             epsilon=EPSILON,
-            delta=0.0,
-            unit=Unit.REPORT,
-            adjacency=Adjacency.REPLACE_ONE,
-            observer=UPLOADS,
             mechanism="Laplace on [0, 1]",
-            dp_model="local",
             source="Dwork et al. 2006; discrete Laplace: Ghosh, Roughgarden, Sundararajan 2012",
         ),
         correct=_discrete,

@@ -254,10 +254,10 @@ def test_noise_by_layers_is_weighed_by_layers() -> None:
     """
     task, view, knowledge = federation(Protection(), clients=4)
     start = knowledge.network.layout.slices["output.weight"].start
-    honest = LastLayerNoised(start=start, strong=1.0)
+    correct = LastLayerNoised(start=start, strong=1.0)
     reports = view.rounds[0].reports
     assert reports is not None
-    noisy = replace(reports, values=honest.sample(reports.values, np.random.default_rng(0)))
+    noisy = replace(reports, values=correct.sample(reports.values, np.random.default_rng(0)))
     seen = replace(view, rounds=(replace(view.rounds[0], reports=noisy),))
 
     def with_law(law: Law) -> float:
@@ -265,7 +265,7 @@ def test_noise_by_layers_is_weighed_by_layers() -> None:
         return float(psnr(said(MapInversion(iterations=50), (task, seen, known)), task).mean())
 
     equal = GaussianLaw(clip_norm=1e3, scale=1.0, noise_std=0.5)
-    assert with_law(honest) > with_law(equal) + 4
+    assert with_law(correct) > with_law(equal) + 4
 
 
 def fixed_law(noise_std: float) -> Callable[..., Law]:

@@ -60,8 +60,8 @@ def court(toy_task, toy_plan, knowledge_of):
         task = toy_task((4, 3))
         plan = toy_plan(task, rounds=ROUNDS)
         prepared = DPSGD(epsilon=4.0, delta=1e-5, clip_norm=0.1).prepare(plan)
-        honest, (claim,) = prepared.protection, prepared.claims
-        running = honest if broken is None else broken(clip_norm=0.1, noise_multiplier=honest.noise_multiplier)
+        correct, (claim,) = prepared.protection, prepared.claims
+        running = correct if broken is None else broken(clip_norm=0.1, noise_multiplier=correct.noise_multiplier)
         image, label = task.outsider_images[:1], task.outsider_labels[:1]
         canary = DataCanary(unit=claim.unit, images=image, present=label)
         probe = CandidateProbe(
@@ -75,9 +75,9 @@ def court(toy_task, toy_plan, knowledge_of):
                 task, plan, running, Streams(0), batch=batch, canary=canary, recorders=[recorder, lots]
             )
             view = recorder.view(plan, final)
-            hypotheses = worst_case_hypotheses(task, plan, honest, {0: lots}, view, probe)
+            hypotheses = worst_case_hypotheses(task, plan, correct, {0: lots}, view, probe)
             known = knowledge_of(
-                task, plan, honest, candidates=probe.shown, hypotheses=hypotheses, level=Level.WORST_CASE
+                task, plan, correct, candidates=probe.shown, hypotheses=hypotheses, level=Level.WORST_CASE
             )
             return EXACT.run(view, known, np.random.default_rng(0))
 
@@ -155,11 +155,11 @@ def final_models(toy_task, toy_plan, knowledge_of):
     """(correct or not) -> dp_sgd's claim, and the loss attack's scores of one sample in runs with it and without."""
 
     @cache
-    def gather(honest, runs=60):
+    def gather(correct, runs=60):
         task = toy_task((4, 3))
         plan = toy_plan(task, rounds=6)
         prepared = DPSGD(epsilon=1.0, delta=1e-5, clip_norm=0.1).prepare(plan)
-        running = prepared.protection if honest else NoClip(clip_norm=0.1, noise_multiplier=0.01)
+        running = prepared.protection if correct else NoClip(clip_norm=0.1, noise_multiplier=0.01)
         candidate, attack = int(task.parts[0][0]), LossThreshold(count=1)
         shown = Candidates(
             images=task.images[candidate : candidate + 1], labels=task.labels[candidate : candidate + 1], clients=(0,)
@@ -180,10 +180,10 @@ def final_models(toy_task, toy_plan, knowledge_of):
     return gather
 
 
-@pytest.mark.parametrize(("honest", "expected"), [(True, Verdict.NOT_REFUTED), (False, Verdict.REFUTED)])
-def test_an_attack_on_final_models_judges_a_claim_by_one_score_of_each_run(final_models, honest, expected):
+@pytest.mark.parametrize(("correct", "expected"), [(True, Verdict.NOT_REFUTED), (False, Verdict.REFUTED)])
+def test_an_attack_on_final_models_judges_a_claim_by_one_score_of_each_run(final_models, correct, expected):
     """Correct version: refuted falsely with probability .01 at most; seeded. Threshold chosen on half of the runs."""
-    claim, member, nonmember = final_models(honest)
+    claim, member, nonmember = final_models(correct)
     assert (
         verdict(claim, MembershipScores.one_per_run(member, nonmember), SplitThreshold(0.5, curve=claim.curve)).verdict
         is expected

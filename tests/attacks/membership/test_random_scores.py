@@ -18,7 +18,7 @@ PARTS = [RandomScores, LossThreshold, LikelihoodRatio]
 
 
 @pytest.fixture
-def said(toy_task, toy_plan, knowledge_of):
+def scored_run(toy_task, toy_plan, knowledge_of):
     """(final model, seed, observer) -> scores and truth."""
     task = toy_task((20,), outsiders=20)
     plan = toy_plan(task)
@@ -33,16 +33,16 @@ def said(toy_task, toy_plan, knowledge_of):
     return run
 
 
-def test_the_view_changes_nothing_and_the_generator_everything(said):
-    scores, _ = said()
-    np.testing.assert_array_equal(scores.values, said(model=7.0, observer=UPLOADS)[0].values)
-    assert not np.array_equal(scores.values, said(seed=1)[0].values)
+def test_the_view_changes_nothing_and_the_generator_everything(scored_run):
+    scores, _ = scored_run()
+    np.testing.assert_array_equal(scores.values, scored_run(model=7.0, observer=UPLOADS)[0].values)
+    assert not np.array_equal(scores.values, scored_run(seed=1)[0].values)
     assert RandomScores.null
 
 
-def test_over_many_seeds_it_is_right_half_of_the_time(said):
+def test_over_many_seeds_it_is_right_half_of_the_time(scored_run):
     """2,000 draws of 20 and 20 candidates: the mean AUC within four standard errors of a half."""
-    values = [auc(scores.against(probe.member)) for scores, probe in (said(seed=seed) for seed in range(2000))]
+    values = [auc(scores.against(probe.member)) for scores, probe in (scored_run(seed=seed) for seed in range(2000))]
     assert abs(np.mean(values) - 0.5) < 4 * (41 / (12 * 400) / 2000) ** 0.5
 
 
@@ -82,8 +82,8 @@ def test_a_bad_field_is_named_and_shown(part, fields, message):
         part(**fields)
 
 
-def test_scores_of_one_run_are_no_independent_trials(said):
-    scores, _ = said()
+def test_scores_of_one_run_are_no_independent_trials(scored_run):
+    scores, _ = scored_run()
     assert scores.setting.design.value == "clustered"
     assert issubclass(RandomScores, MembershipAttack)
     assert replace(RandomScores(), count=3).fields() == {"count": 3, "client": 0}

@@ -1,4 +1,4 @@
-"""Attacks with shadow models: hand-computed scores, naive twins, laws with known answers, and chance where there is
+"""Attacks with shadow models: hand-computed scores, naive versions, laws with known answers, and chance where there is
 nothing to see.
 """
 
@@ -92,34 +92,34 @@ def test_scores_computed_by_hand():
     logits = np.array([[3.0, 0.0], [5.0, 2.0], [1.0, 4.0], [2.0, 8.0]])
     included = np.array([[True, False], [True, False], [False, True], [False, True]])
     references = bank(logits, included, np.array([[0.0, 1.0]] * 4), paired=False)
-    said = ModelLogits(candidates=np.array([4.0, 1.0]), population=np.array([0.0, -5.0]))
-    np.testing.assert_allclose(CalibratedLoss().scores(references, said), [4 - 1.5, 1 - 1.0])
-    np.testing.assert_allclose(AttackR().scores(references, said), [1.0, 0.5])
-    np.testing.assert_allclose(LiRAOffline().scores(references, said), [2.5 / math.sqrt(0.5), 0.0])
+    target_rows = ModelLogits(candidates=np.array([4.0, 1.0]), population=np.array([0.0, -5.0]))
+    np.testing.assert_allclose(CalibratedLoss().scores(references, target_rows), [4 - 1.5, 1 - 1.0])
+    np.testing.assert_allclose(AttackR().scores(references, target_rows), [1.0, 0.5])
+    np.testing.assert_allclose(LiRAOffline().scores(references, target_rows), [2.5 / math.sqrt(0.5), 0.0])
     online = [
         norm.logpdf(4, 4, math.sqrt(2)) - norm.logpdf(4, 1.5, math.sqrt(0.5)),
         norm.logpdf(1, 6, math.sqrt(8)) - norm.logpdf(1, 1, math.sqrt(2)),
     ]
-    np.testing.assert_allclose(LiRAOnline().scores(references, said), online)
+    np.testing.assert_allclose(LiRAOnline().scores(references, target_rows), online)
     # Within members (2 + 8) / 2 about their own means, within non-members (.5 + 2) / 2.
     pooled = [
         norm.logpdf(x, within, math.sqrt(5)) - norm.logpdf(x, out, math.sqrt(1.25))
         for x, within, out in ((4, 4, 1.5), (1, 6, 1))
     ]
-    np.testing.assert_allclose(LiRAOnline(variance="pooled").scores(references, said), pooled)
+    np.testing.assert_allclose(LiRAOnline(variance="pooled").scores(references, target_rows), pooled)
 
 
 @pytest.mark.parametrize("online", [False, True])
 def test_rmia_is_the_plain_loop_over_pairs(online):
     whole, a = normal_bank(gain=1.0, models=8, candidates=20, points=9), 0.3
-    references, said = whole.references(0), whole.model_logits(0)
-    found = RMIA(online=online).scores(references, said)
+    references, target_rows = whole.references(0), whole.model_logits(0)
+    found = RMIA(online=online).scores(references, target_rows)
     p, q = expit(references.logits), expit(references.population)
     for x in range(20):
         out, within = p[~references.included[:, x], x].mean(), p[references.included[:, x], x].mean()
         usual = (out + within) / 2 if online else ((1 + a) * out + 1 - a) / 2
-        mine = expit(said.candidates[x]) / usual
-        others = [expit(said.population[z]) / (((1 + a) * q[:, z].mean() + 1 - a) / 2) for z in range(9)]
+        mine = expit(target_rows.candidates[x]) / usual
+        others = [expit(target_rows.population[z]) / (((1 + a) * q[:, z].mean() + 1 - a) / 2) for z in range(9)]
         wins = sum((other < mine) + 0.5 * (other == mine) for other in others) / 9
         assert found[x] == pytest.approx(wins)
 
@@ -151,9 +151,9 @@ def test_the_online_ratio_reaches_the_test_that_knows_the_laws():
 def test_the_two_sided_density_is_worse_than_the_one_sided_test():
     """Public code scores members by how unlikely their logit is without them, too low or too high."""
 
-    def two_sided(references, said):
+    def two_sided(references, target_rows):
         out = references.moments(included=False)
-        return -norm.logpdf(said.candidates, out.mean, np.sqrt(out.variance))
+        return -norm.logpdf(target_rows.candidates, out.mean, np.sqrt(out.variance))
 
     whole = normal_bank(gain=1.0)
     assert mean_area(two_sided, whole) < mean_area(LiRAOffline().scores, whole) - 0.1
@@ -161,7 +161,7 @@ def test_the_two_sided_density_is_worse_than_the_one_sided_test():
 
 def test_difficulty_hides_from_the_plain_loss_what_references_show():
     whole = normal_bank(gain=1.0)
-    assert mean_area(lambda references, said: said.candidates, whole) < 0.64
+    assert mean_area(lambda references, target_rows: target_rows.candidates, whole) < 0.64
     assert mean_area(CalibratedLoss().scores, whole) > 0.7
 
 
@@ -172,10 +172,12 @@ def test_a_variance_of_all_logits_at_once_loses_the_candidates_with_little_scatt
     logits = np.where(included, 3.0, place) + rng.standard_normal((64, 400)) + 0.8 * included
     whole = bank(logits, included)
 
-    def wrong(references, said):
+    def wrong(references, target_rows):
         laws = [references.moments(included=side) for side in (True, False)]
         spreads = [references.logits[references.included == side].std() for side in (True, False)]
-        densities = [norm.logpdf(said.candidates, law.mean, spread) for law, spread in zip(laws, spreads, strict=True)]
+        densities = [
+            norm.logpdf(target_rows.candidates, law.mean, spread) for law, spread in zip(laws, spreads, strict=True)
+        ]
         return densities[0] - densities[1]
 
     assert mean_area(wrong, whole) < mean_area(LiRAOnline(variance="pooled").scores, whole) - 0.02
@@ -207,9 +209,9 @@ def test_with_the_targets_pair_left_in_there_is_something_to_find_where_nothing_
         whole = normal_bank(gain=0.0, models=6, candidates=200, seed=seed)
         leaky = bank(whole.logits, whole.included, whole.population, paired=False)
         for target in range(6):
-            said, truth = whole.model_logits(target), whole.included[target]
-            found.append(area(LiRAOnline(variance="pooled").scores(leaky.references(target), said), truth))
-            sound.append(area(LiRAOnline(variance="pooled").scores(whole.references(target), said), truth))
+            target_rows, truth = whole.model_logits(target), whole.included[target]
+            found.append(area(LiRAOnline(variance="pooled").scores(leaky.references(target), target_rows), truth))
+            sound.append(area(LiRAOnline(variance="pooled").scores(whole.references(target), target_rows), truth))
     assert abs(np.mean(sound) - 0.5) < 0.005
     assert abs(np.mean(found) - 0.5) > 0.02
 
