@@ -125,10 +125,11 @@ def test_every_import_inside_the_package_is_relative():
 
 def test_functions_fit_a_screen():
     for path, tree in modules().items():
-        if path.is_relative_to(ROOT / "suites") or path.parent == ROOT:
-            for node in ast.walk(tree):
-                if isinstance(node, ast.FunctionDef):
-                    assert node.end_lineno - node.lineno < 60, f"{path}: {node.name}"
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                docstring = node.body[0] if ast.get_docstring(node) else None
+                words = docstring.end_lineno - docstring.lineno + 1 if docstring else 0
+                assert node.end_lineno - node.lineno - words < 60, f"{path}: {node.name}"
 
 
 def test_every_name_at_the_root_is_what_its_home_calls_so():

@@ -63,7 +63,8 @@ def test_the_same_seed_prints_the_same_and_too_few_repeats_are_a_usage_error(say
 def test_the_list_tells_what_each_estimator_is_worth_and_assumes(say):
     listed = dict(line.split(None, 1) for line in say("list", "estimators").stdout.splitlines())
     assert set(listed) == set(estimators())
-    assert listed["clopper_pearson"].startswith("bound: The bound that assumes nothing of the mechanism")
+    assert listed["clopper_pearson"].startswith("bound: ")
+    assert "(Nasr et al. 2021" in listed["clopper_pearson"]
     assert listed["gaussian_dp"].endswith("Assumes: trade-off curve of a mu-GDP mechanism.")
     assert {name: words.partition(":")[0] for name, words in listed.items() if not words.startswith("bound:")} == {
         "joint_beta": "credible",

@@ -126,11 +126,10 @@ def test_a_plan_says_what_would_run_and_writes_nothing(say, suite_file, tmp_path
     before = set(tmp_path.iterdir())
     result = say("plan", path, "--seeds", 2, "-d", "none")
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[:3] == [
-        "plan   3 defenses x 2 attacks, 2 seeds: 6 federations; 1 audits on 80 replicas; 21 cells",
-        "time   not known yet: learnt from what runs took on this machine, and none in runs/ was like this",
-        "train  main: digits, logistic, 2 clients, 2 rounds, 6 federations",
-    ]
+    plan, time, train = result.stdout.splitlines()[:3]
+    assert plan == "plan   3 defenses x 2 attacks, 2 seeds: 6 federations; 1 audits on 80 replicas; 21 cells"
+    assert time.startswith("time   not known yet")
+    assert train == "train  main: digits, logistic, 2 clients, 2 rounds, 6 federations"
     assert len(lines(result, "audit  ldp_gaussian")) == 1
     assert set(tmp_path.iterdir()) == before
 
