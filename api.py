@@ -1,4 +1,4 @@
-"""The Python API: run a suite and read its results."""
+"""The Python API: runs a suite and gives access to its results."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A finished run.
+    """A finished run, with its folder and its results.
 
     Attributes:
         folder: where its records and its report are.
@@ -35,7 +35,7 @@ class Run:
         margins: Mapping[str, float] | None = None,
         fail_on: Iterable[str] = EVERYTHING,
     ) -> Outcome:
-        """Judge the claims, and compare the cells with a baseline, as ``fedassay gate`` does.
+        """Judge the claims, and compare the metrics with a baseline, as ``fedassay gate`` does.
 
         Args:
             baseline: a baseline file or a run's folder; ``baselines/main`` means ``baselines/main.json``.
@@ -52,17 +52,17 @@ class Run:
 
     @property
     def records(self) -> list[Record]:
-        """All rows of the run."""
+        """All result rows of the run."""
         return Store(self.folder).records()
 
     def table(self) -> "pandas.DataFrame":
-        """All rows as a data frame, one column per field."""
+        """Return all result rows as a data frame, one column per field."""
         import pandas  # Takes long to import, and most callers never need it.
 
         return pandas.DataFrame([record.model_dump(by_alias=True) for record in self.records])
 
     def lines(self) -> list[str]:
-        """One line per claim, as the command line prints them."""
+        """Return one line per claim, as the command line prints them."""
         from .reports.formats.terminal import claim_lines
         from .reports.reading.run_folder import RunFolder
 
@@ -148,7 +148,7 @@ def resume(
     report: bool = True,
     progress: "Progress | None" = None,
 ) -> Run:
-    """Resume an interrupted run. Finished cells are not run again; failed ones only with ``retry_failed``.
+    """Resume an interrupted run. Finished work is not repeated; failed work is repeated only with ``retry_failed``.
 
     Raises:
         ConfigError: the folder holds no run, or code, data or suite changed since it began.
@@ -168,7 +168,7 @@ def _call(suite: str, **given: Any) -> str:
 
 
 class Silent:
-    """Progress that is not shown."""
+    """A progress display that shows nothing."""
 
     def start(self, total: int, cached: int) -> None: ...
 

@@ -1,4 +1,4 @@
-"""The commands run, resume, plan, audit, list, report, schema and doctor; init, compare and gate have their own files.
+"""The command line: defines run, resume, plan, audit, list, report, schema and doctor.
 
 Each command imports what it needs when it runs, so that ``--help`` and ``list`` start without torch.
 """
@@ -246,7 +246,7 @@ def doctor(
         bool, typer.Option("--digests", help="Print the SHA-256 of every data set on this machine.")
     ] = False,
 ) -> None:
-    """Print what this machine offers: threads, GPU, versions, data sets, LPIPS weights."""
+    """Print what this machine offers: threads, GPU, package versions, data sets, LPIPS weights."""
     with reported_errors():
         if calibrate:
             from .printing import print_calibration

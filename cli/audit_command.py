@@ -1,4 +1,4 @@
-"""The command ``audit``: its target is a file of scores or a function that is a mechanism."""
+"""The command ``audit``: audits a claim with a file of scores or with a function that is a mechanism."""
 
 import csv
 import importlib
@@ -35,7 +35,7 @@ _Scores = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
-    """Options of ``fedassay audit``; None where an option was not given."""
+    """The options of ``fedassay audit``; None for an option that was not given."""
 
     seed: int
     alpha: float
@@ -46,7 +46,7 @@ class AuditOptions:
 
 
 def stated_claim(**fields: Any) -> Claim:
-    """``Claim.stated``, with its ValueError turned into a ConfigError."""
+    """Return the claim by ``Claim.stated``, with its ValueError turned into a ConfigError."""
     try:
         return Claim.stated(**fields)
     except ValueError as error:
@@ -94,7 +94,7 @@ def audit_target(target: str, claim: Claim, options: AuditOptions) -> Finding:
 
 
 def finding_lines(target: str, finding: Finding, gate: Outcome, *, as_json: bool) -> list[str]:
-    """The printed lines: claim, evidence, gate; or one JSON object."""
+    """Return the lines to print: claim, evidence and verdict; or one JSON object."""
     if as_json:
         claim = None if finding.claim is None else finding.claim.to_dict()
         report = {"target": target, "claim": claim, "finding": finding.to_dict(), "exit_code": gate.exit_code}
@@ -107,7 +107,7 @@ def finding_lines(target: str, finding: Finding, gate: Outcome, *, as_json: bool
 
 
 def find_function(target: str) -> Callable[..., Any]:
-    """The user's function named by ``package.module:function`` or ``path/to/file.py:function``.
+    """Import and return the user's function named by ``package.module:function`` or ``path/to/file.py:function``.
 
     Raises:
         ConfigError: the module cannot be imported, or has no such function (known names are listed, nearest first).

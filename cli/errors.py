@@ -1,4 +1,4 @@
-"""Errors that a user can correct, printed as one paragraph with their exit code."""
+"""Errors: prints an error that a user can correct as one paragraph, and exits with the matching code."""
 
 import shlex
 from collections.abc import Iterator

@@ -66,7 +66,7 @@ def gate(
     ] = "fail,incomplete,inconclusive",
     margin: Margins = None,
 ) -> None:
-    """Judge the claims of a run and compare its cells with a baseline: one verdict line, one exit code."""
+    """Judge the claims of a run and compare its metrics with a baseline: one verdict line, one exit code."""
     with reported_errors():
         from ..reports.reading.run_folder import RunFolder
         from ..reports.regression.gated_run import accept as accepted

@@ -50,7 +50,9 @@ def init(
 
 
 def named_folder(where: str) -> Path:
-    """The folder; ConfigError for the root of the file system and for an empty name (an unset shell variable)."""
+    """Return the project's folder; raise ConfigError for the file system's root and for an empty name (unset shell
+    variable).
+    """
     from ..suites.config.source import ConfigError
 
     if not where.strip():
@@ -105,7 +107,7 @@ def _remove(files: Iterable[Path], folders: Iterable[Path]) -> None:
 
 
 def write(folder: Path) -> None:
-    """Write the files of the project; folders are created."""
+    """Write the files of the new project and create its folders."""
     starter = resources.files("fedassay.suites") / "starter"
     for name, source in _FILES.items():
         place = folder / name
@@ -117,7 +119,7 @@ def write(folder: Path) -> None:
 
 @contextmanager
 def naming(place: Path) -> Iterator[None]:
-    """Add the file name to an error of the disk: Python names it when a file is opened, not when a write fails."""
+    """Add the file name to a disk error: Python names the file when opening fails, but not when a write fails."""
     try:
         yield
     except OSError as error:
@@ -125,7 +127,7 @@ def naming(place: Path) -> Iterator[None]:
 
 
 def measure(folder: Path) -> str:
-    """Run the suite and accept the run as the baseline; returns the verdict line."""
+    """Run the suite and accept the run as the baseline; return the verdict line."""
     from ..api import run
     from ..reports.reading.run_folder import RunFolder
     from ..reports.regression.gated_run import accept

@@ -1,4 +1,4 @@
-"""The commands ``list`` (parts, suites, data sets, metrics) and ``doctor`` (what this machine offers)."""
+"""The commands ``list`` (prints parts, suites, data sets, metrics) and ``doctor`` (describes this machine)."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,7 @@ METRICS = {
 
 
 def listing(kind: str) -> dict[str, str]:
-    """Names of a kind, each with one line of description; ConfigError for an unknown kind."""
+    """Return the names of one kind of item with one line of description each; raise ConfigError for an unknown kind."""
     kinds: dict[str, Callable[[], dict[str, str]]] = {
         "defenses": lambda: _parts("defense"),
         "attacks": lambda: _parts("attack"),
@@ -62,7 +62,7 @@ def listing(kind: str) -> dict[str, str]:
 
 
 def errata_of(kind: str) -> dict[str, str]:
-    """The errata of each defense that has any, one per line; ConfigError for another kind of part."""
+    """Return the errata of each defense that lists any, one per line; raise ConfigError for another kind of item."""
     from ..suites.config.part_listing import all_errata
 
     if kind != "defenses":
@@ -71,7 +71,9 @@ def errata_of(kind: str) -> dict[str, str]:
 
 
 def diagnosis(*, digests: bool = False) -> list[str]:
-    """The lines of ``fedassay doctor``; with ``digests`` every data set on this machine is read for its SHA-256."""
+    """Return the lines that ``fedassay doctor`` prints; with ``digests`` every local data set is read for its
+    SHA-256.
+    """
     # Imported late, like everything below: `fedassay list` must start without torch.
     from ..suites.results.environment import accelerator, hardware, threads, versions
     from ..suites.scoring.images import Unavailable, lpips_scorer

@@ -1,4 +1,4 @@
-"""Output of the commands ``report``, ``schema`` and ``doctor --calibrate``."""
+"""Printing: produces the output of the commands ``report``, ``schema`` and ``doctor --calibrate``."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from .console import print_lines
 
 
 def print_report(folders: Sequence[Path], wanted: Mapping[str, Path | None]) -> list[str]:
-    """Write the report of one run, or of several side by side; returns the lines to print.
+    """Write the report of one run, or of several side by side; return the lines to print.
 
     ``wanted`` maps a format to a file. If no file is named, the pages of a single run go into its own folder. Raises
     ConfigError if a run cannot be read or a file cannot be written.
@@ -32,7 +32,7 @@ def print_report(folders: Sequence[Path], wanted: Mapping[str, Path | None]) -> 
 
 
 def print_schema(kind: str) -> str:
-    """The JSON Schema of this kind. Raises ConfigError for an unknown kind."""
+    """Return the JSON Schema of this kind of file; raise ConfigError for an unknown kind."""
     from ..suites.results.schemas import schema_of
 
     try:
@@ -42,7 +42,7 @@ def print_schema(kind: str) -> str:
 
 
 def print_calibration(repeats: int, seed: int) -> int:
-    """Run every estimator repeatedly on mechanisms of known privacy, print its error rates; returns the exit code."""
+    """Run every estimator repeatedly on mechanisms of known privacy, print its error rates; return the exit code."""
     from ..audit.calibration.calibration import calibrate
     from ..audit.estimators.catalogue import estimators
     from ..reports.tables.calibration import calibration_outcome, degenerate_table, error_table

@@ -1,4 +1,4 @@
-"""Progress of a run, and tables: a bar and drawn tables on a terminal, plain lines elsewhere."""
+"""Progress: shows a run's progress and tables, drawn on a terminal and as plain lines elsewhere."""
 
 import sys
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Bar:
-    """Progress bar for a terminal."""
+    """A progress bar for a terminal."""
 
     def __init__(self) -> None:
         self._bar = RichProgress(
@@ -49,7 +49,7 @@ class Bar:
 
 
 class Lines:
-    """Progress for a log: one line per cell."""
+    """A progress display for log files: one line per finished unit of work."""
 
     def start(self, total: int, cached: int) -> None:
         self._total, self._done = total, cached
@@ -68,12 +68,12 @@ class Lines:
 
 
 def progress() -> "Progress":
-    """A bar on a terminal, lines elsewhere."""
+    """Return a progress bar on a terminal, or a display of plain lines elsewhere."""
     return Bar() if sys.stderr.isatty() else Lines()
 
 
 def print_table(table: Table) -> None:
-    """Print a table: drawn on a terminal, aligned plain text elsewhere, with its note below."""
+    """Print a table with its note below: drawn on a terminal, as aligned plain text elsewhere."""
     if not sys.stdout.isatty():
         lines = ["", table.title, "", *table.lines(), *([table.note] if table.note else [])]
         print(*map(printable, lines), sep="\n", flush=True)

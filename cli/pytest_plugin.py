@@ -1,4 +1,4 @@
-"""The pytest plugin: a suite's gate and a mechanism's audit as fixtures.
+"""The pytest plug-in: offers the gate of a suite and the audit of a mechanism as fixtures.
 
 Every pytest run in an environment with fedassay loads this file, so heavy imports wait until a fixture is used.
 """
@@ -70,7 +70,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @dataclass(frozen=True, kw_only=True)
 class GateFixture:
-    """The fixture ``fedassay_gate``: runs a suite and fails the test unless its gate is OK.
+    """The fixture ``fedassay_gate``, which runs a suite and fails the test unless the verdict is OK.
 
     Paths are relative to pytest's root folder.
     """
@@ -162,7 +162,7 @@ class GateFixture:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditFixture:
-    """The fixture ``fedassay_audit``: audits a mechanism and fails the test unless its claim is NOT REFUTED."""
+    """The fixture ``fedassay_audit``, which audits a mechanism and fails the test unless its claim is NOT REFUTED."""
 
     note_verdict: Callable[[str], None]
 
@@ -257,7 +257,7 @@ def _defaults(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @pytest.fixture
 def fedassay_gate(request: pytest.FixtureRequest, tmp_path: Path) -> GateFixture:
-    """Run a suite with your defense and fail unless the gate is OK: ``fedassay_gate("quick", MyDefense())``."""
+    """Run a suite with your defense and fail unless the verdict is OK: ``fedassay_gate("quick", MyDefense())``."""
     kept = request.config.getoption("--fedassay-report")
     return GateFixture(
         folder=_Folders(Path(kept) if kept else tmp_path, request.node.nodeid),

@@ -1,4 +1,4 @@
-"""Accuracy spent: accuracy after each round against the epsilon that the rounds so far have consumed."""
+"""Accuracy against privacy spent: draws accuracy after each round against the epsilon consumed so far."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class _Line:
 
 
 def accuracy_spent(folder: RunFolder) -> Figure | None:
-    """Draw the figure; None where no claim of a trained federation states the epsilon of its first rounds."""
+    """Draw the figure; return None if no claim of a trained federation states epsilon after its first rounds."""
     order = Order.of(folder)
     panels: dict[tuple[str, str, str], list[_Line]] = {}
     for federation in order.federations:

@@ -1,4 +1,4 @@
-"""Leakage by round: the AUC of each attack after each round, above the epsilon spent so far, one panel per defense."""
+"""Leakage by round: draws each attack's AUC and the epsilon spent after each round, one panel per defense."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -32,7 +32,7 @@ _TABLED = 5
 
 
 def leakage_by_round(folder: RunFolder) -> tuple[Figure, ...]:
-    """Draw one figure per federation with an attack that scored round by round."""
+    """Draw one figure per federation with an attack that scored members round by round."""
     found = {name: list(group) for name, group in groupby(leakages(folder), key=lambda one: one.federation)}
     return tuple(_figure(folder, name, group, many=len(found) > 1) for name, group in found.items())
 

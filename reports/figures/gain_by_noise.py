@@ -1,4 +1,4 @@
-"""Gain by noise: the PSNR gain of each attack over the best null attack, for a defense at several noise levels."""
+"""PSNR gain by noise level: draws how far each gradient inversion exceeds the best null attack, in PSNR."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,9 @@ _WIDTH, _HEIGHT, _LEFT, _TOP, _PLOT = 940.0, 360.0, 60.0, 44.0, 860.0
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseLevel:
-    """Noise of one defense. ``value``: > 0, in clip norms if the defense has one, else in the unit of the update."""
+    """The noise of one defense. ``value``: > 0, in clip norms if the defense has one, else in the unit of the
+    update.
+    """
 
     value: float
     in_clip_norms: bool
@@ -40,7 +42,7 @@ class NoiseLevel:
 
 
 def gain_by_noise(folder: RunFolder) -> tuple[Figure, ...]:
-    """Draw one figure per federation and part that runs at ``LEAST_LEVELS`` noise levels or more."""
+    """Draw one figure per federation and kind of defense that runs at ``LEAST_LEVELS`` noise levels or more."""
     ladders: dict[tuple[str, str, bool], dict[float, list[Gain]]] = {}
     for gain in gains(folder):
         noise = noise_of(folder, gain.federation, gain.defense)
@@ -56,7 +58,7 @@ def gain_by_noise(folder: RunFolder) -> tuple[Figure, ...]:
 
 
 def noise_of(folder: RunFolder, federation: str, defense: str) -> NoiseLevel | None:
-    """The noise on each coordinate according to a claim or else to the suite; None where neither states it."""
+    """Return the noise on each coordinate as stated by a claim or else by the suite; None if neither states it."""
     stated = [
         one.claim.parameters
         for one in folder.claims

@@ -1,4 +1,4 @@
-"""Heatmap: the primary metric of each attack on each defense, hatched where nothing was measured."""
+"""Heatmap: draws each attack's primary metric on each defense, hatched where nothing was measured."""
 
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap

@@ -1,11 +1,11 @@
-"""Labels: moved apart so that none covers another, and broken into lines where they are too long."""
+"""Labels: moves a figure's labels apart so that none covers another, and breaks long ones into lines."""
 
 import re
 from collections.abc import Sequence
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """The heights nearest to ``heights`` in the sum of squares that keep their order and are at least ``gap`` apart.
+    """Move label ``heights`` as little as possible (least squares) until they are ``gap`` apart, and keep their order.
 
     This is isotonic regression of height minus rank times gap, by pooling adjacent violators. Labels with enough space
     do not move.
@@ -29,7 +29,7 @@ def _mean(block: Sequence[float]) -> float:
 
 
 def wrapped(label: str, letters: int) -> str:
-    """The label on lines of at most ``letters`` letters, broken after underscores only."""
+    """Break the label into lines of at most ``letters`` letters, after underscores only."""
     lines = [""]
     for part in re.findall(r"[^_]*_|[^_]+", label):
         if lines[-1] and len(lines[-1] + part) > letters:

@@ -1,4 +1,4 @@
-"""Panels: which panels a figure draws where there are more than a page should hold."""
+"""Panels: chooses which panels a figure draws if there are more than a page should hold."""
 
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
@@ -9,12 +9,14 @@ MOST = 12
 
 
 def chosen(panels: Iterable[T], weights: Sequence[float], most: int = MOST) -> list[T]:
-    """The ``most`` panels with the largest weights, in their own order; of equal weights the first ones."""
+    """Return the ``most`` panels with the largest weights, in their given order; of equal weights the first ones
+    win.
+    """
     every = list(panels)
     ranked = sorted(range(len(every)), key=lambda place: -weights[place])
     return [every[place] for place in sorted(ranked[:most])]
 
 
 def left_out_words(drawn: int, count: int, which: str) -> str:
-    """A sentence for the description if panels are left out. ``which``: describes the drawn ones."""
+    """Return a sentence for a figure's description if panels are left out; ``which`` describes the drawn ones."""
     return "" if drawn == count else f" Drawn: the {drawn} of {count} panels {which}; all are in the table."

@@ -1,4 +1,4 @@
-"""Reconstructions: the best, median and worst image of each gradient attack, for each defense and for null attacks."""
+"""Reconstructions: shows the best, median and worst image that each gradient inversion, or null attack, recovered."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ _STEP = 226.0
 
 @dataclass(frozen=True, kw_only=True)
 class Strip:
-    """One attack on one defense: best, median and worst of ``n`` images.
+    """A row of pictures of one attack on one defense: the best, median and worst of ``n`` reconstructed images.
 
     ``originals``, ``reconstructions``: (3, channel, height, width) in [0, 1]; ``psnr``: (3,).
     """
@@ -48,7 +48,9 @@ class Strip:
 
 
 def reconstructions(folder: RunFolder) -> tuple[Figure, ...]:
-    """Draw one figure per federation and gradient attack, as many as fit on the page; none if no images were stored."""
+    """Draw one figure per federation and gradient inversion, as many as fit on the page; none if no images were
+    stored.
+    """
     order = Order.of(folder)
     records = [record for record in folder.rows("attack", "null", status="ok") if record.metric == "psnr"]
     records.sort(key=lambda record: (order.federation(record.federation), order.attack(record.attack)))

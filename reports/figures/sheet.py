@@ -1,4 +1,4 @@
-"""Sheet: the canvas of every figure, with one style, sizes in CSS pixels, and identical bytes for identical data."""
+"""Sheet: gives every figure the same canvas and style, and identical bytes for identical data."""
 
 import base64
 import io
@@ -32,7 +32,9 @@ DASHES = (
 
 
 def attack_styles(attacks: Iterable[tuple[str, bool]]) -> dict[str, dict[str, Any]]:
-    """Colour and dash of each attack (label, whether it is a null attack), the same in every panel; nulls are grey."""
+    """Return colour and dash of each attack, the same in every panel; null attacks are grey. An attack is given by
+    its label and whether it is a null attack.
+    """
     styles: dict[str, dict[str, Any]] = {}
     for label, null in sorted(attacks, key=lambda one: one[1]):
         place = len(styles)
@@ -78,7 +80,7 @@ _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
 class Sheet:
-    """A drawing of ``width`` by ``height`` CSS pixels, without pyplot and without the user's matplotlibrc.
+    """A drawing of ``width`` by ``height`` CSS pixels that uses neither pyplot nor the user's matplotlibrc.
 
     Use it as a context manager: the style applies inside it, and matplotlib's global settings are restored afterwards.
     """
@@ -99,19 +101,19 @@ class Sheet:
         self._look.__exit__(*exception)
 
     def axes(self, left: float, top: float, width: float, height: float) -> Axes:
-        """Axes at a place given in pixels from the sheet's upper left corner."""
+        """Add axes at a place given in pixels from the drawing's upper left corner."""
         bottom = self.height - top - height
         return self.drawing.add_axes(
             (left / self.width, bottom / self.height, width / self.width, height / self.height)
         )
 
     def text(self, left: float, top: float, words: str, **style: Any) -> None:
-        """Text with its upper left corner at this pixel, unless ``style`` aligns it otherwise."""
+        """Add text with its upper left corner at this pixel, unless ``style`` aligns it otherwise."""
         aligned = {"ha": "left", "va": "top"} | style
         self.drawing.text(left / self.width, 1 - top / self.height, words, **aligned)
 
     def legend(self, handles: Sequence[Artist], columns: int) -> None:
-        """A legend along the sheet's upper edge."""
+        """Add a legend along the drawing's upper edge."""
         self.drawing.legend(
             handles=handles,
             loc="upper left",
@@ -124,7 +126,9 @@ class Sheet:
         )
 
     def svg(self) -> str:
-        """The drawing as one <svg> element: no prologue, no metadata, no outside reference, to 1/100 pixel."""
+        """Return the drawing as one <svg> element without prologue, metadata or outside reference, rounded to 1/100
+        pixel.
+        """
         buffer = io.StringIO()
         with warnings.catch_warnings():
             # The font for measuring lacks some characters, such as emoji. The reader's own font prints them.
@@ -166,7 +170,9 @@ def _tidied_tag(found: re.Match[str]) -> str:
 
 
 def shorter(path: str) -> str:
-    """The same path in fewer characters: lines along an axis, as in step plots, need one number instead of two."""
+    """Return the same SVG path in fewer characters: a line along an axis, as in step plots, needs one number, not
+    two.
+    """
     words: list[str] = []
     x = y = ""
     for command, numbers in _SEGMENT.findall(path):

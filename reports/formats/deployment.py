@@ -1,4 +1,4 @@
-"""Deployment registry: claims in the fields that such a registry has, from the claim and the manifest's plan alone.
+"""Deployment registry: exports claims in the fields of a registry of DP deployments, from claim and manifest alone.
 
 A field that neither of them states is "not stated". A likely value there would be published as a fact.
 """
@@ -24,7 +24,7 @@ _SERVERS = (
 
 
 def deployments(folders: Sequence[RunFolder]) -> str:
-    """JSON with one entry per stated claim of each run, in the suite's order, with the results of its audits."""
+    """Return JSON with one entry per stated claim of each run, in the suite's order, with the results of its audits."""
     entries = []
     for label, folder in zip(run_labels(folders), folders, strict=True):
         rows = [row for row in claim_rows(folder) if row.stated]

@@ -1,4 +1,4 @@
-"""Fitting: splits a table into parts that fit on a printed page, with the width of each column.
+"""Fitting: splits a table into pieces that fit on a printed page, and chooses the width of each column.
 
 Widths are counted in letters of a small font (7 pt), of which a page of LaTeX's article class holds about eighty. A
 wide table is split between columns, and the columns that identify a row are repeated in each part; a long table is
@@ -23,14 +23,16 @@ value is the width below which no column is narrowed.
 
 @dataclass(frozen=True, kw_only=True)
 class TablePart:
-    """A piece of a table. ``widths``: letters of each column whose cells are broken into lines, None for the others."""
+    """A piece of a table. ``widths``: for each column whose cells are broken into lines the letters per line, None
+    for others.
+    """
 
     table: Table
     widths: tuple[int | None, ...]
 
 
 def parts(table: Table) -> list[TablePart]:
-    """The table's parts in the order of its columns and then of its rows; together they hold every cell."""
+    """Split the table into pieces, in the order of its columns and then of its rows; together they hold every cell."""
     sizes = _fitted([_size(table, column) for column in range(len(table.headers))], table.about)
     pieces = [
         (columns, rows) for columns in _column_groups(sizes, table.about) for rows in _row_groups(table, columns, sizes)
@@ -53,7 +55,7 @@ class _Size:
 
     @property
     def broken(self) -> int | None:
-        """The width at which its cells are broken into lines; None where the longest cell fits."""
+        """The width in letters at which the column's cells are broken into lines; None if the longest cell fits."""
         return self.letters if self.letters < self.natural else None
 
 
@@ -89,7 +91,7 @@ def _letters(text: str) -> int:
 
 
 def unbroken_words(text: str) -> list[str]:
-    """The pieces between which a line may break: an interval is one piece, a label may break after underscores."""
+    """Split a cell's text where a line may break: an interval is never broken, a label may break after underscores."""
     return re.findall(r"\[[^\]]*\]|[^\s_\[]+_*|\S", text) or [""]
 
 

@@ -1,4 +1,4 @@
-"""LaTeX: the tables of a report with booktabs, and the runs that they come from in comments."""
+"""LaTeX: prints the tables of a report with booktabs, and names the runs that they come from in comments."""
 
 import re
 from collections.abc import Sequence
@@ -59,7 +59,8 @@ _BLANKS = re.compile("[\x00-\x20\x7f\x85\u2028\u2029]+")
 
 
 def latex(folders: Sequence[RunFolder]) -> str:
-    """One float per table, or several for a table that is wider or longer than a page; several runs side by side.
+    """Return LaTeX with one float per table, or several if a table is wider or longer than a page; several runs stand
+    side by side.
 
     To be read with ``\\input`` by a document that loads booktabs and array.
     """
@@ -72,7 +73,9 @@ def latex(folders: Sequence[RunFolder]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text that LaTeX prints unchanged, on one line; a character that its fonts may lack is replaced by its number."""
+    """Return text that LaTeX prints unchanged, on one line; a character that its fonts may lack is replaced by its
+    number.
+    """
     # LaTeX joins two of these in a row into another character, such as a dash.
     apart = re.sub(r"(?<=([-',]))(?=\1)", "\0", _BLANKS.sub(" ", text).strip())
     return "".join(_COMMANDS.get(character) or _set(character) for character in apart)

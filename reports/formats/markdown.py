@@ -1,4 +1,4 @@
-"""Markdown: the report as a comment of a pull request, with problems first and a limit on its length."""
+"""Markdown: writes the report as a comment of a pull request, with problems first and a limit on its length."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from .templates import environment
 
 
 def markdown(folder: RunFolder) -> str:
-    """Write the report of one run in at most ``LIMIT`` bytes: verdict, problems, tables, provenance."""
+    """Return the report of one run in at most ``LIMIT`` bytes: verdict, problems, tables, provenance."""
     tables = run_tables(folder)
     return _rendered(
         title=str(folder.manifest.suite.get("name", "")),
@@ -29,7 +29,7 @@ def markdown(folder: RunFolder) -> str:
 
 
 def markdown_of_several(folders: Sequence[RunFolder]) -> str:
-    """Write the report of several runs, with their tables side by side."""
+    """Return the Markdown report of several runs, with their tables side by side."""
     names = run_labels(folders)
     tables = [overview(folders), *tables_of(folders)]
     return _rendered(

@@ -1,4 +1,4 @@
-"""Templates: the Jinja environment that renders the HTML and Markdown reports."""
+"""Templates: sets up the Jinja environment that renders the HTML and Markdown reports."""
 
 from pathlib import Path
 
@@ -8,7 +8,9 @@ _FOLDER = Path(__file__).parents[1] / "templates"
 
 
 def environment(*, autoescape: bool) -> Environment:
-    """Loads the report's templates. ``autoescape``: True for HTML; Markdown has an escaping filter of its own."""
+    """Return the Jinja environment of the report's templates; ``autoescape`` is True for HTML, as Markdown has its
+    own escaping.
+    """
     return Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=autoescape,

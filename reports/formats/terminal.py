@@ -1,4 +1,4 @@
-"""Terminal: one line per claim, and plain tables; imports neither matplotlib nor jinja2 nor pandas."""
+"""Terminal: prints one line per claim, and plain tables, without importing matplotlib, jinja2 or pandas."""
 
 from ...audit.wording import at_least, at_most, plain
 from ..reading.claims import ClaimRow, claim_rows
@@ -14,7 +14,9 @@ from ..tables.unread import unread_lines
 
 
 def claim_lines(folder: RunFolder) -> list[str]:
-    """Write one line per claim with its defense, audit and verdict, after one per defense that states no claim."""
+    """Return one line per claim with its defense, audit and verdict, preceded by one line per defense without a
+    claim.
+    """
     rows = [row for row in claim_rows(folder) if row.stated]
     many = len({row.federation for row in rows}) > 1
     claiming = {row.defense for row in rows}
@@ -26,7 +28,7 @@ def claim_lines(folder: RunFolder) -> list[str]:
 
 
 def tables(folder: RunFolder) -> list[str]:
-    """Tables as aligned plain text: attacks with one primary metric each, utility, and what was not measured."""
+    """Return aligned plain-text tables: attacks with their primary metric, utility, and what was not measured."""
     mutants = mutant_table(mutant_rows(folder))
     lines = [mutants.title, *mutants.lines(), mutants.note, ""] if mutants.rows else []
     for table in (paper_table(claim_rows(folder)), published_table(published_values(folder))):
@@ -44,7 +46,7 @@ def tables(folder: RunFolder) -> list[str]:
 
 
 def unread_words(folder: RunFolder) -> list[str]:
-    """What could not be read, one line per reason."""
+    """Return one line per reason why rows or files of the run could not be read."""
     return [f"unread  {line}" for line in unread_lines(folder)]
 
 

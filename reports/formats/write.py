@@ -8,7 +8,7 @@ from .atomic_write import check_targets, write_whole
 
 
 def write_report(folder: str | Path, *, html: Path | None = None, md: Path | None = None) -> Path:
-    """Read a run's folder and write its pages; returns the path of the first one.
+    """Read a run's folder and write its report pages; return the path of the first one.
 
     Without paths it writes ``report.html`` and ``report.md`` in the run's folder; with one or both exactly those.
     Raises FileNotFoundError or ValueError where the folder cannot be read (see ``RunFolder.read``).
@@ -21,7 +21,9 @@ def write_report(folder: str | Path, *, html: Path | None = None, md: Path | Non
 
 
 def read_runs(folders: Sequence[str | Path]) -> list[RunFolder]:
-    """The runs in these folders. Raises the errors of ``RunFolder.read``, and ValueError for the same run twice."""
+    """Read the runs in these folders. Raises the errors of ``RunFolder.read``, and ValueError if a run is given
+    twice.
+    """
     runs = [RunFolder.read(folder) for folder in folders]
     seen: dict[object, Path] = {}
     for run in runs:

@@ -1,4 +1,4 @@
-"""Best attack: the attack with the largest AUC among all with the same observer and the same attacked unit."""
+"""Best attack: finds the attack with the largest AUC among all with the same observer and the same attacked unit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ Question = tuple[Observer, Unit]
 
 @dataclass(frozen=True, kw_only=True)
 class BestAttack:
-    """The best attack of one kind of adversary on one question; ``ends``: its interval, corrected for all attacks on
-    that question.
+    """The best attack of one kind of adversary for one observer and attacked unit; ``ends``: its confidence
+    interval, corrected for the number of attacks compared.
     """
 
     one: Membership
@@ -29,7 +29,9 @@ class BestAttack:
 
 
 def best_attacks(found: Sequence[Membership]) -> list[BestAttack]:
-    """Find the attack of largest AUC for each defense, question and kind of adversary, in the order of ``found``."""
+    """Find the attack of largest AUC for each defense, observer and attacked unit, and kind of adversary, in the
+    order of ``found``.
+    """
     places: dict[tuple[str, Question], list[Membership]] = {}
     for one in found:
         # Adversaries with different knowledge are kept apart below: a worst-case attack would hide every realistic one.
@@ -45,5 +47,5 @@ def best_attacks(found: Sequence[Membership]) -> list[BestAttack]:
 
 
 def in_order(questions: Sequence[Question]) -> list[Question]:
-    """Sort the distinct questions, those of the strongest observer first."""
+    """Return the distinct pairs of observer and attacked unit, those of the strongest observer first."""
     return sorted(set(questions), key=lambda question: (-question[0].rank, str(question[0]), question[1]))

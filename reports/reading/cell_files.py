@@ -1,4 +1,4 @@
-"""Data files of a run's cells: arrays and tables, read on demand; an unreadable file is left out and listed."""
+"""Data files of a run: reads stored arrays and tables on demand; an unreadable file is left out and listed."""
 
 import csv
 import math
@@ -27,7 +27,7 @@ _DAMAGE = (
 
 @dataclass(frozen=True, kw_only=True)
 class SkippedFile:
-    """A data file that was left out. ``place``: its path below the run's folder."""
+    """A data file that could not be read. ``place``: its path relative to the run's folder."""
 
     place: str
     cell_id: str
@@ -36,8 +36,8 @@ class SkippedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class CellFiles:
-    """Arrays and tables that cells stored below the run's folder ``path``. A missing file is not an error: a copy of a
-    run may leave out its large files.
+    """A reader of the arrays and tables stored below the run's folder ``path``. A missing file is not an error,
+    because a copy of a run may leave out its large files.
     """
 
     path: Path
@@ -49,7 +49,7 @@ class CellFiles:
         return self.path.resolve()
 
     def unread(self, records: Iterable[Record]) -> tuple[SkippedFile, ...]:
-        """Files of these records that cannot be read, in the order of the records; each file is opened once.
+        """Return the files of these records that cannot be read, in the order of the records; each file is opened once.
 
         Damage inside an array only shows when the array is read. So the list is complete after the rest of the report
         has been made.
@@ -66,17 +66,23 @@ class CellFiles:
         return tuple(self._left_out[place] for place in places if place in self._left_out)
 
     def arrays(self, record: Record, without: Collection[str] = ()) -> "dict[str, np.ndarray] | None":
-        """The arrays of a record's npz artifact, except those named in ``without``; None if there is none to read."""
+        """Return the arrays stored with a record, except those named in ``without``; None if there is no file to
+        read.
+        """
         if not record.artifact.endswith(".npz"):
             return None
         return self._arrays(record.artifact, record.cell_id, without=without)
 
     def rounds(self, record: Record) -> list[dict[str, float]]:
-        """What the record's cell measured round by round: one dictionary per round; empty if there is no table."""
+        """Return what was measured round by round for this record's defense: one dictionary per round; empty if no
+        table was stored.
+        """
         return self._table(_table_path(record, ROUNDS), record.cell_id)
 
     def numbers(self, record: Record) -> list[dict[str, float]]:
-        """The numbers that the protection of the record's cell published round by round, in the form of ``rounds``."""
+        """Return what the defense published round by round (such as noise and clip norms), in the form of
+        ``rounds``.
+        """
         return self._table(_table_path(record, NUMBERS), record.cell_id)
 
     def _arrays(

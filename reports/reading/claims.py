@@ -1,4 +1,4 @@
-"""Claim rows: each stated claim together with the result of one audit of it, in the suite's order."""
+"""Claim rows: joins each stated claim with the result of one audit of it, in the suite's order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,22 +36,22 @@ class ClaimRow:
 
     @property
     def control(self) -> bool:
-        """Whether the defense breaks its claim on purpose."""
+        """True if the defense breaks its claim on purpose."""
         return self.stated.control if self.stated else bool(self.record and self.record.control)
 
     @property
     def by_attacks(self) -> bool:
-        """Whether the audit used attacks on final models, which are not designed to refute a claim."""
+        """True if the audit used attacks on final models, which are not designed to refute a claim."""
         return self.record is not None and self.record.role == "evidence"
 
     @property
     def should_be_refuted(self) -> bool:
-        """Whether this is the audit of a control by canaries, which should refute the claim."""
+        """True if this is a canary audit of a control, a deliberately broken defense, whose claim it should refute."""
         return self.control and not self.by_attacks
 
     @property
     def published(self) -> bool:
-        """Whether the claim is a paper's, which is under test: each verdict is acceptable."""
+        """True if the claim is a paper's and is itself under test, so that every verdict is acceptable."""
         variant = self.stated.variant if self.stated else self.record.variant if self.record else ""
         return variant == AS_PUBLISHED
 
@@ -65,14 +65,16 @@ class ClaimRow:
 
     @property
     def verdict(self) -> str:
-        """The finding's verdict, or NOT_AUDITED."""
+        """The verdict of the claim's audit, or NOT_AUDITED."""
         if self.record is None:
             return "NOT_AUDITED"
         return "FAILED" if self.record.status != "ok" else self.record.verdict
 
     @property
     def epsilon_low(self) -> float | None:
-        """The lower bound on epsilon; None without a claim, whose unit, adjacency and delta an epsilon needs."""
+        """The measured lower bound on epsilon; None without a claim, as an epsilon needs its unit, adjacency and
+        delta.
+        """
         return self.record.value if self.record and self.stated else None
 
     @property
@@ -87,9 +89,9 @@ class ClaimRow:
 
     @property
     def needs_attention(self) -> bool:
-        """Whether the report lists the row first: a claim refuted or one of its implementation checks failed, a control
-        not refuted, or an audit that failed. Of a paper's claim, and of a control under attacks on final models, any
-        verdict is acceptable.
+        """True if the report must list the row first: a claim was refuted or one of its implementation checks
+        failed, a control was not refuted, or an audit failed. Any verdict is acceptable for a paper's claim, and for
+        a control under attacks on final models.
         """
         refuted = self.verdict == "REFUTED"
         if self.published or (self.by_attacks and self.control):
@@ -98,13 +100,15 @@ class ClaimRow:
 
     @property
     def failed_checks(self) -> tuple[Record, ...]:
-        """The rows of the implementation checks that failed."""
+        """The result rows of the implementation checks that failed."""
         return tuple(check for check in self.checks if check.verdict == "BROKEN")
 
 
 @once_per_run
 def claim_rows(folder: RunFolder) -> list[ClaimRow]:
-    """Build one row per claim and audit, in the suite's order, those by attacks last; unaudited claims have one too."""
+    """Build one row per claim and audit, in the suite's order, audits by attacks last; a claim without audit has a
+    row too.
+    """
     order = Order.of(folder)
     audits = [record for record in folder.rows("audit") if record.verdict or record.status != "ok"]
     # Attacks that could not be run are listed as omissions; they are not failed audits.
@@ -175,7 +179,7 @@ def _checks(folder: RunFolder) -> dict[str, tuple[Record, ...]]:
 
 
 def left_unprotected(claim: Claim, rounds_run: object = None) -> list[str]:
-    """List what the claim, by its own terms, does not protect, as far as it follows from its fields."""
+    """Return what the claim, by its own terms, does not protect, as far as it follows from its fields."""
     uncovered = [f"against {observer.phrase}" for observer in _LADDER if not claim.observer.covers(observer)]
     if not claim.observer.sees_participation:
         uncovered.append("against an adversary who also observes which clients take part in a round")

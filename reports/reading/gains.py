@@ -1,4 +1,4 @@
-"""Gains: the PSNR of each gradient inversion above that of the best null attack, image by image, in decibels."""
+"""PSNR gains: computes how far each gradient inversion exceeds the best null attack, image by image, in decibels."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Image = tuple[int | None, int | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:
-    """One attack on one defense, compared with the null attack that scores best on that federation and defense.
+    """The PSNR gain of one attack on one defense over the null attack that scores best on that federation and defense.
 
     ``null``: label of the null attack, empty where none was run. ``psnr``: (n,), of the attack's images, which come
     from ``uploads`` different uploads. ``mean``: mean over uploads of the difference to the null attack. ``low``,
@@ -39,12 +39,12 @@ class Gain:
 
     @property
     def beats_null(self) -> bool:
-        """Whether the whole interval lies above zero."""
+        """True if the whole confidence interval of the gain over the best null attack lies above zero."""
         return self.low is not None and self.low > 0
 
 
 def gains(folder: RunFolder) -> list[Gain]:
-    """Compute one gain per federation, defense and attack that reconstructed images, in the suite's order."""
+    """Compute one PSNR gain per federation, defense and attack that reconstructed images, in the suite's order."""
     order = Order.of(folder)
     targets = sorted(
         grouped(psnr_records(folder, "attack", "null"), "federation", "defense"),
@@ -54,7 +54,7 @@ def gains(folder: RunFolder) -> list[Gain]:
 
 
 def psnr_records(folder: RunFolder, *roles: str) -> list[Record]:
-    """Select the rows that hold the PSNR of one image."""
+    """Return the result rows that hold the PSNR of one image."""
     return [
         record
         for record in folder.rows(*roles, status="ok")
@@ -63,7 +63,7 @@ def psnr_records(folder: RunFolder, *roles: str) -> list[Record]:
 
 
 def by_image(records: Iterable[Record]) -> dict[Image, float]:
-    """Return the PSNR of each image."""
+    """Return the PSNR of each image; the keys are the image's seed and its number."""
     return {(r.seed, r.record): r.value for r in records if r.value is not None}
 
 

@@ -1,4 +1,4 @@
-"""Membership: the pooled scores of each membership attack, and the claims that cover its observer and unit."""
+"""Membership: pools the scores of each membership attack, and finds the claims that cover its observer and unit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,8 @@ NOTHING_STATED = "no claim is stated on this federation"
 
 @dataclass(frozen=True, kw_only=True)
 class Shadowed:
-    """AUC of shadow federations, each of which is a target and a reference for the others: mean over targets and seeds.
+    """The AUC of an attack on shadow federations, each a target and a reference for the others: mean over targets and
+    seeds.
 
     ``error``: its standard error by a jackknife, with ``freedom`` degrees of freedom (Satterthwaite over the seeds);
     None if a seed has none. It covers other draws of the membership and of the training, on the same data.
@@ -34,7 +35,7 @@ class Shadowed:
     freedom: float
 
     def interval(self, level: float) -> tuple[float, float] | None:
-        """Two-sided interval by Student's t; None without a standard error."""
+        """Return the two-sided confidence interval by Student's t; None without a standard error."""
         if self.error is None:
             return None
         half = float(stdtrit(self.freedom, 0.5 + level / 2)) * self.error
@@ -43,7 +44,7 @@ class Shadowed:
 
 @dataclass(frozen=True, kw_only=True)
 class Membership:
-    """One attack on one defense.
+    """The pooled scores of one membership attack on one defense.
 
     ``sides``: its scores of all seeds, members and non-members. ``alone``: the scores of one run by candidate, which
     gives intervals conditional on that run. ``claims``: the claims that cover the attack's setting; if there is none,
@@ -68,11 +69,13 @@ class Membership:
 
     @cached_property
     def area(self) -> float:
-        """The AUC: of all scores together, or for shadow federations the mean over targets."""
+        """The AUC: of all scores together, or for shadow federations the mean over the attacked ones."""
         return area(self.sides) if self.shadowed is None else self.shadowed.value
 
     def interval(self, level: float) -> tuple[float, float] | None:
-        """Interval of the AUC over runs; for a single run over its candidates; None where there is none."""
+        """The confidence interval of the AUC over runs, or for a single run over its candidates; None if there is
+        none.
+        """
         if self.shadowed is not None:
             return self.shadowed.interval(level)
         # A single run gives no variance over runs, so its interval is over candidates.
@@ -81,7 +84,9 @@ class Membership:
 
     @property
     def about(self) -> tuple[int, str, str, str, int]:
-        """Sort key, strongest observer first. Attacks that agree in it have the same setting and share a panel."""
+        """The sort key, strongest observer first. Attacks with equal keys have the same observer and unit and share
+        a panel.
+        """
         seen = self.setting
         # Ties are broken by text so that the order does not depend on the order of the rows.
         return -seen.observer.rank, str(seen.observer), str(seen.unit), str(seen.adjacency), seen.rounds
@@ -89,8 +94,8 @@ class Membership:
 
 @once_per_run
 def memberships(folder: RunFolder) -> list[Membership]:
-    """Pool the scores of each federation, defense, observer and attack that stored them, in the suite's order;
-    within a defense the strongest observer comes first.
+    """Pool the scores of each federation, defense, observer and membership attack, in the suite's order; within a
+    defense the strongest observer comes first.
     """
     order = Order.of(folder)
     scored = (record for record in folder.rows("attack", "null", status="ok") if record.metric == "auc")
@@ -109,7 +114,9 @@ def memberships(folder: RunFolder) -> list[Membership]:
 
 
 def setting_of(arrays: dict[str, np.ndarray], observer: str) -> Setting | None:
-    """Read the setting of the scores in an artifact; None for an artifact that does not state it."""
+    """Return the unit, adjacency, observer and rounds that stored scores are evidence about; None if the file does
+    not state them.
+    """
     if not {"unit", "adjacency", "rounds", "design"} <= arrays.keys():
         return None
     stored = {name: str(arrays[name]) for name in ("unit", "adjacency", "design")}
@@ -207,7 +214,9 @@ def _alone(one: dict[str, np.ndarray], sides: ScoresByRun) -> ScoresByRun:
 def covering_claims(
     folder: RunFolder, federation: str, defense: str, setting: Setting
 ) -> tuple[tuple[Claim, ...], str]:
-    """Find the defense's claims that cover evidence of this setting; if there is none, the second value states why."""
+    """Return the defense's claims that cover evidence of this unit, adjacency, observer and rounds; if there are
+    none, also the reason.
+    """
     own = [one.claim for one in folder.claims if (one.federation, one.defense) == (federation, defense)]
     reasons = [beyond_all(claim, setting) for claim in own]
     claims = tuple(claim for claim, reason in zip(own, reasons, strict=True) if not reason)

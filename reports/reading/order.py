@@ -1,4 +1,4 @@
-"""The order in which a report lists federations, defenses and attacks: that of the suite file."""
+"""Order: lists federations, defenses and attacks in a report as the suite file does."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from .run_folder import RunFolder, once_per_run
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """Positions of labels. A parallel run writes its rows in no fixed order; a report must not depend on it."""
+    """A sort order of labels. A parallel run writes its rows in no fixed order, but a report must not depend on it."""
 
     federations: tuple[str, ...]
     defenses: tuple[str, ...]
@@ -17,7 +17,9 @@ class Order:
 
     @classmethod
     def of(cls, folder: RunFolder) -> "Order":
-        """Labels in the order of the resolved suite, then labels that the suite does not name, alphabetically."""
+        """Return the order of labels in the resolved suite; labels that the suite does not name follow
+        alphabetically.
+        """
         return _order(folder)
 
     def federation(self, label: str) -> int:

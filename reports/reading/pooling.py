@@ -1,4 +1,4 @@
-"""Pooling a measurement over seeds and images: one value, its interval, and what the interval rests on."""
+"""Pooling: combines a measurement over seeds and images into one value with a confidence interval."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ BOOTSTRAP_SEED = 0
 
 @dataclass(frozen=True, kw_only=True)
 class Pooled:
-    """A pooled value and its interval. ``low`` and ``high``: None where the values allow no interval; ``method`` then
-    states the reason.
+    """A pooled value and its confidence interval. ``low`` and ``high``: None if the values allow no interval;
+    ``method`` then states the reason.
     """
 
     value: float

@@ -1,4 +1,4 @@
-"""Printable text: names and reasons without control characters, which could forge a line on a terminal.
+"""Printable text: removes control characters, which could forge a line on a terminal, from names and reasons.
 
 A line end, a terminal escape or a mark of the reading direction is also invalid on a page.
 """
@@ -14,13 +14,15 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u206
 
 
 def printable(text: str) -> str:
-    """The text on one line: white space becomes one blank, other control characters the replacement character."""
+    """Return the text on one line: white space becomes one blank, other control characters the replacement
+    character.
+    """
     # Most texts are clean, and one search is faster than two substitutions.
     return _CONTROL.sub("�", _WHITE.sub(" ", text)) if _CONTROL.search(text) else text
 
 
 def printable_content(content: Any) -> Any:
-    """Parsed JSON with every text in it, and every key, made printable."""
+    """Return parsed JSON with all its texts and keys made printable."""
     if isinstance(content, str):
         return printable(content)
     if isinstance(content, list):
@@ -31,6 +33,6 @@ def printable_content(content: Any) -> Any:
 
 
 def printable_record(record: "Record") -> "Record":
-    """The record with printable texts; the same object if they already are."""
+    """Return the record with printable texts; the same object if they already are printable."""
     spoilt = {name: text for name, text in vars(record).items() if isinstance(text, str) and _CONTROL.search(text)}
     return record.model_copy(update={name: printable(text) for name, text in spoilt.items()}) if spoilt else record

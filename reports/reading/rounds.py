@@ -1,4 +1,4 @@
-"""Rounds: what was measured round by round, pooled over seeds: leakage, accuracy, and the epsilon spent so far."""
+"""Rounds: pools over seeds what was measured round by round: leakage, accuracy, and the epsilon spent so far."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Leakage:
 
 @once_per_run
 def leakages(folder: RunFolder) -> list[Leakage]:
-    """Pool the AUC by round of each federation, defense and attack, in the suite's order, null attacks last.
+    """Pool the AUC by round for each federation, defense and attack, in the suite's order, null attacks last.
 
     Attacks that scored only once, at the end, are left out.
     """
@@ -76,7 +76,7 @@ def _trainings(folder: RunFolder) -> Callable[[str, str, str], Curve]:
 
 
 def spent(folder: RunFolder, federation: str, defense: str) -> list[StatedClaim]:
-    """Select the defense's claims that state the epsilon of their first rounds."""
+    """Return the defense's claims that state epsilon after their first rounds."""
     return [one for one in folder.claims if (one.federation, one.defense) == (federation, defense) and one.spent]
 
 

@@ -1,4 +1,4 @@
-"""Run folder: the manifest, records, claims and outcome of a run, read as data only; nothing is written."""
+"""Run folder: reads a run's manifest, records, claims and outcome as data; it writes nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Git(BaseModel):
 
 
 class Manifest(BaseModel):
-    """The plan of a run, its software and its hardware, written before the first cell runs; unknown fields are kept."""
+    """The plan, software and hardware of a run, written before the first result; unknown fields are kept."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -57,7 +57,7 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class RunFolder:
-    """Everything that a report is built from.
+    """A run as read from its folder: everything that a report is built from.
 
     ``gate``: the outcome; None for a run without gate.json, which has not finished. ``skipped``: rows that cannot be
     read, with the reason; all other rows are in ``records``.
@@ -106,18 +106,18 @@ class RunFolder:
 
     @cached_property
     def files(self) -> CellFiles:
-        """The data files that the cells stored."""
+        """The data files that the run stored."""
         return CellFiles(path=self.path)
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
-        """The records as a table: one row per record, one column per field. Imports pandas on first use."""
+        """Return the records as a table: one row per record, one column per field. Imports pandas on first use."""
         import pandas as pd
 
         return pd.DataFrame([record.model_dump(by_alias=True) for record in self.records], columns=_record_columns())
 
     def claim_of(self, record: Record) -> StatedClaim | None:
-        """The claim that this record is about, or None."""
+        """Return the claim that this record is about; None if there is none."""
         return self._claims_by_key.get((record.federation, record.defense, record.claim_id))
 
     @cached_property
@@ -130,7 +130,7 @@ class RunFolder:
         return {stated.key: stated for stated in self.claims}
 
     def rows(self, *roles: str, status: str | None = None) -> list[Record]:
-        """Select the records of these roles, in the order of the file; without a role all except ``replicas``."""
+        """Return the records of these roles, in the order of the file; without a role all except ``replicas``."""
         return [
             record
             for record in self.records
@@ -140,16 +140,16 @@ class RunFolder:
         ]
 
     def rounds_of(self, federation: str) -> int | None:
-        """Number of rounds of the federation; None if the suite does not state it."""
+        """Return the number of rounds of the federation; None if the suite does not state it."""
         return self._count(federation, "rounds")
 
     @property
     def margins(self) -> dict[str, float]:
-        """The margins of the gate that the suite sets; empty if it sets none."""
+        """The regression margins that the suite sets for ``fedassay gate``; empty if it sets none."""
         return _margins(self.manifest)
 
     def clients_of(self, federation: str) -> int | None:
-        """Number of clients of the federation; None if the suite does not state it."""
+        """Return the number of clients of the federation; None if the suite does not state it."""
         return self._count(federation, "clients")
 
     def _count(self, federation: str, name: str) -> int | None:
@@ -159,13 +159,14 @@ class RunFolder:
         return found if type(found) is int else None
 
     def defense_fields(self, defense: str) -> dict[str, Any]:
-        """The suite's table of the defense with this label; empty if there is none."""
+        """Return the suite's settings of the defense with this label; empty if there is none."""
         fields = _table(self.manifest.suite, "defenses").get(defense)
         return fields if isinstance(fields, dict) else {}
 
 
 def once_per_run(compute: Callable[[RunFolder], T]) -> Callable[[RunFolder], T]:
-    """Decorator: compute once per folder that was read, and return the same object again; callers must not change it.
+    """Decorate a function of a run so that it computes once per folder and returns the same object again; callers must
+    not change it.
 
     Several tables and figures of one page need the same pooled values, whose files are slow to read.
     """
@@ -181,7 +182,7 @@ def once_per_run(compute: Callable[[RunFolder], T]) -> Callable[[RunFolder], T]:
 
 
 def margins_of(place: str | Path) -> dict[str, float]:
-    """Read the margins of the gate that the suite of the run in ``place`` sets; none for a baseline file."""
+    """Return the regression margins that the suite of the run in ``place`` sets; none for a baseline file."""
     path = Path(place) / "manifest.json"
     return _margins(_read_manifest(path)) if path.is_file() else {}
 

@@ -1,4 +1,4 @@
-"""Baseline: the values of a run as a small file to commit, with which later runs are compared. No raw scores.
+"""Baseline: stores a run's values, without raw scores, in a small file with which later runs are compared.
 
 It holds one value per cell and seed, the settings of the measurement, and a digest over everything, so that an edited
 number is detected. The folder of a run can be used as a baseline too.
@@ -30,7 +30,7 @@ class _Table(BaseModel):
 
 
 class Origin(_Table):
-    """The run that a baseline was made from."""
+    """The run from which a baseline was made."""
 
     name: str
     run_id: str
@@ -39,8 +39,8 @@ class Origin(_Table):
 
 
 class Instrument(_Table):
-    """The settings of the measurement. A difference in any of them makes two runs incomparable. The defenses are not
-    part of it, because they are what is measured and what may change.
+    """The settings of the measurement. Two runs that differ in any of them cannot be compared. Defenses are not
+    included, because they are what is measured and may change.
     """
 
     fedassay: str
@@ -58,7 +58,7 @@ class Instrument(_Table):
 
 
 class StoredDefense(_Table):
-    """A defense of the baseline.
+    """A defense as stored in a baseline.
 
     ``version``: of its code. ``table``: its table in the suite. ``claims``, ``audited``: its claims and those that were
     audited, in words; a claim that is weakened, dropped or no longer audited has to be accepted. ``terms``: by claim,
@@ -73,7 +73,7 @@ class StoredDefense(_Table):
 
 
 class StoredCell(_Table):
-    """A compared cell. ``values``: by seed."""
+    """A compared metric of one attack or model as stored in a baseline. ``values``: by seed."""
 
     federation: str
     defense: str
@@ -87,7 +87,7 @@ class StoredCell(_Table):
 
 
 class Baseline(_Table):
-    """A run in the form in which runs are compared."""
+    """A run reduced to what a comparison with a later run needs."""
 
     schema_: Literal["baseline-1"] = Field(default="baseline-1", alias="schema")
     run: Origin
@@ -99,7 +99,7 @@ class Baseline(_Table):
 
     @classmethod
     def of(cls, folder: RunFolder) -> Self:
-        """Make the baseline of this run. Raises ValueError where its manifest holds values that no suite has."""
+        """Return the baseline of this run; raise ValueError if the run's manifest holds values that no suite has."""
         try:
             return cls._of(folder)
         except ValidationError as error:
@@ -177,7 +177,7 @@ class Baseline(_Table):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the whole content in canonical JSON."""
+        """Return the SHA-256 of the whole content in canonical JSON."""
         # Sorted and without blanks, so that the layout of the file does not change the digest.
         text = json.dumps(self._content(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
@@ -191,7 +191,7 @@ class Baseline(_Table):
         return content
 
     def series(self) -> dict[CellKey, Series]:
-        """Return the cells in the form that ``family`` returns."""
+        """Return the compared metrics in the form that ``family`` returns."""
         return {
             CellKey(**{name: getattr(cell, name) for name in CellKey.__dataclass_fields__}): Series(
                 **{name: getattr(cell, name) for name in Series.__dataclass_fields__}

@@ -1,4 +1,4 @@
-"""Comparison: a run against a baseline, cell by cell, with the cells and settings that differ between the two."""
+"""Comparison: pairs a run with a baseline metric by metric, and lists the settings that differ between the two."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _WHOLE = ("margins", "audit")
 
 @dataclass(frozen=True, kw_only=True)
 class PairedCell:
-    """A cell of both runs. ``reached``: whether the change can have affected it, see ``compare_runs``."""
+    """A metric that both runs measured. ``reached``: whether the change can have affected it, see ``compare_runs``."""
 
     key: CellKey
     reached: bool
@@ -31,7 +31,7 @@ class PairedCell:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Two runs, and what is common to them.
+    """Two runs with their paired metrics and the differences between their settings.
 
     ``obstacles``: reasons why the two are not fully comparable, one sentence each. ``notes``: changes that are the
     purpose of the comparison (a defense) or harmless (a package). ``missing``, ``new``: cells that only the baseline or
@@ -48,23 +48,25 @@ class Comparison:
 
     @cached_property
     def correlation(self) -> float | None:
-        """Correlation of the two runs over seeds, averaged over cells in which both vary: the gain from pairing."""
+        """The correlation of the two runs over seeds, averaged over metrics in which both vary: it shows how much
+        pairing helps.
+        """
         found = [cell.change.correlation for cell in self.cells if cell.change.correlation is not None]
         return sum(found) / len(found) if found else None
 
     @property
     def family(self) -> int:
-        """Number of cells that share alpha."""
+        """The number of compared metrics that share alpha."""
         return sum(cell.reached for cell in self.cells)
 
     def having(self, outcome: CellOutcome) -> list[PairedCell]:
-        """Cells with this outcome, the worst first, measured in margins."""
+        """Return the compared metrics with this outcome, the largest worsening first, measured in margins."""
         found = [cell for cell in self.cells if cell.outcome is outcome]
         return sorted(found, key=lambda cell: -cell.change.worse / cell.margin)
 
 
 def compare_runs(base: Baseline, run: Baseline, *, margins: Mapping[str, float] | None = None) -> Comparison:
-    """Pair the cells of two runs by federation, defense, attack, observer, metric and seed.
+    """Pair the values of two runs by federation, defense, attack, observer, metric and seed.
 
     Common cells are compared even where something else has changed: the outcome is then INCOMPLETE, but the numbers
     are useful. Raises ValueError for a bad margin.

@@ -1,4 +1,4 @@
-"""Gated run: the outcome of a run's claims, and of its cells against a baseline, with the lines that explain it."""
+"""Gated run: judges a run's claims, compares its metrics with a baseline, and explains the outcome in lines of text."""
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ _MANY = 40
 
 @dataclass(frozen=True, kw_only=True)
 class GatedRun:
-    """A run, its outcome, and the comparison with a baseline where one was named.
+    """A run, its outcome, and the comparison with a baseline if one was named.
 
     ``problems``: all of them, the worst first. ``fail_on``: the exit codes that count; problems with another code are
     printed and do not change the outcome. ``again``: the command that repeats the run. ``accept``: the command that
@@ -59,7 +59,8 @@ def judge_folder(
     margins: Mapping[str, float] | None = None,
     fail_on: Iterable[str] = EVERYTHING,
 ) -> GatedRun:
-    """Judge the claims of a run, and compare its cells with ``baseline``, a baseline file or a run's folder, if given.
+    """Judge the claims of a run, and compare its metrics with ``baseline`` (a baseline file or a run's folder) if
+    given.
 
     A baseline that does not exist makes the run INCOMPLETE instead of raising: every project starts without one.
 

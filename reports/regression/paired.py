@@ -1,4 +1,4 @@
-"""Paired tests: the change of one cell over seeds, and the correction for a family of cells.
+"""Paired tests: test how a metric changed over seeds, with a correction for the number of metrics.
 
 For a given seed both runs use the same data, partition, initial model, sampling, noise and attack. So the differences
 by seed vary less than the runs do, and a t test on them detects small changes with a few seeds. The test assumes normal
@@ -20,7 +20,7 @@ _EQUAL = 1e-9
 
 
 class CellOutcome(StrEnum):
-    """The outcome of one cell. PASS does not mean "as private as before": it means no worse than the margin allows.
+    """The outcome for one compared metric. PASS means no worse than the margin allows, not "as private as before".
 
     Only the tests for FAIL are corrected for their number. A run needs PASS in every cell, so a cell that is worse by
     its margin passes with probability 5 % at most, whatever the number of cells.
@@ -33,7 +33,7 @@ class CellOutcome(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """The change of a cell in the metric's unit; positive is worse.
+    """The change of one metric between two runs, in the metric's unit; positive is worse.
 
     ``low`` and ``high``: one-sided 95 % bounds (together a 90 % interval), None where the seeds allow none. ``p``: of
     the hypothesis that the cell did not get worse; ``p_family``: after Holm's correction. ``correlation``: of the two
@@ -52,21 +52,23 @@ class Change:
     reason: str = ""
 
     def outcome(self, margin: float) -> CellOutcome:
-        """FAIL: significantly worse, and by more than half the margin. PASS: the upper bound is below the margin."""
+        """Return FAIL if significantly worse and by more than half the margin, PASS if the upper bound is below the
+        margin, else INCONCLUSIVE.
+        """
         # With many seeds a tiny change is significant; half the margin keeps it from failing the run.
         if self.p_family <= ALPHA and self.worse > margin / 2:
             return CellOutcome.FAIL
         return CellOutcome.PASS if self.high is not None and self.high < margin else CellOutcome.INCONCLUSIVE
 
     def why(self, margin: float) -> str:
-        """State the reason for INCONCLUSIVE."""
+        """Return the reason for the outcome INCONCLUSIVE."""
         if self.high is None:
             return self.reason
         return f"it may have got worse by {self.high:.3g}, which is not below the margin of {margin:g}"
 
 
 def paired_change(base: Sequence[float], new: Sequence[float], *, sign: int) -> Change:
-    """Compute the change of one cell over its seeds.
+    """Compute the change of one metric between two runs over its seeds; positive is worse.
 
     Args:
         base, new: (n,), one value per seed, in the same order.
@@ -135,7 +137,9 @@ def _correlation(one: np.ndarray, two: np.ndarray, tolerance: float) -> float | 
 
 
 def holm(changes: Sequence[Change]) -> list[Change]:
-    """Return the changes with p values for the whole family (Holm 1979): a false FAIL has at most probability alpha."""
+    """Return the changes with p values corrected for all metrics (Holm 1979): a false FAIL has at most probability
+    alpha.
+    """
     adjusted, least = [1.0] * len(changes), 0.0
     for rank, place in enumerate(sorted(range(len(changes)), key=lambda place: changes[place].p)):
         # The running maximum keeps the corrected values in the order of the p values.

@@ -1,4 +1,4 @@
-"""Step summary: a gated run in Markdown for the summary of a CI job, failures first and limited in length."""
+"""Step summary: writes a gated run in Markdown for the summary page of a CI job, failures first, limited in length."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ _WORST_FIRST = ("FAIL", "INCONCLUSIVE", "PASS")
 
 
 def step_summary(judged: GatedRun) -> str:
-    """Write the verdict, problems, cells with failing ones first, and claims, in at most 60 KiB of UTF-8."""
+    """Return verdict, problems, compared metrics (failing ones first) and claims, in at most 60 KiB of UTF-8."""
     manifest = judged.folder.manifest
     lines = [
         f"## fedassay gate: {escaped(str(manifest.suite.get('name', '')))}",

@@ -1,4 +1,4 @@
-"""Words of comparisons: the lines and the table that the terminal, the step summary and the JUnit file print."""
+"""Words of comparisons: writes the lines and the table that the terminal, the CI summary and the JUnit file print."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ ENDS = f"each end one-sided at {100 * (1 - ALPHA):g} %"
 
 
 def change_words(cell: PairedCell) -> str:
-    """Describe a cell in one line: its metric, both values, the interval of the change, p and the margin."""
+    """Return one line on a compared metric: its name, both values, the interval of the change, p and the margin."""
     key, change = cell.key, cell.change
     observer = f" ({key.observer})" if key.observer else ""
     before, after = (metric_value(key.metric, value) for value in (change.base, change.new))
@@ -28,7 +28,7 @@ def change_words(cell: PairedCell) -> str:
 
 
 def cell_table(found: Comparison) -> Table:
-    """Both runs side by side with the paired differences, in a fixed order."""
+    """Return a table of both runs side by side with the paired differences, in a fixed order."""
     rows = tuple(
         (
             cell.key.federation,
@@ -71,7 +71,7 @@ def cell_table(found: Comparison) -> Table:
 
 
 def correlation_words(found: Comparison) -> str:
-    """The correlation between the paired runs, and the number of tested cells."""
+    """Return a line with the correlation between the paired runs and the number of tested metrics."""
     many = sum(cell.change.correlation is not None for cell in found.cells)
     words = "pairing correlation unknown: no cell varies in both runs over three seeds"
     if found.correlation is not None:
@@ -80,13 +80,13 @@ def correlation_words(found: Comparison) -> str:
 
 
 def troubled_rows(folder: RunFolder) -> list[Record]:
-    """Rows that cause an exit code other than 0, in the order of precedence of the codes."""
+    """Return the result rows that cause an exit code other than 0, the most severe code first."""
     found = [row for row in folder.rows() if row_exit_code(row) != OK]
     return sorted(found, key=lambda row: PRECEDENCE.index(row_exit_code(row)))
 
 
 def row_line(folder: RunFolder, row: Record) -> str:
-    """Describe such a row in one line: the claim or the attack, and the result."""
+    """Return one line on a result row that causes a problem: the claim or the attack, and the result."""
     seed = "" if row.seed is None else f" seed {row.seed}"
     what = claim_of_row(folder, row) if row.role in ("audit", "evidence", "probe") else f"{row.attack}{seed}"
     # The first word lets a CI log be searched for one kind of problem.
@@ -95,7 +95,7 @@ def row_line(folder: RunFolder, row: Record) -> str:
 
 
 def row_words(row: Record) -> str:
-    """The verdict of a row, the lower bound on epsilon, and the reason."""
+    """Return the verdict of a result row, the lower bound on epsilon, and the reason, as text."""
     if row.control and row.status == "ok" and row.verdict != "REFUTED":
         return f"a control that should be REFUTED is {row.verdict.replace('_', ' ') or 'not judged'}"
     shown = f": eps >= {lower_bound(row.value)}" if row.role in ("audit", "evidence") and row.value is not None else ""
@@ -104,24 +104,24 @@ def row_words(row: Record) -> str:
 
 
 def claim_of_row(folder: RunFolder, row: Record) -> str:
-    """The claim that the row is about, in words."""
+    """Return a description of the claim that the result row is about."""
     stated = folder.claim_of(row)
     return stated.claim.describe() if stated else "states no claim"
 
 
 def gap_lines(found: Comparison) -> list[str]:
-    """List what makes the two runs not fully comparable, one line each."""
+    """Return one line for each reason why the two runs are not fully comparable."""
     kinds = (("change", found.obstacles), ("lacks", found.missing), ("new", found.new))
     return [f"{kind:<6} {text}" for kind, texts in kinds for text in texts]
 
 
 def note_lines(found: Comparison) -> list[str]:
-    """List the changes that do not affect the comparison, one line each."""
+    """Return one line for each change that does not affect the comparison."""
     return [f"note   {text}" for text in found.notes]
 
 
 def as_data(found: Comparison) -> dict[str, Any]:
-    """The comparison as plain data, for ``--json``."""
+    """Return the comparison as plain data, for the option ``--json``."""
     return {
         "base": found.base.run.model_dump(),
         "new": found.run.run.model_dump(),

@@ -1,4 +1,4 @@
-"""Calibration tables: the error rates of the estimators, their answers to degenerate inputs, and the outcome."""
+"""Calibration tables: list the error rates of the estimators, their answers to degenerate inputs, and the outcome."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from .table import Table
 
 
 def error_table(rows: Sequence[CalibrationRow]) -> Table:
-    """List each repeated situation: how often a true claim was refuted, compared with alpha."""
+    """Return a table of simulated situations: how often a true claim was refuted, compared with alpha."""
     return Table(
         title="Observed error against alpha",
         headers=("estimator", "kind", "situation", "refuted", "of", "observed", "alpha", "at most", "outcome"),
@@ -21,7 +21,9 @@ def error_table(rows: Sequence[CalibrationRow]) -> Table:
 
 
 def degenerate_table(rows: Sequence[CalibrationRow]) -> Table:
-    """List each degenerate input and kind of outcome: its estimators, and the reason of the first."""
+    """Return a table of degenerate inputs by kind of outcome: the estimators that gave it, and the reason of the
+    first.
+    """
     groups: dict[tuple[str, str], list[CalibrationRow]] = {}
     for row in rows:
         # Grouped, because many estimators answer a degenerate input in the same way.
@@ -39,7 +41,9 @@ def degenerate_table(rows: Sequence[CalibrationRow]) -> Table:
 
 
 def calibration_outcome(rows: Sequence[CalibrationRow]) -> Outcome:
-    """Return FAIL if a bound was refuted too often or a degenerate input gave no answer and no clear error; else OK."""
+    """Return FAIL if a true bound was refuted too often or a degenerate input gave neither an answer nor a clear
+    error; else OK.
+    """
     failed = [f"{row.estimator} ({row.situation})" for row in rows if row.fails]
     if failed:
         return Outcome(verdict_line=f"FAIL: {', '.join(failed)}", exit_code=FAIL)

@@ -1,4 +1,4 @@
-"""Attack grid: one line per attack and metric, one cell per defense; drawn as the heatmap and printed as a table."""
+"""Attack grid: builds one line per attack and metric with one entry per defense, for the heatmap and a table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from .pooled_rows import WHOLE_CELL, AttackRow
 
 @dataclass(frozen=True, kw_only=True)
 class GridLine:
-    """One attack and metric against every defense of the grid.
+    """A line of the attack grid: one attack and metric against every defense.
 
     A cell is None where no row exists. Where the attack failed or was skipped, the cell holds the row with that status.
     """
@@ -23,7 +23,9 @@ class GridLine:
 
     @property
     def sizes(self) -> str:
-        """Number of values behind a cell, or the smallest and the largest where cells differ."""
+        """Return the number of values behind each entry of the line, or the smallest and the largest if entries
+        differ.
+        """
         sizes = [cell.pooled.n for cell in self.cells if cell and cell.pooled]
         if not sizes:
             return "0"
@@ -36,7 +38,9 @@ class GridLine:
 
 @dataclass(frozen=True, kw_only=True)
 class AttackGrid:
-    """The attacks on one federation. Lines without any measured value appear only in the table of omissions."""
+    """A grid of all attacks and defenses of one federation. Lines without any measured value appear only in the
+    table of omissions.
+    """
 
     federation: str
     defenses: tuple[str, ...]
@@ -44,7 +48,7 @@ class AttackGrid:
 
     @property
     def primary(self) -> tuple[GridLine, ...]:
-        """One line per attack, that of its primary metric."""
+        """The lines of each attack's primary metric, one per attack."""
         return tuple(line for line in self.lines if line.metric in PRIMARY)
 
 

@@ -1,4 +1,4 @@
-"""Membership table: the best membership attack for each defense and observer, next to what the defense claims."""
+"""Membership table: shows the best membership attack for each defense and observer, next to the defense's claim."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ NOTE = (
 
 @dataclass(frozen=True, kw_only=True)
 class MembershipRow:
-    """The claims of one unit that a defense states on a federation. ``unit``: None where it states no claim."""
+    """A table row: a defense's claims about one unit on a federation. ``unit``: None if it states no claim."""
 
     federation: str
     defense: str
@@ -50,7 +50,7 @@ class MembershipRow:
 
 @once_per_run
 def membership_table(folder: RunFolder) -> Table:
-    """Build the table: a row per defense and claimed unit, a column per observer and attacked unit.
+    """Return the table: a row per defense and claimed unit, a column per observer and attacked unit.
 
     It has no rows where no attack stored scores.
     """

@@ -1,4 +1,4 @@
-"""Mutants: which planted bugs the audits of a run detected, and which correct versions they refuted wrongly."""
+"""Mutants: lists which planted bugs the audits of a run detected, and which correct versions they refuted wrongly."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ CORRECT = " (twin)"
 
 @dataclass(frozen=True, kw_only=True)
 class AuditedVersion:
-    """The audits of a mutant or of its correct version.
+    """The audit results of a mutant (a mechanism with a planted bug), or of its correct version.
 
     ``refuted``: of ``seeds`` audits of one seed each, how many refuted the claim. ``verdict``: of the audit of all
     seeds together. ``failed_checks``: failed implementation checks, None where there were no checks.
@@ -30,7 +30,7 @@ class AuditedVersion:
 
 @dataclass(frozen=True, kw_only=True)
 class MutantRow:
-    """A mutant and its correct version; either is None where it has no verdict."""
+    """A table row: a mutant and its correct version; either is None if it has no verdict."""
 
     name: str
     broken: AuditedVersion | None
@@ -38,7 +38,7 @@ class MutantRow:
 
 
 def mutant_rows(folder: RunFolder) -> list[MutantRow]:
-    """Build one row per mutant, alphabetically; none in a run without mutants."""
+    """Return one row per mutant (mechanism with a planted bug), alphabetically; none in a run without mutants."""
     seeds = [record for record in folder.rows("replicas") if record.metric == "refuted"]
     names = sorted({record.defense.removesuffix(CORRECT) for record in seeds})
     return [
@@ -48,7 +48,7 @@ def mutant_rows(folder: RunFolder) -> list[MutantRow]:
 
 
 def mutant_table(rows: Sequence[MutantRow]) -> Table:
-    """List detected mutants and wrongly refuted correct versions; the note counts both."""
+    """Return a table of detected mutants and wrongly refuted correct versions; its note counts both."""
     return Table(
         title="Mutants",
         headers=(

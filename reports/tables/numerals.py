@@ -1,4 +1,4 @@
-"""Numerals: how numbers are printed, with lower bounds rounded down and upper bounds rounded up."""
+"""Numerals: formats numbers for print, with lower bounds rounded down and upper bounds rounded up."""
 
 import math
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ DIRECTIONS = {"higher_leaks": "(↑ leaks more)", "lower_leaks": "(↓ leaks mor
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A metric's name on the page, its unit and the decimals that it is printed with."""
+    """A metric's printed name, its unit and its number of decimals."""
 
     name: str
     unit: str = ""

@@ -1,4 +1,4 @@
-"""Pooled rows: attacks and utility pooled over seeds, and omissions, as typed rows in the suite's order."""
+"""Pooled rows: pools attacks and utility over seeds, and collects omissions, in the suite's order."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ WORST_FIRST = ("failed", "unavailable", "skipped")
 
 @dataclass(frozen=True, kw_only=True)
 class AttackRow:
-    """The result of one attack on one defense. ``pooled``: None where nothing was measured.
+    """A table row: the result of one attack on one defense. ``pooled``: None if nothing was measured.
 
     ``missing``: number of rows (or whole cells) without a value. ``status``, ``reason``: of the worst of them.
     """
@@ -40,7 +40,9 @@ class AttackRow:
 
 @dataclass(frozen=True, kw_only=True)
 class UtilityRow:
-    """The utility of one defense. ``change``: pooled difference to the undefended federation of the same seeds."""
+    """A table row: the utility of one defense. ``change``: pooled difference from the undefended federation of the
+    same seeds.
+    """
 
     federation: str
     defense: str
@@ -53,7 +55,7 @@ class UtilityRow:
 
 @dataclass(frozen=True, kw_only=True)
 class OmissionRow:
-    """What was not measured: rows of one attack and metric that share a status and a reason."""
+    """A table row of what was not measured: all results of one attack and metric that share a status and a reason."""
 
     status: str
     attack: str
@@ -71,7 +73,9 @@ class OmissionRow:
 
 @once_per_run
 def pooled_attacks(folder: RunFolder) -> list[AttackRow]:
-    """Pool over seeds (and images): one row per federation, attack, metric and defense, null attacks included."""
+    """Pool attack results over seeds and images: one row per federation, attack, metric and defense, null attacks
+    included.
+    """
     order = Order.of(folder)
     records = folder.rows("attack", "null")
     # A cell that failed or was skipped has a single row, which counts as missing for each of the attack's metrics.
@@ -120,7 +124,7 @@ def _attack_row(group: list[Record], order: Order, omitted_cells: list[Record]) 
 
 @once_per_run
 def pooled_utility(folder: RunFolder) -> list[UtilityRow]:
-    """Pool over seeds: one row per federation, metric and defense, with the paired change from no defense."""
+    """Pool utility over seeds: one row per federation, metric and defense, with the paired change from no defense."""
     order = Order.of(folder)
     groups = grouped(folder.rows("utility"), "federation", "metric", "defense")
     references = {
@@ -158,7 +162,7 @@ def _utility_row(group: list[Record], baseline: dict[int | None, Record]) -> Uti
 
 
 def omission_rows(folder: RunFolder) -> list[OmissionRow]:
-    """List what was not measured, with the reasons: first what failed, then what was unavailable or skipped."""
+    """Return what was not measured, with the reasons: first what failed, then what was unavailable or skipped."""
     order = Order.of(folder)
     omitted = [record for record in folder.rows() if record.status != "ok"]
     groups = grouped(omitted, "status", "attack", "metric", "reason")
@@ -182,7 +186,7 @@ def omission_rows(folder: RunFolder) -> list[OmissionRow]:
 
 
 def undefended(defenses: Iterable[str]) -> str | None:
-    """Find the label of the federation without a defense; None if the suite has none."""
+    """Return the label of the suite's entry without a defense; None if the suite has none."""
     present = set(defenses)
     return next((label for label in UNDEFENDED if label in present), None)
 

@@ -1,4 +1,4 @@
-"""Printed tables of claims, attacks, utility and omissions, and the wording that other tables share with them."""
+"""Printed tables: format claims, attacks, utility and omissions as text."""
 
 from collections.abc import Sequence
 
@@ -30,13 +30,15 @@ ROUTES = {
 
 
 def defense_words(defense: str, control: bool, federation: str = "") -> str:
-    """Format ``main/dp_sgd (control)``; without ``federation`` only the label, and the mark only for a control."""
+    """Format a defense as ``main/dp_sgd (control)``; without ``federation`` only its label. A control breaks its
+    claim on purpose.
+    """
     name = f"{federation}/{defense}" if federation else defense
     return f"{name} (control)" if control else name
 
 
 def verdict_words(row: ClaimRow) -> str:
-    """Format the verdict; for a control also that REFUTED is the intended one."""
+    """Format the verdict; for a control (a deliberately broken defense) also state that REFUTED is intended."""
     words = VERDICTS.get(row.verdict, row.verdict)
     # A paper's claim is under test, so that REFUTED is a result and not a failure of this run.
     if row.published:
@@ -47,7 +49,9 @@ def verdict_words(row: ClaimRow) -> str:
 
 
 def check_words(row: ClaimRow) -> str:
-    """Format ``5 implementation checks passed``, after the failed ones with their numbers; empty without checks."""
+    """Format the implementation checks: failed ones with their numbers, then ``5 implementation checks passed``;
+    empty without checks.
+    """
     # A reason ends with its method in parentheses, which the row of the check itself keeps.
     failed = [check.reason.partition(" (")[0] for check in row.failed_checks]
     passed = sum(check.verdict == "KEPT" for check in row.checks)
@@ -60,7 +64,7 @@ def check_words(row: ClaimRow) -> str:
 
 
 def claim_table(rows: Sequence[ClaimRow]) -> Table:
-    """List the claims and what was measured about them, each epsilon in the terms of its own claim."""
+    """Return a table of the claims and what was measured about them, each epsilon in the terms of its own claim."""
     many = len({row.federation for row in rows}) > 1
     return Table(
         title="Claims",
@@ -104,7 +108,7 @@ def _sample_size(row: ClaimRow) -> str:
 
 
 def attack_table(grid: AttackGrid, lines: Sequence[GridLine], intervals: bool = True) -> Table:
-    """List the attacks by defense: pooled values, with their intervals unless ``intervals`` is False."""
+    """Return a table of the attacks by defense: pooled values, with their intervals unless ``intervals`` is False."""
     return Table(
         title=f"Attacks on federation {grid.federation}",
         headers=("attack", "metric", *grid.defenses, "n"),
@@ -123,7 +127,7 @@ def attack_table(grid: AttackGrid, lines: Sequence[GridLine], intervals: bool = 
 
 
 def utility_table(rows: Sequence[UtilityRow], intervals: bool = True) -> Table:
-    """List the utility of each defense, and its paired change from the federation without a defense."""
+    """Return a table of the utility of each defense, and its paired change from the federation without a defense."""
     many = len({row.federation for row in rows}) > 1
     return Table(
         title="Utility",
@@ -144,7 +148,7 @@ def utility_table(rows: Sequence[UtilityRow], intervals: bool = True) -> Table:
 
 
 def omission_table(rows: Sequence[OmissionRow]) -> Table:
-    """List what was not measured, and the reason."""
+    """Return a table of what was not measured, with the reasons."""
     return Table(
         title="Not measured",
         headers=("status", "attack", "metric", "defenses", "rows", "reason"),
@@ -170,7 +174,7 @@ def metric_words(key: str, direction: str) -> str:
 
 
 def pooled_words(key: str, pooled: Pooled | None, intervals: bool, signed: bool = False) -> str:
-    """Format ``0.912 [0.887, 0.937]``; a dash where nothing was measured."""
+    """Format a pooled value as ``0.912 [0.887, 0.937]``; a dash if nothing was measured."""
     if pooled is None:
         return numerals.NOTHING
     value = numerals.metric_value(key, pooled.value)
@@ -187,7 +191,7 @@ def neighbours_words(row: ClaimRow) -> str:
 
 
 def neighbours_of(claim: Claim) -> str:
-    """Format ``one client (add/remove), δ = 1e-5``."""
+    """Format unit, adjacency and delta as ``one client (add/remove), δ = 1e-5``."""
     return f"one {claim.unit} ({claim.adjacency.phrase}), δ = {plain(claim.delta)}"
 
 
@@ -198,7 +202,7 @@ def terms_words(row: ClaimRow) -> str:
 
 
 def observer_words(observer: str) -> str:
-    """Format ``other clients (every round's model)``; an unknown observer is printed under its own name."""
+    """Format an observer as ``other clients (every round's model)``; an unknown one is printed under its own name."""
     # Rows of other versions may name observers that this one does not have.
     try:
         return Observer.parse(observer).phrase

@@ -1,4 +1,4 @@
-"""Published values: a paper's results compared with the run's own, as listed in the suite."""
+"""Published values: compares a paper's results, as listed in the suite, with the run's own results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,9 @@ EPSILON = "epsilon"
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedValue:
-    """``paper``: the printed value, at ``source``. ``ours``: the value of this run, None where it was not measured."""
+    """A table row. ``paper``: the value printed in the paper at ``source``. ``ours``: the run's value, None if not
+    measured.
+    """
 
     federation: str
     defense: str
@@ -28,7 +30,7 @@ class PublishedValue:
 
 
 def published_values(folder: RunFolder) -> list[PublishedValue]:
-    """Build one row for each published value in the suite, in its order."""
+    """Return one row for each published value in the suite, in its order."""
     named = folder.manifest.suite.get("published")
     # Most suites compare with no paper.
     if not isinstance(named, list):
@@ -37,7 +39,7 @@ def published_values(folder: RunFolder) -> list[PublishedValue]:
 
 
 def published_table(rows: list[PublishedValue]) -> Table:
-    """List the paper's values and ours with their difference."""
+    """Return a table of the paper's values and the run's values with their difference."""
     several = len({row.federation for row in rows}) > 1
     about = ("federation", "defense", "quantity") if several else ("defense", "quantity")
     return Table(

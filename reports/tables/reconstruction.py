@@ -1,4 +1,4 @@
-"""Reconstruction: attacks that beat the best null attack, their success rate, and the rate that the claim allows."""
+"""Reconstruction: compares each gradient inversion's success rate with the rate that the claim allows."""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +31,9 @@ NOTE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Success:
-    """``attack`` reconstructed ``count`` of ``n`` images. The interval is [0, 1] where uploads hold several images."""
+    """The success of one attack: ``attack`` reconstructed ``count`` of ``n`` images. The confidence interval is [0,
+    1] if client updates hold several images.
+    """
 
     attack: str
     count: int
@@ -42,7 +44,7 @@ class Success:
 
 @dataclass(frozen=True, kw_only=True)
 class ReconstructionRow:
-    """One defense on one federation.
+    """A table row: the reconstruction results of one defense on one federation.
 
     ``prior``: upper bound on the success rate of the null attacks, None without one. ``allowed``: the smallest success
     rate that a claim allows; None where no claim covers these attacks, and ``beyond`` then states the reason.
@@ -59,13 +61,15 @@ class ReconstructionRow:
 
     @property
     def exceeds(self) -> bool:
-        """Whether more was reconstructed than the claim allows, provided that the prior success is not larger."""
+        """True if more was reconstructed than the claim allows, provided that a guess without the update succeeds no
+        more often than assumed.
+        """
         return self.allowed is not None and self.best.low > self.allowed
 
 
 @once_per_run
 def reconstruction_rows(folder: RunFolder) -> list[ReconstructionRow]:
-    """Build one row per federation and defense on which an inversion stored images, in the suite's order."""
+    """Return one row per federation and defense on which a gradient inversion stored images, in the suite's order."""
     groups: dict[tuple[str, str], list[Gain]] = {}
     for gain in gains(folder):
         groups.setdefault((gain.federation, gain.defense), []).append(gain)
@@ -74,7 +78,9 @@ def reconstruction_rows(folder: RunFolder) -> list[ReconstructionRow]:
 
 
 def prior_success(folder: RunFolder, federation: str) -> float | None:
-    """Bound the chance that the federation's best null attack reconstructs an image from above; None without one."""
+    """Return an upper bound on the chance that the federation's best null attack reconstructs an image; None without
+    one.
+    """
     scores: dict[str, dict[Image, float]] = {}
     for record in psnr_records(folder, "null"):
         if record.federation == federation:
@@ -146,7 +152,7 @@ def _beyond(claim: Claim, group: Sequence[Gain], rounds: int | None) -> str:
 
 
 def reconstruction_table(rows: Sequence[ReconstructionRow]) -> Table:
-    """List the measured success rates and the allowed ones."""
+    """Return a table of the measured reconstruction success rates and those that the claims allow."""
     many = len({row.federation for row in rows}) > 1
     return Table(
         title="Reconstruction",
@@ -190,7 +196,7 @@ def _winners(row: ReconstructionRow) -> str:
 
 
 def gain_words(gain: Gain) -> str:
-    """Format ``+3.2 [1.1, 5.3]``; a dash without a null attack."""
+    """Format the PSNR gain over the null attack as ``+3.2 [1.1, 5.3]``; a dash without a null attack."""
     if gain.mean is None:
         return numerals.NOTHING
     value = f"{gain.mean:+.1f}"

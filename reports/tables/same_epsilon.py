@@ -1,4 +1,4 @@
-"""Same epsilon: utility, audit results and attack results of each defense, sorted by claimed epsilon (Fu et al. 2024).
+"""Same epsilon: lists each defense's utility, audits and attacks, sorted by claimed epsilon (Fu et al. 2024).
 
 Section 6.3 of that survey proposes this comparison of trust models at one epsilon.
 """
@@ -61,7 +61,7 @@ class _Found:
 
 
 def same_epsilon_table(folder: RunFolder) -> Table:
-    """Build one row per defense, sorted by the epsilon of its first claim and then in the suite's order.
+    """Return a table with one row per defense, sorted by the epsilon of its first claim and then in the suite's order.
 
     There are no rows unless the run attacks defenses whose claims, controls apart, concern two different units or
     observers.

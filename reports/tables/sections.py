@@ -1,4 +1,4 @@
-"""Sections: the order in which every format of a report shows its tables."""
+"""Sections: fix the order in which every format of a report shows its tables."""
 
 from dataclasses import dataclass, replace
 
@@ -21,7 +21,7 @@ from .unread import unread_table
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One section of a report. ``key``: its id, by which the page finds a layout of its own for some sections.
+    """A section of a report. ``key``: its id, by which the HTML page finds a special layout for some sections.
 
     ``part``: ``claims`` for what the page shows before the figures, ``details`` for what it shows after them.
     """
@@ -61,5 +61,5 @@ def _section(key: str, *tables: Table, part: str = "details") -> Section:
 
 
 def run_tables(folder: RunFolder) -> list[Table]:
-    """Return the tables of all sections that hold a row."""
+    """Return the tables of all sections that have at least one row."""
     return [table for section in sections(folder) for table in section.tables if table.rows]

@@ -1,4 +1,4 @@
-"""Several runs: their overview, and their tables side by side with a column that names the run."""
+"""Several runs: puts their overview and their tables side by side, with a column that names the run."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from .table import Table
 
 
 def tables_of(folders: Sequence[RunFolder]) -> list[Table]:
-    """Return the tables of one run as they are; those of several runs get a column that names each row's run."""
+    """Return the tables of one run unchanged; those of several runs get a column that names each row's run."""
     if len(folders) == 1:
         return run_tables(folders[0])
     same: dict[str, list[tuple[str, Table]]] = {}
@@ -21,7 +21,7 @@ def tables_of(folders: Sequence[RunFolder]) -> list[Table]:
 
 
 def run_labels(folders: Sequence[RunFolder]) -> list[str]:
-    """Choose a short name for each run: its own name, followed by its path where two runs have the same name."""
+    """Choose a short name for each run: its own name, followed by its path if two runs have the same name."""
     names = Counter(folder.manifest.name for folder in folders)
     return [
         folder.manifest.name if names[folder.manifest.name] == 1 else f"{folder.manifest.name} ({folder.path})"
@@ -30,7 +30,7 @@ def run_labels(folders: Sequence[RunFolder]) -> list[str]:
 
 
 def overview(folders: Sequence[RunFolder]) -> Table:
-    """List the runs: each with its suite, its progress and its outcome."""
+    """Return a table of the runs: each with its suite, its progress and its outcome."""
     return Table(
         title="Runs",
         headers=("run", "suite", "cells", "verdict", "exit code"),
@@ -55,7 +55,8 @@ Column = tuple[str, int]
 
 
 def side_by_side(tables: Sequence[tuple[str, Table]]) -> Table:
-    """Make one table from (run, table) pairs of one title. Rows about the same thing follow each other, one per run.
+    """Merge the tables of several runs, given as (run, table) pairs of one title. Rows about the same thing follow each
+    other, one per run.
 
     A column that a run's table lacks is empty in the rows of that run.
     """

@@ -1,4 +1,4 @@
-"""Source inference by observer: how often an attack names the client that holds a sample, compared with chance."""
+"""Source inference by observer: shows how often an attack names the client that holds a sample, next to chance."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,9 @@ ALONE = "†"
 
 @dataclass(frozen=True, kw_only=True)
 class SourceInference:
-    """One attack on one defense. ``rows``: one per seed. ``claims``: those that cover the attack's setting."""
+    """The source-inference results of one attack on one defense. ``rows``: one per seed. ``claims``: those that
+    cover the attack's observer and unit.
+    """
 
     federation: str
     defense: str
@@ -28,11 +30,13 @@ class SourceInference:
 
     @property
     def value(self) -> float:
-        """Share of samples whose client was named correctly, mean over seeds."""
+        """The share of samples whose client was named correctly, as the mean over seeds."""
         return mean_over_seeds([row.value or 0.0 for row in self.rows]).value
 
     def words(self) -> str:
-        """Format ``correct 0.216 [0.201, 0.231], chance 0.1``; a single seed has its row's interval, marked."""
+        """The result as ``correct 0.216 [0.201, 0.231], chance 0.1``; the interval of a single seed is marked as
+        such.
+        """
         pooled = mean_over_seeds([row.value or 0.0 for row in self.rows])
         ends, mark = (pooled.low, pooled.high), ""
         if len(self.rows) == 1:
@@ -45,7 +49,7 @@ class SourceInference:
 
 
 def source_inferences(folder: RunFolder) -> list[SourceInference]:
-    """Build one per defense, observer and attack that stored its setting, without null attacks, in the rows' order."""
+    """Return one result per defense, observer and source-inference attack, without null attacks, in the rows' order."""
     # The accuracy and not the advantage: a share with its chance can be read without a formula.
     measured = (row for row in folder.rows("attack", status="ok") if row.metric == METRIC and row.value is not None)
     groups = grouped(measured, "federation", "defense", "observer", "attack")

@@ -1,4 +1,4 @@
-"""Summary: the sentences around the tables of a report: the verdict, the notes, and where the numbers come from."""
+"""Summary: writes the sentences around the tables of a report: the verdict, the notes, and the provenance."""
 
 from collections.abc import Sequence
 
@@ -46,7 +46,7 @@ def exit_words(folder: RunFolder) -> str:
 
 
 def claims_note(rows: Sequence[ClaimRow]) -> str:
-    """Write the note below the claim table: the level of the bounds, and the meaning of the columns."""
+    """Return the note below the claim table: the confidence level of the bounds, and the meaning of the columns."""
     # Alpha is divided among the claims of a run, so the level of a single bound is higher than 1 - alpha.
     levels = sorted({row.record.ci_level for row in rows if row.record and row.record.ci_level is not None})
     words = " and ".join(f"{100 * level:.6g} %" for level in levels)
@@ -61,7 +61,7 @@ def claims_note(rows: Sequence[ClaimRow]) -> str:
 
 
 def provenance(folder: RunFolder) -> list[tuple[str, str]]:
-    """List name and text of each fact about where the numbers come from."""
+    """Return name and text of each fact about where the numbers come from."""
     manifest = folder.manifest
     # From the records, which name what was run: any key of the suite may be missing from a manifest.
     federations = dict.fromkeys((r.federation, r.dataset, r.model) for r in folder.rows())
@@ -91,7 +91,7 @@ def reproduce(folder: RunFolder) -> str:
 
 
 def cells(folder: RunFolder) -> str:
-    """Return the number of finished and of planned cells."""
+    """Return the number of finished and of planned cells, the units of work that a run stores."""
     # Counted in cells: one cell writes several rows.
     done = len({record.cell_id for record in folder.records})
     return f"{numerals.count(done)} of {numerals.count(folder.manifest.planned_cells)} planned cells on record"

@@ -1,4 +1,4 @@
-"""Table: headers and cells as text, printed by every output format."""
+"""Table: holds headers and entries as text, printed by every output format."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """``rows``: one tuple of texts per row, as long as ``headers``. ``numeric``: columns aligned to the right.
+    """A table of text. ``rows``: tuples as long as ``headers``. ``numeric``: columns aligned to the right.
     ``about``: number of columns on the left that identify a row.
     """
 

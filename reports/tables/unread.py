@@ -1,4 +1,4 @@
-"""Unread: lines of results.jsonl and data files that could not be read, with the reasons, for every report to list."""
+"""Unread data: lists lines of results.jsonl and data files that could not be read, with the reasons."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,7 +12,8 @@ MOST_REASONS, MOST_NAMED = 20, 6
 
 
 def unread_table(folder: RunFolder) -> Table:
-    """Build one row per reason, at most twenty: first rows in the order of their file, then data files.
+    """Return a table with one row per reason why data could not be read, at most twenty: result rows first, then data
+    files.
 
     Call it last: some damage only shows when a table or a figure reads the file.
     """
@@ -28,12 +29,12 @@ def unread_table(folder: RunFolder) -> Table:
 
 
 def unread_lines(folder: RunFolder) -> list[str]:
-    """Return one line per reason, for the terminal and the top of the Markdown report."""
+    """Return one line per reason why data could not be read, for the terminal and the top of the Markdown report."""
     return [_line(row) for row in unread_table(folder).rows]
 
 
 def unread_rows(skipped: Sequence[SkippedRow]) -> list[str]:
-    """Return one line per reason, for rows of results.jsonl only."""
+    """Return one line per reason why rows of results.jsonl could not be read."""
     return [_line(row) for row in _rows(skipped)]
 
 
@@ -73,7 +74,7 @@ def _counted(group: Sequence[object], what: str) -> str:
 
 
 def line_words(numbers: Iterable[int]) -> str:
-    """Format ``3, 7–9``; of many ranges the first few and the number of the others."""
+    """Format line numbers as ``3, 7–9``; of many ranges the first few and the number of the others."""
     ranges: list[list[int]] = []
     # Ranges, because damaged lines mostly follow each other.
     for number in sorted(set(numbers)):

@@ -1,4 +1,4 @@
-"""Checkpoint: the state of a long training, saved in its cell's folder so that an interrupted run can continue it.
+"""Checkpoint: saves the state of a long training, so that an interrupted run can continue it.
 
 It holds plain numbers and JSON in one npz file, nothing pickled. Random streams are addressed by round, so that no
 generator has to be saved.
@@ -28,7 +28,7 @@ _NAME, _HEADER = "checkpoint", "header"
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedCheckpoint:
-    """The content of a checkpoint: the federation's state, its recorders' content, and the seconds spent until then."""
+    """A checkpoint as read from its file: the federation's state, the recorded data, and the seconds of work so far."""
 
     resume_state: ResumeState
     recorded: Any
@@ -38,7 +38,7 @@ class LoadedCheckpoint:
 
 @dataclass(kw_only=True)
 class Checkpoint:
-    """The checkpoint of one training cell."""
+    """A file that holds the latest saved state of one training, so that an interrupted run can continue it."""
 
     store: Store
     cell_id: str
@@ -46,7 +46,7 @@ class Checkpoint:
     _possible: bool = True
 
     def save_if_due(self, resume_state: ResumeState, *, recorded: Any, cpu_s: float, wall_s: float) -> None:
-        """Save the state, if enough time has passed since the last save.
+        """Save the training's state if enough time has passed since the last save.
 
         A federation with a state that is not plain data has no checkpoints: a later session trains it from the start.
         """
@@ -68,7 +68,9 @@ class Checkpoint:
         self._written = time.process_time()
 
     def load(self, plan: Plan) -> LoadedCheckpoint | None:
-        """Load an earlier session's checkpoint of this plan, or None; warn of a damaged file or one of another cell."""
+        """Load the checkpoint that an interrupted run left, or return None; warn if the file is damaged or of
+        another training.
+        """
         path = self.store.cell_folder(self.cell_id) / f"{_NAME}.npz"
         if not path.exists():
             return None
@@ -82,7 +84,7 @@ class Checkpoint:
             return None
 
     def discard(self) -> None:
-        """Delete the checkpoint, because its cell is finished."""
+        """Delete the checkpoint, because its training is finished."""
         self.store.discard(self.cell_id, f"{_NAME}.npz")
 
     def _read(self, arrays: Mapping[str, np.ndarray]) -> LoadedCheckpoint:

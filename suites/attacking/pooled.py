@@ -1,4 +1,4 @@
-"""Pooled truth: all clients' evidence and samples as one lot, for observers that do not learn the senders."""
+"""Pooled truth: merges all clients into one, to score attacks by observers that do not learn the senders of updates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,26 +16,26 @@ from ...fl.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class PooledTruth:
-    """A task with one client that holds all clients' samples, and that client's lots."""
+    """A task in which one client holds all clients' samples, and the batches of samples that this client trained on."""
 
     task: Task
     lots: dict[int, LotRecorder]
 
 
 def is_pooled(evidence: Reconstructions | LabelCounts) -> bool:
-    """Whether the evidence is of an observer that does not learn the senders of uploads."""
+    """Return whether the evidence comes from an observer that does not learn which client sent which update."""
     return evidence.setting.observer.rank < UPLOADS.rank
 
 
 def pooled_evidence(evidence: Reconstructions | LabelCounts) -> Reconstructions | LabelCounts:
-    """Return all images, or the sum of all counts, as evidence about a single upload."""
+    """Return all reconstructed images, or the sum of all label counts, as evidence about a single update."""
     if isinstance(evidence, Reconstructions):
         return replace(evidence, uploads=np.zeros(len(evidence.images), dtype=np.int64))
     return replace(evidence, counts=evidence.counts.sum(0, keepdims=True))
 
 
 def pooled_truth(task: Task, plan: Plan, lots: Mapping[int, LotRecorder]) -> PooledTruth:
-    """The samples and lots of all clients, concatenated in the order of the clients."""
+    """Merge the samples and training batches of all clients, concatenated in the order of the clients."""
     rounds = [
         _pooled_masks([_counted(lots[client].lots[number], plan, part) for client, part in enumerate(task.parts)])
         for number in range(max((len(found.lots) for found in lots.values()), default=0))

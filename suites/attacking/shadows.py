@@ -1,4 +1,4 @@
-"""Shadows: trains federations on random halves of the samples; each is the target of the attacks in turn."""
+"""Shadow federations: trains federations on random halves of the samples, and attacks each of them in turn."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ long, because of page faults.
 
 @dataclass(frozen=True, kw_only=True)
 class Shadows:
-    """Trained shadow federations.
+    """A set of trained shadow federations, together with what the attacks on them may know.
 
     Args:
         models: (M, d), their final models.
@@ -56,14 +56,16 @@ class Shadows:
     population: tuple[Tensor, Tensor]
 
     def view(self, target: int) -> View:
-        """The view of the final-model observer of one federation."""
+        """Return what an observer of only the final model sees of the shadow federation number ``target``."""
         rounds = tuple(RoundView(round=number) for number in range(self.plan.rounds))
         return View(
             observer=FINAL_MODEL, plan=self.plan, rounds=rounds, final_model=self.models[target : target + 1].clone()
         )
 
     def knowledge(self, target: int) -> Knowledge:
-        """The knowledge of an attack on one federation: the other models and their members, without its complement."""
+        """Return what an attack on one federation may know: the other final models and their members, without its
+        pair's other half.
+        """
         # The complementary federation of the same pair would reveal the target's members exactly.
         known = Knowledge.of(
             self.task,
@@ -76,7 +78,7 @@ class Shadows:
 
 
 def run_shadows(job: ShadowJob, store: Store, finished: frozenset[str]) -> list[str]:
-    """Train the federations, attack each of them and write every unfinished cell.
+    """Train the shadow federations, run the attacks on each of them, and write the results that are not yet stored.
 
     Returns the titles of failed cells with their reasons.
 
@@ -106,7 +108,8 @@ def run_shadows(job: ShadowJob, store: Store, finished: frozenset[str]) -> list[
 
 
 def train_shadows(task: Task, plan: Plan, protection: Protection, streams: Streams, *, count: int) -> Shadows:
-    """Train ``count`` federations in complementary pairs, with each sample of each client included by a fair coin.
+    """Train ``count`` shadow federations in pairs: a fair coin per sample decides which federation of a pair includes
+    it.
 
     They share all public facts, including the initial model; each has its own cohorts, lots and noise.
 
@@ -137,7 +140,9 @@ def train_shadows(task: Task, plan: Plan, protection: Protection, streams: Strea
 
 
 def draw_membership(streams: Streams, count: int, pool: int) -> Tensor:
-    """Draw the samples of each federation, ``(count, pool)``: fair coins, inverted for the second one of a pair."""
+    """Draw which samples each shadow federation includes: booleans ``(count, pool)``, inverted for the second of
+    each pair.
+    """
     # Complementary pairs give every sample exactly count / 2 models with it and as many without it.
     halves = uniform(streams.generator("membership"), (count // 2, pool)) < 0.5
     return torch.stack([halves, ~halves], dim=1).flatten(0, 1)

@@ -1,4 +1,4 @@
-"""Trial: trains one federation and runs every attack of the suite on it; failures become rows."""
+"""Trial: trains one federation and runs every attack of the suite on it; a failure is stored as a result row."""
 
 import resource
 import sys
@@ -46,13 +46,13 @@ _PEAK_UNITS = 2**20 if sys.platform == "darwin" else 2**10
 
 @dataclass(kw_only=True)
 class Clock:
-    """Measures the time and memory of one cell."""
+    """A clock that measures the time and the memory spent on one result."""
 
     wall: float = field(default_factory=time.perf_counter)
     cpu: float = field(default_factory=time.process_time)
 
     def fields(self) -> dict[str, float]:
-        """The time fields of a record."""
+        """Return the fields of a result row that state its time and memory."""
         return {
             "wall_s": round(time.perf_counter() - self.wall, 4),
             "cpu_s": round(time.process_time() - self.cpu, 4),
@@ -63,7 +63,7 @@ class Clock:
 
 @dataclass(kw_only=True)
 class TrainedTrial:
-    """One trained federation with everything that was recorded during its training.
+    """A trained federation together with everything that was recorded during its training.
 
     Args:
         probes: by attack: its candidates, None where it needs none, or the error where choosing them failed.
@@ -83,7 +83,7 @@ class TrainedTrial:
 
 
 def run_trial(job: TrialJob, store: Store, finished: frozenset[str]) -> list[str]:
-    """Train the federation, run and score its attacks, and write every unfinished cell.
+    """Train one federation, run and score the attacks on it, and write the results that are not yet stored.
 
     Returns the titles of failed cells with their reasons.
 
@@ -123,7 +123,7 @@ def _checkpoint(job: TrialJob, store: Store) -> Checkpoint | None:
 
 @contextmanager
 def failures_as_rows(cells: list[Cell], store: Store, clock: Clock) -> Iterator[list[str]]:
-    """Turn an error inside into one failed row per cell, with its reason, and a log file.
+    """Catch an error in the ``with`` block: write one failed result row per cell with the reason, and a log file.
 
     An unwritable run folder is no failure of a part: that error is passed on.
     """
@@ -271,7 +271,7 @@ def _tampered(item: AttackCell, job: TrialJob, trained: TrainedTrial, knowledge:
 def score(
     cell: Cell, evidence: object, trained: TrainedTrial, probe: Probe | None, store: Store, *, adversary: str
 ) -> list[Record]:
-    """Score the evidence of one attack against the truth; returns its rows."""
+    """Return the result rows that compare one attack's output with the truth."""
     if isinstance(evidence, CandidateScores):
         if probe is None:
             raise TypeError("the attack returned candidate scores but planted no candidates")

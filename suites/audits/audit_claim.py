@@ -1,4 +1,4 @@
-"""Audit of one claim: makes the runs of its method, measures, checks, judges and writes the rows."""
+"""Audit of one claim: makes its runs, bounds epsilon from below, checks the implementation and writes the verdict."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ from .known_methods import audit_methods, block_method
 
 
 def run_block(job: BlockJob, store: Store, finished: frozenset[str]) -> list[str]:
-    """Make the runs of one block and write its row. Returns a description of each failure.
+    """Make the runs that one seed contributes to an audit and write their row; return a description of each failure.
 
     Raises:
         UnwritableRunFolder: if the folder cannot be written.
@@ -38,7 +38,9 @@ def run_block(job: BlockJob, store: Store, finished: frozenset[str]) -> list[str
 
 
 def audit_claim(audit: PlannedAudit, store: Store) -> list[str]:
-    """Judge one claim by the finished cells of its audit, and write the rows. Returns a description of each failure."""
+    """Give the verdict on one claim from its finished runs, and write the rows; return a description of each
+    failure.
+    """
     clock = Clock()
     if audit.out_of_scope:
         finding = not_audited(audit.claim, audit.out_of_scope)

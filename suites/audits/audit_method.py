@@ -1,4 +1,4 @@
-"""Audit method: one way to audit a claim, from its plan and runs to its measurement, checks and printed words."""
+"""Audit method: the base class of every way to audit a claim, from planning and runs to measurement and checks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ from .audited_federation import audited_federation, inseparable
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The measurement of an audit, and the scores with and without the canary that it was computed from."""
+    """The lower bound on epsilon that an audit measured, and the scores with and without the canary behind it."""
 
     measurement: Measurement
     scores: MembershipScores
 
 
 class AuditMethod(ABC):
-    """One way to audit a claim. A file of this folder that defines ``METHOD``, an instance, adds one.
+    """A way to audit a privacy claim. A file of this folder adds one by defining ``METHOD``, an instance.
 
     Attributes:
         attack: the ``attack`` field of its rows; it is part of their cells' identity.
@@ -43,7 +43,7 @@ class AuditMethod(ABC):
 
     @property
     def name(self) -> str:
-        """The name of its file, by which a worker process finds it."""
+        """The name of the method's file, by which worker processes find it."""
         return type(self).__module__.rpartition(".")[2]
 
     @abstractmethod
@@ -58,18 +58,18 @@ class AuditMethod(ABC):
 
     @abstractmethod
     def measure(self, audit: PlannedAudit, store: Store) -> Reading:
-        """Bound epsilon from below by the audit's finished cells.
+        """Compute the lower bound on epsilon from the audit's finished runs.
 
         Raises:
             ValueError: if one of these cells failed, with its reason.
         """
 
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
-        """Make the implementation checks of the claim; a method without runs of its own has none."""
+        """Return the results of the claim's implementation checks; empty for a method that makes no runs of its own."""
         return ()
 
     def weakness(self, audit: PlannedAudit, measured: Measurement, checks: Sequence[CheckResult]) -> Weakness:
-        """Name reasons why the audit may have been too weak to refute this claim.
+        """Return the reasons why the audit may have been too weak to refute this claim.
 
         ``audit.finding.judge`` alone draws the conclusion, so that no method can change a verdict.
         """
@@ -77,7 +77,7 @@ class AuditMethod(ABC):
 
 
 class BlockMethod(AuditMethod):
-    """A method with runs of its own, one block of them for each seed.
+    """An audit method that makes its own runs with and without a canary, a share of them for each seed.
 
     Attributes:
         chosen_by_suite: whether the suite's audit table chooses it; else the law that the defense publishes does.
@@ -89,7 +89,8 @@ class BlockMethod(AuditMethod):
 
     @abstractmethod
     def covers(self, request: AuditRequest) -> bool:
-        """Whether this method can be chosen for the claim; of several, the one with the lowest precedence is.
+        """Return whether this method can audit the claim; of several that can, the one of lowest ``precedence`` is
+        chosen.
 
         Raises:
             ValueError: for a published law that cannot be evaluated.
@@ -97,32 +98,34 @@ class BlockMethod(AuditMethod):
 
     @abstractmethod
     def run(self, job: BlockJob, store: Store) -> dict[str, Any]:
-        """Make the runs of one block and store them. Returns the fields of the block's row."""
+        """Make and store the runs that one seed contributes; return the fields of their result row."""
 
     def out_of_scope(self, request: AuditRequest) -> str:
-        """Why it cannot audit a claim that it covers; empty where it can."""
+        """Return why this method cannot audit a claim that it covers; empty string if it can."""
         return why_not_covered(request.claim) or inseparable(request)
 
     def budget(self, claim: Claim, audit: AuditSpec) -> AuditSpec:
-        """The audit table with as many replicas as this claim gets."""
+        """Return the suite's audit settings with the number of runs that this claim gets."""
         return audit
 
     def shares(self, replicas: int, seeds: int) -> list[int]:
-        """Runs per arm of each seed: they differ by one at most, and their sum is ``replicas``."""
+        """Split ``replicas`` runs per arm over the seeds, as equally as possible; return the number for each seed."""
         # The first seeds take the remainder: rounding down everywhere would lose runs that the suite planned with.
         whole, rest = divmod(replicas, max(1, seeds))
         return [whole + (n < rest) for n in range(seeds)]
 
     def runs(self, replicas: int) -> int:
-        """Runs of a block in total, for a number of runs per arm."""
+        """Return the total number of runs (both arms) for ``replicas`` runs per arm."""
         return 2 * replicas
 
     def inert(self, audit: AuditSpec) -> int:
-        """Number of weights that no data moves: canaries are planted along them, and checks use one."""
+        """Return the number of weights that no training data changes; canaries and checks use such weights."""
         return 1
 
     def checks(self, audit: PlannedAudit, store: Store) -> tuple[CheckResult, ...]:
-        """Checks by replay, on the first block's federation; methods add those of their own runs."""
+        """Check the implementation by replaying the first seed's federation; methods add the checks of their own
+        runs.
+        """
         # One thread gives the same bits whatever the number of processes.
         torch.set_num_threads(1)
         # A check is about the code, which all blocks share: one block shows it.
@@ -132,24 +135,26 @@ class BlockMethod(AuditMethod):
 
 
 class AttackMethod(AuditMethod):
-    """A method that makes no runs: it reads what the suite's attacks on shadow federations found.
+    """An audit method that makes no runs: it uses the results of the suite's attacks on shadow federations.
 
     It audits every claim that it covers, also a claim that a ``BlockMethod`` audits: the two are separate tests.
     """
 
     @abstractmethod
     def setting(self, job: ShadowJob) -> Setting:
-        """State what the attacks' scores of one shadow federation are evidence of."""
+        """Return the unit, adjacency, observer and rounds about which the attacks' scores of a shadow federation are
+        evidence.
+        """
 
     @abstractmethod
     def covers(self, claim: Claim, job: ShadowJob) -> bool:
-        """Whether these scores are evidence about the claim."""
+        """Return whether the attacks' scores of these shadow federations are evidence about the claim."""
 
     @abstractmethod
     def registered(self, jobs: Sequence[ShadowJob]) -> tuple[AttackCell, ...]:
-        """Name the attacks that it reads, before anything runs: attacks chosen by their results would exceed alpha."""
+        """Return the attacks to be used, fixed before any run: choosing them by their results would exceed alpha."""
 
 
 def pooled_replicas(audit: PlannedAudit) -> int:
-    """Sum of the runs per arm of all blocks."""
+    """Return the number of runs with the canary (equal to that without it), summed over all seeds of the audit."""
     return sum(block.replicas for block in audit.blocks)

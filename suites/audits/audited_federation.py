@@ -1,4 +1,4 @@
-"""Audited federation: the small federation that carries the canary, and what its observer sees and knows."""
+"""Audited federation: builds the small federation that carries a canary, and what its observer sees and knows."""
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from ..jobs.block_job import AuditRequest, BlockJob
 
 
 def audited_federation(job: BlockJob) -> tuple[Task, Plan]:
-    """The first clients of the claim's federation, with few samples each and ``job.inert`` weights that no data moves.
+    """Build the audit's federation: the claim's first clients, few samples each, plus weights that no data changes.
 
     A claim holds for every data set and model, so also for this small one; rounds, sampling, algorithm and protection
     are the claim's own. Where a sample is replaced the number of samples is public and stays, and a claim may rest on
@@ -36,7 +36,7 @@ def audited_federation(job: BlockJob) -> tuple[Task, Plan]:
 
 
 def inseparable(request: AuditRequest) -> str:
-    """Why the audit's own model, which mixes samples, can carry no canary; empty where it can."""
+    """Return why no canary can be added because the audit's model mixes samples; empty string if one can."""
     if not (request.protection.per_sample or request.claim.unit is Unit.SAMPLE):
         return ""
     network = task_of(audited(request.federation, request.audit), request.seed).network
@@ -44,13 +44,15 @@ def inseparable(request: AuditRequest) -> str:
 
 
 def published_law(job: BlockJob, plan: Plan) -> Law | None:
-    """The law that the defense publishes for the canary's sender, as the claim's observer sees it."""
+    """Return the noise law that the defense publishes for the client that sends the canary, as the claim's observer
+    sees it.
+    """
     # A sample's canary is at client 0; any other canary is a client of its own, numbered after the plan's clients.
     return job.protection.law(job.claim.observer, plan, 0 if job.claim.unit is Unit.SAMPLE else plan.clients)
 
 
 def canary_length(job: BlockJob, plan: Plan) -> float:
-    """Length of the canary: ``canary_norm`` clip norms as published in the law, else in the claim, else 1."""
+    """Return the canary's norm: ``canary_norm`` times the clip norm published by the law, else by the claim, else 1."""
     law = published_law(job, plan)
     if isinstance(law, GaussianLaw):
         return job.audit.canary_norm * law.clip_norm
@@ -59,7 +61,7 @@ def canary_length(job: BlockJob, plan: Plan) -> float:
 
 
 def claimed_release(job: BlockJob) -> GaussianRelease | None:
-    """The claimed law of what the canary's sender releases, over the canary's sensitivity.
+    """Return the claimed noise law of what the canary's client releases, with the canary's sensitivity as the unit.
 
     None where no Gaussian law of a round is published or observed, or where the rest of the release is not zero along
     the canary: scores of that law would be no likelihood ratios.
@@ -77,7 +79,7 @@ def claimed_release(job: BlockJob) -> GaussianRelease | None:
 
 
 def release_of(law: GaussianLaw, row: Tensor, *, replaced: bool, rounds: int) -> GaussianRelease:
-    """The law in units of its sensitivity to a canary ``row (d,)``.
+    """Return the noise law scaled so that its sensitivity to the canary ``row (d,)`` is 1.
 
     The canary is present or absent (or zero), or with ``replaced`` it is the row or its negative.
     """
@@ -96,7 +98,7 @@ def release_of(law: GaussianLaw, row: Tensor, *, replaced: bool, rounds: int) ->
 def observed(
     job: BlockJob, task: Task, plan: Plan, canary: Canaries, batch: Batch, *, senders: tuple[int, ...]
 ) -> View:
-    """Run a batch of federations over the rounds that the claim covers; returns its observer's view of them.
+    """Run a batch of federations over the rounds that the claim covers; return the observer's view of them.
 
     With canaries along inert weights the view contains these weights only, and of uploads only those of ``senders``.
     """
@@ -117,7 +119,7 @@ def observed(
 
 
 def knowledge(job: BlockJob, task: Task, plan: Plan, canary: Canary | DataCanary | CanarySet) -> Knowledge:
-    """What the worst-case (DP) adversary knows: everything except whether the canary is there."""
+    """Return what the worst-case (DP) adversary knows: everything except whether the canary is present."""
     return Knowledge.of(
         task,
         plan,

@@ -1,4 +1,4 @@
-"""By attacks: what attacks guess about one shadow federation, as evidence of one run against a claim.
+"""Audit by attacks: uses membership guesses about one shadow federation as one-run evidence against a claim.
 
 Every sample of that federation is a member by a fair coin of its own. All that an attack sees of these coins is the
 final model: the attack's references were drawn by other coins (the federation with the opposite coins is none of them),
@@ -36,7 +36,9 @@ TARGET = 0
 
 
 class ByAttacks(AttackMethod):
-    """Reads all attacks on final models of shadow federations, except null attacks, as guesses of one run's coins."""
+    """An audit that counts how many membership coins the suite's final-model attacks (null attacks excluded) guess
+    correctly.
+    """
 
     attack = "membership"
     # Last in listings; it never competes with a method that makes runs.
@@ -78,14 +80,14 @@ class ByAttacks(AttackMethod):
 
 
 def attacked_by(audit: PlannedAudit) -> AttackedFederation:
-    """The attacked federation of an audit by attacks. ValueError for any other audit."""
+    """Return the shadow federation that an audit by attacks uses; raise ValueError for an audit by another method."""
     if audit.attacked is None:
         raise ValueError(f"an audit by attacks needs an attacked federation, got an audit by {audit.method}")
     return audit.attacked
 
 
 def scores_of(item: AttackCell, attacked: AttackedFederation, store: Store) -> MembershipScores | None:
-    """One attack's scores of the guessed federation; None where the attack could not be carried out.
+    """Return one attack's membership scores for the audited shadow federation; None if the attack could not be run.
 
     Raises:
         ValueError: if it failed, with its reason, or left out candidates.
@@ -107,7 +109,8 @@ def scores_of(item: AttackCell, attacked: AttackedFederation, store: Store) -> M
 
 
 def measure_attacks(audit: PlannedAudit, found: dict[str, MembershipScores]) -> tuple[Measurement, str]:
-    """The best bound of all attacks and estimators, and its attack's label. ``found``: scores of one run, by label.
+    """Return the largest lower bound on epsilon over all attacks and estimators, and the label of the attack that gave
+    it.
 
     The detectable epsilon is None: it would take each attack's success on a mechanism with less noise.
     """
@@ -128,7 +131,8 @@ def measure_attacks(audit: PlannedAudit, found: dict[str, MembershipScores]) -> 
 def measure_attack(
     claim: Claim, scores: MembershipScores, *, alpha: float, rng: np.random.Generator, witness: str
 ) -> Measurement:
-    """One attack's guesses, by every estimator that the claim allows, together at ``alpha``.
+    """Compute the lower bound on epsilon from one attack's guesses, by all estimators that the claim allows, jointly at
+    ``alpha``.
 
     Args:
         scores: of one run in which candidates were members by independent fair coins; higher means member.

@@ -1,4 +1,4 @@
-"""Canary replicas: small federations with and without a planted canary, and its projections in what is observed."""
+"""Canary runs: runs small federations with and without a canary and projects what is observed onto the canary."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -26,7 +26,8 @@ from .replicas import Arms, ReplicaMethod
 
 
 class CanaryMethod(ReplicaMethod):
-    """Runs whole federations with a canary; where no law scores it, its projection is the score.
+    """An audit method that runs whole federations with and without a canary and scores each by its projection on the
+    canary.
 
     Attributes:
         designs: canary designs of the suite's audit table that it audits with.
@@ -64,7 +65,8 @@ class CanaryMethod(ReplicaMethod):
 
 
 def canary_for(job: BlockJob, task: Task, plan: Plan) -> PlantedCanary:
-    """The canary of the suite's design for the claim's unit and adjacency; a row is ``canary_norm`` clip norms long.
+    """Build the suite's canary for the claim's unit and adjacency; a canary row has norm ``canary_norm`` times the clip
+    norm.
 
     Raises:
         ValueError: for a unit or adjacency that no canary design covers.
@@ -82,7 +84,7 @@ def canary_for(job: BlockJob, task: Task, plan: Plan) -> PlantedCanary:
 
 
 def check_independent(batches: list[Projections], *, noisy: bool, spacing: float = 0.0) -> None:
-    """Check that replicas without the canary differ: equal ones share a noise draw, and are no independent trials.
+    """Raise ValueError if runs without the canary are equal: they share a noise draw and are not independent trials.
 
     Raises:
         ValueError: if, under a law that is ``noisy``, a tenth more of the replicas repeat another one bit for bit than

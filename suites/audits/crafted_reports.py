@@ -1,4 +1,4 @@
-"""Crafted reports: trials of a defense's own hooks on the two rows that differ most; no model is trained.
+"""Crafted reports: audits a local randomiser on the two inputs that it distinguishes best; no model is trained.
 
 A claim about what a client sends holds for every update that it might send, so also for these. The subject's row is the
 present or the absent one of a pair, every other client's is the absent one, and the observer knows all of them. The
@@ -37,7 +37,7 @@ _NUMBERS = 2**22
 
 
 class CraftedReports(ReplicaMethod):
-    """Audits claims about reports of a defense that publishes the law of one client's report.
+    """An audit method for claims about client reports, if the defense publishes the noise law of one client's report.
 
     The claim's observer must see reports.
     """
@@ -93,7 +93,8 @@ class CraftedReports(ReplicaMethod):
 
 
 def report_law(request: AuditRequest) -> ReportLaw | None:
-    """The law of one client's report; None where the claim's observer sees no reports or the defense publishes none.
+    """Return the noise law of one client's report; None if the observer sees no reports or the defense publishes no
+    law.
 
     Raises:
         ValueError: for a law that cannot be evaluated, or a claim that names an impossible client or rate.
@@ -114,7 +115,7 @@ def report_law(request: AuditRequest) -> ReportLaw | None:
 
 
 def subject(claim: Claim, plan: Plan) -> int:
-    """The client with the report that differs: one that the claim covers. ValueError where there is no such client."""
+    """Return the number of the client that the claim protects; raise ValueError if there is no such client."""
     # True and False are ints in Python, and no client.
     client = claim.parameters.get("client", 0)
     if isinstance(client, bool) or not isinstance(client, int) or not 0 <= client < plan.clients:
@@ -123,7 +124,9 @@ def subject(claim: Claim, plan: Plan) -> int:
 
 
 def rate_of(claim: Claim) -> float:
-    """Probability that the report is of the record in question; ValueError unless it is in (0, 1]."""
+    """Return the probability that the report is computed from the protected record; raise ValueError unless it is in
+    (0, 1].
+    """
     rate = claim.parameters.get("rate", 1.0) if claim.unit is Unit.SAMPLE else 1.0
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
         raise ValueError(f"a claim's rate must be in (0, 1], got {rate!r}")
@@ -131,7 +134,7 @@ def rate_of(claim: Claim) -> float:
 
 
 def crafted_evidence(job: BlockJob, law: ReportLaw) -> tuple[list[CraftedBatch], list[CraftedBatch]]:
-    """``job.replicas`` trials with the absent row, and as many with the present one.
+    """Run ``job.replicas`` trials without the canary row, and as many with it; return both.
 
     Raises:
         ValueError: for a law or hooks that give no numbers of the right shape, for replicas that share their noise,
@@ -151,7 +154,9 @@ def crafted_evidence(job: BlockJob, law: ReportLaw) -> tuple[list[CraftedBatch],
 
 
 def federation_of(request: AuditRequest) -> tuple[Task, Plan]:
-    """The claim's own federation: the guarantee behind a shuffler depends on the number of clients."""
+    """Build the claim's own federation at full size, as a guarantee behind a shuffler depends on the number of
+    clients.
+    """
     task = task_of(request.federation, request.seed)
     return task, plan_of(request.federation, request.change, task)
 

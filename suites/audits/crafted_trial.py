@@ -1,4 +1,4 @@
-"""Crafted trial: two rows that differ, the hooks that they pass through, and the score of what is observed."""
+"""Crafted trial: sends one of two chosen inputs through a defense's hooks and scores what the observer receives."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ _CERTAIN = 1e4
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CraftedTrial:
-    """The rows of one claim, and the score of what its observer receives.
+    """A pair of inputs for one claim, and the likelihood-ratio score of what the observer receives for either of them.
 
     Args:
         senders: clients with reports that are drawn; ``row``: the subject's place among them.
@@ -52,7 +52,9 @@ class CraftedTrial:
     rate: float
 
     def drawn(self, updates: Message, rng: np.random.Generator) -> Message:
-        """The updates, with the absent row wherever another record was drawn for the subject's report."""
+        """Return the updates, with the canary-free row where the protected client drew another record for its
+        report.
+        """
         if self.rate == 1:
             return updates
         values = updates.values.clone()
@@ -60,7 +62,7 @@ class CraftedTrial:
         return updates.with_values(values)
 
     def updates(self, world: int, replicas: int, adjacency: Adjacency) -> Message:
-        """What the clients would send without protection; ``world`` 1 with the canary, 0 without."""
+        """Return what the clients would send without protection; ``world`` is 1 with the canary, 0 without."""
         values = self.absent.expand(replicas, len(self.senders), -1).clone()
         there = torch.ones(values.shape[:2], dtype=torch.bool)
         if world == 1:
@@ -70,7 +72,9 @@ class CraftedTrial:
         return Message(values=values, present=there, senders=self.senders)
 
     def read(self, seen: Message, world: int) -> "RoundScores":
-        """The scores of this round's reports; the ratio is exact where all clients share the subject's mechanism."""
+        """Return the scores of one round's reports; they are exact likelihood ratios if all clients use the same
+        mechanism.
+        """
         if not self.shuffled:
             report, there = seen.values[:, self.row], seen.present[:, self.row]
             both = self._logs(report, self.law.log_density)
@@ -105,7 +109,7 @@ class CraftedTrial:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RoundScores:
-    """Scores of one round, each ``(replicas,)``.
+    """A set of scores of one round; each is an array ``(replicas,)`` with one entry per trial.
 
     Args:
         ratio: log-likelihood ratio of what the observer saw.
@@ -126,7 +130,7 @@ def _ratio(absent: Tensor, present: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class CraftedBatch:
-    """Independent trials of one arm.
+    """A batch of independent trials, all with the canary or all without it.
 
     Args:
         ratios: for each trial and round the log-likelihood ratio of what the observer received.
@@ -143,7 +147,7 @@ class CraftedBatch:
 def batch_of_trials(
     job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan, world: int, replicas: int, number: int
 ) -> CraftedBatch:
-    """One call of the hooks in each round that the claim covers; ``world`` 1 with the present row, 0 without."""
+    """Run the defense's hooks once for each round of the claim; ``world`` is 1 with the canary row, 0 without."""
     begun = seen_in_rounds(job, trial, task, plan, world, replicas, number)
     rounds = [trial.read(seen, world) for seen in begun]
     values = torch.stack([one.ratio for one in rounds], dim=1).double().numpy()
@@ -153,7 +157,7 @@ def batch_of_trials(
 
 
 def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, Tensor]:
-    """Raw rows ``(d,)``, absent and present, that differ as much as possible in the claim's part, and only there.
+    """Return the two inputs ``(d,)``, without and with the canary, that differ most, and only where the claim applies.
 
     Raises:
         ValueError: for a part that is neither joint, nor one coordinate, nor a layer of the plan.
@@ -181,7 +185,7 @@ def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, 
 def seen_in_rounds(
     job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan, world: int, replicas: int, number: int
 ) -> Iterator[Message]:
-    """What the observer receives, round by round; cohorts are drawn from all clients by the plan's sampling."""
+    """Yield what the observer receives in each round; cohorts are drawn from all clients by the plan's sampling."""
     streams, protection = Streams(job.seed), job.protection
     model = task.network.initial(streams.generator("init")).expand(replicas, -1)
     updates, state = trial.updates(world, replicas, job.claim.adjacency), protection.initial_state(plan)
@@ -212,7 +216,7 @@ def seen_in_rounds(
 
 
 def check_noise(job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan) -> None:
-    """Check on the first rounds of a few small calls that other draws move the reports, and that rows are independent.
+    """Check in a few small calls that reports change with the random generator, and that trials have independent noise.
 
     Reports that are all equal have no noise at all: the audit itself refutes these.
 

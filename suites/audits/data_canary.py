@@ -1,10 +1,10 @@
-"""Data canary: a mislabelled or a crafted sample that goes through the model, scored by its projection."""
+"""Data canary: adds a mislabelled or crafted sample to a client's data and scores runs by their projection on it."""
 
 from .canary_replicas import CanaryMethod
 
 
 class DataCanary(CanaryMethod):
-    """Plants a sample that goes through the model and the per-sample gradient; a split chooses its threshold."""
+    """An audit method that adds a canary sample to the training data; half of the runs choose the score threshold."""
 
     precedence = 50
     designs = ("mislabelled", "crafted")

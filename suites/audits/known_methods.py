@@ -1,4 +1,4 @@
-"""Known methods: every audit method of this folder, found by file name and ordered by precedence."""
+"""Known methods: finds every audit method of this folder by file name, ordered by precedence."""
 
 import importlib
 import pkgutil
@@ -12,14 +12,14 @@ from .audit_method import AttackMethod, AuditMethod, BlockMethod
 # Cached: every block and every audit looks up its method.
 @cache
 def audit_methods() -> dict[str, AuditMethod]:
-    """The ``METHOD`` of every file of this folder that defines one, by file name, the lowest precedence first."""
+    """Return every audit method of this folder by file name (each file's ``METHOD``), lowest precedence first."""
     modules = [importlib.import_module(f"{__package__}.{entry.name}") for entry in pkgutil.iter_modules(_FOLDERS)]
     found: list[AuditMethod] = [module.METHOD for module in modules if hasattr(module, "METHOD")]
     return {method.name: method for method in sorted(found, key=lambda method: method.precedence)}
 
 
 def block_method(name: str) -> BlockMethod:
-    """The method of that file name that makes runs; ValueError where there is none."""
+    """Return the audit method of that file name if it makes its own runs; raise ValueError otherwise."""
     method = audit_methods().get(name)
     if not isinstance(method, BlockMethod):
         raise ValueError(f"no audit method {name!r} makes runs; known: {', '.join(audit_methods())}")
@@ -27,12 +27,12 @@ def block_method(name: str) -> BlockMethod:
 
 
 def attack_methods() -> list[AttackMethod]:
-    """The methods that read attacks on shadow federations."""
+    """Return the audit methods that use the results of attacks on shadow federations."""
     return [method for method in audit_methods().values() if isinstance(method, AttackMethod)]
 
 
 def chosen_method(request: AuditRequest) -> tuple[BlockMethod, str]:
-    """The method that audits a claim, and why it cannot (empty where it can).
+    """Choose the audit method for a claim; also return the reason why it cannot audit the claim (empty if it can).
 
     A claim that the method chosen by its law cannot audit is recorded under the method that the suite chose.
 

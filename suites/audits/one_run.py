@@ -1,4 +1,4 @@
-"""One run: many canaries in one federation, each in or out by a fair coin; how many coins are guessed bounds epsilon.
+"""One-run audit: adds each of many canaries by a fair coin; the number of correct guesses bounds epsilon from below.
 
 The theorem of Steinke, Nasr, Jagielski (2023) counts the coins of a single federation, that of the first seed.
 """
@@ -39,7 +39,9 @@ from .replicas import SETTING
 
 
 class OneRun(BlockMethod):
-    """Runs one federation with many canaries, each along an inert weight of its own."""
+    """An audit method that runs one federation with many canaries, each along a weight that no training data
+    changes.
+    """
 
     attack = "one_run"
     # First: a suite with a single run makes no trials of reports or lots.
@@ -110,7 +112,8 @@ class OneRun(BlockMethod):
 
 
 def canary_set_for(job: BlockJob, plan: Plan) -> CanarySet:
-    """The suite's number of canaries for the claim's unit and adjacency; the coins have a stream of their own.
+    """Build the suite's canaries for the claim's unit and adjacency; the coins that include them have their own random
+    stream.
 
     Raises:
         ValueError: for a unit or adjacency that no canary design covers.
@@ -131,7 +134,7 @@ def canary_set_for(job: BlockJob, plan: Plan) -> CanarySet:
 
 
 def best_case(audit: PlannedAudit) -> Measurement:
-    """The measurement if every planned guess were right: no run of this size can certify a larger epsilon."""
+    """Return the measurement if every planned guess were right: no run of this size can certify a larger epsilon."""
     claim, block = audit.claim, audit.blocks[0]
     setting = Setting(
         unit=claim.unit,
@@ -147,7 +150,7 @@ def best_case(audit: PlannedAudit) -> Measurement:
 
 
 def guesses_planned(audit: PlannedAudit) -> dict[str, int]:
-    """Each estimator's number of guesses, fixed by the claim and the suite before any run."""
+    """Return each estimator's number of guesses, fixed by the claim and the suite before any run."""
     canaries = audit.blocks[0].audit.canaries
     if canaries is None:
         raise ValueError("a one-run audit needs a number of canaries")
@@ -155,7 +158,9 @@ def guesses_planned(audit: PlannedAudit) -> dict[str, int]:
 
 
 def guesses_on(claim: Claim, canaries: int, *, alpha: float) -> dict[str, int]:
-    """The estimators that this claim allows, together at ``alpha``, each with its number of guesses on the canaries."""
+    """Choose the estimators that this claim allows, jointly at ``alpha``, each with its number of guesses on the
+    canaries.
+    """
     # The f-DP bound assumes a Gaussian trade-off curve, which the claim must state.
     gaussian = isinstance(claim.curve, GaussianCurve) and claim.delta > 0
     estimators = ("one_run_fdp", "one_run") if gaussian else ("one_run",)
@@ -164,12 +169,14 @@ def guesses_on(claim: Claim, canaries: int, *, alpha: float) -> dict[str, int]:
 
 
 def guesses_text(planned: dict[str, int]) -> str:
-    """``60 guesses (one_run_fdp) or 44 guesses (one_run)``."""
+    """Format the numbers of guesses, as in ``60 guesses (one_run_fdp) or 44 guesses (one_run)``."""
     return " or ".join(f"{made} guesses ({estimator})" for estimator, made in planned.items())
 
 
 def read_guesses(claim: Claim, guesses: dict[str, Guesses], *, alpha: float, witness: str) -> Measurement:
-    """The best bound of all estimators, together at ``alpha``; ``guesses``: of each estimator, by its name."""
+    """Return the largest lower bound on epsilon over all estimators, jointly at ``alpha``; ``guesses`` is keyed by
+    estimator.
+    """
     # Alpha is divided by the number of estimators because the best of several bounds is reported.
     levels = {"delta": claim.delta, "alpha": alpha / len(guesses), "epsilon": claim.epsilon}
     return best_bound(

@@ -1,4 +1,4 @@
-"""Planted canary: a row along a weight that no data moves, scored by the published law (Nasr et al. 2023)."""
+"""Planted canary: adds a row along a weight that no data changes, scored by the published law (Nasr et al. 2023)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,7 +30,9 @@ _REPLACED_SAMPLE = (Unit.SAMPLE, Adjacency.REPLACE_ONE)
 
 
 class PlantedCanary(CanaryMethod):
-    """Plants a canary alone on its weight, so that the law gives its exact score (Nasr et al. 2023, section 4)."""
+    """An audit method that adds a canary along an unused weight, so that its exact score is known (Nasr et al. 2023,
+    section 4).
+    """
 
     attack = "likelihood_ratio"
     precedence = 30
@@ -110,7 +112,7 @@ class PlantedCanary(CanaryMethod):
 
 
 def canary_words(length: float) -> str:
-    """Describe the canary; ``length`` in clip norms."""
+    """Return a description of the canary; ``length`` is its norm in multiples of the clip norm."""
     return CANARY_PHRASES["dirac"].format(length=length)
 
 

@@ -1,4 +1,4 @@
-"""Power of a planned audit: the violations that it is designed for, and the least violation that it refutes."""
+"""Power of a planned audit: computes the smallest violation that it refutes with probability 0.9."""
 
 import math
 from collections.abc import Sequence
@@ -32,7 +32,8 @@ _SHARES = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 
 
 
 def designed_tests(claim: Claim, release: GaussianRelease, audit: AuditSpec, *, n: int) -> tuple[ReleaseTest, ...]:
-    """The tests that a suite registers: one per share of the noise, and one for a canary that was not clipped.
+    """Return the tests fixed before the run: one for each assumed fraction of the noise, and one for an unclipped
+    canary.
 
     Thresholds depend on the claim and the numbers of the design only, never on a score of the audit.
     """
@@ -55,7 +56,7 @@ def designed_tests(claim: Claim, release: GaussianRelease, audit: AuditSpec, *, 
 def detectable_epsilon(
     claim: Claim, release: GaussianRelease, tests: Sequence[ReleaseTest], *, n: int, alpha: float
 ) -> float | None:
-    """True epsilon of the least violation that these tests refute with power .9 at ``n`` runs per arm.
+    """Return the true epsilon of the smallest violation that these tests refute with power 0.9 at ``n`` runs per arm.
 
     None where they refute none of those tried.
 
@@ -78,7 +79,7 @@ def detectable_epsilon(
 def refutes(
     truth: BrokenRelease, claim: Claim, release: GaussianRelease, tests: Sequence[ReleaseTest], *, n: int, alpha: float
 ) -> float:
-    """Probability that the tests refute the claim if the mechanism is broken as ``truth`` states."""
+    """Return the probability that the tests refute the claim if the mechanism is broken as ``truth`` states."""
     return chance_refuted(
         tests,
         release,
@@ -95,7 +96,7 @@ def refutes(
 def replicas_needed(
     claim: Claim, release: GaussianRelease, *, share: float, alpha: float, limit: int = LIMIT
 ) -> dict[str, int | None]:
-    """Replicas per arm with which each estimator refutes the claim with power .9, by estimator.
+    """Return for each estimator the number of runs per arm with which it refutes the claim with power 0.9.
 
     Args:
         share: of the claimed noise that is there.

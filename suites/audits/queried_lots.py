@@ -1,4 +1,4 @@
-"""Queried lots: trials of all that a client releases about its lots, its answers to a query as well as its steps.
+"""Queried batches: audits all that a client releases about its sampled batches, both query answers and steps.
 
 A claim about one sample holds for every data set, so also for a client that holds this sample or none: a gradient far
 beyond every clip norm, in each lot by its own coin. The protection's own hooks clip, noise and answer; no model is
@@ -41,20 +41,23 @@ _BATCH = 20_000
 
 @runtime_checkable
 class QueryLaw(Protocol):
-    """A protection that publishes how one sample changes everything that its client releases about a lot."""
+    """A protection that publishes how one sample changes all that its client releases about a sampled batch."""
 
     def log_ratio(
         self, direction: Tensor, answer: Tensor | None, client: int, context: Context, state: State
     ) -> Tensor:
-        """Log-likelihood ratio ``(R,)`` of a step's ``direction (R, d)`` and ``answer (R, k)`` between a client that
-        holds nothing and one that holds a sample beyond every clip along the last coordinate, drawn as lots are.
-        ``answer``: None reads the direction alone.
+        """Return the log-likelihood ratio ``(R,)`` of a step's ``direction (R, d)`` and ``answer (R, k)``. It
+        compares a client that holds nothing with one that holds a single sample whose gradient exceeds every clip
+        norm along the last coordinate and that is drawn as training batches are. With ``answer`` None the direction
+        alone is used.
         """
         ...
 
 
 class QueriedLots(ReplicaMethod):
-    """Audits claims about one sample of a protection that publishes a log-likelihood ratio of steps and answers."""
+    """An audit method for sample-level claims of a protection that publishes log-likelihood ratios of steps and
+    answers.
+    """
 
     attack = "queried_lots"
     precedence = 20
@@ -76,13 +79,15 @@ class QueriedLots(ReplicaMethod):
 
 
 def query_law(protection: Protection, claim: Claim) -> QueryLaw | None:
-    """The protection's law of its answers, for a claim of add/remove of one sample to an observer of uploads."""
+    """Return the protection as a published law of answers if the claim is about adding one sample and an observer of
+    uploads.
+    """
     covered = (claim.unit, claim.adjacency, claim.observer.rank) == (Unit.SAMPLE, Adjacency.ADD_REMOVE, UPLOADS.rank)
     return protection if covered and isinstance(protection, QueryLaw) else None
 
 
 def query_evidence(job: BlockJob, arm: int) -> list[Projections]:
-    """``job.replicas`` trials on the claim's own plan, batch by batch; ``arm`` 1 with the sample, 0 without."""
+    """Run ``job.replicas`` trials on the claim's own plan, in batches; ``arm`` is 1 with the sample, 0 without."""
     task = task_of(job.federation, job.seed)
     plan, streams = plan_of(job.federation, job.change, task), Streams(job.seed)
     # The batch size is fixed, not the suite's: another one would draw other trials.
@@ -107,7 +112,8 @@ def published_query_trials(
     block: int = 1,
     queried: bool = True,
 ) -> Projections:
-    """``trials`` runs over the claim's rounds of one client that holds the sample (``world`` 1) or nothing (0).
+    """Run ``trials`` trials of a client that holds only the sample (``world`` 1) or no data (0), over the claim's
+    rounds.
 
     Gives for each round the log-likelihood ratio of what the client released, zero where it had stopped.
 

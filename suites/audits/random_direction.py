@@ -1,10 +1,12 @@
-"""Random-direction canary: missing noise shows on any weight, but no law scores a direction that others share."""
+"""Random-direction canary: reveals missing noise on any weight, but has no exact score as data change it too."""
 
 from .canary_replicas import CanaryMethod
 
 
 class RandomDirection(CanaryMethod):
-    """Plants a row along a random direction of all weights (Andrew et al. 2023), scored by its projection."""
+    """An audit method that adds a row along a random direction of all weights, scored by its projection (Andrew et
+    al. 2023).
+    """
 
     precedence = 40
     designs = ("random",)

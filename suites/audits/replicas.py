@@ -1,4 +1,4 @@
-"""Replicas: independent trials with and without the canary; how they are stored, pooled and measured by a split."""
+"""Independent runs: stores and pools runs with and without the canary and bounds epsilon by a threshold test."""
 
 import json
 from abc import abstractmethod
@@ -27,7 +27,7 @@ Arms = list[list[Projections]]
 
 
 class ReplicaMethod(BlockMethod):
-    """Makes independent trials; the threshold on their summed scores is chosen on one half, tested on the other.
+    """An audit method that makes independent runs: one half chooses the score threshold, the other half tests it.
 
     Attributes:
         powered: whether the detectable epsilon of the test is also that of the audit. It is not where better scores
@@ -38,11 +38,11 @@ class ReplicaMethod(BlockMethod):
 
     @abstractmethod
     def trials(self, job: BlockJob) -> tuple[Arms, Mapping[str, NDArray[Any]]]:
-        """Make the trials of both arms. Returns the evidence batch by batch, and further arrays to be stored."""
+        """Run the trials with and without the canary; return their scores by batch, and further arrays to be stored."""
 
     @abstractmethod
     def witness(self, audit: PlannedAudit) -> str:
-        """Describe what was tried."""
+        """Describe the canary and the score that the audit used."""
 
     def run(self, job: BlockJob, store: Store) -> dict[str, Any]:
         arms, more = self.trials(job)
@@ -53,7 +53,7 @@ class ReplicaMethod(BlockMethod):
         return self.measure_by_split(audit, *pooled(audit, store))
 
     def measure_by_split(self, audit: PlannedAudit, member: Projections, nonmember: Projections) -> Reading:
-        """Measure by scores summed over the rounds; half of the trials choose the threshold.
+        """Bound epsilon by the scores summed over the rounds; one half of the trials chooses the threshold.
 
         A threshold chosen on the trials that it is tested on would make the bound too large.
         """
@@ -79,7 +79,7 @@ class ReplicaMethod(BlockMethod):
 
 
 def save_projections(job: BlockJob, arms: Arms, store: Store, more: Mapping[str, NDArray[Any]] | None = None) -> str:
-    """Store a block's evidence without and with the canary, its setting, and further arrays. Returns the path."""
+    """Store the scores of one seed's runs without and with the canary, and further arrays; return the file's path."""
     arrays = dict(more or {})
     for name, batches in zip(ARMS, arms, strict=True):
         # Single precision halves the files; the repeat check allows for it.
@@ -90,7 +90,7 @@ def save_projections(job: BlockJob, arms: Arms, store: Store, more: Mapping[str,
 
 
 def pooled(audit: PlannedAudit, store: Store) -> tuple[Projections, Projections]:
-    """All replicas of the claim, with the canary and without it; each is one independent trial.
+    """Return the scores of all runs of the claim, with and without the canary; each run is one independent trial.
 
     Raises:
         ValueError: if a block failed (the reason is the block's), or blocks are evidence of different settings.
@@ -110,7 +110,7 @@ def pooled(audit: PlannedAudit, store: Store) -> tuple[Projections, Projections]
 
 
 def kept_arrays(audit: PlannedAudit, store: Store) -> list[dict[str, Any]]:
-    """The stored arrays of each block. ValueError with the block's reason where one failed."""
+    """Return the stored arrays of each seed's runs; raise ValueError with the reason if the runs of a seed failed."""
     arrays = []
     for block in audit.blocks:
         # A failed block fails the audit: fewer replicas than planned would have another power, and perhaps a bias.

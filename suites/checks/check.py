@@ -1,4 +1,4 @@
-"""Check result: what one implementation check found about a claim, and its row and words."""
+"""Check result: what one implementation check found about a claim, with its result row and its printed words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ KEPT, BROKEN = "KEPT", "BROKEN"
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """One implementation check of one claim.
+    """The result of one implementation check of one claim.
 
     Args:
         name: such as "sensitivity" or "noise scale".
@@ -34,7 +34,9 @@ class CheckResult:
 
     @property
     def words(self) -> str:
-        """Describe the check, as in ``sensitivity 10 > 1 allowed (a row of 10 clip norms along an unused weight)``."""
+        """A description of the check, as in ``sensitivity 10 > 1 allowed (a row of 10 clip norms along an unused
+        weight)``.
+        """
         if self.measured is None or self.allowed is None:
             return f"{self.name}: {self.witness}"
         opposite = {"<=": ">", ">=": "<"}
@@ -44,7 +46,9 @@ class CheckResult:
 
 
 def check_rows(cell: Cell, results: Sequence[CheckResult]) -> list[Record]:
-    """One row per check, in the audit's own cell; a check that does not apply is skipped, with the reason."""
+    """Return one result row per implementation check; a check that does not apply is marked as skipped, with the
+    reason.
+    """
     return [
         cell.record(
             role="probe",
@@ -62,6 +66,6 @@ def check_rows(cell: Cell, results: Sequence[CheckResult]) -> list[Record]:
 
 
 def failed_words(results: Sequence[CheckResult]) -> str:
-    """The end of a verdict's reason: ``; probe: sensitivity 10 > 1 allowed (...)`` for every failed check."""
+    """Return the text that names every failed check at the end of a verdict's reason; empty if all checks passed."""
     # Reports cut a reason at "; probe: ", so these words stay as they are.
     return "".join(f"; probe: {found.words}" for found in results if found.passed is False)

@@ -1,4 +1,4 @@
-"""Noise checks: compare runs that differ only by the draws of the hooks, so that their difference is noise."""
+"""Noise checks: compare runs that differ only in the defense's random draws, so that their difference is noise."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ def noise_checks(
     *,
     drawn: bool = False,
 ) -> list[CheckResult]:
-    """Whether noise is present, fresh between clients and between rounds, and as large as the published law states.
+    """Check that noise is present, independent between clients and between rounds, and as large as the published law.
 
     Args:
         draws: at least two recordings with equal data, cohorts and lots.
@@ -66,7 +66,7 @@ def noise_checks(
 
 
 def same_state(recording: Recording, number: int) -> bool:
-    """Whether a round was run in the public state of the first, for which the law is published."""
+    """Return whether a round started from the same public state as the first, for which the noise law is published."""
     first, now = recording.states[0], recording.states[number]
     return first.keys() == now.keys() and all(torch.equal(first[name], now[name]) for name in first)
 

@@ -29,7 +29,8 @@ _FEWEST = 30
 
 
 def replica_checks(member: Projections, nonmember: Projections, release: GaussianRelease) -> tuple[CheckResult, ...]:
-    """Whether noise is drawn anew, is as large as the law states in every round, and whether the canary arrives.
+    """Check that noise is fresh and as large as its law states in every round, and that the canary reaches the
+    observer.
 
     Args:
         member, nonmember: projections of runs with and without the canary.
@@ -46,7 +47,7 @@ def _noise(nonmember: Projections, release: GaussianRelease) -> tuple[CheckResul
 
 
 def check_centred(batches: list[Projections]) -> None:
-    """Check that replicas of one call without the canary scatter about zero: noise that they share would move them all.
+    """Raise ValueError if the mean of runs without the canary is far from zero: they then share part of their noise.
 
     Raises:
         ValueError: if the mean of a round lies nine standard errors off.
@@ -93,7 +94,7 @@ def _columns(seen: Projections) -> Iterator[FloatArray]:
 
 
 def expected_repeats(count: int, spacing: float) -> float:
-    """Largest plausible share of ``count`` rounded Gaussian numbers that repeat another one.
+    """Return the largest plausible share of ``count`` rounded Gaussian numbers that equal another one.
 
     They are rounded to multiples of ``spacing`` standard deviations; once in 10^9 sets the share is exceeded. 0 where
     ``spacing`` is 0.

@@ -1,4 +1,4 @@
-"""Arguments: the checks of what Python code passes to ``fedassay.run``; the command line checks its own options."""
+"""Arguments: checks what Python code passes to ``fedassay.run``; the command line checks its own options."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,7 +24,9 @@ def check_arguments(suite: Any, *, seed: Any = 0, seeds: Any = None, jobs: Any =
 
 
 def string_list(name: str, value: Any, such_as: str) -> tuple[str, ...]:
-    """The strings of a list. Raises ConfigError for anything else, with ``such_as`` as an example of an item."""
+    """Return the list if all its items are strings; raise ConfigError otherwise, with ``such_as`` as an example of an
+    item.
+    """
     # A single string is iterable too: without this test it would become a list of its letters.
     listed = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes | dict) else None
     if listed is None or not all(isinstance(one, str) for one in listed):

@@ -1,10 +1,12 @@
-"""The suite files that come with the package."""
+"""Bundled suites: finds the suite files that come with the package."""
 
 from importlib import resources
 
 
 def bundled_suites() -> dict[str, str]:
-    """Read the bundled suites: name -> TOML text; those that repeat a paper's experiments are named ``papers/NAME``."""
+    """Return the TOML text of each bundled suite by name; those that repeat a paper's experiments are named
+    ``papers/NAME``.
+    """
     folder = resources.files(__package__.rpartition(".")[0])
     places = {"": folder, "papers/": folder / "papers"}
     files = [(prefix + entry.name, entry) for prefix, place in places.items() for entry in place.iterdir()]

@@ -1,4 +1,4 @@
-"""Canary designs: what an audit plants, for the unit and adjacency of a claim; a suite file names one of them."""
+"""Canary designs: what an audit adds to a federation, for the unit and adjacency of a claim."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from ...fl.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class CanaryInputs:
-    """The inputs of a canary design.
+    """A set of everything that a canary design needs to build a canary.
 
     Args:
         unit, adjacency: of the claim. Without the canary, its place is empty (add/remove), holds another record
@@ -36,7 +36,7 @@ PlantedCanary = Canary | DataCanary
 
 
 def dirac(inputs: CanaryInputs) -> Canary:
-    """A row along the last inert weight: no data moves it (Nasr et al. 2023, section 4)."""
+    """Build a canary row along the last weight that no training data changes (Nasr et al. 2023, section 4)."""
     direction = torch.zeros(inputs.plan.layout.dim)
     # Inert weights come after the model's own: no client's data adds to this coordinate.
     direction[-1] = 1.0
@@ -44,13 +44,17 @@ def dirac(inputs: CanaryInputs) -> Canary:
 
 
 def random_direction(inputs: CanaryInputs) -> Canary:
-    """A row along a random direction of all weights (Andrew et al. 2023), which reveals missing noise on any weight."""
+    """Build a canary row along a random direction of all weights, which reveals missing noise on any weight (Andrew et
+    al. 2023).
+    """
     direction = normal(inputs.streams.generator("canary direction"), (inputs.plan.layout.dim,), dtype=torch.float64)
     return _row(inputs, (direction / torch.linalg.vector_norm(direction)).float())
 
 
 def mislabelled(inputs: CanaryInputs) -> DataCanary:
-    """A real image that no client holds, with a wrong label. Under replace-one it is replaced by its right label."""
+    """Build a canary from a real image that no client holds, with a wrong label. Under replace-one adjacency, the runs
+    without the canary hold the same image with its right label.
+    """
     rng = inputs.streams.generator("canary sample")
     chosen = int(rng.integers(len(inputs.task.outsider_labels)))
     right, classes = int(inputs.task.outsider_labels[chosen]), inputs.task.network.classes
@@ -60,7 +64,8 @@ def mislabelled(inputs: CanaryInputs) -> DataCanary:
 
 
 def crafted(inputs: CanaryInputs) -> DataCanary:
-    """A saturated image: each pixel black or white by a seeded coin, labelled as the initial model finds least likely.
+    """Build a canary image with each pixel black or white by a fair coin, and the label that the initial model finds
+    least likely.
 
     Half of the pixels at full strength give a longer gradient than a photograph. The loss starts high, and one clipped
     sample hardly lowers it, so that the gradient keeps its direction over the rounds. Under replace-one the canary is
@@ -98,7 +103,7 @@ CANARY_PHRASES = {
 
 
 def why_not_covered(claim: Claim) -> str:
-    """State why no canary design can audit this claim; empty where one can."""
+    """Return why no canary design can audit this claim; empty string if one can."""
     unit, adjacency = claim.unit, claim.adjacency
     if (unit, adjacency) not in COVERED:
         return f"no canary design covers unit {unit} under {adjacency}: this claim is not audited"
@@ -109,7 +114,7 @@ def why_not_covered(claim: Claim) -> str:
 
 
 def check_covered(claim: Claim) -> None:
-    """Raise ValueError for a claim that no canary design covers."""
+    """Raise ValueError if no canary design can audit this claim."""
     if reason := why_not_covered(claim):
         raise ValueError(reason)
 
@@ -120,7 +125,7 @@ def _row(inputs: CanaryInputs, direction: Tensor) -> Canary:
 
 
 def absent_row(row: Tensor, adjacency: Adjacency) -> Tensor | None:
-    """Return what replaces the canary ``row (d,)`` in the runs without it; None where nothing does."""
+    """Return the row that replaces the canary ``row (d,)`` in runs without it; None if nothing replaces it."""
     if adjacency is Adjacency.ADD_REMOVE:
         return None
     return -row if adjacency is Adjacency.REPLACE_ONE else torch.zeros_like(row)

@@ -1,4 +1,4 @@
-"""Catalogue: finds parts by file name, by entry point or as ``package.module:Class``; no part has to be registered."""
+"""Catalogue: finds defenses and attacks by file name, by entry point or as ``package.module:Class``."""
 
 import hashlib
 import importlib
@@ -31,7 +31,9 @@ def _base(kind: Kind) -> type[Any]:
 
 @dataclass(frozen=True)
 class Part:
-    """A configured part: ``path`` names its class, ``version`` changes with its code."""
+    """A defense or an attack with its fields set; ``path`` names its class, ``version`` changes when its code
+    changes.
+    """
 
     path: str
     instance: Any
@@ -39,7 +41,8 @@ class Part:
 
 
 def parts_by_name(kind: Kind) -> dict[str, type[Any]]:
-    """Every part of the package and of installed entry points (``fedassay.defenses``, ``fedassay.attacks``) by name.
+    """Return by name every defense or attack, of the package and of installed entry points (``fedassay.defenses``,
+    ``fedassay.attacks``).
 
     Imports all of them, which takes seconds; ``part_listing.summaries`` does not.
 
@@ -52,7 +55,9 @@ def parts_by_name(kind: Kind) -> dict[str, type[Any]]:
 
 
 def from_entry_points(kind: Kind) -> dict[str, type[Any]]:
-    """The parts of installed entry points only. Raises ConfigError for one that does not load."""
+    """Return by name the defenses or attacks that other installed packages offer; raise ConfigError for one that does
+    not load.
+    """
     return {name: _loaded(point, kind) for name, point in _points(kind).items()}
 
 
@@ -65,7 +70,7 @@ def _loaded(point: EntryPoint, kind: Kind) -> type[Any]:
 
 
 def find(kind: Kind, name: str) -> type[Any]:
-    """Find the class of a part: by the name of its file or entry point, or as ``package.module:Class``.
+    """Find the class of a defense or attack: by its file name, by its entry point, or as ``package.module:Class``.
 
     Raises:
         ConfigError: for an unknown name (the message lists the nearest known first), a module that does not import, or
@@ -83,7 +88,7 @@ def find(kind: Kind, name: str) -> type[Any]:
 
 
 def build(kind: Kind, name: str, configuration: dict[str, Any], *, where: str = "") -> Part:
-    """Build a part with its fields set.
+    """Build a defense or attack from its class and the values of its fields.
 
     Raises:
         ConfigError: as ``find``, and for an unknown field or a value that the part refuses; starts with ``where``.
@@ -103,7 +108,7 @@ def build(kind: Kind, name: str, configuration: dict[str, Any], *, where: str = 
 
 
 def part_from_instance(instance: Any, kind: Kind) -> Part:
-    """Make a part from an object that the caller built, such as ``MyDefense(clip_norm=1.0)``."""
+    """Describe a defense or attack from an object that the caller built, such as ``MyDefense(clip_norm=1.0)``."""
     if not isinstance(instance, _base(kind)):
         got = f"the class {instance.__name__}" if isinstance(instance, type) else type(instance).__name__
         raise ConfigError(f"a {kind} must be an instance of {_base(kind).__name__}, got {got}")
@@ -125,7 +130,7 @@ def _check_fields(part: type[Any], name: str, kind: Kind, place: str = "") -> No
 
 
 def version_of(part: type[Any]) -> str:
-    """Return the part's version; for a part from outside the package also a digest of its source.
+    """Return the version of a defense or attack; for one from outside the package also a digest of its source.
 
     The digest is needed because authors edit their part without changing its version.
     """

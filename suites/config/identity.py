@@ -1,4 +1,4 @@
-"""Identity: the hash of everything that determines a value; equal hashes mean equal results."""
+"""Identity: hashes everything that determines a result; equal hashes mean equal results."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ IDENTITY = "identity-4"
 
 
 def identity(**facts: Any) -> str:
-    """Return sixteen hex digits of the facts' SHA-256 hash, which depends neither on their order nor on the process.
+    """Return 16 hexadecimal digits of the facts' SHA-256 hash, which depends neither on their order nor on the process.
 
     Raises:
         TypeError: for a fact that is not plain data.
@@ -23,7 +23,9 @@ def identity(**facts: Any) -> str:
 
 
 def plain_data(value: Any) -> Any:
-    """Return a part's field as plain data: finite numbers, text and containers unchanged, anything else as its repr."""
+    """Return a field's value as plain data: finite numbers, text and containers unchanged, anything else as its
+    ``repr``.
+    """
     if isinstance(value, np.generic):
         return plain_data(value.item())
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""Margins: the smallest worsening of each metric that matters to its users, in the metric's own unit."""
+"""Margins: for each metric, the smallest worsening that counts as a regression, in the metric's own unit."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ our choice: a suite's ``[gate.margins]`` overrides them, and ``--margin`` overri
 
 
 def margins_with(overrides: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Return the default margins, with ``overrides`` in place of some.
+    """Return the default regression margins with those in ``overrides`` replaced.
 
     Raises:
         ValueError: for a metric that has no margin, or a margin that is not a positive number.
@@ -38,7 +38,9 @@ def margins_with(overrides: Mapping[str, float] | None = None) -> dict[str, floa
 
 
 def stated_margins(assignments: Iterable[str]) -> dict[str, float]:
-    """Parse the margins that the command line gives as ``metric=value``. Raises ValueError for any other form."""
+    """Parse the regression margins given on the command line as ``metric=value``; raise ValueError for any other
+    form.
+    """
     margins = {}
     for assignment in assignments:
         metric, sign, text = assignment.partition("=")
@@ -57,7 +59,7 @@ def _valid_margins(margins: dict[str, float]) -> dict[str, float]:
 
 
 class GateSpec(BaseModel):
-    """How ``fedassay gate`` compares a run with its baseline. It does not change the run itself."""
+    """The settings by which ``fedassay gate`` compares a run with its baseline; they do not change the run itself."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 

@@ -1,4 +1,4 @@
-"""Part files: finds the files of the package that define a part by reading their text, without importing them.
+"""Part files: finds the files that define defenses and attacks by reading their text, without importing them.
 
 Importing every defense to find one takes seconds, because most of them load torch. The text of a file holds the class
 that it defines, the classes that it derives from and its docstrings. A class with ``ABC`` among its own bases is a
@@ -21,7 +21,7 @@ _Name = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class PartFile:
-    """A file that defines one part.
+    """A file of the package that defines one defense or one attack.
 
     Args:
         name: of the file, without its ending, which is the part's name.
@@ -38,7 +38,7 @@ class PartFile:
     doc: str
 
     def load(self) -> Any:
-        """The class; imports the file."""
+        """Import the file and return its class."""
         return getattr(import_module(self.module), self.class_name)
 
 
@@ -50,13 +50,13 @@ _BASES: dict[Kind, str] = {"defense": "Defense", "attack": "Attack"}
 
 
 def own_parts(kind: Kind) -> dict[str, PartFile]:
-    """The package's own parts of a kind by name, in order."""
+    """Return the package's own defenses or attacks by name, sorted."""
     return part_files(_FOLDERS[kind], _BASES[kind])
 
 
 @lru_cache(maxsize=8)
 def part_files(folders: tuple[str, ...], base: str) -> dict[str, PartFile]:
-    """Find the parts in some folders of the package: in each file the first public class that derives from ``base``.
+    """Find the files that define a defense or attack: each file's first public class that derives from ``base`` counts.
 
     Args:
         folders: dotted, below the package, such as ``defenses``; their sub-folders are read as well.
@@ -85,7 +85,7 @@ def part_files(folders: tuple[str, ...], base: str) -> dict[str, PartFile]:
 
 
 def files_with(function: str, folder: str) -> Iterator[tuple[str, str]]:
-    """Yield name and first docstring line of the files below a folder that define a function of this name."""
+    """Yield the name and first docstring line of every file in a folder that defines a function of the given name."""
     for module, text in _sources(resources.files(PACKAGE).joinpath(*folder.split(".")), f"{PACKAGE}.{folder}"):
         tree = ast.parse(text)
         # Top-level functions only: a method of the same name is something else.

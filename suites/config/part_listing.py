@@ -1,4 +1,4 @@
-"""Part listing: names and summaries for ``fedassay list``, without importing the package's own parts and torch."""
+"""Part listing: collects names and summaries for ``fedassay list`` without importing torch or the listed files."""
 
 import inspect
 import itertools
@@ -12,7 +12,7 @@ _MECHANISMS = "defenses.controls.mechanisms"
 
 
 def summaries(kind: Kind) -> dict[str, str]:
-    """Every part by name with the first line of its file's docstring, in alphabetical order.
+    """Return every defense or attack by name, with the first line of its file's docstring, in alphabetical order.
 
     Raises:
         ConfigError: an installed entry point that does not load.
@@ -23,7 +23,9 @@ def summaries(kind: Kind) -> dict[str, str]:
 
 
 def mutant_summaries() -> dict[str, str]:
-    """Every mutant by name with where it runs, ``mechanism`` or ``federation``, and the first line of its file."""
+    """Return every mutant (a mechanism with a planted bug) by name, with where it runs (``mechanism`` or
+    ``federation``) and its first docstring line.
+    """
     own = {part.name: part.summary for part in own_parts("defense").values() if part.module.startswith(_CONTROLS)}
     installed = {name: summary(part) for name, part in _installed("defense").items() if part.control}
     return {name: f"mechanism: {words}" for name, words in files_with("mutant", _MECHANISMS)} | {
@@ -32,7 +34,8 @@ def mutant_summaries() -> dict[str, str]:
 
 
 def all_errata(kind: Kind) -> dict[str, tuple[str, ...]]:
-    """The errata of every part that has any, in alphabetical order.
+    """Return the errata, the known mistakes of the paper, of every defense or attack that lists any, in alphabetical
+    order.
 
     Raises:
         ConfigError: an installed entry point that does not load.
@@ -43,13 +46,15 @@ def all_errata(kind: Kind) -> dict[str, tuple[str, ...]]:
 
 
 def summary(part: type[Any]) -> str:
-    """First line of the docstring of a part's file, or of its class where the file has none."""
+    """Return the first docstring line of the file of a defense or attack, or of its class if the file has none."""
     module = inspect.getmodule(part)
     return (inspect.getdoc(module) or inspect.getdoc(part) or "").partition("\n")[0]
 
 
 def errata_in(doc: str) -> tuple[str, ...]:
-    """List the items of a docstring's ``Errata:`` section, the mistakes of the paper; empty where there is none."""
+    """Return the items of a docstring's ``Errata:`` section, which lists mistakes of the paper; empty if there is
+    none.
+    """
     _, _, section = doc.partition("\nErrata:\n")
     lines = itertools.takewhile(lambda line: line.startswith(" "), section.splitlines())
     items: list[str] = []

@@ -1,4 +1,4 @@
-"""Plug-in path: a suite's own modules are imported from the suite file's folder, whatever the current folder is."""
+"""Plug-in path: imports a suite's own modules from the suite file's folder, whatever the current folder is."""
 
 import os
 import sys
@@ -9,12 +9,14 @@ from .suite import SuiteSpec
 
 
 def folder_of_suite(suite_file: Path) -> str:
-    """The folder of a suite file, in the form of an entry of ``sys.path``."""
+    """Return the folder of a suite file, in the form of an entry of ``sys.path``."""
     return str(suite_file.resolve().parent)
 
 
 def names_outside_parts(spec: SuiteSpec) -> bool:
-    """Whether the suite names a part as ``package.module:Class``, which may lie in the suite file's folder."""
+    """Return whether the suite names a defense or attack as ``package.module:Class``, which may lie in the suite file's
+    folder.
+    """
     parts = [*(one.part for one in spec.defenses.values()), *(one.part for one in spec.attacks.values())]
     return any(":" in part for part in parts if part is not None)
 
@@ -28,7 +30,7 @@ def import_first_from(folder: str) -> None:
 
 
 def check_loaded_from(part: str, folder: str) -> None:
-    """Raise ConfigError where ``folder`` has the module of a part ``package.module:Class``, but another file is loaded.
+    """Raise ConfigError if a module of the suite exists in ``folder``, but a file of the same name elsewhere is loaded.
 
     Python loads one module per name. Without this check a module of the same name, loaded earlier, would be audited
     instead of the suite's own.
@@ -50,7 +52,7 @@ def check_loaded_from(part: str, folder: str) -> None:
 
 
 def path_from_run(folder: str, run: Path) -> str:
-    """The suite's folder relative to the run's folder, for the manifest.
+    """Return the suite's folder relative to the run's folder, as the run's manifest stores it.
 
     A relative path reveals less about the machine, and stays valid where both folders are moved together.
     """
@@ -58,6 +60,8 @@ def path_from_run(folder: str, run: Path) -> str:
 
 
 def folder_from_manifest(relative: object, run: Path) -> str:
-    """The folder that ``path_from_run`` wrote; empty where there is none, or it does not exist any more."""
+    """Return the suite's folder that the manifest stores; empty string if it stores none or the folder no longer
+    exists.
+    """
     folder = (run.resolve() / relative).resolve() if isinstance(relative, str) and relative else None
     return str(folder) if folder is not None and folder.is_dir() else ""

@@ -1,4 +1,4 @@
-"""Published: a figure that a paper reports, as a suite file quotes it."""
+"""Published figure: a value that a paper reports, as quoted in a suite file."""
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -10,7 +10,7 @@ _LARGEST = 1e12
 
 
 class Published(BaseModel):
-    """A figure that a paper reports, which the report compares with the run's own."""
+    """A value reported in a paper, for comparison with the value that the run measures."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 

@@ -1,4 +1,4 @@
-"""Resolve: turns a checked suite and the command's options into parts, plans, calibrated protections and claims."""
+"""Resolve: turns a checked suite into ready-to-run defenses, attacks, federation plans and privacy claims."""
 
 import re
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ _CURVE_SLACK = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class DefenseEntry:
-    """A defense of the suite.
+    """A defense as listed in the suite, with its label and its settings.
 
     Args:
         change: its changes of the federation's plan.
@@ -60,7 +60,7 @@ class DefenseEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class AttackEntry:
-    """An attack of the suite.
+    """An attack as listed in the suite, with its label and its settings.
 
     Args:
         federations: those that it runs on.
@@ -82,12 +82,12 @@ class AttackEntry:
 
     @property
     def observer(self) -> Observer:
-        """The observer whose view the attack gets."""
+        """The observer that determines what the attack sees."""
         return self.reduced_to or self.attack.observer
 
     @property
     def configuration(self) -> list[Any]:
-        """The facts about the attack that enter the identity of its cells."""
+        """The facts about the attack that determine its results and enter their identity hash."""
         # Unset options add nothing to the list, so that cells recorded before an option existed keep their identity.
         observers = [] if self.reduced_to is None else [str(self.reduced_to)]
         counts = [] if self.shadows is None else [self.shadows]
@@ -96,7 +96,7 @@ class AttackEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedSuite:
-    """Everything that a run needs; its data sets have been loaded and checked."""
+    """A suite with everything that a run needs; its data sets have been loaded and checked."""
 
     spec: SuiteSpec
     seeds: tuple[int, ...]
@@ -106,7 +106,7 @@ class ResolvedSuite:
 
 
 def resolve(spec: SuiteSpec, source: Source, *, seed: int, extra: tuple[str | Defense, ...] = ()) -> ResolvedSuite:
-    """Find and build every part; load every data set once.
+    """Find and build every defense and attack of the suite, and load every data set once.
 
     Args:
         seed: number of a block of ``spec.seeds`` consecutive seeds. Two runs with equally many seeds and different
@@ -155,7 +155,9 @@ def _digest(name: str) -> str:
 
 
 def plan_of(spec: FederationSpec, change: PlanChange, task: Task) -> Plan:
-    """Return the public plan of a federation, with the changes of one defense."""
+    """Return the public plan of a federation (rounds, sampling, algorithm), with the changes that one defense makes to
+    it.
+    """
     return Plan(
         sizes=task.sizes,
         rounds=spec.rounds,
@@ -183,13 +185,15 @@ def _task(specification: str, seed: int) -> Task:
 
 
 def task_of(spec: FederationSpec, seed: int) -> Task:
-    """Build the data and model of a federation for one seed; cached, as a process's next job often needs the same."""
+    """Build the data and model of a federation for one seed; the result is cached, as the next job often needs it
+    again.
+    """
     # A specification holds dictionaries, which no cache can hash: its JSON text is the key.
     return _task(spec.model_dump_json(), seed)
 
 
 def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: int) -> Prepared:
-    """Calibrate a defense on a federation's plan, or on that of the federation named by its ``calibrated_on``.
+    """Calibrate a defense for a federation's plan, or for the plan of the federation named by ``calibrated_on``.
 
     Raises:
         ConfigError: if the plan or model breaks an assumption of the defense, or the defense returns no valid claims.
@@ -292,7 +296,7 @@ def _build(kind: Any, label: str, name: str, configuration: dict[str, Any], sour
 
 
 def audited(federation: FederationSpec, audit: AuditSpec) -> FederationSpec:
-    """The federation with the data set and model that its audit's runs use."""
+    """Return the federation's settings with the data set and model that its audit uses."""
     return federation.model_copy(update={"dataset": audit.dataset or federation.dataset, "model": audit.model})
 
 

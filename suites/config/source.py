@@ -1,4 +1,4 @@
-"""Suite files as text: finds the line of a key, so that an error can name it."""
+"""Suite source: the text of a suite file, in which it finds the line of a key for error messages."""
 
 import re
 import tomllib
@@ -10,7 +10,7 @@ _KEY = re.compile(r"^\s*([A-Za-z0-9_\-.\"']+)\s*=")
 
 
 class ConfigError(ValueError):
-    """A suite, an option or a part's configuration is wrong.
+    """An error in a suite file, in a command's option, or in the settings of a defense or attack.
 
     Each argument is one paragraph, which names the place, the mistake and the known alternatives.
     """
@@ -21,7 +21,7 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class Source:
-    """The text and name of a suite file.
+    """A suite file's text and name.
 
     Args:
         overrides: dotted keys that the command line set.
@@ -36,7 +36,7 @@ class Source:
     folder: str = ""
 
     def parse(self) -> dict[str, Any]:
-        """The file as a dictionary.
+        """Parse the suite file and return it as a dictionary.
 
         Raises:
             ConfigError: if it is not TOML; the message gives the file, the line and the parser's own message.
@@ -49,7 +49,7 @@ class Source:
             raise ConfigError(f"{self.name}: not a TOML file: {what}") from None
 
     def where(self, path: tuple[str, ...]) -> str:
-        """The place of a dotted path, for a message.
+        """Return the file name and line of a dotted key, for an error message.
 
         ``--set key`` where the command line set the path or a table of it; else ``file, line N`` of its longest part
         that the file contains; else the file alone.
@@ -80,7 +80,7 @@ class Source:
 
 
 def apply_override(tree: dict[str, Any], assignment: str) -> str:
-    """Set ``key.sub=value`` in a parsed suite and return the dotted key. A value that is not TOML is taken as text.
+    """Apply ``key.sub=value`` to a parsed suite and return the dotted key. A value that is not TOML is taken as text.
 
     Raises:
         ConfigError: for another form than ``key.sub=value``, or a key inside something that is not a table.
@@ -99,7 +99,7 @@ def apply_override(tree: dict[str, Any], assignment: str) -> str:
 
 
 def set_key(tree: dict[str, Any], path: list[str], value: Any, *, change: str) -> None:
-    """Set a key of a parsed suite; creates the missing tables on its path.
+    """Set a key of a parsed suite; missing tables on its path are created.
 
     Raises:
         ConfigError: for a key inside something that is not a table; the message starts with ``change``.

@@ -1,4 +1,4 @@
-"""Suite: the tables and keys of a suite file, checked before anything runs."""
+"""Suite: defines the tables and keys of a suite file, which are checked before anything runs."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -61,7 +61,9 @@ class _Table(BaseModel):
 
 
 class PlanChange(_Table):
-    """The changes of one defense to a federation's public plan, such as Poisson cohorts that its theorem assumes."""
+    """The changes that one defense makes to a federation's public plan, such as Poisson-sampled cohorts that its
+    theorem assumes.
+    """
 
     cohort: Sampling | None = None
     lot: Sampling | None = None
@@ -69,7 +71,7 @@ class PlanChange(_Table):
 
 
 class FederationSpec(_Table):
-    """A federation: data set, model, partition of the data over the clients, and training."""
+    """The settings of a federation: data set, model, partition of the data over the clients, and training."""
 
     dataset: DatasetName = "digits"
     model: ModelName = "lenet"
@@ -95,7 +97,9 @@ class FederationSpec(_Table):
 
 
 class DefenseSpec(BaseModel):
-    """A defense: its part (by default the label) and its changes of the plan; all other keys are the part's fields."""
+    """The settings of a defense: the name of its class (by default its label), its changes of the plan, and its own
+    fields.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
     part: str | None = None
@@ -111,8 +115,8 @@ class DefenseSpec(BaseModel):
 
 
 class AttackSpec(BaseModel):
-    """An attack: its part (by default the label), federations, observer and number of shadow federations; all other
-    keys are the part's fields.
+    """The settings of an attack: the name of its class (by default its label), federations, observer, number of shadow
+    federations, and its own fields.
 
     ``observer`` is by default the attack's own. An attack on uploads can be reduced to the view of ``shuffled`` or
     ``aggregate``, one that scores candidates round by round also to ``global_models``.
@@ -130,13 +134,13 @@ class AttackSpec(BaseModel):
 
     @property
     def federations(self) -> tuple[str, ...]:
-        """Names of all federations that it runs on."""
+        """The names of all federations that it runs on."""
         return (self.federation,) if isinstance(self.federation, str) else self.federation
 
 
 class AuditSpec(_Table):
-    """One pooled audit per claim, with canaries planted in independent runs, or in one run, of a small federation under
-    the same plan.
+    """The settings of the audits: for each claim, canaries are added in many independent runs, or in one run, of a
+    small federation under the same plan.
     """
 
     federation: str = "main"
@@ -176,8 +180,9 @@ class AuditSpec(_Table):
 
 
 class MutantsSpec(_Table):
-    """Mutant audits: mechanisms with a planted bug and their correct versions; all of them, or those that ``only``
-    names."""
+    """The settings of mutant audits, which audit mechanisms with a planted bug and their correct versions; ``only``
+    limits them to the named mutants.
+    """
 
     only: tuple[Label, ...] = ()
     power: float = Field(default=0.99, gt=0, lt=1)
@@ -193,7 +198,7 @@ class MutantsSpec(_Table):
 
 
 class SuiteSpec(_Table):
-    """A whole suite file."""
+    """The content of a whole suite file."""
 
     name: Label
     version: str = "1"

@@ -1,4 +1,4 @@
-"""Suite file: reads and checks a suite from a file or from the package; every mistake is reported with its line."""
+"""Suite file: reads and checks a suite from a file or from the package, and reports every mistake with its line."""
 
 import math
 from collections.abc import Iterator
@@ -19,7 +19,8 @@ from .suite import AttackSpec, AuditSpec, FederationSpec, MutantsSpec, PlanChang
 
 
 def load_suite(name: str, *, preset: str | None = None, overrides: tuple[str, ...] = ()) -> tuple[SuiteSpec, Source]:
-    """A bundled suite by name or a suite file by path, with one of its presets and ``key=value`` overrides applied.
+    """Load a bundled suite by name or a suite file by path, with one of its presets and ``key=value`` overrides
+    applied.
 
     Raises:
         ConfigError: for an unknown suite, a file that is not TOML, unknown keys or bad values; the message gives the
@@ -53,12 +54,12 @@ def load_suite(name: str, *, preset: str | None = None, overrides: tuple[str, ..
 
 
 def named_changes(**changes: int | str | None) -> tuple[str, ...]:
-    """The changes that are not None, as ``key=value`` overrides."""
+    """Return the arguments that are not None as ``key=value`` overrides of a suite."""
     return tuple(f"{key}={value}" for key, value in changes.items() if value is not None)
 
 
 def check_suite(tree: dict[str, Any], source: Source) -> SuiteSpec:
-    """Check a parsed suite. Raises ConfigError as ``load_suite`` does."""
+    """Check a parsed suite; raise ConfigError with the file and line of each mistake."""
     infinite = next(_infinite(tree, ()), None)
     if infinite is not None:
         raise ConfigError(f"{source.where(infinite)}: {'.'.join(infinite)} must be finite")

@@ -1,4 +1,4 @@
-"""Memory: makes a worker process keep freed memory for the next step of a search."""
+"""Memory: makes a worker process keep freed memory, so that the next step of a search reuses it."""
 
 import ctypes
 import sys
@@ -11,7 +11,7 @@ _NEVER = 2**31 - 1
 
 @cache
 def keep_freed_memory() -> None:
-    """Make glibc keep freed blocks, once per process; without effect where the C library is another one.
+    """Make the C library glibc keep freed memory, once per process; no effect with another C library.
 
     By default glibc returns large blocks to the system, and each step of a search requests them again page by page,
     which takes a tenth of its time. In return the process never shrinks.

@@ -1,4 +1,4 @@
-"""Run: plans a run, carries it out in processes and judges it; it can be interrupted at any moment and resumed."""
+"""Run: carries out a planned run in worker processes and gives its verdict; it can be interrupted and resumed."""
 
 import platform
 import secrets
@@ -26,24 +26,26 @@ from .workers import finished_jobs
 
 
 class Progress(Protocol):
-    """Displays a run's progress: the run calls these methods."""
+    """A display of a run's progress: the run calls these methods."""
 
     def start(self, total: int, cached: int) -> None:
-        """Called first: the run has ``total`` cells, of which ``cached`` were finished in an earlier session."""
+        """Start the display of a run with ``total`` units of work, of which ``cached`` were finished in an earlier
+        session.
+        """
         ...
 
     def advance(self, titles: Iterable[str], failed: Iterable[str]) -> None:
-        """Called when cells are finished: their titles, and the titles and reasons of the failed ones."""
+        """Show that some work is finished: its titles, and the titles and reasons of what failed."""
         ...
 
     def close(self) -> None:
-        """Called last, also after an error."""
+        """Close the display; called last, also after an error."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """A planned run and its folder.
+    """A planned run together with the folder that holds its results.
 
     Args:
         whole: True where nothing was done in an earlier session, so that ``cost`` covers the whole run.
@@ -66,7 +68,7 @@ def launch(
     command: str = "",
     cost: Cost | None = None,
 ) -> Launch:
-    """Resolve and plan a suite, calibrate its defenses and write the manifest; nothing has run yet.
+    """Plan a suite's run, calibrate its defenses and write the run's manifest; no training has started yet.
 
     Args:
         extra: defenses to add, as in ``resolve``.
@@ -101,12 +103,12 @@ def launch(
 
 
 def claims_of(plan: RunPlan) -> list[dict[str, Any]]:
-    """The rows of claims.json."""
+    """Return the entries of claims.json: every privacy claim of the plan."""
     return [claim.to_dict() for claim in plan.claims]
 
 
 def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
-    """Open the run that a folder's manifest describes, to continue it; ``retry_failed``: also run failed cells again.
+    """Reopen the run that a folder's manifest describes, to continue it; ``retry_failed`` also repeats what failed.
 
     Raises:
         ConfigError: if the folder holds no run, a part cannot be imported any more, or code or data have changed since.
@@ -153,7 +155,7 @@ def _same_versions(folder: Path, then: dict[str, str]) -> None:
 
 
 def carry_out(begun: Launch, progress: Progress, *, jobs: int | None = None) -> Outcome:
-    """Do what is not yet done; returns the verdict of the whole run.
+    """Carry out everything that is not yet done; return the verdict of the whole run.
 
     Raises:
         UnwritableRunFolder: if the folder cannot be written; KeyboardInterrupt: both leave a run that can be resumed.
@@ -180,7 +182,7 @@ def _carried_out(begun: Launch, progress: Progress, processes: int) -> Outcome:
 
 
 def close(begun: Launch) -> Outcome:
-    """Judge the recorded rows and write the outcome."""
+    """Give the verdict on the recorded results and write it to the run's folder."""
     store = begun.store
     rows = store.rows()
     planned = {cell.cell_id for cell in begun.plan.cells}
@@ -195,7 +197,7 @@ def close(begun: Launch) -> Outcome:
 
 
 def record_cost(begun: Launch) -> None:
-    """Write the run's total CPU time to the manifest, from which later plans estimate theirs.
+    """Write the run's total CPU time to its manifest, from which later plans estimate theirs.
 
     A resumed run has none: its earlier sessions were interrupted before they could record theirs.
     """

@@ -1,4 +1,4 @@
-"""Block job: the runs that one seed contributes to the audit of a claim."""
+"""Audit job: the runs with and without the canary that one seed contributes to the audit of a claim."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from .cell import Cell
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRequest:
-    """A claim to audit on one seed, with all that an audit method needs to decide whether it covers the claim.
+    """A claim to audit on one seed, with all that an audit method needs to decide whether it can audit the claim.
 
     Args:
         audit: the suite's audit table, with the defense's own federation and number of replicas.
@@ -27,7 +27,7 @@ class AuditRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockJob(AuditRequest):
-    """The runs of one seed, with and without the canary.
+    """The runs with and without the canary that one seed contributes to an audit.
 
     Args:
         method: file name of the audit method that makes them.
@@ -45,5 +45,5 @@ class BlockJob(AuditRequest):
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """Its one cell."""
+        """A tuple of the one unit of work that this job stores."""
         return (self.cell,)

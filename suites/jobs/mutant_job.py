@@ -1,4 +1,4 @@
-"""Mutant job: the audit that one bug calls for, of the broken version and of the correct one."""
+"""Mutant job: audits a mechanism with a planted bug and its correct version in the same way."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from .cell import Cell
 
 @dataclass(frozen=True, kw_only=True)
 class MutantJob:
-    """One mutant under the audit that its bug calls for.
+    """A job that audits one mutant (a mechanism with a planted bug) and its correct version.
 
     Args:
         alpha: level of all tests of the correct version together.
@@ -25,5 +25,5 @@ class MutantJob:
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """The broken and the correct version's cell."""
+        """The two units of work of this job: the audit of the broken version and that of the correct one."""
         return (self.broken, self.correct)

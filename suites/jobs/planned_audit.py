@@ -1,4 +1,4 @@
-"""Planned audit: a claim, the method that audits it, and the finished cells that the method reads."""
+"""Planned audit: a claim, the method that audits it, and the runs from which its verdict is computed."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from .trial_job import AttackCell
 
 @dataclass(frozen=True, kw_only=True)
 class AttackedFederation:
-    """A shadow federation whose samples are members by independent fair coins, and the attacks that guess the coins.
+    """A shadow federation that includes each sample by an independent fair coin, and the attacks that guess the coins.
 
     Args:
         setting: what the attacks' scores are evidence of.
@@ -27,7 +27,7 @@ class AttackedFederation:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedAudit:
-    """The audit of one claim over all its seeds.
+    """A plan to audit one claim, with the runs of all seeds.
 
     Args:
         method: file name of the audit method.

@@ -1,4 +1,4 @@
-"""Planned claim: which defense states which claim on which federation; a row of claims.json."""
+"""Planned claim: which defense states which privacy claim on which federation, as stored in claims.json."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from ..config.source import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedClaim:
-    """A claim with the defense that states it and the federation that it is about.
+    """A privacy claim together with the defense that states it and the federation that it is about.
 
     Args:
         variant: ``as_published`` where it is the paper's claim, which the suite tests; else empty.
@@ -29,7 +29,9 @@ class PlannedClaim:
     spending: Callable[[int], float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The row of claims.json; calls the accountant for every mark. ConfigError where it returns no epsilon."""
+        """Return the claim as stored in claims.json, with epsilon after several numbers of rounds; raise ConfigError if
+        the accountant fails.
+        """
         # Curves end where the claim ends: the accountant promises nothing beyond its rounds.
         marks = [rounds for rounds in self.marks if rounds <= self.claim.rounds]
         spent = [] if self.spending is None else [[rounds, self.spending(rounds)] for rounds in marks]

@@ -1,4 +1,4 @@
-"""Trial job: one federation that is trained once for all attacks on it, or a bank of shadow federations."""
+"""Trial job: a federation that is trained once for all attacks on it, or a set of shadow federations."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from .cell import Cell
 
 @dataclass(frozen=True, kw_only=True)
 class AttackCell:
-    """An attack on a trial, with the cell that its rows go to."""
+    """An attack on a trained federation, with the stored unit of work that receives its result rows."""
 
     cell: Cell
     entry: AttackEntry
@@ -19,7 +19,7 @@ class AttackCell:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialJob:
-    """One federation, trained once, and the cells that observe it.
+    """A job that trains one federation once and runs all attacks on it.
 
     Args:
         training: the cell that measures utility; None for a federation that borrows its calibration.
@@ -36,14 +36,14 @@ class TrialJob:
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """All its cells; training comes first, where utility is measured."""
+        """All units of work of this job; the training, which measures utility, comes first."""
         training = () if self.training is None else (self.training,)
         return (*training, *(attack.cell for attack in self.attacks))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShadowJob:
-    """Shadow federations, each trained on a random half of the samples, and the attacks on each of them in turn.
+    """A job that trains shadow federations on random halves of the samples and attacks each of them in turn.
 
     Args:
         claims: the claims that the defense states about this plan.
@@ -62,5 +62,5 @@ class ShadowJob:
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """One cell per attack."""
+        """The units of work of this job, one per attack."""
         return tuple(attack.cell for attack in self.attacks)

@@ -1,4 +1,4 @@
-"""Federated mutant: a control defense in whole federations with a canary, compared with its correct version."""
+"""Federated mutant: audits a deliberately broken defense in whole federations, next to its correct version."""
 
 from functools import lru_cache, partial
 
@@ -40,7 +40,8 @@ LOOKED_FOR = (BrokenRelease(noise=0.5), BrokenRelease(noise=0.1), BrokenRelease(
 
 
 def federated_mutant(control: Defense) -> Mutant:
-    """Build the mutant of a control and its correct version, on digits: 3 clients of 8 samples, 5 rounds.
+    """Build the audit of a deliberately broken defense and of its correct version, on digits with 3 clients of 8
+    samples and 5 rounds.
 
     The claimed unit is sampled.
 
@@ -71,7 +72,7 @@ def federated_mutant(control: Defense) -> Mutant:
 
 
 def checks_of(control: Defense, *, broken: bool) -> tuple[CheckResult, ...]:
-    """Make the implementation checks of the control, or of its correct version."""
+    """Run the implementation checks of the broken defense, or of its correct version."""
     right = correct_version(control)
     task, plan = _federation(_sampled_unit(right))
     prepared = (control if broken else right).prepare(plan)

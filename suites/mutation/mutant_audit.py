@@ -1,4 +1,4 @@
-"""Mutant audit: one broken mechanism under the audit that its bug calls for, and its correct version under the same."""
+"""Mutant audit: audits a mechanism with a planted bug and its correct version in the same way."""
 
 import math
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ CAUTION = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class MutantAudit:
-    """The audit planned for a mutant.
+    """The planned audit of one mutant, a mechanism with a planted bug.
 
     Args:
         score: the one of the mutant's scores that needs the fewest trials.
@@ -52,7 +52,7 @@ class MutantAudit:
 
 @dataclass(frozen=True, kw_only=True)
 class VersionFindings:
-    """What the trials of one version showed: a finding per seed, and ``decided``, that for all seeds together."""
+    """The results of one version's trials: one verdict per seed, and ``decided``, the verdict of all seeds together."""
 
     each: tuple[Finding, ...]
     decided: Finding
@@ -60,12 +60,12 @@ class VersionFindings:
 
     @property
     def refuted(self) -> int:
-        """Seeds with trials that refute the claim by themselves."""
+        """The number of seeds whose trials alone refute the claim."""
         return sum(finding.verdict is Verdict.REFUTED for finding in self.each)
 
 
 def plan_mutant_audit(mutant: Mutant, *, name: str, pilot: int, power: float, alpha: float, limit: int) -> MutantAudit:
-    """Plan the audit of a mutant by ``pilot`` runs per arm of both versions, which are never counted in the audit.
+    """Plan the audit of a mutant from ``pilot`` runs per arm of both versions, which are not reused in the audit.
 
     Of the mutant's scores it takes the one that needs the fewest trials.
     """
@@ -102,7 +102,9 @@ def plan_mutant_audit(mutant: Mutant, *, name: str, pilot: int, power: float, al
 
 
 def audit_broken(audit: MutantAudit, *, name: str, seeds: Sequence[int], alpha: float) -> VersionFindings:
-    """Run the planned trials of the broken version for every seed, each at ``alpha``; all of them together decide."""
+    """Run the planned trials of the broken version, at level ``alpha`` for each seed; the pooled trials give the
+    verdict.
+    """
     sides = [_sides(audit, audit.mutant.broken, audit.plan.trials, seed, f"mutant {name}") for seed in seeds]
     together = MembershipScores(
         np.concatenate([side.member for side in sides]),
@@ -116,7 +118,9 @@ def audit_broken(audit: MutantAudit, *, name: str, seeds: Sequence[int], alpha: 
 
 
 def audit_correct(audit: MutantAudit, *, name: str, seeds: Sequence[int], alpha: float) -> VersionFindings:
-    """Run as many trials of the correct version, at the mutant's threshold and its own; ``alpha`` covers all seeds."""
+    """Run as many trials of the correct version, at the broken version's threshold and at its own; ``alpha`` covers all
+    seeds.
+    """
     # Never fewer than could refute: a correct version must be able to fail.
     trials = max(LEAST, audit.plan.trials)
     policy = BonferroniThresholds((audit.plan.threshold, audit.own_threshold))

@@ -1,4 +1,4 @@
-"""Mutants: mechanisms and defenses with a planted bug, by name, and the rows of one of them."""
+"""Mutants: lists mechanisms and defenses with a planted bug by name, and writes the result rows of their audits."""
 
 import importlib
 import pkgutil
@@ -31,7 +31,7 @@ MECHANISM, FEDERATION = "mechanism", "federation"
 
 
 def known_mutants() -> dict[str, str]:
-    """Every mutant by name, with its kind: a mechanism of its own, or a control defense in a federation."""
+    """Return every mutant by name with its kind: a mechanism of its own, or a broken defense in a federation."""
     own = {
         entry.name: MECHANISM
         for entry in pkgutil.iter_modules(mechanisms.__path__)
@@ -46,7 +46,7 @@ def known_mutants() -> dict[str, str]:
 
 
 def chosen_mutants(only: tuple[str, ...]) -> dict[str, str]:
-    """The named mutants, or all of them where no name is given. ConfigError for an unknown name."""
+    """Return the named mutants, or all of them if no name is given; raise ConfigError for an unknown name."""
     known = known_mutants()
     for name in only:
         if name not in known:
@@ -57,7 +57,7 @@ def chosen_mutants(only: tuple[str, ...]) -> dict[str, str]:
 # Cached: planning and the run both need the mutant, and a federated one loads data.
 @lru_cache(maxsize=64)
 def build_mutant(name: str) -> Mutant:
-    """The mutant of that name.
+    """Build the mutant (a mechanism with a planted bug) of the given name.
 
     Raises:
         ValueError: for a control that has no correct version to be compared with.
@@ -69,14 +69,15 @@ def build_mutant(name: str) -> Mutant:
 
 
 def module_of(name: str) -> ModuleType:
-    """The file that plants the bug and names the real one that it stands for."""
+    """Return the file that plants the mutant's bug and describes the real bug that it imitates."""
     if known_mutants()[name] == FEDERATION:
         return importlib.import_module(find("defense", name).__module__)
     return importlib.import_module(f"{mechanisms.__name__}.{name}")
 
 
 def run_mutant(job: MutantJob, store: Store, finished: frozenset[str]) -> list[str]:
-    """Plan and run the audits of both versions, and write their rows. Returns a description of each failure.
+    """Audit the broken and the correct version of a mutant, and write the result rows; return a description of each
+    failure.
 
     Raises:
         UnwritableRunFolder: if the folder cannot be written.

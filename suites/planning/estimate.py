@@ -1,4 +1,4 @@
-"""Estimate: how long a plan will take, from the times of earlier runs on this machine."""
+"""Estimate: predicts how long a plan will take from the times of earlier runs on this machine."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """CPU seconds of earlier cells.
+    """CPU seconds of earlier runs' units of work, from which the time of a planned run is estimated.
 
     Args:
         exact: times by suite, federation, defense and attack.
@@ -37,11 +37,13 @@ class Times:
     runs: int
 
     def of(self, facts: dict[str, Any]) -> float | None:
-        """The time of a cell like this one; None where there was none."""
+        """Return the expected time of a unit of work from earlier ones like it; None if there were none."""
         return self.exact.get(_exact(facts), self.alike.get(_alike(facts)))
 
     def rest(self, suite: str) -> float | None:
-        """The time of a run of this suite beyond its cells, else of any suite; None where no run recorded it."""
+        """Return the CPU seconds that runs of this suite (or else of any suite) spent outside their units of work; None
+        if not recorded.
+        """
         return self.rests.get(suite, median(self.rests.values()) if self.rests else None)
 
 
@@ -55,7 +57,7 @@ class _Seen:
 
 
 def learnt(place: Path = RUNS) -> Times:
-    """Learn the medians of all finished cells below ``place``, of runs on hardware like this.
+    """Return the median times of all finished work in the run folders below ``place`` that ran on hardware like this.
 
     Files that cannot be read are left out: a missing estimate must not stop a run.
     """
@@ -75,7 +77,7 @@ def learnt(place: Path = RUNS) -> Times:
 
 
 def estimate(plan: RunPlan, times: Times) -> str:
-    """Words such as ``about 50 s of CPU time, at least 25 s on 2 cores (learnt from 3 runs in runs/)``."""
+    """Return a phrase such as ``about 50 s of CPU time, at least 25 s on 2 cores (learnt from 3 runs in runs/)``."""
     known = [seconds for cell in plan.cells if (seconds := times.of(cell.facts)) is not None]
     if not known:
         return "not known yet: it is learnt from earlier runs on this machine, and none in runs/ has such cells"

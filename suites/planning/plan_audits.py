@@ -1,4 +1,4 @@
-"""Plan of audits: for each stated claim the method that audits it, its share of alpha, and its cells."""
+"""Audit planning: for each stated claim, chooses the method, its share of alpha, and the runs to make."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,9 @@ class _Chosen:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditPlanner:
-    """Plans the audits of a suite, by runs of their own and by attacks on shadow federations."""
+    """A planner of a suite's audits, both those that make their own runs and those that use attacks on shadow
+    federations.
+    """
 
     suite: ResolvedSuite
     defenses: PreparedDefenses

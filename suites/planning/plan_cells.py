@@ -1,4 +1,4 @@
-"""Cell maker: gives each cell of a plan its identity and the fields that all its rows share."""
+"""Cell planning: gives each unit of work (cell) an identity hash and the fields that its result rows share."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from ..jobs.cell import Cell
 
 @dataclass(frozen=True, kw_only=True)
 class CellMaker:
-    """Makes the cells of one run."""
+    """A maker of the cells, the smallest units of work that are stored and resumed, of one run."""
 
     suite: ResolvedSuite
     run_id: str
@@ -27,7 +27,8 @@ class CellMaker:
         measured_on: FederationSpec | None = None,
         **facts: Any,
     ) -> Cell:
-        """Make one cell; its identity is a hash of the arguments and of everything in the suite that they name.
+        """Make one cell (unit of work); its identity is a hash of the arguments and of everything in the suite that
+        they name.
 
         Args:
             configuration: all other data that determine its values.
@@ -69,6 +70,8 @@ class CellMaker:
 
 
 def part_facts(entry: DefenseEntry) -> list[Any]:
-    """What identifies a defense: its part, code version and fields, and what it changes of the plan."""
+    """Return what identifies a defense: its class, code version and fields, and its changes of the federation's
+    plan.
+    """
     change = entry.change.model_dump(mode="json")
     return [entry.part.path, entry.part.version, plain_data(entry.defense.fields()), change]

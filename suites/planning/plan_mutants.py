@@ -1,4 +1,4 @@
-"""Plan of mutants: two cells each, for the broken and the correct version, and the claim that both state."""
+"""Mutant planning: plans the audits of the broken and the correct version of each mutant under their common claim."""
 
 import hashlib
 import inspect
@@ -19,7 +19,7 @@ Planned = tuple[MutantJob, tuple[PlannedClaim, PlannedClaim]]
 
 
 def plan_mutants(suite: ResolvedSuite, run_id: str) -> tuple[Planned, ...]:
-    """One job per mutant, with the claim shared by its broken and correct versions.
+    """Return one job per mutant, with the claim that its broken and its correct version both state.
 
     Raises:
         ConfigError: for an unknown mutant, or a control that has no correct version to be compared with.
@@ -34,7 +34,7 @@ def plan_mutants(suite: ResolvedSuite, run_id: str) -> tuple[Planned, ...]:
 
 
 def mutant_versions(suite: SuiteSpec) -> Iterator[str]:
-    """The name and code version of every mutant of the suite, for the run's identity."""
+    """Return the name and code version of every mutant of the suite, which enter the run's identity hash."""
     if suite.mutants is not None:
         for name in chosen_mutants(suite.mutants.only):
             yield f"{name} {_version(name)}"

@@ -1,4 +1,4 @@
-"""Plan of shadow federations: attacks grouped by their number, and the claims that one federation is evidence on."""
+"""Shadow planning: groups attacks that need equally many shadow federations, and finds the claims they can audit."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,12 +12,13 @@ from ..jobs.trial_job import ShadowJob, TrialJob
 
 
 def own_part(trial: TrialJob) -> TrialJob:
-    """The trial with only those attacks that target its one federation."""
+    """Return the job with only those attacks that target its one federation and need no shadow federations."""
     return replace(trial, attacks=tuple(item for item in trial.attacks if item.entry.shadows is None))
 
 
 def shadow_jobs(trial: TrialJob, claims: Sequence[Claim]) -> list[ShadowJob]:
-    """One job for all attacks on the same number of federations, which are trained once for all of them.
+    """Return one job for all attacks that need the same number of shadow federations, which are trained once for all of
+    them.
 
     Args:
         claims: those stated of the trial's plan.
@@ -41,7 +42,7 @@ def shadow_jobs(trial: TrialJob, claims: Sequence[Claim]) -> list[ShadowJob]:
 def attacked_federation(
     stated: PlannedClaim, jobs: Sequence[ShadowJob], method: AttackMethod
 ) -> AttackedFederation | None:
-    """The shadow federation and the attacks that are evidence about a claim; None where there are none.
+    """Return the shadow federation and the attacks that give evidence about a claim; None if there are none.
 
     The federation is that of the first seed that states the claim, so it is chosen before anything has run.
     """

@@ -1,4 +1,4 @@
-"""Prepared defenses: calibrates each defense once per federation and seed, and collects the claims that they state."""
+"""Prepared defenses: calibrates each defense once per federation and seed, and collects the claims they state."""
 
 from dataclasses import dataclass, field
 
@@ -18,7 +18,8 @@ class PreparedDefenses:
     _prepared: dict[tuple[str, str, int], Prepared] = field(default_factory=dict)
 
     def on(self, federation: str) -> list[DefenseEntry]:
-        """The defenses that run on a federation: those that name it, or if none does, those that name no federation.
+        """Return the defenses that run on a federation: those that name it, or if none does, those that name no
+        federation.
 
         A federation that borrows its calibration shows the defenses of the federation that it borrows from.
         """
@@ -27,11 +28,13 @@ class PreparedDefenses:
         return chosen or [entry for entry in self.suite.defenses if entry.federation is None]
 
     def seeds(self, entry: DefenseEntry) -> tuple[int, ...]:
-        """The seeds that a defense runs on."""
+        """Return the seeds that a defense runs on."""
         return self.suite.seeds[: entry.seeds]
 
     def of(self, entry: DefenseEntry, federation: str, seed: int) -> Prepared:
-        """The defense calibrated for a federation's plan; ConfigError where the plan breaks one of its assumptions."""
+        """Return the defense calibrated for a federation's plan; raise ConfigError if the plan breaks one of its
+        assumptions.
+        """
         key = (entry.label, federation, seed)
         # Calibration may take seconds, and trials, claims and audits all need it.
         if key not in self._prepared:
@@ -39,13 +42,13 @@ class PreparedDefenses:
         return self._prepared[key]
 
     def claims(self, entry: DefenseEntry, federation: str, seed: int) -> tuple[Claim, ...]:
-        """The claims about this federation's own plan; none where it borrows its calibration."""
+        """Return the claims about this federation's own plan; none if it uses another federation's calibration."""
         # A borrowed calibration is for another plan, and nothing is claimed about this one.
         borrowed = self.suite.spec.federations[federation].calibrated_on is not None
         return () if borrowed else tuple(self.of(entry, federation, seed).claims)
 
     def stated(self) -> list[PlannedClaim]:
-        """Every claim of the suite once, also where several seeds state it."""
+        """Return every claim of the suite once, even if several seeds state it."""
         found: dict[tuple[str, str, str], PlannedClaim] = {}
         for name in self.suite.spec.federations:
             for entry in self.on(name):
@@ -67,5 +70,7 @@ class PreparedDefenses:
 
 
 def change_of(entry: DefenseEntry, spec: FederationSpec) -> PlanChange:
-    """What the defense changes of the plan: nothing where the federation borrows its calibration."""
+    """Return how the defense changes the federation's plan; no change if the federation uses another one's
+    calibration.
+    """
     return entry.change if spec.calibrated_on is None else PlanChange()

@@ -1,4 +1,4 @@
-"""Run plan: lists all cells of a resolved suite and calibrates every defense, before anything runs."""
+"""Run plan: lists all work of a suite and calibrates every defense before anything runs."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ Job = TrialJob | ShadowJob | BlockJob | MutantJob
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """All jobs, audits and claims of a run."""
+    """A plan of all jobs, audits and claims of a run."""
 
     run_id: str
     trials: tuple[TrialJob, ...]
@@ -34,12 +34,12 @@ class RunPlan:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """The jobs of the worker processes, the longest first, so that no process ends long after the others."""
+        """The jobs for the worker processes, longest first, so that no process ends long after the others."""
         return (*self.mutants, *self.blocks, *self.shadows, *self.trials)
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """Every cell of the run."""
+        """All cells of the run, the smallest units of work that are stored and resumed."""
         return (*(cell for job in self.jobs for cell in job.cells), *(audit.cell for audit in self.audits))
 
 
@@ -128,7 +128,7 @@ class _Planner:
 
 
 def plan_run(suite: ResolvedSuite) -> RunPlan:
-    """Plan every cell of a run, and calibrate every defense for it.
+    """Plan all work of a run, and calibrate every defense for it.
 
     Raises:
         ConfigError: for a federation that cannot be set up, a defense that does not fit it, or an unknown mutant.

@@ -1,4 +1,4 @@
-"""Checksums: digests of a finished run's rows and claims, kept in gate.json to detect later changes."""
+"""Checksums: digests of a finished run's result rows and claims, stored in gate.json to detect later changes."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ ROWS, CLAIMS = "rows_sha256", "claims_sha256"
 
 
 def digests(claims: Path, rows: Rows) -> dict[str, str]:
-    """Compute the digests of a run's rows and of its claims file, empty for a missing file."""
+    """Compute the SHA-256 digests of a run's result rows and of its claims file; a missing file has an empty digest."""
     # The claims are hashed in canonical form: only their content counts, not the layout of the file.
     content = json.loads(claims.read_text(encoding="utf-8")) if claims.is_file() else None
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
@@ -20,6 +20,8 @@ def digests(claims: Path, rows: Rows) -> dict[str, str]:
 
 
 def changed_files(gate: Mapping[str, Any], claims: Path, rows: Rows) -> tuple[str, ...]:
-    """Name the files that have changed since ``gate`` was written; none where it holds no digests."""
+    """Return the names of the files that changed since the run's verdict was stored in ``gate``; empty if it has no
+    digests.
+    """
     now, what = digests(claims, rows), {ROWS: "results.jsonl", CLAIMS: "claims.json"}
     return tuple(name for key, name in what.items() if key in gate and gate[key] != now[key])

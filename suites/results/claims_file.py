@@ -1,4 +1,4 @@
-"""Claims file: what claims.json holds, field by field: the claims that a run's defenses state (schema claims-1)."""
+"""Claims file: defines the fields of claims.json, the claims that a run's defenses state (schema claims-1)."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,7 +18,7 @@ class _Part(BaseModel):
 
 
 class GaussianCurveFields(_Part):
-    """The trade-off curve of mu-GDP."""
+    """The stored fields of the trade-off curve of mu-GDP."""
 
     family: Literal["gaussian"]
     mu: float = Field(ge=0)
@@ -26,7 +26,7 @@ class GaussianCurveFields(_Part):
 
 
 class ProfileCurveFields(_Part):
-    """A privacy profile: at each epsilon the delta of each direction."""
+    """The stored fields of a privacy profile: for each epsilon, one delta per direction of the neighbouring pair."""
 
     family: Literal["profile"]
     epsilons: Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1)]
@@ -37,7 +37,9 @@ class ProfileCurveFields(_Part):
 
 
 class ClaimFields(_Part):
-    """One privacy claim: (epsilon, delta)-DP of one unit under one adjacency, against one observer, over rounds."""
+    """The stored fields of one claim: (epsilon, delta)-DP for a unit and adjacency, against an observer, over
+    rounds.
+    """
 
     epsilon: float = Field(gt=0)
     delta: float = Field(ge=0, lt=1)
@@ -79,7 +81,7 @@ else:
 
 
 class StatedClaim(_Part):
-    """A claim, and the defense that states it on one federation."""
+    """A stored claim together with the defense that states it on one federation."""
 
     claim_id: str
     """Hash of the claim: a control has the same one as the correct defense whose claim it breaks."""
@@ -99,18 +101,20 @@ class StatedClaim(_Part):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Federation, defense and claim_id, which identify a stated claim within a run."""
+        """The federation, defense and claim_id that together identify a stated claim within a run."""
         return self.federation, self.defense, self.claim_id
 
 
 class ClaimsFile(_Part):
-    """Every claim that the defenses of one run state."""
+    """The content of claims.json: every claim that the defenses of one run state."""
 
     schema_: Literal["claims-1"] = Field(alias="schema")
     claims: list[StatedClaim]
 
 
 def stated_claims(content: dict[str, Any]) -> tuple[StatedClaim, ...]:
-    """The claims of a parsed claims.json. Raises pydantic.ValidationError for content that does not fit the schema."""
+    """Return the claims of a parsed claims.json; raise pydantic.ValidationError for content that does not fit the
+    schema.
+    """
     # Read as JSON: strict mode then still accepts the text of an enum and a list for a tuple.
     return tuple(ClaimsFile.model_validate_json(json.dumps(content), strict=True).claims)

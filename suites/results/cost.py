@@ -1,4 +1,4 @@
-"""Cost: the CPU seconds of a whole run, including its workers, start-up, verdicts and report pages."""
+"""Cost: measures the CPU seconds of a whole run, including its workers, start-up, verdicts and report pages."""
 
 import time
 from dataclasses import dataclass, field
@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Cost:
-    """Counts from its creation, or from ``since``, an earlier CPU time of this process; 0.0 is the process's start."""
+    """A counter of CPU seconds, from its creation or from ``since``, an earlier CPU time of this process (0.0: its
+    start).
+    """
 
     since: float = field(default_factory=time.process_time)
     _workers: dict[int, float] = field(default_factory=dict)
@@ -17,5 +19,5 @@ class Cost:
         self._workers[worker] = max(seconds, self._workers.get(worker, 0.0))
 
     def seconds(self) -> float:
-        """CPU seconds up to now."""
+        """Return the CPU seconds that the run has used up to now."""
         return time.process_time() - self.since + sum(self._workers.values())

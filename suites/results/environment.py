@@ -1,4 +1,4 @@
-"""Environment: the software and hardware of a run, for its manifest and for ``fedassay doctor``."""
+"""Environment: collects the software and hardware of a run for its manifest and for ``fedassay doctor``."""
 
 import os
 import platform
@@ -20,24 +20,24 @@ PACKAGES = (
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the packages that can change a number."""
+    """Return the versions of the installed packages that can change a result."""
     return {name: found for name in PACKAGES if (found := _version_of(name))}
 
 
 def hardware() -> dict[str, Any]:
-    """Processor, cores that this process may use, memory in GB."""
+    """Return the processor, the cores that this process may use, and the memory in GB."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
     return {"cpu": platform.machine(), "cores": cores(), "memory_gb": round(pages / 2**30, 1)}
 
 
 def cores() -> int:
-    """Count the cores that this process may use."""
+    """Return the number of cores that this process may use."""
     # Not os.cpu_count(): a container may use fewer cores than the machine has.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads() -> str:
-    """The setting of threads per process, and advice where it is not one."""
+    """Return the number of threads per process as set in the environment, with advice if it is not one."""
     setting = os.environ.get("OMP_NUM_THREADS")
     if setting == "1":
         return "OMP_NUM_THREADS=1: one thread per process, as recommended"
@@ -46,7 +46,7 @@ def threads() -> str:
 
 
 def accelerator() -> str:
-    """Name the GPU that ``--device cuda`` would use."""
+    """Return the name of the GPU that ``--device cuda`` would use."""
     import torch  # Lazy: writing the manifest does not need it.
 
     if torch.cuda.is_available():
@@ -55,7 +55,9 @@ def accelerator() -> str:
 
 
 def git() -> dict[str, Any] | None:
-    """Return the commit of the current folder's repository and whether changes are uncommitted; None without one."""
+    """Return the commit of the current folder's repository and whether changes are uncommitted; None without a
+    repository.
+    """
     commit = _output_of("git", "rev-parse", "HEAD")
     return {"commit": commit, "dirty": bool(_output_of("git", "status", "--porcelain"))} if commit else None
 

@@ -1,4 +1,4 @@
-"""Outcome: what a run, or one audited claim, comes to, as one verdict line and the exit code that agrees with it."""
+"""Outcome: summarises a run, or one audited claim, as one verdict line and the matching exit code."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,9 @@ _CODES = {"fail": FAIL, "incomplete": INCOMPLETE, "inconclusive": INCONCLUSIVE}
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a run or one audited claim comes to. ``details``: further lines, one per problem and its remedy."""
+    """The verdict line and exit code of a run or of one audited claim. ``details``: further lines, one per problem with
+    its remedy.
+    """
 
     verdict_line: str
     exit_code: int
@@ -42,7 +44,7 @@ class Problem:
 
 
 def row_exit_code(row: Record) -> int:
-    """Return the exit code that one row causes: OK, FAIL, INCONCLUSIVE or INCOMPLETE.
+    """Return the exit code that one result row causes: OK, FAIL, INCONCLUSIVE or INCOMPLETE.
 
     - A control breaks its claim on purpose, so its audit should end as REFUTED. Any other verdict makes the run
       incomplete, because the audit did not detect what was planted for it.
@@ -71,7 +73,7 @@ def row_exit_code(row: Record) -> int:
 def problems(
     records: Sequence[Record], *, missing: int = 0, unread: int = 0, changed: Sequence[str] = ()
 ) -> list[Problem]:
-    """List every reason why these rows do not give exit code 0.
+    """Return every reason why these result rows do not give exit code 0.
 
     Args:
         missing: number of planned cells without a row.
@@ -105,7 +107,7 @@ def problems(
 
 
 def fine_line(records: Sequence[Record]) -> str:
-    """Summarise the audited claims of a run without a problem."""
+    """Return the line that summarises the audited claims of a run without problems."""
     audits, attacked = (
         [row for row in records if row.role == role and row.status == "ok"] for role in ("audit", "evidence")
     )
@@ -129,7 +131,8 @@ def _neither_control_nor_paper(rows: Sequence[Record]) -> list[Record]:
 
 
 def outcome_of(found: Sequence[Problem], fine: str) -> Outcome:
-    """Combine problems: 12 (incomplete) outranks 10 (refuted), and 10 outranks 11 (inconclusive).
+    """Combine problems into one outcome: exit code 12 (incomplete) outranks 10 (refuted), and 10 outranks 11
+    (inconclusive).
 
     The verdict line names every problem.
 
@@ -143,7 +146,7 @@ def outcome_of(found: Sequence[Problem], fine: str) -> Outcome:
 
 
 def failing_codes(words: Iterable[str]) -> frozenset[int]:
-    """Return the exit codes that these words name. Raises ConfigError for an unknown word."""
+    """Return the exit codes that these words name; raise ConfigError for an unknown word."""
     names = [word.strip().lower() for word in words]
     for name in names:
         if name not in _CODES:
@@ -152,12 +155,12 @@ def failing_codes(words: Iterable[str]) -> frozenset[int]:
 
 
 def judge_run(records: Sequence[Record], *, missing: int = 0, unread: int = 0, changed: Sequence[str] = ()) -> Outcome:
-    """Judge a run by itself, without a baseline. Arguments as for ``problems``."""
+    """Give the outcome of a run by itself, without a baseline; the arguments are those of ``problems``."""
     return outcome_of(problems(records, missing=missing, unread=unread, changed=changed), fine_line(records))
 
 
 def judge_finding(name: str, finding: Finding) -> Outcome:
-    """Judge one claim that was audited outside a run; ``name`` is that of the audited mechanism."""
+    """Give the outcome of one claim that was audited outside a run; ``name`` is that of the audited mechanism."""
     if finding.verdict is Verdict.REFUTED:
         return Outcome(verdict_line=f"FAIL: claims REFUTED: {name}", exit_code=FAIL)
     if finding.verdict is Verdict.NOT_REFUTED:

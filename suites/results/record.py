@@ -60,7 +60,7 @@ Measured = Annotated[
 
 
 class Record(BaseModel):
-    """A measurement, an omission or a failure: errors and omissions are rows too, see ``status`` and ``reason``.
+    """A result row: a measurement, or an omission or failure with its ``status`` and ``reason``.
 
     ``cell_id`` is the hash of everything that determines the value, ``run_id`` the hash of the whole resolved suite.
     Two runs of the same suite and seed have equal rows, apart from the time and memory fields.
@@ -133,7 +133,7 @@ class Record(BaseModel):
     """Path of a data file below the run's folder, or empty."""
 
     def to_line(self) -> str:
-        """This row as one line of JSON, newline included."""
+        """Return this row as one line of JSON, newline included."""
         return self.model_dump_json(by_alias=True) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Rows: reads a file of records line by line; lines that cannot be read are reported, all others are kept."""
+"""Rows: reads a file of result rows line by line; it reports lines that cannot be read and keeps all others."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ CONTRADICTED = "another row for what an earlier row has measured; the earlier on
 
 @dataclass(frozen=True, kw_only=True)
 class SkippedRow:
-    """A line that was left out. ``line``: its number in the file, from 1; ``cell_id``: empty where it is not known."""
+    """A line that could not be read. ``line``: its number in the file, from 1; ``cell_id``: empty if not known."""
 
     line: int
     cell_id: str
@@ -37,7 +37,7 @@ class SkippedRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """The content of a file: its records in the order of their lines, and the lines that are no records."""
+    """The content of a results file: its rows in the order of the lines, and the lines that could not be read."""
 
     records: tuple[Record, ...]
     skipped: tuple[SkippedRow, ...]
@@ -106,7 +106,7 @@ def _parsed(text: bytes) -> Any:
 
 
 def read_record(content: Any, *, upgrades: Mapping[str, Upgrade] = UPGRADES) -> Record:
-    """A parsed row of this schema, or of an older one, as a record. Raises ValueError that names the first mistake."""
+    """Return a parsed row, of this schema or an older one, as a record; raise ValueError for the first mistake."""
     if not isinstance(content, dict):
         raise ValueError(f"a row must be a JSON object, got {type(content).__name__}")
     row = _upgraded(content, upgrades)
@@ -132,7 +132,7 @@ def _upgraded(row: dict[str, Any], upgrades: Mapping[str, Upgrade]) -> dict[str,
 
 
 def first_mistake(error: ValidationError) -> str:
-    """Describe the first mistake, and count the further ones."""
+    """Return a description of the first validation error and the number of further ones."""
     found = error.errors()
     place, more = ".".join(str(part) for part in found[0]["loc"]), len(found) - 1
     return f"{place}: {found[0]['msg']}" + (f", and {more} more" if more else "")

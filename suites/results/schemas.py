@@ -1,4 +1,4 @@
-"""Schemas: JSON Schema 2020-12 of the files that a run writes and reads: rows, claims and suites."""
+"""Schemas: gives the JSON Schema (2020-12) of the files that a run writes and reads: rows, claims and suites."""
 
 from typing import Any
 
@@ -13,7 +13,8 @@ _SUITE = "suite-1"
 
 
 def schema_of(kind: str) -> dict[str, Any]:
-    """``result``: a line of results.jsonl; ``claim``: claims.json; ``suite``: a suite file, read as TOML.
+    """Return the JSON Schema of a line of results.jsonl (``result``), of claims.json (``claim``) or of a suite file
+    (``suite``).
 
     A schema cannot express rules over several fields, such as that a name is a federation of the suite, or that a curve
     is as long as its epsilons: ``fedassay plan`` and the readers check these. Raises ValueError for another kind.

@@ -24,21 +24,22 @@ _RECORDS = "records.jsonl"
 
 
 class UnwritableRunFolder(OSError):
-    """The run's folder cannot be written: the run stops, and can be resumed when the folder is writable again.
+    """An error: the run's folder cannot be written. The run stops, and can be resumed when the folder is writable
+    again.
 
     It differs from other OSErrors, which a part's own code may raise and which become failed rows.
     """
 
 
 class Store:
-    """The folder of one run. Worker processes write cells; a single process writes all other files."""
+    """A run's folder. Worker processes write their own results into it; a single process writes all other files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @classmethod
     def create(cls, folder: Path, manifest: Mapping[str, Any], claims: list[dict[str, Any]]) -> "Store":
-        """Start a run: the manifest is written before anything runs.
+        """Create the folder of a new run and write its manifest before anything runs.
 
         Raises:
             FileExistsError: if the folder holds a run, or the rest of one.
@@ -80,7 +81,7 @@ class Store:
 
     @classmethod
     def open(cls, folder: Path) -> "Store":
-        """Open an existing run.
+        """Open the folder of an existing run.
 
         Raises:
             ConfigError: if the folder holds none.
@@ -91,7 +92,7 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the run's folder while writing: two processes on one run would append its rows twice.
+        """Lock the run's folder while writing, because two processes on one run would append its rows twice.
 
         Raises:
             ConfigError: if another process holds the lock.
@@ -108,7 +109,7 @@ class Store:
             os.close(folder)
 
     def manifest(self) -> dict[str, Any]:
-        """The run's manifest. Raises ConfigError where it is not a JSON object."""
+        """Return the run's manifest; raise ConfigError if it is not a JSON object."""
         try:
             manifest = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
         except ValueError as error:  # Invalid JSON, or bytes that are not UTF-8.
@@ -127,11 +128,11 @@ class Store:
         self.write_json(CLAIMS, {"schema": "claims-1", "claims": claims})
 
     def cell_folder(self, cell_id: str) -> Path:
-        """The folder of a cell's files."""
+        """Return the folder with the files of one cell, the smallest stored unit of work."""
         return self.folder / "cells" / cell_id
 
     def save_arrays(self, cell_id: str, name: str, arrays: Mapping[str, np.ndarray]) -> str:
-        """Save arrays of plain numbers in a cell's folder; returns the path below the run's folder.
+        """Save numeric arrays in a cell's folder; return the file's path relative to the run's folder.
 
         Raises:
             ValueError: for an array of objects, which only pickle could hold.
@@ -145,7 +146,7 @@ class Store:
         return self._save(cell_id, f"{name}.npz", content.getvalue())
 
     def save_text(self, cell_id: str, name: str, text: str) -> str:
-        """Save a text file in a cell's folder; returns the path below the run's folder."""
+        """Save a text file in a cell's folder; return the file's path relative to the run's folder."""
         return self._save(cell_id, name, text.encode(errors="backslashreplace"))
 
     def _save(self, cell_id: str, name: str, content: bytes) -> str:
@@ -162,7 +163,7 @@ class Store:
             place.unlink(missing_ok=True)
 
     def load_arrays(self, path: str) -> dict[str, np.ndarray]:
-        """Arrays that ``save_arrays`` saved. Raises ValueError for a file that was damaged since."""
+        """Load arrays that ``save_arrays`` saved; raise ValueError if the file has been damaged since."""
         try:
             # Without pickle: loading a run's folder from elsewhere must not execute code.
             with np.load(self.folder / path, allow_pickle=False) as stored:
@@ -173,11 +174,13 @@ class Store:
             ) from error
 
     def finish(self, cell_id: str, records: Iterable[Record]) -> None:
-        """Finish a cell: write all its rows at once. A finished cell is never computed again."""
+        """Mark a cell (unit of work) as finished by writing all its rows at once; it is never computed again."""
         self._save(cell_id, _RECORDS, "".join(record.to_line() for record in records).encode())
 
     def finished(self) -> set[str]:
-        """Cells with complete rows in their own folder, whether results.jsonl has them yet or not."""
+        """Return the ids of the cells with complete rows in their own folder, whether results.jsonl has them yet or
+        not.
+        """
         files = (self.folder / "cells").glob(f"*/{_RECORDS}")
         # A file that was emptied or damaged since does not count: its cell is computed again.
         return {path.parent.name for path in files if _is_complete(path.parent.name, path.read_bytes())}
@@ -198,7 +201,7 @@ class Store:
         return not all(is_zipfile(path) for path in self.cell_folder(cell_id).glob("*.npz"))
 
     def cell_records(self, cell_id: str) -> list[Record]:
-        """The rows of one finished cell. Raises ValueError where one of them cannot be read."""
+        """Return the result rows of one finished cell; raise ValueError if one of them cannot be read."""
         rows = self._cell_rows(cell_id)
         for skipped in rows.skipped:
             raise ValueError(f"cells/{cell_id}/{_RECORDS}:{skipped.line}: {skipped.reason}")
@@ -208,7 +211,7 @@ class Store:
         return read_rows(self.cell_folder(cell_id) / _RECORDS)
 
     def collect(self) -> set[str]:
-        """Append every finished cell that results.jsonl lacks, after repairing the file. Returns the cells in it."""
+        """Repair results.jsonl, append every finished cell that it lacks, and return the ids of all cells in it."""
         present = self._repair()
         missing = sorted(self.finished() - present)
         for cell_id in missing:
@@ -224,11 +227,11 @@ class Store:
             os.fsync(results.fileno())
 
     def records(self) -> list[Record]:
-        """All readable rows of results.jsonl; none before the first cell is finished."""
+        """Return all readable rows of results.jsonl; none before the first cell is finished."""
         return list(self.rows().records)
 
     def rows(self) -> Rows:
-        """The rows of results.jsonl, and its lines that cannot be read."""
+        """Return the rows of results.jsonl, and its lines that cannot be read."""
         return read_rows(self.folder / RESULTS)
 
     def _repair(self) -> set[str]:

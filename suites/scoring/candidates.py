@@ -1,4 +1,4 @@
-"""Counted scores: which of an attack's scores of candidates count, and whether each candidate was a member."""
+"""Counted scores: selects which of a membership attack's scores count, and whether each candidate was a member."""
 
 from dataclasses import dataclass, replace
 
@@ -11,7 +11,7 @@ from ...fl.probe import CandidateProbe
 
 @dataclass(frozen=True, kw_only=True)
 class CountedScores:
-    """The scores that count, with the truth and the candidate of each: ``(m,)`` each.
+    """A set of membership scores that count, with the truth and the candidate's index: three arrays ``(m,)``.
 
     Scores of the same candidate are dependent: they form one cluster.
     """
@@ -22,7 +22,7 @@ class CountedScores:
 
     @property
     def given_the_run(self) -> ScoresByRun:
-        """The scores conditional on the attack's view of this run.
+        """Return the scores as evidence conditional on what the attack saw in this run.
 
         Candidates are then independent, so that an interval over them holds for this run. The variation between runs
         is larger.
@@ -31,7 +31,7 @@ class CountedScores:
 
     @property
     def round_by_round(self) -> list[tuple[int, ScoresByRun]]:
-        """The same scores after each number of rounds; empty unless the attack returns its scores by round."""
+        """Return the membership scores after each number of rounds; empty if the attack gives no scores by round."""
         return [(rounds, self._sides(values)) for rounds, values in self.scores.history]
 
     def _sides(self, values: np.ndarray) -> ScoresByRun:
@@ -40,12 +40,12 @@ class CountedScores:
 
 
 def all_scores(evidence: CandidateScores, member: np.ndarray) -> CountedScores:
-    """Count all scores of an attack that returns one score per candidate."""
+    """Return all scores of an attack that gives one score per candidate, with the truth."""
     return CountedScores(scores=evidence, member=member, candidate=np.arange(len(member)))
 
 
 def counted_scores(evidence: CandidateScores, probe: CandidateProbe) -> CountedScores:
-    """Select the scores that count.
+    """Select the membership scores that count, together with the truth about each candidate.
 
     An attack may return one score per candidate, ``(n,)``: then all count. Or it returns one score per client and
     candidate, ``(clients * n,)``, client by client: then those of the client's own samples (members) and of the

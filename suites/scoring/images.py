@@ -1,4 +1,4 @@
-"""Image scores: the similarity of a reconstruction and the original image, in pixel range [0, 1]."""
+"""Image scores: compute the similarity of a reconstructed and the original image, with pixels in [0, 1]."""
 
 import hashlib
 import pickle
@@ -29,8 +29,8 @@ _LPIPS_SIDE = 64
 
 @dataclass(frozen=True, kw_only=True)
 class ImageScore:
-    """The scores of one image. The more leaked, the lower ``mse`` and ``lpips``, the higher ``psnr`` (dB, at most 100)
-    and ``ssim``.
+    """The similarity scores of one image. The more leaked, the lower ``mse`` and ``lpips``, the higher ``psnr`` (dB, at
+    most 100) and ``ssim``.
 
     ``lpips`` is None where it was not measured.
     """
@@ -49,7 +49,8 @@ class Unavailable:
 
 
 def score_images(reconstructions: ArrayLike, truth: ArrayLike, lpips: LpipsScorer | None = None) -> list[ImageScore]:
-    """Score image i against truth i: both ``(n, c, h, w)`` in [0, 1]; see `match` where the order is unknown.
+    """Score reconstructed image i against original image i: both ``(n, c, h, w)`` in [0, 1]; see `match` for unknown
+    order.
 
     SSIM is scikit-image's (Wang et al. 2004) with data range 1 and a flat window of 7 pixels (the largest odd one that
     fits a smaller image), averaged over channels. ``lpips``: the result of `lpips_scorer`, None to leave it out. Raises
@@ -65,14 +66,17 @@ def score_images(reconstructions: ArrayLike, truth: ArrayLike, lpips: LpipsScore
 
 
 def psnr(mse: float) -> float:
-    """``-10 log10(mse)``: decibels at data range 1, at most `PSNR_CAP`. Raises ValueError for mse < 0."""
+    """Return the PSNR, ``-10 log10(mse)``: decibels for pixels in [0, 1], at most `PSNR_CAP`. Raises ValueError for mse
+    < 0.
+    """
     if not mse >= 0:
         raise ValueError(f"mse must be >= 0, got {mse}")
     return PSNR_CAP if mse == 0 else min(PSNR_CAP, float(-10 * np.log10(mse)))
 
 
 def match(reconstructions: ArrayLike, truth: ArrayLike) -> IntArray:
-    """Find the assignment of least total MSE (Kuhn 1955): ``reconstructions[permutation]`` has the order of the truth.
+    """Match reconstructions to originals by least total MSE (Kuhn 1955); return ``permutation``, so that
+    ``reconstructions[permutation]`` has the originals' order.
 
     It is meant for the images of one batch, whose order a gradient does not reveal. Both are ``(n, c, h, w)`` in
     [0, 1]; the permutation is ``(n,)``.
@@ -86,7 +90,8 @@ def match(reconstructions: ArrayLike, truth: ArrayLike) -> IntArray:
 
 
 def lpips_scorer(*, download: bool = False) -> LpipsScorer | Unavailable:
-    """Load LPIPS 0.1 on AlexNet (Zhang et al. 2018), or state why it is unavailable; never with random weights.
+    """Load the LPIPS 0.1 metric on AlexNet (Zhang et al. 2018), or return why it is unavailable; random weights are
+    never used.
 
     Images are scaled to [-1, 1], a grey one is repeated to three channels, and one under 64 pixels is upsampled to
     64x64 (bilinear), because AlexNet's strides leave nothing of smaller ones. The paper did not calibrate that: compare
@@ -159,7 +164,9 @@ def ssim_window(image: FloatArray) -> int:
 
 
 def checked_pair(reconstructions: ArrayLike, truth: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return both as doubles ``(n, c, h, w)``. Raises ValueError for unequal shapes or values outside [0, 1]."""
+    """Return both image arrays ``(n, c, h, w)`` as float64; raise ValueError for unequal shapes or values outside [0,
+    1].
+    """
     images, target = np.asarray(reconstructions, dtype=np.float64), np.asarray(truth, dtype=np.float64)
     if images.ndim != 4 or images.shape != target.shape or min(images.shape) < 1 or min(images.shape[2:]) < LEAST_SIDE:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Rows of label attacks: compares guessed counts with the labels of the lots behind the uploads."""
+"""Rows of label attacks: compares guessed label counts with the labels of the training samples behind each update."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ from .labels import Interval, LabelScores, mean_interval, rate_interval, score_l
 def score_label_counts(
     cell: Cell, evidence: LabelCounts, task: Task, plan: Plan, lots: Mapping[int, LotRecorder]
 ) -> list[Record]:
-    """Make the rows of one attack on one round: intervals are over its uploads, which share model and noise law.
+    """Build the result rows of one label attack on one round; the intervals are over its client updates.
 
     One-sample uploads have one row only: all other scores follow from the share of right labels. Raises ValueError
     where there are not as many guesses as uploads.
@@ -49,7 +49,8 @@ _LOWER = ("label_count_error", "label_total_variation")
 
 
 def true_counts(task: Task, plan: Plan, lots: Mapping[int, LotRecorder], round: int) -> FloatArray:
-    """Count the labels behind each upload of ``round``, ``(n, classes)``, in the order of the participating clients.
+    """Count the true labels behind each client update of ``round``: array ``(n, classes)`` in the order of the clients
+    that took part.
 
     A full lot is the same in each local step and counts once; any other lot counts anew in each step.
     """

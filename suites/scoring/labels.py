@@ -1,4 +1,4 @@
-"""Label scores: how many labels behind each upload an attack counted correctly, and how many by chance alone."""
+"""Label scores: compute how many labels behind each update an attack counted correctly, and how many by chance."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from ...audit.binomial import upper_bound
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """A value with its confidence interval; both ends are None where there is none."""
+    """A value with its confidence interval; both ends are None if there is no interval."""
 
     value: float
     low: float | None = None
@@ -22,7 +22,7 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LabelScores:
-    """Scores of n uploads, one entry each; the properties pool them.
+    """The scores of a label attack: arrays with one entry per client update, and properties that pool them.
 
     Args:
         accuracy: (n,), multiset accuracy: labels counted correctly, divided by the number of labels (or of guesses, if
@@ -48,17 +48,18 @@ class LabelScores:
 
     @property
     def multiset_accuracy(self) -> float:
-        """Accuracy pooled over samples: each upload is weighted by its number of samples."""
+        """The share of correctly counted labels, pooled over all samples of all client updates."""
         return float(np.average(self.accuracy, weights=self.sizes))
 
     @property
     def chance_accuracy(self) -> float:
-        """`multiset_accuracy` of equal counts for all classes."""
+        """The `multiset_accuracy` of guessing equal counts for all classes."""
         return float(np.average(self.chance, weights=self.sizes))
 
     @property
     def chance_corrected(self) -> float | None:
-        """0 for the accuracy of equal counts, 1 for all correct, below 0 for less than equal counts.
+        """The accuracy rescaled so that equal counts for all classes score 0 and a perfect attack scores 1; below 0 is
+        worse than equal counts.
 
         None where equal counts are the truth: then there is nothing to infer.
         """
@@ -68,7 +69,7 @@ class LabelScores:
 
     @property
     def over_chance(self) -> Interval | None:
-        """`chance_corrected` with its interval."""
+        """The accuracy over chance, `chance_corrected`, with its confidence interval."""
         if np.isclose(self.chance_accuracy, 1):
             return None
         weights = self.sizes * (1 - self.chance)
@@ -78,7 +79,8 @@ class LabelScores:
 
 
 def mean_interval(values: ArrayLike, weights: ArrayLike | None = None) -> Interval:
-    """Compute the mean of ``values (n,)``, weighted by ``weights (n,)``, with a 95 % t interval over n uploads.
+    """Compute the mean of ``values (n,)``, weighted by ``weights (n,)``, with a 95 % t interval over the n client
+    updates.
 
     The variance of a weighted mean is that of its linear approximation. The interval is not truncated to the metric's
     range. There is none for a single value, or for equal ones.
@@ -95,7 +97,7 @@ def mean_interval(values: ArrayLike, weights: ArrayLike | None = None) -> Interv
 
 
 def rate_interval(right: ArrayLike) -> Interval:
-    """Compute the share of ``right (n,)`` booleans, with a two-sided 95 % Clopper-Pearson interval."""
+    """Compute the share of true values in ``right (n,)`` with a two-sided 95 % Clopper-Pearson interval."""
     given = np.asarray(right, dtype=bool)
     n, k = len(given), int(given.sum())
     # The lower bound on successes is the complement of the upper bound on failures.
@@ -104,7 +106,8 @@ def rate_interval(right: ArrayLike) -> Interval:
 
 
 def score_labels(counts: ArrayLike, truth: ArrayLike) -> LabelScores:
-    """Score guessed ``counts (n, classes) >= 0`` against the true ones, ``truth (n, classes)``, whole numbers.
+    """Compare guessed label counts per client update, ``counts (n, classes) >= 0``, with the true whole numbers ``truth
+    (n, classes)``.
 
     Guessed counts may be fractions. A guess of more labels than there are is divided by the number of guesses, because
     otherwise guessing many of every class would be perfect. Raises ValueError for unequal shapes, negative numbers, or

@@ -1,4 +1,4 @@
-"""Rows of membership attacks: AUC, balanced accuracy and TPR at low FPR over candidates of one run or of several."""
+"""Rows of membership attacks: compute AUC, balanced accuracy and TPR at low FPR, over one run or several."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ LOW_RATES = (0.01, 0.001)
 
 
 def estimate_metric(rate: float) -> str:
-    """Return the name of the metric of a point estimate at this false-positive rate."""
+    """Return the name of the TPR metric (a point estimate) at this false-positive rate."""
     return f"tpr_at_fpr_{rate:g}_estimate"
 
 
@@ -29,7 +29,7 @@ def auc(scores: MembershipScores) -> float:
 
 
 def balanced_accuracy(scores: MembershipScores) -> float:
-    """Average true-positive and true-negative rate, with the upper half of all scores guessed as members.
+    """Compute the mean of true-positive and true-negative rate if the upper half of all scores is guessed as members.
 
     The threshold is the median, which needs no truth: one chosen by its success would overstate the attack. Ties with
     it count half.
@@ -41,14 +41,15 @@ def balanced_accuracy(scores: MembershipScores) -> float:
 
 
 def setting_arrays(setting: Setting) -> dict[str, np.ndarray]:
-    """The evidence's setting in the form that is saved with scores; the row already names its observer."""
+    """Return the unit, adjacency and rounds of the evidence as arrays, to be saved with its scores."""
     return {name: np.array(value) for name, value in setting.to_dict().items() if name != "observer"}
 
 
 def score_membership(
     cell: Cell, found: CountedScores, store: Store, *, adversary: str = Level.REALISTIC.value
 ) -> list[Record]:
-    """Make the rows of one cell: AUC, balanced accuracy, TPR at low FPR; ``adversary``, see ``Attack``, is saved too.
+    """Build the result rows of one membership attack: AUC, balanced accuracy, TPR at low FPR; ``adversary`` is saved
+    with them.
 
     The scores of one run share its noise. Its AUC therefore has an interval over candidates that holds for this run
     alone, and its TPR is a point estimate, as metric and reason state. Of several runs the interval is over runs, and

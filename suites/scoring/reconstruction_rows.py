@@ -1,4 +1,4 @@
-"""Rows of reconstruction attacks: compares reconstructed images with the samples behind each upload."""
+"""Rows of reconstruction attacks: compares reconstructed images with the samples behind each client update."""
 
 from dataclasses import dataclass
 
@@ -35,7 +35,7 @@ class _Aligned:
 
 
 def score_reconstructions(cell: Cell, evidence: Reconstructions, task: Task, store: Store) -> list[Record]:
-    """Make one row per image and metric, with the images of a lot matched to its samples by least total MSE.
+    """Build one result row per image and metric; images of one update are matched to its samples by least total MSE.
 
     Where the task marks sensitive pixels, images are also scored inside and outside that region. Where the weights of
     LPIPS are missing, its row gives the reason.

@@ -1,4 +1,4 @@
-"""Region scores: image scores inside and outside the privacy-sensitive pixels (PSI)."""
+"""Region scores: compute image similarity inside and outside a mask of privacy-sensitive pixels (PSI)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,7 +12,8 @@ from .images import LpipsScorer, checked_pair, psnr, ssim_window
 
 @dataclass(frozen=True, kw_only=True)
 class RegionScore:
-    """The scores of one image: ``psi_`` inside its mask, ``outside_`` on the other pixels. PSNR in dB.
+    """The similarity scores of one image: fields ``psi_...`` inside its mask, ``outside_...`` on the other pixels. PSNR
+    in dB.
 
     A score is None where the region has no pixels, and ``psi_lpips`` and ``outside_lpips`` where LPIPS is unavailable.
     """
@@ -30,7 +31,8 @@ class RegionScore:
 def score_regions(
     reconstructions: ArrayLike, truth: ArrayLike, masks: ArrayLike, lpips: LpipsScorer | None = None
 ) -> list[RegionScore]:
-    """Score image i against truth i, both ``(n, c, h, w)`` in [0, 1], inside and outside ``masks (n, h, w)``.
+    """Score reconstructed image i against original i, both ``(n, c, h, w)`` in [0, 1], inside and outside ``masks (n,
+    h, w)``.
 
     The masks belong to the truth, so that a reconstruction cannot move pixels from one region to the other. SSIM is the
     map of `score_images`, averaged over the region's pixels; its window extends up to 3 pixels across the border. LPIPS

@@ -1,4 +1,4 @@
-"""Rows of attacks on shadow federations, each of whose final models is the target in turn."""
+"""Rows of attacks on shadow federations: computes metrics with each federation's final model as the target in turn."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,8 @@ _EQUAL = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class OverTargets:
-    """Mean over all targets with its interval; both ends are None where ``method`` states that there is none.
+    """A mean over all attacked shadow federations with its interval; both ends are None if ``method`` states why there
+    is none.
 
     ``error`` is its standard error with ``freedom`` degrees of freedom, for intervals at other levels.
     """
@@ -42,7 +43,8 @@ class OverTargets:
 
 
 def groups(targets: int) -> list[list[int]]:
-    """Choose the groups of targets that the jackknife leaves out: at most eight, and none below ``LEAST_PAIRS`` pairs.
+    """Choose the groups of federations that the jackknife leaves out in turn: at most eight, none below ``LEAST_PAIRS``
+    pairs.
 
     The two federations of a pair have complementary members, so they stay in one group.
     """
@@ -53,7 +55,7 @@ def groups(targets: int) -> list[list[int]]:
 
 
 def over_targets(values: Sequence[float], without: Sequence[Sequence[float]]) -> OverTargets:
-    """Compute the mean of ``values``, one per target, with a 95 % t interval by the grouped jackknife.
+    """Compute the mean of ``values``, one per attacked federation, with a 95 % t interval by the grouped jackknife.
 
     Every model is a target once and a reference of all others. The targets' values are therefore dependent, and their
     standard deviation alone would give too short an interval (by a factor of about sqrt(2) where there is no leak). So
@@ -75,7 +77,7 @@ def over_targets(values: Sequence[float], without: Sequence[Sequence[float]]) ->
 
 
 def joined(each: Sequence[MembershipScores]) -> MembershipScores:
-    """Join the scores of all targets to one sample."""
+    """Join the membership scores of all attacked federations into one sample."""
     member, nonmember = (np.concatenate([getattr(one, side) for one in each]) for side in ("member", "nonmember"))
     return MembershipScores(member, nonmember, each[0].setting)
 
@@ -87,7 +89,7 @@ def score_shadows(
     references: int,
     store: Store,
 ) -> list[Record]:
-    """Make the rows of one attack.
+    """Build the result rows of one attack on shadow federations.
 
     True-positive rates have an interval where each target has enough non-members for a threshold of its own; otherwise
     there is one threshold for all targets, and a point estimate.

@@ -1,4 +1,4 @@
-"""Rows of utility: metrics of the final model on test data, with files of their values by round."""
+"""Rows of utility: compute the final model's metrics on test data, and store their values by round."""
 
 from torch import Tensor
 
@@ -12,7 +12,7 @@ from ..results.store import Store
 def utility_rows(
     cell: Cell, task: Task, final: Tensor, course: AccuracyRecorder, numbers: NumbersRecorder, store: Store
 ) -> list[Record]:
-    """Make one row per metric of the model ``final (d,)``.
+    """Build one result row per utility metric of the final model, given by its weights ``final (d,)``.
 
     Their artifact is a CSV file with the first metric by round, whose last value is the final model's. The protection's
     public numbers by round, if any, are a file of their own.
