@@ -73,8 +73,8 @@ class Membership:
         return area(self.sides) if self.shadowed is None else self.shadowed.value
 
     def interval(self, level: float) -> tuple[float, float] | None:
-        """The confidence interval of the AUC over runs, or for a single run over its candidates; None if there is
-        none.
+        """Return the confidence interval of the AUC over runs, or for a single run over its candidates; None if
+        there is none.
         """
         if self.shadowed is not None:
             return self.shadowed.interval(level)

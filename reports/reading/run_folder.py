@@ -111,7 +111,7 @@ class RunFolder:
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
-        """Return the records as a table: one row per record, one column per field. Imports pandas on first use."""
+        """The records as a pandas table: one row per record, one column per field. Imports pandas on first use."""
         import pandas as pd
 
         return pd.DataFrame([record.model_dump(by_alias=True) for record in self.records], columns=_record_columns())

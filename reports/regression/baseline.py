@@ -177,7 +177,7 @@ class Baseline(_Table):
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256 of the whole content in canonical JSON."""
+        """The SHA-256 of the whole content in canonical JSON."""
         # Sorted and without blanks, so that the layout of the file does not change the digest.
         text = json.dumps(self._content(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()

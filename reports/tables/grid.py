@@ -23,9 +23,7 @@ class GridLine:
 
     @property
     def sizes(self) -> str:
-        """Return the number of values behind each entry of the line, or the smallest and the largest if entries
-        differ.
-        """
+        """The number of values behind each entry of the line, or the smallest and the largest if entries differ."""
         sizes = [cell.pooled.n for cell in self.cells if cell and cell.pooled]
         if not sizes:
             return "0"

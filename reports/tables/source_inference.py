@@ -34,8 +34,8 @@ class SourceInference:
         return mean_over_seeds([row.value or 0.0 for row in self.rows]).value
 
     def words(self) -> str:
-        """The result as ``correct 0.216 [0.201, 0.231], chance 0.1``; the interval of a single seed is marked as
-        such.
+        """Format the result as ``correct 0.216 [0.201, 0.231], chance 0.1``; the interval of a single seed is marked
+        as such.
         """
         pooled = mean_over_seeds([row.value or 0.0 for row in self.rows])
         ends, mark = (pooled.low, pooled.high), ""

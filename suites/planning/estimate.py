@@ -22,7 +22,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """CPU seconds of earlier runs' units of work, from which the time of a planned run is estimated.
+    """A table of the CPU seconds of earlier runs' units of work, from which the time of a planned run is estimated.
 
     Args:
         exact: times by suite, federation, defense and attack.

@@ -22,7 +22,7 @@ class CountedScores:
 
     @property
     def given_the_run(self) -> ScoresByRun:
-        """Return the scores as evidence conditional on what the attack saw in this run.
+        """The scores as evidence conditional on what the attack saw in this run.
 
         Candidates are then independent, so that an interval over them holds for this run. The variation between runs
         is larger.
@@ -31,7 +31,7 @@ class CountedScores:
 
     @property
     def round_by_round(self) -> list[tuple[int, ScoresByRun]]:
-        """Return the membership scores after each number of rounds; empty if the attack gives no scores by round."""
+        """The membership scores after each number of rounds; empty if the attack gives no scores by round."""
         return [(rounds, self._sides(values)) for rounds, values in self.scores.history]
 
     def _sides(self, values: np.ndarray) -> ScoresByRun:
