@@ -1,4 +1,4 @@
-"""Defense: configuration as fields; ``prepare(plan)`` calibrates a protection and states its claims."""
+"""Defense: base of all defenses; a defense calibrates its protection to a public plan and states privacy claims."""
 
 import dataclasses
 import math
@@ -18,7 +18,8 @@ _BOUNDS = (1e-12, 1e12)
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A calibrated protection and the claims that its defense states for it; empty where it claims nothing.
+    """A calibrated protection together with the privacy claims that its defense states; the claims are empty if the
+    defense claims nothing.
 
     Args:
         spending: by ``claim_id``, the epsilon that the claim's accountant gives for the first rounds at the same noise
@@ -33,7 +34,8 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class Defense:
-    """Base of all defenses. Fields are its public configuration; data and generators are arguments.
+    """A base class of all defenses: its fields are the public configuration, while data and random generators are
+    arguments.
 
     ``control`` marks a defense that is broken on purpose: it states a claim that it does not satisfy, and an audit must
     refute it. One file holds one defense.
@@ -43,7 +45,7 @@ class Defense:
     control: ClassVar[bool] = False
 
     def prepare(self, plan: Plan) -> Prepared:
-        """Calibrates on the public plan.
+        """Calibrate the protection to the public plan of the federation and state its claims.
 
         Raises:
             ValueError: if the plan violates an assumption of the defense's theorem.
@@ -51,12 +53,12 @@ class Defense:
         raise TypeError(f"{type(self).__name__} does not define prepare(plan)")
 
     def fields(self) -> dict[str, object]:
-        """The configuration by name; it is part of a cell's identity."""
+        """Return the configuration by field name; it identifies the defense in records of runs."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
 def restated(prepared: Prepared, **words: str) -> Prepared:
-    """The same noise and the same budget, with some fields of each claim replaced by ``words``."""
+    """Return the same protection and budget with some fields of each claim replaced by ``words``."""
     # A claim's id is a hash of its fields, so the spending must be filed under the new id.
     claims = {old.claim_id: dataclasses.replace(old, **words) for old in prepared.claims}  # type: ignore[arg-type]
     return Prepared(
@@ -67,29 +69,30 @@ def restated(prepared: Prepared, **words: str) -> Prepared:
 
 
 def check_budget(epsilon: float, delta: float) -> None:
-    """ValueError unless 1e-6 <= epsilon <= 1e12 and 0 < delta < 1."""
+    """Raise ValueError unless 1e-6 <= epsilon <= 1e12 and 0 < delta < 1."""
     check_epsilon(epsilon)
     check_delta(delta)
 
 
 def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
-    """ValueError unless ``epsilon`` is in [1e-6, 1e12].
+    """Raise ValueError unless ``epsilon`` is in [1e-6, 1e12].
 
     Below, the noise exceeds what float32 reports can represent; above, no accountant computes anything.
     """
     check_positive(name, epsilon)
     if epsilon < _LEAST_EPSILON:
         raise ValueError(
-            f"{name} must be >= {_LEAST_EPSILON:g}, or float32 reports cannot represent the noise, got {epsilon!r}"
+            f"{name} must be >= {_LEAST_EPSILON:g}, because float32 reports cannot represent the noise of a "
+            f"smaller one, got {epsilon!r}"
         )
     if epsilon > _MOST_EPSILON:
         raise ValueError(
-            f"{name} must be <= {_MOST_EPSILON:g}: beyond it no accountant computes anything, got {epsilon!r}"
+            f"{name} must be <= {_MOST_EPSILON:g}: the accountants cannot compute with a larger one, got {epsilon!r}"
         )
 
 
 def check_bound(name: str, value: float) -> None:
-    """ValueError unless a clip bound is in [1e-12, 1e12], which float32 reports can represent."""
+    """Raise ValueError unless a clip bound is in [1e-12, 1e12], which float32 reports can represent."""
     check_positive(name, value)
     if not _BOUNDS[0] <= value <= _BOUNDS[1]:
         raise ValueError(
@@ -98,37 +101,37 @@ def check_bound(name: str, value: float) -> None:
 
 
 def check_delta(delta: float, name: str = "delta") -> None:
-    """ValueError unless 0 < delta < 1: at delta 0 no noise with unbounded losses has a finite epsilon."""
+    """Raise ValueError unless 0 < delta < 1: at delta 0 noise with unbounded privacy losses has no finite epsilon."""
     if not (_is_number(delta) and 0 < delta < 1):
         raise ValueError(f"{name} must be in (0, 1), got {delta!r}")
 
 
 def check_share(name: str, value: float) -> None:
-    """ValueError unless 0 < ``value`` < 1."""
+    """Raise ValueError unless 0 < ``value`` < 1."""
     if not (_is_number(value) and 0 < value < 1):
         raise ValueError(f"{name} must be in (0, 1), got {value!r}")
 
 
 def check_whole(name: str, value: int) -> None:
-    """ValueError unless ``value`` is a whole number >= 1."""
+    """Raise ValueError unless ``value`` is a whole number >= 1."""
     if value < 1 or int(value) != value:
         raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
 
 
 def check_variant(variant: str) -> None:
-    """ValueError unless the variant is "corrected" (provable) or "as_published" (the paper's form)."""
+    """Raise ValueError unless the variant is "corrected" (provable) or "as_published" (the paper's form)."""
     if variant not in ("corrected", AS_PUBLISHED):
         raise ValueError(f'variant must be "corrected" or "as_published", got {variant!r}')
 
 
 def variant_of(defense: Defense) -> str:
-    """The defense's ``variant``; empty where it has none."""
+    """Return the defense's ``variant``; empty if it has none."""
     return str(getattr(defense, "variant", ""))
 
 
 def provable(epsilon: float, *, else_none: str = "no theorem covers it") -> dict[str, Value]:
-    """Parameters of a claim as published: the epsilon that is proved at its delta, or, where that is infinite, the
-    reason why none is.
+    """Return claim parameters that state which epsilon can be proved for a published claim at its delta, or, if that
+    epsilon is infinite, why none can be proved.
     """
     return {PROVABLE: epsilon} if math.isfinite(epsilon) else {NOT_PROVABLE: f"none: {else_none}"}
 

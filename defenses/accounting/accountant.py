@@ -1,4 +1,4 @@
-"""Accountant: the cost of dp-accounting (Google) events, by privacy-loss distributions or by Renyi divergence.
+"""Accountant: computes epsilon with Google's dp-accounting, by privacy-loss distributions or by Renyi divergence.
 
 The two accountants differ in the reference of the noise. Under replace-one the library's Renyi accountant reads noise
 over the replace-one sensitivity, while its PLD accountant doubles the sensitivity itself, so that one event gives
@@ -38,14 +38,14 @@ _FINE = 1e-4
 
 
 class Method(StrEnum):
-    """How dp-accounting composes; a claim names the method that computed it."""
+    """The method by which dp-accounting composes privacy losses; a claim names the method that computed it."""
 
     PLD = "PLD"
     RDP = "RDP"
 
     @property
     def accountant(self) -> str:
-        """Name and version, as a claim prints it."""
+        """The accounting method with the library's name and version, as a claim prints it."""
         return f"{_LIBRARY} {self.value}"
 
 
@@ -56,13 +56,16 @@ RENYI = f"{_LIBRARY} RDP to (epsilon, delta)"
 
 
 def sensitivity(norm: float | None, adjacency: Adjacency) -> float:
-    """The largest distance of the clipped sums of two neighbours: the clip norm, or twice that under replace-one.
+    """Return the L2 sensitivity of a sum of clipped vectors: the clip norm, or twice the clip norm under replace-one.
 
     Raises:
         ValueError: where no clip norm is given or it is not above 0: noise without a sensitivity gives no epsilon.
     """
     if norm is None:
-        raise ValueError("the sensitivity must be given: without a clip norm no noise gives any epsilon, got None")
+        raise ValueError(
+            "the clip norm must be given, because without a finite sensitivity no noise gives a finite epsilon, "
+            "got None"
+        )
     check_positive("norm", norm)
     return 2.0 * norm if adjacency is Adjacency.REPLACE_ONE else norm
 
@@ -70,7 +73,7 @@ def sensitivity(norm: float | None, adjacency: Adjacency) -> float:
 def epsilon_of(
     event: DpEvent, *, delta: float, adjacency: Adjacency, method: Method = Method.PLD, interval: float = _FINE
 ) -> float:
-    """Epsilon at ``delta`` in (0, 1) of a (composed, sampled) event.
+    """Compute epsilon at ``delta`` in (0, 1) for a dp-accounting ``event`` (a mechanism, also composed or subsampled).
 
     Args:
         event: an event of dp-accounting; noise over the sensitivity of ``adjacency``.
@@ -87,7 +90,7 @@ def epsilon_of(
 def compose(
     event: DpEvent, *, adjacency: Adjacency, method: Method = Method.PLD, interval: float = _FINE
 ) -> PrivacyAccountant:
-    """The library's accountant after ``event``; see ``epsilon_of``."""
+    """Return dp-accounting's accountant after it has composed ``event``; for the arguments see ``epsilon_of``."""
     relation = RELATIONS[adjacency]
     if method is Method.RDP:
         return _composed(RdpAccountant(None, relation), event, f"RDP under {adjacency.phrase}")
@@ -97,12 +100,12 @@ def compose(
 
 
 def renyi_divergence(event: DpEvent, *, order: float, adjacency: Adjacency) -> float:
-    """The Renyi divergence of ``event`` at one ``order`` > 1; raises as ``epsilon_of`` does."""
+    """Compute the Renyi divergence of ``event`` at one ``order`` > 1; it raises the errors of ``epsilon_of``."""
     return float(renyi_divergences(event, orders=(order,), adjacency=adjacency)[0])
 
 
 def renyi_divergences(event: DpEvent, *, orders: Sequence[float], adjacency: Adjacency) -> FloatArray:
-    """The Renyi divergences of ``event`` at several ``orders``, in the same order."""
+    """Compute the Renyi divergences of ``event`` at several ``orders``, one per order, in the given sequence."""
     for order in orders:
         if not 1 < order < math.inf:
             raise ValueError(f"order must be > 1 and finite, got {order!r}")
@@ -118,7 +121,9 @@ def _composed(accountant: PrivacyAccountant, event: DpEvent, name: str) -> Priva
 
 
 def gaussian_steps(*, sigma: float, rate: float, steps: int) -> DpEvent:
-    """``steps`` releases with noise std ``sigma`` over the sensitivity, each on a Poisson sample of rate ``rate``."""
+    """Return the event of ``steps`` Gaussian releases, each on a Poisson sample drawn at ``rate``; ``sigma`` is the
+    noise's standard deviation divided by the sensitivity.
+    """
     sampled = dp_accounting.PoissonSampledDpEvent(rate, GaussianDpEvent(sigma))
     return SelfComposedDpEvent(sampled, steps)
 

@@ -1,4 +1,4 @@
-"""Counts: the exact law of a number of successes, and the pair of such laws under two neighbouring inputs."""
+"""Counts: computes exact distributions of a number of successes, and the privacy of such a count on two inputs."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,8 +18,8 @@ _NEVER = 1e-290
 
 @dataclass(frozen=True, eq=False)
 class CountLaw:
-    """``pmf[i]`` is the probability of ``first + i`` successes; ``lost`` bounds the mass outside, which counts as
-    leaked.
+    """A distribution of a number of successes: ``pmf[i]`` is the probability of ``first + i`` successes, and ``lost``
+    bounds the probability of all counts outside, which is treated as a privacy failure.
     """
 
     first: int
@@ -28,12 +28,13 @@ class CountLaw:
 
     @property
     def values(self) -> FloatArray:
-        """The counts to which the entries of ``pmf`` belong, as floats."""
+        """Return the number of successes that each entry of ``pmf`` stands for, as floats."""
         return np.arange(self.first, self.first + self.pmf.size, dtype=np.float64)
 
 
 def binomial(trials: int, probability: float) -> CountLaw:
-    """The law of ``trials`` >= 0 trials with one success probability in [0, 1].
+    """Compute the distribution of the number of successes in ``trials`` >= 0 trials of one success probability in [0,
+    1].
 
     By Hoeffding's inequality the window around the mean omits at most 2 exp(-70).
     """
@@ -50,7 +51,8 @@ def binomial(trials: int, probability: float) -> CountLaw:
 
 
 def poisson_binomial(probabilities: Sequence[float] | FloatArray) -> CountLaw:
-    """The law of the number of successes in independent trials, each with its own probability in [0, 1].
+    """Compute the distribution of the number of successes in independent trials, each with its own probability in [0,
+    1].
 
     The trials are merged in pairs by sums of positive terms alone, so that the tails stay accurate; by FFT they would
     not.
@@ -75,7 +77,9 @@ def _sum(one: CountLaw, other: CountLaw) -> CountLaw:
 
 @dataclass(frozen=True, eq=False)
 class CountPair:
-    """The laws ``p`` and ``q``, ``(k,)`` each, under two neighbouring inputs; ``lost`` counts as leaked."""
+    """The distributions ``p`` and ``q`` of a count under two neighbouring inputs, arrays of shape ``(k,)``; the
+    probability ``lost`` outside of them is treated as a privacy failure.
+    """
 
     p: FloatArray
     q: FloatArray
@@ -83,20 +87,22 @@ class CountPair:
 
     @property
     def pure_epsilon(self) -> float:
-        """The largest log-ratio of a count; infinite where a count is possible under one input only."""
+        """Return the largest log-ratio of a count's two probabilities; infinite if a count is possible under one input
+        only.
+        """
         if self.lost > 0 or bool(((self.p == 0) != (self.q == 0)).any()):
             return math.inf
         both = self.p > 0
         return float(np.abs(np.log(self.p[both] / self.q[both])).max())
 
     def delta(self, epsilon: float) -> float:
-        """The larger hockey-stick divergence of the two directions at ``epsilon`` >= 0."""
+        """Compute the hockey-stick divergence at ``epsilon`` >= 0, the larger one of the two directions."""
         ratio = math.exp(epsilon)
         ahead, behind = np.maximum(self.p - ratio * self.q, 0).sum(), np.maximum(self.q - ratio * self.p, 0).sum()
         return float(max(ahead, behind)) + self.lost
 
     def epsilon(self, delta: float) -> float:
-        """The smallest epsilon >= 0 at ``delta``, rounded up by at most 1e-9.
+        """Compute the smallest epsilon >= 0 at ``delta``, rounded up by at most 1e-9.
 
         Raises:
             ValueError: where the outcomes of one input alone have more mass than ``delta``.
@@ -105,7 +111,8 @@ class CountPair:
 
 
 def bit_among(others: CountLaw, *, epsilon: float) -> CountPair:
-    """The law of the number of ones under either value of one client's bit (1 against 0), randomised at ``epsilon``.
+    """Return the two distributions of the number of reported ones when one client's bit is 1 and when it is 0; the
+    client sends it by randomised response at ``epsilon``.
 
     ``others`` is the law of the number of ones that the other clients send.
     """
@@ -114,12 +121,14 @@ def bit_among(others: CountLaw, *, epsilon: float) -> CountPair:
 
 
 def least_epsilon(profile: Callable[[float], float], delta: float, surely: float = 0.0) -> float:
-    """The smallest epsilon >= 0 at which ``profile`` is at most ``delta``, rounded up; ``surely`` leaks at any
-    epsilon.
+    """Return the smallest epsilon >= 0, rounded up, at which the privacy profile ``profile`` is at most ``delta``;
+    ``surely`` is the delta that remains at every epsilon.
     """
     check_delta(delta)
     if surely >= delta:
-        raise ValueError(f"delta must be above {surely:.3g}, which leaks at every epsilon, got {delta}")
+        raise ValueError(
+            f"delta must be above {surely:.3g}, the probability of a privacy failure at every epsilon, got {delta}"
+        )
     low, high = 0.0, 1.0
     if profile(low) <= delta:
         return 0.0
@@ -141,4 +150,4 @@ def _check_trials(trials: int) -> None:
 def _check_probabilities(chances: FloatArray) -> None:
     """ValueError unless ``chances`` is one row of numbers in [0, 1]."""
     if chances.ndim != 1 or not np.all((chances >= 0) & (chances <= 1)):
-        raise ValueError(f"probabilities must be one row of numbers in [0, 1], got {chances!r}")
+        raise ValueError(f"probabilities must be a one-dimensional array of numbers in [0, 1], got {chances!r}")

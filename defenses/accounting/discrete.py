@@ -1,4 +1,4 @@
-"""Discrete noise for secure sums: Renyi divergences of discrete Gaussian, Skellam and binomial noise.
+"""Discrete noise: computes Renyi divergences of discrete Gaussian, Skellam and binomial noise on secure sums.
 
 Sensitivities are in units of the integer grid, after scaling **and rounding**. Each guarantee is about the modular or
 plain sum that the server obtains.
@@ -16,7 +16,7 @@ from ..defense import check_delta, check_whole
 def discrete_gaussian_rdp(
     order: float, *, l2: float, sigma: float, shares: int = 1, l1: float | None = None, dimension: int | None = None
 ) -> float:
-    """Renyi divergence at ``order`` > 1 of discrete Gaussian noise, or of a sum of ``shares`` of it.
+    """Bound the Renyi divergence at ``order`` > 1 of discrete Gaussian noise, or of a sum of ``shares`` such noises.
 
     One share: ``order l2^2 / (2 sigma^2)``, as for the continuous Gaussian (Canonne, Kamath, Steinke 2020). A sum of
     discrete Gaussians is not one, but close to it: the smallest of three bounds in tau = 10 sum_k exp(-2 pi^2 sigma^2 k
@@ -35,7 +35,9 @@ def discrete_gaussian_rdp(
     if shares == 1:
         return order * scale**2 / 2
     if dimension is None or sigma < 0.5:
-        raise ValueError(f"several shares must have a dimension and sigma >= 0.5, got {dimension} and {sigma}")
+        raise ValueError(
+            f"a sum of several noise shares must have a dimension and sigma >= 0.5, got {dimension} and {sigma}"
+        )
     check_whole("dimension", dimension)
     tau = _distance(sigma, shares)
     # Each of the bounds is the smallest one somewhere; all of them hold.
@@ -48,14 +50,14 @@ def discrete_gaussian_rdp(
 
 
 def skellam_rdp(order: int, *, l1: float, l2: float, variance: float) -> float:
-    """Renyi divergence at a whole ``order`` >= 2 of Skellam noise with this ``variance`` per coordinate (of the sum).
+    """Bound the Renyi divergence at a whole ``order`` >= 2 of Skellam noise on a sum, with ``variance`` per coordinate.
 
     ``a l2^2 / (2 v) + min(((2 a - 1) l2^2 + 6 l1) / (4 v^2), 3 l1 / (2 v))`` (Agarwal, Kairouz, Liu 2021, the bound for
     vectors). The survey (Fu et al. 2024) prints one sensitivity where the theorem has two.
     """
     check_order(order)
     if int(order) != order:
-        raise ValueError(f"order must be whole for Skellam noise, got {order}")
+        raise ValueError(f"order must be a whole number for Skellam noise, got {order}")
     for name, value in (("l1", l1), ("l2", l2), ("variance", variance)):
         check_positive(name, value)
     excess = ((2 * order - 1) * l2**2 + 6 * l1) / (4 * variance**2)
@@ -63,8 +65,9 @@ def skellam_rdp(order: int, *, l1: float, l2: float, variance: float) -> float:
 
 
 def binomial_rdp(order: float, *, l1: float, l2: float, largest: float, trials: int, window: float) -> float:
-    """Renyi divergence at ``order`` > 1 of Bin(``trials``, 1/2) - ``trials`` / 2 on every coordinate, as long as no
-    noise number leaves ``window``; infinite where the window is too wide for the bound.
+    """Bound the Renyi divergence at ``order`` > 1 of the noise Bin(``trials``, 1/2) - ``trials`` / 2 on every
+    coordinate, given that all noise values stay within ``window``; return infinity if the window is too wide for the
+    bound.
 
     With v = trials / 4 and a = (trials + 1) / 2, the log ratio of the chances of z and z + 1 is 2 artanh((z + 1/2) / a)
     exactly; that is (z + 1/2) / (v + 1/4) but for a share rho = artanh(r) / r - 1 at most, r = (window + largest) / a.
@@ -90,15 +93,15 @@ def binomial_rdp(order: float, *, l1: float, l2: float, largest: float, trials: 
 
 
 def binomial_tail(*, trials: int, window: float, dimension: int) -> float:
-    """Bound on the probability that one of ``dimension`` binomial noise numbers leaves ``window`` (Hoeffding 1963)."""
+    """Bound the probability that one of ``dimension`` binomial noise values leaves ``window`` (Hoeffding 1963)."""
     return min(1.0, 2 * dimension * math.exp(-2 * window**2 / trials))
 
 
 def binomial_epsilon(
     *, trials: int, scale: float, l1: float, l2: float, largest: float, dimension: int, delta: float
 ) -> float:
-    """Epsilon of ``scale`` (Bin(``trials``, 1/2) - ``trials`` / 2) on every coordinate, as published (Agarwal et al.
-    2018, Theorem 1).
+    """Compute the published epsilon of the noise ``scale`` (Bin(``trials``, 1/2) - ``trials`` / 2) on every coordinate
+    (Agarwal et al. 2018, Theorem 1).
 
     No claim above 1 may rest on it: on a fine grid it is the classic Gaussian formula, which is wrong there.
 
@@ -115,7 +118,7 @@ def binomial_epsilon(
         check_positive(name, value)
     variance, least = trials / 4, binomial_least(largest / scale, dimension=dimension, delta=delta)
     if trials < least:
-        raise ValueError(f"trials must be >= {least} for this theorem, got {trials}")
+        raise ValueError(f"trials must be >= {least} for the theorem of binomial noise to hold, got {trials}")
     # The theorem's constants b, c and d for a fair coin.
     b, c, d = 1 / 3, math.sqrt(2) * 7 / 4, 2 / 3
     gauss = l2 * math.sqrt(2 * math.log(1.25 / delta)) / (scale * math.sqrt(variance))
@@ -125,7 +128,9 @@ def binomial_epsilon(
 
 
 def binomial_least(largest: float, *, dimension: int, delta: float) -> int:
-    """The fewest trials that ``binomial_epsilon`` covers, at an L-infinity sensitivity of ``largest`` steps."""
+    """Return the smallest number of trials for which the theorem behind ``binomial_epsilon`` holds, at an L-infinity
+    sensitivity of ``largest`` grid steps.
+    """
     return math.ceil(4 * max(23 * math.log(10 * dimension / delta), 2 * largest))
 
 
@@ -139,6 +144,6 @@ def _distance(sigma: float, shares: int) -> float:
 
 
 def check_order(order: float) -> None:
-    """ValueError unless 1 < ``order`` < inf."""
+    """Raise ValueError unless 1 < ``order`` < inf."""
     if not 1 < order < math.inf:
         raise ValueError(f"order must be > 1 and finite, got {order!r}")

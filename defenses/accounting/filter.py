@@ -1,4 +1,4 @@
-"""Renyi filter for noise that adapts to earlier releases: a budget that is checked before each release.
+"""Renyi filter: checks a privacy budget before each release when noise adapts to earlier releases.
 
 Renyi composition at one order holds even where the cost of a release depends on earlier outcomes, as long as the filter
 is checked first (Feldman and Zrnic 2021; Lecuyer 2021). The order is fixed before the first release; no such theorem
@@ -21,7 +21,8 @@ _ORDERS = tuple(float(order) for order in np.unique(np.round(1 + np.logspace(0, 
 
 @dataclass(frozen=True, kw_only=True)
 class RenyiFilter:
-    """An (epsilon, delta) budget of all releases together, where each release may depend on those before.
+    """A filter that holds an (epsilon, delta) budget for all releases together; each release may depend on earlier
+    ones.
 
     ``order`` > 1 is public and fixed beforehand; see ``planned_filter``.
 
@@ -40,29 +41,31 @@ class RenyiFilter:
             raise ValueError(f"order must be > 1 and finite, got {self.order!r}")
         if self.budget <= 0:
             raise ValueError(
-                f"order must leave a budget at epsilon {self.epsilon}, delta {self.delta}, got {self.order}"
+                f"the Renyi order must allow a positive divergence within epsilon {self.epsilon}, delta "
+                f"{self.delta}, got order {self.order}"
             )
 
     @property
     def budget(self) -> float:
-        """The Renyi divergence at ``order`` that all releases together may cost (the inverse of the tight
+        """Return the total Renyi divergence at ``order`` that all releases together may cost (the inverse of the tight
         conversion).
         """
         return _renyi_budget(self.epsilon, self.delta, self.order)
 
     def converted(self, divergence: float) -> float:
-        """The epsilon at ``delta`` of releases that cost ``divergence`` at ``order``; ``epsilon`` itself for the
-        ``budget``.
+        """Return the epsilon at ``delta`` of releases whose total Renyi divergence at ``order`` is ``divergence``; a
+        fully spent ``budget`` gives exactly ``epsilon``.
         """
         return max(0.0, self.epsilon + divergence - self.budget)
 
     def cost(self, event: DpEvent) -> float:
-        """The Renyi divergence at ``order`` of one release, in the unit of ``budget``."""
+        """Return the Renyi divergence at ``order`` of one release, which is charged to ``budget``."""
         return renyi_divergence(event, order=self.order, adjacency=self.adjacency)
 
 
 def planned_filter(*, epsilon: float, delta: float, release: DpEvent, adjacency: Adjacency) -> RenyiFilter:
-    """The filter at the order that admits most releases like ``release``, a public guess of what will be released.
+    """Return the filter whose Renyi order admits most releases like ``release``, a public guess of the releases to
+    come.
 
     Raises:
         ValueError: where not even one such release fits.
@@ -76,17 +79,23 @@ def planned_filter(*, epsilon: float, delta: float, release: DpEvent, adjacency:
     # Chosen from the plan and not from the data, so it may be optimised freely.
     order = max(_ORDERS, key=repeats)
     if repeats(order) < 1:
-        raise ValueError(f"epsilon must cover one planned release, got {epsilon} at delta {delta} for {release}")
+        raise ValueError(
+            f"epsilon must be large enough for one planned release, got {epsilon} at delta {delta} for {release}"
+        )
     return RenyiFilter(epsilon=epsilon, delta=delta, order=order, adjacency=adjacency)
 
 
 def renyi_epsilon(divergence: float, *, delta: float, order: float) -> float:
-    """The epsilon at ``delta`` of adaptive releases that cost ``divergence`` at ``order``."""
+    """Compute the epsilon at ``delta`` of adaptively chosen releases whose total Renyi divergence at ``order`` is
+    ``divergence``.
+    """
     return max(0.0, divergence - _renyi_budget(0.0, delta, order))
 
 
 def fixed_release_epsilon(release: DpEvent, *, delta: float, adjacency: Adjacency) -> float:
-    """Epsilon at ``delta`` of a release that is fixed beforehand, at the best of the orders that a filter may have."""
+    """Compute the epsilon at ``delta`` of a release that is fixed beforehand, at the best Renyi order that a filter may
+    use.
+    """
     check_delta(delta)
     costs = ((order, renyi_divergence(release, order=order, adjacency=adjacency)) for order in _ORDERS)
     return max(0.0, min(cost - _renyi_budget(0.0, delta, order) for order, cost in costs))

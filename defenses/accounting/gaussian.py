@@ -1,4 +1,4 @@
-"""Gaussian releases: epsilon, delta and the trade-off curve of given noise, and the noise that a budget requires."""
+"""Gaussian noise: computes epsilon, delta and trade-off curve of given noise, and the noise that a budget requires."""
 
 import math
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _LEAST_DELTA = 1e-14
 
 @dataclass(frozen=True, kw_only=True)
 class SampledGaussian:
-    """``steps`` Gaussian releases, each on a Poisson sample of rate ``rate``, under add/remove.
+    """A mechanism that makes ``steps`` Gaussian releases, each on a Poisson sample of rate ``rate``, under add/remove.
 
     Args:
         sigma: noise standard deviation over the **add/remove** sensitivity (the clip norm).
@@ -42,7 +42,8 @@ class SampledGaussian:
             raise ValueError(f"rate must be in (0, 1] and steps >= 1, got {self.rate} and {self.steps}")
 
     def epsilon(self, delta: float, method: Method = Method.PLD) -> float:
-        """Epsilon at ``delta`` in (0, 1); RDP gives the looser figure that most papers publish.
+        """Compute epsilon at ``delta`` in (0, 1); accounting by Renyi DP gives the larger epsilon that most papers
+        publish.
 
         Raises:
             ValueError: by PLD for ``delta`` below 1e-14.
@@ -53,11 +54,12 @@ class SampledGaussian:
 
     @property
     def event(self) -> dp_accounting.DpEvent:
-        """The event that the accountants compose."""
+        """Return the mechanism as an event that dp-accounting can compose."""
         return gaussian_steps(sigma=self.sigma, rate=self.rate, steps=self.steps)
 
     def curve(self, reach: float) -> ProfileCurve:
-        """The privacy profile up to three times ``reach`` (an epsilon, itself a knot), the same for both directions.
+        """Return the privacy profile at epsilons up to three times ``reach``, where ``reach`` itself is one of the grid
+        points; it is the same for both directions of neighbours.
 
         The accountant returns the larger delta of the two directions: sound for both, and exact for the larger one.
         """
@@ -75,7 +77,8 @@ def _profile(mechanism: SampledGaussian, reach: float) -> ProfileCurve:
 
 @lru_cache(maxsize=64)
 def calibrate_sampled_gaussian(*, epsilon: float, delta: float, rate: float, steps: int) -> SampledGaussian:
-    """The smallest noise (to 1e-4) at which all steps together satisfy (epsilon, delta).
+    """Find the smallest noise (to 1e-4) at which all ``steps`` subsampled Gaussian releases together satisfy (epsilon,
+    delta).
 
     Raises:
         ValueError: for an invalid budget, one so large that it needs less noise than .3 clip norms, or a delta below
@@ -94,7 +97,8 @@ def calibrate_sampled_gaussian(*, epsilon: float, delta: float, rate: float, ste
         )
     except NoBracketIntervalFoundError:
         raise ValueError(
-            f"epsilon must need noise of at least {LEAST_NOISE} clip norms at rate {rate:g} over {steps} steps, "
+            f"epsilon is too large: its noise must be at least {LEAST_NOISE} clip norms at rate {rate:g} over "
+            f"{steps} steps, "
             f"got {epsilon}"
         ) from None
     return SampledGaussian(sigma=float(sigma), rate=rate, steps=steps)
@@ -110,8 +114,8 @@ def _check_tails(delta: float) -> None:
 
 
 def gaussian_noise(*, epsilon: float, delta: float, releases: int) -> float:
-    """Noise std over the sensitivity for ``releases`` Gaussian releases (analytic Gaussian: Balle and Wang 2018,
-    Theorem 8).
+    """Return the noise standard deviation, divided by the sensitivity, at which ``releases`` Gaussian releases satisfy
+    (epsilon, delta) (analytic Gaussian: Balle and Wang 2018, Theorem 8).
 
     Gaussian releases compose exactly: ``releases`` of them at sigma are one at sigma / sqrt(releases).
 
@@ -127,20 +131,25 @@ def gaussian_noise(*, epsilon: float, delta: float, releases: int) -> float:
 
 
 def check_least_noise(noise: float, *, epsilon: float) -> None:
-    """ValueError where ``epsilon`` needs less ``noise`` than .3 sensitivities, at which a claim is meaningless."""
+    """Raise ValueError if ``epsilon`` is so large that it needs less ``noise`` than .3 sensitivities, at which a
+    privacy claim is meaningless.
+    """
     if noise < LEAST_NOISE:
         raise ValueError(
-            f"epsilon must need noise of at least {LEAST_NOISE} sensitivities, got {epsilon}, which needs {noise:.3g}"
+            f"epsilon is too large: its noise must be at least {LEAST_NOISE} sensitivities, got {epsilon}, which "
+            f"needs {noise:.3g}"
         )
 
 
 def gaussian_curve(*, noise: float, releases: int) -> GaussianCurve:
-    """The exact trade-off curve of ``releases`` Gaussian releases with ``noise`` std over the sensitivity."""
+    """Return the exact trade-off curve of ``releases`` Gaussian releases; ``noise`` is the standard deviation divided
+    by the sensitivity.
+    """
     return GaussianCurve(mu=math.sqrt(releases) / noise)
 
 
 def poisson_rate(what: str, rule: Sampling) -> float:
-    """The rate of Poisson sampling; 1 where all take part.
+    """Return the rate of the Poisson sampling that ``rule`` describes; 1 if all samples or clients take part.
 
     Raises:
         ValueError: for any other rule, whose accounting differs (fixed-size sampling is not Poisson sampling).
@@ -149,4 +158,6 @@ def poisson_rate(what: str, rule: Sampling) -> float:
         return rule.probability
     if isinstance(rule, Full):
         return 1.0
-    raise ValueError(f"{what} must be Poisson or full sampling for this accountant, got {rule}")
+    raise ValueError(
+        f"{what} must use Poisson sampling or full participation, which this accountant assumes, got {rule}"
+    )

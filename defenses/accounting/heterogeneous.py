@@ -1,4 +1,4 @@
-"""Shuffled reports with unequal budgets, by the clip-Laplace mechanism: a bound per client (Liu et al. 2023, APES).
+"""Unequal budgets: bounds each client's privacy when shuffled clip-Laplace reports have unequal budgets (APES 2023).
 
 What the paper gets wrong. Its Lemma 5 and Theorem 4 count as clones of client 1 the reports that resemble **any**
 client's mechanism, averaged over all; only clones of client 1's own mechanism hide client 1, so that the average
@@ -18,7 +18,9 @@ from .counts import poisson_binomial
 
 
 class Exponent(StrEnum):
-    """Exponent of the neighbour divergence: the exact one, or the paper's, which is the larger of both budgets."""
+    """The exponent of the divergence between two clients' mechanisms: exact, or as in the paper, which takes the larger
+    one of both budgets.
+    """
 
     EXACT = "exact"
     LARGER = "larger"
@@ -27,7 +29,8 @@ class Exponent(StrEnum):
 def client_bound(
     *, epsilon: float, others: Sequence[float] | FloatArray, exponent: Exponent = Exponent.EXACT
 ) -> ClonePair:
-    """The bound of one client with budget ``epsilon`` among the ``others`` with their budgets, shuffled.
+    """Return the worst-case pair of one client with budget ``epsilon`` whose report is shuffled with those of
+    ``others``, given by their budgets.
 
     The reports and, separately, the budgets are shuffled; clip-Laplace with inputs and outputs in [-C, C] and scale
     2C/eps. Each other client is a clone of this one's mechanism with its own ``clone_probability``; their number is
@@ -43,8 +46,8 @@ def client_bound(
 
 
 def clone_probability(neighbour: FloatArray, epsilon: float, exponent: Exponent = Exponent.EXACT) -> FloatArray:
-    """The probability that the clip-Laplace report of a client with budget ``neighbour`` copies a report at
-    ``epsilon``, for any values of both: the smallest ratio of the two densities.
+    """Compute the probability that the clip-Laplace report of a client with budget ``neighbour`` can pass for a report
+    at budget ``epsilon``, whatever the values of both; it is the smallest ratio of the two densities.
 
     ``(e_n / e) (1 - exp(-e)) / (1 - exp(-e_n)) exp(-e_n)`` (Liu et al. 2023, Lemma 4, with the exact exponent).
     """
@@ -53,8 +56,8 @@ def clone_probability(neighbour: FloatArray, epsilon: float, exponent: Exponent 
 
 
 def published_bound(budgets: Sequence[float] | FloatArray, exponent: Exponent = Exponent.LARGER) -> ClonePair:
-    """APES as published, evaluated exactly: all clients at the largest budget, clones averaged over **all** clients'
-    mechanisms (Lemma 5).
+    """Return the bound of the APES paper, evaluated exactly: all clients have the largest budget, and the probability
+    of a clone is averaged over **all** clients' mechanisms (Lemma 5).
 
     This bound is not valid for a client's own loss (see the module); ``client_bound`` is.
     """
@@ -82,5 +85,5 @@ def _flatness(epsilon: FloatArray) -> FloatArray:
 def _budgets(name: str, values: Sequence[float] | FloatArray) -> FloatArray:
     budgets = np.asarray(values, dtype=np.float64)
     if budgets.ndim != 1 or not np.all(np.isfinite(budgets) & (budgets > 0)):
-        raise ValueError(f"{name} must be one row of finite numbers > 0, got {values!r}")
+        raise ValueError(f"{name} must be a one-dimensional array of finite numbers > 0, got {values!r}")
     return budgets

@@ -1,4 +1,4 @@
-"""Integer noise for a budget: the standard deviation of the noise on a sum, one function per law.
+"""Integer noise: finds the standard deviation of integer noise on a sum that satisfies a budget.
 
 All lengths are in steps of the grid: ``norm`` is the L2 sensitivity, a bound on an integer row of ``dimension``
 coordinates, whose L1 norm is therefore at most ``min(sqrt(dimension) norm, norm^2)``. All rounds together satisfy
@@ -28,7 +28,9 @@ _LEAKED = 0.01
 def discrete_gaussian_noise(
     norm: float, *, epsilon: float, delta: float, rounds: int, dimension: int, shares: int
 ) -> float:
-    """Noise of a sum of ``shares`` discrete Gaussians, whose variances are whole numbers."""
+    """Return the standard deviation of a sum of ``shares`` discrete Gaussians that satisfies the budget; each share's
+    variance is a whole number.
+    """
 
     def keeps(variance: float) -> bool:
         law = {"l2": norm, "l1": _length(norm, dimension), "sigma": math.sqrt(math.ceil(variance / shares))}
@@ -43,12 +45,14 @@ def discrete_gaussian_noise(
 
 
 def whole_share(total: float, shares: int) -> int:
-    """A share of ``total``, rounded up to a whole number, except for the last digits of a float."""
+    """Return ``total / shares``, rounded up to a whole number; an excess in the last digits of the float is ignored."""
     return max(1, math.ceil(total / shares * (1 - 1e-12)))
 
 
 def skellam_noise(norm: float, *, epsilon: float, delta: float, rounds: int, dimension: int) -> float:
-    """Skellam noise, at whole orders only, because its theorem holds for these alone."""
+    """Return the standard deviation of Skellam noise that satisfies the budget; only whole Renyi orders are used,
+    because the theorem holds for these alone.
+    """
     length = _length(norm, dimension)
 
     def keeps(sigma: float) -> bool:
@@ -59,8 +63,8 @@ def skellam_noise(norm: float, *, epsilon: float, delta: float, rounds: int, dim
 
 
 def binomial_noise(norm: float, *, epsilon: float, delta: float, rounds: int, dimension: int, shares: int) -> float:
-    """Centred fair coins, in ``shares`` of an even number of coins each; a hundredth of delta covers noise outside of
-    its window.
+    """Return the standard deviation of centred binomial noise (fair coins) that satisfies the budget; each of
+    ``shares`` clients adds an even number of coins, and a hundredth of delta covers noise outside of the window.
     """
 
     def keeps(sigma: float) -> bool:
@@ -71,8 +75,8 @@ def binomial_noise(norm: float, *, epsilon: float, delta: float, rounds: int, di
 
 
 def binomial_noise_epsilon(norm: float, *, sigma: float, delta: float, rounds: int, dimension: int) -> float:
-    """The epsilon at ``delta`` of fair coins with standard deviation ``sigma`` over all rounds, by Renyi divergences;
-    infinite where there are too few coins for the bound.
+    """Compute the epsilon at ``delta`` of centred binomial noise with standard deviation ``sigma`` over all rounds, by
+    Renyi divergences; return infinity if there are too few coins for the bound.
     """
     law = {"l2": norm, "l1": _length(norm, dimension), "largest": norm}
     # Rounds up within float error: the square of a stored root may lie just below the whole number of coins.
@@ -93,7 +97,9 @@ def binomial_noise_epsilon(norm: float, *, sigma: float, delta: float, rounds: i
 def published_binomial_noise(
     norm: float, *, epsilon: float, delta: float, rounds: int, dimension: int, shares: int
 ) -> float:
-    """Fair coins as published (``binomial_epsilon``), each round at an equal part of epsilon and delta."""
+    """Return the standard deviation of centred binomial noise by the published theorem (``binomial_epsilon``), with an
+    equal part of epsilon and delta for each round.
+    """
     check_budget(epsilon, delta)
     law = {"scale": 1.0, "l1": _length(norm, dimension), "l2": norm, "largest": norm}
 
@@ -146,7 +152,7 @@ def _smallest(keeps: Callable[[float], bool], least: float) -> float:
     while not keeps(high):
         low, high = high, high + 2 * (high - least)
         if math.isinf(high):
-            raise ValueError("epsilon and delta must be satisfied by some amount of noise, and none was found")
+            raise ValueError("no amount of integer noise satisfies the requested epsilon and delta")
     while high - low > _FINE * least:
         middle = (low + high) / 2
         low, high = (low, middle) if keeps(middle) else (middle, high)

@@ -1,4 +1,4 @@
-"""Layers: one Gaussian release in parts, each with its own clip norm, noise and budget, and their joint cost.
+"""Layers: computes the joint privacy of a Gaussian release whose layers have their own clip norms and noise.
 
 What FedRE (Xiao et al. 2025) gets wrong. Its equation 9, sigma = sqrt(2 T ln(1/delta)) / eps, is no (eps, delta)
 calibration: for eps 10 it gives 10.5, and as two clipped updates are up to 2C apart, 25.8. Its corollary 1 adds the
@@ -19,7 +19,7 @@ from .accountant import sensitivity
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """One part of the update, clipped to ``clip_norm``, with noise of standard deviation ``noise_std``."""
+    """One layer of the update, clipped to ``clip_norm``, with Gaussian noise of standard deviation ``noise_std``."""
 
     clip_norm: float
     noise_std: float
@@ -31,7 +31,8 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class LayeredGaussian:
-    """``releases`` releases of all ``layers``: exactly Gaussian, so each layer and all jointly are mu-GDP.
+    """A mechanism that makes ``releases`` Gaussian releases of all ``layers``; each layer alone, and all layers
+    jointly, satisfy exact mu-GDP.
 
     The noise must not depend on the data: no composition theorem covers a sigma that is set by a score of private data
     (FedRE, equation 6).
@@ -47,39 +48,44 @@ class LayeredGaussian:
         check_whole("releases", self.releases)
 
     def layer_mu(self, index: int) -> float:
-        """Sensitivity over noise of one layer, over all releases."""
+        """Return mu of one layer over all releases: its sensitivity divided by its noise, times the root of the
+        releases.
+        """
         layer = self.layers[index]
         return math.sqrt(self.releases) * sensitivity(layer.clip_norm, self.adjacency) / layer.noise_std
 
     @property
     def mu(self) -> float:
-        """Of all layers jointly: the root of the sum of squares (Dong, Roth, Su 2022, Corollary 3.3)."""
+        """Return mu of all layers jointly, the root of their sum of squares (Dong, Roth, Su 2022, Corollary 3.3)."""
         return math.hypot(*(self.layer_mu(index) for index in range(len(self.layers))))
 
     def epsilon(self, delta: float) -> float:
-        """Joint epsilon at ``delta`` in (0, 1), against an observer of all layers."""
+        """Compute the epsilon at ``delta`` in (0, 1) against an observer of all layers."""
         check_delta(delta)
         return epsilon_from_mu(self.mu, delta)
 
     def layer_epsilon(self, index: int, delta: float) -> float:
-        """Epsilon of one layer alone; it does not bound what an observer of all layers learns."""
+        """Compute the epsilon of one layer alone; it does not bound what an observer of all layers learns."""
         check_delta(delta)
         return epsilon_from_mu(self.layer_mu(index), delta)
 
     def curve(self) -> GaussianCurve:
-        """The exact joint trade-off curve."""
+        """Return the exact trade-off curve of all layers jointly."""
         return GaussianCurve(mu=self.mu)
 
 
 def published_noise(*, epsilon: float, delta: float, rounds: int) -> float:
-    """FedRE's equation 9 as printed, noise std over the clip norm; see the module for its error."""
+    """Compute the noise of FedRE's equation 9 as printed, as standard deviation divided by the clip norm; the module's
+    docstring explains its error.
+    """
     check_budget(epsilon, delta)
     check_whole("rounds", rounds)
     return math.sqrt(2 * rounds * math.log(1 / delta)) / epsilon
 
 
 def joint_noise(*multipliers: float) -> float:
-    """Noise std over sensitivity of several Gaussian queries on the same lot, as one query: ``(sum z^-2)^(-1/2)``.
+    """Return the noise, as standard deviation divided by the sensitivity, of one Gaussian query that is equivalent to
+    several queries on the same batch: ``(sum z^-2)^(-1/2)``.
 
     Poisson sampling therefore amplifies them together (Andrew et al. 2021, Theorem 1): two at sigma are one at sigma /
     sqrt 2.

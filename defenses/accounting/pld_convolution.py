@@ -1,4 +1,4 @@
-"""PLD convolution: a privacy profile as a privacy-loss distribution, and up to half a million releases of it composed.
+"""PLD convolution: composes up to half a million releases of one privacy profile as privacy-loss distributions.
 
 Rounding each loss up would cost ``releases * interval``, which is too much for all coordinates of all rounds.
 Connecting the dots of the profile (Doroshenko et al. 2022, Algorithm 1) is as sound and only widens each loss by a
@@ -28,22 +28,25 @@ _EACH = 2e-15  # Error of one profile value.
 
 
 class Profile(Protocol):
-    """A release whose two directions leak the same; hashable by value or by identity."""
+    """A release whose privacy profile is the same for both directions of neighbours; profiles are hashable by value or
+    by identity.
+    """
 
     @property
     def pure_epsilon(self) -> float:
-        """Its epsilon at delta 0; infinite where none is known."""
+        """Return the release's epsilon at delta 0; infinity if none is known."""
         ...
 
     def delta(self, epsilon: float) -> float:
-        """Hockey-stick divergence of neighbours at ``epsilon`` >= 0."""
+        """Return the hockey-stick divergence of neighbours at ``epsilon`` >= 0."""
         ...
 
     def __hash__(self) -> int: ...
 
 
 def many_epsilon(profile: Profile, *, releases: int, delta: float) -> float:
-    """Epsilon at ``delta`` of ``releases`` independent releases, each of which may be chosen after those before.
+    """Compute the epsilon at ``delta`` of ``releases`` independent releases of one profile; each may be chosen after
+    those before it.
 
     It never exceeds the sum of their pure epsilons, which the dots of a few releases alone would exceed. ``profile``
     must be that of one pair that dominates every release (Zhu, Dong, Wang 2022).
@@ -59,8 +62,8 @@ def many_epsilon(profile: Profile, *, releases: int, delta: float) -> float:
 
 
 def many_curve(profile: Profile, *, releases: int, reach: float, failure: float = 0.0) -> ProfileCurve:
-    """The profile of all ``releases`` up to three times ``reach`` (itself a knot), the same for both directions;
-    ``failure`` is added to every delta.
+    """Return the privacy profile of all ``releases`` together at epsilons up to three times ``reach``, where ``reach``
+    itself is one of the grid points; ``failure`` is added to every delta.
     """
     check_positive("reach", reach)
     epsilons = np.union1d(np.linspace(0.0, 3 * reach, 120), reach)
@@ -88,10 +91,15 @@ class _Losses:
         )
 
     def epsilon(self, delta: float) -> float:
-        """The smallest epsilon; the last loss where only the mass of the infinite loss is left."""
+        """Compute the smallest epsilon at ``delta``; the largest finite loss if only the mass of the infinite loss
+        remains.
+        """
         within = np.flatnonzero(self.delta(self.losses) <= delta)
         if not within.size:
-            raise ValueError(f"delta must be above {self.above[-1]:.3g}, which leaks at every epsilon, got {delta}")
+            raise ValueError(
+                f"delta must be above {self.above[-1]:.3g}, the probability of a privacy failure at every epsilon, "
+                f"got {delta}"
+            )
         first = int(within[0])
         return max(0.0, math.log(max(self.above[first] - delta, 1e-300)) - float(self.log_discounted[first]))
 

@@ -21,7 +21,9 @@ from ..defense import Prepared
 
 @dataclass(frozen=True, kw_only=True)
 class DPFedAvgProtection(Protection):
-    """aggregate = (sum of clipped updates + N(0, (noise_multiplier * clip_norm)^2 I)) / expected cohort."""
+    """A protection that computes aggregate = (sum of clipped updates + N(0, (noise_multiplier * clip_norm)^2 I)) /
+    expected cohort.
+    """
 
     clip_norm: float
     noise_multiplier: float
@@ -37,8 +39,8 @@ class DPFedAvgProtection(Protection):
         return (total + noise) / context.plan.expected_cohort
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """The aggregate of one round, seen directly or as the difference of two global models; the uploads carry no
-        noise.
+        """Return the distribution of one round's aggregate, observed directly or as the difference of two global
+        models; return None for uploads, which carry no noise.
         """
         if not GLOBAL_MODELS.rank <= observer.rank <= AGGREGATE.rank:
             return None
@@ -53,7 +55,7 @@ class DPFedAvgProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class DPFedAvg(ClippedDefense):
-    """Client-level DP by a trusted server.
+    """A defense that gives client-level DP by a trusted server, which clips client updates and adds noise to their sum.
 
     The claim: one client, add/remove. The adversary is another client, who sees every round's model but not who else
     takes part.

@@ -11,7 +11,7 @@ from .dp_fedavg import DPFedAvg
 
 @dataclass(frozen=True, kw_only=True)
 class DPFedSGD(ClippedDefense):
-    """Client-level DP by a trusted server, where each client sends the gradient of one lot.
+    """A defense that gives client-level DP by a trusted server, where each client sends the gradient of one batch.
 
     The mechanism is that of DP-FedAvg. The noise is added to gradients, so the server's learning rate scales it. The
     claim: one client, add/remove. The adversary is another client, who sees every round's model but not who else takes
@@ -29,7 +29,9 @@ class DPFedSGD(ClippedDefense):
 
     def prepare(self, plan: Plan) -> Prepared:
         if not isinstance(plan.algorithm, FedSGD):
-            raise ValueError(f"algorithm must be fedsgd, with one gradient per client and round, got {plan.algorithm}")
+            raise ValueError(
+                f"algorithm must be fedsgd, in which a client sends one gradient per round, got {plan.algorithm}"
+            )
         # The mechanism does not depend on what a row is: a clipped gradient is released as a clipped update is.
         prepared = DPFedAvg(epsilon=self.epsilon, delta=self.delta, clip_norm=self.clip_norm).prepare(plan)
         source = "McMahan et al. 2018, Algorithm 1 with UserUpdateFedSGD; composition by privacy-loss distributions"

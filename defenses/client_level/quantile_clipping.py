@@ -29,8 +29,8 @@ _LARGEST_SHARE = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class QuantileClippingProtection(Protection):
-    """DP-FedAvg with the state's ``clip_norm (R,)``, which a noised count of unclipped updates adjusts after each
-    round.
+    """A protection that runs DP-FedAvg with an adaptive ``clip_norm`` of shape ``(R,)``; a noisy count of updates below
+    the clip norm adjusts it after each round.
 
     Args:
         sum_noise: noise on the sum, in clip norms.
@@ -68,7 +68,8 @@ class QuantileClippingProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class QuantileClipping(ClippedDefense):
-    """Client-level DP by a trusted server that broadcasts the clip norm together with the model.
+    """A defense that gives client-level DP by a trusted server, which broadcasts the adaptive clip norm together with
+    the model.
 
     The claim: one client, add/remove. The adversary is another client, who sees every round's model and clip norm but
     not who else takes part. The sum and the count are one Gaussian release on one cohort: with ``z`` the noise
@@ -109,7 +110,8 @@ class QuantileClipping(ClippedDefense):
         if 2 * count_noise <= mechanism.sigma:
             raise ValueError(
                 f"count_noise must be > {mechanism.sigma / 2:.4g}, half of the noise multiplier for epsilon "
-                f"{self.epsilon:g}, or the count alone spends the budget, got {count_noise:g}"
+                f"{self.epsilon:g}, because otherwise the noisy count alone spends the whole budget, got "
+                f"{count_noise:g}"
             )
         protection = QuantileClippingProtection(
             clip_norm=self.clip_norm,

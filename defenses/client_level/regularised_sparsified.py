@@ -1,4 +1,4 @@
-"""Regularised and sparsified: DP-FedAvg on updates that are kept short and made sparse first (Cheng et al. 2022)."""
+"""Regularised and sparsified: DP-FedAvg on short, sparse updates, which clipping changes less (Cheng et al. 2022)."""
 
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,9 @@ from .dp_fedavg import DPFedAvg
 
 @dataclass(frozen=True, kw_only=True)
 class SparsifiedProtection(Protection):
-    """Each client drops the smallest numbers of its update; ``noised`` then clips and adds noise as usual."""
+    """A protection in which each client sets the smallest numbers of its update to zero before DP-FedAvg clips it and
+    adds noise.
+    """
 
     noised: Protection
     dropped: float
@@ -32,14 +34,17 @@ class SparsifiedProtection(Protection):
         return self.noised.aggregate(received, context, state, rng)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """Exact for a row that is sparse already, and a bound for any other row."""
+        """Return the distribution of one round's aggregate: exact for an update that is already sparse, a bound for any
+        other.
+        """
         law = self.noised.law(observer, plan, client)
         return law if isinstance(law, GaussianLaw) else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegularisedSparsified(ClippedDefense):
-    """Client-level DP by a trusted server, with updates of which the clip removes less.
+    """A defense that gives client-level DP by a trusted server; clipping removes less, because updates are short and
+    sparse.
 
     Bounded local update regularisation is the algorithm ``bounded_update`` (its ``radius`` is the clip norm). Local
     update sparsification is done here, on each client's update by its own numbers, so one client still moves the sum by
@@ -69,7 +74,10 @@ class RegularisedSparsified(ClippedDefense):
     def prepare(self, plan: Plan) -> Prepared:
         algorithm = plan.algorithm
         if not isinstance(algorithm, BoundedUpdate) or algorithm.radius != self.clip_norm:
-            raise ValueError(f"algorithm must be bounded_update with radius {self.clip_norm:g}, got {algorithm}")
+            raise ValueError(
+                f"algorithm must be bounded_update with radius {self.clip_norm:g}, which is the clip norm, got "
+                f"{algorithm}"
+            )
         prepared = DPFedAvg(epsilon=self.epsilon, delta=self.delta, clip_norm=self.clip_norm).prepare(plan)
         source = "Cheng et al. 2022 (BLUR and LUS) before McMahan et al. 2018, Algorithm 1; privacy-loss distributions"
         return Prepared(

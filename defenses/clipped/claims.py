@@ -1,4 +1,4 @@
-"""Claims of Poisson-sampled Gaussian noise about one sample or one client."""
+"""Sampled Gaussian claims: states the claim of Poisson-sampled Gaussian noise about one sample or one client."""
 
 from collections.abc import Mapping
 
@@ -31,7 +31,7 @@ def sampled_gaussian_claim(
     accountant: str = ACCOUNTANT,
     curve: Curve | None = None,
 ) -> Claim:
-    """The claim of a defense by ``mechanism``, add/remove.
+    """Return a defense's claim that ``mechanism``, a sampled Gaussian, satisfies its budget under add/remove.
 
     About one sample of a client, the adversary is the server, which observes individual updates. About one client, it
     is another client, who sees every round's model.

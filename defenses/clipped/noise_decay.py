@@ -1,4 +1,4 @@
-"""Noise decay: DP-SGD at each client under a Renyi filter, with noise that shrinks by a public loss (Fu et al. 2022).
+"""Noise decay: DP-SGD at each client under a Renyi filter; noise shrinks as a public loss falls (Fu et al. 2022).
 
 The clip norm may follow the gradients as well (Algorithm 1).
 """
@@ -25,7 +25,8 @@ from .filter_cost import FilterCost
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseSplit:
-    """How the two queries on a lot share the charged noise, and how norms are reported.
+    """The rule that divides the accounted noise between the two queries on a batch (gradient and norm), and how norms
+    are reported.
 
     Args:
         direction: noise on the sum of gradients, in clip norms, at a charged noise of 1.
@@ -42,7 +43,8 @@ class NoiseSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseDecayProtection(Protection):
-    """DP-SGD with the state's noise and clip norms, as long as a client's budget lasts.
+    """A protection that runs DP-SGD with noise and clip norms that change over rounds, until a client's budget is
+    spent.
 
     The state is broadcast as a whole: ``clip_norm`` and ``spent`` (Renyi) by client, ``(R,)`` each; ``level (R,)``, how
     often the noise has shrunk; ``losses (R, 0..4)``, the last public losses.
@@ -69,7 +71,7 @@ class NoiseDecayProtection(Protection):
         }
 
     def open_round(self, context: Context, state: State) -> State:
-        """The noise shrinks when the public loss of the global model has decreased three times in a row (eq. 9)."""
+        """Shrink the noise if the global model's public loss has decreased three times in a row (eq. 9)."""
         if self.decay == 1 or context.public_loss is None or self._over(context, state):
             return state
         # The state starts with one replica; the engine's replicas diverge from the first round on.
@@ -79,7 +81,9 @@ class NoiseDecayProtection(Protection):
         return {**state, "losses": losses, "level": state["level"] + fell}
 
     def participates(self, context: Context, state: State, rng: np.random.Generator) -> Tensor:
-        """Each client stops on its own before the first round that its budget does not cover."""
+        """Return which clients take part: a client stops before the first round that its remaining budget does not
+        cover.
+        """
         cost = self._cost(context, state)
         there = [self._of(state["spent"], client) + cost <= self.filter.budget for client in context.senders]
         return torch.stack([row.expand(context.replicas) for row in there], dim=1)
@@ -95,7 +99,8 @@ class NoiseDecayProtection(Protection):
     def log_ratio(
         self, direction: Tensor, answer: Tensor | None, client: int, context: Context, state: State
     ) -> Tensor:
-        """Log-likelihood ratio ``(R,)`` of a step's release and, where it is given, of the query's answer.
+        """Return the log-likelihood ratio, shape ``(R,)``, of a step's release and, if given, of the noisy norm
+        released with it.
 
         It compares a client that holds one sample far beyond the bound along the last coordinate with a client that
         holds no sample, and is exact given the public state: two Gaussian observations of whether that sample was
@@ -113,14 +118,16 @@ class NoiseDecayProtection(Protection):
         return torch.logaddexp(torch.tensor(1 - self.rate).log(), math.log(self.rate) + drawn)
 
     def query(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> State:
-        """Charges each client that took part for its round."""
+        """Charge each client that took part for the cost of its round."""
         spent, cost = dict(state["spent"]), self._cost(context, state)
         for row, client in enumerate(received.senders or ()):
             spent[client] = self._of(spent, client) + received.present[:, row] * cost
         return {**state, "spent": spent}
 
     def numbers(self, plan: Plan, state: State) -> dict[str, float]:
-        """The noise, the largest epsilon of any client so far at the filter's order, and each client's clip norm."""
+        """Return the current noise, the largest epsilon that any client has spent at the filter's order, and each
+        client's clip norm.
+        """
         spent = max(float(self._of(state["spent"], client)[0]) for client in range(plan.clients))
         bounds = {f"clip_norm_{client}": float(state["clip_norm"][client][0]) for client in range(plan.clients)}
         epsilon = self.filter.converted(spent) if spent else 0.0
@@ -161,14 +168,16 @@ class NoiseDecayProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveClipProtection(NoiseDecayProtection):
-    """Noise decay with a clip norm per client that follows the mean norm that the client releases of its lots."""
+    """A protection with decaying noise and one clip norm per client, which follows the noisy mean gradient norm that
+    the client releases.
+    """
 
     clip_factor: float
 
     def local_query(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
     ) -> Tensor:
-        """The noised mean of the lot's clipped norms ``(R, 1)`` (eq. 6 to 8)."""
+        """Return the noisy mean of the batch's clipped gradient norms, shape ``(R, 1)`` (eq. 6 to 8)."""
         bound = self._bound(state, client)
         norms = torch.linalg.vector_norm(gradients, dim=-1)
         if not norms.isfinite().all():
@@ -180,7 +189,7 @@ class AdaptiveClipProtection(NoiseDecayProtection):
         return centre + (total + noise) / context.plan.expected_lot(client)
 
     def query(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> State:
-        """Each client's next clip norm, from the mean norm that it released."""
+        """Set each client's next clip norm from the noisy mean norm that it released."""
         charged = super().query(received, context, state, rng)
         bounds = dict(state["clip_norm"])
         for row, client in enumerate(received.senders or ()):
@@ -191,7 +200,7 @@ class AdaptiveClipProtection(NoiseDecayProtection):
         return {**charged, "clip_norm": bounds}
 
     def paid_epsilon(self, plan: Plan) -> float:
-        """The real cost of both queries over all rounds as published, however the noise shrinks.
+        """Compute the real epsilon of both queries over all rounds of the published form, however the noise shrinks.
 
         As published a norm is counted from 0, and the filter omits the cost of that query. The first decrease needs
         four losses, so it comes with the fourth round at the earliest. Noise that stays constant needs no filter.

@@ -1,4 +1,4 @@
-"""Control: a defense with a planted bug, which states the claim of the correct defense that it inherits from."""
+"""Control: base of defenses with a planted bug, which state the claim of the correct defense that they inherit from."""
 
 import dataclasses
 from abc import ABC
@@ -12,7 +12,8 @@ from ..defense import Defense, Prepared
 
 @dataclass(frozen=True, kw_only=True)
 class Control(Defense, ABC):
-    """Base of the controls: ``class ControlX(Control, X)`` runs ``broken`` in the place of the protection of ``X``.
+    """A base class for controls: ``class ControlX(Control, X)`` runs the protection ``broken`` in place of the one of
+    ``X``.
 
     The claims, the spending and every field of the protection come from the correct version, so that only the bug
     differs. An audit or an implementation check must refute a control. ``broken`` is a subclass of the protection that
@@ -29,12 +30,12 @@ class Control(Defense, ABC):
         return dataclasses.replace(correct, protection=protection)
 
     def bug(self, plan: Plan) -> dict[str, object]:
-        """Fields that ``broken`` has in addition to those of the correct protection."""
+        """Return the fields that the protection ``broken`` has in addition to those of the correct protection."""
         return {}
 
 
 def correct_version(control: Defense) -> Defense:
-    """The defense that a control breaks, with the same configuration: the class that it inherits from.
+    """Return the correct defense, the class that a control inherits from, with the same configuration.
 
     Raises:
         ValueError: for a control that inherits from no correct defense.
@@ -44,4 +45,4 @@ def correct_version(control: Defense) -> Defense:
         if issubclass(base, Defense) and base not in (Control, Defense) and not base.control:
             known = {field.name for field in dataclasses.fields(base)}
             return base(**{name: value for name, value in control.fields().items() if name in known})
-    raise ValueError(f"{type(control).__name__} inherits from no correct defense, so it cannot be compared with one")
+    raise ValueError(f"{type(control).__name__} does not inherit from a correct defense, so the two cannot be compared")

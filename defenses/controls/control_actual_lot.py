@@ -1,4 +1,4 @@
-"""Control: DP-SGD that divides the noised sum by the actual size of the lot.
+"""Control: DP-SGD that divides the noised sum by the actual size of the sampled batch instead of the expected size.
 
 The real bug: ``.mean()`` over a Poisson sample. The size shows who was drawn, through the scale of the sum and of the
 noise, and large lots carry less noise than the accountant assumes.
@@ -17,7 +17,9 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class ActualLotProtection(DPSGDProtection):
-    """Divides by the actual lot; the correct version divides by the expected lot, which is public."""
+    """A broken protection that divides by the actual batch size; the correct version divides by the expected size,
+    which is public.
+    """
 
     def local_step(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
@@ -29,6 +31,6 @@ class ActualLotProtection(DPSGDProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlActualLot(Control, DPSGD):
-    """States the claim of DP-SGD and does not satisfy it: an audit must refute it."""
+    """A control that states the claim of DP-SGD but does not satisfy it: an audit must refute it."""
 
     broken: ClassVar[type[Protection]] = ActualLotProtection

@@ -21,7 +21,9 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveClipRawProtection(DPFedAvgProtection):
-    """Clips to the exact median of the last round; the law that it publishes holds in the first round only."""
+    """A broken protection that clips to the exact median norm of the last round; the distribution that it publishes
+    holds in the first round only.
+    """
 
     def initial_state(self, plan: Plan) -> State:
         return {"clip_norm": torch.tensor(self.clip_norm), "medians": []}
@@ -44,6 +46,6 @@ class AdaptiveClipRawProtection(DPFedAvgProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlAdaptiveClipRaw(Control, DPFedAvg):
-    """States the claim of DP-FedAvg and does not satisfy it: an implementation check must fail."""
+    """A control that states the claim of DP-FedAvg but does not satisfy it: an implementation check must fail."""
 
     broken: ClassVar[type[Protection]] = AdaptiveClipRawProtection

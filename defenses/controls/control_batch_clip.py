@@ -1,4 +1,4 @@
-"""Control: DP-SGD that scales the whole lot by one factor instead of clipping each sample.
+"""Control: DP-SGD that scales the whole batch by one factor instead of clipping each sample's gradient.
 
 The real bug: one clip per batch, by the mean of the samples' norms. A gradient that is much longer than all others sets
 the factor and enters with up to n clip norms, where n is the size of the lot.
@@ -19,7 +19,7 @@ from .control_no_clip import NoClipProtection
 
 @dataclass(frozen=True, kw_only=True)
 class BatchClipProtection(NoClipProtection):
-    """Scales all gradients by one factor and clips no sample by itself."""
+    """A broken protection that scales all gradients of a batch by one factor and clips no single gradient."""
 
     def local_step(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
@@ -33,6 +33,6 @@ class BatchClipProtection(NoClipProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlBatchClip(Control, DPSGD):
-    """States the claim of DP-SGD and does not satisfy it: an audit must refute it."""
+    """A control that states the claim of DP-SGD but does not satisfy it: an audit must refute it."""
 
     broken: ClassVar[type[Protection]] = BatchClipProtection

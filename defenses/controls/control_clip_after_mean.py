@@ -1,4 +1,4 @@
-"""Control: DP-SGD that clips the mean of the lot instead of each sample.
+"""Control: DP-SGD that clips the mean gradient of the batch instead of each sample's gradient.
 
 The real bug: ``clip_grad_norm_`` after ``loss.mean().backward()``. One long gradient turns the whole mean, by up to
 twice the clip norm, while the noise is scaled to the clip norm over the lot.
@@ -19,7 +19,9 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class ClipAfterMeanProtection(DPSGDProtection):
-    """direction = clip(mean of the lot) + the noise of the correct version."""
+    """A broken protection that computes direction = clip(mean gradient of the batch) + the noise of the correct
+    version.
+    """
 
     def local_step(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
@@ -33,6 +35,6 @@ class ClipAfterMeanProtection(DPSGDProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlClipAfterMean(Control, DPSGD):
-    """States the claim of DP-SGD and does not satisfy it: an audit must refute it."""
+    """A control that states the claim of DP-SGD but does not satisfy it: an audit must refute it."""
 
     broken: ClassVar[type[Protection]] = ClipAfterMeanProtection

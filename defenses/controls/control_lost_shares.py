@@ -1,4 +1,4 @@
-"""Control: distributed Gaussian noise whose shares ignore that clients drop out.
+"""Control: distributed Gaussian noise whose per-client shares do not account for clients that drop out.
 
 The real bug: every client's share is the noise over the number of invited clients, not over the number that is sure to
 stay. A client that drops out takes its share along, and the remaining sum has less noise than the accountant assumes.
@@ -14,7 +14,9 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class LostSharesProtection(DistributedGaussianProtection):
-    """Splits the noise over all invited clients, so the sum has enough of it only if no client drops out."""
+    """A broken protection that splits the noise over all invited clients, so the sum has enough noise only if no client
+    drops out.
+    """
 
     def shares_needed(self, invited: int) -> int:
         return invited
@@ -22,7 +24,7 @@ class LostSharesProtection(DistributedGaussianProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlLostShares(Control, DistributedGaussian):
-    """States the claim of distributed Gaussian noise and does not satisfy it: an audit must refute it.
+    """A control that states the claim of distributed Gaussian noise but does not satisfy it: an audit must refute it.
 
     By default the same clients drop out in every round. With random drop-outs the canary client might be absent itself,
     and that chance would hide the missing noise.

@@ -1,4 +1,4 @@
-"""Control: DP-SGD that does not clip.
+"""Control: DP-SGD that does not clip gradients.
 
 The real bug: the clip is applied to a copy, or to the mean of the batch, so that one sample can move the sum without a
 bound.
@@ -17,7 +17,7 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class NoClipProtection(DPSGDProtection):
-    """Sums the gradients without clipping them."""
+    """A broken protection that sums the gradients without clipping them."""
 
     def total(self, gradients: Tensor, present: Tensor) -> Tensor:
         return lot_sum(gradients, present)
@@ -25,6 +25,6 @@ class NoClipProtection(DPSGDProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlNoClip(Control, DPSGD):
-    """States the claim of DP-SGD and does not satisfy it: an audit must refute it."""
+    """A control that states the claim of DP-SGD but does not satisfy it: an audit must refute it."""
 
     broken: ClassVar[type[Protection]] = NoClipProtection

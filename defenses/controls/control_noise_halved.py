@@ -17,7 +17,7 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseHalvedProtection(DPFedAvgProtection):
-    """Adds half the noise of the published law."""
+    """A broken protection that adds half the noise that its published distribution states."""
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         halved = DPFedAvgProtection(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier / 2)
@@ -26,6 +26,6 @@ class NoiseHalvedProtection(DPFedAvgProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlNoiseHalved(Control, DPFedAvg):
-    """States the claim of DP-FedAvg and does not satisfy it: an audit must refute it."""
+    """A control that states the claim of DP-FedAvg but does not satisfy it: an audit must refute it."""
 
     broken: ClassVar[type[Protection]] = NoiseHalvedProtection

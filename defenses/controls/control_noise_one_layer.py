@@ -1,4 +1,4 @@
-"""Control: DP-FedAvg that leaves one layer without noise.
+"""Control: DP-FedAvg that adds no noise to one layer of the model.
 
 The real bug: a loop over layers that omits one (a bias, an embedding, the last). That layer is released without noise,
 and an audit whose canary lies in another layer finds nothing wrong.
@@ -18,7 +18,7 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseOneLayerProtection(DPFedAvgProtection):
-    """Adds no noise to the last layer of the layout."""
+    """A broken protection that adds no noise to the last layer of the model."""
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
         layout = context.plan.layout
@@ -31,6 +31,6 @@ class NoiseOneLayerProtection(DPFedAvgProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlNoiseOneLayer(Control, DPFedAvg):
-    """States the claim of DP-FedAvg and does not satisfy it: an implementation check must fail."""
+    """A control that states the claim of DP-FedAvg but does not satisfy it: an implementation check must fail."""
 
     broken: ClassVar[type[Protection]] = NoiseOneLayerProtection

@@ -18,7 +18,7 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseOneRoundProtection(LDPGaussianProtection):
-    """Adds the noise that would suffice for one of its ``releases``."""
+    """A broken protection that adds the noise that would be enough for only one of its ``releases``."""
 
     releases: int
 
@@ -31,7 +31,7 @@ class NoiseOneRoundProtection(LDPGaussianProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlNoiseOneRound(Control, LDPGaussian):
-    """States the claim of local DP and does not satisfy it: an audit must refute it."""
+    """A control that states the claim of local DP but does not satisfy it: an audit must refute it."""
 
     broken: ClassVar[type[Protection]] = NoiseOneRoundProtection
 

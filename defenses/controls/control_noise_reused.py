@@ -20,7 +20,7 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseReusedProtection(DPFedAvgProtection):
-    """Draws noise in the first round and adds it again in all later ones."""
+    """A broken protection that draws noise in the first round and adds the same noise again in all later rounds."""
 
     def initial_state(self, plan: Plan) -> State:
         return {"drawn": []}
@@ -36,6 +36,6 @@ class NoiseReusedProtection(DPFedAvgProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlNoiseReused(Control, DPFedAvg):
-    """States the claim of DP-FedAvg and does not satisfy it: an implementation check must fail."""
+    """A control that states the claim of DP-FedAvg but does not satisfy it: an implementation check must fail."""
 
     broken: ClassVar[type[Protection]] = NoiseReusedProtection

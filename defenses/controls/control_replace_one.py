@@ -1,4 +1,4 @@
-"""Control: local DP under replace-one with the noise of add/remove.
+"""Control: local DP under replace-one that adds only the noise needed under add/remove.
 
 The real bug: sensitivity C, which holds for a report that is present or absent, where two clipped reports are up to 2C
 apart.
@@ -17,7 +17,7 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class ReplaceOneProtection(LDPGaussianProtection):
-    """Adds noise without the factor 2 of replace-one."""
+    """A broken protection that omits the factor 2 in the sensitivity that replace-one requires."""
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
         halved = LDPGaussianProtection(clip_norm=self.clip_norm, noise_std=self.noise_std / 2)
@@ -26,6 +26,6 @@ class ReplaceOneProtection(LDPGaussianProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlReplaceOne(Control, LDPGaussian):
-    """States the claim of local DP and does not satisfy it: an audit must refute it."""
+    """A control that states the claim of local DP but does not satisfy it: an audit must refute it."""
 
     broken: ClassVar[type[Protection]] = ReplaceOneProtection

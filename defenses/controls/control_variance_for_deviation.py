@@ -1,4 +1,4 @@
-"""Control: DP-SGD that uses the variance of the noise as its standard deviation.
+"""Control: DP-SGD that uses the noise variance in place of its standard deviation.
 
 The real bug: ``normal(0, var)`` for ``normal(0, var ** 0.5)``. The noise on the mean gradient has a standard deviation
 below one as soon as the lot is larger than the noise multiplier times the clip norm, and then its square is smaller
@@ -18,7 +18,9 @@ from .control import Control
 
 @dataclass(frozen=True, kw_only=True)
 class VarianceForDeviationProtection(DPSGDProtection):
-    """Adds noise of standard deviation s^2 to the mean of the lot, where the correct version has s."""
+    """A broken protection that adds noise of standard deviation s^2 to the mean gradient, where the correct version has
+    s.
+    """
 
     def local_step(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
@@ -31,6 +33,6 @@ class VarianceForDeviationProtection(DPSGDProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class ControlVarianceForDeviation(Control, DPSGD):
-    """States the claim of DP-SGD and does not satisfy it: an audit must refute it."""
+    """A control that states the claim of DP-SGD but does not satisfy it: an audit must refute it."""
 
     broken: ClassVar[type[Protection]] = VarianceForDeviationProtection

@@ -1,4 +1,4 @@
-"""Mutant: samplers of a correct and of a broken version of one mechanism, and the claim that both state.
+"""Mutant: a pair of samplers, of one mechanism's correct and broken versions, and the claim that both state.
 
 Both kinds of broken things end here: a file of ``controls/mechanisms`` supplies its two samplers itself, and a
 ``Control`` is run in federations with and without its bug (``suites.mutation.federated_mutant``).
@@ -26,7 +26,7 @@ Score = Callable[[NDArray[Any]], FloatArray]
 
 @dataclass(frozen=True, kw_only=True)
 class Mutant:
-    """A planted bug, next to the correct version of the same mechanism.
+    """A planted bug, given together with the correct version of the same mechanism.
 
     Args:
         claim: what both versions state; only the correct one satisfies it.
@@ -57,7 +57,7 @@ def mechanism_claim(
     dp_model: str = "central",
     sampling: str = "none assumed",
 ) -> Claim:
-    """The claim of a mechanism that its name and its source describe in full."""
+    """Return a claim about a mechanism that is described in full by its name and its source."""
     return Claim(
         epsilon=epsilon,
         delta=delta,
@@ -77,7 +77,9 @@ def mechanism_claim(
 
 
 def report_claim(*, epsilon: float, mechanism: str, source: str, rounds: int = 1) -> Claim:
-    """A claim of pure local DP: any two values of one client; the server observes individual updates."""
+    """Return a pure local DP claim for any two values of one client; the adversary is the server, which observes
+    individual updates.
+    """
     return mechanism_claim(
         epsilon=epsilon,
         delta=0.0,

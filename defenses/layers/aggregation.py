@@ -1,4 +1,4 @@
-"""PDA-PAM: aggregation in which less sensitive models weigh more, layer by layer (Xiao et al. 2025, eq. 10 and 11).
+"""PDA-PAM: averages client models layer by layer, less sensitive ones with more weight (Xiao et al. 2025, eq. 10, 11).
 
 Errata: equation 11 divides each report by its weight alpha-hat and by K, so that the weights 1 / (K alpha-hat) sum to K
 or more, and without bound where scores are uneven. Right: the inverses normalised to sum to 1. As alpha-hat is a
@@ -18,7 +18,8 @@ from .score import LayerScorer
 
 
 def pda_pam(received: Message, context: Context, scorers: Sequence[LayerScorer], *, published: bool = False) -> Tensor:
-    """The aggregate ``(R, d)`` of reports, weighted by the scores of each client's model on public samples.
+    """Return the aggregate, shape ``(R, d)``, of clients' reports, weighted by how sensitive each client's model is on
+    public samples.
 
     All inputs are noised or public. Without public samples all clients have equal weight. The clients' sizes do not
     enter, as in the paper.
@@ -35,7 +36,9 @@ def pda_pam(received: Message, context: Context, scorers: Sequence[LayerScorer],
 
 
 def model_scores(received: Message, context: Context, scorers: Sequence[LayerScorer]) -> Tensor:
-    """Scores ``(R, rows, layers)``, on public samples, of the models that each report alone would lead to."""
+    """Return sensitivity scores, shape ``(R, rows, layers)``, on public samples, of the models that each client's
+    report alone would produce.
+    """
     replicas, rows, dim = received.values.shape
     if context.samples is None or not rows:
         return torch.zeros(replicas, rows, len(context.plan.layout.names))
@@ -53,17 +56,19 @@ def model_scores(received: Message, context: Context, scorers: Sequence[LayerSco
 
 
 def preferred(scorers: Sequence[LayerScorer], client: int) -> LayerScorer:
-    """The scorer of a client; preferences are dealt in turn."""
+    """Return the scorer of a client; clients get the privacy preferences in turn."""
     return scorers[client % len(scorers)]
 
 
 def client_weights(scores: Tensor, present: Tensor) -> Tensor:
-    """Weights ``(R, rows, layers)`` that decrease with the scores and sum to 1 over the rows that are present."""
+    """Return aggregation weights, shape ``(R, rows, layers)``, that decrease with the scores and sum to 1 over the
+    clients that are present.
+    """
     return _softmax(-scores, present)
 
 
 def published_weights(scores: Tensor, present: Tensor) -> Tensor:
-    """Equations 10 and 11 as printed: 1 / (K alpha-hat)."""
+    """Compute the weights of equations 10 and 11 as printed: 1 / (K alpha-hat)."""
     alpha, count = _softmax(scores, present), present.sum(1).view(-1, 1, 1)
     return (1 / (count * alpha)).masked_fill(~present.unsqueeze(-1), 0)
 

@@ -1,4 +1,4 @@
-"""BLUR+LUS: local DP of bounded, sparse updates with noise layer by layer (Cheng et al. 2022, FedRE's competitor)."""
+"""BLUR+LUS: local DP of bounded, sparse updates with noise layer by layer (Cheng et al. 2022; a baseline of FedRE)."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ from .uniform_layers import even_layers
 
 @dataclass(frozen=True, kw_only=True)
 class BlurLus(Defense):
-    """Local DP of a client's whole report over all rounds, with updates of which the clip removes less.
+    """A defense that gives local DP for a client's whole report over all rounds; clipping removes less, because updates
+    are bounded and sparse.
 
     Bounded local update regularisation is the algorithm ``bounded_update`` (its ``radius`` is the clip norm of the
     whole update). Local update sparsification zeroes the smallest numbers of each layer. Each layer is then clipped and
@@ -44,7 +45,10 @@ class BlurLus(Defense):
     def prepare(self, plan: Plan) -> Prepared:
         algorithm, layers = plan.algorithm, len(plan.layout.names)
         if not isinstance(algorithm, BoundedUpdate) or algorithm.radius != self.clip_norm:
-            raise ValueError(f"algorithm must be bounded_update with radius {self.clip_norm:g}, got {algorithm}")
+            raise ValueError(
+                f"algorithm must be bounded_update with radius {self.clip_norm:g}, which is the clip norm, got "
+                f"{algorithm}"
+            )
         return even_layers(
             JointBudget(epsilon=self.epsilon, delta=self.delta, rounds=plan.rounds),
             (self.clip_norm / math.sqrt(layers),) * layers,

@@ -1,4 +1,4 @@
-"""Budgets of layers: the share of a joint budget that each layer gets by its score, and a layered report's claims."""
+"""Layer budgets: splits a joint budget among layers by sensitivity scores, and states a layered report's claims."""
 
 import math
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _LEAST_EPSILON = 1e-9
 
 
 def score_shares(scores: Tensor, even: float) -> Tensor:
-    """Shares ``(..., layers)`` of a round's mu^2, summing to 1, for layers with these ``scores``.
+    """Return each layer's share of a round's mu^2, shape ``(..., layers)`` with sum 1, from the layers' ``scores``.
 
     mu, which stands for equation 6's epsilon, decreases as 1 / score. The part ``even`` is split evenly whatever the
     scores, so that no layer gets unbounded noise and none takes more than ``largest_share``.
@@ -33,13 +33,13 @@ def score_shares(scores: Tensor, even: float) -> Tensor:
 
 
 def largest_share(layers: int, even: float) -> float:
-    """The largest share that one layer can get, whatever the scores."""
+    """Return the largest share of the budget that one layer can get, whatever the scores."""
     return 1 - even + even / layers
 
 
 @dataclass(frozen=True, kw_only=True)
 class JointBudget:
-    """(epsilon, delta) of all layers over all rounds, under replace-one: exactly mu-GDP.
+    """An (epsilon, delta) budget of all layers over all rounds under replace-one, which is spent by exact mu-GDP.
 
     A round's mu is fixed. Only its split among layers changes, by what is public before the round. The layers of a
     round are therefore jointly Gaussian with that mu whatever the split, and the rounds compose adaptively (Dong, Roth,
@@ -52,20 +52,20 @@ class JointBudget:
 
     @property
     def mu(self) -> float:
-        """Of all rounds together. ``gaussian_noise`` refuses a large epsilon by the noise of one round, which exists,
-        not of all.
+        """Return mu of all rounds together. ``gaussian_noise`` refuses a large epsilon by the noise of one round,
+        because that is the noise that is drawn.
         """
         return math.sqrt(self.rounds) / gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=self.rounds)
 
     def noise(self, shares: Tensor, clip_norms: Sequence[float]) -> Tensor:
-        """Noise std of each layer in each round ``(..., layers)``."""
+        """Return the noise standard deviation of each layer in each round, shape ``(..., layers)``."""
         # Two clipped layers are up to twice the clip norm apart.
         reach = torch.tensor([sensitivity(norm, Adjacency.REPLACE_ONE) for norm in clip_norms], dtype=torch.float64)
         return reach * math.sqrt(self.rounds) / (self.mu * shares.double().sqrt())
 
 
 def layer_norms(clip_norms: Sequence[float], plan: Plan) -> tuple[float, ...]:
-    """A clip norm for every layer of the plan: those given, or one for all.
+    """Return one clip norm for every layer of the plan, from one per layer or one for all layers.
 
     Raises:
         ValueError: for any other number of them.
@@ -78,7 +78,7 @@ def layer_norms(clip_norms: Sequence[float], plan: Plan) -> tuple[float, ...]:
 
 
 def layer_scores(scores: Sequence[float], plan: Plan) -> tuple[float, ...]:
-    """The scores given, one for every layer of the plan.
+    """Return the given scores, one for every layer of the plan.
 
     Raises:
         ValueError: for any other number of them, because a layer without a score has no budget.
@@ -87,9 +87,9 @@ def layer_scores(scores: Sequence[float], plan: Plan) -> tuple[float, ...]:
 
 
 def check_numbers(name: str, values: object) -> tuple[float, ...]:
-    """A field's numbers as a tuple; ValueError unless each is finite and above zero."""
+    """Return a field's numbers as a tuple; raise ValueError unless each is finite and above zero."""
     if not isinstance(values, list | tuple):
-        raise ValueError(f"{name} must list numbers > 0, got {values!r}")
+        raise ValueError(f"{name} must be a list of numbers > 0, got {values!r}")
     for value in values:
         check_positive(f"each of {name}", value)
     return tuple(float(value) for value in values)
@@ -104,7 +104,7 @@ def layered_claims(
     source: str,
     noise_stds: Sequence[float] | None = None,
 ) -> tuple[Claim, ...]:
-    """The joint claim, and one claim of each layer alone, at the same delta.
+    """Return the joint claim of all layers, and one claim of each layer alone, at the same delta.
 
     Args:
         shares: of mu^2, the share of each layer in every round, or an upper bound of it.
@@ -153,7 +153,7 @@ def layered_claim(
     part: str = "joint",
     accountant: str = ANALYTIC_GAUSSIAN,
 ) -> Claim:
-    """Local DP of a client's whole report, or of one layer of it alone, over all rounds."""
+    """Return a local DP claim over all rounds, of a client's whole report or of one layer alone."""
     # A noise that changes from round to round is no parameter of the claim.
     known = {} if noise_std is None else {"noise_std": noise_std}
     return Claim(

@@ -35,7 +35,8 @@ _LEAST_SCORE = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class FedREProtection(Protection):
-    """report = update clipped layer by layer + noise that is larger where the score is higher; PDA-PAM aggregates.
+    """A protection that computes report = update clipped layer by layer + noise that is larger where the layer's
+    sensitivity score is higher; PDA-PAM aggregates the reports.
 
     The state is public: ``scores (R, p, layers)``, one for each of p preferences, on public samples at the model that
     is about to be broadcast; without samples all scores are equal.
@@ -58,7 +59,7 @@ class FedREProtection(Protection):
         return {"scores": torch.tensor([[self.scores or (1.0,) * len(self.clip_norms)]])}
 
     def open_round(self, context: Context, state: State) -> State:
-        """Scores the model that this round starts from."""
+        """Compute the layers' sensitivity scores of the model with which this round starts."""
         # Without public samples all layers keep equal scores, and the split is even.
         if self.scores or context.samples is None:
             return state
@@ -77,18 +78,18 @@ class FedREProtection(Protection):
         return pda_pam(received, context, self.scorers)
 
     def row_scores(self, updates: Message, context: Context, state: State) -> Tensor:
-        """Scores by which each row is noised, ``(R or 1, rows or 1, layers)``."""
+        """Return the scores that set the noise of each client's report, shape ``(R or 1, rows or 1, layers)``."""
         scores: Tensor = state["scores"]
         preferences = scores.shape[1]
         return scores[:, [sender % preferences for sender in updates.senders or (0,)]]
 
     def noise(self, scores: Tensor) -> Tensor:
-        """Noise std of each layer ``(..., layers)`` at these scores."""
+        """Return the noise standard deviation of each layer, shape ``(..., layers)``, at these scores."""
         return self.budget.noise(score_shares(scores, self.even), self.clip_norms)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> LayeredGaussianLaw | None:
-        """One client's report as the server sees it, where scores are fixed; otherwise the noise changes with the
-        state.
+        """Return the distribution of one client's report as the server observes it, if scores are fixed; otherwise
+        None, because the noise changes over rounds.
         """
         if observer.rank != UPLOADS.rank or not self.scores:
             return None
@@ -101,16 +102,16 @@ class FedREProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedFedREProtection(FedREProtection):
-    """The paper's form: each client noises by the scores of its own samples (eq. 6 and 9), with weights as printed (eq.
-    11).
+    """A protection in the paper's form: each client sets its noise by the scores of its own samples (eq. 6 and 9), with
+    aggregation weights as printed (eq. 11).
     """
 
     def open_round(self, context: Context, state: State) -> State:
         return state
 
     def row_scores(self, updates: Message, context: Context, state: State) -> Tensor:
-        """Scores of each client's own, private samples; a canary client, which may be a row without samples, scores
-        public ones.
+        """Return the scores of each client's own, private samples; for a canary client, which may have no samples,
+        return the scores of public ones.
         """
         if self.scores or context.samples is None:
             return super().row_scores(updates, context, state)
@@ -133,8 +134,8 @@ class PublishedFedREProtection(FedREProtection):
         return pda_pam(received, context, self.scorers, published=True)
 
     def fixed_release(self, plan: Plan) -> LayeredGaussian | None:
-        """What all rounds release of one report, any two of which are 2C apart; None where the noise is private as
-        well.
+        """Return the mechanism by which all rounds release one client's report, where any two reports are 2C apart;
+        None if the noise depends on private data as well.
         """
         if not self.scores:
             return None
@@ -144,7 +145,7 @@ class PublishedFedREProtection(FedREProtection):
 
     @property
     def layer_delta(self) -> float:
-        """The part of delta of each layer, all equal."""
+        """Return the part of delta that each layer gets; all parts are equal."""
         return self.budget.delta / len(self.clip_norms)
 
 
@@ -154,14 +155,15 @@ def _plain(region: Any) -> Any:
 
 
 def published_split(scores: Tensor) -> Tensor:
-    """Shares ``(..., layers)`` of epsilon by equation 6: in proportion to 1 / score."""
+    """Return each layer's share of epsilon, shape ``(..., layers)``, by equation 6: in proportion to 1 / score."""
     inverse = 1 / scores.double().clamp_min(_LEAST_SCORE)
     return inverse / inverse.sum(-1, keepdim=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedRE(Defense):
-    """Local DP of a client's whole report over all rounds, its budget split among layers by their scores.
+    """A defense that gives local DP for a client's whole report over all rounds, and splits the budget among layers by
+    their sensitivity scores.
 
     All claims are of any two updates (replace-one; two clipped layers are up to twice their clip norm apart); the
     adversary is the server, which observes individual updates. One claim is of all layers jointly. It is exact however
@@ -231,7 +233,7 @@ class FedRE(Defense):
         check_variant(self.variant)
 
     def scorers(self) -> tuple[LayerScorer, ...]:
-        """One scorer for each preference."""
+        """Return one scorer of layers for each privacy preference."""
         # The type of the first entry distinguishes one region from a list of regions.
         several = isinstance(self.region, tuple) and self.region and isinstance(self.region[0], tuple)
         regions: Any = self.region if several else (self.region,)

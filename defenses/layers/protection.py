@@ -1,4 +1,4 @@
-"""Layered protection: each client clips and noises its report layer by layer, in the same way in all rounds."""
+"""Layered protection: each client clips its report layer by layer and adds noise, in the same way in all rounds."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,8 @@ from ...fl.protection import Context, Protection, State
 
 @dataclass(frozen=True, kw_only=True)
 class LayeredProtection(Protection):
-    """report = update, sparsified and clipped layer by layer, + N(0, noise_std_l^2 I) on every number of layer l.
+    """A protection that computes report = update, sparsified and clipped layer by layer, + N(0, noise_std_l^2 I) on
+    every number of layer l.
 
     Which numbers were dropped depends on the data. It is protected like the rest, because dropped numbers are noised
     too.
@@ -33,7 +34,7 @@ class LayeredProtection(Protection):
         return updates.with_values(law.sample(law.contribution(updates.values), rng))
 
     def law(self, observer: Observer, plan: Plan, client: int) -> LayeredGaussianLaw | None:
-        """One client's report as the server sees it."""
+        """Return the distribution of one client's report as the server observes it."""
         return self._law(plan.layout) if observer.rank == UPLOADS.rank else None
 
     def _law(self, layout: Layout) -> LayeredGaussianLaw:

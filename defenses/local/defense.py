@@ -1,4 +1,4 @@
-"""Local defense: a pure budget split over rounds and coordinates, and the local DP claim of it."""
+"""Local defense: splits a pure budget over rounds and coordinates, and states the resulting local DP claim."""
 
 import math
 from abc import ABC
@@ -26,8 +26,8 @@ _MOST = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class LocalDefense(Defense, ABC):
-    """Local DP of a client's whole report, over all rounds, for any two updates; the adversary is the server, which
-    observes individual updates.
+    """A base class of defenses that give local DP for a client's whole report, over all rounds, for any two updates;
+    the adversary is the server, which observes individual updates.
 
     Each release has a pure epsilon. At delta 0 all releases get equal parts of the claimed epsilon; at another delta
     each may spend what exact composition allows.
@@ -47,7 +47,7 @@ class LocalDefense(Defense, ABC):
         check_bound("radius", self.radius)
 
     def claim(self, plan: Plan, parameters: Mapping[str, Value]) -> Claim:
-        """The claim over the plan's rounds; ``parameters`` in addition to the radius."""
+        """Return the local DP claim over all rounds of the plan; it publishes ``parameters`` and the radius."""
         return Claim(
             epsilon=self.epsilon,
             delta=self.delta,
@@ -65,22 +65,23 @@ class LocalDefense(Defense, ABC):
         )
 
     def each_of(self, releases: int) -> float:
-        """The epsilon of each of ``releases``."""
+        """Return the epsilon that each of ``releases`` releases may spend."""
         return each_of(releases, epsilon=self.epsilon, delta=self.delta)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NumberDefense(LocalDefense, ABC):
-    """Some coordinates of an update, drawn uniformly and independently of it, each clipped to [-radius, radius] and
-    randomised with an equal share of the budget. A subclass defines the randomiser.
+    """A base class of defenses that send some coordinates of an update, drawn uniformly and independently of the data;
+    each is clipped to [-radius, radius] and randomised with an equal share of the budget. A subclass defines the
+    randomiser.
     """
 
     def number(self, epsilon: float) -> NumberReport:
-        """The randomiser of a number in [-1, 1] at ``epsilon``."""
+        """Return the randomiser of a number in [-1, 1] at ``epsilon``."""
         raise NotImplementedError
 
     def sampled(self, epsilon: float, dim: int) -> int:
-        """How many of ``dim`` coordinates are sent at a round's ``epsilon``."""
+        """Return how many of ``dim`` coordinates are sent at a round's ``epsilon``."""
         return max(1, min(dim, math.floor(epsilon / PER_NUMBER)))
 
     def prepare(self, plan: Plan) -> Prepared:
@@ -89,7 +90,9 @@ class NumberDefense(LocalDefense, ABC):
         return Prepared(protection=protection, claims=(claim,), spending=self.spending(plan, claim))
 
     def spending(self, plan: Plan, claim: Claim) -> dict[str, Spending]:
-        """By basic or exact composition, as in the claim; empty for a paper's own claim, which may not compose."""
+        """Return the epsilon spent after each number of rounds, by the claim's own composition; empty for a paper's own
+        claim, which may not compose.
+        """
         # A published budget may not be composed over rounds at all.
         if variant_of(self) == AS_PUBLISHED:
             return {}
@@ -97,32 +100,33 @@ class NumberDefense(LocalDefense, ABC):
         return pure_spending(claim, each=epsilon, releases=count)
 
     def release(self, plan: Plan) -> SampledLaw:
-        """The calibrated law of one client's report."""
+        """Return the calibrated distribution of one client's report."""
         count, epsilon = self.spent(plan)
         return SampledLaw(number=self.number(epsilon), radius=self.radius, coordinates=count)
 
     def spent(self, plan: Plan) -> tuple[int, float]:
-        """How many numbers are sent per round, and the epsilon of each."""
+        """Return how many numbers are sent per round, and the epsilon of each."""
         # First the number of coordinates at a round's epsilon, then the exact share of each number.
         count = self.sampled(self.each_of(plan.rounds), plan.layout.dim)
         epsilon = self.each_of(plan.rounds * count)
         if epsilon > _MOST:
             raise ValueError(
-                f"epsilon must give each number at most {_MOST:g}, beyond which nothing is hidden, got {self.epsilon} "
+                f"each sent number may have epsilon at most {_MOST:g}, because a larger one hides nothing, got "
+                f"{self.epsilon} in all "
                 f"for {plan.rounds} rounds of {count} numbers"
             )
         return count, epsilon
 
     def published(self, plan: Plan) -> dict[str, Value]:
-        """The parameters of the mechanism that the claim publishes."""
+        """Return the mechanism's parameters that the claim publishes."""
         count, epsilon = self.spent(plan)
         return {"coordinates": count, "number_epsilon": epsilon}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampledDefense(NumberDefense, ABC):
-    """As many coordinates as Wang et al. (2019, Algorithm 4) send, one for every 2.5 of a round's epsilon, or a given
-    number.
+    """A base class of defenses that send one coordinate for every 2.5 of a round's epsilon, as in Wang et al. (2019,
+    Algorithm 4), or a given number of coordinates.
 
     Args:
         epsilon, delta: budget of all rounds together.
@@ -141,5 +145,7 @@ class SampledDefense(NumberDefense, ABC):
         if self.coordinates is None:
             return super().sampled(epsilon, dim)
         if self.coordinates > dim:
-            raise ValueError(f"coordinates must be <= the {dim} that an update has, got {self.coordinates}")
+            raise ValueError(
+                f"coordinates must be <= {dim}, the number of coordinates of an update, got {self.coordinates}"
+            )
         return self.coordinates

@@ -1,4 +1,4 @@
-"""Number report: one clipped number in, an estimate of it out, which the client sends and the server averages."""
+"""Number report: randomises a clipped number into an estimate, which the client sends and the server averages."""
 
 import math
 from dataclasses import dataclass
@@ -16,34 +16,36 @@ _ROUNDING = 1e-6
 
 
 class NumberReport(Protocol):
-    """The law of one number's report; numbers lie in [-1, 1], and the caller applies the radius."""
+    """A distribution of the report of one number in [-1, 1]; the caller scales numbers by the radius."""
 
     @property
     def atoms(self) -> FloatArray:
-        """Reports with positive probability, ascending; empty where the law is a density."""
+        """Return the reports with positive probability, ascending; empty if the distribution has a density."""
         ...
 
     @property
     def reach(self) -> float:
-        """The largest report."""
+        """Return the largest possible report."""
         ...
 
     def sample(self, values: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """One report per value, same shape."""
+        """Draw one report per value, in the same shape."""
         ...
 
     def log_density(self, reports: FloatArray, values: FloatArray) -> FloatArray:
-        """Log density of each report given its value: (n,) and (n,) -> (n,); -inf where impossible."""
+        """Compute the log density of each report given its value: (n,) and (n,) -> (n,); -inf if the report is
+        impossible.
+        """
         ...
 
     def worst_pair(self) -> tuple[float, float]:
-        """Two values, without and with the canary, whose reports differ most."""
+        """Return two values, without and with the canary, that the report distinguishes best."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Numeric:
-    """A randomiser of one number whose report is its estimate.
+    """A number report whose randomiser returns an estimate of the number directly.
 
     Args:
         randomiser: of radius 1, with a density that is elementwise in reports and values.
@@ -71,7 +73,7 @@ class Numeric:
 
 
 def unrounded(number: NumberReport, sent: ArrayLike, scales: ArrayLike) -> FloatArray:
-    """The reports behind float32 numbers ``sent``, which are report times scale.
+    """Recover the reports from the float32 numbers ``sent``, each of which is a report times its scale.
 
     A report is an atom where the atom's float32 number is what was sent. The report of a density is returned as it is,
     up to its reach, beyond which it may have been rounded.
@@ -91,8 +93,8 @@ def unrounded(number: NumberReport, sent: ArrayLike, scales: ArrayLike) -> Float
 
 
 def sendable(numbers: ArrayLike) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """Numbers as float32, where a zero becomes the smallest normal number, 1.2e-38: zero itself means that nothing was
-    sent.
+    """Convert numbers to float32 and replace a zero by the smallest normal number, 1.2e-38, because zero means that
+    nothing was sent.
     """
     rounded = np.asarray(numbers, dtype=np.float32)
     return np.where(rounded == 0, np.finfo(np.float32).tiny, rounded)

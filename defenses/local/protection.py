@@ -1,4 +1,4 @@
-"""Local protection: every client randomises its own row; the server averages the reports."""
+"""Local protection: every client randomises its own report, and the server averages the reports."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from ...fl.protection import Context, Protection, State
 
 @dataclass(frozen=True, kw_only=True)
 class LocalProtection(Protection):
-    """report = a draw from the client's own law; nothing else changes the rows.
+    """A protection in which report = a draw from the client's own mechanism; no other step changes the reports.
 
     Args:
         release: the law of one row's report, for any length.
@@ -25,6 +25,6 @@ class LocalProtection(Protection):
         return updates.with_values(self.release.sample(updates.values, rng))
 
     def law(self, observer: Observer, plan: Plan, client: int) -> ReportLaw | None:
-        """One client's report as the server sees it."""
+        """Return the distribution of one client's report as the server observes it."""
         # Observers below see aggregates, whose law depends on all clients.
         return self.release if observer.rank >= UPLOADS.rank else None

@@ -1,4 +1,4 @@
-"""Sampled report: k of d coordinates, drawn independently of the data, each randomised by itself (Wang et al. 2019)."""
+"""Sampled report: sends k of d coordinates, drawn independently of the data, each randomised (Wang et al. 2019)."""
 
 from dataclasses import dataclass
 
@@ -14,8 +14,9 @@ from .number import NumberReport, sendable, unrounded
 
 @dataclass(frozen=True, kw_only=True)
 class SampledLaw:
-    """The law of a row (d,): ``coordinates`` of its d entries, drawn uniformly and independently of the data, hold d /
-    k times the report of the clipped entry (Wang et al. 2019, Algorithm 4); the others are zero.
+    """A distribution of a report that randomises ``coordinates`` (k) of the d entries of a client's vector, drawn
+    uniformly and independently of the data: a drawn entry holds d / k times the report of the clipped number (Wang et
+    al. 2019, Algorithm 4), the others are zero.
 
     It is unbiased where the number's report is. Where d is smaller than k, all d are sent. The density is that of the
     reports given which entries were drawn: the draw is the same for all rows and cancels. A report that is zero is sent
@@ -34,16 +35,16 @@ class SampledLaw:
     mixing: Mixing = Mixing.NONE
 
     def radii(self, dim: int) -> FloatArray:
-        """The bound of each entry, (dim,)."""
+        """Return the bound of each entry, shape (dim,)."""
         return np.full(dim, self.radius)
 
     def contribution(self, rows: Tensor) -> Tensor:
-        """Rows ``(..., d)`` clipped entry by entry."""
+        """Return the vectors ``(..., d)`` clipped entry by entry."""
         bounds = torch.from_numpy(self.radii(rows.shape[-1])).to(rows)
         return torch.clamp(torch.nan_to_num(rows, nan=0.0), -bounds, bounds)
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
-        """One report per row. Raw rows are allowed: only the drawn entries are read, and clipped."""
+        """Draw one report per vector. Vectors need not be clipped: only the drawn entries are read, and clipped."""
         dim = contribution.shape[-1]
         rows, scales = contribution.reshape(-1, dim), self._scales(dim)
         places = drawn_places(len(rows), dim, min(self.coordinates, dim), rng)
@@ -65,7 +66,8 @@ class SampledLaw:
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
         if self.coordinates < release.shape[-1]:
             raise ValueError(
-                f"coordinates of a report are not independent: {self.coordinates} of {release.shape[-1]} are sent"
+                f"the coordinates of a report are not independent: only {self.coordinates} of {release.shape[-1]} "
+                "are sent"
             )
         reports, rows, sent = _aligned(release, contribution)
         places = np.broadcast_to(np.arange(sent.shape[-1]), sent.shape)
@@ -74,7 +76,7 @@ class SampledLaw:
         return torch.from_numpy(logs).reshape(sent.shape).masked_fill(~sent, -torch.inf)
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """Every entry at the two values that the number's report distinguishes best."""
+        """Return two vectors, with every entry at one of the two values that the randomiser distinguishes best."""
         radii = torch.from_numpy(self.radii(dim)).float()
         absent, present = self.number.worst_pair()
         return absent * radii, present * radii
@@ -103,7 +105,9 @@ def _aligned(release: Tensor, contribution: Tensor) -> tuple[Tensor, Tensor, Ten
 
 
 def drawn_places(rows: int, dim: int, count: int, rng: np.random.Generator) -> IntArray:
-    """``count`` different places of ``dim`` for each row, uniform, (rows, count) (Floyd's algorithm: Bentley 1987)."""
+    """Draw ``count`` different coordinates of ``dim`` uniformly for each client's vector, shape (rows, count) (Floyd's
+    algorithm: Bentley 1987).
+    """
     if count == dim:
         return np.tile(np.arange(dim), (rows, 1))
     places = np.full((rows, count), -1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Coins: Bernoulli draws in integers, so that a discrete law is exactly the stated one and not that of a rounded float.
+"""Coins: draws Bernoulli variables in integers, so that a discrete distribution is exact and not rounded to floats.
 
 ``exp(-gamma)`` after Canonne, Kamath, Steinke 2020, Algorithm 1, for many coins at once.
 """
@@ -17,16 +17,16 @@ _FINEST = 2.0**53
 
 
 def coin(share: ArrayLike, size: int, rng: np.random.Generator) -> BoolArray:
-    """``size`` flags, true with probability ``share`` in [0, 1] (a number, or one per flag), rounded down to k /
-    2^53.
+    """Draw ``size`` booleans that are true with probability ``share`` in [0, 1] (one number, or one per boolean),
+    rounded down to k / 2^53.
     """
     # The generator's numbers are j / 2^53 with j uniform, so this compares integers.
     return np.asarray(rng.random(size) < np.floor(np.asarray(share, dtype=np.float64) * _FINEST) / _FINEST)
 
 
 def exp_coin(exponent: ArrayLike, size: int, rng: np.random.Generator) -> BoolArray:
-    """``size`` flags, true with probability exp(-``exponent``) (a number >= 0, or one per flag), without computing an
-    exponential.
+    """Draw ``size`` booleans that are true with probability exp(-``exponent``), without computing an exponential;
+    ``exponent`` >= 0 is one number, or one per boolean.
 
     The exponent's fraction is rounded down to k / 2^53, so that a false report is never rarer than claimed.
     """
@@ -45,7 +45,9 @@ def exp_coin(exponent: ArrayLike, size: int, rng: np.random.Generator) -> BoolAr
 
 
 def rejection(count: int, propose: Propose, rng: np.random.Generator) -> NDArray[Any]:
-    """``count`` draws, each with a law proportional to its proposal's times exp(-exponent)."""
+    """Draw ``count`` values by rejection sampling: the probability of a value is proportional to its proposal
+    probability times exp(-exponent).
+    """
     proposals, exponents = propose(np.arange(count))
     drawn = np.array(proposals)
     left = np.flatnonzero(~exp_coin(exponents, count, rng))

@@ -1,4 +1,4 @@
-"""Weighted reports: reports and weights that sum or integrate any function over the outputs of a randomiser."""
+"""Weighted reports: sums or integrates any function over all outputs of a randomiser."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +14,8 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 @dataclass(frozen=True, eq=False)
 class WeightedReports:
-    """``sum(weights * f(reports))`` is the sum of f over all outputs, or its integral where reports are continuous.
+    """A list of reports with weights, such that ``sum(weights * f(reports))`` is the sum of f over all outputs, or its
+    integral if reports are continuous.
 
     Args:
         reports: (m, *report shape).
@@ -29,19 +30,20 @@ MOST_LISTED = 2**20
 
 
 def check_listable(count: int) -> None:
-    """ValueError for too many reports to list."""
+    """Raise ValueError if there are too many possible reports to list."""
     if count > MOST_LISTED:
-        raise ValueError(f"{count} reports are too many to list: at most {MOST_LISTED}")
+        raise ValueError(f"there are {count} possible reports, too many to list: at most {MOST_LISTED} are allowed")
 
 
 def finite(reports: ArrayLike) -> WeightedReports:
-    """Every output once, ``(m, ...)``."""
+    """Return every output once, shape ``(m, ...)``, with weight 1."""
     rows = np.asarray(reports)
     return WeightedReports(rows, np.ones(len(rows)))
 
 
 def quadrature(breaks: Iterable[float]) -> WeightedReports:
-    """Gauss-Legendre nodes between neighbours of ``breaks``, exact to rounding where a density is smooth between them.
+    """Return Gauss-Legendre nodes and weights between neighbouring ``breaks``; integrals are exact to rounding if the
+    density is smooth between the breaks.
 
     The breaks themselves are among the reports with weight 0, because suprema are attained there.
     """
@@ -55,6 +57,8 @@ def quadrature(breaks: Iterable[float]) -> WeightedReports:
 
 
 def labelled(labels: int, numbers: WeightedReports) -> WeightedReports:
-    """Reports (label, number) for every label 0..labels-1 and each of the ``numbers``: rows of two floats."""
+    """Return all reports (label, number), as pairs of floats, of every label 0..labels-1 with each
+    of the ``numbers``.
+    """
     columns = np.meshgrid(np.arange(labels, dtype=np.float64), numbers.reports, indexing="ij")
     return WeightedReports(np.stack([column.ravel() for column in columns], axis=-1), np.tile(numbers.weights, labels))

@@ -1,6 +1,4 @@
-"""Randomiser: value in, report out, with its density, its exact epsilon, its claim and its best distinguishing
-event.
-"""
+"""Randomiser: base of local DP mechanisms, with exact density, exact epsilon, claim and best distinguishing event."""
 
 import dataclasses
 import math
@@ -27,14 +25,16 @@ _TIED = 1e-8
 
 
 class Masses(NamedTuple):
-    """Probability of an event under the pair's member and nonmember input."""
+    """The probabilities of an event under the member's and the nonmember's value of the worst pair."""
 
     member: float
     nonmember: float
 
 
 class PairLaw(NamedTuple):
-    """The law of the worst pair's reports, grouped by likelihood ratio where that is easy: three rows (k,)."""
+    """The distributions of the reports of the two values that are distinguished best, grouped by likelihood ratio if
+    that is easy: three arrays of shape (k,).
+    """
 
     log_ratio: FloatArray
     member: FloatArray
@@ -43,7 +43,8 @@ class PairLaw(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Randomiser:
-    """One client's local mechanism. Fields are public, a value is private, and every report is drawn independently.
+    """A local mechanism of one client. Its fields are public, a value is private, and every report is drawn
+    independently.
 
     A value has the randomiser's value shape (() for a number or a category, (d,) for a vector), a report its report
     shape; ``sample`` accepts and returns any leading dimensions. Subclasses define the law once, in ``log_density`` and
@@ -66,56 +67,62 @@ class Randomiser:
 
     @property
     def failure(self) -> float:
-        """The claim's delta."""
+        """Return the delta of the claim."""
         return 0.0
 
     @property
     def curve(self) -> Curve | None:
-        """The trade-off curve that the claim states, where there is one."""
+        """Return the trade-off curve that the claim states; None if it states none."""
         return None
 
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> Reports:
-        """``values``: (..., *value shape) -> one report per value, (..., *report shape). ValueError out of range."""
+        """Draw one report per value: ``values`` have the shape (..., *value shape), reports (..., *report shape). Raise
+        ValueError for a value out of range.
+        """
         raise NotImplementedError
 
     def log_density(self, reports: ArrayLike, value: ArrayLike) -> FloatArray:
-        """Log of the density or probability (...,) of ``reports`` (..., *report shape) under ``value``; -inf where
-        impossible.
+        """Return the log density or log probability, shape (...,), of ``reports`` of shape (..., *report shape) under
+        ``value``; -inf if a report is impossible.
 
         ``value`` is a single one; a randomiser of one number also accepts one per report.
         """
         raise NotImplementedError
 
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
-        """All reports with the weights that integrate the laws of ``values``; no node's interval spans a cut."""
+        """Return all reports with the weights that integrate any function over them; no integration interval spans a
+        number in ``cuts``.
+        """
         raise NotImplementedError
 
     def inputs(self) -> NDArray[Any]:
-        """``(k, *value shape)``: values among which the supremum of the log-ratio is attained."""
+        """Return values, shape ``(k, *value shape)``, among which two attain the largest possible log-ratio."""
         raise NotImplementedError
 
     def worst_pair(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """(nonmember, member): two values whose reports differ most."""
+        """Return (nonmember, member): the two values that reports distinguish best."""
         raise NotImplementedError
 
     def estimate(self, reports: ArrayLike) -> FloatArray:
-        """The server's estimate of ``target(value)`` from each report alone, (..., *target shape)."""
+        """Return the server's estimate of ``target(value)`` from each report alone, shape (..., *target shape)."""
         raise NotImplementedError
 
     def variance(self, value: ArrayLike) -> FloatArray:
-        """Variance of each coordinate of ``estimate``, in closed form, *target shape."""
+        """Return the variance of each coordinate of ``estimate``, by a closed formula, shape (*target shape)."""
         raise NotImplementedError
 
     def target(self, value: ArrayLike) -> FloatArray:
-        """The quantity that ``estimate`` estimates: the value itself, or its encoding."""
+        """Return the quantity that ``estimate`` estimates: the value itself, or its encoding."""
         return np.asarray(value, dtype=np.float64)
 
     def expectation(self, value: ArrayLike) -> FloatArray:
-        """The mean of ``estimate``: the target, unless the randomiser is not ``unbiased``."""
+        """Return the mean of ``estimate``: it equals the target if the randomiser is ``unbiased``."""
         return self.target(value)
 
     def pair_law(self) -> PairLaw:
-        """By listing all reports; subclasses override it in closed form where there are too many."""
+        """Return the report distributions of the worst pair by listing all reports; subclasses with too many reports
+        override this by a closed formula.
+        """
         nonmember, member = self.worst_pair()
         outputs = self.outputs(nonmember, member)
         # Breaks of a quadrature have weight 0; they matter for suprema but not for masses.
@@ -124,7 +131,7 @@ class Randomiser:
         return PairLaw(self.log_ratio(reports), p, q)
 
     def exact_epsilon(self) -> float:
-        """Supremum of the log-ratio of two laws over all outputs and pairs of ``inputs``."""
+        """Compute the largest log-ratio of two report distributions over all outputs and all pairs of ``inputs``."""
         if self.closed:
             return float(np.abs(self.pair_law().log_ratio).max())
         values = list(self.inputs())
@@ -135,27 +142,31 @@ class Randomiser:
         return float((possible.max(axis=0) - possible.min(axis=0)).max())
 
     def log_ratio(self, reports: ArrayLike) -> FloatArray:
-        """Log-likelihood ratio of member over nonmember of the worst pair, (...,)."""
+        """Return each report's log-likelihood ratio of the member's value over the nonmember's, for the worst pair,
+        shape (...,).
+        """
         nonmember, member = self.worst_pair()
         ahead, behind = self.log_density(reports, member), self.log_density(reports, nonmember)
         # A report that is impossible under both values is no evidence for the member.
         return np.subtract(ahead, behind, out=np.full_like(ahead, -np.inf), where=np.isfinite(ahead))
 
     def event(self, reports: ArrayLike, *, trials: int = EVENT_TRIALS) -> BoolArray:
-        """``(...,)``: whether each report lies in the event {likelihood ratio >= t} with the best bound from ``trials``
-        reports.
+        """Return whether each report, shape ``(...,)``, lies in the event {likelihood ratio >= t}, with the t that
+        gives the best lower bound on epsilon from ``trials`` reports.
 
         The event is fixed from the law before any report is drawn (Neyman and Pearson 1933).
         """
         return np.asarray(self.log_ratio(reports) >= _event(self, trials)[0])
 
     def event_masses(self, *, trials: int = EVENT_TRIALS) -> Masses:
-        """The probabilities of that event by the law; their log-ratio is the exact optimum of the pair."""
+        """Return the probabilities of the event of ``event``, by the exact distributions; their log-ratio is the best
+        that this pair allows.
+        """
         return _event(self, trials)[1]
 
     def claim(self) -> Claim:
-        """The claim: one report (or coordinate), any two values; the adversary is the server, which observes individual
-        updates.
+        """Return the claim about one report (or coordinate) for any two values; the adversary is the server, which
+        observes individual updates.
         """
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         # A claim's parameters must be numbers or strings; a default of None was not chosen.
@@ -193,22 +204,24 @@ def _check_epsilon(epsilon: float) -> None:
     """ValueError unless 0 < epsilon < inf: at 0 a report may not depend on its value, at infinity nothing is hidden."""
     if not 0 < epsilon < math.inf:
         raise ValueError(
-            f"epsilon must be > 0 and finite, got {epsilon}: at 0 a report cannot depend on its value, "
-            "at infinity it hides nothing"
+            f"epsilon must be > 0 and finite, got {epsilon}: at epsilon 0 a report cannot depend on its value, "
+            "at infinity it does not hide the value"
         )
 
 
 def check_radius(name: str, radius: float) -> None:
-    """ValueError unless the range of a value is given, > 0 and finite."""
+    """Raise ValueError unless the range of a value is given, > 0 and finite."""
     # NaN stands for a missing range, which gets its own message.
     if math.isnan(radius):
-        raise ValueError(f"{name} must be given: without the range of a value no noise can be scaled to hide it")
+        raise ValueError(f"{name} must be given, because the noise is scaled to the range of a value")
     if not 0 < radius < math.inf:
         raise ValueError(f"{name} must be > 0 and finite, got {radius}")
 
 
 def check_given_count(name: str, count: int, *, least: int, most: float = math.inf) -> None:
-    """ValueError unless a whole number in [least, most]; 0 is the default of a field that must be given."""
+    """Raise ValueError unless ``count`` is a whole number in [least, most]; 0 is the default of a field that must be
+    given.
+    """
     # A missing number gets its own message, because 0 is the default of required fields.
     if count == 0 and least > 0 and not isinstance(count, bool):
         raise ValueError(f"{name} must be given and >= {least}, got 0")
@@ -218,7 +231,7 @@ def check_given_count(name: str, count: int, *, least: int, most: float = math.i
 
 
 def numbers(values: ArrayLike, radius: float) -> FloatArray:
-    """The values as floats; ValueError unless all lie in [-radius, radius]."""
+    """Return the values as floats; raise ValueError unless all lie in [-radius, radius]."""
     array = np.asarray(values, dtype=np.float64)
     # Refused and not clipped: a silent clip would change the mechanism, and NaN fails this comparison too.
     if not np.all(np.abs(array) <= radius):
@@ -227,15 +240,17 @@ def numbers(values: ArrayLike, radius: float) -> FloatArray:
 
 
 def vectors(values: ArrayLike, dimension: int, radius: float) -> FloatArray:
-    """The values as floats (..., dimension); ValueError for another length or out of range."""
+    """Return the values as floats of shape (..., dimension); raise ValueError if their length differs or an entry is
+    out of range.
+    """
     array = numbers(values, radius)
     if array.shape[-1:] != (dimension,):
-        raise ValueError(f"values must be vectors (..., {dimension}), got shape {array.shape}")
+        raise ValueError(f"values must be vectors of shape (..., {dimension}), got shape {array.shape}")
     return array
 
 
 def categories(values: ArrayLike, domain: int) -> IntArray:
-    """The values as integers; ValueError unless all are whole and lie in 0..domain-1."""
+    """Return the values as integers; raise ValueError unless all are whole numbers in 0..domain-1."""
     array = np.asarray(values)
     # Floats are refused even when whole: an encoding error upstream must not be rounded away.
     if array.dtype.kind not in "iu" or not np.all((array >= 0) & (array < domain)):

@@ -1,4 +1,4 @@
-"""Adap DP-FL: DP-SGD at each client with an adaptive clip norm and shrinking noise (Fu et al. 2022)."""
+"""Adap DP-FL: DP-SGD at each client with an adaptive clip norm and noise that shrinks over rounds (Fu et al. 2022)."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _LEAST = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class AdapDPFL(ClippedDefense):
-    """Sample-level DP by each client for itself, with an adaptive clip norm and adaptive noise.
+    """A defense that gives sample-level DP by DP-SGD at each client, with an adaptive clip norm and adaptive noise.
 
     The claim: one sample of a client, add/remove. The adversary is the server, which observes individual updates, the
     released clip norms and the noise. The noise shrinks by the loss on the task's public images; a filter at one Renyi
@@ -90,7 +90,8 @@ class AdapDPFL(ClippedDefense):
             )
         except ValueError:
             raise ValueError(
-                f"epsilon {self.epsilon:g} must pay for one round of {steps} steps at noise_multiplier "
+                f"epsilon must be large enough for one round of {steps} steps, got {self.epsilon:g} at "
+                "noise_multiplier "
                 f"{self.noise_multiplier:g} and rate {rate:g}"
             ) from None
         protection = NoiseDecayProtection(

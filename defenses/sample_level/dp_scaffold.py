@@ -1,4 +1,4 @@
-"""DP-SCAFFOLD: DP-SGD with control variates made from the same noised gradients (Noble et al. 2022)."""
+"""DP-SCAFFOLD: DP-SGD whose control variates are computed from the same noised gradients (Noble et al. 2022)."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from .dp_sgd import DPSGD
 
 @dataclass(frozen=True, kw_only=True)
 class DPScaffold(ClippedDefense):
-    """Sample-level DP by each client for itself, under SCAFFOLD.
+    """A defense that gives sample-level DP by DP-SGD at each client, under the algorithm SCAFFOLD.
 
     The claim: one sample of a client, add/remove. The adversary is the server, which observes individual updates. Model
     and control variate are both functions of the round's noised gradients (the control is their mean), so the
@@ -32,7 +32,7 @@ class DPScaffold(ClippedDefense):
 
     def prepare(self, plan: Plan) -> Prepared:
         if not isinstance(plan.algorithm, Scaffold):
-            raise ValueError(f"algorithm must be scaffold, got {plan.algorithm}")
+            raise ValueError(f"algorithm must be scaffold for DP-SCAFFOLD, got {plan.algorithm}")
         prepared = DPSGD(epsilon=self.epsilon, delta=self.delta, clip_norm=self.clip_norm).prepare(plan)
         source = "Noble et al. 2022, Algorithm 1 (DP-SCAFFOLD); composition by privacy-loss distributions"
         # Only the words differ from DP-SGD: both uploads are post-processing of the same noised gradients.

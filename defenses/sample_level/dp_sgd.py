@@ -1,4 +1,4 @@
-"""DP-SGD: sample-level DP by clipped sample gradients and noise on the lot's sum (Abadi et al. 2016, Algorithm 1)."""
+"""DP-SGD: sample-level DP by clipped per-sample gradients and noise on their sum (Abadi et al. 2016, Algorithm 1)."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,9 @@ from ..defense import Prepared
 
 @dataclass(frozen=True, kw_only=True)
 class DPSGDProtection(Protection):
-    """direction = (sum of clipped gradients + N(0, (noise_multiplier * clip_norm)^2 I)) / expected lot."""
+    """A protection that computes direction = (sum of clipped gradients + N(0, (noise_multiplier * clip_norm)^2 I)) /
+    expected batch size.
+    """
 
     clip_norm: float
     noise_multiplier: float
@@ -35,12 +37,12 @@ class DPSGDProtection(Protection):
         return (total + noise) / context.plan.expected_lot(client)
 
     def total(self, gradients: Tensor, present: Tensor) -> Tensor:
-        """Sum ``(R, d)`` of a lot's gradients, each of length at most ``clip_norm``."""
+        """Return the sum, shape ``(R, d)``, of a batch's gradients, each clipped to length ``clip_norm``."""
         return clipped_sum(gradients, present, self.clip_norm)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """The upload that the server sees. None where it is not linear in the noised steps (Adam), or where only sums
-        are seen.
+        """Return the distribution of the upload that the server observes; None if it is not linear in the noised steps
+        (Adam), or if the observer receives only sums.
         """
         linear, steps = plan.algorithm.linear_scale, plan.algorithm.local_steps
         if linear is None or observer.rank < UPLOADS.rank:
@@ -58,7 +60,7 @@ class DPSGDProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class DPSGD(ClippedDefense):
-    """Sample-level DP by each client for itself.
+    """A defense that gives sample-level DP by DP-SGD at each client.
 
     The claim: one sample of a client, add/remove, over all local steps of a client that takes part in every round. The
     adversary is the server, which observes individual updates; it sees who takes part, so there is no amplification by

@@ -19,8 +19,8 @@ _LEAST_DELTA = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class BinomialProtection(SecureSumProtection):
-    """A share is Binomial(4 sigma^2 / shares, 1/2) less its mean, with the number of coins rounded up to an even
-    number.
+    """A secure-sum protection whose noise share is Binomial(4 sigma^2 / shares, 1/2) minus its mean, with the number of
+    coins rounded up to an even number.
     """
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
@@ -30,7 +30,7 @@ class BinomialProtection(SecureSumProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class Binomial(SecureSumDefense):
-    """Client-level DP by binomial shares in a secure sum (cpSGD).
+    """A defense that gives client-level DP by binomial noise shares in a secure sum (cpSGD).
 
     Rounds compose by Renyi divergences of noise that stays in a window, which omits at most a hundredth of delta. The
     budget then needs as much noise as with discrete Gaussians (``accounting.discrete.binomial_rdp``).
@@ -53,7 +53,8 @@ class Binomial(SecureSumDefense):
         check_variant(self.variant)
         if self.delta < _LEAST_DELTA:
             raise ValueError(
-                f"delta must be >= {_LEAST_DELTA:g}, because a hundredth of it covers a tail, got {self.delta:g}"
+                f"delta must be >= {_LEAST_DELTA:g}, because a hundredth of it must cover the tail of the noise, "
+                f"got {self.delta:g}"
             )
 
     def prepare(self, plan: Plan) -> Prepared:

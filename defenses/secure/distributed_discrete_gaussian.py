@@ -15,7 +15,9 @@ from .secure_sum import SecureSumDefense, SecureSumProtection
 
 @dataclass(frozen=True, kw_only=True)
 class DistributedDiscreteGaussianProtection(SecureSumProtection):
-    """A share is a discrete Gaussian of variance sigma^2 / shares, rounded up to a whole number."""
+    """A secure-sum protection whose noise share is a discrete Gaussian of variance sigma^2 / shares, rounded up to a
+    whole number.
+    """
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
         return discrete_gaussian(whole_share(self.sized.sigma**2, shares), shape, rng)
@@ -23,7 +25,8 @@ class DistributedDiscreteGaussianProtection(SecureSumProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class DistributedDiscreteGaussian(SecureSumDefense):
-    """Client-level DP by discrete Gaussian shares in a secure sum (Algorithm 1 of the paper).
+    """A defense that gives client-level DP by discrete Gaussian noise shares in a secure sum (Algorithm 1 of the
+    paper).
 
     A sum of discrete Gaussians is not a discrete Gaussian. The bound includes its distance from one, which is
     negligible (below 1e-9) as soon as a share's deviation is two steps. The paper's random rotation, which saves bits

@@ -1,4 +1,4 @@
-"""Modular sum: real rows as integers modulo 2^bits, and back (Kairouz, Liu, Steinke 2021, section 3)."""
+"""Modular sum: encodes client vectors as integers modulo 2^bits and decodes sums (Kairouz et al. 2021, section 3)."""
 
 import math
 from collections.abc import Callable
@@ -22,7 +22,8 @@ _TRIES = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Multiples of ``step`` as integers modulo 2^``bits``; the upper half stands for negative integers.
+    """A grid of multiples of ``step``, encoded as integers modulo 2^``bits``; the upper half of the integers stands for
+    negative multiples.
 
     Args:
         step: distance of neighbouring points, in the unit of the rows.
@@ -39,27 +40,27 @@ class Grid:
 
     @property
     def modulus(self) -> int:
-        """Number of words."""
+        """Return the number of different words, 2^bits."""
         return 1 << self.bits
 
     def wrap(self, integers: Tensor) -> Tensor:
-        """Integers (int64) -> words in 0..modulus - 1."""
+        """Convert int64 integers to words in 0..modulus - 1."""
         # A power of two: the bit mask is the exact remainder, also for negative integers.
         return integers & (self.modulus - 1)
 
     def centred(self, words: Tensor) -> Tensor:
-        """Words, or their sum -> integers in -modulus / 2..modulus / 2 - 1."""
+        """Convert words, or their sum, to integers in -modulus / 2..modulus / 2 - 1."""
         half = self.modulus // 2
         return ((words + half) & (self.modulus - 1)) - half
 
     def decode(self, words: Tensor) -> Tensor:
-        """Words, or their sum -> the real numbers (float64) that they encode, if nothing wrapped around."""
+        """Convert words, or their sum, to the real numbers (float64) that they encode, if no value wrapped around."""
         return self.centred(words).double() * self.step
 
 
 @dataclass(frozen=True, kw_only=True)
 class SizedGrid:
-    """A grid that fits a federation, with its sensitivity and noise.
+    """A grid sized for one federation, together with its sensitivity and noise.
 
     Args:
         norm_bound: L2 norm, in steps, that no rounded row exceeds: the sensitivity to one client set to zero.
@@ -72,14 +73,14 @@ class SizedGrid:
 
 
 def check_bits(bits: int) -> None:
-    """ValueError unless ``bits`` is a whole number in 8..32."""
+    """Raise ValueError unless ``bits`` is a whole number in 8..32."""
     if isinstance(bits, bool) or not isinstance(bits, int) or not LEAST_BITS <= bits <= MOST_BITS:
         raise ValueError(f"bits must be a whole number in {LEAST_BITS}..{MOST_BITS}, got {bits!r}")
 
 
 def rounded_norm_bound(norm: float, dim: int) -> float:
-    """L2 bound, in steps, of a row of that norm after rounding; violated with probability at most exp(-1/2) (Kairouz et
-    al. 2021, Theorem 1 with beta = exp(-1/2)).
+    """Bound the L2 norm, in grid steps, that a vector of norm ``norm`` has after rounding; random rounding violates the
+    bound with probability at most exp(-1/2) (Kairouz et al. 2021, Theorem 1 with beta = exp(-1/2)).
     """
     # The concentration bound of the paper; the other term of the minimum holds surely.
     spread = math.sqrt(2 * math.log(1 / _BETA)) * (norm + math.sqrt(dim) / 2)
@@ -87,8 +88,8 @@ def rounded_norm_bound(norm: float, dim: int) -> float:
 
 
 def round_rows(rows: Tensor, bound: float, rng: np.random.Generator) -> Tensor:
-    """Rounds rows ``(replicas, rows, d)``, float64 in steps, to int64, up or down without bias, each row to L2 norm at
-    most ``bound``.
+    """Round client vectors ``(replicas, rows, d)``, float64 in grid steps, to int64, up or down without bias, and to L2
+    norm at most ``bound`` each.
 
     A row that is longer is rounded again. This condition moves a mean by at most beta / (1 - beta) of a root of d
     steps; a row that needs no second try has no bias. Every try draws for all rows, so that the tries of one row do not
@@ -99,7 +100,7 @@ def round_rows(rows: Tensor, bound: float, rng: np.random.Generator) -> Tensor:
             dimension.
     """
     if not bool(rows.isfinite().all()):
-        raise ValueError("updates must be finite: a secure sum has no word for infinity or NaN")
+        raise ValueError("updates must be finite, because a secure sum cannot encode infinity or NaN")
     below = rows.floor()
     rest, rounded = rows - below, below.long()
     waiting = torch.ones(rows.shape[:2], dtype=torch.bool)
@@ -111,12 +112,12 @@ def round_rows(rows: Tensor, bound: float, rng: np.random.Generator) -> Tensor:
         if not bool(waiting.any()):
             return rounded
     raise ValueError(
-        f"a row of {rows.shape[-1]} coordinates must round to a norm of {bound:g} steps: none of 1000 tries did"
+        f"no vector of {rows.shape[-1]} coordinates was rounded to a norm of at most {bound:g} grid steps in 1000 tries"
     )
 
 
 def to_integers(updates: Tensor, clip_norm: float, sized: SizedGrid, rng: np.random.Generator) -> Tensor:
-    """Updates ``(replicas, rows, d)`` -> clipped and rounded rows, int64 in steps."""
+    """Clip updates ``(replicas, rows, d)`` and round them to int64 multiples of the grid step."""
     return round_rows(clip(updates.double(), clip_norm) / sized.grid.step, sized.norm_bound, rng)
 
 
@@ -131,7 +132,7 @@ def size_grid(
     sigma_of: Callable[[float], float],
     largest_sigma: float,
 ) -> SizedGrid:
-    """The finest grid on which the sum of ``rows`` clipped rows and their noise does not wrap around.
+    """Choose the finest grid on which the sum of ``rows`` clipped client vectors and their noise does not wrap around.
 
     The rows are taken in the worst case, all along one coordinate. The noise stays within its Bernstein bound except
     with probability 1e-9 in all rounds together. A coordinate beyond it is not lost but shifted by the modulus.
@@ -155,12 +156,15 @@ def size_grid(
 
     norm = _largest(fits, 2**bits)
     if norm == 0:
-        raise ValueError(f"bits must leave one clip norm at least one step: {_too_many(bits, rows)}")
+        raise ValueError(
+            f"bits must be large enough that the clip norm is at least one grid step: {_too_many(bits, rows)}"
+        )
     bound = rounded_norm_bound(norm, dim)
     # Such a grid is so coarse that most of the noise would cover rounding.
     if bound > 2 * norm:
         raise ValueError(
-            f"bits must keep rounding from doubling the clip norm of {norm} steps in {dim} coordinates: "
+            f"bits must be large enough that rounding does not double the clip norm of {norm} grid steps in {dim} "
+            "coordinates: "
             f"{_too_many(bits, rows)}"
         )
     grid = Grid(step=clip_norm / norm, bits=bits)

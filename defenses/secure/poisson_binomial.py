@@ -1,4 +1,4 @@
-"""Poisson-binomial: client-level DP by coins biased by each client's numbers, in a secure sum (Chen et al. 2022)."""
+"""Poisson-binomial: client-level DP by a secure sum of coins that clients' numbers bias (Chen et al. 2022)."""
 
 from dataclasses import dataclass, replace
 
@@ -28,7 +28,8 @@ from .secure_sum import (
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonBinomialProtection(SecureSumProtection):
-    """A number x of a clipped row becomes the heads of ``trials`` coins of chance 1/2 + theta x / clip_norm, less half.
+    """A secure-sum protection that encodes a number x of a clipped vector as the number of heads, minus half, of
+    ``trials`` coins with head probability 1/2 + theta x / clip_norm.
 
     The coins are data and noise in one, so a client that drops out removes both. Theta is what the survivors of the
     invited clients may afford; it grows with their number, which is announced. ``budget`` is that of all rounds.
@@ -38,7 +39,9 @@ class PoissonBinomialProtection(SecureSumProtection):
     budget: Budget
 
     def bias(self, survivors: int) -> float:
-        """Theta in a round with ``survivors`` clients; without any, that of one client."""
+        """Return the coin bias theta in a round with ``survivors`` clients; with none, return the
+        bias for one client.
+        """
         return largest_bias(clients=max(1, survivors), trials=self.trials, **self.budget)
 
     def encoded(self, updates: Message, rng: np.random.Generator) -> Tensor:
@@ -50,7 +53,7 @@ class PoissonBinomialProtection(SecureSumProtection):
         return torch.from_numpy(rng.binomial(self.trials, (0.5 + theta * share).numpy())) - self.trials // 2
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
-        """The unbiased estimate of the sum, over the expected number of survivors."""
+        """Return the unbiased estimate of the sum of updates, divided by the expected number of survivors."""
         theta = self._biases(received.side["survivors"][:, 0].tolist())[:, None]
         total = self.sized.grid.centred(received.values[:, 0]).double() * self.clip_norm / (self.trials * theta)
         return (total / expected_survivors(context.plan, self.dropout)).float()
@@ -66,8 +69,8 @@ class PoissonBinomialProtection(SecureSumProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonBinomial(SecureSumDefense):
-    """Client-level DP by coins in a secure sum, without bias and without any number that could wrap around (Chen,
-    Ozgur, Kairouz 2022).
+    """A defense that gives client-level DP by biased coins in a secure sum, without bias of the estimate and without
+    numbers that could wrap around (Chen, Ozgur, Kairouz 2022).
 
     Rows are clipped in L2 and sent without rotation, one count per coordinate, each scaled by the whole clip norm: the
     bound (``accounting.poisson_binomial.row_rdp``) adds up squares, so the noise is that of a Gaussian of the same
@@ -101,16 +104,21 @@ class PoissonBinomial(SecureSumDefense):
         return Prepared(protection=protection, claims=(claim,))
 
     def trials(self, plan: Plan) -> int:
-        """Coins per client and coordinate: an even number, as large as the coins of all clients fit a word."""
+        """Return the number of coins per client and coordinate: the largest even number with which the coins of all
+        clients fit a word.
+        """
         trials: int = 2 * ((2**self.bits - 1) // (2 * most_clients(plan)))
         if trials < 2:
             raise ValueError(
-                f"bits must leave every client two coins: {most_clients(plan)} do not fit {self.bits} bits"
+                f"bits must allow two coins per client: those of {most_clients(plan)} clients do not fit "
+                f"{self.bits} bits"
             )
         return trials
 
     def sized(self, plan: Plan) -> SizedGrid:
-        """The unit is one coin: a row of the clip norm moves the sum by trials theta coins."""
+        """Return the grid for this plan, whose unit is one coin: a vector of the clip norm moves the sum by trials
+        theta coins.
+        """
         survivors, trials = least_survivors(plan, self.dropout), self.trials(plan)
         # The claim must hold in the round with the fewest survivors.
         moved = trials * largest_bias(clients=survivors, trials=trials, **self.budget(plan))

@@ -1,4 +1,4 @@
-"""Samplers of integer noise: discrete Gaussian, Skellam, centred binomial, rounded Gaussian.
+"""Samplers of integer noise: draw discrete Gaussian, Skellam, centred binomial and rounded Gaussian noise.
 
 How exact they are: the discrete Gaussian (Canonne, Kamath, Steinke 2020, Algorithms 1 to 3) and the centred binomial of
 at most 4096 coins use comparisons and counts of integers alone; they have their law if the generator's bits are fair,
@@ -22,7 +22,7 @@ _COINS = np.array([bin(word).count("1") for word in range(1 << 16)], dtype=np.ui
 
 
 def discrete_gaussian(variance: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
-    """Integers x with probability proportional to exp(-x^2 / (2 variance)) (Canonne et al. 2020, Algorithm 3).
+    """Draw integers x with probability proportional to exp(-x^2 / (2 variance)) (Canonne et al. 2020, Algorithm 3).
 
     Args:
         variance: a whole number in 1..4096^2. The standard deviation of x is at most its root, and equal to it to
@@ -46,7 +46,7 @@ def discrete_gaussian(variance: int, shape: tuple[int, ...], rng: np.random.Gene
 
 
 def discrete_laplace(scale: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
-    """Integers x with probability proportional to exp(-|x| / scale) (Canonne et al. 2020, Algorithm 2).
+    """Draw integers x with probability proportional to exp(-|x| / scale) (Canonne et al. 2020, Algorithm 2).
 
     Raises:
         ValueError: unless ``scale`` is a whole number >= 1.
@@ -66,7 +66,7 @@ def discrete_laplace(scale: int, shape: tuple[int, ...], rng: np.random.Generato
 
 
 def skellam(variance: float, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
-    """Difference of two Poisson numbers of mean variance / 2 (Skellam 1946); closed under sums.
+    """Draw differences of two Poisson numbers of mean variance / 2 (Skellam 1946); sums of such draws are Skellam too.
 
     Raises:
         ValueError: unless ``variance`` is a finite number above zero.
@@ -77,7 +77,8 @@ def skellam(variance: float, shape: tuple[int, ...], rng: np.random.Generator) -
 
 
 def centred_binomial(coins: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
-    """Heads of ``coins`` fair coins minus half of them: variance coins / 4; closed under sums.
+    """Draw the heads of ``coins`` fair coins minus half of the coins, with variance coins / 4; sums of such draws have
+    the same form.
 
     Up to 4096 coins are tossed one by one; for more it uses numpy's binomial.
 
@@ -101,7 +102,7 @@ def centred_binomial(coins: int, shape: tuple[int, ...], rng: np.random.Generato
 
 
 def rounded_gaussian(std: float, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
-    """Gaussian numbers rounded to integers; float64, with the grid of numpy's ziggurat."""
+    """Draw Gaussian numbers in float64, by numpy's ziggurat algorithm, and round them to integers."""
     return np.rint(std * rng.standard_normal(shape)).astype(np.int64)
 
 

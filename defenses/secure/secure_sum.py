@@ -1,4 +1,4 @@
-"""Secure sum: clients clip, round, add a share of noise and mask; the server learns the survivors' sum only."""
+"""Secure sum: clients clip, round, add a noise share and a mask; the server learns only the sum of the survivors."""
 
 import math
 from abc import ABC
@@ -37,7 +37,7 @@ _FINEST = LARGEST_SCALE - 1
 
 
 class Budget(TypedDict):
-    """The target and the public facts of all rounds, as keyword arguments."""
+    """The keyword arguments of a noise calibration: the target budget and the public facts of all rounds."""
 
     epsilon: float
     delta: float
@@ -47,7 +47,8 @@ class Budget(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class SecureSumProtection(Protection):
-    """aggregate = (sum of the survivors' clipped, rounded rows and noise shares) / expected survivors.
+    """A protection that computes aggregate = (sum of the survivors' clipped, rounded vectors and noise shares) /
+    expected survivors, where survivors are clients that do not drop out.
 
     Of the clients invited to a round a share ``dropout``, rounded down, sends nothing. The number of invited clients is
     announced, and each share of noise is large enough that the survivors' shares make up the whole noise. (If more
@@ -61,16 +62,18 @@ class SecureSumProtection(Protection):
     sized: SizedGrid
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
-        """Shares of noise in steps, of which ``shares`` make the noise of the claim."""
+        """Draw noise shares in grid steps; ``shares`` of them sum to the noise of the claim."""
         raise TypeError(f"{type(self).__name__} does not define noise_share(shares, shape, rng)")
 
     def shares_needed(self, invited: int) -> int:
-        """How many invited clients bring the whole noise together: those that are sure to stay."""
+        """Return how many of the invited clients' shares make up the whole noise: as many as clients that are sure not
+        to drop out.
+        """
         return survivors_of(invited, self.dropout)
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
-        """The survivors' masked words (int64); side ``recovered``: the part of the masks that their key shares
-        reveal.
+        """Return the survivors' masked words (int64), and as side information ``recovered`` the part of the masks that
+        their key shares reveal.
         """
         grid, invited = self.sized.grid, updates.present
         survived = self._survivors(invited, rng)
@@ -81,13 +84,13 @@ class SecureSumProtection(Protection):
         return sent.with_values(grid.wrap(words + masks.words))
 
     def encoded(self, updates: Message, rng: np.random.Generator) -> Tensor:
-        """The words without masks, int64 in steps: rounded rows plus shares of noise."""
+        """Return the words before masks are added, int64 in grid steps: rounded vectors plus noise shares."""
         noise = self._noise(updates.present.sum(1), tuple(updates.values.shape), rng)
         return to_integers(updates.values, self.clip_norm, self.sized, rng) + noise
 
     def channel(self, reports: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
-        """The sum of the survivors' words without the recovered masks: one row without a sender, absent where no client
-        came. Side ``survivors``: their number.
+        """Return the sum of the survivors' words after the recovered masks are removed, as one vector without a sender
+        (absent if no client took part), with side information ``survivors``, their number.
         """
         # Recovered masks are removed before the sum; the rest cancels in it.
         unmasked = (reports.values - reports.side["recovered"]).masked_fill(~reports.present.unsqueeze(-1), 0)
@@ -96,12 +99,12 @@ class SecureSumProtection(Protection):
         return Message(values=total, present=survivors > 0, senders=None, side={"survivors": survivors})
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
-        """The sum in the unit of the updates, over the expected number of survivors."""
+        """Return the sum in the unit of the updates, divided by the expected number of survivors."""
         mean = self.sized.grid.decode(received.values[:, 0]) / expected_survivors(context.plan, self.dropout)
         return mean.float()
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """The sum of a round with as few survivors as allowed.
+        """Return the distribution of the sum in a round with as few survivors as are allowed.
 
         The grid of the noise is fine compared with its deviation, so the law is the continuous one. ``clip_norm`` is
         the bound on a rounded row, slightly above the raw one.
@@ -141,7 +144,7 @@ class SecureSumProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class SecureSumDefense(ClippedDefense, ABC):
-    """Base of this family: a client's privacy against the server, by noise that clients add.
+    """A base class of defenses that protect a client against the server by noise that clients add to a secure sum.
 
     The claim: one client's update set to zero. (Zero-out, because the server knows who takes part and how many, and a
     client that left would take its noise along.) The adversary is the server, which sees masked words, their sum and
@@ -172,11 +175,13 @@ class SecureSumDefense(ClippedDefense, ABC):
             raise ValueError(f"drops must be {nearest(str(self.drops), DROPS)}, got {self.drops!r}")
 
     def protected(self, kind: type[SecureSumProtection], sized: SizedGrid) -> SecureSumProtection:
-        """A protection of that class with this configuration."""
+        """Build a protection of class ``kind`` with this configuration."""
         return kind(clip_norm=self.clip_norm, dropout=self.dropout, drops=self.drops, sized=sized)
 
     def sized(self, plan: Plan) -> SizedGrid:
-        """The grid for this plan, with the noise of ``sigma_of``. Raises ValueError as ``prepare`` does."""
+        """Return the grid for this plan, with the noise that ``sigma_of`` computes. Raises ValueError as ``prepare``
+        does.
+        """
         return size_grid(
             clip_norm=self.clip_norm,
             bits=self.bits,
@@ -189,15 +194,17 @@ class SecureSumDefense(ClippedDefense, ABC):
         )
 
     def sigma_of(self, norm: float, plan: Plan) -> float:
-        """Standard deviation of the sum's noise, in steps, for the budget at a sensitivity of ``norm`` steps."""
+        """Return the standard deviation of the sum's noise, in grid steps, that the budget requires at a sensitivity of
+        ``norm`` steps.
+        """
         raise TypeError(f"{type(self).__name__} does not define sigma_of(norm, plan)")
 
     def budget(self, plan: Plan) -> Budget:
-        """The arguments of a calibration of ``accounting.integer_noise`` for a plan."""
+        """Return the arguments for a noise calibration of ``accounting.integer_noise`` for a plan."""
         return {"epsilon": self.epsilon, "delta": self.delta, "rounds": plan.rounds, "dimension": plan.layout.dim}
 
     def shares(self, plan: Plan) -> int:
-        """Shares in the sum of the largest cohort: those of its survivors."""
+        """Return the number of noise shares in the sum of the largest cohort, one per survivor."""
         return survivors_of(most_clients(plan), self.dropout)
 
     def stated_claim(
@@ -211,7 +218,9 @@ class SecureSumDefense(ClippedDefense, ABC):
         curve: Curve | None = None,
         more: Mapping[str, Value] | None = None,
     ) -> Claim:
-        """The claim of the family; ValueError where its epsilon needs less noise than .3 norm bounds."""
+        """Return the claim of a secure-sum defense; raise ValueError if its epsilon needs less noise than .3 norm
+        bounds.
+        """
         check_least_noise(sized.sigma / sized.norm_bound, epsilon=self.epsilon)
         return Claim(
             epsilon=self.epsilon,
@@ -241,27 +250,29 @@ class SecureSumDefense(ClippedDefense, ABC):
 
 
 def survivors_of(invited: int, dropout: float) -> int:
-    """How many of ``invited`` clients remain when a share drops out, rounded down as the decimal number reads: .3 of 10
-    are 3.
+    """Return how many of ``invited`` clients remain when the share ``dropout`` drops out; the number that drops out is
+    rounded down in decimal arithmetic: .3 of 10 are 3.
     """
     # A fraction of the decimal text: as floats .29 of 100 would round down to 28.
     return invited - int(Fraction(str(dropout)) * invited)
 
 
 def expected_survivors(plan: Plan, dropout: float) -> float:
-    """The divisor of the sum: exact where cohorts have a known size, else about the mean."""
+    """Return the divisor of the sum: the number of survivors if the cohort size is known, otherwise about its mean."""
     whole = _whole_cohort(plan)
     return plan.expected_cohort * survivors_of(whole, dropout) / whole
 
 
 def least_survivors(plan: Plan, dropout: float) -> int:
-    """Survivors of the expected cohort, rounded down.
+    """Return the number of survivors of the expected cohort, rounded down.
 
     Raises:
         ValueError: where fewer than two clients are expected: the sum of one client is that client's word.
     """
     if (whole := _whole_cohort(plan)) < 2:
-        raise ValueError(f"a secure sum must have at least 2 clients per round, got {plan.expected_cohort:g} expected")
+        raise ValueError(
+            f"a secure sum must have at least 2 clients per round, got an expected cohort of {plan.expected_cohort:g}"
+        )
     return survivors_of(whole, dropout)
 
 
@@ -271,5 +282,5 @@ def _whole_cohort(plan: Plan) -> int:
 
 
 def most_clients(plan: Plan) -> int:
-    """The largest cohort that the plan's rule can draw."""
+    """Return the size of the largest cohort that the plan's client sampling can draw."""
     return min(plan.cohort.size, plan.clients) if isinstance(plan.cohort, FixedSize) else plan.clients

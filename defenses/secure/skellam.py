@@ -1,4 +1,4 @@
-"""Skellam: client-level DP by differences of Poisson numbers, in a secure sum (Agarwal, Kairouz, Liu 2021)."""
+"""Skellam: client-level DP by differences of Poisson numbers in a secure sum (Agarwal, Kairouz, Liu 2021)."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,9 @@ from .secure_sum import SecureSumDefense, SecureSumProtection
 
 @dataclass(frozen=True, kw_only=True)
 class SkellamProtection(SecureSumProtection):
-    """A share is Skellam of variance sigma^2 / shares: the sum of shares is Skellam too."""
+    """A secure-sum protection whose noise share is Skellam with variance sigma^2 / shares; the sum of shares is Skellam
+    too.
+    """
 
     def noise_share(self, shares: int, shape: tuple[int, ...], rng: np.random.Generator) -> IntArray:
         return skellam(self.sized.sigma**2 / shares, shape, rng)
@@ -23,7 +25,7 @@ class SkellamProtection(SecureSumProtection):
 
 @dataclass(frozen=True, kw_only=True)
 class Skellam(SecureSumDefense):
-    """Client-level DP by Skellam shares in a secure sum (Algorithm 1 of the paper).
+    """A defense that gives client-level DP by Skellam noise shares in a secure sum (Algorithm 1 of the paper).
 
     The bound uses the L2 and the L1 sensitivity, which differ (a survey of DP in federated learning prints one for
     both); the L1 norm of an integer row is at most min(sqrt(d) L2, L2^2).

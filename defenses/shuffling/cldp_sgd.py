@@ -29,7 +29,7 @@ from .mechanisms.channel import shuffle_rows
 
 @dataclass(frozen=True, kw_only=True)
 class OneBitLaw:
-    """A report is zero except for one coordinate, drawn uniformly, which is +-size.
+    """A distribution of a report that is zero except at one uniformly drawn coordinate, which is +size or -size.
 
     The sign is + with probability (1 + x / radius tanh(eps / 2)) / 2 for its clipped value x, so that the report's mean
     is the clipped row.
@@ -43,7 +43,7 @@ class OneBitLaw:
         return clip_entries(rows, self.radius)
 
     def size(self, dim: int) -> float:
-        """Absolute value of the one number that is sent."""
+        """Return the absolute value of the one number that is sent."""
         return self.radius * dim / math.tanh(self.local_epsilon / 2)
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
@@ -72,7 +72,7 @@ class OneBitLaw:
         return found.masked_fill(~possible, -math.inf)
 
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
-        raise ValueError("the coordinates of a report are not independent, because one of them is sent")
+        raise ValueError("the coordinates of a report are not independent, because only one of them is sent")
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
         ends = torch.full((dim,), self.radius)
@@ -81,7 +81,9 @@ class OneBitLaw:
 
 @dataclass(frozen=True, kw_only=True)
 class CLDPSGDProtection(Protection):
-    """report = one bit of one coordinate; whole rows are shuffled; aggregate = their mean, which is unbiased."""
+    """A protection in which a report is one bit of one coordinate, whole reports are shuffled, and aggregate = their
+    mean, which is unbiased.
+    """
 
     radius: float
     local_epsilon: float
@@ -94,7 +96,7 @@ class CLDPSGDProtection(Protection):
         return shuffle_rows(reports, rng)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> OneBitLaw | None:
-        """One client's report, as it is sent or among all shuffled reports."""
+        """Return the distribution of one client's report, as it is sent or as one of all shuffled reports."""
         mixing = {UPLOADS.rank: Mixing.NONE, SHUFFLED.rank: Mixing.ROWS}.get(observer.rank)
         if mixing is None:
             return None
@@ -103,7 +105,7 @@ class CLDPSGDProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class CLDPSGD(Defense):
-    """Communication-limited local DP behind a shuffler: log2(d) + 1 bits per client and round.
+    """A defense that gives local DP behind a shuffler with little communication: log2(d) + 1 bits per client and round.
 
     Claims, replace-one, over all rounds: one record of a client, and the client's whole dataset. The adversary is the
     analyser behind the shuffler. Each client uses one record, drawn uniformly from its own in every round, so that
@@ -170,13 +172,17 @@ class CLDPSGD(Defense):
 
 
 def record_pair(plan: Plan, epsilon0: float) -> ClonePair:
-    """One round of one record: its client's report changes by ln(1 + (e^eps0 - 1) / r), among clones of it."""
+    """Return the worst-case pair of one round for one record, which changes its client's report by a log-ratio of at
+    most ln(1 + (e^eps0 - 1) / r), hidden among other clients' reports.
+    """
     own = math.log1p(math.expm1(epsilon0) / min(plan.sizes))
     return replace(client_pair(plan, epsilon0), epsilon0=own)
 
 
 def client_pair(plan: Plan, epsilon0: float) -> ClonePair:
-    """One round of one client: a report of another dataset, among those who take part."""
+    """Return the worst-case pair of one round for one client's whole dataset, hidden among the other clients that take
+    part.
+    """
     # A client is a clone only if it takes part, so the two probabilities multiply.
     rate = poisson_rate("cohort", plan.cohort)
     return ClonePair(epsilon0=epsilon0, clones=binomial(plan.clients - 1, rate * math.exp(-epsilon0)))
@@ -185,6 +191,8 @@ def client_pair(plan: Plan, epsilon0: float) -> ClonePair:
 def _check_one_record(plan: Plan) -> None:
     single = isinstance(plan.lot, FixedSize) and plan.lot.size == 1
     if not single and not (isinstance(plan.lot, Full) and max(plan.sizes) == 1):
-        raise ValueError(f"lot must be one record, FixedSize(1), because a report is of one record, got {plan.lot}")
+        raise ValueError(
+            f"lot must be one record, FixedSize(1), because a client's report describes one record, got {plan.lot}"
+        )
     if not isinstance(plan.algorithm, FedSGD | FedAvg) or plan.algorithm.local_steps != 1:
-        raise ValueError(f"algorithm must be FedSGD or FedAvg with one local step, got {plan.algorithm}")
+        raise ValueError(f"algorithm must be FedSGD or FedAvg with one local step per round, got {plan.algorithm}")

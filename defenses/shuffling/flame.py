@@ -1,4 +1,4 @@
-"""FLAME: clients report randomly drawn coordinates; dummies fill the rest; each coordinate is shuffled (Liu 2021)."""
+"""FLAME: clients report random coordinates, dummies replace the others, and each coordinate is shuffled (Liu 2021)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ from .mechanisms.clip_laplace import ClipLaplaceLaw, randomised_rows
 
 @dataclass(frozen=True, kw_only=True)
 class FLAMEProtection(Protection):
-    """report = clip-Laplace of the drawn coordinates, together with which they are.
+    """A protection in which a report holds clip-Laplace values of the drawn coordinates, together with their positions.
 
     The shuffler adds reports of 0 for the other coordinates, so that every coordinate has as many reports as there are
     clients, and shuffles each coordinate separately.
@@ -58,7 +58,9 @@ class FLAMEProtection(Protection):
         return calibrated_mean(received, self.radius, rate=self.rate)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> ClipLaplaceLaw | None:
-        """The number that represents one client behind the shuffler: its report of a coordinate or a dummy."""
+        """Return the distribution of the number that stands for one client behind the shuffler: its report of a
+        coordinate or a dummy.
+        """
         if observer.rank != SHUFFLED.rank:
             return None
         return ClipLaplaceLaw(radius=self.radius, budget=self.local_epsilon, mixing=Mixing.COORDINATES, rate=self.rate)
@@ -69,7 +71,8 @@ class FLAMEProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class FLAME(Defense):
-    """Sampled coordinates behind a padding shuffler; SS-Double of the paper, and SS-Simple at rate 1.
+    """A defense that sends sampled coordinates to a shuffler, which adds dummy reports; it is the paper's SS-Double,
+    and SS-Simple at rate 1.
 
     Claims, replace-one: a client's whole report over all rounds, and one coordinate of one round. The adversary is the
     analyser behind the shuffler. Each coordinate is drawn with probability ``rate``, independently of all others, and
@@ -154,7 +157,8 @@ class FLAME(Defense):
 
 
 def drawn_epsilon(epsilon0: float, rate: float) -> float:
-    """Local epsilon of a mixture: clip-Laplace at ``epsilon0`` of the value with probability ``rate``, else of 0.
+    """Compute the local epsilon of a report that is clip-Laplace at ``epsilon0`` of the value with probability
+    ``rate``, and of 0 otherwise.
 
     ``ln((rate + r) / (rate e^-eps0 + r))``, r = (1 - rate) p_0 / p_C at the end C of the range, where the ratio of the
     two ends' mixtures is largest: the likeliest value of a report there is C, the least likely everywhere above 0 is

@@ -17,7 +17,7 @@ ADVANCED = "advanced composition (Lemma 2)"
 
 @dataclass(frozen=True, kw_only=True)
 class LDPMin(UnshuffledBudgets):
-    """One budget for all clients, the smallest of the distribution.
+    """A defense that gives all clients one budget, the smallest of the budget distribution.
 
     The claim: any two reports of a client, over all coordinates and rounds. The adversary is the server, which observes
     individual updates.

@@ -1,4 +1,4 @@
-"""Personal budgets behind a shuffler: the common part of APES and of the baseline that its paper calls UniS."""
+"""Personal budgets: base of APES and of the baseline that its paper calls UniS; both use a shuffler."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -20,7 +20,8 @@ from .mechanisms.budgeted import BudgetedReports, CoordinateNoise
 
 @dataclass(frozen=True, kw_only=True)
 class PersonalBudgets(Defense, ABC):
-    """Every client has its own budget; each coordinate, and the budgets, are shuffled separately.
+    """A base class of defenses in which every client has its own budget; each coordinate, and the budgets, are shuffled
+    separately.
 
     Claims, replace-one, of one client with the smallest, the median and the largest budget each: the whole report over
     all rounds, and one coordinate of one round. The adversary is the analyser behind the shuffler. Knowing all clients'

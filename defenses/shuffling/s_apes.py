@@ -29,7 +29,8 @@ from .mechanisms.top_reports import Selection, TopReportsLaw, sparse_rows
 
 @dataclass(frozen=True, kw_only=True)
 class SAPESProtection(Protection):
-    """report = ``kept`` numbers of the clip-Laplace report, the largest or random ones, dummies elsewhere.
+    """A protection in which a report keeps ``kept`` numbers of the clip-Laplace report, the largest or random ones, and
+    has dummies elsewhere.
 
     Each coordinate is shuffled separately. The server calibrates as in APES, without regard to dummies, so its estimate
     is too small.
@@ -53,8 +54,8 @@ class SAPESProtection(Protection):
         return calibrated_mean(received, self.radius)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> TopReportsLaw | None:
-        """One client's report as it is sent; None behind the shuffler, where its numbers are scattered and have no
-        joint law.
+        """Return the distribution of one client's report as it is sent; None behind the shuffler, where its numbers are
+        scattered and have no joint distribution.
         """
         if observer.rank != UPLOADS.rank:
             return None
@@ -65,7 +66,7 @@ class SAPESProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class SAPES(Defense):
-    """Personalised budgets, post-sparsified reports, a shuffler.
+    """A defense that gives clients personalised budgets behind a shuffler and sparsifies reports after noise was added.
 
     Claims, replace-one, of one client with the smallest, the median and the largest budget each: any two reports, over
     all coordinates (with random selection: those that are kept) and rounds. The adversary is the server, which observes

@@ -1,4 +1,4 @@
-"""UniS: one budget for all clients behind a shuffler, each coordinate by clip-Laplace (baseline of Liu et al. 2023)."""
+"""UniS: one budget for all clients behind a shuffler, clip-Laplace per coordinate (baseline of Liu et al. 2023)."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from .mechanisms.budgeted import BudgetedReports
 
 @dataclass(frozen=True, kw_only=True)
 class UniS(Defense):
-    """Uniform budgets behind a shuffler.
+    """A defense that gives all clients the same budget behind a shuffler.
 
     Claims, replace-one: a client's whole report over all rounds, and one coordinate of one round. The adversary is the
     analyser behind the shuffler. Each coordinate is hidden among clones of it (Feldman, McMillan, Talwar 2021,

@@ -1,4 +1,4 @@
-"""Unshuffled budgets: local DP of every coordinate at a budget of its client, the base of LDP-Min and PLDP."""
+"""Unshuffled budgets: base of LDP-Min and PLDP, which give local DP to every coordinate without a shuffler."""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -13,7 +13,9 @@ from .mechanisms.budgeted import CoordinateNoise, check_coordinate_noise
 
 @dataclass(frozen=True, kw_only=True)
 class UnshuffledBudgets(Defense, ABC):
-    """The fields of both baselines, and the epsilon that is provable of their reports."""
+    """A base class with the fields of both baselines without a shuffler, and the epsilon that can be proved for their
+    reports.
+    """
 
     epsilon: float = 4.0
     delta: float = 1e-5

@@ -13,7 +13,7 @@ from ..defense import Defense, Prepared, check_share
 
 @dataclass(frozen=True, kw_only=True)
 class GradientPruningProtection(Protection):
-    """report = update with a share of its numbers, the smallest in size, set to zero."""
+    """A protection that computes report = update with a share of its numbers, the smallest in size, set to zero."""
 
     pruned: float
 
@@ -23,8 +23,8 @@ class GradientPruningProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class GradientPruning(Defense):
-    """A defense that hides none of the numbers that it sends. It states no claim: without noise every epsilon is
-    infinite.
+    """A defense that prunes updates but does not hide the numbers that it sends. It states no claim: without noise
+    every epsilon is infinite.
 
     Args:
         pruned: share of the numbers that are not sent, in (0, 1); the paper finds inversion hindered from .2 on.

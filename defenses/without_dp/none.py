@@ -1,4 +1,4 @@
-"""No defense: plain federated learning, which claims nothing."""
+"""No defense: plain federated learning, which states no privacy claim."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from ..defense import Defense, Prepared
 
 @dataclass(frozen=True, kw_only=True)
 class Undefended(Defense):
-    """Every hook is the identity."""
+    """A defense that changes nothing: clients send their updates and the server averages them. It states no claim."""
 
     def prepare(self, plan: Plan) -> Prepared:
         return Prepared(protection=Protection(), claims=())

@@ -19,7 +19,9 @@ _NO_CLIP = 1e12
 
 @dataclass(frozen=True, kw_only=True)
 class PlainNoiseProtection(Protection):
-    """report = update + N(0, noise_std^2 I); the update is clipped first where a clip norm is given."""
+    """A protection that computes report = update + N(0, noise_std^2 I); the update is clipped first if a clip norm is
+    given.
+    """
 
     noise_std: float
     clip_norm: float | None = None
@@ -29,7 +31,7 @@ class PlainNoiseProtection(Protection):
         return updates.with_values(sent + self.noise_std * normal(rng, tuple(updates.values.shape)))
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """One client's report as the server sees it."""
+        """Return the distribution of one client's report as the server observes it."""
         if observer.rank < UPLOADS.rank:
             return None
         return GaussianLaw(clip_norm=self.clip_norm or _NO_CLIP, scale=1.0, noise_std=self.noise_std)
@@ -37,7 +39,8 @@ class PlainNoiseProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class PlainNoise(Defense):
-    """Noise that is not local DP: an update may have any length, so no noise hides it. It states no claim.
+    """A defense that adds noise without local DP: an update may have any length, so no noise hides it. It states no
+    claim.
 
     With a clip norm it would be local DP; without a claim it also covers noise so small that its epsilon would be
     meaningless.

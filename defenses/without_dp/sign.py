@@ -13,7 +13,7 @@ from ..defense import Defense, Prepared
 
 @dataclass(frozen=True, kw_only=True)
 class SignProtection(Protection):
-    """report = step sign(update); a number that is 0 stays 0."""
+    """A protection that computes report = step sign(update); a number that is 0 stays 0."""
 
     step: float
 
@@ -23,8 +23,8 @@ class SignProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class Sign(Defense):
-    """One bit per number, to save bandwidth. It states no claim, because the bits are a deterministic function of the
-    data.
+    """A defense that sends one bit per number to save bandwidth. It states no claim, because the bits are a
+    deterministic function of the data.
 
     Args:
         step: by which each number of the model moves where all clients agree.

@@ -1,4 +1,4 @@
-"""A local budget that is spent again in every round and claimed once for all rounds.
+"""Mutant: a local budget that is spent again in every round but claimed once for all rounds.
 
 The real bug: the client draws fresh noise at the full epsilon in each round, and the claim forgets composition.
 """

@@ -1,4 +1,4 @@
-"""Laplace noise in single precision.
+"""Mutant: Laplace noise in single precision, whose low bits reveal the value.
 
 The real bug: floating-point numbers lie closer together near 0 than near 1, so the low bits of ``x + noise`` reveal x
 (Mironov 2012, "On significance of the least significant bits for differential privacy").

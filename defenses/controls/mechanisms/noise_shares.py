@@ -1,4 +1,4 @@
-"""A sum of noise shares, as secure aggregation opens it, along the direction of one client's update."""
+"""Noise shares: samples a securely aggregated sum of noise shares along the direction of one client's update."""
 
 import numpy as np
 
@@ -12,7 +12,9 @@ EPSILON, DELTA = 2.0, 1e-5
 
 
 def secure_sum_claim(mechanism: str) -> tuple[Claim, float]:
-    """Returns the claim of one noised sum at epsilon 2, and the standard deviation of its noise in clip norms."""
+    """Return the claim of one noised secure sum at epsilon 2, and the standard deviation of its noise in units of the
+    clip norm.
+    """
     sigma = gaussian_noise(epsilon=EPSILON, delta=DELTA, releases=1)
     claim = mechanism_claim(
         epsilon=EPSILON,
@@ -29,8 +31,8 @@ def secure_sum_claim(mechanism: str) -> tuple[Claim, float]:
 
 
 def total(world: int, n: int, rng: np.random.Generator, *, shares: int, share: float) -> FloatArray:
-    """``(n,)`` sums of one client's row (1 in world 1, else 0) and of ``shares`` noise shares of standard deviation
-    ``share``.
+    """Draw ``(n,)`` sums of one client's value (1 in world 1, with the canary, else 0) and of ``shares`` noise shares,
+    each with standard deviation ``share``.
     """
     # Shares are drawn one by one and summed, as clients would add them, not as one Gaussian.
     return np.asarray(world + share * rng.standard_normal((n, shares)).sum(axis=1), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Personalised budgets that are sent along with the reports.
+"""Mutant: personalised budgets that clients send along with their reports, which identifies clients with rare budgets.
 
 The real bug: the analyser needs each client's budget to debias its report, so the budget is sent in the same message. A
 client with a rare budget can then be found among the shuffled reports.

@@ -1,4 +1,4 @@
-"""Epochs in shuffled order that are accounted as Poisson lots.
+"""Mutant: epochs over shuffled data whose privacy is accounted as if batches were Poisson samples.
 
 The real bug: nearly every DP-SGD loop shuffles once per epoch, so that each sample is in exactly one of its lots, while
 the accountant assumes independent draws (Chua et al. 2024, "How private are DP-SGD implementations?").

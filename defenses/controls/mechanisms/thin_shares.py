@@ -1,4 +1,4 @@
-"""Noise shares that are sized for more clients than take part.
+"""Mutant: noise shares that are sized for more clients than take part.
 
 The real bug: each client's variance is sigma^2 / K with K the number of registered clients, and the cohort that is
 summed is smaller.

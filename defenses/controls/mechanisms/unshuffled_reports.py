@@ -1,4 +1,4 @@
-"""Amplification by shuffling that is claimed without a shuffler.
+"""Mutant: amplification by shuffling that is claimed although no shuffler runs.
 
 The real bug: the reports travel over authenticated connections, or the shuffler is a stub that keeps their order.
 """

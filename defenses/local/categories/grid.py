@@ -1,4 +1,4 @@
-"""Gridded: a number is rounded to a public grid without bias, its level is reported as a category, and decoded."""
+"""Gridded report: rounds a number to a public grid without bias, reports the level as a category, and decodes it."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +17,7 @@ _SAME = 1e-5
 
 @dataclass(frozen=True, kw_only=True)
 class Gridded:
-    """Reports a number in [-1, 1] through a randomiser of ``levels`` categories.
+    """A report of a number in [-1, 1], which is sent through a randomiser of ``levels`` categories.
 
     The number is rounded to one of its two neighbours on an even grid, without bias. The client decodes the category's
     report before it sends it. The decoder is linear in the randomiser's own estimate and unbiased for the grid, and so
@@ -36,11 +36,11 @@ class Gridded:
 
     @property
     def grid(self) -> FloatArray:
-        """The numbers of the levels, ascending."""
+        """Return the numbers that the levels stand for, ascending."""
         return np.linspace(-1, 1, self.levels)
 
     def values(self) -> NDArray[Any]:
-        """The input of the randomiser for each level, (levels, ...)."""
+        """Return the randomiser's input for each level, shape (levels, ...)."""
         return np.arange(self.levels)
 
     @cached_property
@@ -77,7 +77,7 @@ class Gridded:
 
     @cached_property
     def masses(self) -> FloatArray:
-        """Probability of each atom under each level, (levels, atoms)."""
+        """Return the probability of each possible report under each level, shape (levels, atoms)."""
         listed = np.array([np.exp(self.randomiser.log_density(self._reports, value)) for value in self.values()])
         # Several reports may decode to one number, so their masses are added.
         places = self._nearest(self._decoded(self._reports))
@@ -93,7 +93,9 @@ class Gridded:
         means = np.array([self.randomiser.expectation(value) for value in self.values()])
         weights = np.linalg.lstsq(means, self.grid, rcond=None)[0]
         if not np.allclose(means @ weights, self.grid, atol=1e-8):
-            raise ValueError(f"levels must be distinguishable by the reports, got {self.levels} that are not")
+            raise ValueError(
+                f"levels must be distinguishable by the randomiser's reports, got {self.levels} levels that are not"
+            )
         return np.asarray(weights)
 
     def _decoded(self, reports: ArrayLike) -> FloatArray:
@@ -112,5 +114,7 @@ class Gridded:
 
 
 def check_levels(levels: int, *, least: int = 2) -> None:
-    """ValueError unless ``least`` to 12, because bit reports of more levels are not listed."""
+    """Raise ValueError unless the number of levels is between ``least`` and 12, because bit reports of more levels
+    cannot be listed.
+    """
     check_given_count("levels", levels, least=least, most=MOST_LEVELS)

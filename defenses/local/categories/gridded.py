@@ -1,4 +1,4 @@
-"""Gridded defense: sampled coordinates that are reported as categories of a public grid."""
+"""Gridded defense: base of local DP defenses that report sampled coordinates as categories of a public grid."""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -11,7 +11,8 @@ from .grid import check_levels
 
 @dataclass(frozen=True, kw_only=True)
 class GriddedDefense(SampledDefense, ABC):
-    """A sent coordinate is rounded without bias to one of ``levels`` even steps from -radius to radius.
+    """A base class of defenses that round each sent coordinate without bias to one of ``levels`` evenly spaced numbers
+    from -radius to radius.
 
     The step is randomised as a category and decoded, without bias, by the client.
 

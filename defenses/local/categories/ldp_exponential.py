@@ -1,4 +1,4 @@
-"""Local DP: a few sampled coordinates, each a grid level chosen by its distance (McSherry and Talwar 2007)."""
+"""Local DP: each client sends a few sampled coordinates by the exponential mechanism (McSherry and Talwar 2007)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -21,8 +21,8 @@ class _ByDistance(Gridded):
 
 @dataclass(frozen=True, kw_only=True)
 class LDPExponential(GriddedDefense):
-    """The exponential mechanism chooses a level, near ones more often; the decoder inverts its law on the grid, so the
-    estimate is unbiased.
+    """A local DP defense in which the exponential mechanism chooses a grid level for each sent coordinate, near levels
+    more often; the decoder makes the estimate unbiased.
 
     The mechanism runs at twice a number's epsilon, and its exact epsilon is the number's. The general theorem's factor
     2 pays for normalisers that move against the utility; on an even grid they are symmetric, Z(i) = Z(-i). With a the

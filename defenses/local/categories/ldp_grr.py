@@ -1,4 +1,4 @@
-"""Local DP: a few sampled coordinates, each a grid level by generalised randomised response (Kairouz et al. 2016)."""
+"""Local DP: each client sends a few coordinates by generalised randomised response on a grid (Kairouz et al. 2016)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +10,9 @@ from .gridded import GriddedDefense
 
 @dataclass(frozen=True, kw_only=True)
 class LDPGRR(GriddedDefense):
-    """Generalised randomised response of the level; with two levels it is Duchi's mechanism."""
+    """A local DP defense that sends each coordinate's grid level by generalised randomised response; with two levels it
+    is Duchi's mechanism.
+    """
 
     mechanism: ClassVar[str] = "generalised randomised response"
     source: ClassVar[str] = f"{GRR.source}; sampling: Wang et al. 2019, Algorithm 4"

@@ -1,4 +1,4 @@
-"""Local DP: a few sampled coordinates, each a grid level by optimised local hashing (Wang et al. 2017)."""
+"""Local DP: each client sends a few sampled coordinates by optimised local hashing on a grid (Wang et al. 2017)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,8 +10,8 @@ from .gridded import GriddedDefense
 
 @dataclass(frozen=True, kw_only=True)
 class LDPLocalHashing(GriddedDefense):
-    """Optimised local hashing: each client has a public hash function and reports the level's cell by randomised
-    response.
+    """A local DP defense in which each client applies its public hash function to a coordinate's grid level and reports
+    the hash value by randomised response.
 
     The client decodes cell and function to one number before it sends it.
 

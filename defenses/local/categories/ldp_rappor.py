@@ -1,4 +1,4 @@
-"""Local DP: a few sampled coordinates, each a grid level in a Bloom filter by RAPPOR (Erlingsson et al. 2014)."""
+"""Local DP: each client sends a few sampled coordinates as grid levels by RAPPOR (Erlingsson et al. 2014)."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +20,8 @@ _COHORTS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class LDPRappor(GriddedDefense):
-    """RAPPOR's permanent step on the level: a filter of 12 bits and 2 hash functions, with every bit flipped at random.
+    """A local DP defense that encodes each coordinate's grid level in a Bloom filter of 12 bits with 2 hash functions,
+    and flips every bit at random (RAPPOR's permanent step).
 
     The hash functions are public: those of the first hundred cohorts with the shortest decoder. A client decodes its
     bits before it sends them, and sends one number.

@@ -1,4 +1,4 @@
-"""Local DP: a few sampled coordinates, each a random set of grid levels by subset selection (Ye and Barg 2018)."""
+"""Local DP: each client sends a few sampled coordinates by subset selection on a grid (Ye and Barg 2018)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,8 +10,8 @@ from .gridded import GriddedDefense
 
 @dataclass(frozen=True, kw_only=True)
 class LDPSubsetSelection(GriddedDefense):
-    """A set of levels that contains the true one more often; at a large budget a set of one level, which is randomised
-    response.
+    """A local DP defense that reports a random set of grid levels, which contains the true level more often; at a large
+    budget the set has one level, which is randomised response.
     """
 
     mechanism: ClassVar[str] = "subset selection"

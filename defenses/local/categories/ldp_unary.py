@@ -1,4 +1,4 @@
-"""Local DP: a few sampled coordinates, each a grid level in optimised unary encoding (Wang et al. 2017)."""
+"""Local DP: each client sends a few sampled coordinates by optimised unary encoding on a grid (Wang et al. 2017)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +10,9 @@ from .gridded import GriddedDefense
 
 @dataclass(frozen=True, kw_only=True)
 class LDPUnary(GriddedDefense):
-    """The level's one-hot bits: the one is flipped with probability 1/2, a zero with 1 / (1 + e^epsilon)."""
+    """A local DP defense that sends the one-hot bits of each coordinate's grid level: the one is flipped with
+    probability 1/2, a zero with 1 / (1 + e^epsilon).
+    """
 
     mechanism: ClassVar[str] = "optimised unary encoding"
     source: ClassVar[str] = f"{Unary.source}; sampling: Wang et al. 2019, Algorithm 4"

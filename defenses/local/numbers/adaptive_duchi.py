@@ -1,4 +1,4 @@
-"""Adaptive-Duchi: local DP with one range per layer and every coordinate shuffled separately (Sun et al. 2021)."""
+"""Adaptive-Duchi: local DP with one range per layer and a shuffler of each coordinate (Sun et al. 2021)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from ..sampled import SampledLaw
 
 @dataclass(frozen=True, kw_only=True)
 class LayeredLaw(SampledLaw):
-    """A sampled report whose range differs by layer.
+    """A distribution of a report of sampled coordinates whose range differs by layer.
 
     Args:
         sizes: coordinates of each layer; a shorter row ends before the last one does.
@@ -35,19 +35,20 @@ class LayeredLaw(SampledLaw):
     sizes: tuple[int, ...]
 
     def radii(self, dim: int) -> FloatArray:
-        """radius sqrt(d / (layers size)) in a layer: the ranges of all layers have equal length, and together the
-        length of one radius for all.
+        """Return each coordinate's range, radius sqrt(d / (layers size)) in its layer: the ranges of all layers are
+        vectors of equal length, and together as long as with one radius for all.
         """
         whole = sum(self.sizes)
         if dim > whole:
-            raise ValueError(f"rows must have at most {whole} columns, one per coordinate, got {dim}")
+            raise ValueError(f"a client's vector must have at most {whole} coordinates, got {dim}")
         each = [self.radius * math.sqrt(whole / (len(self.sizes) * size)) for size in self.sizes]
         return np.repeat(each, self.sizes)[:dim]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveDuchiProtection(Protection):
-    """Sampled reports with one range per layer; the channel hides, coordinate by coordinate, who sent what.
+    """A protection that sends sampled coordinates with one range per layer; a shuffler hides the senders of each
+    coordinate separately.
 
     Args:
         release: the law of a row with one range; the layers are those of the plan.
@@ -62,7 +63,9 @@ class AdaptiveDuchiProtection(Protection):
         return shuffled_apart(reports, rng)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> SampledLaw | None:
-        """One client's report; behind the shuffler only where every coordinate is sent, each independently."""
+        """Return the distribution of one client's report; behind the shuffler only if all coordinates are sent, because
+        they are then independent.
+        """
         law = self._layered(plan.layout)
         if observer.rank >= UPLOADS.rank:
             return law
@@ -78,7 +81,7 @@ class AdaptiveDuchiProtection(Protection):
 
 
 def shuffled_apart(reports: Message, rng: np.random.Generator) -> Message:
-    """Shuffles every column separately among the rows that are present, which come first."""
+    """Shuffle every coordinate separately among the reports that are present, which come first."""
     # Sorting random keys permutes every column independently; absent rows get the largest keys.
     keys = torch.from_numpy(rng.random(tuple(reports.values.shape)))
     order = keys.masked_fill(~reports.present.unsqueeze(-1), 2.0).argsort(dim=1)
@@ -89,7 +92,8 @@ def shuffled_apart(reports: Message, rng: np.random.Generator) -> Message:
 
 @dataclass(frozen=True, kw_only=True)
 class LDPAdaptiveDuchi(NumberDefense):
-    """Duchi's mechanism around zero, the centre of an update, on the coordinates that are sent.
+    """A local DP defense that applies Duchi's mechanism to the sent coordinates, with ranges centred at zero, the
+    centre of an update.
 
     The claim is the local one and trusts no party; the shuffler is additional. Shuffling amplifies a coordinate's
     epsilon among the clients, but no such claim is stated here.

@@ -1,4 +1,4 @@
-"""Local DP: a few sampled coordinates, each one bit by Duchi's mechanism (Duchi et al. 2018)."""
+"""Local DP: each client sends a few sampled coordinates, each as one bit by Duchi's mechanism (Duchi et al. 2018)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +10,9 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPDuchi(SampledDefense):
-    """Each sent coordinate is one of two numbers, unbiased: the best of these mechanisms at a small budget."""
+    """A local DP defense that sends each coordinate as one of two numbers without bias; at a small budget it is the
+    best mechanism for sampled coordinates.
+    """
 
     mechanism: ClassVar[str] = "Duchi"
     source: ClassVar[str] = "Duchi, Jordan, Wainwright 2018; Wang et al. 2019, Algorithm 4"

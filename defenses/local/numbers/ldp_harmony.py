@@ -1,4 +1,4 @@
-"""Local DP: Harmony, one uniformly drawn coordinate of every report by Duchi's mechanism (Nguyen et al. 2016)."""
+"""Local DP: Harmony sends one uniformly drawn coordinate of each report by Duchi's mechanism (Nguyen et al. 2016)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,7 +11,9 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPHarmony(NumberDefense):
-    """One coordinate of d carries the round's whole budget, at any budget, and d times its number."""
+    """A local DP defense that sends one of d coordinates with the round's whole budget, multiplied by d, so that the
+    report is unbiased.
+    """
 
     mechanism: ClassVar[str] = "Harmony"
     source: ClassVar[str] = Harmony.source

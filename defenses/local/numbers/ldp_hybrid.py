@@ -1,4 +1,4 @@
-"""Local DP: a few sampled coordinates, each by Piecewise or Duchi with a public coin (Wang et al. 2019)."""
+"""Local DP: each client sends sampled coordinates by Piecewise or Duchi, by a public coin (Wang et al. 2019)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +10,9 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPHybrid(SampledDefense):
-    """Piecewise with probability 1 - e^(-epsilon / 2), else Duchi; at a number's epsilon below .61 always Duchi."""
+    """A local DP defense that uses the Piecewise mechanism with probability 1 - e^(-epsilon / 2), else Duchi's; if a
+    number's epsilon is below .61 it always uses Duchi's.
+    """
 
     mechanism: ClassVar[str] = "Hybrid"
     source: ClassVar[str] = "Wang et al. 2019, HM and Algorithm 4"

@@ -1,4 +1,4 @@
-"""Local DP: Laplace noise on a few sampled coordinates of every report (Dwork et al. 2006; Wang et al. 2019)."""
+"""Local DP: each client adds Laplace noise to a few sampled coordinates (Dwork et al. 2006; Wang et al. 2019)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +10,9 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPLaplace(SampledDefense):
-    """Noise of scale 2 radius / epsilon on each sent coordinate, because any two values are at most 2 radius apart."""
+    """A local DP defense that adds noise of scale 2 radius / epsilon to each sent coordinate, because any two values
+    are at most 2 radius apart.
+    """
 
     mechanism: ClassVar[str] = "Laplace"
     source: ClassVar[str] = "Dwork, McSherry, Nissim, Smith 2006, Theorem 1; Wang et al. 2019, Algorithm 4"

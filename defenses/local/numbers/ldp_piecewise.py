@@ -1,4 +1,4 @@
-"""Local DP: a few sampled coordinates of every report by the Piecewise mechanism (Wang et al. 2019)."""
+"""Local DP: each client perturbs a few sampled coordinates with the Piecewise mechanism (Wang et al. 2019)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +10,9 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPPiecewise(SampledDefense):
-    """Each sent coordinate is a number from an interval around it, or from outside of it, unbiased and bounded."""
+    """A local DP defense that replaces each sent coordinate by a number from an interval around it, or less often from
+    outside of it; reports are unbiased and bounded.
+    """
 
     mechanism: ClassVar[str] = "Piecewise"
     source: ClassVar[str] = "Wang et al. 2019, Algorithms 2 and 4"

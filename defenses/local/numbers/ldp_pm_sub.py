@@ -1,4 +1,4 @@
-"""Local DP: a few sampled coordinates by PM-SUB, a Piecewise mechanism with a wider interval (Zhao et al. 2020)."""
+"""Local DP: each client perturbs a few coordinates with PM-SUB, a wider Piecewise mechanism (Zhao et al. 2020)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +10,9 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPPMSub(SampledDefense):
-    """As Piecewise, with nearly the best width of the interval around a coordinate."""
+    """A local DP defense that works as the Piecewise mechanism does, with a nearly optimal width of the interval around
+    a coordinate.
+    """
 
     mechanism: ClassVar[str] = "PM-SUB"
     source: ClassVar[str] = f"{PMSub.source}; sampling: Wang et al. 2019, Algorithm 4"

@@ -1,4 +1,4 @@
-"""Local DP: a few sampled coordinates, each one of three numbers by Three-Outputs (Zhao et al. 2020)."""
+"""Local DP: each client sends a few sampled coordinates, each as one of three numbers (Zhao et al. 2020)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +10,8 @@ from ..number import Numeric
 
 @dataclass(frozen=True, kw_only=True)
 class LDPThreeOutputs(SampledDefense):
-    """Each sent coordinate is -bound, 0 or bound; at a number's epsilon up to ln 2 never 0, which is Duchi's mechanism.
+    """A local DP defense that sends each coordinate as -bound, 0 or bound; if a number's epsilon is at most ln 2, it
+    never sends 0 and is Duchi's mechanism.
 
     A 0 that is sent carries information, and the server can distinguish it from a coordinate that is not sent.
     """

@@ -1,4 +1,4 @@
-"""EM-MDS: local DP by several coordinates chosen privately at once, with one public sign (Jiang et al. 2022)."""
+"""EM-MDS: local DP that privately selects several coordinates at once and sends one public sign (Jiang et al. 2022)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ from .vector import VectorLaw
 
 @dataclass(frozen=True, kw_only=True)
 class EMMDSLaw(VectorLaw):
-    """A row of zeros but for ``chosen`` coordinates, all +radius or all -radius.
+    """A distribution of a report that is zero except at ``chosen`` coordinates, which are all +radius or all -radius.
 
     Only the order of a row's entries matters: a contribution is the row scaled to a largest entry of one radius.
 
@@ -59,8 +59,8 @@ class EMMDSLaw(VectorLaw):
 
 @dataclass(frozen=True, kw_only=True)
 class LDPEMMDS(LocalDefense):
-    """Every report names ``chosen`` coordinates and one sign; it more often contains enough of the largest coordinates
-    in that direction.
+    """A local DP defense whose reports name ``chosen`` coordinates and one sign; the named set more often contains
+    enough of the largest coordinates in that direction.
 
     No number is sent, and all of the round's budget goes to the set. Biased, as FedSel is.
 
@@ -84,7 +84,7 @@ class LDPEMMDS(LocalDefense):
     def prepare(self, plan: Plan) -> Prepared:
         dim = plan.layout.dim
         if self.chosen >= dim:
-            raise ValueError(f"chosen must be below the {dim} coordinates that an update has, got {self.chosen}")
+            raise ValueError(f"chosen must be below {dim}, the number of coordinates of an update, got {self.chosen}")
         release = EMMDSLaw(
             epsilon=self.each_of(plan.rounds), radius=self.radius, top_share=self.top_share, chosen=self.chosen
         )

@@ -20,7 +20,7 @@ from ...defense import Prepared
 
 @dataclass(frozen=True, kw_only=True)
 class LDPGaussianProtection(Protection):
-    """report = clipped update + N(0, noise_std^2 I)."""
+    """A protection that computes report = clipped update + N(0, noise_std^2 I)."""
 
     clip_norm: float
     noise_std: float
@@ -30,7 +30,7 @@ class LDPGaussianProtection(Protection):
         return updates.with_values(clip(updates.values, self.clip_norm) + noise)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> GaussianLaw | None:
-        """One client's report as the server sees it."""
+        """Return the distribution of one client's report as the server observes it."""
         if observer.rank < UPLOADS.rank:
             return None
         return GaussianLaw(clip_norm=self.clip_norm, scale=1.0, noise_std=self.noise_std)
@@ -38,7 +38,7 @@ class LDPGaussianProtection(Protection):
 
 @dataclass(frozen=True, kw_only=True)
 class LDPGaussian(ClippedDefense):
-    """Local DP of a client's whole report, over all rounds.
+    """A defense that gives local DP for a client's whole report, over all rounds, by Gaussian noise.
 
     The claim: any two updates that a client might send (replace-one; two clipped updates are up to **twice** the clip
     norm apart). The adversary is the server, which observes individual updates.

@@ -1,4 +1,4 @@
-"""Vector report: one randomiser for a whole row, which chooses coordinates by the data and accounts for the choice."""
+"""Vector report: randomises a client's whole vector; the coordinates are chosen by the data at a cost in privacy."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,8 @@ _NUMBERS = 2**22
 
 @dataclass(frozen=True, kw_only=True)
 class VectorLaw:
-    """The law of a row (d,) by a randomiser of vectors; most entries of a report are zero.
+    """A distribution of a client's report by a randomiser of whole vectors of shape (d,); most entries of a report are
+    zero.
 
     A subclass defines the randomiser, and how its reports are written into a row.
 
@@ -33,27 +34,29 @@ class VectorLaw:
         return Mixing.NONE
 
     def randomiser(self, dim: int) -> Randomiser:
-        """The randomiser of vectors (dim,)."""
+        """Return the randomiser of vectors of shape (dim,)."""
         raise NotImplementedError
 
     def values(self, rows: FloatArray) -> FloatArray:
-        """The randomiser's input for rows (n, d) of contributions."""
+        """Convert clipped vectors of shape (n, d) to inputs of the randomiser."""
         raise NotImplementedError
 
     def written(self, reports: NDArray[Any], dim: int) -> NDArray[np.float32]:
-        """Reports of n clients -> rows (n, dim)."""
+        """Convert the randomiser's reports of n clients to vectors, shape (n, dim)."""
         raise NotImplementedError
 
     def read(self, rows: NDArray[np.float32]) -> tuple[NDArray[Any], BoolArray]:
-        """Rows (n, d) -> the reports in them, and which rows contain one (n,)."""
+        """Extract the randomiser's reports from vectors of shape (n, d); also return which vectors contain one, shape
+        (n,).
+        """
         raise NotImplementedError
 
     def contribution(self, rows: Tensor) -> Tensor:
-        """Rows ``(..., d)`` clipped entry by entry; NaN counts as zero."""
+        """Return the vectors ``(..., d)`` clipped entry by entry, where NaN counts as zero."""
         return clip_entries(rows, self.radius)
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
-        """One report per row; raw rows are allowed."""
+        """Draw one report per vector; vectors need not be clipped."""
         dim = contribution.shape[-1]
         randomiser, rows = self.randomiser(dim), contribution.reshape(-1, dim)
         sent = torch.empty_like(rows)
@@ -79,9 +82,11 @@ class VectorLaw:
         return torch.from_numpy(logs).reshape(shape[:-1])
 
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
-        raise ValueError("coordinates of a report are not independent: which are sent depends on the whole row")
+        raise ValueError(
+            "the coordinates of a report are not independent: the whole vector decides which ones are sent"
+        )
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """The randomiser's worst pair, in the unit of the row."""
+        """Return the two inputs that the randomiser distinguishes best, scaled as the client's vector is."""
         absent, present = (torch.from_numpy(self.radius * row).float() for row in self.randomiser(dim).worst_pair())
         return absent, present

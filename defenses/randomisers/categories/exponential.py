@@ -1,4 +1,4 @@
-"""Exponential mechanism: a candidate chosen by its utility (McSherry and Talwar 2007, Theorem 6)."""
+"""Exponential mechanism: chooses a candidate by its utility (McSherry and Talwar 2007, Theorem 6)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from ..randomiser import NOT_GIVEN, Randomiser, check_given_count, check_radius,
 
 @dataclass(frozen=True, kw_only=True)
 class Exponential(Randomiser):
-    """Chooses one candidate with probability proportional to exp(epsilon utility / (2 sensitivity)).
+    """A randomiser that chooses one candidate with probability proportional to exp(epsilon utility / (2 sensitivity)).
 
     A value is the utilities of its candidates (candidates,), each in [0, sensitivity]; the report is the number of one
     candidate. Drawn in integers.
@@ -44,7 +44,7 @@ class Exponential(Randomiser):
     def _exponents(self, values: ArrayLike) -> FloatArray:
         utilities = vectors(values, self.candidates, self.sensitivity)
         if np.any(utilities < 0):
-            raise ValueError(f"utilities must lie in [0, {self.sensitivity}], got {utilities.min()}")
+            raise ValueError(f"each utility must lie in [0, {self.sensitivity}], got {utilities.min()}")
         # As an exponent >= 0, the form in which rejection draws without computing an exponential.
         return np.asarray(self.epsilon / 2 * (1 - utilities / self.sensitivity))
 

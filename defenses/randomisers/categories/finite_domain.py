@@ -1,4 +1,4 @@
-"""Finite domain: what all randomisers of one value out of 0..domain-1 share."""
+"""Finite domain: base of all randomisers of one value out of 0..domain-1."""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ..randomiser import Randomiser, categories, check_given_count
 
 @dataclass(frozen=True, kw_only=True)
 class FiniteDomain(Randomiser, ABC):
-    """A randomiser of whole numbers in 0..domain-1 whose target is the one-hot encoding.
+    """A base class of randomisers of whole numbers in 0..domain-1, which estimate the value's one-hot encoding.
 
     Args:
         domain: number of values, >= ``smallest_domain``.

@@ -1,4 +1,4 @@
-"""Optimised local hashing: randomised response of a value's hash (Wang, Blocki, Li, Jha 2017)."""
+"""Optimised local hashing: sends a randomised response of a value's hash (Wang, Blocki, Li, Jha 2017)."""
 
 import math
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ from .grr import GRR
 
 @dataclass(frozen=True, kw_only=True)
 class LocalHashing(FiniteDomain):
-    """Values 0..domain-1; a report is (slope, shift, cell), of which the first two are the client's public hash
-    function.
+    """A randomiser of values 0..domain-1 whose report is (slope, shift, cell): slope and shift define the client's
+    public hash function, cell is the randomised hash value.
 
     h(v) = ((slope v + shift) mod prime) mod cells, slope in 1..prime-1, shift in 0..prime-1, prime the smallest one
     that is >= domain: the collision probability of two values is known exactly, and the estimator divides by it. A
@@ -35,13 +35,13 @@ class LocalHashing(FiniteDomain):
 
     @property
     def cells(self) -> int:
-        """The paper's g, e^epsilon + 1 rounded, and at most the number of values."""
+        """Return the number of hash values (the paper's g): e^epsilon + 1 rounded, and at most the number of values."""
         # The cap on epsilon prevents an overflow; more cells than values are useless anyway.
         return min(self.domain, round(math.exp(min(self.epsilon, 30.0))) + 1)
 
     @cached_property
     def prime(self) -> int:
-        """The prime of the hash family."""
+        """Return the prime modulus of the hash functions."""
         candidate = self.domain
         while any(candidate % divisor == 0 for divisor in range(2, math.isqrt(candidate) + 1)):
             candidate += 1
@@ -49,24 +49,26 @@ class LocalHashing(FiniteDomain):
 
     @property
     def collision(self) -> float:
-        """Probability that two values share a cell: before the last modulus they are mapped to any two different
-        places.
+        """Return the probability that two values get the same hash value; before the last modulus they are mapped to
+        any two different numbers.
         """
         sizes = [len(range(cell, self.prime, self.cells)) for cell in range(self.cells)]
         return sum(size * (size - 1) for size in sizes) / (self.prime * (self.prime - 1))
 
     @property
     def response(self) -> GRR:
-        """Randomised response on the cells."""
+        """Return the randomised response mechanism that perturbs the hash value."""
         return GRR(epsilon=self.epsilon, domain=self.cells)
 
     @property
     def support(self) -> float:
-        """Probability that a report's cell is that of a value which is not the client's."""
+        """Return the probability that the reported hash value is that of a value which is not the client's."""
         return self.response.lie + self.collision * (self.response.truth - self.response.lie)
 
     def cell(self, reports: ArrayLike, values: ArrayLike) -> IntArray:
-        """The cell of each value under the report's hash function: (..., 3) and (...,) broadcast."""
+        """Return the hash value of each value under its report's hash function; reports (..., 3) and values (...,) are
+        broadcast.
+        """
         rows = np.asarray(reports)
         return np.asarray((rows[..., 0] * np.asarray(values) + rows[..., 1]) % self.prime % self.cells)
 
@@ -91,7 +93,9 @@ class LocalHashing(FiniteDomain):
         return finite(np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=-1))
 
     def pair_law(self) -> PairLaw:
-        """The law of whether the report is in the member's cell, in the nonmember's, or in neither or both."""
+        """Return the probabilities, under the worst pair of values, that the reported hash value is the member's alone,
+        the nonmember's alone, or neither or both.
+        """
         # Where both values share a cell the report is equally likely under both.
         apart = 1 - self.collision
         only, other = apart * self.response.truth, apart * self.response.lie

@@ -1,4 +1,4 @@
-"""RAPPOR's permanent step: a Bloom filter with every bit flipped at random (Erlingsson, Pihur, Korolova 2014)."""
+"""RAPPOR's permanent step: flips every bit of a Bloom filter at random (Erlingsson, Pihur, Korolova 2014)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,8 @@ _PRIME = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class Rappor(FiniteDomain):
-    """Values 0..domain-1, reports (bits,); the target is the value's Bloom filter, for which the estimate is unbiased.
+    """A randomiser of values 0..domain-1 whose reports have shape (bits,); it estimates the value's Bloom filter
+    without bias.
 
     Two filters of ``hashes`` hash functions differ in at most 2 hashes bits, so each is flipped with probability 1 / (1
     + e^(epsilon / (2 hashes))): the paper's f / 2. Where no two values of the domain differ in that many, the exact
@@ -51,7 +52,9 @@ class Rappor(FiniteDomain):
         return Flips(of_one=each, of_zero=each)
 
     def bloom(self, values: ArrayLike) -> Bits:
-        """The filters (..., bits) of ``values``: public functions of the cohort, without privacy."""
+        """Return the Bloom filters of ``values``, shape (..., bits), before privacy is added: they are public functions
+        of the client's group (the paper's cohort).
+        """
         # Seeded by public fields alone: client and server must derive the same hash functions.
         rng = np.random.default_rng([self.cohort, self.hashes])
         slopes, shifts = rng.integers(1, _PRIME, size=(2, self.hashes))
@@ -76,7 +79,9 @@ class Rappor(FiniteDomain):
         return np.array(int(nonmember)), np.array(int(member))
 
     def pair_law(self) -> PairLaw:
-        """The law of how many of the bits in which the pair's filters differ are reported as the member's."""
+        """Return the distribution of the number of bits, among those in which the pair's filters differ, that are
+        reported as the member's.
+        """
         nonmember, member = (self.bloom(value) for value in self.worst_pair())
         apart = int((nonmember != member).sum())
         kept = np.arange(apart + 1)

@@ -1,4 +1,4 @@
-"""Subset selection: a random set of values that contains the true one more often (Ye and Barg 2018)."""
+"""Subset selection: reports a random set of values that contains the true one more often (Ye and Barg 2018)."""
 
 import itertools
 import math
@@ -19,8 +19,8 @@ from .finite_domain import FiniteDomain
 
 @dataclass(frozen=True, kw_only=True)
 class SubsetSelection(FiniteDomain):
-    """Values 0..domain-1; a report marks ``size`` values in (domain,) bits; a set that contains the true value has
-    e^epsilon times the probability of one that does not.
+    """A randomiser of values 0..domain-1 whose report is a set of ``size`` values, marked in (domain,) bits; a set that
+    contains the true value has e^epsilon times the probability of one that does not.
 
     The target is the one-hot encoding. Drawn in integers. ``size`` is domain / (1 + e^epsilon), rounded, at least 1,
     which is nearly the best for the mean squared error.
@@ -31,17 +31,17 @@ class SubsetSelection(FiniteDomain):
 
     @property
     def size(self) -> int:
-        """Values in a set."""
+        """Return the number of values in a reported set."""
         return max(1, round(self.domain / (1 + math.exp(self.epsilon))))
 
     @property
     def truth(self) -> float:
-        """Probability that the true value is in the set."""
+        """Return the probability that the true value is in the set."""
         return 1 / (1 + (self.domain - self.size) / self.size * math.exp(-self.epsilon))
 
     @property
     def lie(self) -> float:
-        """Probability of each other value."""
+        """Return the probability that one particular other value is in the set."""
         return (self.size - self.truth) / (self.domain - 1)
 
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> Bits:
@@ -71,7 +71,9 @@ class SubsetSelection(FiniteDomain):
         return finite((sets[..., np.newaxis] == np.arange(self.domain)).any(axis=1).astype(np.int8))
 
     def pair_law(self) -> PairLaw:
-        """The law of whether a set contains the member's value alone, the nonmember's alone, or both or none."""
+        """Return the probabilities, under the worst pair of values, that a set contains the member's value alone, the
+        nonmember's alone, or both or none.
+        """
         both = self.truth * (self.size - 1) / (self.domain - 1)
         only, other = self.truth - both, (1 - self.truth) * self.size / (self.domain - 1)
         p, q = np.array([only, other, 1 - only - other]), np.array([other, only, 1 - only - other])

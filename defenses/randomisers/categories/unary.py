@@ -1,4 +1,4 @@
-"""Unary encoding: a one-hot vector with every bit flipped at random (Wang, Blocki, Li, Jha 2017)."""
+"""Unary encoding: flips every bit of a value's one-hot vector at random (Wang, Blocki, Li, Jha 2017)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ ENCODINGS = ("optimised", "symmetric")
 
 @dataclass(frozen=True, kw_only=True)
 class Unary(FiniteDomain):
-    """Values 0..domain-1, reports (domain,) bits; the target is the one-hot encoding.
+    """A randomiser of values 0..domain-1 whose reports are (domain,) bits; it estimates the value's one-hot encoding.
 
     ``symmetric``: every bit is flipped with probability 1 / (1 + e^(epsilon / 2)); ``optimised``: the one with 1 / 2, a
     zero with 1 / (1 + e^epsilon), which has less variance. Two values differ in two bits, so both have exactly epsilon.
@@ -57,7 +57,9 @@ class Unary(FiniteDomain):
         return all_bits(self.domain)
 
     def pair_law(self) -> PairLaw:
-        """The law of the two bits in which the pair differs; the others have the same law under both."""
+        """Return the distribution of the two bits in which the worst pair's encodings differ; all other bits have the
+        same distribution under both values.
+        """
         # Two values differ in two bits only, so four outcomes suffice for any domain.
         bits, first = all_bits(2).reports, np.array([1, 0], dtype=np.int8)
         member, nonmember = (self.flips.log_mass(bits, hot) for hot in (first, first[::-1]))

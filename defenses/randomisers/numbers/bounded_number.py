@@ -1,4 +1,4 @@
-"""Bounded number: what all randomisers of one number in [-radius, radius] share."""
+"""Bounded number: base of all randomisers of one number in [-radius, radius]."""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ from ..randomiser import NOT_GIVEN, Randomiser, check_radius
 
 @dataclass(frozen=True, kw_only=True)
 class BoundedNumber(Randomiser, ABC):
-    """A randomiser of one number whose report is its own estimate; both ends of the range are the worst pair.
+    """A base class of randomisers of one number whose report is its own estimate; the two ends of the range are the
+    pair of values that reports distinguish best.
 
     Args:
         radius: values lie in [-radius, radius]; > 0 and finite.

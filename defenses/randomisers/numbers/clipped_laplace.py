@@ -1,4 +1,4 @@
-"""Clip-Laplace: Laplace noise conditioned on a fixed output range (Liu et al. 2023, APES, equation 1)."""
+"""Clip-Laplace: adds Laplace noise conditioned on a fixed output range (Liu et al. 2023, APES, equation 1)."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,8 @@ from .bounded_number import BoundedNumber
 
 @dataclass(frozen=True, kw_only=True)
 class ClippedLaplace(BoundedNumber):
-    """density exp(-|report - value| / scale) / (2 scale S(value)) on [-reach, reach], scale 2 radius / epsilon.
+    """A randomiser whose report has the density exp(-|report - value| / scale) / (2 scale S(value)) on [-reach, reach],
+    with scale 2 radius / epsilon.
 
     Values lie in [-radius, radius] (the paper's C), reports in [-reach, reach] (its A; ``reach`` >= ``radius``, by
     default the radius). S is symmetric in the value, so the farthest pair has exactly the ratio e^epsilon; where reach
@@ -35,12 +36,12 @@ class ClippedLaplace(BoundedNumber):
 
     @property
     def scale(self) -> float:
-        """Scale of the noise before it is conditioned, in units of the value."""
+        """Return the scale of the Laplace noise before it is conditioned on the range, in units of the value."""
         return 2 * self.radius / self.epsilon
 
     @property
     def end(self) -> float:
-        """The largest report."""
+        """Return the largest possible report."""
         return self.radius if self.reach is None else self.reach
 
     def _cut_off(self, value: FloatArray) -> tuple[FloatArray, FloatArray]:

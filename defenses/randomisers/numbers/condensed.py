@@ -1,6 +1,4 @@
-"""Condensed LDP: a number becomes a grid point, exponentially less likely with distance (Truex et al. 2020, LDP-
-Fed).
-"""
+"""Condensed LDP: reports a grid point, exponentially less likely with distance (Truex et al. 2020, LDP-Fed)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +17,8 @@ from .bounded_number import BoundedNumber
 
 @dataclass(frozen=True, kw_only=True)
 class Condensed(BoundedNumber):
-    """P[report | value] proportional to exp(-alpha |report - value| / 2) on a grid of ``steps`` points on each side of
-    0.
+    """A randomiser with P[report | value] proportional to exp(-alpha |report - value| / 2) on a grid that has ``steps``
+    points on each side of 0.
 
     A value in [-radius, radius] is rounded to the nearest point; distances are in grid steps, 2 steps at most.
     Condensed LDP at alpha allows two values a ratio of e^(alpha distance), so it reveals more about far values than
@@ -45,7 +43,7 @@ class Condensed(BoundedNumber):
 
     @property
     def alpha(self) -> float:
-        """Parameter of condensed LDP, per grid step."""
+        """Return the parameter alpha of condensed LDP, per grid step."""
         return self.epsilon / self.steps
 
     @property

@@ -1,4 +1,4 @@
-"""Duchi's mechanism: one number becomes one of two (Duchi, Jordan, Wainwright 2018; the survey's equation 13)."""
+"""Duchi's mechanism: replaces one number by one of two (Duchi, Jordan, Wainwright 2018; the survey's equation 13)."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,8 @@ from .bounded_number import BoundedNumber
 
 @dataclass(frozen=True, kw_only=True)
 class Duchi(BoundedNumber):
-    """report = +-bound, bound = radius (e^epsilon + 1) / (e^epsilon - 1), value in [-radius, radius]; unbiased.
+    """An unbiased randomiser of a value in [-radius, radius] that reports +bound or -bound, with bound = radius
+    (e^epsilon + 1) / (e^epsilon - 1).
 
     The value is rounded to an end of its range, without bias, and the end is flipped with probability 1 / (1 +
     e^epsilon); the flip is drawn in integers.
@@ -28,7 +29,7 @@ class Duchi(BoundedNumber):
 
     @property
     def bound(self) -> float:
-        """Absolute value of the report."""
+        """Return the absolute value of a report."""
         return self.radius / math.tanh(self.epsilon / 2)
 
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Laplace noise on one number (Dwork, McSherry, Nissim, Smith 2006, Example 1)."""
+"""Laplace mechanism: adds Laplace noise to one number (Dwork, McSherry, Nissim, Smith 2006, Example 1)."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _TAIL = (0.5, 1, 2, 4, 7, 10, 15, 20, 30, 40)
 
 @dataclass(frozen=True, kw_only=True)
 class Laplace(BoundedNumber):
-    """report = value + Lap(2 radius / epsilon), value in [-radius, radius]; unbiased.
+    """An unbiased randomiser that reports value + Lap(2 radius / epsilon) for a value in [-radius, radius].
 
     The scale is sensitivity over epsilon, where the sensitivity is that of **any** two values, 2 radius. The survey
     (section 3.4.2) writes epsilon / Delta, and takes neighbours at distance 1: both wrong for local DP. In floating
@@ -30,7 +30,7 @@ class Laplace(BoundedNumber):
 
     @property
     def scale(self) -> float:
-        """Scale of the noise, in units of the value."""
+        """Return the scale of the noise, in units of the value."""
         return 2 * self.radius / self.epsilon
 
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> FloatArray:

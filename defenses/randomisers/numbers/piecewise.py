@@ -1,4 +1,4 @@
-"""Piecewise mechanism: one number becomes one from an interval around it, or from outside (Wang et al. 2019)."""
+"""Piecewise mechanism: replaces a number by one from an interval around it, or from outside (Wang et al. 2019)."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from .bounded_number import BoundedNumber
 
 
 class Centre(NamedTuple):
-    """The interval of a value in which the density is e^epsilon times as large."""
+    """An interval around a value in which the report's density is e^epsilon times as large as outside."""
 
     low: FloatArray
     high: FloatArray
@@ -23,7 +23,8 @@ class Centre(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Piecewise(BoundedNumber):
-    """report in [-bound, bound], density e^epsilon times as large in [low, high] as outside; unbiased (Algorithm 2).
+    """An unbiased randomiser with reports in [-bound, bound], whose density is e^epsilon times as large in [low, high],
+    an interval around the value, as outside (Algorithm 2).
 
     With t = e^(epsilon ``power``) and s = (e^epsilon + t) / (t (e^epsilon - 1)), in units of the radius: low = s (t
     value - 1), high = s (t value + 1), bound = s (t + 1) (Zhao et al. 2020, for any t). Here t = e^(epsilon / 2): bound
@@ -45,16 +46,16 @@ class Piecewise(BoundedNumber):
 
     @property
     def bound(self) -> float:
-        """The largest report."""
+        """Return the largest possible report."""
         return self._step * (self._t + 1)
 
     @property
     def truth(self) -> float:
-        """Probability of a report in the interval."""
+        """Return the probability that a report lies in the interval around the value."""
         return 1 / (1 + self._t * math.exp(-self.epsilon))
 
     def centre(self, value: ArrayLike) -> Centre:
-        """``value``: (...,) -> both ends (...,)."""
+        """Return both ends of the interval around each ``value``; all have the shape (...,)."""
         middle = self._t * self._step * numbers(value, self.radius) / self.radius
         # The ends are clipped, because rounding may push them just beyond the bound.
         high = np.minimum(middle + self._step, self.bound)

@@ -1,4 +1,4 @@
-"""Adaptive-Duchi: every weight by Duchi's mechanism around its layer's centre (Sun, Qian, Chen 2021, LDP-FL)."""
+"""Adaptive-Duchi: randomises every weight by Duchi's mechanism around its layer's centre (Sun et al. 2021, LDP-FL)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,8 @@ from ..randomiser import PairLaw, Randomiser, check_given_count, check_radius
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveDuchi(Randomiser):
-    """A value is the flat vector of all layers; report = centre +- radius (e^epsilon + 1) / (e^epsilon - 1), unbiased.
+    """An unbiased randomiser of the flat vector of all layers, which reports centre +- radius (e^epsilon + 1) /
+    (e^epsilon - 1) for each weight.
 
     **The claim is of one coordinate**: all d are reported, each with the whole epsilon, so the vector has only d
     epsilon. The paper splits the vector, shuffles the parts and claims epsilon for it; a shuffler hides who sent which
@@ -41,7 +42,7 @@ class AdaptiveDuchi(Randomiser):
         lengths = {len(self.centres), len(self.radii), len(self.sizes)}
         if len(lengths) != 1 or lengths == {0}:
             raise ValueError(
-                "centres, radii and sizes must be given, one for each layer, got "
+                "centres, radii and sizes must each have one entry per layer and at least one, got lengths "
                 f"{len(self.centres)}, {len(self.radii)} and {len(self.sizes)}"
             )
         for radius, size in zip(self.radii, self.sizes, strict=True):
@@ -58,18 +59,19 @@ class AdaptiveDuchi(Randomiser):
 
     @property
     def duchi(self) -> Duchi:
-        """The mechanism of a weight in units of its layer's radius, from its centre."""
+        """Return Duchi's mechanism for a weight's distance from its layer's centre, in units of the layer's radius."""
         return Duchi(epsilon=self.epsilon, radius=1.0)
 
     def _unit(self, values: ArrayLike) -> FloatArray:
         rows = np.asarray(values, dtype=np.float64)
         if rows.shape[-1:] != self._middle.shape:
-            raise ValueError(f"values must be vectors (..., {len(self._middle)}), got shape {rows.shape}")
+            raise ValueError(f"values must be vectors of shape (..., {len(self._middle)}), got shape {rows.shape}")
         away = (rows - self._middle) / self._reach
         # Refused and not clipped: the range is part of the public configuration.
         if not np.all(np.abs(away) <= 1 + 1e-12):
             raise ValueError(
-                f"values must lie within a layer's radius of its centre, got {np.abs(away).max()} radii away"
+                "each value must lie within its layer's radius of the layer's centre, got one "
+                f"{np.abs(away).max()} radii away"
             )
         return np.clip(away, -1, 1)
 
@@ -85,7 +87,7 @@ class AdaptiveDuchi(Randomiser):
         return finite(self._middle + self._reach * signs * self.duchi.bound)
 
     def inputs(self) -> FloatArray:
-        """Neighbours that differ in one coordinate, the first."""
+        """Return values that differ in the first coordinate only."""
         return np.array(self.worst_pair())
 
     def worst_pair(self) -> tuple[FloatArray, FloatArray]:
@@ -95,7 +97,9 @@ class AdaptiveDuchi(Randomiser):
         return self._middle - away, self._middle + away
 
     def pair_law(self) -> PairLaw:
-        """The law of the first coordinate; the others have the same law under both."""
+        """Return the report distributions of the first coordinate; the other coordinates have the same distribution
+        under both values.
+        """
         up = np.exp(self.duchi.log_density([self.duchi.bound, -self.duchi.bound], 1.0))
         return PairLaw(np.log(up / up[::-1]), up, up[::-1])
 

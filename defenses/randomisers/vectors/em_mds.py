@@ -1,4 +1,4 @@
-"""EM-MDS: coordinates by the exponential mechanism, one public sign for all (Jiang et al. 2022, SignDS-FL)."""
+"""EM-MDS: selects coordinates by the exponential mechanism and sends one public sign (Jiang et al. 2022, SignDS-FL)."""
 
 import itertools
 import math
@@ -20,7 +20,8 @@ from .fedsel import ranks
 
 @dataclass(frozen=True, kw_only=True)
 class EMMDS(Randomiser):
-    """A value is any vector (dimension,); the report (dimension,) in {-1, 0, 1} has one sign at ``chosen`` coordinates.
+    """A randomiser of any vector of shape (dimension,); its report, a vector in {-1, 0, 1} of that shape, has one sign
+    at ``chosen`` coordinates.
 
     The sign is a fair coin, independent of the value. Of the ``top`` coordinates that are largest in that direction, a
     set with at least ``least`` of them has e^epsilon times the probability of one with fewer. The number of such sets
@@ -62,8 +63,8 @@ class EMMDS(Randomiser):
 
     @cached_property
     def least(self) -> int:
-        """The paper's threshold: among those that some sets reach and some miss, the one with the largest expected
-        number of the top.
+        """Return the paper's threshold on how many of the largest coordinates a preferred set contains: of the
+        thresholds that some sets reach and some miss, the one with the largest expected number of them.
         """
         # Thresholds that no set reaches, or every set, would leave the choice uniform.
         reached = [held for held, count in enumerate(self._counts) if count]
@@ -79,7 +80,7 @@ class EMMDS(Randomiser):
     def _rows(self, values: ArrayLike) -> FloatArray:
         rows = np.asarray(values, dtype=np.float64)
         if rows.shape[-1:] != (self.dimension,) or not np.isfinite(rows).all():
-            raise ValueError(f"values must be finite vectors (..., {self.dimension}), got shape {rows.shape}")
+            raise ValueError(f"values must be finite vectors of shape (..., {self.dimension}), got shape {rows.shape}")
         return rows
 
     def sample(self, values: ArrayLike, rng: np.random.Generator) -> Bits:

@@ -1,4 +1,4 @@
-"""FedSel: one coordinate chosen privately for its size, with its number by Piecewise (Liu et al. 2020)."""
+"""FedSel: selects one large coordinate privately and reports its number by Piecewise (Liu et al. 2020)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,13 +18,16 @@ RULES = ("sampling", "ranking")
 
 
 def ranks(values: ArrayLike) -> IntArray:
-    """Place of each coordinate (..., d) in ascending order, 0..d-1; of equal ones the later has the higher place."""
+    """Return the rank of each coordinate, shape (..., d), in ascending order, 0..d-1; of equal numbers the later has
+    the higher rank.
+    """
     return np.argsort(np.argsort(values, axis=-1, kind="stable"), axis=-1, kind="stable")
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedSel(Randomiser):
-    """A value is (dimension,) in [-radius, radius]; the report is (coordinate, number).
+    """A randomiser of a vector of shape (dimension,) with entries in [-radius, radius]; its report is (coordinate,
+    number).
 
     The coordinate is chosen with a ``share`` of epsilon: "sampling" gives one of the ``top`` largest magnitudes
     e^(share epsilon) times the probability of any other (perturbed sampling), "ranking" probabilities that grow with
@@ -55,13 +58,16 @@ class FedSel(Randomiser):
         check_radius("radius", self.radius)
         check_given_count("top", self.top, least=1, most=self.dimension - 1)
         if not 0 < self.share < 1:
-            raise ValueError(f"share must lie in (0, 1), got {self.share}: choice and number need a budget each")
+            raise ValueError(
+                f"share must lie in (0, 1), got {self.share}: the choice and the number must both get a part of "
+                "the budget"
+            )
         if self.rule not in RULES:
             raise ValueError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
 
     @property
     def piecewise(self) -> Piecewise:
-        """The mechanism of the chosen coordinate's number."""
+        """Return the Piecewise mechanism that randomises the selected coordinate's number."""
         return Piecewise(epsilon=(1 - self.share) * self.epsilon, radius=self.radius)
 
     def _exponents(self, rows: FloatArray) -> FloatArray:
@@ -74,7 +80,7 @@ class FedSel(Randomiser):
         return np.asarray(self.share * self.epsilon * (1 - liked))
 
     def chances(self, value: ArrayLike) -> FloatArray:
-        """Probability of each coordinate (dimension,)."""
+        """Return the probability with which each coordinate is selected, shape (dimension,)."""
         exponents = self._exponents(vectors(value, self.dimension, self.radius))
         return np.asarray(np.exp(log_softmax(-exponents, axis=-1)), dtype=np.float64)
 

@@ -1,4 +1,4 @@
-"""Gaussian noise on one number, calibrated exactly (Balle and Wang 2018, Algorithm 1)."""
+"""Gaussian mechanism: adds exactly calibrated Gaussian noise to one number (Balle and Wang 2018, Algorithm 1)."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,8 @@ from ..randomiser import numbers
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(BoundedNumber):
-    """report = value + N(0, noise_std^2), value in [-radius, radius]: (epsilon, delta), with its curve stated.
+    """A randomiser that reports value + N(0, noise_std^2) for a value in [-radius, radius]; it is (epsilon, delta)-DP
+    and states its trade-off curve.
 
     Two values are up to 2 radius apart. The classic sqrt(2 ln(1.25 / delta)) / epsilon is proved for epsilon <= 1 only
     and is not used.
@@ -34,7 +35,9 @@ class Gaussian(BoundedNumber):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.delta < 1:
-            raise ValueError(f"delta must lie in (0, 1), got {self.delta}: no Gaussian has a finite epsilon at delta 0")
+            raise ValueError(
+                f"delta must lie in (0, 1), got {self.delta}: Gaussian noise has no finite epsilon at delta 0"
+            )
 
     @property
     def failure(self) -> float:
@@ -42,7 +45,7 @@ class Gaussian(BoundedNumber):
 
     @property
     def noise_std(self) -> float:
-        """In units of the value."""
+        """Return the standard deviation of the noise, in units of the value."""
         return 2 * self.radius * gaussian_noise(epsilon=self.epsilon, delta=self.delta, releases=1)
 
     @property
@@ -64,7 +67,9 @@ class Gaussian(BoundedNumber):
         return quadrature([*np.linspace(-reach, reach, 37), *cuts])
 
     def exact_epsilon(self) -> float:
-        """At ``delta``, from the curve; the log-ratio itself has no supremum."""
+        """Compute the epsilon at ``delta`` from the trade-off curve, because the log-ratio of Gaussian noise is
+        unbounded.
+        """
         return epsilon_from_mu(self.curve.mu, self.delta)
 
     def variance(self, value: ArrayLike) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Amplification: the privacy profile of one coordinate of one client's report among the reports of others.
+"""Amplification: computes the privacy profile of one coordinate of a client's report that is shuffled among others.
 
 Coordinates are noised and shuffled independently of each other, so they compose as that many releases; one pair
 dominates each release.
@@ -30,7 +30,8 @@ _LEAST_LOCAL = 1e-6
 
 @dataclass(frozen=True)
 class LocalPair:
-    """One coordinate by clip-Laplace at ``epsilon``, seen with its sender: (1 - e^((s - eps)/2))^2 / (1 - e^-eps).
+    """The privacy profile of one coordinate under clip-Laplace at ``epsilon`` if its sender is known; at s it is (1 -
+    e^((s - eps)/2))^2 / (1 - e^-eps).
 
     The pair is the two ends of the range. The larger the value, the likelier is every upper set of reports, and those
     sets are the best tests of any two values (the likelihood ratio is monotone).
@@ -40,7 +41,7 @@ class LocalPair:
 
     @property
     def pure_epsilon(self) -> float:
-        """Its own budget."""
+        """Return the epsilon at delta 0, which is the coordinate's own budget."""
         return self.epsilon
 
     def delta(self, epsilon: float) -> float:
@@ -50,14 +51,14 @@ class LocalPair:
 
 
 def local_pair(noise: str, epsilon: float) -> Profile:
-    """One coordinate at ``epsilon`` by this noise, seen with its sender."""
+    """Return the privacy profile of one coordinate at ``epsilon`` under the given noise if its sender is known."""
     # Strings and not enum members arrive from suite files; a StrEnum equals both.
     return LaplacePair(epsilon) if noise == CoordinateNoise.LAPLACE else LocalPair(epsilon)
 
 
 @dataclass(frozen=True)
 class SampledRelease:
-    """A release that contains the client's value only with probability ``rate``, independently of all others.
+    """A release that contains the client's value only with probability ``rate``, independently of all other clients.
 
     By the joint convexity of the hockey-stick divergence.
     """
@@ -67,7 +68,9 @@ class SampledRelease:
 
     @property
     def pure_epsilon(self) -> float:
-        """That of the release: the observer may see whether it contains the value."""
+        """Return the epsilon at delta 0 of the release itself, because the observer may see whether it contains the
+        value.
+        """
         return self.release.pure_epsilon
 
     def delta(self, epsilon: float) -> float:
@@ -76,7 +79,8 @@ class SampledRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class AssuredCohort:
-    """The number of other clients that are sure enough to take part in each of the sampled cohorts.
+    """A lower bound on how many other clients take part in each sampled cohort, which holds except with probability
+    ``failure``.
 
     A client that takes part sends all coordinates, so the clones of different coordinates depend on each other through
     the number of clients present. Therefore only ``others`` are counted, and the probability ``failure`` that fewer
@@ -91,8 +95,8 @@ class AssuredCohort:
 
     @classmethod
     def of(cls, plan: Plan, delta: float, *, rounds: int) -> Self:
-        """For the plan's cohorts, at the cost of at most a thousandth of ``delta``; no cost where all clients take
-        part.
+        """Return the bound for the plan's cohorts, at the cost of at most a thousandth of ``delta``; it costs nothing
+        if all clients take part.
         """
         check_clients(plan.clients)
         rate = poisson_rate("cohort", plan.cohort)
@@ -104,13 +108,15 @@ class AssuredCohort:
 
 
 def among_equals(*, others: int, epsilon0: float) -> Profile:
-    """One coordinate of a client among ``others``, all by clip-Laplace at ``epsilon0``, shuffled."""
+    """Return the privacy profile of one coordinate of a client that is shuffled among ``others`` clients, all with
+    clip-Laplace at ``epsilon0``.
+    """
     return tighter(LocalPair(epsilon0), shuffled(clients=others + 1, epsilon0=epsilon0))
 
 
 def among_unequals(*, client: int, budgets: tuple[float, ...], others: int) -> Profile:
-    """The same where clients run clip-Laplace at their own ``budgets``: only clones of ``client``'s own mechanism hide
-    it (see ``accounting.heterogeneous``).
+    """Return the privacy profile of one shuffled coordinate if clients run clip-Laplace at their own ``budgets``: only
+    reports that can pass for ``client``'s own mechanism (clones) hide it (see ``accounting.heterogeneous``).
 
     Where not all take part, those present are assumed to have the largest budgets, because these are clones least
     often.
@@ -121,8 +127,8 @@ def among_unequals(*, client: int, budgets: tuple[float, ...], others: int) -> P
 
 
 def among_unequal_laplace(*, client: int, budgets: tuple[float, ...], others: int) -> Profile:
-    """The same where clients run the classic Laplace mechanism: clients with less noise than ``client`` do not hide it
-    (see ``laplace.laplace_clones``).
+    """Return the privacy profile of one shuffled coordinate if clients run the classic Laplace mechanism at their own
+    budgets: clients with less noise than ``client`` do not hide it (see ``laplace.laplace_clones``).
 
     Where not all take part, those present are assumed to be the ones that are clones least often.
     """
@@ -133,14 +139,17 @@ def among_unequal_laplace(*, client: int, budgets: tuple[float, ...], others: in
 
 
 def tighter(one: Profile, other: Profile) -> Profile:
-    """The smaller of two valid profiles. Without clones it is the local pair, which is specific to the randomiser."""
+    """Return the smaller of two valid privacy profiles. Without clones it is the local pair, which is specific to the
+    randomiser.
+    """
     return one if one.delta(0.0) <= other.delta(0.0) else other
 
 
 def largest_scale(
     cost: Callable[[float], float], epsilon: float, *, largest: float = 1.0, else_too_large: str = ""
 ) -> float:
-    """The largest factor of the local budgets whose ``cost`` is at most ``epsilon``, too small by at most 1e-4.
+    """Find the largest factor of the local budgets at which ``cost`` is at most ``epsilon``; the result is too small by
+    at most 1e-4.
 
     Args:
         largest: local budget at factor 1.
@@ -160,12 +169,14 @@ def largest_scale(
     while excess(low) > 0:
         low -= 1.5
         if low < math.log(_LEAST_LOCAL / largest):
-            raise ValueError(f"epsilon must be large enough for local budgets above {_LEAST_LOCAL:g}, got {epsilon}")
+            raise ValueError(
+                f"epsilon must be large enough to allow local budgets above {_LEAST_LOCAL:g}, got {epsilon}"
+            )
     while excess(high) < 0:
         high += 0.2
         if high > math.log(MOST_LOCAL / largest):
             raise ValueError(
-                f"epsilon must be small enough for local budgets of at most {MOST_LOCAL:g}{else_too_large}, "
+                f"epsilon must be small enough to need local budgets of at most {MOST_LOCAL:g}{else_too_large}, "
                 f"got {epsilon}"
             )
     root = float(brentq(excess, low, high, xtol=1e-5)) if high > low else low
@@ -176,6 +187,6 @@ def largest_scale(
 
 
 def check_clients(clients: int) -> None:
-    """ValueError for fewer than two clients: a single client is not hidden by any other."""
+    """Raise ValueError for fewer than two clients, because no other client hides a single one."""
     if clients < 2:
         raise ValueError(f"clients must be >= 2, because a shuffler does not hide a single client, got {clients}")

@@ -1,4 +1,4 @@
-"""Budgets: unequal privacy budgets, and how they are assigned to clients (Liu et al. 2023, APES, Table 2)."""
+"""Budgets: draws unequal privacy budgets and assigns them to clients (Liu et al. 2023, APES, Table 2)."""
 
 from collections.abc import Callable
 from functools import cache
@@ -19,7 +19,7 @@ _LEAST_DELTA = 1e-12
 
 
 def deal(name: str, clients: int, scale: float = 1.0) -> tuple[float, ...]:
-    """``scale`` times one of Table 2's distributions, assigned to ``clients``.
+    """Return one budget per client: ``scale`` times the quantiles of a distribution of Table 2.
 
     The result is public and the same for every run: the (i + 1/2)/n quantiles of the distribution, clipped to its
     range, in an order that is fixed for each n, so that budgets do not follow a partition which sorts clients by label.
@@ -36,7 +36,7 @@ def deal(name: str, clients: int, scale: float = 1.0) -> tuple[float, ...]:
 
 
 def check_budget_scale(name: str, scale: float | None, *, noise: float = 1.0) -> None:
-    """ValueError for an unknown distribution or an invalid scale.
+    """Raise ValueError for an unknown distribution of budgets or an invalid scale.
 
     A scale, where given, must be above 0, and the largest budget that it gives, at ``noise`` times its noise, at most
     50.
@@ -47,12 +47,13 @@ def check_budget_scale(name: str, scale: float | None, *, noise: float = 1.0) ->
     check_positive("budget_scale", scale)
     if (largest := scale * _TABLE_2[name][2] / noise) > MOST_LOCAL:
         raise ValueError(
-            f"budget_scale must leave local budgets of at most {MOST_LOCAL:g}, got {scale:g}, which makes {largest:g}"
+            f"budget_scale must give local budgets of at most {MOST_LOCAL:g}, got {scale:g}, whose largest is "
+            f"{largest:g}"
         )
 
 
 def check_local(local: float | None) -> None:
-    """ValueError for a local budget that is given and not in (0, 50]."""
+    """Raise ValueError for a local budget that is given and not in (0, 50]."""
     if local is None:
         return
     check_positive("local_epsilon", local)
@@ -61,16 +62,17 @@ def check_local(local: float | None) -> None:
 
 
 def check_coordinate_delta(delta: float) -> None:
-    """ValueError unless it is in (0, 1) and large enough for sums of probabilities in double precision."""
+    """Raise ValueError unless delta is in (0, 1) and large enough for sums of probabilities in double precision."""
     check_share("coordinate_delta", delta)
     if delta < _LEAST_DELTA:
         raise ValueError(
-            f"coordinate_delta must be >= {_LEAST_DELTA:g}: sums in double precision lose smaller ones, got {delta:g}"
+            f"coordinate_delta must be >= {_LEAST_DELTA:g}: sums in double precision cannot represent a smaller "
+            f"one, got {delta:g}"
         )
 
 
 def representative_clients(budgets: tuple[float, ...]) -> tuple[int, ...]:
-    """One client each with the smallest, the median and the largest budget; claims are stated for these."""
+    """Return one client each with the smallest, the median and the largest budget; claims are stated for these."""
     # A stable sort picks the same clients on every platform.
     order = np.argsort(budgets, kind="stable")
     chosen = (int(order[0]), int(order[(len(order) - 1) // 2]), int(order[-1]))

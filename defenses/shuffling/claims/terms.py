@@ -1,4 +1,4 @@
-"""Terms: the common parts of all claims of one defense behind (or without) a shuffler."""
+"""Terms: the common parts of all claims of one shuffling defense or of its baselines without a shuffler."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,8 @@ _DRAWN = 150.0
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """The plan, the adversary, the mechanism and its public parameters, the trust assumption and the source.
+    """The parts that all claims of one defense share: the plan, adversary, mechanism, public parameters, trust
+    assumption and source.
 
     Args:
         spending: how many numbers of a report spend a budget each; None: all.
@@ -40,7 +41,7 @@ class Terms:
 
     @property
     def releases(self) -> int:
-        """Coordinates of all rounds that spend a budget."""
+        """Return the number of coordinates, over all rounds, that each spend a budget."""
         return (self.spending or self.plan.layout.dim) * self.plan.rounds
 
     def joint(
@@ -53,8 +54,8 @@ class Terms:
         subjects: str = "all",
         **parameters: Value,
     ) -> Claim:
-        """The claim of all coordinates of all rounds; ``epsilon`` is the target of the calibration, otherwise the
-        smallest is computed.
+        """Return the claim of all coordinates of all rounds; it states the given ``epsilon`` (the calibration's
+        target), otherwise the smallest valid epsilon.
         """
         # A calibrated claim states its target and not the slightly smaller value that the search reached.
         spent = epsilon or many_epsilon(release, releases=self.releases, delta=delta - failure)
@@ -76,7 +77,7 @@ class Terms:
     def coordinate(
         self, release: Profile, *, delta: float, failure: float = 0.0, subjects: str = "all", **parameters: Value
     ) -> Claim:
-        """The claim of one coordinate of one round."""
+        """Return the claim of one coordinate of one round."""
         return self.stated(
             unit=Unit.COORDINATE,
             epsilon=least_epsilon(release.delta, delta - failure),
@@ -92,7 +93,7 @@ class Terms:
         parameters: Mapping[str, Value],
         accountant: str = ACCOUNTED_AS_PUBLISHED,
     ) -> tuple[Claim, ...]:
-        """A paper's own claims, each as unit, epsilon, delta, and the epsilon that is provable instead."""
+        """Return a paper's own claims (unit, epsilon and delta), each with the epsilon that can be proved instead."""
         return tuple(
             self.stated(
                 unit=unit,
@@ -115,7 +116,9 @@ class Terms:
         subjects: str = "all",
         curve: Curve | None = None,
     ) -> Claim:
-        """A claim of these numbers: one coordinate in one round where that is the unit, otherwise the whole report."""
+        """Return a claim with the given numbers, about one coordinate in one round if that is the unit, otherwise about
+        the whole report.
+        """
         single = unit is Unit.COORDINATE
         return Claim(
             epsilon=max(epsilon, LEAST_EPSILON),
@@ -144,7 +147,7 @@ class Terms:
 
 
 def local_terms(plan: Plan, radius: float, *, noise: str = CoordinateNoise.CLIP_LAPLACE) -> Terms:
-    """The terms of claims without a shuffler."""
+    """Return the common parts of claims that assume no shuffler."""
     classic = noise == CoordinateNoise.LAPLACE
     return Terms(
         plan=plan,

@@ -1,4 +1,4 @@
-"""Budgeted reports: one budget per coordinate for each client, the protection of UniS, LDP-Min, PLDP and APES.
+"""Budgeted reports: perturb each coordinate at the client's own budget; the protection of UniS, LDP-Min, PLDP and APES.
 
 These defenses differ in their budgets, in their noise, in whether there is a shuffler, and in what they may claim.
 """
@@ -32,15 +32,15 @@ class CoordinateNoise(StrEnum):
 
 
 def check_coordinate_noise(noise: object) -> None:
-    """ValueError for an unknown name; the message lists the known ones."""
+    """Raise ValueError for an unknown noise; the message lists the known ones."""
     if noise not in tuple(CoordinateNoise):
         raise ValueError(f"noise must be {nearest(str(noise), tuple(CoordinateNoise))}, got {noise!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetedReports(Protection):
-    """report = the clipped update, noised coordinate by coordinate; aggregate = the mean, calibrated where the noise is
-    biased.
+    """A protection in which report = the clipped update with noise on every coordinate, and aggregate = the mean, which
+    is corrected if the noise is biased.
 
     Args:
         radius: clip bound of each number.
@@ -70,7 +70,7 @@ class BudgetedReports(Protection):
         return calibrated_mean(received, self.radius)
 
     def law(self, observer: Observer, plan: Plan, client: int) -> ClipLaplaceLaw | LaplaceLaw | None:
-        """One client's report, as it is sent or among all shuffled reports."""
+        """Return the distribution of one client's report, as it is sent or as one of all shuffled reports."""
         mixing = mixing_for(observer, shuffled=self.shuffled)
         if mixing is None:
             return None
@@ -80,7 +80,7 @@ class BudgetedReports(Protection):
 
 
 def budgets_of(senders: tuple[int, ...], budgets: tuple[float, ...]) -> Tensor:
-    """The budgets of the rows ``(rows,)`` in double precision."""
+    """Return the budget of each report's sender, shape ``(rows,)``, in double precision."""
     least = min(budgets)
     # A canary client has no budget in the plan; the smallest gives it the most noise.
     each = [budgets[sender] if sender < len(budgets) else least for sender in senders]
@@ -88,7 +88,9 @@ def budgets_of(senders: tuple[int, ...], budgets: tuple[float, ...]) -> Tensor:
 
 
 def mixing_for(observer: Observer, *, shuffled: bool) -> Mixing | None:
-    """How reports reach an observer that sees them; None for an observer that sees less."""
+    """Return how reports are mixed before they reach an observer that receives them; None for an observer that receives
+    less.
+    """
     if observer.rank == UPLOADS.rank:
         return Mixing.NONE
     return Mixing.COORDINATES if shuffled and observer.rank == SHUFFLED.rank else None

@@ -1,4 +1,4 @@
-"""The shuffler: it hides the senders, of whole rows or of each coordinate separately (Bittau et al. 2017)."""
+"""Shuffler: hides the senders of whole reports, or of each coordinate separately (Bittau et al. 2017)."""
 
 from dataclasses import replace
 
@@ -13,8 +13,8 @@ _CHUNK = 1 << 21
 
 
 def shuffle_coordinates(reports: Message, rng: np.random.Generator) -> Message:
-    """Permutes each coordinate separately among the rows that are present; every side array is permuted as a whole,
-    also separately.
+    """Permute each coordinate separately among the reports that are present; each array of side information is permuted
+    as a whole, by a permutation of its own.
 
     Absent rows come last, because their places would reveal who was present. The result is the multiset of every
     coordinate, without any link between the numbers of one client.
@@ -34,10 +34,10 @@ def shuffle_coordinates(reports: Message, rng: np.random.Generator) -> Message:
 
 
 def shuffle_rows(reports: Message, rng: np.random.Generator) -> Message:
-    """Permutes whole rows, with the absent ones last."""
+    """Permute whole reports; absent ones come last."""
     # Side arrays would have to be permuted together with the rows, and might identify them.
     if reports.side:
-        raise ValueError(f"a shuffler of whole rows must not forward side arrays, got {sorted(reports.side)}")
+        raise ValueError(f"a shuffler of whole reports must not forward side information, got {sorted(reports.side)}")
     values = _permuted_rows(reports.values, reports.present, rng)
     arrived = _first(reports.present.sum(1), reports.present.shape[1])
     return replace(reports, values=values, present=arrived, senders=None)

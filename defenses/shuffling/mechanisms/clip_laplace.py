@@ -1,4 +1,4 @@
-"""Clip-Laplace on rows: every coordinate of every report, each row at its own budget, in blocks; and its law.
+"""Clip-Laplace noise: perturbs every coordinate of every report at its sender's budget, and computes its distribution.
 
 The law of ``randomisers.ClippedLaplace`` with inputs and outputs in [-radius, radius], scale 2 radius / budget.
 """
@@ -20,7 +20,8 @@ _EDGE = 1 + 1e-6  # In single precision a report at the end may be rounded to ju
 
 
 def randomised_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.random.Generator) -> Tensor:
-    """``values (..., d)``, clipped here, and a budget for each row ``(...,)`` -> reports ``(..., d)``, same dtype.
+    """Draw clip-Laplace reports ``(..., d)`` of ``values (..., d)``, which are clipped here, with one budget per vector
+    ``(...,)``; the dtype stays the same.
 
     One uniform number per coordinate, in the order of the coordinates, whatever the blocks. Drawn in double precision
     and rounded to a grid of 2^22 steps per radius: all values reach the same reports, so that no low bit reveals a
@@ -34,7 +35,8 @@ def randomised_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.rand
 
 
 def row_blocks(values: Tensor, reports: Tensor, scales: FloatArray) -> Iterator[tuple[Tensor, Tensor, FloatArray]]:
-    """Rows of ``values (..., d)``, the places of their reports, and their scales ``(rows, 1)``, a few rows at a time.
+    """Yield a few vectors of ``values (..., d)`` at a time, with the memory for their reports and their noise scales
+    ``(rows, 1)``.
 
     Small blocks stay in the cache.
     """
@@ -47,12 +49,14 @@ def row_blocks(values: Tensor, reports: Tensor, scales: FloatArray) -> Iterator[
 
 
 def draw_clip_laplace(centres: FloatArray, scales: FloatArray, radius: float, rng: np.random.Generator) -> FloatArray:
-    """One report of each centre in [-radius, radius], by the inverse of its distribution function."""
+    """Draw one report for each centre in [-radius, radius], by the inverse of its distribution function."""
     return clip_laplace_at(centres, scales, radius, rng.random(centres.shape))
 
 
 def clip_laplace_at(centres: FloatArray, scales: FloatArray, radius: float, levels: FloatArray) -> FloatArray:
-    """The report at each level in [0, 1) of its distribution function; centres may be one per row."""
+    """Compute the report at which the distribution function reaches each of ``levels`` in [0, 1); centres may be one
+    per vector.
+    """
     lean, edge = np.exp(centres / scales), np.exp(-radius / scales) / 2
     below, above = edge / lean, edge * lean
     share = levels * (1 - above - below)
@@ -69,7 +73,7 @@ def clip_laplace_at(centres: FloatArray, scales: FloatArray, radius: float, leve
 
 
 def on_grid(reports: FloatArray, radius: float) -> FloatArray:
-    """The nearest multiples of radius / 2^22, in place."""
+    """Round reports in place to the nearest multiples of radius / 2^22."""
     reports *= _GRID / radius
     np.rint(reports, out=reports)
     reports /= _GRID / radius
@@ -77,7 +81,9 @@ def on_grid(reports: FloatArray, radius: float) -> FloatArray:
 
 
 def log_clip_laplace(reports: Tensor, centres: Tensor, scale: float, radius: float) -> Tensor:
-    """Log density of each number, -inf outside of [-radius, radius]; differentiable in the centres."""
+    """Compute the log density of each number, -inf outside of [-radius, radius]; it is
+    differentiable in the centres.
+    """
     # The mass within the range, which normalises the density.
     inside = 1 - math.exp(-radius / scale) * torch.cosh(centres / scale)
     found = -(reports - centres).abs() / scale - torch.log(2 * scale * inside)
@@ -86,8 +92,8 @@ def log_clip_laplace(reports: Tensor, centres: Tensor, scale: float, radius: flo
 
 @dataclass(frozen=True, kw_only=True)
 class ClipLaplaceLaw:
-    """Each coordinate of a report independently: clipped to ``radius``, then clip-Laplace at the coordinate's
-    ``budget``.
+    """A distribution of a report with independent coordinates: each is clipped to ``radius`` and then perturbed by
+    clip-Laplace at the coordinate's ``budget``.
 
     With ``rate`` below 1 a coordinate is reported only with that probability, else a report of 0 takes its place.
     """
@@ -99,7 +105,7 @@ class ClipLaplaceLaw:
 
     @property
     def scale(self) -> float:
-        """Scale of the noise before it is conditioned on the range."""
+        """Return the scale of the noise before it is conditioned on the range."""
         return 2 * self.radius / self.budget
 
     def contribution(self, rows: Tensor) -> Tensor:
@@ -131,8 +137,8 @@ class ClipLaplaceLaw:
 
 
 def mean_and_variance(centres: FloatArray, budgets: FloatArray, radius: float) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of a report at each centre in [-radius, radius] and budget (broadcast; Liu et al. 2023,
-    equation 1).
+    """Compute mean and variance of a report for each centre in [-radius, radius] and budget, which are broadcast (Liu
+    et al. 2023, equation 1).
     """
     scale = 2 * radius / budgets
     above, below = np.exp(-(radius - centres) / scale) / 2, np.exp(-(radius + centres) / scale) / 2

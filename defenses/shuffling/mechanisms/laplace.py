@@ -1,4 +1,4 @@
-"""Classic Laplace mechanism on rows: every coordinate at its row's own budget, in blocks; its law and its clones.
+"""Classic Laplace noise: perturbs every coordinate at its sender's budget, and computes its privacy when shuffled.
 
 The baselines of Liu et al. 2023 (APES) run it instead of clip-Laplace. The law of ``randomisers.Laplace``.
 """
@@ -19,8 +19,8 @@ _LEAST = 2.0**-54
 
 
 def laplace_rows(values: Tensor, budgets: Tensor, radius: float, rng: np.random.Generator) -> Tensor:
-    """``values (..., d)``, clipped here to [-radius, radius], and a budget for each row ``(...,)`` -> reports, same
-    dtype.
+    """Draw Laplace reports of ``values (..., d)``, which are clipped here to [-radius, radius], with one budget per
+    vector ``(...,)``; the dtype stays the same.
 
     report = value + Lap(2 radius / budget), on the grid of ``clip_laplace.randomised_rows``.
     """
@@ -41,7 +41,8 @@ def _noise(shape: tuple[int, ...], scales: FloatArray, rng: np.random.Generator)
 
 @dataclass(frozen=True)
 class LaplacePair:
-    """One coordinate by Laplace noise at ``epsilon``, seen with its sender: 1 - e^((s - eps) / 2).
+    """The privacy profile of one coordinate under Laplace noise at ``epsilon`` if its sender is known; at s it is 1 -
+    e^((s - eps) / 2).
 
     The pair is the two ends of the range, because the likelihood ratio of two values is monotone in the report.
     """
@@ -50,7 +51,7 @@ class LaplacePair:
 
     @property
     def pure_epsilon(self) -> float:
-        """Its own budget."""
+        """Return the epsilon at delta 0, which is the coordinate's own budget."""
         return self.epsilon
 
     def delta(self, epsilon: float) -> float:
@@ -58,7 +59,8 @@ class LaplacePair:
 
 
 def laplace_clones(neighbour: FloatArray, epsilon: float) -> FloatArray:
-    """The probability that a report of budget ``neighbour`` copies one at ``epsilon``, for any values of both.
+    """Compute the probability that a report at budget ``neighbour`` can pass for one at budget ``epsilon``, whatever
+    the values of both.
 
     It is the smallest ratio of the two densities, ``(e_n / e) exp(-e_n)`` where ``e_n <= e``, else 0. Narrower noise
     than one's own has thinner tails and hides nothing there. A client with the median budget is therefore hidden by the
@@ -70,8 +72,8 @@ def laplace_clones(neighbour: FloatArray, epsilon: float) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class LaplaceLaw:
-    """Each coordinate of a report independently: clipped to ``radius``, then Laplace noise at the coordinate's
-    ``budget``.
+    """A distribution of a report with independent coordinates: each is clipped to ``radius`` and then perturbed by
+    Laplace noise at the coordinate's ``budget``.
     """
 
     radius: float
@@ -80,7 +82,7 @@ class LaplaceLaw:
 
     @property
     def scale(self) -> float:
-        """Scale of the noise, in units of the value."""
+        """Return the scale of the noise, in units of the value."""
         return 2 * self.radius / self.budget
 
     def contribution(self, rows: Tensor) -> Tensor:

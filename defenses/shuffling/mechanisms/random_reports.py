@@ -1,4 +1,4 @@
-"""Random sparsification and its law; the paper of S-APES compares it with its own (Liu et al. 2023, Figure 3b)."""
+"""Random sparsification: the baseline to which S-APES compares its own selection (Liu et al. 2023, Figure 3b)."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ from .top_reports import Selection, TopReportsLaw, choose, no_choice
 
 @dataclass(frozen=True, kw_only=True)
 class RandomReportsLaw(TopReportsLaw):
-    """A whole report: ``kept`` of its d numbers, drawn at random, are of the value; the rest are reports of 0.
+    """A distribution of a whole report in which ``kept`` of d numbers, drawn at random, are noised values, and the rest
+    are noised zeros.
 
     The report does not show which. The density is the mean over all choices (an elementary symmetric polynomial). Given
     the choice it is ``kept`` releases, so two values differ by at most as much as these.
@@ -21,7 +22,7 @@ class RandomReportsLaw(TopReportsLaw):
     selection: ClassVar[Selection] = Selection.RANDOM
 
     def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
-        """Takes d steps."""
+        """Compute the log density of a report, in d steps."""
         seen = release.double() + torch.zeros_like(contribution.double())
         dummies, gains = self._gains(seen, contribution.double() + torch.zeros_like(seen))
         dim = seen.shape[-1]
@@ -33,6 +34,6 @@ class RandomReportsLaw(TopReportsLaw):
         return dummies.sum(-1) + polynomial[..., -1] - math.log(math.comb(dim, kept))
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """One end of the range against the other."""
+        """Return two vectors whose entries are at opposite ends of the range."""
         ends = torch.full((dim,), self.radius)
         return -ends, ends

@@ -116,7 +116,7 @@ def test_sensitivity_is_the_clip_norm_and_twice_it_under_replace_one():
 
 
 def test_a_sensitivity_that_is_not_given_is_refused_with_the_reason():
-    with pytest.raises(ValueError, match=r"sensitivity must be given: .* got None"):
+    with pytest.raises(ValueError, match=r"clip norm must be given, .* got None"):
         sensitivity(None, ADD)
     with pytest.raises(ValueError, match="norm must be a number > 0, got 0"):
         sensitivity(0, ADD)

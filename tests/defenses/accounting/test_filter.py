@@ -58,12 +58,14 @@ def test_replace_one_counts_noise_over_the_replace_one_sensitivity():
 
 
 def test_a_plan_that_fits_not_once_is_refused():
-    with pytest.raises(ValueError, match=r"epsilon must cover one planned release, got 0.1"):
+    with pytest.raises(ValueError, match=r"epsilon must be large enough for one planned release, got 0.1"):
         planned_filter(epsilon=0.1, delta=DELTA, release=GaussianDpEvent(1.0), adjacency=ADD)
 
 
 def test_an_order_without_a_budget_is_refused():
-    with pytest.raises(ValueError, match=r"order must leave a budget at epsilon 0.1, delta 1e-05, got 2"):
+    with pytest.raises(
+        ValueError, match=r"Renyi order must allow a positive divergence within epsilon 0.1, delta 1e-05, got order 2"
+    ):
         RenyiFilter(epsilon=0.1, delta=DELTA, order=2.0, adjacency=ADD)
     with pytest.raises(ValueError, match="order must be > 1 and finite, got 1"):
         RenyiFilter(epsilon=1.0, delta=DELTA, order=1.0, adjacency=ADD)

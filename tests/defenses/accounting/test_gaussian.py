@@ -214,7 +214,7 @@ def test_a_budget_that_is_none_is_refused(epsilon, delta):
 
 
 def test_a_budget_that_needs_hardly_any_noise_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"epsilon must need noise of at least 0.3 .* got 50"):
+    with pytest.raises(ValueError, match=r"epsilon is too large: its noise must be at least 0.3 .* got 50"):
         calibrate_sampled_gaussian(epsilon=50.0, delta=DELTA, rate=0.01, steps=20)
 
 
@@ -236,7 +236,9 @@ def test_a_mechanism_that_is_none_is_refused(law):
 
 def test_a_budget_that_needs_next_to_no_noise_is_refused_and_more_releases_need_more():
     """Epsilon 30 at delta 1e-5 needs .22; two releases of it .31."""
-    with pytest.raises(ValueError, match=r"epsilon must need noise of at least 0.3 sensitivities, got 30.0"):
+    with pytest.raises(
+        ValueError, match=r"epsilon is too large: its noise must be at least 0.3 sensitivities, got 30.0"
+    ):
         gaussian_noise(epsilon=30.0, delta=DELTA, releases=1)
     assert 0.3 < gaussian_noise(epsilon=30.0, delta=DELTA, releases=2) < 0.32
     with pytest.raises(ValueError, match=r"got 1000000000.0"):
@@ -245,7 +247,7 @@ def test_a_budget_that_needs_next_to_no_noise_is_refused_and_more_releases_need_
 
 @pytest.mark.parametrize("defense", [AdapDPFL, NbAFL, LDPGaussian])
 def test_no_gaussian_defense_states_such_a_budget(defense, toy_task, toy_plan):
-    with pytest.raises(ValueError, match=r"epsilon must need noise of at least 0.3 sensitivities, got"):
+    with pytest.raises(ValueError, match=r"epsilon is too large: its noise must be at least 0.3 sensitivities, got"):
         defense(epsilon=1e9).prepare(toy_plan(toy_task()))
 
 

@@ -165,7 +165,7 @@ def test_no_cells_of_three_shuffled_clip_laplace_reports_leak_more_than_the_boun
 
 @pytest.mark.parametrize("bad", [[0.0], [-1.0], [math.nan], [[1.0]]])
 def test_budgets_that_are_none_are_refused(bad):
-    with pytest.raises(ValueError, match="others must be one row of finite numbers > 0"):
+    with pytest.raises(ValueError, match="others must be a one-dimensional array of finite numbers > 0"):
         client_bound(epsilon=1.0, others=bad)
-    with pytest.raises(ValueError, match="budgets must be one row of finite numbers > 0"):
+    with pytest.raises(ValueError, match="budgets must be a one-dimensional array of finite numbers > 0"):
         published_bound(bad)

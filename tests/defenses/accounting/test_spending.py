@@ -35,7 +35,7 @@ def test_the_noise_for_twenty_rounds_spends_by_the_fifth_what_it_was_calibrated_
 
 
 def test_a_claim_without_a_gaussian_curve_has_no_root_to_grow_by():
-    with pytest.raises(ValueError, match="must state a Gaussian curve"):
+    with pytest.raises(ValueError, match="only for a claim with a Gaussian trade-off curve"):
         gaussian_spending(claim_of(20))
 
 

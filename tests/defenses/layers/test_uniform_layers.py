@@ -104,7 +104,7 @@ def test_thresholds_of_another_number_are_refused(fields, message, plan):
     ("build", "message"),
     [
         (lambda: UniformLayers(clip_norms=(1.0, 0.0)), "each of clip_norms must be a number > 0, got 0.0"),
-        (lambda: UniformLayers(clip_norms=1.0), "clip_norms must list numbers > 0, got 1.0"),
+        (lambda: UniformLayers(clip_norms=1.0), "clip_norms must be a list of numbers > 0, got 1.0"),
         (lambda: BlurLus(dropped=1.0), r"dropped must be in \(0, 1\)"),
         (lambda: BlurLus(clip_norm=-1.0), "clip_norm must be a number > 0"),
     ],

@@ -250,7 +250,7 @@ def test_a_budget_or_a_range_that_is_none_is_refused(name, field, bad):
 
 @EACH
 def test_more_coordinates_than_there_are_and_none_are_refused(part, plan):
-    with pytest.raises(ValueError, match="coordinates must be <= the 30 that an update has, got 31"):
+    with pytest.raises(ValueError, match="coordinates must be <= 30, the number of coordinates of an update, got 31"):
         part(coordinates=31).prepare(plan)
     for bad in (0, -1, 1.5):
         with pytest.raises(ValueError, match="coordinates must be"):
@@ -258,5 +258,5 @@ def test_more_coordinates_than_there_are_and_none_are_refused(part, plan):
 
 
 def test_a_budget_that_hides_nothing_is_refused(plan):
-    with pytest.raises(ValueError, match="epsilon must give each number at most 300"):
+    with pytest.raises(ValueError, match="each sent number may have epsilon at most 300"):
         LDPDuchi(epsilon=700.0, coordinates=1).prepare(plan)

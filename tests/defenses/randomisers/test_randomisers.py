@@ -292,7 +292,9 @@ def test_it_is_frozen(name):
 @EVERY
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
 def test_a_budget_that_is_none_is_refused_with_the_reason(name, epsilon):
-    with pytest.raises(ValueError, match=r"epsilon must be > 0 and finite, got .*: at 0 a report cannot depend"):
+    with pytest.raises(
+        ValueError, match=r"epsilon must be > 0 and finite, got .*: at epsilon 0 a report cannot depend"
+    ):
         replace(built(name), epsilon=epsilon)
 
 

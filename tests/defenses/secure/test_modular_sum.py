@@ -65,7 +65,7 @@ def test_what_is_no_number_or_never_short_enough_is_refused():
     with pytest.raises(ValueError, match="updates must be finite"):
         round_rows(torch.tensor([[[math.nan]]]).double(), 1.0, rng)
     with pytest.raises(
-        ValueError, match="a row of 2 coordinates must round to a norm of 1 steps: none of 1000 tries did"
+        ValueError, match="no vector of 2 coordinates was rounded to a norm of at most 1 grid steps in 1000 tries"
     ):
         round_rows(torch.tensor([[[3.0, 0.0]]]).double(), 1.0, rng)
 
@@ -101,11 +101,11 @@ def test_noise_within_the_samplers_range_bounds_the_grid_too():
     [
         (
             {"bits": 8, "rows": 1000},
-            "bits must leave one clip norm at least one step: 1000 clients and noise do not fit 8",
+            "the clip norm is at least one grid step: 1000 clients and noise do not fit 8",
         ),
         (
             {"bits": 15, "dim": 10**6, "rows": 60, "survivors": 42},
-            "bits must keep rounding from doubling the clip norm of .* in 1000000 coordinates",
+            "bits must be large enough that rounding does not double the clip norm of .* in 1000000 coordinates",
         ),
     ],
 )

@@ -149,7 +149,9 @@ def test_the_noise_of_a_poisson_cohort_is_that_of_its_survivors(plan_of):
 
 
 def test_words_that_hold_less_than_two_coins_of_each_client_are_refused(plan_of):
-    with pytest.raises(ValueError, match="bits must leave every client two coins: 200 do not fit 8 bits"):
+    with pytest.raises(
+        ValueError, match="bits must allow two coins per client: those of 200 clients do not fit 8 bits"
+    ):
         prepared(plan_of(200), bits=8)
     with pytest.raises(ValueError, match="a secure sum must have at least 2 clients per round, got 1 expected"):
         prepared(replace(plan_of(3), cohort=FixedSize(1)))

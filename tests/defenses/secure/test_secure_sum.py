@@ -224,9 +224,9 @@ def test_shares_of_clients_are_rounded_down_as_their_decimals_read():
 @pytest.mark.parametrize(
     ("fields", "cohort", "words"),
     [
-        ({}, FixedSize(1), "a secure sum must have at least 2 clients per round, got 1 expected"),
-        ({}, Poisson(0.015), "a secure sum must have at least 2 clients per round, got 1.5 expected"),
-        ({"bits": 8, "epsilon": 0.01}, FixedSize(10), "bits must leave one clip norm at least one step"),
+        ({}, FixedSize(1), "a secure sum must have at least 2 clients per round, got an expected cohort of 1"),
+        ({}, Poisson(0.015), "a secure sum must have at least 2 clients per round, got an expected cohort of 1.5"),
+        ({"bits": 8, "epsilon": 0.01}, FixedSize(10), "clip norm is at least one grid step"),
     ],
 )
 def test_an_impossible_target_is_refused_with_the_reason(part, fields, cohort, words, plan):
@@ -250,7 +250,7 @@ def plan_of(clients, rounds=1):
 @pytest.mark.parametrize(("clients", "bits", "epsilon"), [(30_000, 20, 8.0), (1000, 14, 4.0), (2000, 16, 4.0)])
 def test_gaussian_shares_that_would_round_to_nothing_are_refused(clients, bits, epsilon):
     few = DistributedGaussian(bits=bits, epsilon=epsilon)
-    with pytest.raises(ValueError, match=r"bits must leave .* distributed_discrete_gaussian, which has no such limit"):
+    with pytest.raises(ValueError, match=r"bits must allow .* distributed_discrete_gaussian, which has no such limit"):
         few.prepare(plan_of(clients))
     with_more = DistributedGaussian(bits=28, epsilon=epsilon).prepare(plan_of(clients)).protection.sized
     assert with_more.sigma / math.sqrt(clients / 2) >= LEAST_SHARE
@@ -314,6 +314,6 @@ def test_binomial_noise_refuses_a_delta_whose_tails_it_cannot_carry(variant):
 def test_an_epsilon_that_needs_next_to_no_noise_is_not_signed(part, epsilon, toy_task, toy_plan):
     """One round at epsilon 15 needs .35 norms by the analytic Gaussian."""
     once = toy_plan(toy_task((1,) * 10, inert=1), rounds=1)
-    with pytest.raises(ValueError, match=r"epsilon must need noise of at least 0.3 sensitivities, got"):
+    with pytest.raises(ValueError, match=r"epsilon is too large: its noise must be at least 0.3 sensitivities, got"):
         part(epsilon=epsilon).prepare(once)
     assert part(epsilon=15.0).prepare(once).claims[0].parameters["noise_multiplier"] > 0.3

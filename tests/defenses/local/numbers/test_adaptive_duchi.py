@@ -30,7 +30,7 @@ def test_a_layers_range_is_larger_as_the_root_of_its_size_is_smaller(plan):
     np.testing.assert_allclose(law.radii(30), expected)
     assert np.linalg.norm(law.radii(30)) == pytest.approx(0.6 * math.sqrt(30))
     np.testing.assert_allclose(law.contribution(torch.full((30,), 9.0)), expected, rtol=1e-6)
-    with pytest.raises(ValueError, match="rows must have at most 30 columns"):
+    with pytest.raises(ValueError, match="vector must have at most 30 coordinates"):
         law.radii(31)
 
 
