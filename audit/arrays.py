@@ -1,4 +1,4 @@
-"""Array types: numpy arrays of doubles, of whole numbers and of truth values."""
+"""Array types: names for numpy arrays of float64 numbers, of integers and of booleans."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""Exact bounds on error rates from error counts (Clopper and Pearson 1934), and the epsilon that they imply."""
+"""Bounds on error rates from error counts (Clopper and Pearson 1934), and the lower bounds on epsilon that follow."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,9 @@ from .arrays import FloatArray
 
 
 def upper_bound(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArray:
-    """One-sided Clopper-Pearson upper bound ``BetaInv(1 - alpha; k + 1, n - k)`` on an error rate; 1 at ``k = n``.
+    """Return the one-sided Clopper-Pearson upper bound on an error rate, from ``k`` errors in ``n`` trials.
+
+    The bound is ``BetaInv(1 - alpha; k + 1, n - k)``, and 1 at ``k = n``.
 
     Assumes ``k`` errors in ``n`` independent trials. ``k``, ``n``: whole numbers of any broadcastable shapes; ``alpha``
     in (0, 1): the probability that the true rate lies above the bound. Raises ValueError unless n >= 1, 0 <= k <= n.
@@ -20,7 +22,7 @@ def upper_bound(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArray:
     if not np.all(trials >= 1):
         raise ValueError(f"n must be >= 1, got {n!r}")
     if not np.all((errors >= 0) & (errors <= trials)):
-        raise ValueError(f"errors must lie in 0..n, got {k!r} of {n!r}")
+        raise ValueError(f"the number of errors must lie in 0..n for n trials, got {k!r} of {n!r}")
     # The inverse of the complement keeps an alpha of 1e-17, where 1 - alpha would round to 1.
     bound = betainccinv(errors + 1, np.maximum(trials - errors, 0.5), alpha)
     # Where the inverse does not converge (alpha below 1e-290), only the trivial bound is known to hold.
@@ -28,7 +30,9 @@ def upper_bound(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArray:
 
 
 def privacy_loss(fpr: ArrayLike, fnr: ArrayLike, delta: float) -> FloatArray:
-    """``max{ln((1 - fnr - delta) / fpr), ln((1 - fpr - delta) / fnr)}``: the epsilon implied by two error rates.
+    """Return the epsilon that an attack's false-positive rate and false-negative rate imply at ``delta``.
+
+    It is ``max{ln((1 - fnr - delta) / fpr), ln((1 - fpr - delta) / fnr)}``.
 
     ``fpr``, ``fnr``: rates in [0, 1], broadcastable shapes. An event and its complement have the same pair of rates, so
     one pair tests both directions of (epsilon, delta)-DP. The value is not clipped: it may be negative, and it is
@@ -46,7 +50,9 @@ def privacy_loss(fpr: ArrayLike, fnr: ArrayLike, delta: float) -> FloatArray:
 
 
 def epsilon_low(fp: int, fn: int, n0: int, n1: int, delta: float, alpha: float) -> float:
-    """A lower bound on epsilon at ``delta`` that holds with probability 1 - ``alpha``; never below 0.
+    """Return a lower bound on epsilon at ``delta`` from error counts; it holds with probability 1 - ``alpha``.
+
+    The bound is never below 0.
 
     ``fp`` false positives in ``n0`` trials without the canary, ``fn`` false negatives in ``n1`` trials with it, counted
     at a threshold that was fixed before. Each error rate is bounded at ``alpha / 2``.
@@ -56,13 +62,16 @@ def epsilon_low(fp: int, fn: int, n0: int, n1: int, delta: float, alpha: float) 
 
 
 def largest_certifiable_epsilon(n0: int, n1: int, delta: float, alpha: float) -> float:
-    """The largest epsilon that ``n0`` and ``n1`` trials can certify: the bound of an attack without a single error."""
+    """Return the largest lower bound on epsilon that ``n0`` and ``n1`` trials can give.
+
+    It is the bound from an attack that makes no error in ``n0`` trials without the canary and ``n1`` trials with it.
+    """
     return epsilon_low(0, 0, n0, n1, delta, alpha)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorCounts:
-    """Errors at one threshold, counted on trials that did not choose it.
+    """The numbers of false positives and false negatives at one threshold, which was chosen on other trials.
 
     ``n0``, ``n1``: trials without and with the canary; ``alpha``: the error probability that both bounds share.
     """
@@ -76,16 +85,19 @@ class ErrorCounts:
 
     @property
     def fpr_high(self) -> float:
-        """Upper bound on the false-positive rate at alpha / 2."""
+        """Upper bound on the false-positive rate, which the true rate exceeds with probability at most alpha / 2."""
         return float(upper_bound(self.false_positives, self.n0, self.alpha / 2))
 
     @property
     def fnr_high(self) -> float:
-        """Upper bound on the false-negative rate at alpha / 2; together with ``fpr_high`` it holds at alpha."""
+        """Upper bound on the false-negative rate, which the true rate exceeds with probability at most alpha / 2.
+
+        Together with ``fpr_high`` it holds at alpha.
+        """
         return float(upper_bound(self.false_negatives, self.n1, self.alpha / 2))
 
 
 def check_level(name: str, level: float) -> None:
-    """ValueError unless ``level`` lies in (0, 1)."""
+    """Raise ValueError unless the probability ``level``, such as alpha or the power, lies strictly between 0 and 1."""
     if not 0 < level < 1:
         raise ValueError(f"{name} must lie in (0, 1), got {level}")

@@ -1,4 +1,4 @@
-"""Claims: one privacy guarantee that a defense states, complete enough to be tested and printed."""
+"""Claims: one privacy guarantee that a defense states, with everything needed to test and print it."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ _MODEL_OF = {"uploads": "local", "shuffled": "shuffle", "aggregate": "distribute
 
 
 class Unit(StrEnum):
-    """The part of the data in which two neighbouring datasets differ."""
+    """The part of the data that two neighbouring datasets differ in, such as one sample, one client or one report."""
 
     SAMPLE = "sample"
     CLIENT = "client"
@@ -42,7 +42,7 @@ class Unit(StrEnum):
 
 
 class Adjacency(StrEnum):
-    """How the unit differs between neighbours: present or absent, replaced by another one, or set to zero."""
+    """How two neighbouring datasets differ in the unit: added or removed, replaced by another, or set to zero."""
 
     ADD_REMOVE = "add_remove"
     REPLACE_ONE = "replace_one"
@@ -58,7 +58,7 @@ class Adjacency(StrEnum):
 
 
 class Parameters(Mapping[str, Value]):
-    """A mechanism's parameters: an immutable, hashable mapping, sorted by name, of numbers, strings and booleans."""
+    """A mechanism's parameters as an immutable, hashable mapping from names to numbers, strings or booleans."""
 
     __slots__ = ("_items",)
     _items: tuple[tuple[str, Value], ...]
@@ -84,7 +84,9 @@ class Parameters(Mapping[str, Value]):
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """(epsilon, delta)-DP of one ``unit`` under one ``adjacency``, against one ``observer``, over ``rounds`` rounds.
+    """A statement that one training run is (epsilon, delta)-DP for one unit against one observer.
+
+    The guarantee holds for one ``unit`` under one ``adjacency``, against one ``observer``, over ``rounds`` rounds.
 
     The claim is about one training run. Choosing the configuration by looking at the data costs privacy that this
     epsilon does not contain.
@@ -156,7 +158,7 @@ class Claim:
         observer: Observer | str = UPLOADS,
         rounds: int = 1,
     ) -> "Claim":
-        """A claim of which only the numbers are known; mechanism, accountant, trust and source are "not stated".
+        """Build a claim from its numbers alone; mechanism, accountant, trust and source become "not stated".
 
         ``mu`` (sensitivity over noise standard deviation) also states the curve of mu-GDP, and gives ``epsilon`` at
         ``delta`` in (0, 1) where that is left out. Raises ValueError without epsilon and mu, and where the curve of
@@ -185,7 +187,9 @@ class Claim:
         return claim
 
     def curve_shortfall(self) -> float:
-        """How far the stated curve falls below the curve of (epsilon, delta), at most; 0 where it implies that pair.
+        """The largest amount by which the stated trade-off curve falls below the one of (epsilon, delta).
+
+        It is 0 where the stated curve implies (epsilon, delta)-DP.
 
         An audit tests the curve while people read the epsilon, so the two must not contradict each other.
         """
@@ -199,12 +203,15 @@ class Claim:
 
     @property
     def claim_id(self) -> str:
-        """Twelve hexadecimal digits of the SHA-256 of the claim's canonical JSON."""
+        """The claim's identity: the first twelve hexadecimal digits of the SHA-256 of its canonical JSON."""
         canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
     def describe(self) -> str:
-        """``eps 4, delta 1e-5, one client (add/remove), adversary: other clients (every round's model)``."""
+        """Return the claim as one line of text.
+
+        For example ``eps 4, delta 1e-5, one client (add/remove), adversary: other clients (every round's model)``.
+        """
         who = "" if self.subjects == "all" else f", for {self.subjects}"
         what = "" if self.part == "joint" else f", {self.part} alone"
         return (
@@ -213,7 +220,7 @@ class Claim:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """A dictionary of JSON values; ``from_dict`` is the inverse."""
+        """Return the claim as a dictionary of JSON values; ``from_dict`` is the inverse."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return values | {
             "unit": self.unit.value,
@@ -225,7 +232,10 @@ class Claim:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Claim":
-        """Raises ValueError for an unknown field or name, TypeError for a missing field."""
+        """Build a claim from a dictionary that ``to_dict`` returned.
+
+        Raises ValueError for an unknown field or name, TypeError for a missing field.
+        """
         known = {field.name for field in fields(cls)}
         for name in values:
             if name not in known:
@@ -242,7 +252,9 @@ def _implied(curve: GaussianCurve | None, delta: float) -> float:
     if curve is None:
         raise ValueError("a claim must state epsilon or mu, got neither")
     if not 0 < delta < 1:
-        raise ValueError(f"mu without epsilon needs a delta in (0, 1) at which to state epsilon, got {delta}")
+        raise ValueError(
+            f"a claim of mu without epsilon needs a delta in (0, 1) at which to compute epsilon, got {delta}"
+        )
     return epsilon_from_mu(curve.mu, delta)
 
 

@@ -1,4 +1,4 @@
-"""Trade-off curves that a claim can state: the smallest error rates that the claim leaves an adversary."""
+"""Trade-off curves that a claim can state: the smallest false-negative rate it allows at each false-positive rate."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from .wording import unknown
 
 @dataclass(frozen=True)
 class GaussianCurve:
-    """The curve of mu-GDP: ``f(a) = Phi(Phi^-1(1 - a) - mu)`` (Dong, Roth, Su 2022, equation 6).
+    """The trade-off curve of mu-GDP, ``f(a) = Phi(Phi^-1(1 - a) - mu)`` (Dong, Roth, Su 2022, equation 6).
 
     ``mu``: sensitivity over noise standard deviation, >= 0 and finite, else ValueError.
     """
@@ -28,7 +28,10 @@ class GaussianCurve:
         object.__setattr__(self, "mu", float(self.mu))
 
     def fnr(self, fpr: ArrayLike) -> FloatArray:
-        """The smallest false-negative rate that the claim allows at ``fpr`` (any shape, in [0, 1]); same shape."""
+        """Return the smallest false-negative rate that the claim allows at each false-positive rate in ``fpr``.
+
+        ``fpr``: any shape, in [0, 1]; the result has the same shape.
+        """
         return np.asarray(ndtr(-ndtri(_rates(fpr)) - self.mu), dtype=np.float64)
 
     def to_dict(self) -> dict[str, Any]:
@@ -37,7 +40,7 @@ class GaussianCurve:
 
 @dataclass(frozen=True)
 class ProfileCurve:
-    """The curve of a privacy profile: for each of some epsilons, a delta for both directions of a neighbouring pair.
+    """The trade-off curve given by a list of (epsilon, delta) pairs, one delta for each direction of the neighbours.
 
     ``delta_remove[i]`` is the hockey-stick divergence H_{e^epsilon}(with the unit || without it), ``delta_add[i]`` is
     H_{e^epsilon}(without || with). Raises ValueError unless the three tuples are equally long and not empty, epsilons
@@ -62,7 +65,9 @@ class ProfileCurve:
                 raise ValueError(f"deltas must lie in [0, 1], got {delta}")
 
     def fnr(self, fpr: ArrayLike) -> FloatArray:
-        """The smallest false-negative rate that the claim allows at ``fpr`` (any shape, in [0, 1]); same shape.
+        """Return the smallest false-negative rate that the claim allows at each false-positive rate in ``fpr``.
+
+        ``fpr``: any shape, in [0, 1]; the result has the same shape. The formula is
 
         ``max_i max(0, 1 - delta_remove_i - e^eps_i a, e^-eps_i (1 - delta_add_i - a))``: every (epsilon, delta) pair is
         a guarantee by itself, and the strongest one holds.
@@ -88,7 +93,10 @@ Curve = GaussianCurve | ProfileCurve
 
 
 def curve_from_dict(fields: Mapping[str, Any]) -> Curve:
-    """The inverse of ``to_dict``. Raises ValueError for an unknown family."""
+    """Build a trade-off curve from a dictionary of its fields.
+
+    The inverse of ``to_dict``. Raises ValueError for an unknown family.
+    """
     family = str(fields.get("family"))
     if family == "gaussian":
         return GaussianCurve(mu=fields["mu"])

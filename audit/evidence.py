@@ -1,4 +1,4 @@
-"""Evidence: what an attack returns, each piece together with the setting in which it was collected."""
+"""Evidence: what an attack returns (scores, guesses, reconstructions), with the setting in which it was collected."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from .wording import unknown
 
 
 class Design(StrEnum):
-    """How the trials depend on each other.
+    """How the trials of an audit depend on each other.
 
     Theorems differ in the design that they cover, and an estimator refuses a design that its theorem does not cover.
     """
@@ -34,8 +34,10 @@ class Design(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What evidence is about: ``unit`` and ``adjacency`` of the neighbouring datasets, the observer, the ``rounds``
-    seen.
+    """The circumstances in which evidence was collected: the unit, the adjacency, the observer and the rounds.
+
+    ``unit`` and ``adjacency`` describe the neighbouring datasets; ``rounds`` is the number of rounds that the observer
+    saw.
 
     ``design``: ``independent`` (every trial has its own noise draw), ``one_run`` (many canaries in one run) or
     ``clustered`` (several scores share a run). Raises ValueError for unknown names and for rounds < 1.
@@ -57,7 +59,7 @@ class Setting:
 
     @classmethod
     def claimed(cls, claim: Claim) -> "Setting":
-        """The setting of independent trials of exactly what ``claim`` states.
+        """Build the setting that a claim states, for independent trials.
 
         Assumes that the trials are independent and that their inputs are neighbours in the claim's adjacency.
         """
@@ -71,7 +73,7 @@ class Setting:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Setting":
-        """The inverse of ``to_dict``. Raises ValueError for an unknown name."""
+        """Build a setting from a dictionary that ``to_dict`` returned. Raises ValueError for an unknown name."""
         return cls(
             unit=Unit(values["unit"]),
             adjacency=Adjacency(values["adjacency"]),
@@ -81,7 +83,7 @@ class Setting:
         )
 
     def to_dict(self) -> dict[str, str | int]:
-        """A dictionary of JSON values."""
+        """Return the setting as a dictionary of JSON values."""
         return {
             "unit": self.unit.value,
             "adjacency": self.adjacency.value,
@@ -93,7 +95,9 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class MembershipScores:
-    """Scores of trials with the canary, ``member``: (n1,), and without it, ``nonmember``: (n0,); higher means member.
+    """Scores of an attack in trials with the canary and in trials without it; a higher score means member.
+
+    ``member``: (n1,) with the canary; ``nonmember``: (n0,) without it.
 
     ``member_runs``: (n1,), ``nonmember_runs``: (n0,), the number of the run (one noise draw) that each score comes
     from. Both are given or neither. Without them independent trials are one run each, and trials of any other design
@@ -121,13 +125,15 @@ class MembershipScores:
         ):
             numbers = np.concatenate([self.member_runs, self.nonmember_runs])
             if len(np.unique(numbers)) < len(numbers):
-                raise ValueError("independent trials must come from one run each, got several scores of one run")
+                raise ValueError("each independent trial must come from its own run, got several scores of one run")
 
     @classmethod
     def one_per_run(
         cls, member: Sequence["CandidateScores"], nonmember: Sequence["CandidateScores"]
     ) -> "MembershipScores":
-        """Independent trials from many runs with one score each: n1 runs with the candidate and n0 without it.
+        """Build membership scores from many independent runs, each of which gives one score.
+
+        The candidate took part in n1 of the runs and not in the other n0.
 
         Assumes that the runs differ in the candidate and in their random draws only, and share no draw. Raises
         ValueError for a side without runs, a run that has not exactly one score, and runs of different settings.
@@ -139,19 +145,20 @@ class MembershipScores:
                 if len(run.values) != 1:
                     raise ValueError(
                         f"{side} must hold one score per run, because scores of one run share its noise; "
-                        f"got {len(run.values)} of run {number}"
+                        f"got {len(run.values)} from run {number}"
                     )
         settings = {run.setting for run in (*member, *nonmember)}
         if len(settings) != 1:
-            raise ValueError(f"runs must be of one setting, got {len(settings)} different ones")
+            raise ValueError(f"all runs must have one setting, got {len(settings)} different ones")
         inside, outside = (np.concatenate([run.values for run in side]) for side in (member, nonmember))
         return cls(inside, outside, replace(settings.pop(), design=Design.INDEPENDENT))
 
 
 @dataclass(frozen=True, eq=False)
 class CandidateScores:
-    """``values``: (n,) one score per candidate, higher means member. The attack does not know which candidates are
-    members.
+    """One membership score per candidate, from an attack that does not know which candidates are members.
+
+    ``values``: (n,); higher means member.
 
     ``runs``: (n,), the number of the run (one noise draw) that each score comes from; None: all of one run.
     ``history``: pairs (rounds, scores (n,)) for attacks that score round by round. It is reported and enters no
@@ -169,20 +176,23 @@ class CandidateScores:
         object.__setattr__(self, "history", tuple(self._checked_point(*point) for point in self.history))
         if any(after <= before for (before, _), (after, _) in pairwise(self.history)):
             raise ValueError(
-                f"history must be in the order of its rounds, got {[rounds for rounds, _ in self.history]}"
+                f"history must be in ascending order of rounds, got {[rounds for rounds, _ in self.history]}"
             )
 
     def _checked_point(self, rounds: int, values: FloatArray) -> tuple[int, FloatArray]:
         scores = checked_scores(f"history after {rounds} rounds", values)
         if scores.shape != self.values.shape or not 1 <= rounds <= self.setting.rounds:
             raise ValueError(
-                f"history must hold {self.values.shape} scores after 1 to {self.setting.rounds} rounds, "
-                f"got {scores.shape} after {rounds}"
+                f"history must hold scores of shape {self.values.shape} after 1 to {self.setting.rounds} rounds, "
+                f"got shape {scores.shape} after {rounds} rounds"
             )
         return int(rounds), scores
 
     def against(self, member: ArrayLike) -> MembershipScores:
-        """Scores of members and of non-members. ``member``: (n,) booleans, the truth. ValueError for an empty side."""
+        """Split the candidates' scores into those of members and of non-members, by the true membership.
+
+        ``member``: (n,) booleans. Raises ValueError when one side is empty.
+        """
         truth = np.asarray(member)
         if truth.dtype != np.bool_ or truth.shape != self.values.shape:
             raise ValueError(f"member must be {self.values.shape} booleans, got {truth.shape} of {truth.dtype}")
@@ -192,7 +202,10 @@ class CandidateScores:
 
 @dataclass(frozen=True, eq=False)
 class SourceScores:
-    """``values``: (n, clients): for each of n samples one score per client; the highest score is the guessed holder."""
+    """Scores of an attack that guesses which client holds each sample; the client with the highest score is the guess.
+
+    ``values``: (n, clients), one score per sample and client.
+    """
 
     values: FloatArray
     setting: Setting
@@ -203,7 +216,10 @@ class SourceScores:
 
 @dataclass(frozen=True)
 class Guesses:
-    """``right`` correct guesses of ``made`` on ``canaries`` canaries, each included by an independent fair coin."""
+    """The number of correct guesses about which canaries were included in one run.
+
+    ``right`` of ``made`` guesses were correct; each of ``canaries`` canaries was included by an independent fair coin.
+    """
 
     right: int
     made: int
@@ -218,7 +234,9 @@ class Guesses:
 
 @dataclass(frozen=True, eq=False)
 class Reconstructions:
-    """``images``: (n, channel, height, width) in [0, 1]; ``labels``: (n,) whole numbers, None where not guessed.
+    """Images that an attack reconstructed, with the labels that it guessed for them.
+
+    ``images``: (n, channel, height, width) in [0, 1]; ``labels``: (n,) whole numbers, None where not guessed.
 
     ``uploads``: (n,), the number of the upload that each image was reconstructed from; None: image i from upload i.
     """
@@ -241,7 +259,10 @@ class Reconstructions:
 
 @dataclass(frozen=True, eq=False)
 class LabelCounts:
-    """``counts``: (n, classes) >= 0, the estimated samples of each class in each of n observations of ``round``."""
+    """An attack's estimates of how many samples of each class a client used in one round.
+
+    ``counts``: (n, classes) >= 0, for each of n observations of ``round``.
+    """
 
     counts: FloatArray
     setting: Setting
@@ -256,7 +277,9 @@ class LabelCounts:
 
 @dataclass(frozen=True, eq=False)
 class Projections:
-    """``values``: (n, rounds): <canary, release minus the known rest> / sensitivity^2 of each run and round.
+    """The worst-case adversary's view of each run and round, reduced to one number along the canary.
+
+    ``values``: (n, rounds), <canary, release minus the known rest> / sensitivity^2.
 
     Apart from the noise it is 0 without the canary, and with it the number of times that the canary was sampled.
     ``seen``: (n, rounds), false where the observer received nothing from the canary's client. For a Gaussian release
@@ -280,14 +303,14 @@ Evidence = CandidateScores | SourceScores | MembershipScores | Guesses | Reconst
 
 
 def whole(name: str, count: float) -> int:
-    """A count as an integer. Raises ValueError for one that is not a whole number."""
+    """Return a count as an integer. Raises ValueError for a number that is not whole."""
     if not (math.isfinite(count) and int(count) == count):
         raise ValueError(f"{name} must be a whole number, got {count}")
     return int(count)
 
 
 def check_counts(right: float, made: float, canaries: float) -> None:
-    """Raises ValueError unless these are whole numbers, 0 <= right <= made <= canaries and canaries >= 1."""
+    """Raise ValueError unless the counts are whole, 0 <= right <= made <= canaries and canaries >= 1."""
     if not 0 <= right <= made <= canaries or canaries < 1:
         counts = f"{right} right, {made} made, {canaries} canaries"
         raise ValueError(f"guesses need 0 <= right <= made <= canaries and canaries >= 1, got {counts}")
@@ -296,7 +319,10 @@ def check_counts(right: float, made: float, canaries: float) -> None:
 
 
 def checked_scores(name: str, values: ArrayLike) -> FloatArray:
-    """``values`` as (n,) finite numbers, n >= 1, read-only. Raises ValueError for anything else."""
+    """Return the scores as a read-only array of shape ``(n,)`` of finite numbers, n >= 1.
+
+    Raises ValueError for anything else.
+    """
     return _frozen(name, values, dimensions=1)
 
 
@@ -319,10 +345,10 @@ def _frozen(name: str, values: ArrayLike, dimensions: int) -> FloatArray:
 
 
 def whole_numbers(name: str, values: ArrayLike, count: int) -> IntArray:
-    """``values`` as (count,) whole numbers, read-only. Raises ValueError for anything else."""
+    """Return ``values`` as a read-only array of ``count`` whole numbers. Raises ValueError for anything else."""
     given = np.asarray(values)
     if given.shape != (count,) or not np.issubdtype(given.dtype, np.integer):
-        raise ValueError(f"{name} must be ({count},) whole numbers, got {given.shape} of {given.dtype}")
+        raise ValueError(f"{name} must hold {count} whole numbers, got shape {given.shape} of {given.dtype}")
     numbers = given.astype(np.int64)
     numbers.flags.writeable = False
     return numbers

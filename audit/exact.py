@@ -1,4 +1,4 @@
-"""Exact conversion to float64: whole numbers that float64 would merge with their neighbours are refused."""
+"""Exact conversion to float64: raises an error for whole numbers that float64 would round to another number."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ _BITS, _LARGEST = 53, 1023
 
 
 def as_floats(name: str, values: ArrayLike) -> FloatArray:
-    """A copy of ``values`` as float64. Raises ValueError for whole numbers that float64 does not hold exactly."""
+    """Return a copy of ``values`` as float64. Raises ValueError for whole numbers that float64 cannot hold exactly."""
     refuse_lost(name, values)
     return np.array(values, dtype=np.float64)
 
 
 def refuse_lost(name: str, values: Any) -> None:
-    """Raises ValueError where a whole number among ``values`` would become another number in float64."""
+    """Raise ValueError if a whole number among ``values`` would become another number in float64."""
     if (lost := _first_lost(values)) is not None:
         raise ValueError(
             f"{name} must be numbers that float64 holds exactly (whole ones up to 2^53), got {shortened(lost)}"
@@ -26,7 +26,7 @@ def refuse_lost(name: str, values: Any) -> None:
 
 
 def held(values: NDArray[Any]) -> BoolArray:
-    """True where float64 holds ``values`` exactly; whole numbers of any width or sign."""
+    """Return, for each whole number, whether float64 holds it exactly; integers of any width or sign are accepted."""
     if values.dtype.itemsize < 8:
         return np.ones(values.shape, dtype=np.bool_)
     sizes = values.astype(np.uint64)

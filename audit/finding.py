@@ -1,4 +1,4 @@
-"""Finding: the verdict on a claim by one measurement; no other module decides or downgrades a verdict."""
+"""Finding: the verdict on a claim by one measurement; verdicts are decided and downgraded in this module only."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,10 @@ _KINDS = {Kind.ESTIMATE: "a point estimate", Kind.CREDIBLE: "a credible interval
 
 
 class Verdict(StrEnum):
-    """The outcome of judging a claim. NOT_REFUTED is the best that it can get: evidence never proves privacy."""
+    """The outcome of judging a claim.
+
+    NOT_REFUTED is the best that a claim can get, because evidence never proves privacy.
+    """
 
     REFUTED = "REFUTED"
     NOT_REFUTED = "NOT_REFUTED"
@@ -30,7 +33,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A verdict with its reason in words.
+    """A verdict on a claim, with the reason for it in words.
 
     Args:
         route: what refuted the claim: "curve" (its trade-off curve), "eps_low" (the bound on epsilon), "probe" (an
@@ -44,7 +47,7 @@ class Finding:
     measurement: Measurement | None
 
     def line(self) -> str:
-        """One line to print: the claim, what was measured, the verdict."""
+        """Return one line to print: the claim, what was measured, and the verdict."""
         measurement = self.measurement
         shown = [] if measurement is None else [_bound(measurement), *_curve(self, measurement)]
         if self.verdict in (Verdict.OUT_OF_SCOPE, Verdict.FAILED):
@@ -55,7 +58,7 @@ class Finding:
         return f"{_subject(self)}: {', '.join(shown)}: {self.verdict.value.replace('_', ' ')}"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe fields; the claim is given by its identity."""
+        """Return the finding as a dictionary of JSON values; the claim appears as its identity (``claim_id``)."""
         return {
             "verdict": self.verdict.value,
             "route": self.route,
@@ -67,7 +70,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Weakness:
-    """Reasons, in words, why an audit that refuted nothing may have been too weak to; each is empty where it is not so.
+    """Reasons why an audit that refuted nothing may have been too weak to refute; empty strings where none applies.
 
     Args:
         unseen: why no run could have shown a violation, such as a canary that never reached the release.
@@ -100,17 +103,20 @@ def judge(claim: Claim | None, measurement: Measurement, *, weakness: Weakness |
 
 
 def failed(claim: Claim | None, reason: str) -> Finding:
-    """The finding of a measurement that could not be made, which is not a measurement of zero."""
+    """Return the finding for a measurement that could not be made; it is not the finding for an epsilon of zero."""
     return _found(Verdict.FAILED, reason, claim, None)
 
 
 def not_audited(claim: Claim, reason: str) -> Finding:
-    """The finding on a claim that no audit method covers: OUT_OF_SCOPE."""
+    """Return the finding OUT_OF_SCOPE for a claim that no audit method covers."""
     return _found(Verdict.OUT_OF_SCOPE, reason, claim, None)
 
 
 def with_failed_checks(finding: Finding, failed_checks: Sequence[str]) -> Finding:
-    """The finding with the implementation checks that failed, in words; they refute where statistics did not."""
+    """Add failed implementation checks to a finding: they refute the claim if the measurement did not.
+
+    ``failed_checks`` describes each failed check in words.
+    """
     if not failed_checks:
         return finding
     reason = f"{finding.reason}; failed checks: {'; '.join(failed_checks)}"
@@ -172,13 +178,17 @@ def _check_curve(claim: Claim, measurement: Measurement) -> None:
     if measurement.below_curve is None:
         return
     if claim.curve is None:
-        raise ValueError(f"the measurement was tested against a curve, but claim {claim.claim_id} states none")
+        raise ValueError(
+            f"the measurement was tested against a trade-off curve, but claim {claim.claim_id} states none"
+        )
     fpr_high, fnr_high = measurement.fpr_high, measurement.fnr_high
     if fpr_high is None or fnr_high is None:
-        raise ValueError("a curve was tested without a joint point: fpr_high and fnr_high are None")
+        raise ValueError("below_curve needs bounds on both error rates, but fpr_high and fnr_high are None")
     if measurement.below_curve and not fnr_high < claim.curve.fnr(fpr_high):
         point = f"({fpr_high}, {fnr_high})"
-        raise ValueError(f"below_curve is set, but {point} does not lie under the curve of claim {claim.claim_id}")
+        raise ValueError(
+            f"below_curve is set, but {point} does not lie under the trade-off curve of claim {claim.claim_id}"
+        )
 
 
 def _beyond_scope(claim: Claim, measurement: Measurement) -> str:

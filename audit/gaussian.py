@@ -1,4 +1,4 @@
-"""mu-GDP and (epsilon, delta): the hockey-stick divergence of two unit Gaussians mu apart, and its two inverses.
+"""Conversions between mu-GDP and (epsilon, delta)-DP, by the hockey-stick divergence of two Gaussians.
 
 ``delta = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)`` (Balle and Wang 2018, theorem 8; Dong, Roth, Su 2022,
 corollary 1). It is computed with logarithms, because the printed formula is 0 or overflows for small and large mu.
@@ -11,12 +11,15 @@ from scipy.special import log_ndtr, ndtri
 
 
 def delta_from_mu(mu: float, epsilon: float) -> float:
-    """The delta of a mu-GDP mechanism at ``epsilon`` >= 0, for ``mu`` >= 0. Raises ValueError outside these ranges."""
+    """Return the smallest delta at which a mu-GDP mechanism is (``epsilon``, delta)-DP.
+
+    ``epsilon`` >= 0 and ``mu`` >= 0. Raises ValueError outside these ranges.
+    """
     return math.exp(_log_delta(mu, epsilon))
 
 
 def epsilon_from_mu(mu: float, delta: float) -> float:
-    """The smallest epsilon >= 0 that a mu-GDP mechanism satisfies at ``delta`` in [0, 1).
+    """Return the smallest epsilon >= 0 at which a mu-GDP mechanism is (epsilon, ``delta``)-DP, for delta in [0, 1).
 
     It is infinite at delta 0 and mu > 0. Raises ValueError for mu < 0 and for a delta out of range.
     """
@@ -34,7 +37,7 @@ def epsilon_from_mu(mu: float, delta: float) -> float:
 
 
 def mu_from_epsilon(epsilon: float, delta: float) -> float:
-    """The largest mu for which every mu-GDP mechanism satisfies (epsilon, delta); 0 at delta 0.
+    """Return the largest mu for which every mu-GDP mechanism is (``epsilon``, ``delta``)-DP; 0 at delta 0.
 
     The inverse of ``epsilon_from_mu``. Raises ValueError for an infinite epsilon, which every mu satisfies.
     """

@@ -1,4 +1,4 @@
-"""Measurements: what an estimator derives from evidence, with all assumptions and counts behind the number."""
+"""Measurements: what an estimator derives from evidence, with the assumptions and counts behind each number."""
 
 import math
 from dataclasses import dataclass, fields
@@ -21,7 +21,10 @@ FINITE = ("threshold", "fpr_high", "fnr_high", "epsilon_low", "ceiling", "estima
 
 
 class Kind(StrEnum):
-    """What the number guarantees. Only a BOUND is wrong with probability at most alpha, so only a BOUND can refute."""
+    """What the number of a measurement guarantees: a lower bound, a credible interval, or nothing.
+
+    Only a BOUND is wrong with probability at most alpha, so only a BOUND can refute.
+    """
 
     BOUND = "bound"
     CREDIBLE = "credible"
@@ -30,7 +33,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """The result of one estimator on one piece of evidence.
+    """The result of applying one estimator to one piece of evidence.
 
     ``estimator``: its name; ``assumption``: what its theorem assumes; ``alpha``: the error probability of all
     statements here together, spread over ``comparisons`` thresholds (1 for an estimate). ``n0``, ``n1``: the trials
@@ -90,7 +93,7 @@ class Measurement:
         self._check_kind()
         self._check_trials()
         if self.below_curve is not None and (self.fpr_high is None or self.fnr_high is None):
-            raise ValueError("below_curve needs fpr_high and fnr_high, got none")
+            raise ValueError("below_curve needs fpr_high and fnr_high, got None for one of them")
 
     def _check_kind(self) -> None:
         if self.kind is Kind.ESTIMATE and self.alpha != 1:
@@ -98,26 +101,33 @@ class Measurement:
         if self.kind is not Kind.ESTIMATE and not 0 < self.alpha < 1:
             raise ValueError(f"alpha must lie in (0, 1), got {self.alpha}")
         if (self.kind is Kind.CREDIBLE) != (self.credible is not None):
-            raise ValueError(f"a credible interval belongs to that kind alone, got {self.kind.value}, {self.credible}")
+            raise ValueError(
+                f"a credible interval must be given for kind credible only, got {self.kind.value}, {self.credible}"
+            )
         if self.credible is not None and not 0 <= self.credible[0] <= self.credible[1] < math.inf:
-            raise ValueError(f"credible must be two ends, 0 <= low <= high finite, got {self.credible}")
+            raise ValueError(f"credible must be finite ends (low, high) with 0 <= low <= high, got {self.credible}")
         if self.kind is not Kind.BOUND and (self.epsilon_low or self.ceiling or self.below_curve is not None):
-            raise ValueError(f"{self.kind.value} proves nothing: epsilon_low and ceiling must be 0, no curve tested")
+            raise ValueError(
+                f"a measurement of kind {self.kind.value} proves nothing: epsilon_low and ceiling must be 0, "
+                "below_curve None"
+            )
 
     def _check_trials(self) -> None:
         if self.canaries is None and min(self.n0, self.n1, self.comparisons) < 1:
             raise ValueError(f"n0, n1, comparisons must be >= 1, got {self.n0}, {self.n1}, {self.comparisons}")
         if self.canaries is not None and (self.canaries < 1 or self.n0 or self.n1):
-            raise ValueError(f"one run has canaries >= 1 and no trials, got {self.canaries}, {self.n0}, {self.n1}")
+            raise ValueError(
+                f"a one-run measurement needs canaries >= 1 and n0 = n1 = 0, got {self.canaries}, {self.n0}, {self.n1}"
+            )
 
     @property
     def trials(self) -> str:
-        """``1000 + 1000 trials`` or ``100 guesses on 1000 canaries of one run``."""
+        """The sample size in words, such as ``1000 + 1000 trials`` or ``100 guesses on 1000 canaries of one run``."""
         if self.canaries is None:
             return f"{self.n0} + {self.n1} trials"
         return f"{self.canaries if self.made is None else self.made} guesses on {self.canaries} canaries of one run"
 
     def to_dict(self) -> dict[str, Any]:
-        """A dictionary of JSON values; the setting is a nested object."""
+        """Return the measurement as a dictionary of JSON values; the setting is a nested dictionary."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return values | {"setting": self.setting.to_dict(), "kind": self.kind.value}

@@ -1,4 +1,4 @@
-"""Nearest names: the known names that an error lists when a name is unknown."""
+"""Nearest names: selects the known names that an error message lists when a name is unknown."""
 
 from collections.abc import Iterable
 from difflib import SequenceMatcher
@@ -7,7 +7,9 @@ _MOST, _SHOWN = 8, 6
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The known names as one phrase, the most similar first; of more than eight names the six most similar.
+    """Return the known names as one phrase for an error message, the most similar to ``word`` first.
+
+    Of more than eight names, only the six most similar are listed.
 
     ``nearest("clip", ["norm", "clip_norm"])`` -> "clip_norm or norm".
     """

@@ -21,7 +21,7 @@ _FLAGS = {"participation": "who takes part", "masked_words": "the masked words"}
 
 @dataclass(frozen=True)
 class Observer:
-    """An adversary described by what it observes.
+    """An adversary, described by the part of a federated run that it observes.
 
     ``name``, from the strongest observer to the weakest: ``uploads`` (each client's report), ``shuffled`` (the multiset
     of the reports), ``aggregate`` (their sum), ``global_models`` (the model of every round), ``final_model``. The flags
@@ -39,7 +39,10 @@ class Observer:
 
     @classmethod
     def parse(cls, text: str) -> "Observer":
-        """The inverse of ``str``: ``"uploads"``, ``"uploads+participation"``. Raises ValueError for an unknown part."""
+        """Return the observer that a text such as ``"uploads"`` or ``"uploads+participation"`` describes.
+
+        The inverse of ``str``. Raises ValueError for an unknown part.
+        """
         name, *flags = (part.strip() for part in text.split("+"))
         for flag in flags:
             if flag not in _FLAGS:
@@ -48,7 +51,7 @@ class Observer:
 
     @staticmethod
     def pattern() -> str:
-        """A regular expression, without anchors, that matches every text which ``parse`` accepts."""
+        """Return a regular expression, without anchors, that matches every text which ``parse`` accepts."""
         return rf" *({'|'.join(_RANKS)}) *(\+ *({'|'.join(_FLAGS)}) *)*"
 
     def __str__(self) -> str:
@@ -56,7 +59,7 @@ class Observer:
 
     @property
     def rank(self) -> int:
-        """4 for ``uploads`` down to 0 for ``final_model``."""
+        """The observer's strength, from 4 for ``uploads`` (every client's report) down to 0 for ``final_model``."""
         return _RANKS[self.name]
 
     @property
@@ -66,7 +69,7 @@ class Observer:
         return _PHRASES[self.name] + (f", also observing {extra}" if extra else "")
 
     def covers(self, other: "Observer") -> bool:
-        """True when a claim against this observer covers evidence of ``other``, which sees no more than this one."""
+        """Return whether a claim against this observer covers evidence of ``other``, which then sees no more."""
         # Flags are compared too: a stronger view alone does not imply, say, the masked words.
         return other.rank <= self.rank and set(other._flags) <= set(self._flags)
 

@@ -1,11 +1,14 @@
-"""Scope: whether a claim covers evidence of a given setting, and why not where it does not."""
+"""Scope: decides whether a claim covers evidence that was collected in a given setting, and why not."""
 
 from .claim import Claim
 from .evidence import Setting
 
 
 def beyond_scope(claim: Claim, setting: Setting) -> str:
-    """Why the claim does not cover evidence of this observer, unit, adjacency or rounds; empty where it does."""
+    """Return why the claim does not cover evidence of this setting; empty string if it covers it.
+
+    The setting's observer, unit, adjacency and rounds are compared with the claim's.
+    """
     if not claim.observer.covers(setting.observer):
         return f"the evidence is of {setting.observer.phrase}, the claim covers {claim.observer.phrase}"
     if setting.unit != claim.unit:
@@ -19,7 +22,7 @@ def beyond_scope(claim: Claim, setting: Setting) -> str:
 
 
 def beyond_all(claim: Claim, setting: Setting) -> str:
-    """Why the claim does not cover evidence about the whole release and all subjects; empty where it does.
+    """Return why the claim does not cover the whole release and all subjects; empty string if it covers them.
 
     A claim of one layer, or of some users only, bounds no attack on the whole release.
     """

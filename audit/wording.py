@@ -1,4 +1,4 @@
-"""Wording: how audits print numbers, bounds and the error for an unknown name."""
+"""Wording: formats the numbers, the bounds and the unknown-name errors that audits print."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -7,18 +7,18 @@ from .nearest import nearest
 
 
 def plain(number: float) -> str:
-    """``4.0 -> "4"``, ``1e-05 -> "1e-5"``: six significant digits, no padding."""
+    """Format a number with at most six significant digits and no padding: ``4.0 -> "4"``, ``1e-05 -> "1e-5"``."""
     mantissa, mark, exponent = f"{number:g}".partition("e")
     return f"{mantissa}e{int(exponent)}" if mark else mantissa
 
 
 def at_least(number: float) -> str:
-    """A lower bound, rounded down to three significant digits, so that rounding never states more than was shown."""
+    """Format a lower bound, rounded down to three significant digits so that it never states more than was shown."""
     return plain(_round(number, math.floor, digits=3))
 
 
 def at_most(share: float) -> str:
-    """An upper bound on a share in [0, 1], rounded up to two significant digits: ``.0207 -> ".021"``."""
+    """Format an upper bound on a share in [0, 1], rounded up to two significant digits: ``.0207 -> ".021"``."""
     text = plain(_round(share, math.ceil, digits=2))
     return text.removeprefix("0") if text.startswith("0.") else text
 
@@ -32,12 +32,12 @@ def _round(number: float, towards: Callable[[float], int], digits: int) -> float
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
-    """The ValueError for an unknown name; the message lists the known names, nearest first."""
+    """Build the ValueError for an unknown name; its message lists the known names, the most similar first."""
     return ValueError(f"{kind} must be {nearest(name, known)}, got {name!r}")
 
 
 def shortened(value: object, most: int = 60) -> str:
-    """The ``repr`` of a value on one line; the middle of a longer one is left out."""
+    """Return the ``repr`` of a value on one line, with the middle left out if it is too long."""
     text = " ".join(repr(value).split())
     kept = most // 2 - 2
     return text if len(text) <= most else f"{text[:kept]} ... {text[-kept:]}"

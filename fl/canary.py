@@ -1,4 +1,4 @@
-"""Canaries: records or clients that an audit adds to a federation. They are fixed before training starts.
+"""Canaries: records or clients that an audit adds to a federation, fixed before training starts.
 
 ``world`` is 1 for a run with the canary and 0 for a run without it (or with its replacement).
 """
@@ -15,16 +15,16 @@ from .plan import Plan
 
 
 class Canaries(Protocol):
-    """What the engine needs from whatever an audit plants in a federation."""
+    """The interface through which the training engine uses the canaries of an audit."""
 
     @property
     def unit(self) -> Unit:
-        """SAMPLE (among one client's samples), CLIENT or REPORT (one more client each)."""
+        """What a canary is: SAMPLE (one of a client's samples), or CLIENT or REPORT (one additional client each)."""
         ...
 
     @property
     def client(self) -> int:
-        """The client that holds sample canaries."""
+        """The number of the client that holds sample canaries."""
         ...
 
     def check(self, plan: Plan) -> None:
@@ -32,21 +32,29 @@ class Canaries(Protocol):
         ...
 
     def there(self, world: int) -> tuple[int, ...]:
-        """Numbers of the canaries that are present in this world."""
+        """Return the numbers of the canaries that are present in a run with (``world`` 1) or without (0) the canary."""
         ...
 
     def rows(self, world: int) -> Tensor | None:
-        """Gradients (samples) or updates (clients) of the canaries present, ``(k, d)``; None for canaries of data."""
+        """Return the gradients or updates of the canaries that are present, shape ``(k, d)``; None for canaries that
+        are data.
+
+        They are gradients of sample canaries or updates of client canaries.
+        """
         ...
 
     def samples(self, world: int) -> tuple[Tensor, Tensor] | None:
-        """Images ``(n, c, h, w)`` and labels ``(n,)`` that a canary adds; None for canaries that are rows."""
+        """Return the images ``(n, c, h, w)`` and labels ``(n,)`` that a canary adds; None for canaries given as
+        vectors.
+        """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Canary:
-    """One planted row, present in world 1 and absent (or another row) in world 0.
+    """A canary given as a gradient or update vector, present with the canary and absent or replaced without it.
+
+    The vector is ``present`` in world 1 and ``absent`` in world 0.
 
     It enters as data. A sample canary's gradient is one of its client's per-sample gradients and is drawn into lots
     like any sample. A client canary's update is one of the updates and is drawn into cohorts like any client. Clipping,
@@ -69,20 +77,23 @@ class Canary:
         _check_unit(self.unit)
         for name, row in (("present", self.present), ("absent", self.absent)):
             if row is not None and not (row.ndim == 1 and bool(row.isfinite().all())):
-                raise ValueError(f"a canary's {name} row must be (d,) and finite, got {row}")
+                raise ValueError(f"a canary's {name} vector must have shape (d,) and be finite, got {row}")
 
     @property
     def adjacency(self) -> Adjacency:
-        """How the neighbouring datasets differ: a row of zeros in world 0 is zero-out, any other row replace-one."""
+        """How the neighbouring datasets differ: zero-out if ``absent`` is zero, replace-one if it is another vector.
+
+        Without ``absent`` it is add/remove.
+        """
         if self.absent is None:
             return Adjacency.ADD_REMOVE
         return Adjacency.REPLACE_ONE if bool(self.absent.any()) else Adjacency.ZERO_OUT
 
     def check(self, plan: Plan) -> None:
-        """Raise ValueError unless the rows fit the plan's layout and a sample canary has a client that holds it."""
+        """Raise ValueError unless the vectors fit the plan's layout and a sample canary has a client that holds it."""
         for name, row in (("present", self.present), ("absent", self.absent)):
             if row is not None and len(row) != plan.layout.dim:
-                raise ValueError(f"a canary's {name} row must have {plan.layout.dim} coordinates, got {len(row)}")
+                raise ValueError(f"a canary's {name} vector must have {plan.layout.dim} coordinates, got {len(row)}")
         _check_holder(self, plan)
 
     def there(self, world: int) -> tuple[int, ...]:
@@ -99,7 +110,7 @@ class Canary:
 
 @dataclass(frozen=True, kw_only=True)
 class DataCanary:
-    """A canary that is data: its gradient is computed at each round's model, as for any other data.
+    """A canary that consists of images and labels; its gradient is computed at each round's model, as for other data.
 
     Args:
         unit: SAMPLE (one more sample of ``client``), CLIENT or REPORT (one more client that holds only these images).
@@ -118,7 +129,9 @@ class DataCanary:
     def __post_init__(self) -> None:
         _check_unit(self.unit)
         if self.images.ndim != 4 or not len(self.images) or (self.unit is Unit.SAMPLE and len(self.images) != 1):
-            raise ValueError(f"a canary's images must be (n, c, h, w), one for a sample, got {self.images.shape}")
+            raise ValueError(
+                f"a canary's images must have shape (n, c, h, w), n = 1 for a sample, got {self.images.shape}"
+            )
         for name, labels in (("present", self.present), ("absent", self.absent)):
             if labels is not None and (labels.shape != self.images.shape[:1] or labels.dtype != torch.int64):
                 raise ValueError(f"a canary's {name} labels must be ({len(self.images)},) int64, got {labels}")
@@ -145,7 +158,9 @@ class DataCanary:
 
 @dataclass(frozen=True, kw_only=True)
 class CanarySet:
-    """Many canaries in one run, each included by its own coin; canary j is a row along the j-th inert weight.
+    """Many canaries in one run, each included by its own fair coin.
+
+    Canary j is a vector along the j-th inert weight, an unused weight after the model's own.
 
     Args:
         unit: SAMPLE (rows of ``client``'s gradients), CLIENT or REPORT (as many additional clients).
@@ -168,24 +183,29 @@ class CanarySet:
         if not 0 < self.length < math.inf:
             raise ValueError(f"a canary set's length must be > 0 and finite, got {self.length}")
         if self.coins.ndim != 1 or not len(self.coins) or self.coins.dtype is not torch.bool:
-            raise ValueError(f"a canary set's coins must be (m,) booleans, got {self.coins}")
+            raise ValueError(f"a canary set's coins must be booleans of shape (m,), got {self.coins}")
 
     def check(self, plan: Plan) -> None:
-        """Raise ValueError unless every canary has an inert weight and sample canaries have a client to hold them."""
+        """Raise ValueError unless every canary has an inert weight and sample canaries have a client holding them."""
         layout = plan.layout
         # One inert weight per canary, so that canaries do not overlap.
         if (layout.dim, layout.inert) != (self.dim, len(self.coins)):
             wanted = f"{self.dim} coordinates, {len(self.coins)} of them inert"
-            raise ValueError(f"a canary set needs {wanted}; the plan has {layout.dim}, {layout.inert} of them inert")
+            raise ValueError(
+                f"a canary set needs {wanted}; the plan has {layout.dim} weights, {layout.inert} of them inert"
+            )
         _check_holder(self, plan)
 
     @property
     def shown(self) -> "CanarySet":
-        """The canary set as an attack gets it: without the coins."""
+        """Return the canary set as an attack receives it: without the coins."""
         return replace(self, coins=torch.ones_like(self.coins))
 
     def there(self, world: int) -> tuple[int, ...]:
-        """Numbers of the canaries in the run. The coins decide it; ``world`` only names the random streams."""
+        """Return the numbers of the canaries that are present in the run.
+
+        The coins decide it; ``world`` only names the random streams.
+        """
         return tuple(range(len(self.coins)) if self.replaced else self.coins.nonzero().flatten().tolist())
 
     def rows(self, world: int) -> Tensor:

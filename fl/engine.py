@@ -1,4 +1,4 @@
-"""The round loop: trains a federation for a batch of replicas and shows each round to the recorders."""
+"""The round loop: trains a federation for a batch of replicas and passes each round to the recorders."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -26,10 +26,10 @@ Tamper = Callable[[Tensor], Tensor]
 
 
 class Recorder(Protocol):
-    """Sees every round once, at its end."""
+    """The interface of an object that receives every round of a run once, at its end."""
 
     def watch(self, event: RoundEvent) -> None:
-        """Called at the end of a round; must not change what it receives."""
+        """Receive a finished round. The engine calls this method; it must not change what it receives."""
         ...
 
 
@@ -47,7 +47,7 @@ def run_federation(
     resume_from: ResumeState | None = None,
     on_round_end: Callable[[ResumeState], None] | None = None,
 ) -> Tensor:
-    """Train a batch of replicas at once and return the published final models ``(R, d)``.
+    """Train a batch of independent replicas at once and return their published final models, shape ``(R, d)``.
 
     Replicas share data (restricted by ``batch.included``), partition and initial model. Each replica has its own
     cohorts, lots and noise.
@@ -135,7 +135,7 @@ def _checked(task: Task, plan: Plan, protection: Protection, canary: Canaries | 
     """Check that the parts fit each other; return the number of rounds to run."""
     rounds = plan.rounds if stop_after is None else stop_after
     if not 1 <= rounds <= plan.rounds:
-        raise ValueError(f"stop_after must be in 1..{plan.rounds}, the plan's rounds, got {rounds}")
+        raise ValueError(f"stop_after must be in 1..{plan.rounds} (rounds of the plan), got {rounds}")
     if plan.sizes != task.sizes or plan.layout != task.network.layout:
         raise ValueError(
             "plan must have the task's sizes and layout, "
@@ -160,7 +160,7 @@ def _samples(task: Task, batch: Batch, model: Tensor, client: int | None) -> Sam
     """Samples that a hook may use besides the lots: one set for all replicas, so no replica may leave samples out."""
     if client is not None and batch.included is not None:
         raise ValueError(
-            "this protection uses all of a client's samples, and which of them are included differs between replicas"
+            "a defense that uses all of a client's samples needs the same included samples in every replica"
         )
     return task.samples(model, client)
 

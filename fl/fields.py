@@ -1,4 +1,4 @@
-"""Checks of configured numbers that many parts share."""
+"""Checks of configured numbers, shared by algorithms, models, attacks and defenses."""
 
 import math
 from numbers import Real
@@ -12,6 +12,9 @@ def check_positive(name: str, value: float) -> None:
 
 
 def check_count(name: str, value: object, *, least: int = 1, alternative: str = "") -> None:
-    """Raise ValueError unless ``value`` is an integer >= ``least``; ``alternative``: other values, for the message."""
+    """Raise ValueError unless ``value`` is an integer >= ``least``.
+
+    ``alternative``: other accepted values, for the message.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name} must be a whole number >= {least}{alternative}, got {value!r}")

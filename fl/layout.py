@@ -1,4 +1,4 @@
-"""Layout: which slice of one flat parameter vector belongs to which named layer."""
+"""Layout: maps each named layer of a model to its slice of one flat parameter vector."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ INERT = "inert"
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The order of a model's parameters in a flat vector.
+    """The order of a model's layers in one flat parameter vector.
 
     ``inert`` weights may follow the model's own. They never enter the loss, so no data moves them. An audit plants its
     canaries there: without the canary, the noiseless release is known to be zero along such a weight.
@@ -25,31 +25,38 @@ class Layout:
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.shapes) or len(set(self.names)) != len(self.names):
-            raise ValueError(f"names must be unique, one per shape, got {self.names} for {len(self.shapes)} shapes")
+            raise ValueError(
+                f"layer names must be unique, one per shape, got {self.names} for {len(self.shapes)} shapes"
+            )
         if not self.names or INERT in self.names:
-            raise ValueError(f"names must hold at least one layer and none called {INERT!r}, got {self.names}")
+            raise ValueError(f"layer names must hold at least one layer and none called {INERT!r}, got {self.names}")
         if self.inert < 0:
             raise ValueError(f"inert must be >= 0, got {self.inert}")
 
     @property
     def model_dim(self) -> int:
-        """Coordinates that enter the loss."""
+        """The number of coordinates that enter the loss, which are all but the inert weights."""
         return sum(math.prod(shape) for shape in self.shapes)
 
     @property
     def dim(self) -> int:
-        """All coordinates: the model's and the inert ones."""
+        """The number of all coordinates: those of the model and the inert (unused) weights."""
         return self.model_dim + self.inert
 
     @property
     def slices(self) -> dict[str, slice]:
-        """Layer name -> its slice of the flat vector; ``inert`` is last where there are inert weights."""
+        """The slice of each layer in the flat vector, by layer name.
+
+        ``inert`` is last where there are inert weights.
+        """
         ends = list(accumulate(math.prod(shape) for shape in self.shapes))
         slices = {name: slice(low, high) for name, low, high in zip(self.names, [0, *ends[:-1]], ends, strict=True)}
         return slices | ({INERT: slice(self.model_dim, self.dim)} if self.inert else {})
 
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """Layers (each with the same leading dimensions) -> ``(..., dim)``; inert weights are zero.
+        """Concatenate a model's layers into flat parameter vectors ``(..., dim)``, with zeros for the inert weights.
+
+        All layers have the same leading dimensions.
 
         Raises:
             ValueError: if a layer is missing or unknown, or a shape is not this layout's.
@@ -68,13 +75,15 @@ class Layout:
         return torch.cat([*parts, first.new_zeros((*lead, self.inert))], dim=-1)
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
-        """``(..., dim)`` -> the model's layers, each ``(..., *shape)``; inert weights are left out.
+        """Split flat parameter vectors ``(..., dim)`` into the model's layers, each of shape ``(..., *shape)``.
+
+        Inert weights are left out.
 
         Raises:
             ValueError: if the last dimension is not ``dim``.
         """
         if vector.ndim == 0 or vector.shape[-1] != self.dim:
-            raise ValueError(f"vector must have {self.dim} columns, got shape {tuple(vector.shape)}")
+            raise ValueError(f"the last dimension of vector must be {self.dim}, got shape {tuple(vector.shape)}")
         lead, slices = vector.shape[:-1], self.slices
         return {
             name: vector[..., slices[name]].reshape((*lead, *shape))

@@ -1,4 +1,4 @@
-"""Message: the rows of numbers that one hook of a round passes to the next."""
+"""Message: the clients' vectors that one step of a round passes to the next, for a batch of replicas."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,9 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """Rows of numbers for a batch of replicas. Raises ValueError where the shapes do not fit together.
+    """The vectors, one row per client, that one step of a round passes to the next.
+
+    Raises ValueError where the shapes do not fit together.
 
     Args:
         values: (replicas, rows, d), floats or integers; absent rows hold zeros.
@@ -28,19 +30,23 @@ class Message:
     def __post_init__(self) -> None:
         if self.values.ndim != 3 or self.present.shape != self.values.shape[:2]:
             raise ValueError(
-                "values must be (replicas, rows, d) and present (replicas, rows), "
-                f"got {tuple(self.values.shape)} and {tuple(self.present.shape)}"
+                "values must have shape (replicas, rows, d), present (replicas, rows), "
+                f"got shapes {tuple(self.values.shape)} and {tuple(self.present.shape)}"
             )
         # A mask of numbers would be used as indices instead of a mask.
         if self.present.dtype is not torch.bool:
             raise ValueError(f"present must hold booleans, got {self.present.dtype}")
         for name, array in self.side.items():
             if array.shape[:2] != self.present.shape:
-                raise ValueError(f"side {name} must be {(*self.present.shape, '...')}, got {tuple(array.shape)}")
+                raise ValueError(
+                    f"side array {name} must have shape {(*self.present.shape, '...')}, got {tuple(array.shape)}"
+                )
         if self.senders is not None and len(self.senders) != self.values.shape[1]:
-            raise ValueError(f"senders must be one per row, got {len(self.senders)} for {self.values.shape[1]} rows")
+            raise ValueError(
+                f"senders must name one client per row, got {len(self.senders)} for {self.values.shape[1]} rows"
+            )
 
     def with_values(self, values: Tensor) -> "Message":
-        """The same rows with other values; absent rows stay zero."""
+        """Return the same message with other values; rows of absent clients stay zero."""
         # Not a product with the mask: zero times infinity is not zero.
         return replace(self, values=values.masked_fill(~self.present.unsqueeze(-1), 0))

@@ -9,7 +9,7 @@ from .partitions.sampling import Sampling
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is public before training starts. Defenses calibrate on it.
+    """What is public about a federation before training starts; defenses calibrate their noise on it.
 
     Args:
         sizes: samples of each client.
@@ -29,52 +29,64 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not self.sizes or min(self.sizes) < 1:
-            raise ValueError(f"sizes must name at least one client, each with a sample, got {self.sizes}")
+            raise ValueError(f"sizes must list at least one client, each with at least one sample, got {self.sizes}")
         if self.rounds < 1:
             raise ValueError(f"rounds must be >= 1, got {self.rounds}")
 
     @property
     def clients(self) -> int:
-        """Number of clients."""
+        """The number of clients."""
         return len(self.sizes)
 
     @property
     def cohort_rate(self) -> float:
-        """Probability that a client takes part in a round."""
+        """The probability that a client takes part in a round."""
         return self.cohort.rate(self.clients)
 
     @property
     def expected_cohort(self) -> float:
-        """Clients in a round, in expectation."""
+        """The expected number of clients in a round."""
         return self.cohort_rate * self.clients
 
     @property
     def steps(self) -> int:
-        """Local steps of one client that takes part in every round."""
+        """The number of local steps of one client that takes part in every round."""
         return self.rounds * self.algorithm.local_steps
 
     @property
     def marks(self) -> tuple[int, ...]:
-        """Rounds at which curves have a point; see the function ``marks``."""
+        """The rounds at which curves have a point; see the function ``marks``."""
         return marks(self.rounds)
 
     def expected_lot(self, client: int) -> float:
-        """Expected number of samples in a lot of this client; a canary client counts as the mean client."""
+        """Return the expected number of samples that this client draws in a local step.
+
+        A canary client counts as the mean client.
+        """
         # A canary client's number lies beyond the list: the slice is empty, and the mean over all clients is used.
         sizes = self.sizes[client : client + 1] or self.sizes
         return sum(self.lot.rate(size) * size for size in sizes) / len(sizes)
 
     def weight(self, client: int) -> float:
-        """Weight of this client in a FedAvg mean: its number of samples; a canary client counts as the mean client."""
+        """Return the client's weight in FedAvg's mean, which is its number of samples.
+
+        A canary client counts as the mean client.
+        """
         sizes = self.sizes[client : client + 1] or self.sizes
         return sum(sizes) / len(sizes)
 
     def resized(self, sizes: tuple[int, ...]) -> "Plan":
-        """The same rules for other clients. Under add/remove adjacency a smaller federation is as valid a data set."""
+        """Return the same plan for other clients, which hold ``sizes`` samples.
+
+        Under add/remove adjacency a smaller federation is as valid a data set.
+        """
         return replace(self, sizes=sizes)
 
 
 def marks(rounds: int) -> tuple[int, ...]:
-    """Round numbers at which a curve over the rounds has a point: about twenty, including the last round."""
+    """Return the round numbers at which a curve over the rounds has a point.
+
+    There are about twenty, including the last round.
+    """
     every = max(1, rounds // 20)
     return tuple(sorted({*range(every, rounds + 1, every), rounds}))

@@ -1,4 +1,4 @@
-"""Candidates of membership attacks, with the truth about them. They are fixed before training starts."""
+"""Candidates of membership attacks, with the truth about their membership, fixed before training starts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from .task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """Samples shown to an attack, which infers which of some clients trained on each of them.
+    """Samples shown to a membership attack, which infers for each of them which of some clients trained on it.
 
     Args:
         images: (n, c, h, w) in [0, 1]; labels: (n,).
@@ -32,7 +32,7 @@ class Candidates:
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateProbe:
-    """Candidates with the truth about them, which no attack gets.
+    """The candidates of a membership attack with the truth about them, which no attack receives.
 
     Args:
         shown: what attacks get.
@@ -55,26 +55,30 @@ class CandidateProbe:
                 raise ValueError(f"{name} must be ({count},) whole numbers, got {given.shape} of {given.dtype}")
         unknown = set(self.holder.tolist()) - {-1, *self.shown.clients}
         if unknown:
-            raise ValueError(f"holder must be one of {self.shown.clients} or -1, got {sorted(unknown)}")
+            raise ValueError(
+                f"holder must be one of clients {self.shown.clients} or -1 for none, got {sorted(unknown)}"
+            )
         if self.stands_for is not None:
             self._check_stand_ins(self.stands_for)
 
     def _check_stand_ins(self, stands_for: np.ndarray) -> None:
         unknown = set(stands_for[~self.member].tolist()) - {*self.shown.clients}
         if unknown:
-            raise ValueError(f"stands_for must be one of {self.shown.clients} for outsiders, got {sorted(unknown)}")
+            raise ValueError(
+                f"stands_for must be one of clients {self.shown.clients} for outsiders, got {sorted(unknown)}"
+            )
         if (stands_for[self.member] != -1).any():
-            raise ValueError("stands_for must be -1 for members, which replace no other sample")
+            raise ValueError("stands_for must be -1 for members, because only outsiders replace a sample")
 
     @property
     def member(self) -> np.ndarray:
-        """(n,), true where one of the clients in question trains on the candidate."""
+        """True where one of the clients in question trains on the candidate, shape ``(n,)``."""
         return self.holder >= 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerCandidates:
-    """Clients or users shown to an attack by equally many samples each; it infers whether they ever took part.
+    """Clients or users shown to an attack, each by the same number of samples; it infers who took part.
 
     Args:
         unit: CLIENT or USER.
@@ -89,24 +93,29 @@ class OwnerCandidates:
 
     @property
     def count(self) -> int:
-        """Number of clients or users."""
+        """The number of clients or users."""
         return int(self.owner.max()) + 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerProbe:
-    """Clients or users with the truth, which no attack gets: ``member`` (owners,), true where the owner took part."""
+    """Clients or users of a membership attack with the truth about them, which no attack receives.
+
+    ``member``: (owners,), true where the owner took part.
+    """
 
     shown: OwnerCandidates
     member: np.ndarray
 
     def __post_init__(self) -> None:
         if self.member.shape != (self.shown.count,) or self.member.dtype != np.bool_:
-            raise ValueError(f"member must be ({self.shown.count},) booleans, got {self.member.shape}")
+            raise ValueError(f"member must be {self.shown.count} booleans, got shape {self.member.shape}")
 
 
 def plant_candidates(task: Task, *, count: int, clients: Sequence[int], rng: np.random.Generator) -> CandidateProbe:
-    """Draw ``count`` samples of each client, and outsiders that differ from them only by not being dealt.
+    """Draw the candidates of a membership attack: ``count`` samples of each client, and comparable non-members.
+
+    The non-members (outsiders) differ from the members only by not being given to a client.
 
     Where samples are dealt regardless of their content (``task.exchangeable`` is ``all``), any outsider is a non-member
     for every client; as many are drawn as there are members, or all that exist. Under label skew an outsider already
@@ -120,7 +129,9 @@ def plant_candidates(task: Task, *, count: int, clients: Sequence[int], rng: np.
             one label), or no outsider is comparable to a client's own samples.
     """
     if task.exchangeable == "none":
-        raise ValueError("task must have outsiders comparable to a client's own samples, got exchangeable none")
+        raise ValueError(
+            "the partition must leave outsiders comparable to a client's own samples, got exchangeable none"
+        )
     for client in clients:
         _check_count(task, count, client)
     chosen = [rng.choice(task.sizes[client], size=count, replace=False) for client in clients]
@@ -153,7 +164,7 @@ def _of_same_labels(task: Task, inside: Tensor, rng: np.random.Generator) -> np.
         places, there = np.flatnonzero(wanted == label), np.flatnonzero(known == label)
         if len(places) > len(there):
             raise ValueError(
-                f"outsiders of label {label} must be at least {len(places)}, one for each candidate with it, "
+                f"outsiders with label {label} must be at least {len(places)}, one per member with it, "
                 f"got {len(there)}: lower count"
             )
         drawn[places] = rng.choice(there, size=len(places), replace=False)
@@ -166,12 +177,14 @@ def _check_count(task: Task, count: int, client: int) -> None:
     available = min(task.sizes[client], len(task.outsider_labels))
     if count < 1 or count > available:
         raise ValueError(
-            f"candidates per side must be in 1..{available} (client {client}'s samples, outsiders), got {count}"
+            f"count must be in 1..{available} (the samples of client {client} or the outsiders), got {count}"
         )
 
 
 def plant_clients(task: Task, *, count: int, rng: np.random.Generator) -> OwnerProbe:
-    """Draw ``count`` clients that take part and ``count`` that were held out, or all that exist, in random order.
+    """Draw the candidates of a client-level membership attack: clients that take part and clients held out.
+
+    There are ``count`` of each, or all that exist, in random order.
 
     Every client is shown by equally many random samples, as many as the smallest of them has. Their own numbers must
     not show: the plan publishes the sizes of the clients that take part, so another size would reveal a non-member.
@@ -183,7 +196,9 @@ def plant_clients(task: Task, *, count: int, rng: np.random.Generator) -> OwnerP
 
 
 def plant_users(task: Task, *, count: int, rng: np.random.Generator) -> OwnerProbe:
-    """The same for users: owners whose samples lie with clients that take part, and owners with none there.
+    """Draw the candidates of a user-level membership attack: users whose samples take part, and users with none there.
+
+    A user is an owner of samples. Otherwise as ``plant_clients``.
 
     Raises:
         ValueError: if the samples' owners are not known, or either side has fewer than two users.
@@ -206,7 +221,7 @@ def _owners(
 ) -> OwnerProbe:
     if min(len(inside), len(outside)) < _FEW:
         raise ValueError(
-            f"{unit}s must be at least {_FEW} that take part and {_FEW} that are held out, "
+            f"at least {_FEW} {unit}s must take part and {_FEW} be held out, "
             f"got {len(inside)} and {len(outside)}: raise the federation's held_out"
         )
     count = min(count, len(inside), len(outside))

@@ -1,4 +1,4 @@
-"""Protection: the hooks through which a defense changes a round. By default they change nothing."""
+"""Protection: the hooks through which a defense changes a round; by default they change nothing."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ State = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Public facts of one round.
+    """The public facts of one round that a defense's hooks may use.
 
     Args:
         senders: the rows' client numbers, canary clients last.
@@ -40,7 +40,7 @@ class Context:
 
 
 class Protection:
-    """No protection. A defense overrides the hooks that it uses.
+    """The base class of defenses, which protects nothing; a defense overrides the hooks that it uses.
 
     State goes in and out and generators are arguments, so that one object serves a thousand replicas. Replicas are the
     first dimension of every tensor. A hook draws all its randomness from the generator that it receives.
@@ -58,31 +58,39 @@ class Protection:
             if isfunction(member) and not name.startswith("_") and not hasattr(super(cls, cls), name):
                 # A misspelled hook would leave its noise out without any error, and the audit would blame the defense.
                 for hook in get_close_matches(name, _HOOKS, n=1, cutoff=_ALIKE):
-                    raise TypeError(f"{cls.__name__}.{name} overrides nothing: did you mean {hook}? Else rename it")
+                    raise TypeError(f"{cls.__name__}.{name} overrides no hook: did you mean {hook}? If not, rename it")
 
     def initial_state(self, plan: Plan) -> State:
-        """The state before the first round."""
+        """Return the defense's public state before the first round."""
         return {}
 
     def open_round(self, context: Context, state: State) -> State:
-        """The state with which a round starts."""
+        """Return the defense's public state with which a round starts."""
         return state
 
     def participates(self, context: Context, state: State, rng: np.random.Generator) -> Tensor | None:
-        """Mask ``(replicas, rows)`` of the clients that stay in the cohort (filters, drop-out), or None for all."""
+        """Return which clients stay in the cohort, as a mask ``(replicas, rows)``, or None for all.
+
+        Privacy filters and drop-out use this hook.
+        """
         return None
 
     def local_step(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
     ) -> Tensor:
-        """Per-sample gradients ``(R, n, d)`` of a lot, of which ``present (R, n)`` count -> direction ``(R, d)``."""
+        """Turn a client's per-sample gradients into the direction of one local step, shape ``(R, d)``.
+
+        ``gradients``: ``(R, n, d)`` of the sampled lot, of which those in ``present (R, n)`` count.
+        """
         count = present.sum(1, keepdim=True).clamp_min(1)
         return (gradients * present.unsqueeze(-1)).sum(1) / count
 
     def local_query(
         self, gradients: Tensor, present: Tensor, client: int, context: Context, state: State, rng: np.random.Generator
     ) -> Tensor:
-        """What a client releases about a step's lot in addition to the direction, ``(R, k)``, with its noise.
+        """Return what a client releases about a local step in addition to the direction, with its noise.
+
+        The result has shape ``(R, k)``.
 
         It is sent with the report as its side array ``query``, ``(R, rows, steps, k)``. The engine calls it only where
         it is overridden, after ``local_step`` on the same lot.
@@ -90,15 +98,19 @@ class Protection:
         raise NotImplementedError
 
     def report(self, updates: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
-        """Clients' updates -> clients' reports."""
+        """Turn the clients' updates into the reports that they send."""
         return updates
 
     def channel(self, reports: Message, context: Context, state: State, rng: np.random.Generator) -> Message:
-        """Reports -> what arrives at the server (a shuffler, a secure sum)."""
+        """Turn the clients' reports into what arrives at the server, for example through a shuffler or secure
+        aggregation.
+        """
         return reports
 
     def aggregate(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> Tensor:
-        """What arrived -> the aggregate ``(R, d)``: the mean weighted by the clients' sizes (FedAvg).
+        """Turn what arrived at the server into the aggregate, shape ``(R, d)``.
+
+        By default it is the mean weighted by the clients' sizes (FedAvg).
 
         Where a shuffler has hidden the senders, every row has the same weight.
         """
@@ -110,23 +122,28 @@ class Protection:
         return torch.einsum("rk,rkd->rd", weights / total, received.values)
 
     def query(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> State:
-        """The state with what the server releases about the reports in addition to their aggregate (a noised count)."""
+        """Return the public state after the server's additional releases about the reports, such as a noised count."""
         return state
 
     def broadcast(self, model: Tensor, context: Context, state: State, rng: np.random.Generator) -> Tensor:
-        """The server's model ``(R, d)`` -> the model that clients receive."""
+        """Turn the server's model into the model that clients receive; both have shape ``(R, d)``."""
         return model
 
     def close_round(self, aggregate: Tensor, context: Context, state: State) -> State:
-        """The state after a round; it may depend only on what was released."""
+        """Return the public state after a round; it may depend only on what was released."""
         return state
 
     def numbers(self, plan: Plan, state: State) -> Mapping[str, float]:
-        """Public numbers of the first replica by name, the same names in every round: a report may plot them."""
+        """Return public numbers of the first replica by name, which a report may plot over the rounds.
+
+        The names are the same in every round.
+        """
         return {}
 
     def law(self, observer: Observer, plan: Plan, client: int) -> Law | None:
-        """The law of what this observer sees of one client's contribution (or its samples') in one round.
+        """Return the law (distribution) of what an observer sees of one client's contribution in one round.
+
+        The contribution is that of the client or of its samples.
 
         None where the defense publishes no noise law.
         """

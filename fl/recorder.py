@@ -1,4 +1,4 @@
-"""Recorders: keep what one observer may see of each round, so that a run need not be stored to be audited."""
+"""Recorders: keep what one observer may see of each round, so that a run can be audited without being stored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from .view import RoundView, View
 
 @dataclass(frozen=True, kw_only=True)
 class RoundEvent:
-    """Everything that passed through the hooks in one round, including the truth: for recorders only.
+    """All data of one round, including what is secret; only recorders receive it.
 
     ``lots[client][step]`` is the mask ``(R, n)`` of the samples used, false where the client was absent; ``state`` is
     the protection's public state and ``shared`` the algorithm's, both broadcast with the model.
@@ -35,7 +35,10 @@ class RoundEvent:
 
 @dataclass(kw_only=True)
 class ViewRecorder:
-    """Keeps one observer's view, restricted to ``coordinates`` and to uploads of ``senders`` where these are given."""
+    """A recorder that keeps what one observer sees of each round.
+
+    The view is restricted to ``coordinates`` and to uploads of ``senders`` where these are given.
+    """
 
     observer: Observer
     coordinates: slice | None = None
@@ -43,7 +46,7 @@ class ViewRecorder:
     _rounds: list[RoundView] = field(default_factory=list)
 
     def watch(self, event: RoundEvent) -> None:
-        """Called by the engine at the end of every round. Raises ValueError if it has recorded another run."""
+        """Record a finished round. Raises ValueError if the recorder has recorded another run."""
         _check_order(event, len(self._rounds))
         sees = self.observer.rank
         self._rounds.append(
@@ -60,7 +63,7 @@ class ViewRecorder:
         )
 
     def view(self, plan: Plan, final_model: Tensor) -> View:
-        """The finished view."""
+        """Return the observer's view of the whole run, once it has ended."""
         return View(
             observer=self.observer,
             plan=plan,
@@ -102,7 +105,7 @@ class ViewRecorder:
 
 @dataclass(kw_only=True)
 class AccuracyRecorder:
-    """Utility over the rounds, for the first replica's server model.
+    """A recorder that keeps the utility of the first replica's server model over the rounds.
 
     ``curve``: (rounds so far, value of ``metric``) pairs, one per ``every`` rounds. The metric is accuracy for a
     classifier and IoU for a segmentation model.
@@ -118,7 +121,7 @@ class AccuracyRecorder:
             raise ValueError(f"every must be >= 1, got {self.every}")
 
     def watch(self, event: RoundEvent) -> None:
-        """Called by the engine at the end of every round."""
+        """Record the utility after a finished round."""
         if (event.round + 1) % self.every == 0:
             first = self.task.utility(event.model[0])[0]
             self.metric = first.metric
@@ -128,7 +131,7 @@ class AccuracyRecorder:
 
 @dataclass(kw_only=True)
 class NumbersRecorder:
-    """The protection's public ``numbers`` over the rounds.
+    """A recorder that keeps the defense's public ``numbers`` over the rounds.
 
     ``rows``: (rounds so far, numbers by name), one per ``every`` rounds from the first on: the numbers with which that
     round was run.
@@ -140,14 +143,14 @@ class NumbersRecorder:
     rows: list[tuple[int, dict[str, float]]] = field(default_factory=list)
 
     def watch(self, event: RoundEvent) -> None:
-        """Called by the engine at the end of every round."""
+        """Record the defense's public numbers after a finished round."""
         if event.round % self.every == 0:
             self.rows.append((event.round, dict(self.protection.numbers(self.plan, event.state))))
 
 
 @dataclass(kw_only=True)
 class LotRecorder:
-    """Which samples one client used in each round: worst-case adversaries are given this.
+    """A recorder that keeps which samples one client used in each round, as worst-case adversaries know it.
 
     ``lots[round][step]`` is a mask ``(R, n)`` over the client's samples, false in replicas where it did not take part;
     the list is empty for rounds in which it took part in no replica.
@@ -157,7 +160,10 @@ class LotRecorder:
     lots: list[list[Tensor]] = field(default_factory=list)
 
     def watch(self, event: RoundEvent) -> None:
-        """Called by the engine at the end of every round. Raises ValueError if it has recorded another run."""
+        """Record the client's samples of a finished round.
+
+        Raises ValueError if the recorder has recorded another run.
+        """
         _check_order(event, len(self.lots))
         self.lots.append(event.lots.get(self.client, []))
 
@@ -181,4 +187,4 @@ def _multiset(message: Message) -> Message:
 
 def _check_order(event: RoundEvent, seen: int) -> None:
     if event.round != seen:
-        raise ValueError(f"a recorder records one run: got round {event.round} after {seen} rounds")
+        raise ValueError(f"a recorder can record one run only, got round {event.round} after {seen} rounds")

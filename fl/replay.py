@@ -33,7 +33,9 @@ HOOK_STREAMS = frozenset({"local noise", "local query", "report", "channel", "ag
 
 @dataclass(frozen=True)
 class ReplayedStreams(Streams):
-    """Streams without the world in their names: two runs share every draw.
+    """Random streams that are the same with and without the canary, so that two runs share every draw.
+
+    The world is left out of the streams' names.
 
     Another ``noise`` (a number >= 0) gives the hooks other noise and leaves all other draws alone.
     """
@@ -49,7 +51,10 @@ class ReplayedStreams(Streams):
 
 @dataclass(frozen=True)
 class DrawAll:
-    """Draws every item, but publishes the rate of the rule that it replaces, because hooks divide by the rate."""
+    """A sampling rule that draws every item but publishes the rate of the rule that it replaces.
+
+    Hooks divide by the published rate.
+    """
 
     rule: Sampling
 
@@ -62,7 +67,9 @@ class DrawAll:
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenModel:
-    """An algorithm whose server model never changes; an update is ``scale`` times the sum of the steps' directions.
+    """A federated algorithm whose server model never changes, so that runs can be subtracted.
+
+    An update is ``scale`` times the sum of the steps' directions.
 
     ``local`` is the update so far, not weights: with fixed gradients, (w - g) - w would only round g to w's last digit.
     """
@@ -105,8 +112,10 @@ class FrozenModel:
 
 @dataclass(frozen=True, kw_only=True)
 class FixedGradients(Network):
-    """A loss that is linear in the parameters: its gradients are those at ``point (d,)``, times ``steepness``, at any
-    model. A privacy claim holds for every loss, so it holds for this one.
+    """A network whose gradients do not depend on the model, because its loss is linear in the parameters.
+
+    The gradients are those at ``point (d,)``, times ``steepness``. A privacy claim holds for every loss, so it holds
+    for this one.
     """
 
     point: Tensor = field(compare=False)
@@ -126,7 +135,10 @@ class FixedGradients(Network):
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenFederation:
-    """A task and a frozen plan whose runs, of ``rounds`` rounds each, can be subtracted from each other."""
+    """A federation whose model never changes, so that two of its runs can be subtracted from each other.
+
+    Each run has ``rounds`` rounds.
+    """
 
     task: Task
     plan: Plan
@@ -134,7 +146,9 @@ class FrozenFederation:
 
 
 def frozen_federation(task: Task, plan: Plan, *, rounds: int, steepness: float, seed: int = 0) -> FrozenFederation:
-    """The federation of ``plan`` with a frozen model and one inert weight, limited to ``rounds`` rounds.
+    """Build a federation like that of ``plan`` whose model never changes, with one additional inert weight.
+
+    It is limited to ``rounds`` rounds.
 
     Clients, sizes, published rates and local steps are unchanged. An optimiser that is not linear (Adam) is replaced
     by the sum of its steps: what it does with the directions is post-processing, on which no guarantee rests.
@@ -165,7 +179,7 @@ def frozen_federation(task: Task, plan: Plan, *, rounds: int, steepness: float, 
 
 @dataclass(kw_only=True)
 class Recording:
-    """What ``observer`` receives in one run, one entry per round.
+    """A recorder that keeps what ``observer`` receives in one run, with one entry per round.
 
     ``releases``: ``(rows, d)`` in double precision: the reports where the observer sees them (behind a shuffler: before
     shuffling, in the senders' order), otherwise the aggregate as the only row. ``present``: ``(rows,)``; a client that
@@ -180,7 +194,7 @@ class Recording:
     states: list[dict[str, Tensor]] = field(default_factory=list)
 
     def watch(self, event: RoundEvent) -> None:
-        """Called by the engine at the end of every round."""
+        """Record what the observer receives in a finished round."""
         self.states.append({name: value.clone() for name, value in _numbers("", event.state)})
         # Double precision: differences of two runs are tiny compared with the values.
         if self.observer.rank < SHUFFLED.rank:
@@ -210,7 +224,10 @@ def replay(
     canary: Canary | None = None,
     world: int = 0,
 ) -> Recording:
-    """Run the federation once. Runs with one ``seed`` share every draw; ``noise`` changes only the hooks' noise."""
+    """Run the frozen federation once and return what the observer receives.
+
+    Runs with one ``seed`` share every draw; ``noise`` changes only the hooks' noise.
+    """
     recording = Recording(observer=observer)
     streams, batch = ReplayedStreams(seed, noise), Batch(world=world)
     run_federation(

@@ -1,4 +1,4 @@
-"""Named random streams: one independent generator for each (seed, purpose, replicate, world, round, client, step).
+"""Random streams: one independent generator for each (seed, purpose, replicate, world, round, client, step).
 
 A stream is named by its purpose, never by the order of the draws: adding a client, a round or a defense changes no
 other stream, and two defenses can be compared on the same data, initial model and cohorts. The name is hashed (BLAKE2b,
@@ -25,7 +25,7 @@ _NUMPY_DTYPES: dict[torch.dtype, type[np.float32] | type[np.float64]] = {
 
 @dataclass(frozen=True)
 class Streams:
-    """All the randomness of one experiment, derived from one seed.
+    """The source of all random generators of one experiment, derived from one seed.
 
     seed: any integer >= 0; all its bits count. Raises ValueError if it is negative, TypeError if it is not an integer.
     """
@@ -63,12 +63,18 @@ class Streams:
 
 
 def normal(rng: np.random.Generator, shape: tuple[int, ...], *, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Draw standard normal numbers of that shape on the CPU. dtype: torch.float32 or torch.float64, else ValueError."""
+    """Draw standard normal numbers as a tensor of the given shape on the CPU.
+
+    dtype: torch.float32 or torch.float64, else ValueError.
+    """
     return torch.from_numpy(rng.standard_normal(tuple(shape), dtype=_numpy_dtype(dtype)))
 
 
 def uniform(rng: np.random.Generator, shape: tuple[int, ...], *, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Draw numbers in [0, 1) of that shape on the CPU. dtype: torch.float32 or torch.float64, else ValueError."""
+    """Draw uniform numbers in [0, 1) as a tensor of the given shape on the CPU.
+
+    dtype: torch.float32 or torch.float64, else ValueError.
+    """
     return torch.from_numpy(rng.random(tuple(shape), dtype=_numpy_dtype(dtype)))
 
 

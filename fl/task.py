@@ -1,4 +1,4 @@
-"""Task: the model and the data of one federation: each client's samples, the non-members and the test images."""
+"""Task: the model and the data of one federation, with each client's samples, the non-members and the test images."""
 
 import math
 from dataclasses import dataclass, replace
@@ -24,8 +24,10 @@ PUBLIC_IMAGES = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """Images ``(n, c, h, w)``, their labels ``(n,)`` (for a segmentation model ``(n, h, w)``) and models ``(R, d)``
-    of ``network`` to evaluate on them.
+    """Labelled images, and the models to evaluate on them.
+
+    ``images (n, c, h, w)``, ``labels (n,)`` (for a segmentation model ``(n, h, w)``) and ``models (R, d)`` of
+    ``network``.
     """
 
     network: Network
@@ -36,7 +38,7 @@ class Samples:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """The data of a federation; attacks never get it.
+    """The model and all data of one federation; attacks never receive it.
 
     Args:
         network: model and loss.
@@ -82,41 +84,52 @@ class Task:
         check_masks("masks", self.masks, self.images)
         dealt = torch.cat([torch.zeros(0, dtype=torch.int64), *self.parts, *self.held_out])
         if len(dealt) and not 0 <= int(dealt.min()) <= int(dealt.max()) < len(self.labels):
-            raise ValueError(f"parts must index the {len(self.labels)} samples, got {dealt.min()} to {dealt.max()}")
+            raise ValueError(
+                f"parts must hold indices of the {len(self.labels)} samples, got {dealt.min()} to {dealt.max()}"
+            )
 
     @property
     def private_images(self) -> Tensor:
-        """The images that clients have to protect, in the pool's order: before any noise on their pixels."""
+        """The images that clients have to protect, before any noise was added to their pixels.
+
+        They are in the order of ``images``.
+        """
         return self.images if self.originals is None else self.originals
 
     @property
     def clients(self) -> int:
-        """Number of clients."""
+        """The number of clients."""
         return len(self.parts)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Samples of each client."""
+        """The number of samples of each client."""
         return tuple(len(part) for part in self.parts)
 
     def accuracy(self, model: Tensor) -> float:
-        """Share of test images that ``model (d,)`` classifies correctly."""
+        """Return the share of test images that ``model (d,)`` classifies correctly."""
         right = self.network.evaluated(model, self.test_images).argmax(-1) == self.test_labels
         return float(right.double().mean())
 
     def utility(self, model: Tensor) -> tuple[Utility, ...]:
-        """Utility of ``model (d,)`` on the test images: accuracy, or IoU, precision, recall and F-score of pixels."""
+        """Return the utility metrics of ``model (d,)`` on the test images.
+
+        They are accuracy for a classifier, and IoU, precision, recall and F-score of pixels for a segmentation model.
+        """
         if not self.network.segments:
             return of_labels(self.accuracy(model), len(self.test_labels))
         return of_pixels(self.marked(model), self.test_labels)
 
     def marked(self, model: Tensor) -> Tensor:
-        """Test pixels ``(n, h, w)`` that a segmentation ``model (d,)`` marks; booleans."""
+        """Return which test pixels a segmentation ``model (d,)`` marks, as booleans ``(n, h, w)``."""
         with torch.no_grad():
             return torch.cat([self.network.logits(model, part) > 0 for part in torch.split(self.test_images, _AT_ONCE)])
 
     def public_loss(self, models: Tensor) -> Tensor:
-        """Mean loss ``(R,)`` of ``models (R, d)`` on the first thousand test images, which are public."""
+        """Return the mean loss of each model on the first thousand test images, which are public.
+
+        ``models (R, d)`` give ``(R,)``.
+        """
         # Evaluated in every round: on all ten thousand test images it would cost more than the training.
         images, labels = self.test_images[:PUBLIC_IMAGES], self.test_labels[:PUBLIC_IMAGES]
         if self.network.segments:
@@ -125,14 +138,19 @@ class Task:
         return torch.stack([cross_entropy(self.network.evaluated(model, images), labels) for model in models])
 
     def samples(self, models: Tensor, client: int | None) -> Samples:
-        """A client's own samples, or (None) the public ones, with ``models (R, d)``."""
+        """Return a client's own samples, or the public ones for ``client`` None, with the models to evaluate on them.
+
+        ``models``: ``(R, d)``.
+        """
         if client is None:
             return Samples(network=self.network, models=models, images=self.test_images, labels=self.test_labels)
         part = self.parts[client]
         return Samples(network=self.network, models=models, images=self.images[part], labels=self.labels[part])
 
     def restricted(self, *, clients: int, samples: int) -> "Task":
-        """The same task with at most its first ``clients`` clients, each with at most its first ``samples`` samples.
+        """Return the same task with at most ``clients`` clients and at most ``samples`` samples per client.
+
+        The first ones are kept.
 
         Raises:
             ValueError: if either is below 1.
@@ -142,7 +160,7 @@ class Task:
         return replace(self, parts=tuple(part[:samples] for part in self.parts[:clients]))
 
     def with_inert(self, inert: int) -> "Task":
-        """The same task with unused weights after the model's own, as directions for canaries."""
+        """Return the same task with ``inert`` unused weights after the model's own, as directions for canaries."""
         return replace(self, network=replace(self.network, inert=inert))
 
 
@@ -158,7 +176,7 @@ def build_task(
     pixel_noise: float = 0.0,
     held_out: int = 0,
 ) -> Task:
-    """Deal a data set to clients.
+    """Distribute a data set to the clients of a federation.
 
     A tenth of the training images (chosen by the ``outsiders`` stream) stays outside every federation. The partition
     deals the rest, or ``samples`` of it, to ``clients`` and to ``held_out`` additional clients that never take part
@@ -215,7 +233,9 @@ def build_task(
 
 
 def noised(dataset: Dataset, scale: float, streams: Streams) -> Tensor:
-    """Training images ``(n, c, h, w)`` with Gaussian noise of this standard deviation on their sensitive pixels.
+    """Return the training images with Gaussian noise on their sensitive pixels.
+
+    ``scale``: the noise's standard deviation; the result has shape ``(n, c, h, w)``.
 
     Clipped to [0, 1]. Xiao et al. 2025 (Figure 5) compare gradient noise with it. It is part of the clients' data, has
     no privacy claim, and is drawn once, by the stream ``pixel noise``. Raises ValueError if the scale is not a number
@@ -231,7 +251,9 @@ def noised(dataset: Dataset, scale: float, streams: Streams) -> Tensor:
 
 
 def redrawn(labels: Tensor, classes: int, share: float, streams: Streams) -> Tensor:
-    """``labels (n,)``, each independently replaced with probability ``share`` by a label drawn uniformly.
+    """Replace each label, with probability ``share``, by a label drawn uniformly.
+
+    ``labels``: ``(n,)``; labels are replaced independently.
 
     A new label may equal the old one: about ``share * (1 - 1 / classes)`` of them change. The stream ``label noise``
     draws equally many numbers for every share: what is redrawn at .1 is redrawn at .2 too, to the same label. Raises

@@ -1,4 +1,4 @@
-"""Utility: the quality of a model on the test images, with a reason where a metric is not defined."""
+"""Utility: measures the quality of a model on the test images, with a reason where a metric is not defined."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,9 @@ UTILITIES = ("accuracy", "iou", "precision", "recall", "f_score")
 
 @dataclass(frozen=True, kw_only=True)
 class Utility:
-    """One metric, higher is better; ``value`` is None where it is not defined, and ``reason`` explains why.
+    """The value of one utility metric, higher is better, or the reason why it is not defined.
+
+    ``value`` is None where the metric is not defined; ``reason`` then explains why.
 
     ``n``: the number of items behind the value; ``unit`` names these items.
     """
@@ -23,12 +25,14 @@ class Utility:
 
 
 def of_labels(accuracy: float, images: int) -> tuple[Utility, ...]:
-    """Utility of a classifier."""
+    """Return the utility of a classifier: its accuracy on ``images`` test images."""
     return (Utility(metric="accuracy", value=accuracy, n=images, unit="share of test images"),)
 
 
 def of_pixels(found: Tensor, wanted: Tensor) -> tuple[Utility, ...]:
-    """Utility of a segmentation ``found (n, h, w)`` compared with the truth ``wanted (n, h, w)``, both booleans.
+    """Compute the utility of a segmentation model: IoU, precision, recall and F-score of its pixels.
+
+    ``found (n, h, w)`` is compared with the truth ``wanted (n, h, w)``, both booleans.
 
     IoU, precision, recall and F-score over the pixels of all images together. With TP hits, FP false alarms and FN
     misses they are TP / (TP + FP + FN), TP / (TP + FP), TP / (TP + FN) and 2 TP / (2 TP + FP + FN). A model that marks

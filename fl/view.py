@@ -1,4 +1,4 @@
-"""View: what one observer saw of a run. An attack gets a view, never the run itself."""
+"""View: what one observer saw of a run; an attack receives a view, never the run itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from .plan import Plan
 
 @dataclass(frozen=True, kw_only=True)
 class RoundView:
-    """One round as the observer sees it; what is hidden from the observer is None.
+    """What one observer sees of one round; what is hidden from the observer is None.
 
     Args:
         round: number of the round, from 0.
@@ -35,7 +35,7 @@ class RoundView:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """All that one observer saw, and the public plan.
+    """All that one observer saw of a run, together with the public plan.
 
     ``coordinates`` names the coordinates that were recorded, or is None when all were.
     """

@@ -1,4 +1,4 @@
-"""Calibration: the error rate of every estimator on mechanisms of known privacy, compared with its alpha.
+"""Calibration measures how often each estimator errs on mechanisms of known privacy, and compares that with alpha.
 
 A bound may err with chance alpha. ``limit`` is the 99.9 % quantile of that binomial: a correct bound that errs with
 chance exactly alpha fails a row once in a thousand, a conservative one more rarely. Credible intervals and estimates
@@ -33,7 +33,9 @@ Scores = tuple[Any, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationRow:
-    """One estimator in one situation: ``refuted`` of ``repeats``, at most ``limit`` allowed (None: no limit).
+    """One table row of the calibration: how often one estimator wrongly refuted a true claim in one situation.
+
+    ``refuted`` of ``repeats`` audits refuted; at most ``limit`` are allowed (None: no limit).
 
     ``degenerate``: whether the row is one degenerate input rather than a mechanism. ``outcome``: "holds", "FAILS" with
     what failed, "refused: reason", "finite", "error: reason", or a share in words.
@@ -56,7 +58,10 @@ class CalibrationRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """``draw(law, rng)`` gives the scores of both arms under the claimed ``law``; ``null``: epsilon 0 is claimed.
+    """A way of drawing scores from a mechanism of known privacy, on which estimators are calibrated.
+
+    ``draw(law, rng)`` gives the scores with and without the canary under the claimed ``law``; ``null``: epsilon 0 is
+    claimed.
 
     ``trials``: the design stated with the evidence, its true one where None; ``counted``: whether a bound must hold;
     ``delta``: replaces that of a law that is not Gaussian; ``curve``: the Gaussian curve is stated too; ``stream``:
@@ -75,7 +80,9 @@ class Situation:
 def calibrate(
     *, repeats: int, seed: int = 0, only: Iterable[Estimator] | None = None, done: Callable[[str], None] | None = None
 ) -> Iterator[CalibrationRow]:
-    """Yield the rows of every estimator, or of those in ``only``; each situation is repeated ``repeats`` times.
+    """Run the calibration of every estimator and yield one table row per estimator and situation.
+
+    Only the estimators in ``only`` are run if it is given; each situation is repeated ``repeats`` times.
 
     ``seed``: of all random streams; ``done`` is called with the name of each estimator that is finished. Raises
     ValueError for repeats < 1.
@@ -89,7 +96,10 @@ def calibrate(
 
 
 def null_measurement(estimator: Estimator) -> Measurement:
-    """Measure scores without any leak once; from the result the kind and the assumption of the estimator are read."""
+    """Run the estimator once on scores that carry no information about membership, and return its measurement.
+
+    The kind and the assumption of the estimator are read from the result.
+    """
     law, rng = known_mechanism_for(estimator.evidence, gaussian=True), np.random.default_rng(0)
     member, nonmember = (law.draw(0, 40, rng) for _ in range(2))
     evidence = evidence_of(estimator, member, nonmember, law, rng=rng, trials=design_of(estimator.evidence))

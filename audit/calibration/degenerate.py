@@ -1,4 +1,4 @@
-"""Degenerate inputs: every estimator must return a finite answer or a clear error, never NaN or infinity."""
+"""Degenerate inputs test that every estimator returns a finite answer or a clear error, never NaN or infinity."""
 
 import math
 import warnings
@@ -18,7 +18,10 @@ FINITE_ANSWER, FAILED = "finite", "FAILS"
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The result of one call: a measurement or the words of an error; ``fault``: what is wrong with it, else empty."""
+    """The result of calling an estimator on one degenerate input: a measurement or an error message.
+
+    ``fault`` states what is wrong with the result, and is empty if nothing is.
+    """
 
     seen: Measurement | None
     words: str
@@ -26,7 +29,10 @@ class Answer:
 
 
 def degenerate_inputs(estimator: Estimator, law: KnownMechanism, kind: Kind) -> Iterator[tuple[str, str]]:
-    """Yield (name, outcome) of each input; an outcome is "finite", "error: reason", or "FAILS: what is wrong"."""
+    """Call the estimator on each degenerate input and yield pairs (name of the input, outcome).
+
+    An outcome is "finite", "error: reason", or "FAILS: what is wrong".
+    """
     call = _caller(estimator, law)
     # Two sides of distinct scores that do not overlap, so that "without an error" holds at every threshold between.
     spread = np.linspace(-1, 1, 100)

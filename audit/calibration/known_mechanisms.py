@@ -1,4 +1,4 @@
-"""Mechanisms of exactly known privacy and evidence from them, on which estimators are calibrated.
+"""Mechanisms whose privacy is known exactly, and the evidence drawn from them to calibrate estimators.
 
 All evidence is built from scores drawn with and without the canary, so that one law serves all estimators.
 """
@@ -45,11 +45,18 @@ class KnownMechanism:
 
     @property
     def threshold(self) -> float:
-        """Fixed before any score: halfway for a Gaussian, else at the edge of the region that meets the claim."""
+        """The score threshold of this mechanism, fixed before any score is drawn.
+
+        It is halfway between both means for a Gaussian, else at the edge of the region in which every threshold meets
+        the claim exactly.
+        """
         return MU / 2 if self.gaussian else EPSILON
 
     def draw(self, world: int, n: int, rng: np.random.Generator, *, leak: float = 1.0) -> FloatArray:
-        """(n,) scores; ``world`` is 1 with the canary, 0 without. ``leak``: 0 none, 1 the claim, 2 half the noise."""
+        """Draw ``n`` scores with the canary (``world`` 1) or without it (``world`` 0), as an array of shape ``(n,)``.
+
+        ``leak`` sets how much the scores reveal: 0 nothing, 1 as much as the claim allows, 2 as with half the noise.
+        """
         # A leak above 1 lowers the noise and moves no centre, as the usual bug does.
         noise = 1 / max(leak, 1.0)
         if self.gaussian:
@@ -60,7 +67,10 @@ class KnownMechanism:
 
 
 def known_mechanism_for(evidence: type[Any], *, gaussian: bool) -> KnownMechanism:
-    """The mechanism for this evidence; ``gaussian``: whether estimator or evidence assume a Gaussian."""
+    """Return the known mechanism on which an estimator of this type of evidence is calibrated.
+
+    ``gaussian``: whether the estimator or the evidence assumes a Gaussian mechanism.
+    """
     if gaussian or evidence in (Projections, CandidateScores):
         return KnownMechanism(gaussian=True, epsilon=epsilon_from_mu(MU, 1e-5), delta=1e-5)
     # Trials tolerate a large delta, which a one-run theorem multiplies by twice the number of canaries.
@@ -68,19 +78,22 @@ def known_mechanism_for(evidence: type[Any], *, gaussian: bool) -> KnownMechanis
 
 
 def setting(trials: Design) -> Setting:
-    """The setting of one round, with a server that observes individual updates."""
+    """Return a setting of one round whose adversary is a server that observes individual updates."""
     return Setting(unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=UPLOADS, rounds=1, design=trials)
 
 
 def design_of(evidence: type[Any]) -> Design:
-    """The design of this type of evidence."""
+    """Return how trials depend on each other in this type of evidence (independent, one run, or clustered)."""
     return Design.ONE_RUN if evidence in (Guesses, CandidateScores) else Design.INDEPENDENT
 
 
 def evidence_of(
     estimator: Estimator, member: Any, nonmember: Any, law: KnownMechanism, *, rng: np.random.Generator, trials: Design
 ) -> tuple[Any, ...]:
-    """The evidence that the estimator takes, from scores of both arms. Raises TypeError for an unknown type."""
+    """Build the evidence that the estimator takes, from scores drawn with and without the canary.
+
+    Raises TypeError for an unknown type of evidence.
+    """
     makers: dict[type[Any], Callable[[], tuple[Any, ...]]] = {
         MembershipScores: lambda: (MembershipScores(member, nonmember, setting(trials)),),
         MechanismOutputs: lambda: (MechanismOutputs(_column(member), _column(nonmember), setting(trials)),),
@@ -93,14 +106,18 @@ def evidence_of(
     }
     if estimator.evidence not in makers:
         known = nearest(estimator.evidence.__name__, [kind.__name__ for kind in makers])
-        raise TypeError(f"no situation makes {estimator.evidence.__name__} for {estimator.name}; known: {known}")
+        raise TypeError(
+            f"calibration cannot draw {estimator.evidence.__name__} for estimator {estimator.name}; known: {known}"
+        )
     return makers[estimator.evidence]()
 
 
 def levels_of(
     estimator: Estimator, law: KnownMechanism, *, alpha: float, null: bool = False, curve: bool = False
 ) -> dict[str, Any]:
-    """The keywords that the estimator requires, for a true claim, or for no leak at all (``null``).
+    """Return the keyword arguments (alpha, delta, epsilon ...) with which the estimator is called in a calibration.
+
+    They are those of a true claim, or of a mechanism without any leak (``null``).
 
     ``curve``: also the stated curve. Raises TypeError for a keyword without a known value.
     """
@@ -120,7 +137,9 @@ def levels_of(
     }
     wanted = estimator.required | ({"curve"} if curve else set())
     for name in wanted - set(known):
-        raise TypeError(f"{estimator.name} requires {name!r}, which no situation knows; known: {nearest(name, known)}")
+        raise TypeError(
+            f"{estimator.name} requires {name!r}, for which calibration has no value; known: {nearest(name, known)}"
+        )
     return {name: known[name]() for name in wanted}
 
 

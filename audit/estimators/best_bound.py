@@ -1,4 +1,4 @@
-"""Best of several bounds that were registered before the scores, each at its share of alpha (Bonferroni)."""
+"""Chooses the best of several pre-registered lower bounds on epsilon, each at its share of alpha (Bonferroni)."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,10 @@ from ..measurement import Kind, Measurement
 
 
 def best_bound(measurements: Sequence[Measurement]) -> Measurement:
-    """A bound under the stated curve if there is one, else the largest bound; ``alpha`` is the sum of all shares.
+    """Return the measurement that refutes most clearly among several that share one alpha.
+
+    That is one whose error rates lie under the stated trade-off curve if there is one, else the one with the largest
+    lower bound on epsilon; its ``alpha`` becomes the sum of all shares.
 
     It holds with probability 1 - alpha by the union bound, whatever the dependence, provided that the list was
     fixed before any score was seen. Raises ValueError for an empty list, for measurements of different settings or
@@ -17,10 +20,12 @@ def best_bound(measurements: Sequence[Measurement]) -> Measurement:
     if not measurements:
         raise ValueError("best_bound needs at least one measurement, got none")
     if len({(measurement.setting, measurement.delta) for measurement in measurements}) != 1:
-        raise ValueError("best_bound needs measurements of one setting at one delta")
+        raise ValueError("best_bound needs measurements that share one setting and one delta")
     for measurement in measurements:
         if measurement.kind is not Kind.BOUND:
-            raise ValueError(f"best_bound chooses among bounds, got {measurement.estimator}, {measurement.kind.value}")
+            raise ValueError(
+                f"best_bound chooses among bounds, got {measurement.estimator} of kind {measurement.kind.value}"
+            )
     # Under the curve first, because only that refutes the stated curve; then by epsilon.
     best = max(measurements, key=lambda measurement: (bool(measurement.below_curve), measurement.epsilon_low))
     # fsum: k shares of alpha / k must add up to alpha, and not to a number just above it.

@@ -1,4 +1,4 @@
-"""Catalogue of estimators, found by their files: the evidence that each one takes and what its number guarantees.
+"""Catalogue of estimators, found by their file names, with the evidence that each one takes and what it guarantees.
 
 An estimator is the function named like its file, alone or after ``audit_``. Its first argument is evidence (a data
 class with a setting) and it returns a ``Measurement``. No registration is needed.
@@ -19,7 +19,10 @@ NOT_ASKED = ("witness",)
 
 @dataclass(frozen=True, kw_only=True)
 class Estimator:
-    """``measure(*evidence, **levels)`` with ``sides`` pieces of ``evidence``; ``summary``: the first line of its file.
+    """An estimator of epsilon: its function ``measure``, the evidence that it takes and its other arguments.
+
+    It is called as ``measure(*evidence, **levels)`` with ``sides`` pieces of ``evidence``; ``summary``: the first line
+    of its file.
 
     ``required``: the other arguments without a default, ``optional``: those with one, both without the witness.
     """
@@ -34,7 +37,7 @@ class Estimator:
 
 
 def estimators() -> dict[str, Estimator]:
-    """Every estimator by the name of its file, in alphabetical order."""
+    """Return every estimator, keyed by the name of its file, in alphabetical order."""
     package = importlib.import_module(__package__)
     # Sorted, so that the order of tables does not depend on the file system.
     files = sorted(entry.name for entry in pkgutil.iter_modules(package.__path__))
@@ -43,7 +46,10 @@ def estimators() -> dict[str, Estimator]:
 
 
 def describe(name: str, measure: Callable[..., Any], summary: str = "") -> Estimator | None:
-    """An estimator from the signature of ``measure``; None where it takes no evidence or returns no Measurement."""
+    """Build an ``Estimator`` from the signature of the function ``measure``.
+
+    Returns None where the function takes no evidence or returns no Measurement.
+    """
     hints = get_type_hints(measure)
     parameters = list(inspect.signature(measure).parameters.values())
     if hints.get("return") is not Measurement or not parameters:

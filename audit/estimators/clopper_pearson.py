@@ -1,4 +1,4 @@
-"""Clopper-Pearson bound on both error rates, valid for every mechanism (Nasr et al. 2021, section 3).
+"""Clopper-Pearson bound on epsilon from both error rates; valid for every mechanism (Nasr et al. 2021, section 3).
 
 ``eps_low = max{0, ln((1 - b - delta) / a), ln((1 - a - delta) / b)}`` with a, b the upper bounds on the false-positive
 and false-negative rate, each at alpha / 2.
@@ -22,7 +22,9 @@ def clopper_pearson(
     epsilon: float | None = None,
     witness: str = "",
 ) -> Measurement:
-    """Bound epsilon at ``delta`` in [0, 1) from below; the bound holds with probability 1 - ``alpha``.
+    """Compute a lower bound on epsilon at ``delta`` from membership scores (Clopper-Pearson).
+
+    ``delta`` lies in [0, 1); the bound holds with probability 1 - ``alpha``.
 
     Assumes independent trials and nothing about the mechanism. ``curve``: the stated trade-off curve, if there is one;
     the same joint point tests it. ``epsilon``: the claimed one, from which ``detectable`` is computed where no curve is
@@ -50,7 +52,9 @@ def clopper_pearson_of_counts(
     epsilon: float | None = None,
     witness: str = "",
 ) -> Measurement:
-    """Compute the same bound from error counts, at ``counts.alpha``, so that 1e6 trials stream in constant memory.
+    """Compute the Clopper-Pearson lower bound on epsilon from error counts instead of scores.
+
+    The bound holds at ``counts.alpha``. Counts allow 1e6 trials to stream in constant memory.
 
     ``threshold_policy`` states how the event was fixed before the trials were drawn. Raises
     ValueError as ``clopper_pearson``.

@@ -1,4 +1,4 @@
-"""Gaussian-DP bound: tight for a Gaussian mechanism, invalid without that assumption (Nasr et al. 2023).
+"""Gaussian-DP lower bound on epsilon: tight for a Gaussian mechanism, invalid for any other (Nasr et al. 2023).
 
 ``mu_low = max(0, Phi^-1(1 - a) - Phi^-1(b))`` from the joint point, then the epsilon of that mu. It refutes "mu-GDP",
 not "(epsilon, delta)-DP of any mechanism". Never ``abs(mu)``: a published audit that used it reported 8.15 for
@@ -18,7 +18,10 @@ from .joint_point import JointPointRule, measure_scores
 
 
 def mu_from_rates(fpr: float, fnr: float) -> float:
-    """``max(0, Phi^-1(1 - fpr) - Phi^-1(fnr))``; rates in [0, 1]; NaN where one is 0 and the other 1."""
+    """Return the mu of the Gaussian trade-off curve that passes through the given pair of error rates.
+
+    It is ``max(0, Phi^-1(1 - fpr) - Phi^-1(fnr))`` for rates in [0, 1], and NaN where one rate is 0 and the other 1.
+    """
     # By symmetry Phi^-1(1 - fpr) = -Phi^-1(fpr); the right side keeps the digits of a small fpr.
     mu = -float(ndtri(fpr)) - float(ndtri(fnr))
     return mu if math.isnan(mu) else max(0.0, mu)
@@ -34,13 +37,15 @@ def gaussian_dp(
     epsilon: float | None = None,
     witness: str = "",
 ) -> Measurement:
-    """Bound epsilon of a mechanism whose trade-off curve is Gaussian; arguments and errors as ``clopper_pearson``.
+    """Compute a lower bound on epsilon for a mechanism whose trade-off curve is Gaussian.
+
+    Arguments and errors are those of ``clopper_pearson``.
 
     ``delta`` in (0, 1): a Gaussian mechanism has no finite epsilon at delta 0.
     """
     # An infinite bound at delta 0 would refute every claim of pure DP.
     if delta == 0:
-        raise ValueError("delta must be > 0 for the Gaussian-DP bound, got 0: no mu > 0 has a finite epsilon there")
+        raise ValueError("delta must be > 0 for the Gaussian-DP bound, got 0, where mu > 0 gives no finite epsilon")
     reading = JointPointRule(
         estimator="gaussian_dp",
         assumption=GAUSSIAN_MECHANISM,

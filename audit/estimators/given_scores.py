@@ -1,4 +1,4 @@
-"""Audit of membership scores that the user supplies: one per trial with the unit, one per trial without it."""
+"""Audit of membership scores that the user supplies: one score per trial with the canary, one per trial without it."""
 
 from numpy.typing import ArrayLike
 
@@ -18,7 +18,9 @@ def audit_scores(
     threshold: float | None = None,
     seed: int = 0,
 ) -> Finding:
-    """Judge ``claim`` by ``member`` (n1,) and ``nonmember`` (n0,): one finite score per trial, higher means member.
+    """Judge a claim by membership scores that the user supplies, one per independent trial.
+
+    ``member`` (n1,) and ``nonmember`` (n0,): one finite score per trial; higher means member.
 
     A trial is one run of the mechanism with its own noise. Scores of many records in one trained model are not
     independent trials, and this bound does not hold for them. ``threshold``: fixed before the scores were seen; None

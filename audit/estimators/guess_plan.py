@@ -1,4 +1,4 @@
-"""How many guesses a one-run audit makes: fixed by the claim and the number of canaries, before anything is seen.
+"""Plans the number of guesses of a one-run audit from the claim and the number of canaries, before any score is seen.
 
 More guesses give more counts, but the guesses on middle scores are less often correct. The plan takes the number of
 guesses that would prove the largest epsilon of a mechanism with half of the claimed noise (or another share of it),
@@ -27,7 +27,9 @@ _LEAST_DELTA = 1e-9
 def planned_guesses(
     canaries: int, *, epsilon: float, delta: float, alpha: float, gaussian: bool = False, noise: float = 0.5
 ) -> int:
-    """The number of guesses on ``canaries`` >= 2 for a claim of ``epsilon`` at ``delta``, judged at ``alpha``.
+    """Return how many guesses a one-run audit should make to refute a false claim most clearly.
+
+    ``canaries`` >= 2; the claim is ``epsilon`` at ``delta``, judged at ``alpha``.
 
     ``gaussian``: plan for ``one_run_fdp``, else for ``one_run``. ``noise``: the share, in (0, 1], of the claimed noise
     that the broken version adds. At 1 the claim is true, and the plan maximises the expected bound.
@@ -35,7 +37,7 @@ def planned_guesses(
     Raises ValueError for fewer than two canaries and for a share of noise out of range.
     """
     if canaries < 2:
-        raise ValueError(f"a plan of guesses needs at least 2 canaries, got {canaries}")
+        raise ValueError(f"a one-run audit needs at least 2 canaries to plan its guesses, got {canaries}")
     if not 0 < noise <= 1:
         raise ValueError(f"noise must lie in (0, 1], got {noise}")
     truth = mu_from_epsilon(epsilon, max(delta, _LEAST_DELTA)) / noise

@@ -1,4 +1,4 @@
-"""A bound from outputs of any kind: a classifier learnt on one half, Clopper-Pearson on the other.
+"""Lower bound on epsilon from raw outputs: a classifier is trained on one half, its errors are counted on the other.
 
 The event {score above the threshold} is fixed before the second half is counted. The bound therefore assumes nothing
 about the mechanism or the classifier; a poor classifier only proves less. The classifier is ridge-penalised logistic
@@ -25,7 +25,9 @@ _LARGEST = 1e300
 
 @dataclass(frozen=True, eq=False)
 class MechanismOutputs:
-    """``member``: (n1, d), ``nonmember``: (n0, d) outputs of independent trials with and without the canary.
+    """A mechanism's outputs in independent trials with and without the canary, one row per trial.
+
+    ``member``: (n1, d) with the canary, ``nonmember``: (n0, d) without it.
 
     Raises ValueError unless they are finite and at most 1e300 in size, so that they can be averaged.
     """
@@ -38,33 +40,41 @@ class MechanismOutputs:
         for side in ("member", "nonmember"):
             array = np.array(getattr(self, side), dtype=np.float64)
             if array.ndim != 2 or array.size == 0:
-                raise ValueError(f"{side} must be (n, d) and not empty, got shape {array.shape}")
+                raise ValueError(f"{side} must have shape (n, d) and not be empty, got shape {array.shape}")
             bad = int(np.count_nonzero(~np.isfinite(array)))
             if bad:
                 raise ValueError(f"{side} must be finite, got {bad} of {array.size} NaN or infinite")
             if np.abs(array).max() > _LARGEST:
-                raise ValueError(f"{side} must be at most {_LARGEST:g} in size, got {np.abs(array).max():g}")
+                raise ValueError(f"{side} must be at most {_LARGEST:g} in absolute value, got {np.abs(array).max():g}")
             array.flags.writeable = False
             object.__setattr__(self, side, array)
         if self.member.shape[1] != self.nonmember.shape[1]:
-            raise ValueError(f"both sides must have one d, got {self.member.shape[1]} and {self.nonmember.shape[1]}")
+            raise ValueError(
+                f"member and nonmember must have the same d, got {self.member.shape[1]} and {self.nonmember.shape[1]}"
+            )
 
 
 @dataclass(frozen=True, eq=False)
 class Classifier:
-    """Logistic regression on standardised coordinates and their squares; ``score`` is its log-odds of membership."""
+    """A logistic regression on each output's standardised coordinates and their squares.
+
+    ``score`` is its log-odds of membership.
+    """
 
     centre: FloatArray
     spread: FloatArray
     weights: FloatArray
 
     def score(self, outputs: ArrayLike) -> FloatArray:
-        """``outputs``: (n, d) -> (n,), higher means member."""
+        """Return the membership score of each output: an array ``(n, d)`` becomes ``(n,)``, higher means member."""
         return np.asarray(_features(outputs, self.centre, self.spread) @ self.weights, dtype=np.float64)
 
 
 def fit(member: FloatArray, nonmember: FloatArray, *, ridge: float = 1.0, steps: int = 30) -> Classifier:
-    """Newton's method on the penalised likelihood, with equal weight for both arms; ``ridge`` > 0, in trials."""
+    """Train the membership classifier by Newton's method on the penalised likelihood.
+
+    Outputs with and without the canary have equal total weight; ``ridge`` > 0 is the penalty in units of trials.
+    """
     both = np.concatenate([member, nonmember])
     centre = both.mean(axis=0)
     # The mean absolute deviation, because the squares of large outputs overflow.
@@ -98,7 +108,9 @@ def hockey_stick(
     epsilon: float | None = None,
     witness: str = "",
 ) -> Measurement:
-    """Bound epsilon at ``delta`` in [0, 1) from below for any mechanism; it holds with probability 1 - ``alpha``.
+    """Compute a lower bound on epsilon at ``delta`` from raw outputs of any mechanism.
+
+    ``delta`` lies in [0, 1); the bound holds with probability 1 - ``alpha``.
 
     A random ``fraction`` in (0, 1) of each side trains and sets the threshold, the rest is counted: ``n0``, ``n1``.
     ``curve``, ``epsilon``: the claimed ones, as in ``clopper_pearson``. Raises ValueError for a split that leaves a
@@ -138,7 +150,7 @@ def _parts(side: str, values: FloatArray, fraction: float, rng: np.random.Genera
         raise ValueError(f"fraction must lie in (0, 1), got {fraction}")
     learnt = round(fraction * len(values))
     if not 0 < learnt < len(values):
-        raise ValueError(f"a split of {fraction:g} leaves a part of {len(values)} {side} outputs empty")
+        raise ValueError(f"splitting {len(values)} {side} outputs by fraction {fraction:g} leaves one part empty")
     # Shuffled, because a split by position would follow any trend in the order of the trials.
     shuffled = rng.permutation(values)
     return shuffled[:learnt], shuffled[learnt:]

@@ -1,4 +1,4 @@
-"""Credible interval of epsilon by a joint Beta posterior of both error rates (Zanella-Beguelin et al. 2023).
+"""Credible interval of epsilon from a joint Beta posterior of both error rates (Zanella-Beguelin et al. 2023).
 
 FNR ~ Beta(1/2 + FN, 1/2 + TP) and FPR ~ Beta(1/2 + FP, 1/2 + TN), independent; the probability that both lie in the
 region that (epsilon, delta)-DP allows is one integral over Beta distribution functions. The
@@ -31,7 +31,10 @@ _LEAST_ALPHA = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorRatePosterior:
-    """The posterior of both error rates after these counts. ValueError without a trial in each arm."""
+    """The joint Beta posterior of the false-positive and the false-negative rate, given error counts.
+
+    Raises ValueError unless there is a trial with and one without the canary.
+    """
 
     true_in: int
     true_out: int
@@ -44,15 +47,18 @@ class ErrorRatePosterior:
             raise ValueError(f"counts must be >= 0 with at least one trial per arm, got {counts}")
 
     def interval(self, *, delta: float, alpha: float) -> tuple[float, float]:
-        """The two-sided interval: epsilon lies below it with probability ``alpha / 2``, above it with the same."""
+        """Return the two-sided credible interval of epsilon.
+
+        The posterior probability that epsilon lies below it is ``alpha / 2``, and the same above it.
+        """
         if not _LEAST_ALPHA <= alpha < 1:
-            raise ValueError(f"alpha must lie in (0, 1), from {_LEAST_ALPHA} on for a quadrature, got {alpha}")
+            raise ValueError(f"alpha must be >= {_LEAST_ALPHA} and < 1, so that it can be integrated, got {alpha}")
         if not 0 <= delta < 1:
             raise ValueError(f"delta must lie in [0, 1), got {delta}")
         return self._quantile(alpha / 2, delta), self._quantile(1 - alpha / 2, delta)
 
     def probability(self, epsilon: float, *, delta: float) -> float:
-        """The posterior probability that both rates lie in the region that (``epsilon``, ``delta``)-DP allows.
+        """Return the posterior probability that (``epsilon``, ``delta``)-DP allows the true pair of error rates.
 
         It is P[max(0, 1 - delta - e^eps fnr, e^-eps (1 - delta - fnr)) <= fpr <= 1 - the same of 1 - fnr].
         """
@@ -93,7 +99,9 @@ class ErrorRatePosterior:
 def joint_beta(
     scores: MembershipScores, *, delta: float, alpha: float, threshold: ThresholdPolicy, witness: str = ""
 ) -> Measurement:
-    """Compute the credible interval of epsilon at ``delta`` of probability 1 - ``alpha``; its kind is ``credible``.
+    """Compute a credible interval of epsilon at ``delta``, which holds 1 - ``alpha`` of the posterior probability.
+
+    Its kind is ``credible``, so it never refutes a claim.
 
     Of several thresholds, each at its share of alpha, the one with the largest lower end is reported. Errors as
     ``clopper_pearson``.

@@ -1,4 +1,4 @@
-"""Joint point: upper bounds on both error rates, from scores or from counts, and the epsilon that they prove."""
+"""Joint point: simultaneous upper bounds on both error rates of an attack, and the epsilon that they prove."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from ..power.threshold import ThresholdPolicy
 
 @dataclass(frozen=True, kw_only=True)
 class JointPointRule:
-    """How one estimator turns a pair of error rates into epsilon.
+    """The rule by which one estimator turns a pair of error rates into epsilon.
 
     ``epsilon``: (fpr, fnr) -> the epsilon that they imply, possibly infinite, NaN where they imply none; ``refuted``:
     the curve under which a point lies when its epsilon exceeds the claimed one, None for the curve of (epsilon, delta).
@@ -37,7 +37,11 @@ def measure_scores(
     epsilon: float | None,
     witness: str,
 ) -> Measurement:
-    """Count errors at the thresholds of the policy; report a point under the curve if any, else the largest bound."""
+    """Count the errors of membership scores at the policy's thresholds, and bound epsilon by the rule ``reading``.
+
+    A threshold whose error rates lie under the stated trade-off curve is reported if there is one, else the one with
+    the largest lower bound on epsilon.
+    """
     check_independent_trials(scores.setting, reading.estimator, delta, alpha)
     points = threshold.counts(scores.member, scores.nonmember, delta=delta, alpha=alpha)
     return measure_counts(
@@ -65,7 +69,10 @@ def measure_counts(
     epsilon: float | None,
     witness: str,
 ) -> Measurement:
-    """Measure from error counts; the thresholds were fixed before counting, and their alphas sum to ``alpha``."""
+    """Bound epsilon from error counts at one or more thresholds.
+
+    The thresholds were fixed before counting, and their alphas sum to ``alpha``.
+    """
     check_independent_trials(setting, reading.estimator, delta, alpha)
     # A point under the curve comes first: it refutes the claim, however small its epsilon is.
     best = max(points, key=lambda point: (bool(_below(curve, point)), reading.epsilon(point.fpr_high, point.fnr_high)))
@@ -119,7 +126,7 @@ def _detectable(point: ErrorCounts, delta: float, curve: Curve | None, epsilon: 
 
 
 def check_independent_trials(setting: Setting, estimator: str, delta: float, alpha: float) -> None:
-    """Raise ValueError unless trials are independent and ``delta`` and ``alpha`` lie in their ranges."""
+    """Raise ValueError unless trials are independent, ``delta`` lies in [0, 1) and ``alpha`` in (0, 1)."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
     if not 0 <= delta < 1:

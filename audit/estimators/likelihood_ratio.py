@@ -1,4 +1,4 @@
-"""The exact log-likelihood ratio of a Gaussian or Laplace release, for the worst-case adversary.
+"""Lower bound on epsilon from the exact log-likelihood ratio of a Gaussian or Laplace release (worst-case adversary).
 
 That adversary knows everything except whether the canary took part. It reduces each round's release to one number,
 ``projection = <unit canary, release minus the known rest> / sensitivity``.
@@ -20,7 +20,9 @@ from .clopper_pearson import clopper_pearson
 
 
 def subsampled_gaussian(projection: ArrayLike, *, sigma: ArrayLike, rate: float = 1.0, steps: int = 1) -> FloatArray:
-    """Log-likelihood ratio, canary in over out, of one round's release; same shape as ``projection``.
+    """Return the log-likelihood ratio, canary in over out, of each release of a Poisson-subsampled Gaussian.
+
+    ``projection`` is the release reduced to one number (see this module); the result has the same shape.
 
     ``sigma``: noise standard deviation of one step in units of the sensitivity, > 0, one number, or one per projection;
     ``rate``: Poisson sampling rate of the canary in [0, 1]; the release is the sum of ``steps`` steps tau. In: the
@@ -44,7 +46,9 @@ def subsampled_gaussian(projection: ArrayLike, *, sigma: ArrayLike, rate: float 
 
 
 def laplace(release: ArrayLike, canary: ArrayLike, *, scale: float) -> FloatArray:
-    """Log-likelihood ratio of a release with Laplace noise on each coordinate: ``(..., d)`` -> ``(...)``.
+    """Return the log-likelihood ratio, canary in over out, of releases with Laplace noise on each coordinate.
+
+    An array ``(..., d)`` of releases becomes an array ``(...)``.
 
     ``release``: (..., d) minus the known rest; ``canary``: (d,). The ratio is ``sum_j (|o_j| - |o_j - c_j|) / scale``
     and lies within +-|canary|_1 / scale, which is the epsilon. Raises ValueError unless scale > 0.
@@ -69,7 +73,9 @@ def likelihood_ratio(
     epsilon: float | None = None,
     witness: str = "",
 ) -> Measurement:
-    """Bound epsilon by Clopper-Pearson on log-likelihood-ratio scores, and state the z-score of the effect size.
+    """Compute a Clopper-Pearson lower bound on epsilon from scores that are log-likelihood ratios.
+
+    The z-score of the effect size is stated too.
 
     The bound assumes nothing about the mechanism. ``sigma``, ``rate``, ``steps``, ``rounds``: the claimed law;
     ``rounds`` must be that of the setting. ``effect_z`` is given at rate 1, where the scores are Gaussian, else None.
@@ -77,7 +83,9 @@ def likelihood_ratio(
     """
     _check_law(sigma, rate, steps)
     if rounds != scores.setting.rounds:
-        raise ValueError(f"rounds must be those of the evidence, {scores.setting.rounds}, got {rounds}")
+        raise ValueError(
+            f"rounds must equal the number of rounds in the evidence, {scores.setting.rounds}, got {rounds}"
+        )
     bound = clopper_pearson(
         scores, delta=delta, alpha=alpha, threshold=threshold, curve=curve, epsilon=epsilon, witness=witness
     )
@@ -87,7 +95,9 @@ def likelihood_ratio(
 
 
 def effect_z(member: FloatArray, nonmember: FloatArray, mu: float) -> float | None:
-    """Standard score of the effect size over the ``mu`` of a claim; large values contradict "at most mu-GDP".
+    """Return the z-score by which the effect size of the scores exceeds the claimed ``mu``.
+
+    Large values contradict "at most mu-GDP".
 
     The effect size is the shift of the means over the pooled standard deviation **of the scores**: a test that
     divides by the claimed one cannot detect a halved sigma, which moves no mean. Its variance is taken at the claim,

@@ -1,4 +1,4 @@
-"""One run, many canaries, each included by a fair coin, and guesses that may abstain (Steinke, Nasr, Jagielski 2023).
+"""One-run audit: many canaries, each included by a fair coin, and one guess for some of them (Steinke et al. 2023).
 
 ``p(eps) = P[B >= v] + 2 m delta max_{1 <= i <= v} P[v - i <= B < v] / i`` with B ~ Bin(r, e^eps / (1 + e^eps)): the
 chance that v or more of r guesses on m canaries are right (theorem 5.2). The canaries may share one noise draw.
@@ -19,7 +19,9 @@ from ..measurement import FAIR_COINS, Measurement
 def guess(
     scores: CandidateScores, member: ArrayLike, *, highest: int, lowest: int, rng: np.random.Generator
 ) -> Guesses:
-    """Guess "in" for the ``highest`` scores, "out" for the ``lowest``, abstain on the rest, and count correct guesses.
+    """Guess for each canary whether it was included, by its score, and count the correct guesses.
+
+    The guess is "in" for the ``highest`` scores and "out" for the ``lowest``; there is no guess for the others.
 
     ``member``: (m,) booleans, the coins. Both numbers must be fixed before the coins are seen: choosing them afterwards
     breaks the theorem. Ties are broken at random, because the order of the canaries may reveal the coins. Raises
@@ -29,7 +31,9 @@ def guess(
     if truth.dtype != np.bool_ or truth.shape != scores.values.shape:
         raise ValueError(f"member must be {scores.values.shape} booleans, got {truth.shape} of {truth.dtype}")
     if min(highest, lowest) < 0 or highest + lowest > len(truth):
-        raise ValueError(f"guesses must be >= 0 and at most {len(truth)}, got {highest} + {lowest}")
+        raise ValueError(
+            f"highest and lowest must be >= 0 and sum to at most {len(truth)} canaries, got {highest} + {lowest}"
+        )
     # A stable sort of shuffled scores breaks ties by ``rng`` alone, never by the position of a canary.
     shuffled = rng.permutation(len(truth))
     order = shuffled[np.argsort(scores.values[shuffled], kind="stable")]
@@ -38,7 +42,8 @@ def guess(
 
 
 def p_value(right: int, made: int, canaries: int, *, epsilon: float, delta: float) -> float:
-    """The largest chance that (``epsilon``, ``delta``)-DP allows for ``right`` or more correct guesses of ``made``.
+    """Return the largest probability, under (``epsilon``, ``delta``)-DP, of at least ``right`` correct guesses of
+    ``made``.
 
     Raises ValueError unless 0 <= right <= made <= canaries, ``epsilon`` >= 0 is finite and ``delta`` in [0, 1).
     """
@@ -61,7 +66,10 @@ def p_value(right: int, made: int, canaries: int, *, epsilon: float, delta: floa
 
 
 def epsilon_from_guesses(right: int, made: int, canaries: int, *, delta: float, alpha: float) -> float:
-    """The largest epsilon at which ``right`` or more correct guesses are less likely than ``alpha``; 0 where none is.
+    """Return the lower bound on epsilon at ``delta`` that ``right`` correct guesses of ``made`` prove.
+
+    It is the largest epsilon at which ``right`` or more correct guesses are less likely than ``alpha``; 0 where there
+    is none.
 
     Raises ValueError as ``p_value``, and for alpha outside (0, 1).
     """
@@ -78,7 +86,9 @@ def epsilon_from_guesses(right: int, made: int, canaries: int, *, delta: float, 
 def one_run(
     guesses: Guesses, *, delta: float, alpha: float, epsilon: float | None = None, witness: str = ""
 ) -> Measurement:
-    """Bound epsilon at ``delta`` in [0, 1) from below by the guesses of one run; holds with probability 1 - ``alpha``.
+    """Compute a lower bound on epsilon at ``delta`` from the guesses of one training run.
+
+    ``delta`` lies in [0, 1); the bound holds with probability 1 - ``alpha``.
 
     ``epsilon``: the claimed one. ``detectable`` is computed from it, for a mechanism under which each guess is correct
     with probability e^eps / (1 + e^eps). Raises ValueError unless the design is ``one_run``, where the coins are the
@@ -109,12 +119,14 @@ def one_run(
 
 
 def check_guesses(guesses: Guesses, estimator: str, delta: float, alpha: float, epsilon: float | None) -> None:
-    """Raise ValueError for levels out of range and for guesses of another design than ``one_run``."""
+    """Raise ValueError if a level is out of range, or if the guesses do not come from one run with random canaries."""
     _check_levels(delta=delta, alpha=alpha, epsilon=epsilon)
     # The theorem's probability is over the fair coins, which trials of another design do not have.
     design = guesses.setting.design
     if design is not Design.ONE_RUN:
-        raise ValueError(f"{estimator} needs one run with canaries in or out by fair coins, got {design.value}")
+        raise ValueError(
+            f"{estimator} needs one run in which fair coins include the canaries, got design {design.value}"
+        )
 
 
 def _check_levels(*, delta: float, alpha: float | None = None, epsilon: float | None = None) -> None:
@@ -139,7 +151,10 @@ def guesses_measured(
     detectable: float | None,
     witness: str,
 ) -> Measurement:
-    """Build the measurement of a one-run estimator, which has no runs per arm, no threshold and no joint point."""
+    """Build the measurement of a one-run estimator from its counts of guesses.
+
+    Such a measurement has no separate runs with and without the canary, and no threshold.
+    """
     return Measurement(
         estimator=estimator,
         assumption=assumption,
@@ -168,7 +183,10 @@ def guesses_measured(
 
 
 def fewest_refuting(made: int, refutes: Callable[[int], bool]) -> int | None:
-    """The smallest number of correct guesses that refutes; None when not even ``made`` do."""
+    """Return the smallest number of correct guesses, of ``made``, for which ``refutes`` is true.
+
+    None when not even ``made`` correct guesses refute.
+    """
     # Bisection finds it, because one more correct guess never weakens the evidence.
     low, high = 0, made
     if not refutes(high):

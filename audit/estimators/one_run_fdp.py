@@ -1,4 +1,4 @@
-"""One-run audit under f-DP: how many guesses a Gaussian trade-off curve allows (Mahloujifar, Melis, Chaudhuri 2024).
+"""One-run audit of a Gaussian trade-off curve by counting correct guesses (Mahloujifar, Melis, Chaudhuri 2024).
 
 The bound is tighter than ``one_run`` where the curve is Gaussian, and invalid elsewhere. The recursion runs over the
 guesses, for many mu at once. The largest refuted mu is found by cutting an interval, whose upper end is not refuted,
@@ -22,7 +22,10 @@ _PARTS = 48
 
 
 def refuted(right: int, made: int, canaries: int, *, mu: FloatArray, alpha: float) -> BoolArray:
-    """Whether ``right`` or more correct guesses have a chance below ``alpha`` under mu-GDP; ``mu``: (k,) -> (k,).
+    """Return, for each ``mu``, whether mu-GDP allows ``right`` or more correct guesses with probability below
+    ``alpha``.
+
+    ``mu``: (k,); the result has the same shape.
 
     From ``r = alpha right / m``, ``h = alpha (made - right) / m`` down to i = 0: ``h' = max(h, fbar^-1(r))``,
     ``r' = r + i / (made - i) (h' - h)`` with ``fbar^-1(x) = Phi(Phi^-1(x) - mu)``; refuted if r + h > made / m.
@@ -45,21 +48,26 @@ def refuted(right: int, made: int, canaries: int, *, mu: FloatArray, alpha: floa
 
 
 def mu_from_guesses(right: int, made: int, canaries: int, *, alpha: float) -> float:
-    """The largest mu that ``right`` correct guesses refute, to nine digits; 0 where none is. Errors as ``refuted``."""
+    """Return the largest mu whose mu-GDP claim is refuted by ``right`` correct guesses, to nine digits.
+
+    0 where none is refuted. Errors as in ``refuted``.
+    """
     return _last(lambda mu: refuted(right, made, canaries, mu=mu, alpha=alpha))
 
 
 def one_run_fdp(
     guesses: Guesses, *, delta: float, alpha: float, epsilon: float | None = None, witness: str = ""
 ) -> Measurement:
-    """Bound epsilon of a mechanism whose trade-off curve is Gaussian, from one run; arguments as ``one_run``.
+    """Compute a lower bound on epsilon from one run, for a mechanism whose trade-off curve is Gaussian.
+
+    Arguments as in ``one_run``.
 
     ``delta`` in (0, 1). ``detectable`` assumes independent Gaussian canaries and guesses on the largest and the
     smallest scores, half each.
     """
     check_guesses(guesses, "one_run_fdp", delta, alpha, epsilon)
     if delta == 0:
-        raise ValueError("delta must be > 0 for a Gaussian curve, got 0: no mu > 0 has a finite epsilon there")
+        raise ValueError("delta must be > 0 for a Gaussian curve, got 0, where mu > 0 gives no finite epsilon")
 
     def bound(right: int) -> float:
         return epsilon_from_mu(mu_from_guesses(right, guesses.made, guesses.canaries, alpha=alpha), delta)
@@ -79,7 +87,9 @@ def one_run_fdp(
 
 
 def share_right(mu: FloatArray, abstained: float) -> FloatArray:
-    """The chance that a guess is correct, for each ``mu``: (k,) -> (k,).
+    """Return the probability that a guess is correct, for each ``mu`` of independent Gaussian canaries.
+
+    ``mu``: (k,); the result has the same shape.
 
     Scores are mu/2 + N(0, 1) with the canary and -mu/2 + N(0, 1) without it. The share ``abstained`` of all scores,
     those nearest 0, is not guessed.
@@ -97,7 +107,9 @@ def share_right(mu: FloatArray, abstained: float) -> FloatArray:
 def detectable_gaussian(
     guesses: Guesses, bound: Callable[[int], float], *, delta: float, epsilon: float
 ) -> float | None:
-    """The smallest epsilon at ``delta`` > 0 of independent Gaussian canaries that is detected with power .9.
+    """Return the minimum detectable epsilon (90 % power) of a one-run audit with independent Gaussian canaries.
+
+    It is stated at ``delta`` > 0.
 
     ``bound``: maps a number of correct guesses to the epsilon that they prove, by either one-run estimator.
     ``epsilon``: the claimed one. None where not even guesses without an error refute the claim.

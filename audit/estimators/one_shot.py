@@ -1,4 +1,4 @@
-"""One run with k random unit canaries and their cosines with the sum of all updates (Andrew et al. 2023): an estimate.
+"""Estimate of epsilon, without guarantee, from the cosines of k random canaries in one run (Andrew et al. 2023).
 
 Without the canary the cosine is N(0, 1 / d), with it a fitted N(mean, variance). The estimate is the epsilon at which
 the hockey-stick divergence of the two is delta. It exceeds the truth in 84 to 92 % of ideal runs, so it is no bound
@@ -19,7 +19,9 @@ _LARGEST = 1e4
 
 
 def one_shot(cosines: CandidateScores, *, dimension: int, delta: float, witness: str = "") -> Measurement:
-    """Estimate epsilon at ``delta`` in (0, 1), of kind ``estimate``; its ``alpha`` is 1: nothing is guaranteed.
+    """Estimate epsilon at ``delta`` from the cosines between canaries and the sum of all client updates.
+
+    ``delta`` lies in (0, 1). The result is of kind ``estimate`` and its ``alpha`` is 1: nothing is guaranteed.
 
     ``cosines``: (k,) in [-1, 1], one cosine per canary with the sum of all updates, of k >= 2 canaries that all took
     part in one run, higher means member. ``dimension``: number d of model parameters. ``estimate`` is None where the
@@ -27,11 +29,13 @@ def one_shot(cosines: CandidateScores, *, dimension: int, delta: float, witness:
     """
     values, design = cosines.values, cosines.setting.design
     if design is not Design.ONE_RUN:
-        raise ValueError(f"one_shot needs one run with many canaries, got {design.value}")
+        raise ValueError(f"one_shot needs one run with many canaries, got design {design.value}")
     if not 0 < delta < 1:
         raise ValueError(f"delta must lie in (0, 1), got {delta}")
     if dimension < 1 or len(values) < 2:
-        raise ValueError(f"one_shot needs d >= 1 and two canaries, got d {dimension} and {len(values)}")
+        raise ValueError(
+            f"one_shot needs a dimension >= 1 and at least two canaries, got dimension {dimension} and {len(values)}"
+        )
     # Rounding may carry the cosine of two parallel vectors past 1.
     if np.abs(values).max() > 1 + 1e-9:
         raise ValueError(f"cosines must lie in [-1, 1], got {values.min()} to {values.max()}")
@@ -64,7 +68,10 @@ def one_shot(cosines: CandidateScores, *, dimension: int, delta: float, witness:
 
 
 def epsilon_of_two_gaussians(mean: float, spread: float, delta: float) -> float | None:
-    """The smallest epsilon >= 0 at ``delta`` that N(``mean``, ``spread``^2) and N(0, 1) satisfy; None above 1e4."""
+    """Return the smallest epsilon for which two given Gaussians are (epsilon, delta)-indistinguishable.
+
+    The Gaussians are N(``mean``, ``spread``^2) and N(0, 1); epsilon is >= 0. None for an epsilon above 1e4.
+    """
 
     def apart(epsilon: float) -> bool:
         forth = hockey_stick_of_gaussians(mean, spread, epsilon)
@@ -86,7 +93,9 @@ def epsilon_of_two_gaussians(mean: float, spread: float, delta: float) -> float 
 
 
 def hockey_stick_of_gaussians(mean: float, spread: float, epsilon: float) -> float:
-    """``sup_E P(E) - e^epsilon Q(E)`` of P = N(mean, spread^2) over Q = N(0, 1).
+    """Return the hockey-stick divergence of N(``mean``, ``spread``^2) from N(0, 1) at ``epsilon``.
+
+    It is ``sup_E P(E) - e^epsilon Q(E)`` of P = N(mean, spread^2) over Q = N(0, 1).
 
     The log ratio is a parabola in x: it exceeds epsilon between its roots (spread < 1) or outside of them (> 1).
     """

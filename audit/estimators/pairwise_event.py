@@ -1,4 +1,4 @@
-"""One pre-registered event on one report under two inputs: the audit of a local randomiser.
+"""Audit of a local randomiser: counts how often one pre-registered event occurs in its reports on two inputs.
 
 ``eps_low = ln((TPR_low - delta) / FPR_high)``, each rate bounded by Clopper-Pearson at alpha / 2. The bound is only as
 tight as its event, so the event is the likelihood-ratio-optimal one, fixed from the mechanism's densities before any
@@ -23,7 +23,9 @@ FIXED_EVENT = "independent reports, event fixed from the mechanism's density bef
 
 @dataclass(frozen=True, kw_only=True)
 class EventCounts:
-    """How often one event occurred: in ``hits_in`` of ``n1`` reports on one input, ``hits_out`` of ``n0`` on the other.
+    """How often a pre-registered event occurred in a local randomiser's reports on each of two inputs.
+
+    It occurred in ``hits_in`` of ``n1`` reports on one input, and in ``hits_out`` of ``n0`` on the other.
 
     Counts are all that the bound needs, so that 1e6 reports stream in constant memory. Raises ValueError unless
     0 <= hits <= n and n >= 1.
@@ -38,7 +40,7 @@ class EventCounts:
     def __post_init__(self) -> None:
         for name, hits, n in (("hits_in", self.hits_in, self.n1), ("hits_out", self.hits_out, self.n0)):
             if n < 1 or not 0 <= hits <= n:
-                raise ValueError(f"{name} must lie in 0..n with n >= 1, got {hits} of {n}")
+                raise ValueError(f"{name} must lie in 0..n for n >= 1 reports, got {hits} of {n}")
         for name in ("hits_in", "n1", "hits_out", "n0"):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
 
@@ -52,7 +54,9 @@ def pairwise_event(
     epsilon: float | None = None,
     witness: str = "",
 ) -> Measurement:
-    """Bound epsilon at ``delta`` in [0, 1) from below; the bound holds with probability 1 - ``alpha``.
+    """Compute a lower bound on epsilon at ``delta`` from the counts of one event on two inputs.
+
+    ``delta`` lies in [0, 1); the bound holds with probability 1 - ``alpha``.
 
     ``curve``, ``epsilon``: the claimed ones, as in ``clopper_pearson``; ``witness``: the inputs and the event in words.
     Raises ValueError for levels out of range and for reports that are not independent.
@@ -62,7 +66,7 @@ def pairwise_event(
     if not 0 <= delta < 1:
         raise ValueError(f"delta must lie in [0, 1), got {delta}")
     if counts.setting.design is not Design.INDEPENDENT:
-        raise ValueError(f"pairwise_event needs independent reports, got {counts.setting.design.value}")
+        raise ValueError(f"pairwise_event needs independent reports, got design {counts.setting.design.value}")
     missed = counts.n1 - counts.hits_in
     # The union bound over the two halves of alpha needs no independence between the inputs.
     fpr_high = float(upper_bound(counts.hits_out, counts.n0, alpha / 2))
@@ -104,7 +108,9 @@ def pairwise_event(
 def best_event(
     member: ArrayLike, nonmember: ArrayLike, *, trials: int | None = None, delta: float = 0.0, alpha: float = 0.05
 ) -> BoolArray:
-    """The event of a finite output space that proves the largest epsilon: (k,) booleans.
+    """Return the set of outputs that proves the largest epsilon, as a boolean array with one entry per output.
+
+    The output space is finite, with k outputs; the result has shape ``(k,)``.
 
     ``member``, ``nonmember``: (k,) the distributions of the output on the two inputs. The event is one of the sets
     {ratio >= t} of the likelihood ratio member / nonmember (Neyman and Pearson 1933): the one with the largest expected
@@ -113,7 +119,7 @@ def best_event(
     """
     p, q = _distribution("member", member), _distribution("nonmember", nonmember)
     if p.shape != q.shape:
-        raise ValueError(f"both distributions must be on the same outputs, got {p.shape} and {q.shape}")
+        raise ValueError(f"both distributions must be on the same outputs, got shapes {p.shape} and {q.shape}")
     ratio = np.divide(p, q, out=np.where(p > 0, np.inf, 0.0), where=q > 0)
     # Ratios that are equal up to rounding count as equal, because half of a tied group is a weaker event.
     levels = np.unique([float(f"{value:.9g}") for value in ratio])
@@ -135,7 +141,7 @@ def _expected(tpr: float, fpr: float, trials: int | None, delta: float, alpha: f
 def _distribution(name: str, values: ArrayLike) -> FloatArray:
     masses = np.asarray(values, dtype=np.float64)
     if masses.ndim != 1 or not np.all(np.isfinite(masses) & (masses >= 0)) or abs(masses.sum() - 1) > 1e-9:
-        raise ValueError(f"{name} must be a distribution, (k,) masses >= 0 of sum 1, got {values!r}")
+        raise ValueError(f"{name} must be a probability distribution (k values >= 0 that sum to 1), got {values!r}")
     return masses
 
 

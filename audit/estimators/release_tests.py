@@ -1,4 +1,4 @@
-"""Tests against broken versions of a claimed Gaussian release, each scored by its own likelihood ratio.
+"""Tests a claimed Gaussian release against broken versions of it, each by that version's own likelihood ratio.
 
 The likelihood ratio of the claimed law is the best score against the claimed mechanism, and can be blind to a broken
 one: at sampling rate .013 over 200 rounds no threshold on it detects halved noise. Every score is valid against the
@@ -30,7 +30,7 @@ RUNS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianRelease:
-    """A claimed (sampled) Gaussian release.
+    """The parameters of a claimed Gaussian mechanism with Poisson sampling over several rounds.
 
     ``sigma``: noise standard deviation of one step over the sensitivity; ``rate``: Poisson sampling rate of the canary;
     ``steps`` per round; ``spacing``: distance between the values that a round's release can take, in standard
@@ -52,7 +52,7 @@ class GaussianRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class BrokenRelease:
-    """How a broken version differs from the claimed release.
+    """A broken version of the claimed Gaussian release: it adds less noise, or the canary is longer than allowed.
 
     ``noise``: the share of the claimed noise that is added; ``row``: the canary's length in sensitivities.
     """
@@ -62,12 +62,15 @@ class BrokenRelease:
 
     def __post_init__(self) -> None:
         if not (self.noise > 0 and self.row > 0):
-            raise ValueError(f"noise and row must be > 0, got {self.noise} and {self.row}")
+            raise ValueError(f"noise and row (the canary's length) must be > 0, got {self.noise} and {self.row}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseTest:
-    """The likelihood ratio of one broken version and the ``threshold`` above which a score is a guess of "member"."""
+    """A test for one broken version: the score is its likelihood ratio, compared with a fixed ``threshold``.
+
+    A score above the threshold is a guess of "member".
+    """
 
     broken: BrokenRelease
     threshold: float
@@ -76,7 +79,9 @@ class ReleaseTest:
 def release_scores(
     projections: FloatArray, release: GaussianRelease, broken: BrokenRelease, *, seen: BoolArray | None = None
 ) -> FloatArray:
-    """Log-likelihood ratio under the law of the broken version, summed over rounds: ``(n, rounds)`` -> ``(n,)``.
+    """Return the log-likelihood ratio of each run under the law of the broken version, summed over its rounds.
+
+    ``(n, rounds)`` projections become ``(n,)`` scores.
 
     ``projections``: <canary, release minus the known rest> / sensitivity^2; ``seen``: (n, rounds), false where the
     observer received nothing from the canary's client.
@@ -91,7 +96,10 @@ def release_scores(
 def draw_projections(
     release: GaussianRelease, broken: BrokenRelease, *, world: int, n: int, rng: np.random.Generator
 ) -> FloatArray:
-    """``n`` simulated runs of the broken version, ``world`` 1 with the canary and 0 without: ``(n, rounds)``."""
+    """Simulate ``n`` runs of the broken version, each reduced to one projection per round: shape ``(n, rounds)``.
+
+    ``world`` is 1 with the canary and 0 without.
+    """
     if world not in (0, 1):
         raise ValueError(f"world must be 0 or 1, got {world}")
     # The sum of the noise of all steps of a round, as the observer receives only the sum.
@@ -111,7 +119,9 @@ def design_test(
     epsilon: float,
     rng: np.random.Generator,
 ) -> ReleaseTest:
-    """The test whose threshold separates the broken version best from the claim at ``n`` runs per arm, by simulation.
+    """Choose, by simulation, the threshold that separates a broken version best from the claim.
+
+    It is chosen for ``n`` runs with and ``n`` without the canary.
 
     The criterion is the distance of its error rates from the stated curve, in standard deviations of n trials. Where no
     curve is stated, the curve of (``epsilon``, ``delta``) takes its place.
@@ -124,7 +134,10 @@ def design_test(
 def simulated_release_points(
     release: GaussianRelease, broken: BrokenRelease, *, rng: np.random.Generator, runs: int = RUNS
 ) -> OperatingPoints:
-    """The error rates of the broken version under its own score, from ``runs`` simulated runs per arm."""
+    """Simulate the error rates, one pair per threshold, at which a broken version is distinguished by its own score.
+
+    ``runs`` runs are simulated with the canary, and as many without it.
+    """
     out, within = (
         release_scores(draw_projections(release, broken, world=world, n=runs, rng=rng), release, broken)
         for world in (0, 1)
@@ -144,7 +157,13 @@ def chance_refuted(
     epsilon: float,
     rng: np.random.Generator,
 ) -> float:
-    """Power: the chance that the best of the tests, at alpha / tests, refutes ``n`` runs per arm of ``truth``."""
+    """Return the power of the tests: the probability that the best one refutes the claim when the version ``truth``
+    runs.
+
+    Each test has its share of alpha, with ``n`` runs with and ``n`` without the canary.
+
+    Each test has its share of alpha, with ``n`` runs with and ``n`` without the canary.
+    """
     out, within = (draw_projections(release, truth, world=world, n=RUNS // 2, rng=rng) for world in (0, 1))
     chances = []
     for test in tests:
@@ -171,13 +190,17 @@ def audit_release_tests(
     epsilon: float,
     witness: str = "",
 ) -> Measurement:
-    """Clopper-Pearson bound of every test at alpha over their number; the best one is reported.
+    """Run all tests on the recorded projections and return the measurement that refutes most clearly.
+
+    Each test gives a Clopper-Pearson bound at alpha over the number of tests.
 
     It assumes independent runs, and nothing about the mechanism. Raises ValueError if the two sides have different
     settings, or another number of rounds than the release.
     """
     if member.setting != nonmember.setting or member.values.shape[1] != release.rounds:
-        raise ValueError(f"both sides must be of one setting and of {release.rounds} rounds, got {member.setting}")
+        raise ValueError(
+            f"member and nonmember must have one setting and {release.rounds} rounds, got {member.setting}"
+        )
     measured = [
         clopper_pearson(
             MembershipScores(

@@ -1,4 +1,4 @@
-"""Anytime-valid bound by betting against the claim: it holds after every trial, so the audit may stop at any time.
+"""Anytime-valid lower bound on epsilon by betting against the claim: the audit may stop after any trial.
 
 Wealth ``prod_s (1 + lambda_s (1{X_s in E} - e^eps 1{X'_s in E} - delta))``, lambda_s in [0, 1 / (e^eps + delta)] chosen
 before trial s, is a nonnegative supermartingale under (eps, delta)-DP, so it ever reaches 1 / alpha with probability
@@ -29,7 +29,7 @@ _LARGEST = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """Rates of the event with and without the canary under the broken version that the audit is designed for.
+    """The rates at which the event is expected with and without the canary, if the audited mechanism is broken.
 
     They set the first stakes only: wrong ones cost trials, never validity. ``tpr``, ``fpr`` in [0, 1], not both 0.
     """
@@ -51,7 +51,7 @@ def log_wealth(
     delta: float,
     expected: Expected | None = None,
 ) -> FloatArray:
-    """Log wealth after each trial.
+    """Return the logarithm of the bettor's wealth after each trial, when the bets are against the claim.
 
     ``member``, ``nonmember``: (..., n), whether the event occurred with and without the canary, in the order of the
     trials; returns ``(..., n)``. The stakes are tuned to refute the epsilon ``stakes_for``; the wealth against
@@ -59,7 +59,9 @@ def log_wealth(
     loss could make the wealth negative.
     """
     if epsilon > stakes_for + math.log(2):
-        raise ValueError(f"stakes for epsilon {stakes_for} are too high against {epsilon}")
+        raise ValueError(
+            f"epsilon must be at most stakes_for + ln 2, got epsilon {epsilon} and stakes_for {stakes_for}"
+        )
     largest = _CAP / (math.exp(stakes_for) + delta)
     gain, square = _imagined_trials(stakes_for, delta, expected)
     tuned = member - math.exp(stakes_for) * nonmember - delta
@@ -91,7 +93,9 @@ def anytime_bound(
     epsilon: float | None = None,
     expected: Expected | None = None,
 ) -> float:
-    """The lower bound after these (n,) trials; it holds for all n at once with probability 1 - ``alpha``.
+    """Return the lower bound on epsilon after these trials; it is valid after every number of trials at once.
+
+    The trials are arrays (n,); the bound holds for all n at once with probability 1 - ``alpha``.
 
     The values of epsilon are tested in rungs that are fixed beforehand. The first rung reaches from 0 past the claimed
     ``epsilon``; every rung has its own stakes, and the search stops at the first that is not refuted. A bound above
@@ -99,7 +103,9 @@ def anytime_bound(
     """
     check_level("alpha", alpha)
     if member.shape != nonmember.shape or member.ndim != 1 or member.size == 0:
-        raise ValueError(f"trials must be two (n,) arrays, n >= 1, got {member.shape} and {nonmember.shape}")
+        raise ValueError(
+            f"member and nonmember must have one shape (n,) with n >= 1, got {member.shape} and {nonmember.shape}"
+        )
     low, stakes_for = 0.0, epsilon or 0.0
     while True:
 
@@ -124,7 +130,9 @@ def sequential(
     expected: Expected | None = None,
     witness: str = "",
 ) -> Measurement:
-    """Bound epsilon at ``delta`` by all trials seen so far, in their order; it may be called again after every trial.
+    """Compute an anytime-valid lower bound on epsilon at ``delta`` from all trials seen so far, in their order.
+
+    It may be called again after every trial.
 
     ``threshold``: fixed; the event is a score above it. ``epsilon``: the claimed one, for which the stakes are tuned.
     Raises ValueError for sides of unequal length (trials are paired), and for trials that are not independent.
@@ -163,11 +171,11 @@ def _check(scores: MembershipScores, delta: float, alpha: float, epsilon: float 
     check_independent_trials(scores.setting, "sequential", delta, alpha)
     if len(scores.member) != len(scores.nonmember):
         sides = f"{len(scores.member)} and {len(scores.nonmember)}"
-        raise ValueError(f"sequential pairs trials with and without the canary, got {sides}")
+        raise ValueError(f"sequential needs equally many trials with and without the canary, got {sides}")
     if epsilon is not None and not (math.isfinite(epsilon) and epsilon >= 0):
         raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
     if epsilon is not None and epsilon > _LARGEST:
-        raise ValueError(f"epsilon must be at most {_LARGEST:g}, so that its stakes are numbers, got {epsilon}")
+        raise ValueError(f"epsilon must be at most {_LARGEST:g}, because larger ones overflow, got {epsilon}")
 
 
 def _last(holds: Callable[[float], bool], low: float, high: float) -> float:

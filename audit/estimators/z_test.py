@@ -1,4 +1,4 @@
-"""The z-test on the shift of the means: the most powerful audit of a Gaussian release, and only of one.
+"""z-test on the difference of mean scores with and without the canary: most powerful, for Gaussian releases only.
 
 The bound is conditional: the scores must be Gaussian with the same variance with and without the canary. Where the
 standard deviation is known, the shift divided by it is normal. Where it is not, the shift divided by the pooled one is
@@ -18,7 +18,9 @@ from .joint_point import check_independent_trials
 
 
 def mu_from_effect(effect: float, n0: int, n1: int, *, alpha: float, known: bool) -> float:
-    """The one-sided lower bound, >= 0, on mu = shift / deviation at an observed ``effect``.
+    """Return the one-sided lower bound on mu (mean shift over standard deviation) from an observed ``effect``.
+
+    The bound is >= 0.
 
     ``known``: whether the effect was divided by the true deviation, or by the pooled one (n0 + n1 >= 3).
     """
@@ -28,7 +30,7 @@ def mu_from_effect(effect: float, n0: int, n1: int, *, alpha: float, known: bool
     freedom, observed = n0 + n1 - 2, effect / error
 
     def refuted(mu: float) -> bool:
-        """P[T >= observed] < alpha at this mu."""
+        """Return whether an effect at least as large as the observed one has probability below alpha at this mu."""
         return bool(nctdtr(freedom, mu / error, observed) > 1 - alpha)
 
     if not refuted(0.0):
@@ -50,7 +52,9 @@ def z_test(
     epsilon: float | None = None,
     witness: str = "",
 ) -> Measurement:
-    """Bound epsilon of a Gaussian release at ``delta`` in (0, 1) from below, conditional on Gaussian scores.
+    """Compute a lower bound on epsilon of a Gaussian release at ``delta``, assuming that scores are Gaussian.
+
+    ``delta`` lies in (0, 1).
 
     ``deviation``: the scores' true standard deviation, where the law of the noise is known for certain; None to
     estimate it. ``epsilon``: the claimed one, for ``effect_z``. A bound under this assumption refutes only claims that
@@ -59,7 +63,7 @@ def z_test(
     """
     check_independent_trials(scores.setting, "z_test", delta, alpha)
     if delta == 0:
-        raise ValueError("delta must be > 0 for the z-test, got 0: no mu > 0 has a finite epsilon there")
+        raise ValueError("delta must be > 0 for the z-test, got 0, where mu > 0 gives no finite epsilon")
     n0, n1 = len(scores.nonmember), len(scores.member)
     spread = _pooled(scores) if deviation is None else deviation
     if not (math.isfinite(spread) and spread > 0):
@@ -68,7 +72,7 @@ def z_test(
     with np.errstate(over="ignore", invalid="ignore"):
         effect = float(scores.member.mean() - scores.nonmember.mean()) / spread
     if not math.isfinite(effect):
-        raise ValueError(f"the shift of the means over {spread} must be finite, got {effect}")
+        raise ValueError(f"the difference of the mean scores divided by {spread} must be finite, got {effect}")
     mu = mu_from_effect(effect, n0, n1, alpha=alpha, known=known)
     claimed = None if epsilon is None else mu_from_epsilon(epsilon, delta)
     return Measurement(
@@ -99,7 +103,9 @@ def z_test(
 def _pooled(scores: MembershipScores) -> float:
     n0, n1 = len(scores.nonmember), len(scores.member)
     if min(n0, n1) < 2:
-        raise ValueError(f"z_test needs two trials per arm to estimate the deviation, got {n0} and {n1}")
+        raise ValueError(
+            f"z_test needs two trials without and two with the canary to estimate the deviation, got {n0} and {n1}"
+        )
     with np.errstate(over="ignore", invalid="ignore"):
         squares = (n1 - 1) * scores.member.var(ddof=1) + (n0 - 1) * scores.nonmember.var(ddof=1)
     return math.sqrt(float(squares) / (n0 + n1 - 2))

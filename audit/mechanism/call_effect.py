@@ -1,4 +1,4 @@
-"""Call effect: a test whether the rows of one call of a batched mechanism depend on each other, as with shared noise.
+"""Call effect: tests whether the rows returned by one call of a batched mechanism depend on each other (shared noise).
 
 A one-way analysis of variance of ranks, calls against rows within calls, for each coordinate by itself (Kruskal
 and Wallis 1952, with the F distribution of Conover and Iman 1981). Ranks have a variance whatever the noise, while
@@ -18,7 +18,9 @@ MOST_TESTED = 16
 
 
 def call_effect(outputs: NDArray[Any]) -> FloatArray:
-    """The p-value, per coordinate, that rows of one call depend on each other no more than rows of different calls.
+    """Return one p-value per output coordinate of the test that a batched mechanism's rows are independent.
+
+    Under the hypothesis, rows of one call depend on each other no more than rows of different calls.
 
     ``outputs``: (calls, rows, ...) numbers -> (coordinates,). A coordinate that is constant everywhere has p-value 1.
     """

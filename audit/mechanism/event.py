@@ -1,4 +1,4 @@
-"""Event: a score of a mechanism's output and its threshold, both fixed on pilot trials that are never counted.
+"""Event: a score of a mechanism's output and a threshold, both fixed on pilot trials that the bound does not count.
 
 One half of the pilot trains the candidate scores; the other half chooses one of them, and the threshold with the best
 expected result at the number of trials to be counted. A poor choice lowers the bound and leaves it valid.
@@ -23,15 +23,18 @@ _MOST_FITTED = 100
 
 
 class Score(Protocol):
-    """The interface of a score; ``str(score)`` is its name in a witness."""
+    """The interface of a function that scores a mechanism's outputs; ``str(score)`` names it in an audit's report."""
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
-        """``outputs``: (n, ...) -> (n,), higher means the second input (world 1)."""
+        """Return one score per output: an array ``(n, ...)`` becomes ``(n,)``, higher means the second input."""
 
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """A score supplied by the user. Raises ValueError unless it gives one finite number per output."""
+    """A score function that the user supplies.
+
+    Raises ValueError unless it gives one finite number per output.
+    """
 
     function: Callable[[NDArray[Any]], ArrayLike]
 
@@ -41,16 +44,18 @@ class Given:
     def score(self, outputs: NDArray[Any]) -> FloatArray:
         scores = as_floats("score", self.function(outputs))
         if scores.shape != (len(outputs),):
-            raise ValueError(f"score must give ({len(outputs)},), one number per output, got shape {scores.shape}")
+            raise ValueError(
+                f"score must return one number per output, shape ({len(outputs)},), got shape {scores.shape}"
+            )
         bad = int(np.count_nonzero(~np.isfinite(scores)))
         if bad:
-            raise ValueError(f"score must give finite numbers, got {bad} of {len(scores)} NaN or infinite")
+            raise ValueError(f"score must return finite numbers, got {bad} of {len(scores)} NaN or infinite")
         return scores
 
 
 @dataclass(frozen=True, eq=False)
 class Logistic:
-    """The classifier of ``hockey_stick``: logistic regression on coordinates and their squares."""
+    """A score by logistic regression on the output's coordinates and their squares, as in ``hockey_stick``."""
 
     classifier: Classifier
 
@@ -63,7 +68,7 @@ class Logistic:
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """Outputs projected on a ``direction``: the optimal score for noise that is the same in every direction."""
+    """A score that projects outputs on a ``direction``; it is optimal when the noise is equal in every direction."""
 
     direction: FloatArray
     name: str
@@ -77,7 +82,10 @@ class Projection:
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """One number in bins of equal pilot mass: it separates distributions that no line and no parabola separates."""
+    """A score of one-number outputs by bins that hold equally many pilot trials.
+
+    It separates distributions that neither a linear nor a quadratic score separates.
+    """
 
     edges: FloatArray
     table: FrequencyTable
@@ -91,7 +99,7 @@ class Histogram:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Event:
-    """{score > threshold}: a guess of the second input (world 1)."""
+    """The event that an output's score exceeds a threshold, which is a guess of the second input."""
 
     score: Score
     cut: Cut
@@ -100,7 +108,7 @@ class Event:
         return f"{{{self.score} > {self.cut.threshold:.6g}}}"
 
     def hits(self, outputs: NDArray[Any]) -> int:
-        """How many of the outputs lie in the event."""
+        """Return how many of the outputs lie in the event."""
         return int(np.count_nonzero(self.score.score(outputs) > self.cut.threshold))
 
 
@@ -112,7 +120,9 @@ def learn_event(
     score: Callable[[NDArray[Any]], ArrayLike] | None = None,
     inputs: tuple[Any, Any] | None = None,
 ) -> Event:
-    """The most promising event, from ``(n, ...)`` pilot outputs of world 1 and world 0, n >= 4.
+    """Choose, on pilot outputs, the score and the threshold that are expected to refute best.
+
+    ``member``, ``nonmember``: ``(n, ...)`` pilot outputs of the second and of the first input, n >= 4.
 
     ``score``: the user's own, used as it is given. ``inputs``: of world 0 and 1; their difference is tried as a
     direction where it has the shape of an output.
@@ -137,7 +147,9 @@ def _check_alone(score: Score, outputs: NDArray[Any]) -> None:
     # A tolerance, because sums over a batch of another size may round differently.
     few = len(outputs) // 2
     if not np.allclose(score.score(outputs[:few]), score.score(outputs)[:few], rtol=1e-5, atol=1e-8):
-        raise ValueError(f"score must score each output by itself, got other scores for {few} outputs without the rest")
+        raise ValueError(
+            f"score must depend on each output alone, but {few} outputs scored differently without the others"
+        )
 
 
 def _candidates(member: NDArray[Any], nonmember: NDArray[Any], inputs: tuple[Any, Any] | None) -> list[Score]:
@@ -146,7 +158,9 @@ def _candidates(member: NDArray[Any], nonmember: NDArray[Any], inputs: tuple[Any
     if table is not None:
         return [table]
     if member.dtype.kind in "US":
-        raise ValueError("outputs are strings with too many different values for a pilot: pass a score")
+        raise ValueError(
+            "outputs are strings with too many different values to learn a score from pilot trials: pass a score"
+        )
     rows_in, rows_out = _numbers(member), _numbers(nonmember)
     found: list[Score] = []
     if rows_in.shape[1] <= _MOST_FITTED:

@@ -1,4 +1,4 @@
-"""Audit of a single mechanism: any function of an input and a random generator, without a federation around it.
+"""Audit of a single mechanism: any function of an input and a random generator, without federated training.
 
 An event is fixed on a pilot; then fresh trials of both inputs are streamed and only counted. The bound (Clopper and
 Pearson 1934, both directions) assumes nothing about the mechanism except that its trials are independent.
@@ -50,7 +50,9 @@ def audit_mechanism(
     batched: bool = False,
     score: Callable[[NDArray[Any]], ArrayLike] | None = None,
 ) -> Finding:
-    """Judge ``claim`` by ``trials`` fresh runs of ``mechanism`` on each of two neighbouring inputs.
+    """Judge a claim by running a mechanism many times on each of two neighbouring inputs.
+
+    ``trials`` fresh runs on each input are counted.
 
     ``mechanism(x, rng)`` is called once per trial and must draw all noise from ``rng``. With ``batched`` it is
     called for many trials at once: x is a read-only array with one row per trial, ``(n, *shape)``, and n rows must
@@ -115,7 +117,7 @@ def _try(
     )
     if (out.shape, out.text) != (within.shape, within.text):
         kinds = [f"{'strings' if side.text else 'numbers'} of shape {side.shape}" for side in (out, within)]
-        raise ValueError(f"both inputs must give outputs of one shape, got {kinds[0]} and {kinds[1]}")
+        raise ValueError(f"outputs on both inputs must have one type and shape, got {kinds[0]} and {kinds[1]}")
     size = max(1, int(np.prod(out.shape)))
     n = pilot or int(np.clip(min(plan.trials // _SHARE, _PILOT_VALUES // size), _PILOT_LEAST, _PILOT_MOST))
     nonmember, member = (_joined(list(side.draw(TrialPurpose.PILOT, n))) for side in (out, within))
@@ -161,7 +163,7 @@ def _pairs(inputs: tuple[Any, Any] | None, pairs: Sequence[tuple[Any, Any]] | No
             raise ValueError(f"a pair must be two inputs (x0, x1), got {shortened(both)}")
         if _equal(both[0], both[1]):
             raise ValueError(
-                f"a pair must be two inputs that differ, got {shortened(both[0])} twice, which can refute nothing"
+                f"a pair must be two different inputs, got {shortened(both[0])} twice, which cannot refute any claim"
             )
         found.append((both[0], both[1]))
     return found

@@ -1,4 +1,4 @@
-"""Neighbours: pairs of inputs that are likely to reveal most about a mechanism on vectors of bounded norm."""
+"""Neighbouring input vectors of bounded norm, chosen to reveal as much as possible about a mechanism."""
 
 import math
 from itertools import chain
@@ -20,7 +20,9 @@ def ball_neighbours(
     directions: int = 2,
     seed: int = 0,
 ) -> list[Pair]:
-    """Candidate pairs (x0, x1), each (dimension,), of L2 or L1 norm ``radius`` or 0, for ``pairs`` of an audit.
+    """Return pairs of neighbouring vectors (x0, x1) to pass to ``audit_mechanism`` as ``pairs``.
+
+    Each vector has shape ``(dimension,)`` and an L2 or L1 norm of ``radius`` or 0.
 
     The vectors point along the first coordinate, the last, all coordinates equally, and ``directions`` random ones.
     Each is paired with zero, and under replace-one adjacency also with its opposite, which is twice as far away.

@@ -1,4 +1,4 @@
-"""Table of a finite output space: each output's log-likelihood ratio, from its frequencies in a pilot."""
+"""Frequency table of a mechanism's distinct outputs, with the log-likelihood ratio of each one on pilot trials."""
 
 import zlib
 from dataclasses import dataclass
@@ -18,8 +18,10 @@ _Keys = NDArray[np.uint64]
 
 @dataclass(frozen=True, eq=False)
 class FrequencyTable:
-    """``keys``: (k,) sorted, of the outputs that were seen; ``ratios``: (k,) log of their frequency in world 1 over
-    world 0. An output that was not seen has ratio 0, which favours neither world.
+    """A table of the distinct outputs seen in pilot trials, with the log-likelihood ratio of each.
+
+    ``keys``: (k,), sorted, one per output that was seen; ``ratios``: (k,), the log of its frequency on the second input
+    over that on the first. An output that was not seen has ratio 0, which favours neither input.
     """
 
     keys: _Keys
@@ -29,14 +31,19 @@ class FrequencyTable:
         return f"likelihood ratio of {len(self.keys)} outputs"
 
     def score(self, outputs: NDArray[Any]) -> FloatArray:
-        """The log ratio of each output: (n, ...) numbers or strings -> (n,), higher means world 1."""
+        """Return the log-likelihood ratio of each output, higher for the second input.
+
+        An array ``(n, ...)`` of numbers or strings becomes ``(n,)``.
+        """
         wanted = row_keys(outputs)
         at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
         return np.where(self.keys[at] == wanted, self.ratios[at], 0.0)
 
 
 def tabulate(member: NDArray[Any], nonmember: NDArray[Any]) -> FrequencyTable | None:
-    """The table of both sides, with half a count added to every output of either input.
+    """Build the frequency table from pilot outputs of both inputs.
+
+    Half a count is added to every output of either input.
 
     None where nearly every output is distinct, or there are more than 1024.
     """
@@ -50,7 +57,10 @@ def tabulate(member: NDArray[Any], nonmember: NDArray[Any]) -> FrequencyTable | 
 
 
 def frequencies(keys_in: _Keys, keys_out: _Keys) -> FrequencyTable:
-    """The table from the keys of outputs, (n1,) of world 1 and (n0,) of world 0."""
+    """Build the frequency table from the outputs' 64-bit keys.
+
+    ``keys_in``: (n1,) of the second input, ``keys_out``: (n0,) of the first.
+    """
     # Half a count on both sides keeps every ratio finite.
     keys, codes = np.unique(np.concatenate([keys_in, keys_out]), return_inverse=True)
     counts_in = np.bincount(codes[: len(keys_in)], minlength=len(keys)) + 0.5
@@ -59,7 +69,9 @@ def frequencies(keys_in: _Keys, keys_out: _Keys) -> FrequencyTable:
 
 
 def row_keys(outputs: NDArray[Any]) -> _Keys:
-    """``(n, ...)`` -> (n,): 64 bits per output, equal for equal outputs and different for nearly all others.
+    """Return a 64-bit key for each output, equal for equal outputs: an array ``(n, ...)`` becomes ``(n,)``.
+
+    Nearly all different outputs have different keys.
 
     Equality is by value: 1 and 1.0 have one key, and a whole number that float64 does not hold keeps its own 64 bits.
     Different outputs with one key fall into an event together, which may cost power and never costs validity.

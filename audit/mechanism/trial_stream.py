@@ -1,4 +1,4 @@
-"""Stream: independent trials of a mechanism, drawn in chunks so that memory does not grow with their number.
+"""Independent trials of a mechanism, drawn in chunks so that memory does not grow with their number.
 
 Every purpose of an audit has a generator of its own, keyed by (seed, purpose, pair, world, chunk), so that trials
 share no noise, and the output of a trial does not depend on how many follow it.
@@ -34,7 +34,7 @@ _CALLS, _ROWS, _LEVEL = 16, 16, 1e-9
 
 
 class TrialPurpose(IntEnum):
-    """What trials are drawn for. Each purpose has its own random stream, so that pilot trials are never counted."""
+    """The purpose of a trial, such as pilot or counted. Each has its own random stream, so that none share noise."""
 
     GUARD = 0
     PILOT = 1
@@ -46,7 +46,9 @@ _PHRASES = {TrialPurpose.GUARD: "first calls", TrialPurpose.PILOT: "pilot", Tria
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Stream:
-    """Trials of ``mechanism`` on input ``x`` of ``world`` 0 or 1 of the ``pair``-th pair of inputs.
+    """A source of independent trials of one mechanism on one input.
+
+    The input ``x`` is the first (``world`` 0) or second (``world`` 1) of the ``pair``-th pair of inputs.
 
     ``shape``: of one output, () for a scalar; ``text``: whether outputs are strings. ``open_stream`` finds both.
     """
@@ -62,17 +64,20 @@ class Stream:
 
     @property
     def chunk(self) -> int:
-        """Trials in one chunk: fixed by the sizes of input and output alone."""
+        """The number of trials drawn at once, which depends on the sizes of input and output alone."""
         size = max(np.asarray(self.x).size if self.batched else 1, int(np.prod(self.shape)))
         return int(np.clip(_VALUES // max(size, 1), _FEWEST, _MOST))
 
     @property
     def input(self) -> str:
-        """``x`` in a few words."""
+        """A short text that describes the input ``x`` in error messages."""
         return shortened(self.x.item() if isinstance(self.x, np.ndarray) and self.x.ndim == 0 else self.x)
 
     def draw(self, purpose: TrialPurpose, trials: int) -> Iterator[NDArray[Any]]:
-        """``trials`` outputs, chunk by chunk: ``(n, *shape)`` finite numbers or strings, else ValueError."""
+        """Yield the outputs of ``trials`` trials, in arrays ``(n, *shape)`` of finite numbers or of strings.
+
+        Raises ValueError for any other output.
+        """
         given = _rows(self.x, min(self.chunk, trials)) if self.batched else None
         for number, start in enumerate(range(0, trials, self.chunk)):
             outputs = self._outputs(purpose, number, min(self.chunk, trials - start), start, given)
@@ -110,7 +115,7 @@ class Stream:
         try:
             outputs = np.asarray(raw)
         except ValueError as error:
-            raise ValueError(f"outputs must be of one shape, got several in {self._where(purpose)}: {error}") from None
+            raise ValueError(f"outputs must have one shape, got several in {self._where(purpose)}: {error}") from None
         if outputs.dtype.kind not in "biufUS":
             odd = next((type(value).__name__ for value in np.ravel(outputs)), "nothing")
             raise ValueError(f"outputs must be numbers or strings, got {odd} in {self._where(purpose)}")
@@ -127,7 +132,7 @@ class Stream:
         if outputs.shape[1:] != self.shape or (outputs.dtype.kind in "US") != self.text:
             kind = "strings" if self.text else "numbers"
             raise ValueError(
-                f"outputs must stay {kind} of shape {self.shape}, got {outputs.dtype} of {outputs.shape[1:]} "
+                f"all outputs must be {kind} of shape {self.shape}, got {outputs.dtype} of {outputs.shape[1:]} "
                 f"in {self._where(purpose)}, from trial {start}"
             )
         if outputs.size == 0:
@@ -145,7 +150,7 @@ class Stream:
 
 
 def open_stream(mechanism: Mechanism, x: Any, *, world: int, pair: int, seed: int, batched: bool) -> Stream:
-    """Try the mechanism on ``x`` and find the shape of its outputs.
+    """Run the mechanism a few times on the input ``x``, and return a stream of its trials with their output shape.
 
     Raises ValueError for outputs that cannot be audited, and for a batched mechanism whose trials are not
     independent: one noise for all rows of a call or most of one, or the same noise at every call.
@@ -178,13 +183,13 @@ def _check_noise(first: NDArray[Any], second: NDArray[Any]) -> None:
     same = bool((second == second[0]).all())
     if not unlike.any() and same and (first[0] != second[0]).any():
         raise ValueError(
-            f"the {len(first)} rows of a call are equal but differ between calls: a batched mechanism must draw noise "
-            "in the shape of x, one draw per row"
+            f"the {len(first)} rows that one call returned are equal, while two calls differ: a batched mechanism must "
+            "draw noise in the shape of x, one draw per row"
         )
     if np.count_nonzero(unlike) >= _UNLIKE and (first == second).all():
         raise ValueError(
-            f"two calls of {len(first)} different rows gave the same outputs: a batched mechanism must draw all noise "
-            "from the rng that it is given"
+            f"two calls returned the same {len(first)} outputs, which differ by row: a batched mechanism must draw "
+            "all noise from the rng that it is given"
         )
 
 

@@ -1,4 +1,4 @@
-"""Low rate: the true-positive rate at a small false-positive rate, as an estimate and as a statement with confidence.
+"""True-positive rate at a small false-positive rate: a point estimate, and joint confidence bounds on both rates.
 
 The estimate takes both rates from the same scores. With a confidence bound on the TPR alone, the resulting statement is
 false in 27 to 50 % of runs without any leak. The joint statement bounds both rates, at alpha / 2 each: the
@@ -23,7 +23,10 @@ LADDER = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 @dataclass(frozen=True, kw_only=True)
 class JointStatement:
-    """FPR <= ``fpr_high`` and TPR >= ``tpr_low`` at ``threshold``, jointly with probability 1 - ``alpha``.
+    """Confidence bounds on both rates of an attack at one threshold: FPR at most ``fpr_high``, TPR at least
+    ``tpr_low``.
+
+    They hold at ``threshold`` jointly, with probability 1 - ``alpha``.
 
     Both are rates of an average run. ``rate``: the FPR that the threshold was chosen for; ``n0``, ``n1``: the
     independent runs that were counted, without and with the candidate.
@@ -38,17 +41,20 @@ class JointStatement:
     n1: int
 
     def exceeds(self, limit: Callable[[float], float]) -> bool:
-        """Whether the TPR exceeds ``limit``, a non-decreasing function of the FPR that a claim allows."""
+        """Return whether the lower bound on the TPR exceeds what a claim allows, ``limit(fpr_high)``.
+
+        ``limit`` is a non-decreasing function of the FPR.
+        """
         return self.tpr_low > limit(self.fpr_high)
 
     @property
     def beats_chance(self) -> bool:
-        """Whether members score above the threshold more often than non-members do."""
+        """Return whether the bounds show that members exceed the threshold more often than non-members do."""
         return self.exceeds(lambda fpr: fpr)
 
 
 def tpr_at(member: FloatArray, nonmember: FloatArray, rate: float) -> float:
-    """Point estimate of the TPR at a false-positive rate of at most ``rate``.
+    """Return the attack's estimated true-positive rate at a false-positive rate of at most ``rate``.
 
     The share of ``member`` (n1,) strictly above the lowest score that at most ``rate`` of ``nonmember`` (n0,) exceed.
     Equal scores are not above the threshold, so that constant scores give 0.
@@ -58,23 +64,31 @@ def tpr_at(member: FloatArray, nonmember: FloatArray, rate: float) -> float:
 
 
 def is_enough(count: int, rate: float) -> bool:
-    """Whether ``count`` independent non-members allow a statement at this false-positive rate."""
+    """Return whether ``count`` independent non-members suffice for confidence bounds at this false-positive rate."""
     # Rounded, because 1000 * 0.01 may fall just below 10 in binary floating point.
     return round(count * rate, 9) >= ENOUGH
 
 
 def counted_runs(sides: ScoresByRun) -> int:
-    """The number of independent non-members behind a joint statement; 0 where a side would have none."""
+    """Return how many independent non-members would support confidence bounds on both rates.
+
+    0 where members or non-members would have none.
+    """
     return 0 if sides.one_side_per_run is None else len(np.unique(sides.one_side_per_run.nonmember_runs))
 
 
 def lowest_rate(runs: int) -> float | None:
-    """The lowest rate of ``LADDER`` that ``runs`` independent non-members allow; None below twenty."""
+    """Return the lowest reported false-positive rate that ``runs`` independent non-members support; None below twenty.
+
+    The reported rates are those of ``LADDER``.
+    """
     return next((rate for rate in LADDER if is_enough(runs, rate)), None)
 
 
 def joint_statement(sides: ScoresByRun, rate: float, alpha: float = 0.05) -> JointStatement:
-    """The statement at the threshold that a share ``rate`` in (0, 1) of the non-members exceeds.
+    """Compute confidence bounds on both rates at the threshold that a share ``rate`` of non-members exceeds.
+
+    ``rate`` lies in (0, 1).
 
     The threshold is an order statistic of the non-members whose number was fixed before, so the Clopper-Pearson bound
     of that number holds for it (it is the order statistic's own law), whatever ties there are; members are counted in
@@ -88,8 +102,8 @@ def joint_statement(sides: ScoresByRun, rate: float, alpha: float = 0.05) -> Joi
     separated, count = sides.one_side_per_run, counted_runs(sides)
     if separated is None or not is_enough(count, rate):
         raise ValueError(
-            f"a statement at FPR {rate:g} needs {math.ceil(round(ENOUGH / rate, 9))} independent runs without the "
-            f"candidate, got {count}"
+            f"bounds at false-positive rate {rate:g} need {math.ceil(round(ENOUGH / rate, 9))} independent runs "
+            f"without the candidate, got {count}"
         )
     allowed = _allowed(count, rate)
     threshold = _threshold(separated.nonmember, separated.nonmember_runs, allowed)

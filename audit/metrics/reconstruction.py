@@ -1,4 +1,4 @@
-"""Reconstruction robustness: the largest success rate that a claim allows, given that of a blind guess.
+"""Reconstruction robustness: the largest success rate of a reconstruction that a claim allows, given blind guessing.
 
 For neighbouring data without the unit, the output of an attack is a blind guess, which succeeds with probability at
 most kappa. Success is an event of that output, so for data with the unit its probability is at most ``1 - f(kappa)``,
@@ -16,7 +16,9 @@ _LARGEST_EXPONENT = 700.0
 
 
 def success_bound(kappa: float, *, epsilon: float, delta: float = 0.0, curve: Curve | None = None) -> float:
-    """The largest chance of success, in [kappa, 1], that (epsilon, delta)-DP and the stated ``curve`` both allow.
+    """Return the largest probability of a successful reconstruction that a claim allows.
+
+    It lies in [kappa, 1]; (epsilon, delta)-DP and the stated ``curve`` both allow it.
 
     ``min(1, e^epsilon kappa + delta, 1 - e^-epsilon (1 - delta - kappa))``, and ``Phi(Phi^-1(kappa) + mu)`` of mu-GDP.
 
@@ -44,7 +46,9 @@ def success_bound(kappa: float, *, epsilon: float, delta: float = 0.0, curve: Cu
 
 
 def beyond_reconstruction(claim: Claim, *, observer: Observer, rounds: int) -> str:
-    """Why ``claim`` bounds no reconstruction of one sample by ``observer`` over ``rounds``; empty where it does.
+    """Return why the claim gives no bound on the reconstruction of one sample; empty string if it gives one.
+
+    The adversary is ``observer`` and sees ``rounds`` rounds.
 
     A claim of one client, one user or one whole report protects each sample in it under every adjacency, because some
     dataset without the sample is a neighbour.

@@ -1,4 +1,4 @@
-"""ROC: true and false positive rates at all thresholds, the area under the curve, and the rates that a claim allows."""
+"""ROC curve of an attack, the area under it with a confidence interval, and the rates that a claim allows."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _NOTHING = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class Area:
-    """Area under the ROC curve with its two-sided interval ``low`` to ``high``.
+    """The area under an attack's ROC curve, with the two ends ``low`` and ``high`` of its confidence interval.
 
     Both ends are None where the scores allow no interval; ``method`` names the method, or why there is none.
     """
@@ -28,12 +28,17 @@ class Area:
 
 
 def area(sides: ScoresByRun) -> float:
-    """The chance that a member scores above a non-member, ties counting half (Mann-Whitney U over n1 n0)."""
+    """Return the area under the ROC curve: the probability that a member scores above a non-member.
+
+    Ties count half (Mann-Whitney U over n1 n0).
+    """
     return float(_above(sides.member, sides.nonmember).mean())
 
 
 def area_interval(sides: ScoresByRun, level: float = 0.95) -> Area:
-    """The area under the ROC curve with an interval of confidence ``level`` whose sample size is runs, not scores.
+    """Return the area under the ROC curve with a confidence interval that accounts for scores that share a run.
+
+    ``level`` is its confidence; the sample size is the number of runs, not of scores.
 
     The method is that of DeLong, DeLong, Clarke-Pearson (1988), with the influences of one run's scores summed before
     they are squared (Obuchowski 1997), on the logit scale, with Student's t at Welch's degrees of freedom. For scores
@@ -91,7 +96,9 @@ def _errorless(value: float, pairs: int, level: float) -> Area:
 
 
 def roc_vertices(member: FloatArray, nonmember: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The FPR and TPR at every distinct score, each (k,), from (0, 0) to (1, 1).
+    """Return the false-positive and true-positive rate at every distinct score, from (0, 0) to (1, 1).
+
+    Both arrays have shape (k,).
 
     ``member``: (n1,), ``nonmember``: (n0,) scores, higher means member. A tie moves both rates at once: there is one
     vertex per distinct score and none between, because no threshold separates equal scores. Vertices on a straight step
@@ -109,7 +116,9 @@ def roc_vertices(member: FloatArray, nonmember: FloatArray) -> tuple[FloatArray,
 
 
 def largest_tpr(fpr: FloatArray, epsilon: float, delta: float) -> FloatArray:
-    """The largest TPR that (epsilon, delta)-DP leaves an attack at each ``fpr`` in [0, 1].
+    """Return the largest true-positive rate that (epsilon, delta)-DP allows at each false-positive rate in ``fpr``.
+
+    ``fpr`` lies in [0, 1].
 
     ``min(e^eps fpr + delta, 1 - e^-eps (1 - delta - fpr))``, cut to [0, 1] (Kairouz, Oh, Viswanath 2015).
     """

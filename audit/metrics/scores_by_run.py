@@ -1,4 +1,4 @@
-"""Scores by run: scores of members and non-members, each with the run whose noise it shares."""
+"""Membership scores grouped by run, because scores of one training run share its noise."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +12,9 @@ from ..evidence import Design, MembershipScores, checked_scores, whole_numbers
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ScoresByRun:
-    """``member``: (n1,), ``nonmember``: (n0,) finite scores, higher means member.
+    """Membership scores of members and non-members, each with the number of the training run that it comes from.
+
+    ``member``: (n1,), ``nonmember``: (n0,) finite scores, higher means member.
 
     ``member_runs``, ``nonmember_runs``: whole numbers of the same lengths, equal where scores come from one run (one
     noise draw). Runs are independent of each other, scores of one run are not.
@@ -31,7 +33,9 @@ class ScoresByRun:
         member_runs: ArrayLike | None = None,
         nonmember_runs: ArrayLike | None = None,
     ) -> "ScoresByRun":
-        """Build from scores and run numbers. Without runs, each score is a run of its own: independent trials.
+        """Build the grouped scores from scores and run numbers.
+
+        Without run numbers, each score is a run of its own: independent trials.
 
         Raises ValueError for a side that is empty or not finite, for runs that are not one whole number per score, and
         for runs of one side only.
@@ -51,7 +55,10 @@ class ScoresByRun:
 
     @classmethod
     def of_evidence(cls, scores: MembershipScores) -> "ScoresByRun":
-        """Group scores by their design; clustered scores without run numbers all belong to one run."""
+        """Group an attack's membership scores by the run that they come from.
+
+        Clustered scores without run numbers all belong to one run.
+        """
         if scores.setting.design is Design.INDEPENDENT:
             return cls.of(scores.member, scores.nonmember)
         if scores.member_runs is None or scores.nonmember_runs is None:
@@ -62,7 +69,10 @@ class ScoresByRun:
 
     @property
     def given_the_runs(self) -> "ScoresByRun":
-        """The same scores with their noise held fixed: results then hold for these runs and for no others."""
+        """Return the same scores as if each were a run of its own, which holds the runs' noise fixed.
+
+        Results then hold for these runs and for no others.
+        """
         return ScoresByRun.of(self.member, self.nonmember)
 
     @cached_property
@@ -72,12 +82,14 @@ class ScoresByRun:
 
     @cached_property
     def has_mixed_runs(self) -> bool:
-        """Whether some run has scores on both sides."""
+        """Return whether some run has scores of members and of non-members."""
         return bool(np.isin(self.member_runs, self.nonmember_runs).any())
 
     @cached_property
     def one_side_per_run(self) -> "ScoresByRun | None":
-        """Every run on one side only, so that the sides are independent; None where a side is left without any.
+        """Keep only members or only non-members of every run, so that the two groups are independent.
+
+        None where a group is left without any run.
 
         Runs with scores on both sides contribute their non-members and their members in turn, in the order of their
         numbers, so that the choice depends on no score.
@@ -93,6 +105,9 @@ class ScoresByRun:
 
 
 def run_weights(runs: IntArray) -> FloatArray:
-    """The weight of each score, (n,), where the weights of every run sum to 1; ``runs``: (n,) run numbers."""
+    """Return a weight for each score such that the weights of every run sum to 1.
+
+    ``runs``: (n,) run numbers; the result has the same shape.
+    """
     _, place, sizes = np.unique(runs, return_inverse=True, return_counts=True)
     return np.asarray(1.0 / sizes[place], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Cut: the threshold expected to give the best result on the trials to be counted, chosen on other trials."""
+"""Chooses a score threshold on pilot trials, so that it is expected to refute best on the trials that are counted."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,10 @@ _CAUTION = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class CountingPlan:
-    """What a cut is chosen for: ``trials`` counted per arm at ``alpha``, ``delta``, and the stated curve."""
+    """The number of trials that an audit will count, and the claim and levels by which it will judge them.
+
+    ``trials`` is the number counted with the canary and again without it; ``curve`` is the stated trade-off curve.
+    """
 
     trials: int
     delta: float
@@ -27,7 +30,9 @@ class CountingPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """A threshold with its expected result: a ``margin`` under the stated curve, or else a ``bound`` on epsilon.
+    """A score threshold with the result that is expected from it: a ``margin`` or a ``bound``.
+
+    ``margin`` is how far its error rates lie under the stated curve; ``bound`` is the lower bound on epsilon.
 
     ``margin`` is 0 where no cut lies under the curve, and ``bound`` is 0 where one does.
     """
@@ -38,12 +43,15 @@ class Cut:
 
     @property
     def promise(self) -> tuple[float, float]:
-        """The key by which cuts are compared; the better cut has the higher key."""
+        """The key by which two thresholds are compared; the better one has the higher key."""
         return self.margin, self.bound
 
 
 def margin(curve: Curve, fpr: ArrayLike, fnr: ArrayLike, n: int) -> FloatArray:
-    """``f(fpr) - fnr`` in standard deviations of its estimate from ``n`` trials per arm; positive under the curve.
+    """Return how far error rates lie under a trade-off curve, in standard deviations of the estimate.
+
+    It is ``f(fpr) - fnr`` over the standard deviation of its estimate from ``n`` trials with and ``n`` without the
+    canary; it is positive under the curve.
 
     ``fpr``, ``fnr``: rates in (0, 1), broadcastable. The threshold with the largest margin is the most likely to
     refute; it does not depend on ``n``.
@@ -57,7 +65,10 @@ def margin(curve: Curve, fpr: ArrayLike, fnr: ArrayLike, n: int) -> FloatArray:
 
 
 def best_cut(member: FloatArray, nonmember: FloatArray, plan: CountingPlan) -> Cut:
-    """The cut of the largest margin under the curve if any lies under it, else of the largest expected bound.
+    """Choose, on pilot scores, the threshold that is expected to refute best on the trials that are counted.
+
+    That is the one with the largest margin under the stated curve if any lies under it, else the one with the largest
+    expected bound on epsilon.
 
     ``member``: (n1,), ``nonmember``: (n0,) finite scores that will not be counted.
     """

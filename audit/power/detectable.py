@@ -1,4 +1,4 @@
-"""Power of an audit before it runs: the minimum detectable epsilon of a design.
+"""Power of an audit before it runs: the smallest true epsilon that it would refute with 90 % probability.
 
 Both routes test whether the joint point lies under a curve, the stated one or that of (epsilon, delta) alone. The
 exact binomial sum runs over the false positives; for each count, the false negatives that still refute form an
@@ -50,7 +50,7 @@ def minimum_detectable_epsilon(
     epsilon: float | None,
     power: float = 0.9,
 ) -> float | None:
-    """The smallest true epsilon at ``delta`` that this design refutes with probability ``power``.
+    """Return the smallest true epsilon at ``delta`` for which this audit refutes the claim with probability ``power``.
 
     The route is ``curve`` where one is given, else the bound against ``epsilon``; None when both are None, or when
     nothing in reach (mu or epsilon of 60) would do. ``fpr``: expected false-positive rate, in (0, 1). The truth is
@@ -78,7 +78,7 @@ def power_at(
     curve: Curve | None,
     epsilon: float | None,
 ) -> float:
-    """The chance that this design refutes, when the attack's true error rates are these.
+    """Return the probability that this audit refutes the claim, given the attack's true error rates.
 
     ``fpr`` in (0, 1), ``fnr`` in [0, 1]; route and arguments as in ``minimum_detectable_epsilon``. Raises ValueError
     when a rate is out of range or there is neither curve nor epsilon.
@@ -87,7 +87,7 @@ def power_at(
         raise ValueError(f"fnr must lie in [0, 1], got {fnr}")
     refuted = _refuted_curve(curve, epsilon, delta)
     if refuted is None:
-        raise ValueError("power needs something to refute: a curve or an epsilon, got neither")
+        raise ValueError("the power depends on a claim to refute: give a curve or an epsilon, got neither")
     return _design(n0=n0, n1=n1, alpha=alpha, fpr=fpr, refuted=refuted).power(fnr)
 
 

@@ -18,15 +18,18 @@ from .cut import CountingPlan, best_cut
 
 
 class ThresholdPolicy(Protocol):
-    """The interface of a threshold policy; ``str(policy)`` is its name in a measurement."""
+    """The interface of a rule that chooses score thresholds; ``str(policy)`` is its name in a measurement."""
 
     def counts(self, member: FloatArray, nonmember: FloatArray, *, delta: float, alpha: float) -> list[ErrorCounts]:
-        """``member``: (n1,), ``nonmember``: (n0,) scores. One entry per threshold; their alphas sum to ``alpha``."""
+        """Return the error counts at each threshold of the policy; their alphas sum to ``alpha``.
+
+        ``member``: (n1,), ``nonmember``: (n0,) scores.
+        """
 
 
 @dataclass(frozen=True)
 class FixedThreshold:
-    """One threshold that was fixed before the scores were seen. Raises ValueError unless it is finite."""
+    """A policy with one threshold that was fixed before the scores were seen. Raises ValueError unless it is finite."""
 
     threshold: float
 
@@ -42,7 +45,9 @@ class FixedThreshold:
 
 @dataclass(frozen=True)
 class SplitThreshold:
-    """Chooses the threshold on a random ``fraction`` of each side, by the Clopper-Pearson bound; counts on the rest.
+    """A policy that chooses the threshold on a random part of the scores and counts errors on the rest.
+
+    A random ``fraction`` of each side chooses, by the largest Clopper-Pearson lower bound on epsilon.
 
     With a ``curve``, the cut that most likely falls under it is chosen. Raises ValueError for a ``fraction`` outside
     (0, 1) and for a split that leaves a part of a side empty.
@@ -75,7 +80,9 @@ class SplitThreshold:
     def _parts(self, side: str, scores: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         chosen = round(self.fraction * len(scores))
         if not 0 < chosen < len(scores):
-            raise ValueError(f"a split of {plain(self.fraction)} leaves a part of {len(scores)} {side} scores empty")
+            raise ValueError(
+                f"splitting {len(scores)} {side} scores by fraction {plain(self.fraction)} leaves one part empty"
+            )
         # Scores may arrive in an informative order (by seed, by round), which a split by position would leak.
         shuffled = rng.permutation(scores)
         return shuffled[:chosen], shuffled[chosen:]
@@ -83,13 +90,16 @@ class SplitThreshold:
 
 @dataclass(frozen=True)
 class BonferroniThresholds:
-    """k thresholds registered before the scores, each at alpha / k; the best is reported. ValueError if empty."""
+    """A policy with several thresholds that were registered before the scores; the best result is reported.
+
+    Each of the k thresholds is tested at alpha / k. Raises ValueError if there is none.
+    """
 
     thresholds: tuple[float, ...]
 
     def __post_init__(self) -> None:
         if not self.thresholds:
-            raise ValueError("Bonferroni needs at least one threshold, got none")
+            raise ValueError("BonferroniThresholds needs at least one threshold, got none")
         for threshold in self.thresholds:
             _check_threshold(threshold)
 
@@ -114,7 +124,10 @@ def _errors(member: FloatArray, nonmember: FloatArray, threshold: float, alpha: 
 
 
 def best_bound_threshold(member: FloatArray, nonmember: FloatArray, delta: float, alpha: float) -> float:
-    """The cut with the largest Clopper-Pearson bound; ``member``: (n1,), ``nonmember``: (n0,), higher means member."""
+    """Choose the threshold with the largest lower bound on epsilon (Clopper-Pearson).
+
+    ``member``: (n1,), ``nonmember``: (n0,) scores; higher means member.
+    """
     levels = np.unique(np.concatenate([member, nonmember]))
     # Midway between scores, so that no counted score near one of these is a tie.
     cuts = levels[:-1] / 2 + levels[1:] / 2 if len(levels) > 1 else levels

@@ -1,4 +1,4 @@
-"""Trials needed: how many trials refute a known bug, by which estimator, before anything runs.
+"""Trials needed: how many trials an audit needs to refute a known bug with each estimator, computed beforehand.
 
 A bug is described by its operating points, the pairs of error rates that the thresholds of a score reach under it.
 Estimators that count errors use the point farthest from the claim; the e-process uses its best betting rate.
@@ -25,7 +25,10 @@ LIMIT = 10**9
 
 @dataclass(frozen=True, eq=False)
 class OperatingPoints:
-    """``fpr``, ``fnr``: (k,) error rates under a bug, one pair per threshold, all in (0, 1); ``thresholds``: (k,)."""
+    """The pairs of error rates that an attack reaches against a known bug, one pair per threshold.
+
+    ``fpr``, ``fnr``: (k,), all in (0, 1); ``thresholds``: (k,).
+    """
 
     fpr: FloatArray
     fnr: FloatArray
@@ -35,7 +38,9 @@ class OperatingPoints:
         for name in ("fpr", "fnr", "thresholds"):
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.float64))
         if not self.fpr.shape == self.fnr.shape == self.thresholds.shape == (len(self.fpr),) or not len(self.fpr):
-            raise ValueError(f"operating points must be three (k,) arrays, got {self.fpr.shape} and {self.fnr.shape}")
+            raise ValueError(
+                f"fpr, fnr and thresholds must have one shape (k,), got {self.fpr.shape} and {self.fnr.shape}"
+            )
         for name, rates in (("fpr", self.fpr), ("fnr", self.fnr)):
             if not np.all((rates > 0) & (rates < 1)):
                 raise ValueError(f"{name} must lie in (0, 1), got {rates.min()} to {rates.max()}")
@@ -43,7 +48,11 @@ class OperatingPoints:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialPlan:
-    """``trials`` per arm and the ``threshold`` that refute with ``power``, and the error rates expected there."""
+    """The number of trials and the threshold with which an audit refutes a bug with probability ``power``.
+
+    ``trials`` are those with the canary, and as many without; ``fpr`` and ``fnr`` are the error rates expected at the
+    threshold.
+    """
 
     trials: int
     threshold: float
@@ -53,7 +62,10 @@ class TrialPlan:
 
 
 def gaussian_points(mu: float) -> OperatingPoints:
-    """Operating points of the optimal score of a Gaussian mechanism, whose mean without the canary is 0."""
+    """Return the error rates, one pair per threshold, of the optimal attack on a mu-GDP Gaussian mechanism.
+
+    The mean of the score without the canary is 0.
+    """
     if not (math.isfinite(mu) and mu > 0):
         raise ValueError(f"mu must be > 0 and finite, got {mu}")
     thresholds = np.linspace(mu / 2 - 7, mu / 2 + 7, 1401)
@@ -65,7 +77,9 @@ def gaussian_points(mu: float) -> OperatingPoints:
 
 
 def simulated_points(out: ArrayLike, within: ArrayLike, *, cautious: float = 0.0) -> OperatingPoints:
-    """The operating points of a bug from simulated scores: ``out`` (n0,) without the canary, ``within`` (n1,) with it.
+    """Return the error rates, one pair per threshold, that simulated scores reach against a known bug.
+
+    ``out``: (n0,) scores without the canary, ``within``: (n1,) with it.
 
     A score above the threshold is a guess of "member"; a rate of zero errors is counted as half an error.
     ``cautious``: number of standard errors of the simulation by which both rates are raised. Raises ValueError for an
@@ -74,7 +88,7 @@ def simulated_points(out: ArrayLike, within: ArrayLike, *, cautious: float = 0.0
     sides = [np.sort(np.asarray(side, dtype=np.float64)) for side in (out, within)]
     for name, side in zip(("out", "within"), sides, strict=True):
         if side.ndim != 1 or not len(side) or not np.isfinite(side).all():
-            raise ValueError(f"{name} must be (n,) finite scores, n >= 1, got shape {side.shape}")
+            raise ValueError(f"{name} must be an array (n,) of finite scores with n >= 1, got shape {side.shape}")
     pooled = np.concatenate(sides)
     # Dense at both ends, because the best thresholds for small delta lie where one of the errors is rare.
     ends = np.concatenate([np.linspace(0.002, 0.998, 250), np.geomspace(2 / len(pooled), 0.01, 60)])
@@ -85,12 +99,18 @@ def simulated_points(out: ArrayLike, within: ArrayLike, *, cautious: float = 0.0
 
 
 def most_refuting_point(points: OperatingPoints, forbidden: Curve, n: int) -> int:
-    """The index of the point farthest below the ``forbidden`` curve, in standard deviations of ``n`` trials per arm."""
+    """Return the index of the pair of error rates that lies farthest below the trade-off curve ``forbidden``.
+
+    The distance is in standard deviations of ``n`` trials with and ``n`` without the canary.
+    """
     return int(np.argmax(margin(forbidden, points.fpr, points.fnr, n)))
 
 
 def forbidden_curve(curve: Curve | None, epsilon: float, delta: float) -> Curve:
-    """The curve below which a claim allows no error rates: the stated one, or that of (epsilon, delta) alone."""
+    """Return the trade-off curve below which the claim allows no error rates.
+
+    It is the stated one, or that of (epsilon, delta) where none is stated.
+    """
     return curve or ProfileCurve((epsilon,), (delta,), (delta,))
 
 
@@ -104,7 +124,9 @@ def trials_needed(
     power: float = 0.9,
     limit: int = LIMIT,
 ) -> TrialPlan | None:
-    """The fewest trials per arm with which the joint Clopper-Pearson point refutes the claim; None beyond ``limit``.
+    """Return the fewest trials with which Clopper-Pearson bounds refute the claim; None beyond ``limit``.
+
+    They are trials with the canary, and as many without.
 
     ``points``: of the bug. The claim is the stated ``curve``, or (``epsilon``, ``delta``) where it is None. The power
     is exact (binomial), at the threshold that is best for each n.
@@ -125,7 +147,9 @@ def trials_needed(
 
 
 def effect_trials_needed(true_mu: float, claimed_mu: float, *, alpha: float, power: float = 0.9) -> int | None:
-    """The trials per arm with which the effect size of Gaussian scores exceeds a claim, by normal approximation.
+    """Return the number of trials with which the effect size of Gaussian scores refutes a claimed mu.
+
+    They are trials with the canary, and as many without, by normal approximation.
 
     The standard error of an effect mu is ``sqrt(2/n + mu^2/(4n))`` (Hedges 1981). None where the claim is
     true.
@@ -139,7 +163,9 @@ def effect_trials_needed(true_mu: float, claimed_mu: float, *, alpha: float, pow
 
 
 def sequential_trials_needed(points: OperatingPoints, *, epsilon: float, delta: float, alpha: float) -> int | None:
-    """Pairs of trials after which the expected log wealth reaches ln(1 / alpha) at the best stake and threshold.
+    """Return how many pairs of trials the sequential (betting) audit is expected to need to refute the claim.
+
+    After them the expected log wealth reaches ln(1 / alpha) at the best stake and threshold.
 
     ``ln(1 / alpha) / max E ln(1 + lambda (1{in} - e^epsilon 1{out} - delta))``; about half of the
     runs stop by then; a run that has to learn its stake stops somewhat later. None where no bet on this bug grows.
@@ -167,7 +193,10 @@ def sequential_trials_needed(points: OperatingPoints, *, epsilon: float, delta: 
 
 
 def fewest_trials(*, curve: Curve | None, epsilon: float, delta: float, alpha: float) -> int | None:
-    """The fewest trials per arm from which a perfect attack, without an error, refutes; None where no number does."""
+    """Return the fewest trials with which an attack that makes no error refutes the claim; None if no number does.
+
+    They are trials with the canary, and as many without.
+    """
     forbidden = forbidden_curve(curve, epsilon, delta)
 
     # The same test at the joint point of zero errors, whose two upper bounds are equal.

@@ -1,4 +1,4 @@
-"""Algorithms: what a client computes in a round and how the server combines the clients' updates.
+"""Federated algorithms: what a client computes in a round and how the server combines the clients' updates.
 
 One convention holds throughout: an **update** is what the server adds. FedSGD uploads minus the gradient, FedAvg the
 difference of weights. Code that needs the sign of a gradient must use ``gradient``.
@@ -19,7 +19,9 @@ from .scaffold import Scaffold
 
 
 class Algorithm(Protocol):
-    """Local steps, states and server combination. Replicas are the first dimension of every tensor.
+    """The interface of a federated algorithm: the clients' local steps and the server's combination of updates.
+
+    Replicas (independent runs trained together) are the first dimension of every tensor.
 
     Three states, each handed in and out: what the server **shares** with its model (public, made of aggregates alone),
     what a client **keeps** from one of its rounds to the next, and what it holds during one round.
@@ -27,54 +29,66 @@ class Algorithm(Protocol):
 
     @property
     def local_steps(self) -> int:
-        """Local steps of a client in a round."""
+        """The number of local steps that a client takes in a round."""
         ...
 
     @property
     def linear_scale(self) -> float | None:
-        """``s`` with update = s * (sum of the steps' directions); None where the update is not linear (Adam)."""
+        """Return the factor between an update and the sum of the local steps' directions.
+
+        The factor ``s`` satisfies update = s * (sum of directions); None where the update is not linear in them (Adam).
+        """
         ...
 
     def share(self, model: Tensor) -> LocalState:
-        """What the server broadcasts with its first model."""
+        """Return what the server broadcasts together with its first model."""
         ...
 
     def start(self, model: Tensor, shared: Numbers | None = None, kept: Numbers | None = None) -> LocalState:
-        """The client's state at the start of a round; ``kept`` is None or empty until the client has taken part."""
+        """Return a client's state at the start of a round.
+
+        ``kept`` is what the client stored after its last round, None or empty until it has taken part.
+        """
         ...
 
     def step(self, local: Tensor, direction: Tensor, state: LocalState) -> tuple[Tensor, LocalState]:
-        """One local step along minus ``direction`` (a gradient)."""
+        """Take one local step along minus ``direction`` (a gradient), and return the new weights and state."""
         ...
 
     def update(self, model: Tensor, local: Tensor) -> Tensor:
-        """What the client uploads."""
+        """Return the update that the client sends, from the received model and the locally trained one."""
         ...
 
     def keep(self, model: Tensor, local: Tensor, state: LocalState) -> LocalState:
-        """What the client keeps for its next round; zero where it has not taken part yet."""
+        """Return what the client stores for its next round; it is zero until the client has taken part."""
         ...
 
     def combine(self, model: Tensor, aggregate: Tensor) -> Tensor:
-        """The server's next model."""
+        """Return the server's next model, from its current model and the aggregate of the updates."""
         ...
 
     def advance(self, shared: Numbers, aggregate: Tensor, rate: float) -> LocalState:
-        """What the server broadcasts with its next model; ``rate``: the published share of clients in a round."""
+        """Return what the server broadcasts together with its next model.
+
+        ``rate``: the published share of clients in a round.
+        """
         ...
 
     def aggregate_between(self, before: Tensor, after: Tensor) -> Tensor:
-        """The aggregate that changed the model: what an observer of the global models computes."""
+        """Return the aggregate that turned the model ``before`` into ``after``.
+
+        An observer of the global models can compute it.
+        """
         ...
 
     def gradient(self, update: Tensor) -> Tensor:
-        """The (average) gradient behind an upload, up to scale where the optimiser is not linear."""
+        """Return the (average) gradient behind a client's update, up to scale where the optimiser is not linear."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedSGD:
-    """One gradient per round and client; the server takes the step (McMahan et al. 2017, FedSGD).
+    """FedSGD: each client sends one gradient per round, and the server takes the step (McMahan et al. 2017).
 
     ``local`` is the step itself, not the weights after it: (w - g) - w would round g to the last digit of w.
     """
@@ -122,7 +136,9 @@ class FedSGD:
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvg(LocalTraining):
-    """Several local steps with SGD or Adam; uploads the difference of weights (McMahan et al. 2017, Algorithm 1).
+    """FedAvg: clients take several local steps and send the difference of weights (McMahan et al. 2017, Algorithm 1).
+
+    The local optimiser is SGD or Adam.
 
     Adam (Kingma and Ba 2015) starts anew in every round, unless ``keep_moments`` is set: then each client continues
     with its own moments, which never leave it. With one local step per round a new Adam moves every weight by the
@@ -180,7 +196,9 @@ KNOWN_ALGORITHMS: Mapping[str, type[FedSGD] | type[FedAvg] | type[FedProx] | typ
 
 
 def algorithm_from(spec: dict[str, Any]) -> Algorithm:
-    """The algorithm given in a suite file: ``{ name = "fedavg", learning_rate = 0.1, local_steps = 5 }``.
+    """Build the federated algorithm that a suite file specifies.
+
+    For example ``{ name = "fedavg", learning_rate = 0.1, local_steps = 5 }``.
 
     Raises:
         ValueError: unknown name, unknown or bad field.

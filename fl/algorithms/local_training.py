@@ -1,4 +1,4 @@
-"""Base of algorithms with several local steps: clients upload the difference of weights, and the server adds it."""
+"""Base class of algorithms in which clients take several local steps and send the difference of weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,10 @@ Numbers = Mapping[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTraining:
-    """Common fields and server rule. By default nothing is shared or kept, and updates are not linear in directions."""
+    """Base class of algorithms whose clients send weight differences, which the server adds to its model.
+
+    By default no state is shared or kept, and updates are not linear in the steps' directions.
+    """
 
     learning_rate: float
     local_steps: int
@@ -47,5 +50,5 @@ class LocalTraining:
         return (after - before) / self.server_learning_rate
 
     def gradient(self, update: Tensor) -> Tensor:
-        """The mean gradient of the steps, including any correction that the algorithm adds to them."""
+        """Return the mean gradient of the local steps, including any correction that the algorithm adds to them."""
         return -update / (self.learning_rate * self.local_steps)

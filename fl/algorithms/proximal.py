@@ -11,7 +11,7 @@ from .local_training import LocalState, LocalTraining, Numbers
 
 @dataclass(frozen=True, kw_only=True)
 class FedProx(LocalTraining):
-    """FedAvg whose local loss has the term ``mu / 2 * |local - model|^2`` (Li et al. 2020, Algorithm 2).
+    """FedProx: FedAvg whose local loss includes ``mu / 2 * |local - model|^2`` (Li et al. 2020, Algorithm 2).
 
     The paper allows clients to solve their problem inexactly; here a client takes ``local_steps`` steps of SGD.
     """
@@ -24,7 +24,10 @@ class FedProx(LocalTraining):
 
     @property
     def linear_scale(self) -> float | None:
-        """Defined for one step only, where the proximal term vanishes; later steps shrink earlier directions."""
+        """Return the factor between an update and its step's direction, for a single local step; else None.
+
+        In one step the proximal term vanishes; later steps shrink earlier directions.
+        """
         return -self.learning_rate if self.local_steps == 1 else None
 
     def start(self, model: Tensor, shared: Numbers | None = None, kept: Numbers | None = None) -> LocalState:
@@ -34,14 +37,16 @@ class FedProx(LocalTraining):
         return local - self.learning_rate * (direction + self.pull(local - state["anchor"])), state
 
     def pull(self, moved: Tensor) -> Tensor:
-        """Gradient ``(R, d)`` of the proximal term at ``local - model``."""
+        """Return the gradient of the proximal term where the local model has moved by ``moved``, shape ``(R, d)``."""
         return self.mu * moved
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoundedUpdate(FedProx):
-    """FedProx with a pull only beyond ``radius``: ``mu / 2 * max(0, |local - model| - radius)^2`` (after Cheng et al.
-    2022, Bounded Local Update Regularization).
+    """FedProx whose pull towards the received model acts only beyond a distance of ``radius``.
+
+    The local loss includes ``mu / 2 * max(0, |local - model| - radius)^2`` (after Cheng et al. 2022, Bounded Local
+    Update Regularization).
 
     ``radius``: the clip norm, so that clipping removes little.
     """

@@ -10,7 +10,9 @@ from .local_training import LocalState, LocalTraining, Numbers
 
 @dataclass(frozen=True, kw_only=True)
 class Scaffold(LocalTraining):
-    """Local steps along ``gradient - own control + server's control`` (Algorithm 1, option II for the own control).
+    """SCAFFOLD: local steps are corrected by control variates of the client and the server.
+
+    The steps follow ``gradient - own control + server's control`` (Algorithm 1, option II for the own control).
 
     Of the paper's two uploads only the update is sent. The change of the client's control is
     ``-(server's control) - update / (local_steps * learning_rate)``, so the update determines both, and the server

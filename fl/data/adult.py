@@ -1,4 +1,4 @@
-"""Adult (Kohavi 1996; UCI): does a person in the 1994 US census earn more than 50,000 dollars a year?"""
+"""Adult census data: whether a person in the 1994 US census earns more than 50,000 dollars (Kohavi 1996; UCI)."""
 
 import gzip
 from collections.abc import Iterator, Sequence
@@ -61,7 +61,9 @@ FEATURES = len(_RANGES) + sum(len(places) for places in _PLACES.values())
 
 
 def adult(folder: DataFolder) -> Dataset:
-    """The official 32,561 training and 16,281 test rows as images 1x1x108, in the order of the files.
+    """Load the Adult data set with its official split: 32,561 training and 16,281 test rows.
+
+    Each row is an image 1x1x108; rows are in the order of the files.
 
     Six numbers scaled to [0, 1] by public ranges, and 102 indicators, column by column as in the files; a missing value
     is a category of its own. Labels: 1 for more than 50,000 dollars. The census weight ``fnlwgt`` is a feature like any

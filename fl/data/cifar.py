@@ -1,4 +1,4 @@
-"""CIFAR-10 (Krizhevsky 2009) as sheets of tiles: a class-balanced part of it, or all of it."""
+"""CIFAR-10 (Krizhevsky 2009), read from image sheets of many tiles: a class-balanced part of it, or all of it."""
 
 import csv
 import gzip
@@ -19,7 +19,9 @@ _SIDE, _ACROSS = 32, 50
 
 
 def cifar10(folder: DataFolder) -> Dataset:
-    """The tiles listed in the index, in its order; rows that name a missing sheet are left out.
+    """Load the CIFAR-10 images that the folder's index lists, in its order.
+
+    Index rows that name a missing sheet are left out.
 
     Raises:
         DatasetMissing: if there is no index, or no sheet of one split.
@@ -47,7 +49,7 @@ def cifar10(folder: DataFolder) -> Dataset:
             ) from error
     for split in ("train", "test"):
         if not tiles[split]:
-            raise ValueError(f"{index} must list {split} tiles of a sheet in the same folder, got none")
+            raise ValueError(f"{index} must list {split} tiles of an existing sheet, got none")
     return Dataset(
         name="cifar10",
         train_images=_images(tiles["train"]),

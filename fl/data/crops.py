@@ -1,4 +1,4 @@
-"""Crops: windows of fixed size around the sensitive lines of receipts."""
+"""Crops: fixed-size image windows around the sensitive lines of receipts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,10 @@ HEIGHT, WIDTH = 64, 128
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Crop:
-    """The window of a receipt whose upper left pixel is (``left``, ``top``), placed around a line of ``field``."""
+    """A window of fixed size in a receipt, placed around a line that shows the sensitive ``field``.
+
+    Its upper left pixel is (``left``, ``top``).
+    """
 
     receipt: Receipt
     field: str
@@ -25,21 +28,24 @@ class Crop:
 
     @property
     def pixels(self) -> NDArray[np.uint8]:
-        """``(HEIGHT, WIDTH)`` grey bytes."""
+        """Return the crop's grey values, bytes of shape ``(HEIGHT, WIDTH)``."""
         return self.receipt.pixels[self.top : self.top + HEIGHT, self.left : self.left + WIDTH]
 
     @property
     def mask(self) -> Tensor:
-        """``(HEIGHT, WIDTH)``, true in the boxes of the sensitive lines of any field."""
+        """Return a boolean mask ``(HEIGHT, WIDTH)`` that is true on the sensitive lines of any field."""
         return box_mask([self.within(line) for line in self.receipt.sensitive], HEIGHT, WIDTH)
 
     def within(self, line: Line) -> tuple[int, int, int, int]:
-        """A line's (left, top, right, bottom) in the crop's coordinates; it may extend beyond the crop."""
+        """Return the box of a line in the crop's coordinates, as (left, top, right, bottom).
+
+        The box may extend beyond the crop.
+        """
         return line.left - self.left, line.top - self.top, line.right - self.left, line.bottom - self.top
 
 
 def crops_of(receipt: Receipt) -> list[Crop]:
-    """At most one crop per field, centred on its line as far as the receipt's border allows.
+    """Return at most one crop per sensitive field, centred on its line as far as the receipt's border allows.
 
     The line is the first that shows the field; for totals it is the one nearest to a line with the word "total".
 

@@ -1,4 +1,4 @@
-"""Data folder: files in the folder named by FEDASSAY_DATA, checked against the folder's list of checksums."""
+"""Data folder: reads files from the folder named by FEDASSAY_DATA and verifies their listed checksums."""
 
 import hashlib
 import os
@@ -13,7 +13,7 @@ _SUMS = "SHA256SUMS"
 
 @dataclass(frozen=True)
 class DataFolder:
-    """A folder of data sets, or (None) no folder.
+    """A folder that holds data sets, or no folder (``root`` None).
 
     A file listed in the folder's ``SHA256SUMS`` (as printed by `sha256sum`), if that file exists, must have that sum.
     """
@@ -22,22 +22,22 @@ class DataFolder:
 
     @classmethod
     def from_environment(cls) -> "DataFolder":
-        """The folder named by FEDASSAY_DATA."""
+        """Return the data folder that the environment variable FEDASSAY_DATA names."""
         name = os.environ.get("FEDASSAY_DATA")
         return cls(Path(name) if name else None)
 
     def check(self) -> None:
-        """Raise DatasetMissing where the named folder does not exist."""
+        """Raise DatasetMissing if the named folder does not exist."""
         # A mistyped folder must not silently fall back to the cache or a download.
         if self.root is not None and not self.root.is_dir():
             raise DatasetMissing(f"FEDASSAY_DATA must name a folder, got {self.root}")
 
     def has(self, *paths: str) -> bool:
-        """Whether all these files, given relative to the folder, exist."""
+        """Return whether all these files exist; paths are relative to the folder."""
         return self.root is not None and all((self.root / path).is_file() for path in paths)
 
     def file(self, path: str, *, of: str) -> Path:
-        """The path of a file of the data set ``of``.
+        """Return the path of a file that belongs to the data set ``of``, after verifying its checksum.
 
         Raises:
             DatasetMissing: if the file does not exist.

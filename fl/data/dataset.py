@@ -1,4 +1,4 @@
-"""Data set: labelled images for training and test, with their sensitive pixels and owners where these are known."""
+"""Data set: labelled training and test images, with sensitive pixels and owners where these are known."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -12,12 +12,14 @@ from .regions import stroke_box
 
 
 class DatasetMissing(FileNotFoundError):
-    """The data set is neither in FEDASSAY_DATA nor in the cache and could not be downloaded."""
+    """The error that a data set is neither in FEDASSAY_DATA nor in the cache and could not be downloaded."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Dataset:
-    """Labelled images, split into training and test. The tensors are shared by all callers and must not be changed.
+    """A data set of labelled images, split into training and test images.
+
+    The tensors are shared by all callers and must not be changed.
 
     Args:
         train_images, test_images: (n, channel, height, width) float32 in [0, 1]; rows of a table (n, 1, 1, features).
@@ -60,27 +62,30 @@ class Dataset:
         object.__setattr__(self, "digest", _digest(self))
         if self.strokes:
             if self.train_masks is not None or self.test_masks is not None:
-                raise ValueError("masks must be None where strokes give them, got both")
+                raise ValueError("masks must be None if strokes is true, which defines them, got both")
             # After the digest, which needs only the images: the masks follow from them.
             object.__setattr__(self, "train_masks", stroke_box(self.train_images))
             object.__setattr__(self, "test_masks", stroke_box(self.test_images))
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(channel, height, width) of one image."""
+        """The shape of one image: (channel, height, width)."""
         channels, height, width = self.train_images.shape[1:]
         return channels, height, width
 
 
 def check_masks(name: str, masks: Tensor | None, images: Tensor) -> None:
-    """Raise ValueError unless ``masks`` are None or booleans ``(n, h, w)`` for ``images (n, c, h, w)``."""
+    """Raise ValueError unless ``masks`` is None or has one boolean per image pixel, shape ``(n, h, w)``."""
     wanted = (len(images), *images.shape[2:])
     if masks is not None and (tuple(masks.shape) != wanted or masks.dtype != torch.bool):
-        raise ValueError(f"{name} must be {wanted} booleans, got {tuple(masks.shape)} of {masks.dtype}")
+        raise ValueError(f"{name} must be booleans of shape {wanted}, got {tuple(masks.shape)} of {masks.dtype}")
 
 
 def fixed_order(purpose: str, count: int) -> Tensor:
-    """A shuffle of ``count`` items, ``(count,)`` int64, the same for every seed and every version of numpy."""
+    """Return a fixed shuffle of the indices of ``count`` items, the same for every seed and every version of numpy.
+
+    The result has shape ``(count,)`` and type int64.
+    """
     # Raw bits and a stable sort, not `permutation`, whose result may change with numpy's version.
     raw = Streams(0).generator(purpose).bit_generator.random_raw(count)
     return torch.from_numpy(np.argsort(raw, kind="stable"))
@@ -94,7 +99,7 @@ def _check_part(part: str, images: Tensor, labels: Tensor, classes: int) -> None
     if labels.shape != images.shape[:1] or labels.dtype != torch.int64:
         raise ValueError(f"{part}_labels must be ({len(images)},) int64, got {tuple(labels.shape)} of {labels.dtype}")
     if len(images) == 0:
-        raise ValueError(f"{part}_images must hold an image, got none")
+        raise ValueError(f"{part}_images must hold at least one image, got none")
     if not (images.min() >= 0 and images.max() <= 1):
         raise ValueError(f"{part}_images must be in [0, 1], got {float(images.min())} to {float(images.max())}")
     if labels.min() < 0 or labels.max() >= classes:

@@ -1,6 +1,4 @@
-"""Data sets by name: digits from scikit-learn, drawn receipts, MNIST and Fashion-MNIST from a folder, the cache or the
-network, and others from a folder only.
-"""
+"""Loads data sets by name: bundled with scikit-learn, drawn here, in FEDASSAY_DATA or the cache, or downloaded."""
 
 import functools
 import os
@@ -52,7 +50,9 @@ _FOLDER_ONLY = {
 
 
 def load_dataset(name: str) -> Dataset:
-    """Load a data set by name; a second call in the same process returns the same object.
+    """Load a data set by name.
+
+    A second call in the same process returns the same object.
 
     - digits: 1,797 images 8x8 bundled with scikit-learn (UCI, 13 writers, in the writers' order). A fixed shuffle, the
       same for every seed, makes 1,347 of them the training set and 450 the test set.
@@ -79,8 +79,9 @@ def load_dataset(name: str) -> Dataset:
 
 
 def available(name: str) -> str:
-    """The source of a data set: bundled, drawn here, found in FEDASSAY_DATA, in the cache, would be downloaded, or not
-    here.
+    """Return where a data set would come from, such as "bundled", or that it is not available.
+
+    That is: bundled, drawn here, found in FEDASSAY_DATA, in the cache, would be downloaded, or not here.
 
     Only checks whether the files exist; raises ValueError for an unknown name.
     """

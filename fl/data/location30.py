@@ -1,4 +1,4 @@
-"""Location-30: check-ins of people in 30 groups, a classic of membership inference (Shokri et al. 2017)."""
+"""Location-30 data: check-ins of people in 30 groups, widely used for membership inference (Shokri et al. 2017)."""
 
 from pathlib import Path
 from zipfile import BadZipFile
@@ -14,7 +14,9 @@ FEATURES, CLASSES = 446, 30
 
 
 def location30(folder: DataFolder) -> Dataset:
-    """5,010 rows of 446 check-ins, 0 or 1, as images 1x1x446; labels are the groups.
+    """Load the Location-30 data set: 5,010 people with 446 binary check-in features, labelled by group.
+
+    Each row is an image 1x1x446.
 
     There is no official split: a fixed shuffle, the same for every seed, makes a fifth of the rows (1,002) the test set
     and the other 4,008 the training set.

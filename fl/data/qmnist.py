@@ -1,4 +1,4 @@
-"""QMNIST: the writer of each digit of MNIST (Yadav and Bottou 2019), the natural users of a federation."""
+"""QMNIST data: names the writer of each MNIST digit, so that writers can be users (Yadav and Bottou 2019)."""
 
 import gzip
 import struct
@@ -16,7 +16,9 @@ _WRITER = 2
 
 
 def qmnist(mnist: Dataset, folder: DataFolder) -> Dataset:
-    """MNIST's images and labels, which are those of QMNIST's training half, with the writer of each training image.
+    """Build the MNIST data set with the writer of each training image as its owner.
+
+    MNIST's images and labels are those of QMNIST's training half.
 
     The test images are MNIST's too: the first 10,000 of QMNIST's 60,000.
 

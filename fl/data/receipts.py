@@ -1,4 +1,4 @@
-"""Receipts of SROIE (ICDAR 2019): scans, their text lines with boxes, and which lines are sensitive."""
+"""Receipts of SROIE (ICDAR 2019): reads the scans, their text lines with boxes, and which lines are sensitive."""
 
 import gzip
 import json
@@ -25,7 +25,7 @@ _PHONE_DIGITS = 7
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A line of text and its box in pixels; right and bottom edges are exclusive."""
+    """A line of text on a receipt, and its box in pixels; right and bottom edges are exclusive."""
 
     left: int
     top: int
@@ -35,13 +35,16 @@ class Line:
 
     @property
     def box(self) -> tuple[int, int, int, int]:
-        """(left, top, right, bottom)."""
+        """The line's box as (left, top, right, bottom)."""
         return self.left, self.top, self.right, self.bottom
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Receipt:
-    """One scan: ``pixels (height, width)`` grey bytes, its lines, and the lines of each field, () for none."""
+    """A scanned receipt with its text lines and the lines that show each sensitive field.
+
+    ``pixels``: grey bytes ``(height, width)``; ``fields``: the lines of each field, () for none.
+    """
 
     name: str
     pixels: NDArray[np.uint8]
@@ -50,12 +53,12 @@ class Receipt:
 
     @property
     def sensitive(self) -> tuple[Line, ...]:
-        """The lines of any sensitive field."""
+        """The lines that show any sensitive field."""
         return tuple(line for field in FIELDS for line in self.fields[field])
 
 
 def read_receipts(folder: DataFolder) -> list[Receipt]:
-    """All annotated receipts, in the order of the annotation file.
+    """Read all annotated receipts from the folder, in the order of the annotation file.
 
     A line is a phone number where it has a word for one and seven digits. It is a date or a total where it shows what
     the annotation's key gives as such (the date ignoring spaces; the amount as a number of its own). A field is
@@ -129,7 +132,10 @@ def _pixels(scan: Path, size: tuple[int, int]) -> NDArray[np.uint8]:
 
 
 def fields_of(lines: Sequence[Line], key: Mapping[str, Any]) -> dict[str, tuple[Line, ...]]:
-    """Which lines show a phone number, or the date or total that ``key`` gives; see `read_receipts`."""
+    """Return which lines show each sensitive field: phone number, date and total.
+
+    ``key`` gives the date and the total; see `read_receipts`.
+    """
     date, amount = _spaceless(str(key.get("date", ""))), re.search(r"\d[\d,]*(\.\d+)?", str(key.get("total", "")))
     # Not within a longer number: 9.00 is not in 19.00, nor in 9.001.
     total = amount and re.compile(rf"(?<![\d.,]){re.escape(amount.group())}(?![\d]|[.,]\d)")

@@ -1,4 +1,4 @@
-"""Sensitive regions: masks of the privacy-sensitive pixels of an image (PSI; Xiao et al. 2025)."""
+"""Sensitive regions: computes masks of the privacy-sensitive pixels of an image (PSI; Xiao et al. 2025)."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,9 @@ _INK = 0.1
 
 
 def stroke_box(images: Tensor) -> Tensor:
-    """Masks ``(n, h, w)`` of ``images (n, c, h, w)``: the smallest box around pixels brighter than .1.
+    """Return a mask of the smallest box around each image's bright pixels (above .1).
+
+    ``images (n, c, h, w)`` give masks ``(n, h, w)``.
 
     Meant for digits on a black background; empty for a black image.
     """
@@ -21,7 +23,9 @@ def stroke_box(images: Tensor) -> Tensor:
 
 
 def box_mask(boxes: Sequence[tuple[int, int, int, int]], height: int, width: int) -> Tensor:
-    """Mask ``(height, width)`` of the pixels in any of ``boxes``, each (left, top, right, bottom).
+    """Return a boolean mask ``(height, width)`` that is true inside any of the boxes.
+
+    Each box is (left, top, right, bottom).
 
     Right and bottom edges are exclusive; boxes are cut at the image's border.
     """

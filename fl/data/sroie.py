@@ -1,4 +1,4 @@
-"""Data sets of receipt crops, from SROIE or drawn: classified by their field, or by whether they were tampered with."""
+"""Data sets of scanned (SROIE) or synthetic receipt crops, labelled by field or by whether they were tampered with."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,9 @@ class _Part:
 
 
 def sroie(folder: DataFolder) -> Dataset:
-    """Grey crops labelled by the field around which they were placed, numbered as in `receipts.FIELDS`.
+    """Load the crops of scanned receipts, labelled by the sensitive field that each crop shows.
+
+    Crops are grey; labels are numbered as in `receipts.FIELDS`.
 
     Masks are the boxes of all sensitive lines in the crop; owners are receipts. Raises what `read_receipts` raises.
     """
@@ -40,7 +42,9 @@ def sroie(folder: DataFolder) -> Dataset:
 
 
 def sroie_tampered(folder: DataFolder) -> Dataset:
-    """The same crops, half of them tampered with (label 1, see `tampering`); targets mark what was pasted.
+    """Load the crops of scanned receipts, half of them tampered with (label 1).
+
+    See `tampering`; the targets of a segmentation mark the pasted pixels.
 
     Masks are those of the original crop. A splice takes its piece from a receipt of the same split, which may have
     another owner: a few pixels are then in two owners' crops.
@@ -49,12 +53,15 @@ def sroie_tampered(folder: DataFolder) -> Dataset:
 
 
 def drawn() -> Dataset:
-    """Like `sroie`, from receipts drawn with a fixed seed (see ``synthetic_receipts``)."""
+    """Build a data set like that of `sroie` from synthetic receipts, which are drawn with a fixed seed.
+
+    See ``synthetic_receipts``.
+    """
     return _dataset("synthetic_receipts", _parts(synthetic_receipts(), "the drawn receipts"), _by_field, classes=3)
 
 
 def drawn_tampered() -> Dataset:
-    """Like `sroie_tampered`, from drawn receipts."""
+    """Build a data set like that of `sroie_tampered` from synthetic receipts."""
     parts = _parts(synthetic_receipts(), "the drawn receipts")
     return _dataset("synthetic_receipts_tampered", parts, _by_tampering, classes=2)
 

@@ -1,4 +1,4 @@
-"""Synthetic receipts: drawn from a fixed seed, with the lines and fields of scanned receipts but no real data.
+"""Synthetic receipts: draws receipts with a fixed seed; they have the fields of scanned ones but no real data.
 
 They make everything that needs receipts run without a download. Each receipt has its own paper, ink and grain, by which
 a pasted piece of another one can be recognised. The print is one bitmap font, far simpler than a scan: results on these
@@ -41,7 +41,10 @@ Below = Callable[[int], int]
 
 
 def synthetic_receipts() -> list[Receipt]:
-    """``COUNT`` receipts 256 pixels wide, identical on every machine."""
+    """Draw the synthetic receipts, which are identical on every machine.
+
+    There are ``COUNT`` receipts, each 256 pixels wide.
+    """
     return [_receipt(number) for number in range(COUNT)]
 
 

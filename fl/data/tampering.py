@@ -1,4 +1,4 @@
-"""Tampering with receipts: pastes a piece of a number over a line with digits, from the same receipt or another one.
+"""Tampering with receipts: pastes part of a number over a line with digits, from the same receipt or another one.
 
 Copy-move and splice between annotated boxes, by pixels. This is not T-SROIE, in which a network rewrote the text (Wang
 et al. 2022): results on one do not carry over to the other.
@@ -22,19 +22,22 @@ _ALIKE = 2
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tampered:
-    """A crop's ``pixels (HEIGHT, WIDTH)`` after tampering; ``changed (HEIGHT, WIDTH)`` marks those that were pasted."""
+    """A receipt crop after tampering, with a mask of the pixels that were pasted.
+
+    ``pixels`` and ``changed`` have shape ``(HEIGHT, WIDTH)``.
+    """
 
     pixels: NDArray[np.uint8]
     changed: BoolArray
 
     @classmethod
     def untouched(cls, crop: Crop) -> "Tampered":
-        """The crop as it was."""
+        """Return the crop without tampering, with an empty mask."""
         return cls(pixels=crop.pixels, changed=np.zeros(crop.pixels.shape, dtype=np.bool_))
 
 
 def tamper(crop: Crop, others: Sequence[Receipt], rng: np.random.Generator) -> Tampered:
-    """Paste a piece of a number over a line of the crop that has digits.
+    """Tamper with a crop: paste part of another number over one of its lines that has digits.
 
     A coin decides between a copy-move (from the same receipt) and a splice (from one of ``others``), where both have a
     suitable number. Line, donor, width and place are random; donors have about the same height where there are any. Raw
@@ -56,7 +59,7 @@ def tamper(crop: Crop, others: Sequence[Receipt], rng: np.random.Generator) -> T
             # Equal pixels would be labelled as tampered with although nothing changed.
             if (done.pixels != crop.pixels).any():
                 return done
-    raise ValueError(f"a number unlike {line.text!r:.20} must be on receipt {crop.receipt.name} or others, got none")
+    raise ValueError(f"receipts must show a number other than {line.text!r:.20} to paste, got none")
 
 
 def _donors(receipt: Receipt, text: str) -> list[Line]:

@@ -1,4 +1,4 @@
-"""Law: the public description of a release's distribution, which attacks use as a likelihood."""
+"""Law: the public probability distribution of what a defense releases, which attacks use as a likelihood."""
 
 import math
 from dataclasses import dataclass
@@ -13,23 +13,29 @@ from ..streams import normal
 
 
 class Law(Protocol):
-    """The distribution of a release, given the rows that went into it."""
+    """The interface of a law: the distribution of a release, given the vectors that went into it."""
 
     def contribution(self, rows: Tensor) -> Tensor:
-        """What each of the rows ``(..., d)`` adds to the release without noise, ``(..., d)``."""
+        """Return what each vector adds to the release without noise.
+
+        ``rows`` and the result have shape ``(..., d)``.
+        """
         ...
 
     def sample(self, contribution: Tensor, rng: np.random.Generator) -> Tensor:
-        """Draw a release with total contribution ``(..., d)``."""
+        """Draw a release whose noiseless value is ``contribution``, an array of shape ``(..., d)``."""
         ...
 
     def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
-        """Log density of ``release (..., d)`` given a total ``contribution``, ``(...,)``; differentiable."""
+        """Return the log density of each release, given its noiseless value ``contribution``; differentiable.
+
+        ``release``: ``(..., d)``; the result has shape ``(...,)``.
+        """
         ...
 
 
 class Mixing(StrEnum):
-    """What the channel does to the clients' reports: nothing, shuffle whole rows, or shuffle each coordinate."""
+    """How the channel mixes the clients' reports: not at all, by shuffling reports, or by shuffling coordinates."""
 
     NONE = "none"
     ROWS = "rows"
@@ -38,30 +44,36 @@ class Mixing(StrEnum):
 
 @runtime_checkable
 class ReportLaw(Law, Protocol):
-    """The law of one client's report as it leaves the client, where it is not one Gaussian around the row.
+    """The interface of the distribution of one client's report, where it is not a Gaussian around the client's vector.
 
     ``log_density`` may be relative to any measure that does not depend on the row: only ratios are used.
     """
 
     @property
     def mixing(self) -> Mixing:
-        """How the reports of all clients reach the observer."""
+        """Return how the channel mixes the reports of all clients before the observer receives them."""
         ...
 
     def log_densities(self, release: Tensor, contribution: Tensor) -> Tensor:
-        """The same per coordinate, ``(..., d)``, summing to ``log_density``.
+        """Return the log density of each coordinate of a report; over the coordinates they sum to ``log_density``.
+
+        The result has shape ``(..., d)``.
 
         Raises ValueError where the coordinates of a report are dependent, which ``Mixing.COORDINATES`` rules out.
         """
         ...
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """Raw rows ``(d,)``, absent and present, whose reports are the farthest apart that are known."""
+        """Return two client vectors ``(d,)``, absent and present, whose reports are the easiest to distinguish that are
+        known.
+        """
         ...
 
 
 def clip(rows: Tensor, norm: float | Tensor) -> Tensor:
-    """Rows ``(..., d)`` scaled to an L2 norm of at most ``norm`` (Abadi et al. 2016, Algorithm 1).
+    """Scale each vector to an L2 norm of at most ``norm`` (Abadi et al. 2016, Algorithm 1).
+
+    ``rows``: vectors ``(..., d)``; the result has the same shape.
 
     The result is finite and within the norm for any input. A NaN entry counts as zero, an infinite entry as the largest
     finite number.
@@ -84,7 +96,10 @@ def clip(rows: Tensor, norm: float | Tensor) -> Tensor:
 
 
 def lot_sum(rows: Tensor, present: Tensor) -> Tensor:
-    """Sum ``(R, d)`` of the rows ``(R, n, d)`` of a lot that are ``present (R, n)``; the others may hold anything."""
+    """Return the sum of the per-sample vectors of a sampled lot (batch of training samples), for each replica.
+
+    ``rows (R, n, d)`` of which those in ``present (R, n)`` count give ``(R, d)``; the others may hold anything.
+    """
     if present.is_meta or present.all():
         return rows.sum(1)
     total = torch.bmm(present.to(rows.dtype).unsqueeze(1), rows).squeeze(1)
@@ -95,7 +110,10 @@ def lot_sum(rows: Tensor, present: Tensor) -> Tensor:
 
 
 def clipped_sum(rows: Tensor, present: Tensor, norm: float | Tensor) -> Tensor:
-    """``lot_sum`` of the clipped rows ``(R, n, d)``; ``norm`` is a number or ``(R, 1, 1)``."""
+    """Clip the per-sample vectors of a sampled lot (batch of training samples) and return their sum for each replica.
+
+    ``rows``: ``(R, n, d)``; ``norm`` is a number or ``(R, 1, 1)``.
+    """
     # The weights enter one matrix product: each row is read twice, and no clipped copy is written.
     if not isinstance(norm, Tensor):
         _check_norm(norm)
@@ -107,13 +125,18 @@ def clipped_sum(rows: Tensor, present: Tensor, norm: float | Tensor) -> Tensor:
 
 
 def clip_entries(rows: Tensor, radius: float) -> Tensor:
-    """Rows ``(..., d)`` clamped entry by entry to [-radius, radius]; a NaN entry counts as zero."""
+    """Clamp each entry of the vectors to [-radius, radius]; a NaN entry becomes zero.
+
+    ``rows``: vectors ``(..., d)``; the result has the same shape.
+    """
     return torch.nan_to_num(rows, nan=0.0).clamp(-radius, radius)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianLaw:
-    """release = scale * (sum of clipped rows) + N(0, noise_std^2 I), possibly a sum of several sampled steps.
+    """The law of a Gaussian release: ``scale`` times the sum of clipped vectors, plus N(0, noise_std^2 I).
+
+    The release may be a sum of several steps, into each of which a vector is sampled.
 
     Args:
         clip_norm: L2 bound of a row before scaling.

@@ -1,4 +1,4 @@
-"""Layered law: a report clipped and noised layer by layer with Gaussian noise (FedRE, Xiao et al. 2025)."""
+"""Layered law: the distribution of a report that is clipped and noised layer by layer (FedRE, Xiao et al. 2025)."""
 
 import math
 from dataclasses import dataclass
@@ -17,29 +17,41 @@ _LONG = 10.0
 
 
 def layer_starts(layout: Layout) -> tuple[int, ...]:
-    """First coordinate of each named layer. Inert weights belong to the last layer: they are clipped and noised too."""
+    """Return the index of the first coordinate of each named layer in the flat parameter vector.
+
+    Inert weights belong to the last layer: they are clipped and noised too.
+    """
     return tuple(layout.slices[name].start for name in layout.names)
 
 
 def layer_slices(starts: tuple[int, ...]) -> list[slice]:
-    """The layers' slices of a flat vector."""
+    """Return the slice of each layer in the flat parameter vector."""
     return [slice(low, high) for low, high in zip(starts, [*starts[1:], None], strict=True)]
 
 
 def clip_layers(rows: Tensor, starts: tuple[int, ...], norms: tuple[float, ...]) -> Tensor:
-    """Rows ``(..., d)``, each layer clipped to its own L2 norm (Xiao et al. 2025, equation 7)."""
+    """Clip each layer of the vectors to its own L2 norm (Xiao et al. 2025, equation 7).
+
+    ``rows``: vectors ``(..., d)``.
+    """
     layers = zip(layer_slices(starts), norms, strict=True)
     return torch.cat([clip(rows[..., layer], norm) for layer, norm in layers], dim=-1)
 
 
 def spread_layers(values: Tensor, starts: tuple[int, ...], dim: int) -> Tensor:
-    """One number per layer ``(..., layers)`` -> one per coordinate ``(..., dim)``; ``dim`` may end in any layer."""
+    """Repeat one number per layer for every coordinate of that layer.
+
+    ``(..., layers)`` becomes ``(..., dim)``; ``dim`` may end in any layer.
+    """
     sizes = torch.tensor([len(range(dim)[layer]) for layer in layer_slices(starts)], device=values.device)
     return values.repeat_interleave(sizes, dim=-1, output_size=dim)
 
 
 def sparsify_layers(rows: Tensor, starts: tuple[int, ...], dropped: float) -> Tensor:
-    """Rows ``(..., d)`` in which the smallest entries of each layer, a share ``dropped`` of them, are set to zero."""
+    """Set the smallest entries of each layer, a share ``dropped`` of them, to zero.
+
+    ``rows``: vectors ``(..., d)``.
+    """
     if not dropped:
         return rows
     return torch.cat([prune(rows[..., part], dropped) for part in layer_slices(starts)], dim=-1)
@@ -47,7 +59,9 @@ def sparsify_layers(rows: Tensor, starts: tuple[int, ...], dropped: float) -> Te
 
 @dataclass(frozen=True, kw_only=True)
 class LayeredGaussianLaw:
-    """One client's report: its row sparsified and clipped layer by layer, plus N(0, noise_std_l^2 I) in layer l.
+    """The law of a client's report that is sparsified and clipped layer by layer, with Gaussian noise per layer.
+
+    Layer l gets noise N(0, noise_std_l^2 I).
 
     Args:
         starts: first coordinate of each layer, ascending from 0; the last layer reaches to the row's end.
@@ -77,7 +91,7 @@ class LayeredGaussianLaw:
 
     @property
     def mixing(self) -> Mixing:
-        """NONE: a local report reaches the server with its sender."""
+        """Return ``NONE``: a local report reaches the server together with its sender."""
         return Mixing.NONE
 
     def contribution(self, rows: Tensor) -> Tensor:
@@ -95,7 +109,9 @@ class LayeredGaussianLaw:
         return self.log_densities(release, contribution).sum(-1)
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """A row far beyond every layer's clip norm, on one coordinate of each layer, and its opposite.
+        """Return a vector far beyond every layer's clip norm, and its opposite: the two inputs easiest to distinguish.
+
+        The vector is non-zero on one coordinate of each layer.
 
         After clipping they are twice the clip norm apart in every layer.
         """

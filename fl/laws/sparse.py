@@ -1,4 +1,4 @@
-"""Sparse rows: sets the entries of smallest size in a row to zero."""
+"""Sparse vectors: sets the entries of smallest absolute value to zero."""
 
 import math
 
@@ -7,7 +7,10 @@ from torch import Tensor
 
 
 def prune(rows: Tensor, share: float) -> Tensor:
-    """Rows ``(..., d)`` whose ``floor(share * d)`` entries of smallest size are zero; of ties the first become zero."""
+    """Set the share ``share`` of each vector's entries that is smallest in absolute value to zero.
+
+    In ``rows (..., d)`` these are ``floor(share * d)`` entries; of ties the first become zero.
+    """
     # A decimal share times d may fall just below the intended integer.
     dropped = math.floor(share * rows.shape[-1] + 1e-9)
     smallest = rows.abs().argsort(dim=-1, stable=True)[..., :dropped]

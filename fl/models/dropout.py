@@ -1,4 +1,4 @@
-"""Dropout whose random factors are an argument, and the chain of layers that passes them on."""
+"""Dropout whose random factors are passed as an argument, and the chain of layers that forwards them."""
 
 import numpy as np
 from torch import Tensor, nn
@@ -7,7 +7,11 @@ from ..streams import uniform
 
 
 class Dropout(nn.Module):
-    """Features ``(n, features)`` times ``factors``, one row each or one for all; unchanged without factors."""
+    """A dropout layer that multiplies features by given random factors instead of drawing them.
+
+    ``features (n, features)`` are multiplied by ``factors``, one row each or one for all; without factors they are
+    unchanged.
+    """
 
     def __init__(self, features: int, rate: float = 0.5) -> None:
         super().__init__()
@@ -17,13 +21,19 @@ class Dropout(nn.Module):
         return features if factors is None else features * factors
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tensor:
-        """Factors ``(*shape, features)``: 0 with probability ``rate``, else 1 / (1 - rate), which keeps the mean."""
+        """Draw dropout factors: 0 with probability ``rate``, else 1 / (1 - rate), which keeps the mean.
+
+        The result has shape ``(*shape, features)``.
+        """
         kept = uniform(rng, (*shape, self.features)) >= self.rate
         return kept / (1 - self.rate)
 
 
 class Chain(nn.Sequential):
-    """A sequence of layers; ``dropout``: the factors of its dropout layer, None at evaluation."""
+    """A sequence of layers that forwards the given dropout factors to its dropout layer.
+
+    ``dropout``: the factors, None at evaluation.
+    """
 
     def forward(self, images: Tensor, dropout: Tensor | None = None) -> Tensor:
         features = images
@@ -33,5 +43,5 @@ class Chain(nn.Sequential):
 
 
 def dropout_of(model: nn.Module) -> Dropout | None:
-    """The model's dropout layer, or None."""
+    """Return the model's dropout layer, or None if it has none."""
     return next((layer for layer in model.modules() if isinstance(layer, Dropout)), None)

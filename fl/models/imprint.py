@@ -1,4 +1,4 @@
-"""Imprint layer: a malicious server puts it before a model to sort images into bins (Fowl et al. 2022).
+"""Imprint layer: a malicious server puts it before a model to separate the images of a batch (Fowl et al. 2022).
 
 Every row of one linear layer takes the same measurement of the image, minus a threshold of its own, followed by a ReLU.
 The next layer weighs all rows equally, so that an image adds the same gradient to each row whose threshold it passes.
@@ -15,7 +15,10 @@ LAYER = "imprint"
 
 
 class ImprintLayer(nn.Module):
-    """Images ``(n, c, h, w)`` -> the same images, each brightened by the sum of its active rows."""
+    """A layer that a malicious server adds before a model, so that gradients reveal single images.
+
+    Images ``(n, c, h, w)`` keep their shape; each is brightened by the sum of its active rows.
+    """
 
     def __init__(self, shape: tuple[int, int, int], bins: int) -> None:
         super().__init__()
@@ -28,14 +31,20 @@ class ImprintLayer(nn.Module):
 
 
 def direction(pixels: int) -> Tensor:
-    """The measurement: weights ``(pixels,)`` whose sizes sum to 1, in double precision."""
+    """Return the weights of the image measurement by which the imprint layer sorts images.
+
+    They have shape ``(pixels,)``, absolute values that sum to 1, and double precision.
+    """
     # Not the mean brightness of the paper: with integer pixels many images share it, and no threshold separates them.
     weights = torch.arange(pixels, dtype=torch.float64).cos()
     return weights / weights.abs().sum()
 
 
 def thresholds(public: Tensor, bins: int = BINS) -> tuple[float, ...]:
-    """Ascending thresholds: an equal share of ``public`` images ``(n, c, h, w)`` in each bin; the last bin is open."""
+    """Return ascending thresholds that sort public images into bins of equal size.
+
+    ``public``: images ``(n, c, h, w)``; the last bin is open.
+    """
     measured = public.flatten(1).double() @ direction(public[0].numel())
     shares = torch.arange(bins, dtype=torch.float64) / bins
     lower: list[float] = torch.quantile(measured, shares)[1:].tolist()
@@ -44,7 +53,7 @@ def thresholds(public: Tensor, bins: int = BINS) -> tuple[float, ...]:
 
 
 def planted(shape: tuple[int, int, int], limits: tuple[float, ...]) -> dict[str, Tensor]:
-    """The imprint layer's parameters by name."""
+    """Return the imprint layer's parameters by name, as the malicious server sets them."""
     # Both layers are scaled by the root of the number of bins: rows weigh no more in training than those of another
     # model, and an image is brightened by the mean of the rows.
     bins, pixels = len(limits), math.prod(shape)

@@ -1,4 +1,4 @@
-"""Network: a model and its loss as functions of a flat parameter vector, for one replica or many. It holds no data.
+"""Network: a model and its loss as functions of a flat parameter vector, for one replica or many; it holds no data.
 
 Where a model has batch norm, images passed together are one lot and share its statistics, in training and at
 evaluation. Where it has dropout, ``dropout`` holds the factors of each sample's features (see ``draw_dropout``);
@@ -33,7 +33,9 @@ _MANY = 2**16
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """A public architecture with mean cross-entropy as its loss; for a segmentation model also averaged over pixels.
+    """A public model architecture with mean cross-entropy as its loss.
+
+    For a segmentation model the loss is also averaged over pixels.
 
     Args:
         model: name of the architecture, see ``small_models.KNOWN_MODELS``.
@@ -51,59 +53,72 @@ class Network:
 
     def __post_init__(self) -> None:
         if (self.model == "imprint") != bool(self.bins):
-            raise ValueError(f"bins are for model imprint, which needs them: got {len(self.bins)} for {self.model}")
+            raise ValueError(
+                f"bins must be given for model imprint and no other, got {len(self.bins)} for {self.model}"
+            )
 
     @cached_property
     def module(self) -> nn.Module:
-        """The architecture; its own weights are never used."""
+        """The PyTorch module of this architecture; the module's own weights are never used."""
         return build_model(self.model, shape=self.shape, classes=self.classes, bins=len(self.bins) or None)
 
     @property
     def segments(self) -> bool:
-        """Whether it has one output per pixel instead of one per image."""
+        """Whether the model has one output per pixel instead of one per image."""
         return self.model in SEGMENTERS
 
     @cached_property
     def mixes(self) -> bool:
-        """Whether samples of a lot share batch statistics, so that a sample has no gradient of its own."""
+        """Whether batch norm mixes the samples of a batch, so that a sample has no gradient of its own."""
         return any(is_batch_norm(layer) for layer in self.module.modules())
 
     @cached_property
     def dropout_rate(self) -> float:
-        """Share of the last layer's features that a training step drops for each sample."""
+        """The share of the last layer's features that a training step drops for each sample."""
         layer = dropout_of(self.module)
         return 0.0 if layer is None else layer.rate
 
     def check_separate(self, part: str) -> None:
-        """Raise ValueError where samples have no gradients of their own, which ``part`` needs."""
+        """Raise ValueError if samples have no gradients of their own.
+
+        ``part`` names what needs such gradients, for the message.
+        """
         if self.mixes:
             raise ValueError(f"{part} needs each sample's own gradient: {self.mixture}")
 
     @property
     def mixture(self) -> str:
-        """Explanation, for a network that mixes samples, of why they have no gradients of their own."""
+        """Explanation of why the samples have no gradients of their own, for a network with batch norm."""
         return (
             f"under model {self.model} a lot's samples share batch statistics, and no sample has a gradient of its own"
         )
 
     @cached_property
     def layout(self) -> Layout:
-        """The slice of each layer in the flat vector."""
+        """The order of the model's layers in the flat parameter vector."""
         named = dict(self.module.named_parameters())
         return Layout(names=tuple(named), shapes=tuple(tuple(p.shape) for p in named.values()), inert=self.inert)
 
     def initial(self, rng: np.random.Generator) -> Tensor:
-        """Fresh parameters ``(d,)``; inert weights start at zero, an imprint layer at the server's values."""
+        """Draw initial parameters, shape ``(d,)``.
+
+        Inert weights start at zero, an imprint layer at the server's values.
+        """
         drawn = initial_parameters(self.module, rng)
         return self.layout.flatten(drawn | (planted(self.shape, self.bins) if self.bins else {}))
 
     def draw_dropout(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tensor | None:
-        """Dropout factors for ``shape`` samples, ``(*shape, features)``; None for a model without dropout."""
+        """Draw dropout factors for ``shape`` samples, or return None for a model without dropout.
+
+        The result has shape ``(*shape, features)``.
+        """
         layer = dropout_of(self.module)
         return None if layer is None else layer.draw(rng, shape)
 
     def logits(self, params: Tensor, images: Tensor, dropout: Tensor | None = None) -> Tensor:
-        """``params (d,)``, ``images (n, c, h, w)`` -> ``(n, classes)``, for a segmentation model ``(n, h, w)``.
+        """Return the logits of a batch of images: ``(n, classes)``, or ``(n, h, w)`` for a segmentation model.
+
+        ``params``: ``(d,)``; ``images``: ``(n, c, h, w)``.
 
         Differentiable in both.
         """
@@ -112,21 +127,21 @@ class Network:
         return logits
 
     def evaluated(self, params: Tensor, images: Tensor) -> Tensor:
-        """``logits``, not differentiable, computed in the fastest way."""
+        """Return the same values as ``logits``, computed in the fastest way and without gradients."""
         if is_known(self.module):
             return known_logits(self.module, self.layout, params, images)
         with torch.no_grad():
             return self.logits(params, images)
 
     def losses(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
-        """Cross-entropy of each image, ``(n,)``; for a segmentation model the mean over its pixels."""
+        """Return the cross-entropy of each image, shape ``(n,)``; for a segmentation model the mean over pixels."""
         logits = self.logits(params, images, dropout)
         if self.segments:
             return binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none").mean((-2, -1))
         return cross_entropy(logits, labels, reduction="none")
 
     def lot_gradients(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
-        """Gradient of the mean loss of each of n lots, ``(n, d)``; differentiable in all arguments.
+        """Return the gradient of the mean loss of each of n batches, shape ``(n, d)``; differentiable in all arguments.
 
         ``params (d,)``, or ``(n, d)`` for one model per lot; ``images (n, k, c, h, w)``, class probabilities
         ``labels (n, k, classes)``, ``dropout (n, k, features)`` or ``(n, 1, features)`` for all k.
@@ -137,7 +152,9 @@ class Network:
         return self.layout.flatten(of_lots(self.layout.unflatten(params), *cases))
 
     def lot_statistics(self, params: Tensor, images: Tensor) -> tuple[Tensor, ...]:
-        """Input statistics of each batch norm for n lots ``images (n, k, c, h, w)`` at ``params (d,)``.
+        """Return the mean and variance of each batch norm's input, for each of n batches at ``params (d,)``.
+
+        ``images``: ``(n, k, c, h, w)``.
 
         Mean and (biased) variance per channel, ``(n, 2, channels)`` for each batch norm; differentiable.
         """
@@ -145,7 +162,9 @@ class Network:
         return of_lots
 
     def sample_gradients(self, params: Tensor, images: Tensor, labels: Tensor, dropout: Tensor | None = None) -> Tensor:
-        """Per-sample gradients: ``params (R, d)``, ``images (R, n, c, h, w)``, ``labels (R, n)`` -> ``(R, n, d)``.
+        """Return the gradient of every sample's loss in every replica, shape ``(R, n, d)``.
+
+        ``params (R, d)``, ``images (R, n, c, h, w)``, ``labels (R, n)``.
 
         ``dropout (R, n, features)``. Raises ValueError for a model that mixes samples.
         """
@@ -173,7 +192,9 @@ class Network:
     def gradient(
         self, params: Tensor, images: Tensor, labels: Tensor, weights: Tensor, dropout: Tensor | None = None
     ) -> Tensor:
-        """Weighted sum of the samples' gradients: as above with ``weights (R, n)`` -> ``(R, d)``.
+        """Return the weighted sum of the samples' gradients in each replica, shape ``(R, d)``.
+
+        ``weights``: ``(R, n)``; the other arguments are those of ``sample_gradients``.
 
         A sample of weight zero is not in the lot and enters no batch statistics.
         """

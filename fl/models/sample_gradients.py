@@ -1,4 +1,4 @@
-"""Sample gradients: computes every sample's own gradient, layer by layer.
+"""Sample gradients: computes the gradient of every sample's loss, layer by layer.
 
 After Goodfellow 2015 for linear layers and Rochette, Manoel and Tramel 2019 for convolutions. One batched backward pass
 gives the gradients of the layers' outputs. A weight's gradient is then the sum over positions of (output's gradient)
@@ -34,8 +34,9 @@ class _Met:
 
 
 def is_known(module: nn.Module) -> bool:
-    """Whether ``sample_gradients`` supports every layer: a chain of plain convolutions, linear layers, activations,
-    pools and dropout.
+    """Return whether ``sample_gradients`` supports every layer of the module.
+
+    It supports a chain of plain convolutions, linear layers, activations, pools and dropout.
     """
     return isinstance(module, Chain) and all(_is_known(layer) for layer in module)
 
@@ -50,7 +51,7 @@ def sample_gradients(
     *,
     out: Tensor,
 ) -> None:
-    """Write the gradient of each sample's cross-entropy into ``out (n, d)``; zero on inert weights.
+    """Write the gradient of each sample's cross-entropy into ``out (n, d)``, with zeros for inert weights.
 
     ``params (d,)``, ``images (n, c, h, w)``, ``labels (n,)``, ``dropout (n, features)``; a module that ``is_known``.
     """
@@ -65,7 +66,10 @@ def sample_gradients(
 
 
 def logits(module: nn.Module, layout: Layout, params: Tensor, images: Tensor) -> Tensor:
-    """Logits ``(n, classes)`` at evaluation of a module that ``is_known``; not differentiable, but faster."""
+    """Return logits ``(n, classes)`` of a module that ``is_known`` accepts; faster, but not differentiable.
+
+    The module is in evaluation mode.
+    """
     parameters, passes = layout.unflatten(params), max(1, math.ceil(len(images) / _AT_ONCE))
     with torch.no_grad():
         # Parts of equal size: a single image would use another matrix product, which rounds differently.

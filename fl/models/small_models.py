@@ -1,4 +1,4 @@
-"""The small image models by name, and their initial parameters drawn from a named stream.
+"""Small image models, built by name, and their initial parameters, drawn from a named random stream.
 
 All work under `torch.func.functional_call`, `vmap` and double backward: no buffers, no in-place operations, no random
 draws of their own. The last layer is called `output` in each of them; classifiers are chains of layers.
@@ -44,8 +44,10 @@ def build_model(
     activation: str | None = None,
     bins: int | None = None,
 ) -> nn.Module:
-    """Build a classifier of images (batch, *shape) with logits (batch, classes), or a segmentation model with one logit
-    per pixel, (batch, height, width). Its parameters are zero.
+    """Build a classifier or a segmentation model by name, with all parameters zero.
+
+    A classifier turns images (batch, *shape) into logits (batch, classes); a segmentation model gives one logit per
+    pixel, (batch, height, width).
 
     shape: (channel, height, width). hidden: width of the mlp's hidden layer, 256 by default; mlp only. activation:
     leaky_relu (default), relu, sigmoid or tanh; lenet only, where it decides how well gradients can be inverted. bins:
@@ -86,7 +88,9 @@ def build_model(
 
 
 def initial_parameters(model: nn.Module, rng: np.random.Generator) -> dict[str, torch.Tensor]:
-    """Draw PyTorch's default initial values from `rng`: one tensor per named parameter, in parameter order.
+    """Draw PyTorch's default initial values for each of the model's parameters from `rng`.
+
+    The result has one tensor per named parameter, in parameter order.
 
     Weights are Kaiming-uniform with a = sqrt(5) and biases U(-1, 1) / sqrt(fan_in); both intervals are
     +-1 / sqrt(fan_in). A batch norm starts at weight 1 and bias 0 without a draw. Shapes, dtypes and devices are those
@@ -110,20 +114,23 @@ def initial_parameters(model: nn.Module, rng: np.random.Generator) -> dict[str, 
 
 
 def check_stateless(model: nn.Module) -> None:
-    """Raise ValueError for a layer that makes logits depend on more than parameters, lot and arguments."""
+    """Raise ValueError if the model has a layer whose output depends on stored state or on its own random draws.
+
+    The logits may depend on parameters, the batch and the arguments only.
+    """
     for name, layer in model.named_modules():
         kind = f"layer {name} is a {type(layer).__name__}"
         # PyTorch's own dropout; `Dropout` of this package gets its factors as an argument.
         if isinstance(layer, nn.modules.dropout._DropoutNd):
-            raise ValueError(f"{kind}: it draws from the global generator, so its draws cannot be repeated")
+            raise ValueError(f"{kind}, which draws from the global random generator, so its draws cannot be repeated")
         # Running statistics of a batch norm, for example: they would leave the client in addition to the upload.
         buffers = [buffer for buffer, _ in layer.named_buffers(recurse=False)]
         if buffers:
-            raise ValueError(f"{kind} with buffers {', '.join(buffers)}: a model must be its parameters alone")
+            raise ValueError(f"{kind} with buffers {', '.join(buffers)}, but a model may hold parameters only")
 
 
 def is_batch_norm(layer: nn.Module) -> bool:
-    """Whether this layer makes the samples of a lot share statistics."""
+    """Return whether this layer is a batch norm, which makes the samples of a batch share statistics."""
     return isinstance(layer, _BATCH_NORM)
 
 
@@ -135,11 +142,11 @@ def _check_options(
     if classes < 2:
         raise ValueError(f"classes must be >= 2, got {classes}")
     if hidden is not None and name != "mlp":
-        raise ValueError(f"hidden is an option of mlp, got {hidden} for {name}")
+        raise ValueError(f"hidden is an option of model mlp only, got {hidden} for {name}")
     if hidden is not None and hidden < 1:
         raise ValueError(f"hidden must be >= 1, got {hidden}")
     if activation is not None and name != "lenet":
-        raise ValueError(f"activation is an option of lenet, got {activation!r} for {name}")
+        raise ValueError(f"activation is an option of model lenet only, got {activation!r} for {name}")
     if name in SEGMENTERS:
         check_unet(shape, classes)
     if activation is not None and activation not in _ACTIVATIONS:
@@ -148,7 +155,7 @@ def _check_options(
 
 def _check_bins(name: str, bins: int | None) -> None:
     if bins is not None and name != "imprint":
-        raise ValueError(f"bins is an option of imprint, got {bins} for {name}")
+        raise ValueError(f"bins is an option of model imprint only, got {bins} for {name}")
     if bins is not None and bins < 1:
         raise ValueError(f"bins must be >= 1, got {bins}")
 

@@ -9,7 +9,7 @@ _STEP = 2 ** len(_WIDTHS)
 
 
 class UNet(nn.Module):
-    """Images ``(n, c, h, w)`` -> logits ``(n, h, w)``.
+    """A U-Net that turns images ``(n, c, h, w)`` into one logit per pixel, ``(n, h, w)``.
 
     On the way down each convolution has stride 2 (4x4 the first, 3x3 the others). On the way up the deeper features are
     enlarged by repeating pixels, concatenated with the features of the way down at this depth, and convolved. There is
@@ -39,7 +39,7 @@ class UNet(nn.Module):
 
 
 def check_unet(shape: tuple[int, int, int], classes: int) -> None:
-    """Raise ValueError for images that cannot be halved often enough, or for more than two classes of pixels."""
+    """Raise ValueError if images cannot be halved often enough, or there are more than two classes of pixels."""
     _, height, width = shape
     if height % _STEP or width % _STEP:
         raise ValueError(f"unet needs images whose height and width are multiples of {_STEP}, got shape {shape}")
@@ -48,7 +48,10 @@ def check_unet(shape: tuple[int, int, int], classes: int) -> None:
 
 
 def doubled(features: Tensor) -> Tensor:
-    """Each pixel four times, ``(n, c, h, w)`` -> ``(n, c, 2 h, 2 w)``."""
+    """Enlarge feature maps by repeating each pixel in both directions.
+
+    ``(n, c, h, w)`` becomes ``(n, c, 2 h, 2 w)``.
+    """
     # By views, which all of torch's function transforms can differentiate.
     n, channels, height, width = features.shape
     wide = features[:, :, :, None, :, None].expand(n, channels, height, 2, width, 2)

@@ -1,4 +1,4 @@
-"""Partitions: rules that deal training samples to clients (evenly, with label skew, one per client, by owner)."""
+"""Partitions: rules that distribute training samples to clients (evenly, with label skew, one per client, by owner)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -16,12 +16,12 @@ Exchangeable = Literal["all", "label", "none"]
 
 
 class Partition(Protocol):
-    """A rule that deals samples to clients."""
+    """The interface of a rule that distributes the training samples to the clients."""
 
     exchangeable: ClassVar[Exchangeable]
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Return one ascending array of sample indices per client; the arrays are disjoint and none is empty.
+        """Return the indices of each client's samples: one ascending array per client, disjoint and not empty.
 
         labels: (n,) integers, the class of each sample. Every sample is dealt, unless the rule states otherwise. Raises
         ValueError if the rule cannot give each client a sample.
@@ -31,19 +31,22 @@ class Partition(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class IID:
-    """Shuffle, then deal evenly: sizes differ by at most one sample (McMahan et al. 2017, section 3)."""
+    """A partition that shuffles the samples and distributes them evenly (McMahan et al. 2017, section 3).
+
+    Clients' sizes differ by at most one sample.
+    """
 
     exchangeable: ClassVar[Exchangeable] = "all"
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """See `Partition.split`."""
+        """Return the indices of each client's samples; see `Partition.split`."""
         _check(labels, clients, pieces=clients, what="clients")
         return _sorted(np.array_split(rng.permutation(len(labels)), clients))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dirichlet:
-    """Deal each label to the clients in proportions drawn from a symmetric Dirichlet (Yurochkin et al. 2019).
+    """A partition with label skew: each label is split in proportions drawn from a Dirichlet (Yurochkin et al. 2019).
 
     0 < alpha <= 1e9: near 0 each label lies with one client; for large alpha all clients have the same mix. Sizes vary
     too. Hsu et al. 2019 use another scheme (each client draws its mix of labels), whose alpha is not comparable. A
@@ -58,7 +61,7 @@ class Dirichlet:
         _check_alpha(self.alpha)
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """See `Partition.split`."""
+        """Return the indices of each client's samples; see `Partition.split`."""
         _check(labels, clients, pieces=clients, what="clients")
         owner = np.empty(len(labels), dtype=np.int64)
         for label in np.unique(labels):
@@ -72,7 +75,9 @@ class Dirichlet:
 
 @dataclass(frozen=True, kw_only=True)
 class Shards:
-    """Sort by label, cut into `clients * per_client` equal fragments, deal `per_client` of them to each client.
+    """A partition with label skew: samples sorted by label are cut into fragments, several of which go to each client.
+
+    There are `clients * per_client` equal fragments, `per_client` of them for each client.
 
     McMahan et al. 2017, section 3, deal 2 to each of 100 clients; Adap DP-FL deals 40 of 400 fragments to each of 10.
     per_client: fragments per client, >= 1. Samples of one label are shuffled before the cut: given how many of a label
@@ -87,7 +92,7 @@ class Shards:
             raise ValueError(f"per_client must be an integer >= 1, got {self.per_client!r}")
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """See `Partition.split`."""
+        """Return the indices of each client's samples; see `Partition.split`."""
         pieces = clients * self.per_client
         _check(labels, clients, pieces=pieces, what=f"fragments ({clients} clients * {self.per_client} per_client)")
         hands = rng.permutation(pieces).reshape(clients, self.per_client)
@@ -99,19 +104,21 @@ class Shards:
 
 @dataclass(frozen=True, kw_only=True)
 class OneSample:
-    """Each client holds exactly one sample, drawn without replacement; the other samples are not used."""
+    """A partition that gives each client exactly one sample, drawn without replacement; other samples are not used."""
 
     exchangeable: ClassVar[Exchangeable] = "all"
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """See `Partition.split`; here the arrays cover `clients` samples only."""
+        """Return the index of each client's one sample; see `Partition.split`. Other samples are left out."""
         _check(labels, clients, pieces=clients, what="clients")
         return tuple(rng.permutation(len(labels))[:clients].reshape(clients, 1))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ByOwner:
-    """Deal whole owners, evenly by number of owners: all samples of one writer or receipt lie with one client.
+    """A partition that gives all samples of an owner (a writer or a receipt) to one client.
+
+    Owners are distributed evenly by their number.
 
     Samples of one owner are dependent: no sample of another owner is distributed like a client's own samples.
     """
@@ -119,7 +126,7 @@ class ByOwner:
     exchangeable: ClassVar[Exchangeable] = "none"
 
     def split(self, labels: np.ndarray, clients: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """See `Partition.split`; here `labels` are the samples' owners."""
+        """Return the indices of each client's samples; see `Partition.split`. Here `labels` are the owners."""
         # Not balanced by samples: moving a sample would split its owner.
         owners = np.unique(labels)
         _check(labels, clients, pieces=clients, what="clients")
@@ -139,7 +146,9 @@ KNOWN_PARTITIONS: Mapping[str, type[IID | Dirichlet | Shards | OneSample | ByOwn
 
 
 def partition_from(spec: str | Mapping[str, Any]) -> Partition:
-    """The partition given in a suite file: `"iid"`, `"one_sample"`, `{kind = "dirichlet", alpha = 0.5}` and so on.
+    """Build the partition that a suite file specifies.
+
+    For example `"iid"`, `"one_sample"` or `{kind = "dirichlet", alpha = 0.5}`.
 
     Raises ValueError for an unknown kind or field (the known ones are listed, nearest first) and for a missing field.
     """

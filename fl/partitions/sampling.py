@@ -1,4 +1,4 @@
-"""Sampling rules: which clients take part in a round (a cohort) and which samples in a local step (a lot)."""
+"""Sampling rules: which clients take part in a round (cohort) and which samples in a local step (lot)."""
 
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -13,20 +13,23 @@ from ..streams import uniform
 
 
 class Sampling(Protocol):
-    """A public rule that draws a random subset."""
+    """The interface of a public rule that draws a random subset of clients or samples."""
 
     def draw(self, rng: np.random.Generator, replicas: int, n: int) -> Tensor:
-        """Mask ``(replicas, n)``, true where drawn. Every rule consumes the same uniform numbers."""
+        """Draw a subset in each replica, as a mask ``(replicas, n)`` that is true where an item is drawn.
+
+        Every rule consumes the same uniform numbers.
+        """
         ...
 
     def rate(self, n: int) -> float:
-        """Expected share of ``n`` items that is drawn."""
+        """Return the expected share of ``n`` items that is drawn."""
         ...
 
 
 @dataclass(frozen=True)
 class Full:
-    """Every item, always."""
+    """A sampling rule that always draws every item."""
 
     def draw(self, rng: np.random.Generator, replicas: int, n: int) -> Tensor:
         # Drawn although not needed: a change of the rule must not shift the draws that follow.
@@ -38,7 +41,10 @@ class Full:
 
 @dataclass(frozen=True)
 class Poisson:
-    """Each item independently with the given probability, as amplification theorems for DP-SGD assume."""
+    """A sampling rule that draws each item independently with the same probability (Poisson subsampling).
+
+    Amplification theorems for DP-SGD assume it.
+    """
 
     probability: float
 
@@ -55,7 +61,10 @@ class Poisson:
 
 @dataclass(frozen=True)
 class FixedSize:
-    """A uniform subset of the given size (all items if there are fewer). Theorems for Poisson sampling do not apply."""
+    """A sampling rule that draws a uniform subset of fixed size (all items if there are fewer).
+
+    Theorems for Poisson sampling do not apply.
+    """
 
     size: int
 
@@ -73,7 +82,7 @@ class FixedSize:
 
 
 def sampling_from(spec: str | dict[str, Any]) -> Sampling:
-    """The rule given in a suite file: ``"full"``, ``{poisson = 0.1}`` or ``{fixed_size = 32}``.
+    """Build the sampling rule that a suite file specifies: ``"full"``, ``{poisson = 0.1}`` or ``{fixed_size = 32}``.
 
     Raises:
         ValueError: for any other spelling; the message names the nearest known one.
@@ -92,7 +101,9 @@ def sampling_from(spec: str | dict[str, Any]) -> Sampling:
 
 
 def lot_indices(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Mask ``(replicas, n)`` -> indices ``(replicas, L)`` of the drawn items, ascending, and which of them are real.
+    """Turn a mask of drawn samples into padded arrays of indices, and return which entries are real.
+
+    A mask ``(replicas, n)`` gives indices ``(replicas, L)``, ascending.
 
     Replicas draw different numbers: shorter lots are padded to the longest with samples that were not drawn.
     """

@@ -1,4 +1,4 @@
-"""Client blocks: the single full-batch gradient of each of many clients, computed in blocks of clients.
+"""Client blocks: computes the one full-batch gradient of each of many clients, in blocks of clients.
 
 With ten thousand clients of a linear model, one after the other, bookkeeping takes ten times as long as arithmetic.
 """
@@ -20,8 +20,10 @@ _FEW = 100
 
 
 def uses_blocks(task: Task, plan: Plan, replicas: int) -> bool:
-    """Whether clients are computed in blocks: many clients of a linear model in one replica, each taking one step of
-    FedSGD on all its samples. Only public facts decide, so the result does not depend on the defense.
+    """Return whether clients are trained in blocks, which is faster for many clients of a linear model.
+
+    That holds in one replica where each client takes one step of FedSGD on all its samples. Only public facts decide,
+    so the result does not depend on the defense.
     """
     return (
         replicas == 1
@@ -33,7 +35,7 @@ def uses_blocks(task: Task, plan: Plan, replicas: int) -> bool:
 
 
 def block_gradients(task: Task, model: Tensor, senders: Sequence[int]) -> Iterator[Tensor]:
-    """Mean gradient ``(1, d)`` over the samples of each of ``senders``, in their order."""
+    """Yield each client's mean gradient over its samples, shape ``(1, d)``, in the order of ``senders``."""
     # Only neighbours of equal size share a block: sorting by size would change the order of the results.
     for size, group in groupby(senders, key=lambda sender: len(task.parts[sender])):
         clients = list(group)

@@ -1,4 +1,4 @@
-"""Local training: the local steps of one client in a round, for all replicas at once."""
+"""Local training: runs the local steps of one client in a round, for all replicas at once."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ LocalNumbers = Mapping[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
-    """Which replicas run together.
+    """A batch of replicas (independent runs) that are trained together.
 
     Args:
         replicas: number of replicas.
@@ -52,7 +52,11 @@ class Batch:
             )
 
     def check(self, plan: Plan, pool: int) -> None:
-        """Raise ValueError unless ``included`` fits the task's ``pool`` and keeps lots as the plan states them."""
+        """Raise ValueError unless ``included`` has one entry for each of the task's ``pool`` samples and fits the
+        sampling.
+
+        Included samples must leave the sampling of local steps as the plan states it.
+        """
         # Nothing to check: every sample is present, and lots are what the plan states.
         if self.included is None:
             return
@@ -60,12 +64,12 @@ class Batch:
             raise ValueError(f"included must cover each of the {pool} samples, got {self.included.shape[1]}")
         # A lot of fixed size would be drawn from all samples and then lose the absent ones: no lot of that size.
         if isinstance(plan.lot, FixedSize):
-            raise ValueError(f"included needs lots that are full or Poisson samples, got {plan.lot}")
+            raise ValueError(f"included needs full or Poisson sampling of lots, got {plan.lot}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalResult:
-    """The result of one client's round.
+    """The result of one client's local training in a round.
 
     Args:
         update: (R, d).
@@ -89,7 +93,10 @@ class _Held:
     places: Tensor
 
     def lot(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """Images ``(R, L, c, h, w)`` and labels ``(R, L)`` of the client's ``chosen (R, L)``."""
+        """Return the client's chosen samples: images ``(R, L, c, h, w)`` and labels ``(R, L)``.
+
+        ``chosen``: indices ``(R, L)``.
+        """
         places = self.places[chosen]
         return self.images[places], self.labels[places]
 
@@ -105,7 +112,10 @@ class _Step:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTrainer:
-    """Trains one client after the other on the broadcast model, with the canaries of this world."""
+    """A trainer that runs the local training of the clients one after the other, including canaries.
+
+    Clients start from the broadcast model.
+    """
 
     task: Task
     protection: Protection
@@ -115,7 +125,7 @@ class LocalTrainer:
 
     @cached_property
     def planted_clients(self) -> tuple[int, ...]:
-        """Numbers of the clients that are canaries in this world: they follow the plan's own clients."""
+        """The numbers of the clients that are canaries in this run; they follow the plan's own clients."""
         if self.canary is None or self.canary.unit is Unit.SAMPLE:
             return ()
         return tuple(self.task.clients + number for number in self.canary.there(self.batch.world))
@@ -123,7 +133,10 @@ class LocalTrainer:
     def train_all(
         self, model: Tensor, context: Context, state: State, shared: LocalNumbers, kept: Mapping[int, LocalNumbers]
     ) -> Iterator[LocalResult]:
-        """The results of ``context.senders``, in their order; ``kept`` is by client."""
+        """Train the clients ``context.senders`` and yield their results in that order.
+
+        ``kept``: what each client stored after its last round.
+        """
         if self.canary is None and self._is_plain() and uses_blocks(self.task, context.plan, self.batch.replicas):
             # Lots are full here, so no lot is drawn; streams are named, so no other draw shifts.
             everything = [torch.ones(1, size, dtype=torch.bool) for size in context.plan.sizes]
@@ -149,7 +162,7 @@ class LocalTrainer:
         shared: LocalNumbers | None = None,
         kept: LocalNumbers | None = None,
     ) -> LocalResult:
-        """Train one client: ``model (R, d)``, the shared state and what the client has kept -> its result.
+        """Train one client from ``model (R, d)``, the server's shared state and what the client has kept.
 
         A canary that is a row has its update already.
         """

@@ -145,7 +145,7 @@ def test_a_stated_mu_signs_its_curve_and_gives_its_epsilon():
     ("fields", "says"),
     [
         ({}, "a claim must state epsilon or mu, got neither"),
-        ({"mu": 1.0}, r"mu without epsilon needs a delta in \(0, 1\) at which to state epsilon, got 0"),
+        ({"mu": 1.0}, r"a claim of mu without epsilon needs a delta in \(0, 1\) at which to compute epsilon, got 0"),
         ({"mu": 0.0, "delta": 1e-5}, "epsilon must be > 0 and finite, got 0"),
         ({"epsilon": 1.0, "delta": 1e-5, "mu": 1.0}, "mu 1.0 does not imply epsilon 1.0 at delta 1e-05"),
         ({"epsilon": 1.0, "mu": 1.0}, "mu 1.0 does not imply epsilon 1.0 at delta 0"),

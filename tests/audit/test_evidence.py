@@ -63,7 +63,7 @@ def test_images_lie_between_zero_and_one(setting_of):
             Reconstructions(images, None, setting_of())
     with pytest.raises(ValueError, match="images must have 4"):
         Reconstructions(np.ones((3, 4, 4)), None, setting_of())
-    with pytest.raises(ValueError, match=r"labels must be \(2,\) whole numbers"):
+    with pytest.raises(ValueError, match=r"labels must hold 2 whole numbers"):
         Reconstructions(np.ones((2, 3, 4, 4)), np.array([1.0, 2.0]), setting_of())
 
 
@@ -93,9 +93,9 @@ def test_a_setting_takes_names_and_refuses_unknown_ones(setting_of):
 @pytest.mark.parametrize(
     ("history", "says"),
     [
-        (((1, [1.0]),), r"must hold \(2,\) scores after 1 to 20 rounds, got \(1,\) after 1"),
+        (((1, [1.0]),), r"must hold scores of shape \(2,\) after 1 to 20 rounds, got shape \(1,\) after 1"),
         (((21, [1.0, 2.0]),), "after 1 to 20 rounds, got .* after 21"),
-        (((2, [1.0, 2.0]), (2, [1.0, 2.0])), r"in the order of its rounds, got \[2, 2\]"),
+        (((2, [1.0, 2.0]), (2, [1.0, 2.0])), r"in ascending order of rounds, got \[2, 2\]"),
         (((1, [np.nan, 2.0]),), "history after 1 rounds must be finite"),
     ],
 )

@@ -154,9 +154,9 @@ def test_no_claim_and_a_failure_are_findings(claim_of, measurement_of):
 
 def test_a_curve_that_the_claim_does_not_sign_is_refused(claim_of, measurement_of):
     for below in (True, False):
-        with pytest.raises(ValueError, match=r"tested against a curve, but claim .* states none"):
+        with pytest.raises(ValueError, match=r"tested against a trade-off curve, but claim .* states none"):
             judge(claim_of(), measurement_of(below_curve=below))
-    with pytest.raises(ValueError, match="does not lie under the curve of claim"):
+    with pytest.raises(ValueError, match="does not lie under the trade-off curve of claim"):
         judge(claim_of(curve=GaussianCurve(8.0)), measurement_of(below_curve=True))
 
 
@@ -209,18 +209,21 @@ def test_a_finding_is_written_as_json(claim_of, measurement_of):
 def test_a_measurement_says_what_kind_it_is(measurement_of):
     for change, says in [
         ({"kind": Kind.ESTIMATE}, "alpha of an estimate must be 1, because it guarantees nothing, got 0.05"),
-        ({"kind": Kind.ESTIMATE, "alpha": 1.0}, "estimate proves nothing: epsilon_low and ceiling must be 0"),
-        ({"kind": Kind.CREDIBLE}, "a credible interval belongs to that kind alone"),
-        ({"credible": (1.0, 2.0)}, "a credible interval belongs to that kind alone"),
-        ({"canaries": 10}, "one run has canaries >= 1 and no trials, got 10, 1000, 1000"),
-        ({"canaries": 0, "n0": 0, "n1": 0}, "one run has canaries >= 1 and no trials, got 0, 0, 0"),
+        (
+            {"kind": Kind.ESTIMATE, "alpha": 1.0},
+            "a measurement of kind estimate proves nothing: epsilon_low and ceiling must be 0",
+        ),
+        ({"kind": Kind.CREDIBLE}, "a credible interval must be given for kind credible only"),
+        ({"credible": (1.0, 2.0)}, "a credible interval must be given for kind credible only"),
+        ({"canaries": 10}, "a one-run measurement needs canaries >= 1 and n0 = n1 = 0, got 10, 1000, 1000"),
+        ({"canaries": 0, "n0": 0, "n1": 0}, "a one-run measurement needs canaries >= 1 and n0 = n1 = 0, got 0, 0, 0"),
         ({"fpr_high": None, "below_curve": True}, "below_curve needs fpr_high and fnr_high"),
         ({"fpr_high": float("nan")}, "fpr_high must be finite"),
     ]:
         with pytest.raises(ValueError, match=says):
             measurement_of(**change)
     interval = {"kind": Kind.CREDIBLE, "epsilon_low": 0.0, "ceiling": 0.0}
-    with pytest.raises(ValueError, match="0 <= low <= high finite"):
+    with pytest.raises(ValueError, match="0 <= low <= high, got"):
         measurement_of(**interval, credible=(2.0, 1.0))
 
 

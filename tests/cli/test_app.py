@@ -163,7 +163,7 @@ def test_a_hook_with_a_slip_of_the_pen_is_told_before_anything_runs(say, suite_f
     slip += "        return rest[0]\n"
     result = say("run", suite_file(), "-j", 1, "-o", "out", "-d", f"{own_module(MINE + slip)}:MyDefense")
     assert result.exit_code == 2
-    assert "Mute.reports overrides nothing: did you mean report? Else rename it" in result.stderr
+    assert "Mute.reports overrides no hook: did you mean report? If not, rename it" in result.stderr
     assert "Traceback" not in result.stderr
 
 

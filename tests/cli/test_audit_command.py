@@ -156,10 +156,10 @@ def test_json_holds_the_claim_the_finding_and_the_exit_code(say, scores):
         (["mine:coin", "--epsilon", 1, "--inputs", 0, "NaN"], "got 'NaN': NaN is not a JSON number"),
         (["mine:coin", "--epsilon", 1, "--inputs", 0, 1, "--threshold", 0], "--threshold belongs to a file of scores"),
         (["mine:coin", "--epsilon", 1, "--inputs", 0, 1, "--trials", 1], "trials must be >= 2, got 1"),
-        (["mine:coin", "--epsilon", 1, "--inputs", 1, 1], "a pair must be two inputs that differ, got 1 twice"),
+        (["mine:coin", "--epsilon", 1, "--inputs", 1, 1], "a pair must be two different inputs, got 1 twice"),
         (
             ["mine:coin", "--epsilon", 1, "--inputs", "[0, 1]", "[0, 1]"],
-            "must be two inputs that differ, got array([0, 1",
+            "must be two different inputs, got array([0, 1",
         ),
         (["mine:blank", "--epsilon", 1, "--inputs", 0, 1], "outputs must be finite, got NaN or infinity 1 times"),
         (
@@ -188,7 +188,7 @@ def test_what_is_wrong_is_told_in_one_paragraph(say, words, says):
         ("member,nonmember\n", "member must not be empty"),
         ("member,nonmember\n1,2\ninf,3\n", "member must be finite, got 1 of 2"),
         ("member,nonmember\n1,2\n1152921504606846977,3\n", "line 3, member: float64 does not hold 1152921504606846977"),
-        ("member,nonmember\n1,2\n", "a split of 0.5 leaves a part of 1 member scores empty"),
+        ("member,nonmember\n1,2\n", "splitting 1 member scores by fraction 0.5 leaves one part empty"),
         (b"member,nonmember\n\xff\xfe,2\n", "cannot be read as CSV in UTF-8"),
     ],
 )

@@ -72,7 +72,7 @@ def test_a_missing_layer_or_one_too_many_is_named(change):
 
 @pytest.mark.parametrize("shape", [(12,), (13, 4), ()])
 def test_a_vector_of_another_length_is_refused(shape):
-    with pytest.raises(ValueError, match="vector must have 13 columns"):
+    with pytest.raises(ValueError, match="the last dimension of vector must be 13"):
         LAYOUT.unflatten(torch.zeros(shape))
 
 

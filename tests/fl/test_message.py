@@ -38,11 +38,11 @@ def test_a_message_without_rows_is_a_message():
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"values": torch.ones(3, 4)}, r"values must be \(replicas, rows, d\).*got \(3, 4\)"),
+        ({"values": torch.ones(3, 4)}, r"values must have shape \(replicas, rows, d\).*got shapes \(3, 4\)"),
         ({"values": torch.ones(2, 2, 4)}, r"got \(2, 2, 4\) and \(2, 3\)"),
-        ({"senders": (0, 1)}, "senders must be one per row, got 2 for 3 rows"),
+        ({"senders": (0, 1)}, "senders must name one client per row, got 2 for 3 rows"),
         ({"present": PRESENT.float()}, "present must hold booleans, got torch.float32"),
-        ({"side": {"budget": torch.ones(3, 2)}}, "side budget must be"),
+        ({"side": {"budget": torch.ones(3, 2)}}, "side array budget must have shape"),
     ],
 )
 def test_shapes_that_do_not_fit_together_are_refused(change, text):

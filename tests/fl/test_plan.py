@@ -63,8 +63,8 @@ def test_a_resized_plan_changes_nothing_but_the_sizes():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"sizes": ()}, "sizes must name at least one client"),
-        ({"sizes": (3, 0)}, r"each with a sample, got \(3, 0\)"),
+        ({"sizes": ()}, "sizes must list at least one client"),
+        ({"sizes": (3, 0)}, r"each with at least one sample, got \(3, 0\)"),
         ({"rounds": 0}, "rounds must be >= 1, got 0"),
     ],
 )

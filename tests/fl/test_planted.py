@@ -136,7 +136,7 @@ def test_fewer_rounds_are_the_first_of_the_same_run(run):
     assert len(cut) == 2
     assert all(torch.equal(one.model, other.model) for one, other in zip(cut, whole, strict=False))
     for rounds in (0, 4):
-        with pytest.raises(ValueError, match=rf"stop_after must be in 1\.\.3, the plan's rounds, got {rounds}"):
+        with pytest.raises(ValueError, match=rf"stop_after must be in 1\.\.3 \(rounds of the plan\), got {rounds}"):
             run(NOISY, None, stop_after=rounds)
 
 
@@ -152,7 +152,10 @@ def test_fewer_rounds_are_the_first_of_the_same_run(run):
         (lambda: DataCanary(unit=Unit.CLIENT, images=IMAGE, present=torch.ones(1)), r"present labels must be \(1,\)"),
         (lambda: DataCanary(unit=Unit.REPORT, images=IMAGE, present=WRONG, absent=torch.ones(2)), "absent labels"),
         (lambda: CanarySet(unit=Unit.CLIENT, length=0.0, dim=3, coins=torch.tensor([True])), "length must be > 0"),
-        (lambda: CanarySet(unit=Unit.CLIENT, length=1.0, dim=3, coins=torch.ones(2)), r"coins must be \(m,\) bool"),
+        (
+            lambda: CanarySet(unit=Unit.CLIENT, length=1.0, dim=3, coins=torch.ones(2)),
+            r"coins must be booleans of shape \(m,\)",
+        ),
     ],
 )
 def test_what_no_client_could_hold_is_refused(build, message):

@@ -47,7 +47,7 @@ def test_what_is_shown_holds_no_truth(make_task, within):
 @pytest.mark.parametrize(
     ("count", "client", "message"),
     [
-        (4, 2, r"must be in 1\.\.3 \(client 2's samples, outsiders\), got 4"),
+        (4, 2, r"must be in 1\.\.3 \(the samples of client 2 or the outsiders\), got 4"),
         (8, 1, r"must be in 1\.\.7 .*, got 8"),
         (0, 1, "got 0"),
         (1, 4, r"client must be in 0\.\.3, got 4"),
@@ -107,7 +107,7 @@ def test_any_outsider_of_the_label_stands_in_equally_often(make_task):
 def test_too_few_outsiders_of_a_label_are_refused(make_task):
     task = skewed(make_task)
     task = replace(task, labels=torch.zeros_like(task.labels), outsider_labels=torch.tensor([0, 0, 0, 1, 1, 1, 2]))
-    message = "outsiders of label 0 must be at least 4, one for each candidate with it, got 3: lower count"
+    message = "outsiders with label 0 must be at least 4, one per member with it, got 3: lower count"
     with pytest.raises(ValueError, match=message):
         plant_candidates(task, count=2, clients=[0, 1], rng=rng())
     assert plant_candidates(task, count=3, clients=[0], rng=rng()).member.sum() == 3
@@ -129,11 +129,11 @@ def test_without_skew_outsiders_are_what_they_were(make_task):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"stands_for": np.array([-1, 2])}, r"stands_for must be one of \(0, 1\) for outsiders, got \[2\]"),
-        ({"stands_for": np.array([-1, -1])}, r"stands_for must be one of \(0, 1\) for outsiders, got \[-1\]"),
+        ({"stands_for": np.array([-1, 2])}, r"stands_for must be one of clients \(0, 1\) for outsiders, got \[2\]"),
+        ({"stands_for": np.array([-1, -1])}, r"stands_for must be one of clients \(0, 1\) for outsiders, got \[-1\]"),
         ({"stands_for": np.array([1, 1])}, "stands_for must be -1 for members"),
         ({"stands_for": np.array([-1])}, r"stands_for must be \(2,\) whole numbers, got \(1,\)"),
-        ({"holder": np.array([0, 2])}, r"holder must be one of \(0, 1\) or -1, got \[2\]"),
+        ({"holder": np.array([0, 2])}, r"holder must be one of clients \(0, 1\) or -1 for none, got \[2\]"),
         ({"sample": np.zeros(3, dtype=int)}, r"sample must be \(2,\) whole numbers, got \(3,\)"),
         ({"holder": np.zeros(2)}, r"holder must be \(2,\) whole numbers, got \(2,\) of float64"),
     ],
@@ -162,8 +162,11 @@ def test_a_canary_is_there_in_world_1_and_gone_or_replaced_in_world_0():
     ("fields", "message"),
     [
         ({"unit": Unit.LABEL, "present": torch.ones(2)}, "a sample, a client or a report, got label"),
-        ({"unit": Unit.CLIENT, "present": torch.ones(1, 2)}, r"present row must be \(d,\)"),
-        ({"unit": Unit.REPORT, "present": torch.ones(2), "absent": torch.tensor(1.0)}, r"absent row must be \(d,\)"),
+        ({"unit": Unit.CLIENT, "present": torch.ones(1, 2)}, r"present vector must have shape \(d,\)"),
+        (
+            {"unit": Unit.REPORT, "present": torch.ones(2), "absent": torch.tensor(1.0)},
+            r"absent vector must have shape \(d,\)",
+        ),
         ({"unit": Unit.CLIENT, "present": torch.tensor([1.0, torch.inf])}, "finite"),
     ],
 )
@@ -176,9 +179,9 @@ def test_a_canary_that_no_row_could_carry_is_refused(fields, message):
     ("fields", "message"),
     [
         # A row of one coordinate would be spread over all of them, silently.
-        ({"unit": Unit.CLIENT, "present": torch.ones(1)}, "present row must have 51 coordinates, got 1"),
+        ({"unit": Unit.CLIENT, "present": torch.ones(1)}, "present vector must have 51 coordinates, got 1"),
         ({"unit": Unit.SAMPLE, "present": torch.ones(52)}, "got 52"),
-        ({"unit": Unit.REPORT, "present": torch.ones(51), "absent": torch.ones(1)}, "absent row must have 51"),
+        ({"unit": Unit.REPORT, "present": torch.ones(51), "absent": torch.ones(1)}, "absent vector must have 51"),
         # It would never be planted, and the audit would measure nothing.
         ({"unit": Unit.SAMPLE, "present": torch.ones(51), "client": 4}, r"client must be in 0\.\.3, got 4"),
         ({"unit": Unit.SAMPLE, "present": torch.ones(51), "client": -1}, "got -1"),

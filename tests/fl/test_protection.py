@@ -81,7 +81,7 @@ def test_a_hook_that_returns_other_than_a_row_a_replica_is_named(shape):
     ("slip", "hook"), [("reports", "report"), ("local_steps", "local_step"), ("agregate", "aggregate")]
 )
 def test_a_method_that_is_nearly_named_like_a_hook_is_refused(slip, hook):
-    with pytest.raises(TypeError, match=rf"Mine\.{slip} overrides nothing: did you mean {hook}\?"):
+    with pytest.raises(TypeError, match=rf"Mine\.{slip} overrides no hook: did you mean {hook}\?"):
         type("Mine", (Protection,), {slip: lambda self, updates, context, state, rng: updates})
 
 

@@ -167,7 +167,7 @@ def test_a_recorder_watches_one_run_only(make_task, make_plan):
     task = make_task()
     for recorder in (ViewRecorder(observer=UPLOADS), LotRecorder(client=0)):
         run_federation(task, make_plan(task), Protection(), Streams(0), recorders=[recorder])
-        with pytest.raises(ValueError, match="a recorder records one run: got round 0 after 3 rounds"):
+        with pytest.raises(ValueError, match="a recorder can record one run only, got round 0 after 3 rounds"):
             run_federation(task, make_plan(task), Protection(), Streams(0), recorders=[recorder])
 
 

@@ -222,9 +222,15 @@ def test_accuracy_is_the_share_of_test_images_labelled_right(build):
         ({"outsider_images": torch.zeros(6, 16)}, r"outsider_images must be .*, got \(6, 16\)"),
         ({"labels": torch.zeros(53, dtype=torch.int64)}, r"labels must be \(54,\) int64, got \(53,\)"),
         ({"test_labels": torch.zeros(9)}, "test_labels must be .*, got .* torch.float32"),
-        ({"masks": torch.ones(54, 4, 4)}, r"masks must be \(54, 4, 4\) booleans, got \(54, 4, 4\) of torch.float32"),
-        ({"masks": torch.ones(54, 1, 4, 4).bool()}, r"masks must be \(54, 4, 4\) booleans, got \(54, 1, 4, 4\)"),
-        ({"parts": (torch.tensor([0, 54]),)}, "parts must index the 54 samples, got 0 to 54"),
+        (
+            {"masks": torch.ones(54, 4, 4)},
+            r"masks must be booleans of shape \(54, 4, 4\), got \(54, 4, 4\) of torch.float32",
+        ),
+        (
+            {"masks": torch.ones(54, 1, 4, 4).bool()},
+            r"masks must be booleans of shape \(54, 4, 4\), got \(54, 1, 4, 4\)",
+        ),
+        ({"parts": (torch.tensor([0, 54]),)}, "parts must hold indices of the 54 samples, got 0 to 54"),
         ({"parts": (torch.tensor([-1]),)}, "got -1 to -1"),
     ],
 )

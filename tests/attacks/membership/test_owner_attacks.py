@@ -156,15 +156,15 @@ def test_clients_of_equal_sizes_are_shown_by_all_of_their_samples_in_random_orde
 
 def test_a_writer_of_whom_anything_trained_is_no_non_member(toy_task):
     task = replace(toy_task((4, 4, 4, 4), held_out=2), owners=torch.arange(16) % 6)
-    with pytest.raises(
-        ValueError, match="users must be at least 2 that take part and 2 that are held out, got 6 and 0"
-    ):
+    with pytest.raises(ValueError, match="at least 2 users must take part and 2 be held out, got 6 and 0"):
         plant_users(task, count=2, rng=np.random.default_rng(0))
 
 
 def test_owners_that_cannot_be_scored_are_refused(toy_task):
     rng = np.random.default_rng(0)
-    with pytest.raises(ValueError, match=r"clients must be at least 2 .* got 3 and 0: raise the federation's held_out"):
+    with pytest.raises(
+        ValueError, match=r"at least 2 clients must take part .* got 3 and 0: raise the federation's held_out"
+    ):
         plant_clients(toy_task(), count=2, rng=rng)
     with pytest.raises(ValueError, match="must name the owners of its images"):
         plant_users(replace(toy_task(), owners=None), count=2, rng=rng)

@@ -52,7 +52,7 @@ def test_scores_exactly_at_a_signed_curve_are_refuted_no_oftener_than_alpha(most
     [
         ([], [1.0], {}, r"member must not be empty, got shape \(0,\)"),
         ([1.0], [], {}, r"nonmember must not be empty, got shape \(0,\)"),
-        ([1.0], [1.0, 2.0], {}, "a split of 0.5 leaves a part of 1 member scores empty"),
+        ([1.0], [1.0, 2.0], {}, "splitting 1 member scores by fraction 0.5 leaves one part empty"),
         ([1.0, math.nan], [1.0], {}, "member must be finite, got 1 of 2 NaN or infinite"),
         ([1.0], [-math.inf], {}, "nonmember must be finite, got 1 of 1 NaN or infinite"),
         ([[1.0]], [1.0], {}, r"member must have 1 dimension\(s\), got shape \(1, 1\)"),

@@ -114,14 +114,14 @@ def test_separated_constant_and_huge_outputs_give_finite_numbers(outputs_of):
 def test_outputs_that_cannot_be_learnt_from_are_refused(outputs_of):
     some = np.zeros((4, 2))
     for member, words in [
-        (np.zeros(4), r"member must be \(n, d\) and not empty, got shape \(4,\)"),
-        (np.zeros((0, 2)), r"member must be \(n, d\) and not empty, got shape \(0, 2\)"),
+        (np.zeros(4), r"member must have shape \(n, d\) and not be empty, got shape \(4,\)"),
+        (np.zeros((0, 2)), r"member must have shape \(n, d\) and not be empty, got shape \(0, 2\)"),
         (np.full((1, 2), np.nan), "member must be finite, got 2 of 2"),
-        (np.zeros((4, 3)), "both sides must have one d, got 3 and 2"),
+        (np.zeros((4, 3)), "member and nonmember must have the same d, got 3 and 2"),
     ]:
         with pytest.raises(ValueError, match=words):
             outputs_of(member, some)
-    with pytest.raises(ValueError, match=r"a split of 0\.5 leaves a part of 1 member outputs empty"):
+    with pytest.raises(ValueError, match=r"splitting 1 member outputs by fraction 0\.5 leaves one part empty"):
         hockey_stick(outputs_of(some[:1], some), **LEVELS)
     with pytest.raises(ValueError, match=r"fraction must lie in \(0, 1\), got 1"):
         hockey_stick(outputs_of(some, some), **LEVELS, fraction=1.0)

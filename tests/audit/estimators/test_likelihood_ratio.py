@@ -163,7 +163,7 @@ def test_a_halved_sigma_in_twenty_sampled_rounds_needs_620_trials(scores_of, cla
 
 def test_rounds_that_are_not_the_evidence_and_impossible_laws_are_refused(scores_of):
     scores, levels = scores_of([1.0], [0.0]), {"delta": 1e-5, "alpha": 0.05, "threshold": FixedThreshold(0.5)}
-    with pytest.raises(ValueError, match="rounds must be those of the evidence, 20, got 3"):
+    with pytest.raises(ValueError, match="rounds must equal the number of rounds in the evidence, 20, got 3"):
         likelihood_ratio(scores, **levels, **(SAMPLED | {"rounds": 3}))
     for change, words in [
         ({"sigma": 0.0}, "sigma must be > 0 and finite, got 0.0"),

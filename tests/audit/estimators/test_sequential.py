@@ -146,7 +146,9 @@ def test_a_halved_sigma_is_refuted_sooner_than_by_a_fixed_number_of_trials():
 
 def test_unpaired_trials_and_impossible_arguments_are_refused(scores_of):
     arguments = {"delta": 1e-5, "alpha": 0.05, "threshold": FixedThreshold(0.5)}
-    with pytest.raises(ValueError, match="sequential pairs trials with and without the canary, got 2 and 1"):
+    with pytest.raises(
+        ValueError, match="sequential needs equally many trials with and without the canary, got 2 and 1"
+    ):
         sequential(scores_of([1.0, 2.0], [0.0]), **arguments)
     with pytest.raises(ValueError, match="sequential needs independent trials"):
         sequential(scores_of([1.0], [0.0], design=Design.ONE_RUN), **arguments)
@@ -157,9 +159,11 @@ def test_unpaired_trials_and_impossible_arguments_are_refused(scores_of):
     ]:
         with pytest.raises(ValueError, match=words):
             sequential(scores_of([1.0], [0.0]), **(arguments | change))
-    with pytest.raises(ValueError, match=r"stakes for epsilon 1.0 are too high against 1.7"):
+    with pytest.raises(ValueError, match=r"epsilon must be at most stakes_for \+ ln 2, got epsilon 1.7"):
         log_wealth(*np.ones((2, 3), bool), epsilon=1.7, stakes_for=1.0, delta=0.0)
-    with pytest.raises(ValueError, match=r"trials must be two \(n,\) arrays, n >= 1, got \(2,\) and \(3,\)"):
+    with pytest.raises(
+        ValueError, match=r"member and nonmember must have one shape \(n,\) with n >= 1, got \(2,\) and \(3,\)"
+    ):
         anytime_bound(np.ones(2, bool), np.ones(3, bool), delta=0.0, alpha=0.05)
     with pytest.raises(ValueError, match="alpha must lie in"):
         anytime_bound(np.ones(2, bool), np.ones(2, bool), delta=0.0, alpha=1.5)

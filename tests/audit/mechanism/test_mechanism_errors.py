@@ -54,9 +54,12 @@ def test_arguments_out_of_range_are_refused(options, words):
         (lambda x, rng: {"a": 1}, "outputs must be numbers or strings, got dict"),
         (lambda x, rng: 1j, "outputs must be numbers or strings, got complex"),
         (lambda x, rng: [], "outputs must not be empty"),
-        (lambda x, rng: [0.0] * (1 + int(x)), r"one shape, got numbers of shape \(1,\) and numbers of shape \(2,\)"),
+        (
+            lambda x, rng: [0.0] * (1 + int(x)),
+            r"one type and shape, got numbers of shape \(1,\) and numbers of shape \(2,\)",
+        ),
         (lambda x, rng: "a" if x else 1.0, r"got numbers of shape \(\) and strings of shape \(\)"),
-        (lambda x, rng: [0.0] * rng.integers(1, 3), "outputs must be of one shape, got several in the pilot"),
+        (lambda x, rng: [0.0] * rng.integers(1, 3), "outputs must have one shape, got several in the pilot"),
     ],
 )
 def test_outputs_that_cannot_be_audited_are_refused(mechanism, words):
@@ -69,7 +72,7 @@ def test_outputs_that_cannot_be_audited_are_refused(mechanism, words):
     [
         (lambda x, rng: correct(x, rng)[:-1], r"one row per trial, got shape \(255,\) for 256 trials"),
         (lambda x, rng: 0.0, r"one row per trial, got shape \(\) for 256 trials"),
-        (lambda x, rng: x + rng.laplace(), "the 256 rows of a call are equal but differ between calls"),
+        (lambda x, rng: x + rng.laplace(), "the 256 rows that one call returned are equal, while two calls differ"),
         (lambda x, rng: x + np.random.default_rng(7).laplace(size=x.shape), "draw all noise from the rng that it is"),
         (lambda x, rng: np.where(x == 1, np.nan, correct(x, rng)), "256 times in the first calls on input 1"),
     ],
@@ -92,7 +95,7 @@ def test_batched_outputs_that_cannot_be_audited_are_refused(mechanism, words):
 )
 def test_equal_inputs_are_refused_for_they_can_show_nothing(x0, x1):
     for given in ({"inputs": (x0, x1)}, {"inputs": None, "pairs": [(0.0, 1.0), (x0, x1)]}):
-        with pytest.raises(ValueError, match=r"a pair must be two inputs that differ, got .* twice"):
+        with pytest.raises(ValueError, match=r"a pair must be two different inputs, got .* twice"):
             audit(lambda x, rng: rng.random(), **given)
 
 
@@ -171,9 +174,7 @@ def test_a_shape_that_changes_on_the_way_is_refused():
         # Guards: two large and sixteen small calls on each input.
         return np.zeros((len(x), 1 + (len(calls) > 36)))
 
-    with pytest.raises(
-        ValueError, match=r"must stay numbers of shape \(1,\), got float64 of \(2,\) in the pilot on inp"
-    ):
+    with pytest.raises(ValueError, match=r"must be numbers of shape \(1,\), got float64 of \(2,\) in the pilot on inp"):
         audit(growing, batched=True)
 
 
@@ -208,19 +209,21 @@ def test_an_input_cannot_be_written_into(x):
 
 
 def test_a_score_must_give_one_finite_number_an_output():
-    with pytest.raises(ValueError, match=r"score must give \(100,\), one number per output, got shape \(1,\)"):
+    with pytest.raises(ValueError, match=r"score must return one number per output, shape \(100,\), got shape \(1,\)"):
         audit(correct, score=lambda outputs: outputs[:1])
-    with pytest.raises(ValueError, match="score must give finite numbers, got 100 of 100 NaN or infinite"):
+    with pytest.raises(ValueError, match="score must return finite numbers, got 100 of 100 NaN or infinite"):
         audit(correct, score=lambda outputs: outputs * np.nan)
 
 
 def test_a_score_must_not_look_at_other_outputs():
-    with pytest.raises(ValueError, match="score must score each output by itself, got other scores for 50 outputs"):
+    with pytest.raises(ValueError, match="score must depend on each output alone, but 50 outputs scored differently"):
         audit(correct, score=lambda outputs: outputs - outputs.mean())
 
 
 def test_strings_of_too_many_values_need_a_score():
-    with pytest.raises(ValueError, match="strings with too many different values for a pilot: pass a score"):
+    with pytest.raises(
+        ValueError, match="strings with too many different values to learn a score from pilot trials: pass a score"
+    ):
         audit(lambda x, rng: str(rng.random() + x))
     scored = audit(lambda x, rng: str(rng.random() + x), score=lambda outputs: outputs.astype(float))
     assert scored.verdict is Verdict.REFUTED

@@ -81,7 +81,7 @@ def test_several_scores_of_a_run_weigh_one_and_pay_for_it():
 
 
 def test_a_statement_on_too_few_runs_is_refused():
-    with pytest.raises(ValueError, match=r"FPR 0\.01 needs 1000 independent runs without the candidate, got 999"):
+    with pytest.raises(ValueError, match=r"rate 0\.01 need 1000 independent runs without the candidate, got 999"):
         joint_statement(ScoresByRun.of(np.arange(5.0), np.arange(999.0)), 0.01)
     # A hundred thousand scores of fifty runs are fifty runs, half of them for each side.
     many = clustered(*np.random.default_rng(0).normal(size=(2, 50, 1000)))

@@ -57,8 +57,8 @@ def test_the_runs_of_candidates_follow_them_to_their_side():
         (([1.0], [np.inf]), "nonmember must be finite, got 1 of 1"),
         (([[1.0]], [1.0]), "member must have 1 dimension"),
         (([1.0], [0.0], [1], None), "both or not at all"),
-        (([1.0], [0.0], [1, 2], [1]), r"member_runs must be \(1,\) whole numbers"),
-        (([1.0], [0.0], [1], [0.5]), r"nonmember_runs must be \(1,\) whole numbers"),
+        (([1.0], [0.0], [1, 2], [1]), r"member_runs must hold 1 whole numbers"),
+        (([1.0], [0.0], [1], [0.5]), r"nonmember_runs must hold 1 whole numbers"),
     ],
 )
 def test_what_is_no_score_or_no_run_is_refused(given, words):
@@ -67,7 +67,7 @@ def test_what_is_no_score_or_no_run_is_refused(given, words):
 
 
 def test_independent_trials_cannot_share_a_run():
-    with pytest.raises(ValueError, match="one run each"):
+    with pytest.raises(ValueError, match="must come from its own run"):
         MembershipScores([1.0], [0.0], setting(Design.INDEPENDENT), np.array([3]), np.array([3]))
     with pytest.raises(ValueError, match="both or not at all"):
         MembershipScores([1.0], [0.0], setting(Design.CLUSTERED), np.array([3]))

@@ -102,7 +102,7 @@ def test_a_data_set_of_strokes_has_no_masks_of_its_own_and_the_same_digest():
     assert _two_images(strokes=True).digest == _two_images().digest
     assert _two_images(strokes=True).train_masks.all()
     assert _two_images().train_masks is None
-    with pytest.raises(ValueError, match="masks must be None where strokes give them"):
+    with pytest.raises(ValueError, match="masks must be None if strokes is true"):
         _two_images(strokes=True, test_masks=torch.zeros(2, 4, 4, dtype=torch.bool))
 
 
@@ -138,13 +138,16 @@ def test_the_digest_changes_with_the_name_and_with_each_array():
         ({"train_images": torch.full((2, 1, 4, 4), torch.nan)}, r"train_images must be in \[0, 1\], got nan"),
         ({"train_labels": torch.tensor([0])}, r"train_labels must be \(2,\) int64, got \(1,\)"),
         ({"test_labels": torch.tensor([0, 2])}, r"test_labels must be in \[0, 2\), got 0 to 2"),
-        *(({name: torch.zeros(2, 4, 4)}, rf"{name} must be \(2, 4, 4\) booleans, got") for name in ANNOTATIONS),
+        *(
+            ({name: torch.zeros(2, 4, 4)}, rf"{name} must be booleans of shape \(2, 4, 4\), got")
+            for name in ANNOTATIONS
+        ),
         ({"train_owners": torch.tensor([0])}, r"train_owners must be \(2,\) int64, got \(1,\)"),
         ({"train_owners": torch.tensor([0, -1])}, r"train_owners must be >= 0, got -1"),
         ({"test_images": torch.zeros(2, 1, 8, 8)}, r"one shape, got \(1, 4, 4\) and \(1, 8, 8\)"),
         (
             {"test_images": torch.zeros(0, 1, 4, 4), "test_labels": torch.zeros(0).long()},
-            "must hold an image, got none",
+            "must hold at least one image, got none",
         ),
     ],
 )

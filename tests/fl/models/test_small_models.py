@@ -183,10 +183,10 @@ def test_vmap_over_replicas_gives_each_replica_its_own_logits():
     [
         ("lennet", {}, "model must be lenet, .*got 'lennet'"),
         ("lenet", {"activation": "sigmod"}, "activation must be sigmoid, .*got 'sigmod'"),
-        ("mlp", {"activation": "relu"}, "activation is an option of lenet, got 'relu' for mlp"),
-        ("lenet", {"hidden": 8}, "hidden is an option of mlp, got 8 for lenet"),
+        ("mlp", {"activation": "relu"}, "activation is an option of model lenet only, got 'relu' for mlp"),
+        ("lenet", {"hidden": 8}, "hidden is an option of model mlp only, got 8 for lenet"),
         ("mlp", {"hidden": 0}, "hidden must be >= 1, got 0"),
-        ("mlp", {"bins": 8}, "bins is an option of imprint, got 8 for mlp"),
+        ("mlp", {"bins": 8}, "bins is an option of model imprint only, got 8 for mlp"),
         ("imprint", {"bins": 0}, "bins must be >= 1, got 0"),
         ("mlp", {"classes": 1}, "classes must be >= 2, got 1"),
         ("mlp", {"shape": (28, 28)}, r"shape must be \(channel, height, width\), each >= 1, got \(28, 28\)"),
@@ -217,7 +217,7 @@ def test_a_layer_with_another_default_is_refused_by_name():
     ("layer", "reason"),
     [
         (nn.BatchNorm2d(2), "layer 1 is a BatchNorm2d with buffers running_mean, running_var, num_batches_tracked"),
-        (nn.Dropout(0.5), "layer 1 is a Dropout: it draws from the global generator"),
+        (nn.Dropout(0.5), "layer 1 is a Dropout, which draws from the global random generator"),
         (nn.InstanceNorm2d(2, track_running_stats=True), "InstanceNorm2d with buffers running_mean, running_var"),
     ],
     ids=str,

@@ -158,7 +158,7 @@ def test_two_runs_say_the_same(assay, suite_file, timeless):
             "lira_online",
             "ValueError: the bank must hold more than the target's 2 models",
         ),
-        (("poisson = 0.5", "fixed_size = 5"), "loss", "ValueError: included needs lots that are full or Poisson"),
+        (("poisson = 0.5", "fixed_size = 5"), "loss", "ValueError: included needs full or Poisson sampling of lots"),
         (("learning_rate = 1.0", "learning_rate = 1e38"), "loss", "FloatingPointError: training diverged"),
     ],
 )
