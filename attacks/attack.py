@@ -1,4 +1,4 @@
-"""Attack: what an adversary derives from its view and its knowledge. An attack never gets the truth."""
+"""Attack: base of all attacks, which derive evidence from an adversary's view and knowledge, never from the truth."""
 
 import dataclasses
 from collections.abc import Callable
@@ -26,11 +26,13 @@ Evidence = CandidateScores | SourceScores | LabelCounts | Reconstructions | Proj
 
 
 class Undefined(ValueError):
-    """The attack cannot be carried out against this defense; the run records the reason in a row of its own."""
+    """An error that an attack cannot be carried out against a defense; the run records its reason in the attack's
+    result.
+    """
 
 
 class Level(StrEnum):
-    """What the adversary knows in addition to its view."""
+    """The amount of knowledge that an adversary has in addition to its view."""
 
     REALISTIC = "realistic"
     WORST_CASE = "worst_case"
@@ -39,7 +41,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Hypotheses:
-    """Two hypotheses for each of m candidates: the rest of a release is known, the candidate's presence is not.
+    """Two hypotheses for each of m candidates, present or absent, where everything else in a release is known.
 
     Only the likelihood ratio of the release that was seen is given. An attack that could evaluate another release, or
     other gradients than the candidates', could compute the candidate's presence from the rest.
@@ -55,7 +57,7 @@ class Hypotheses:
 
 @dataclass(frozen=True, kw_only=True)
 class Knowledge:
-    """What the adversary knows in addition to its view.
+    """The information that an adversary has in addition to its view of the training.
 
     Args:
         level: how much it knows.
@@ -87,7 +89,8 @@ class Knowledge:
     def of(
         cls, task: Task, plan: Plan, protection: Protection, *, level: Level = Level.REALISTIC, **more: Any
     ) -> "Knowledge":
-        """Public knowledge of a federation: its plan, its model, the protection's published laws, the public images.
+        """Return the public knowledge of a federation: its plan, its model, the protection's published distributions
+        and the public images.
 
         ``more``: the other fields.
         """
@@ -103,7 +106,7 @@ class Knowledge:
 
 
 def clustered_setting(view: View, unit: Unit, adjacency: Adjacency, *, rounds: int | None = None) -> Setting:
-    """The setting of evidence whose pieces share one run and its noise, over all rounds of the plan by default.
+    """Return the setting of evidence whose pieces share one run and its noise, over all rounds of the plan by default.
 
     Such pieces are not independent trials. They are not an audit in one run either: candidates are members or
     non-members by a fixed split, not by one coin each, so such scores judge no claim.
@@ -119,7 +122,7 @@ def clustered_setting(view: View, unit: Unit, adjacency: Adjacency, *, rounds: i
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """One attack per file. Fields are its public configuration.
+    """A base class of attacks, with one attack per file; its fields are the attack's public configuration.
 
     ``null`` marks a baseline that ignores its view: the result of guessing without any observation.
     """
@@ -138,33 +141,35 @@ class Attack:
 
     @property
     def level(self) -> Level:
-        """The knowledge that it needs."""
+        """Return the level of knowledge that the attack needs."""
         return Level.REALISTIC
 
     @property
     def adversary(self) -> str:
-        """The adversary: ``realistic`` or ``worst_case`` by its level, or ``active`` where the server deviates."""
+        """Return the adversary's name: ``realistic`` or ``worst_case`` by its level of knowledge, or ``active`` if the
+        server deviates from the protocol.
+        """
         return "active" if self.active else self.level.value
 
     def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe | OwnerProbe | None:
-        """Choose candidates before training starts; None where the attack needs no candidates."""
+        """Choose the candidates before training starts; return None if the attack needs no candidates."""
         return None
 
     def tamper(self, models: Tensor, knowledge: Knowledge) -> Tensor:
-        """What the server of an active attack sends instead of ``models (R, d)``."""
+        """Return what the server of an active attack sends instead of the global ``models (R, d)``."""
         return models
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Evidence:
-        """The attack's evidence; all its randomness comes from ``rng``."""
+        """Carry out the attack and return its evidence; all its randomness comes from ``rng``."""
         raise TypeError(f"{type(self).__name__} does not define run(view, knowledge, rng)")
 
     @property
     def reconstructs(self) -> bool:
-        """Whether ``run`` is annotated to return reconstructions, which need images to be scored."""
+        """Return whether ``run`` is annotated to return reconstructions, which can be scored only on images."""
         # By annotation, so that a suite can refuse a mismatch before anything runs. It is text under postponed
         # evaluation of annotations.
         return type(self).run.__annotations__.get("return") in (Reconstructions, Reconstructions.__name__)
 
     def fields(self) -> dict[str, object]:
-        """The configuration by name: part of a cell's identity."""
+        """Return the configuration by field name; it identifies the attack in records of runs."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

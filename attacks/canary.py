@@ -1,4 +1,4 @@
-"""Canary projections: infers from releases whether a canary is present (worst case; Nasr et al. 2023, section 4)."""
+"""Canary projections: infer from releases whether a canary is present (worst case; Nasr et al. 2023, section 4)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from .attack import Attack, Knowledge, Level
 
 @dataclass(frozen=True, kw_only=True)
 class SeenRelease:
-    """What the observer saw in one round, or in a whole run.
+    """A release that the observer received in one round, or over a whole run.
 
     Args:
         values: (R, k); seen: (R,), false in replicas where the canary's sender sent nothing.
@@ -35,7 +35,7 @@ class SeenRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class CanaryProjections(Attack):
-    """The component of every release along the canary, in units of the canary's contribution to the first release.
+    """An attack that projects every release on the canary, in units of the canary's contribution to the first release.
 
     A canary on an unused weight is the only contribution there: the rest of the release is zero along it, and the
     projection is that of ``Projections``. For other canaries the rest is not subtracted. That costs power but not
@@ -62,7 +62,9 @@ class CanaryProjections(Attack):
             # The first public model is the same in all replicas, so it gives one unit for all of them.
             square = square or float(shift[0].double().square().sum())
             if not square > 0:
-                raise ValueError("the canary changes nothing at the initial model: no release can be projected on it")
+                raise ValueError(
+                    "the canary does not change any update at the initial model, so no release can be projected on it"
+                )
             along = ((release.values - release.rounds * centre) * shift).sum(-1)
             values.append(along.double().numpy() / square)
             seen.append(release.seen.numpy())
@@ -77,7 +79,7 @@ class CanaryProjections(Attack):
 
 
 def canary_sender(canary: Canary | DataCanary, plan: Plan) -> int:
-    """The client whose report contains the canary: its holder, or the client that the canary is."""
+    """Return the client whose report contains the canary: the client that holds it, or the canary client itself."""
     return canary.client if canary.unit is Unit.SAMPLE else plan.clients
 
 
@@ -90,7 +92,7 @@ def shift_and_centre(
     *,
     coordinates: slice | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """How the canary's presence shifts one release after ``model (R, d)``, and the release's centre without it.
+    """Return how the canary's presence shifts one release after ``model (R, d)``, and the release's centre without it.
 
     Both are ``(R, k)`` for a canary of data and ``(1, k)`` for a row. A canary of data contributes its gradient at that
     model; as a client, it contributes the update that it computes there with full lots and without noise.
@@ -107,19 +109,21 @@ def shift_and_centre(
 
     present, absent = contribution(1), contribution(0)
     if present is None:
-        raise ValueError("a canary must be present in world 1")
+        raise ValueError("world 1 must be the runs with the canary, but the canary is absent there")
     return (present, torch.zeros_like(present)) if absent is None else (present - absent, absent)
 
 
 def releases(view: View, sender: int, initial: Tensor | None) -> Iterator[SeenRelease]:
-    """What the observer saw, round by round; one release for an observer of the final model alone.
+    """Yield what the observer received, round by round; for an observer of the final model alone, yield one release.
 
     Behind a shuffler the senders are hidden, so the multiset is summed. Raises ValueError where the initial model is
     needed and not given.
     """
     if view.rounds[0].broadcast is None:
         if initial is None:
-            raise ValueError(f"{view.observer} sees no rounds: it needs the public initial model")
+            raise ValueError(
+                f"{view.observer} does not observe rounds, so the projection needs the public initial model"
+            )
         first = initial.expand(len(view.final_model), -1)
         start = first if view.coordinates is None else first[:, view.coordinates]
         moved = view.plan.algorithm.aggregate_between(start, view.final_model)

@@ -1,4 +1,4 @@
-"""Canary set projections: infers which of many canaries are in one run, from releases (Steinke et al. 2023, section 6).
+"""Canary set projections: infer which of many canaries one run contains (Steinke et al. 2023, section 6).
 
 Each canary is scored along its own unused weight.
 """
@@ -22,7 +22,7 @@ from .canary import releases
 
 @dataclass(frozen=True, kw_only=True)
 class CanarySetProjections(Attack):
-    """The component of every release along each canary's weight, in units of the canary's own contribution.
+    """An attack that projects every release on each canary's weight, in units of the canary's own contribution.
 
     The rows of the evidence are canaries, not trials: they share the run.
     """

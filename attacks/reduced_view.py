@@ -1,4 +1,4 @@
-"""Reduced view: what an observer of less than the uploads receives, in a form that attacks on uploads can use.
+"""Reduced view: converts what an observer of sums or shuffled reports receives into uploads, for attacks on uploads.
 
 The sum of a round becomes one upload of one client whose lot is all clients' lots together. Shuffled reports become
 uploads with arbitrary numbers for senders: row i has sender i, which identifies no client.
@@ -20,14 +20,14 @@ from .attack import Knowledge, Undefined
 
 @dataclass(frozen=True, kw_only=True)
 class ReducedView:
-    """A view and knowledge for an attack on uploads; ``view.observer`` is still the real observer."""
+    """A view and knowledge in the form that attacks on uploads need; ``view.observer`` is still the real observer."""
 
     view: View
     knowledge: Knowledge
 
 
 def reduce_view(view: View, knowledge: Knowledge) -> ReducedView:
-    """What the view's observer receives, as uploads; unchanged for an observer of uploads.
+    """Convert what the view's observer receives into uploads; a view that has uploads stays unchanged.
 
     Raises:
         Undefined: if nothing that the observer receives is an upload of some clients' samples.
@@ -38,7 +38,10 @@ def reduce_view(view: View, knowledge: Knowledge) -> ReducedView:
         return _of_multiset(view, knowledge)
     if view.observer.rank == AGGREGATE.rank:
         return _of_sum(view, knowledge)
-    raise Undefined(f"{view.observer.phrase} sees models only: attacks on uploads need at least a round's sum")
+    raise Undefined(
+        f"{view.observer.phrase} observes models only, but attacks on uploads need at least the sum of a round's "
+        "updates"
+    )
 
 
 def _of_sum(view: View, knowledge: Knowledge) -> ReducedView:
@@ -48,11 +51,15 @@ def _of_sum(view: View, knowledge: Knowledge) -> ReducedView:
     """
     plan = knowledge.plan
     if plan.cohort_rate != 1:
-        raise Undefined("a sum can be used as one lot only if every client is in every round")
+        raise Undefined("a sum can be attacked as one batch only if every client takes part in every round")
     if knowledge.network.mixes and plan.clients > 1:
-        raise Undefined("each client's lot has its own batch statistics: their sum is no gradient of one larger lot")
+        raise Undefined(
+            "each client's batch has its own batch-norm statistics, so the sum is not the gradient of one larger batch"
+        )
     if plan.algorithm.local_steps != 1:
-        raise Undefined("with several local steps the clients' models differ: their sum is not one larger lot's upload")
+        raise Undefined(
+            "with several local steps the clients' models differ, so the sum is not the upload of one larger batch"
+        )
     pooled = replace(plan.resized((sum(plan.sizes),)), lot=_pooled_lot(plan))
     law = _common(knowledge, view.observer)
     # A law of reports describes the clipping of one client's report, not of one larger lot.
@@ -69,7 +76,7 @@ def _pooled_lot(plan: Plan) -> Sampling:
     if not isinstance(plan.lot, FixedSize):
         return plan.lot
     if len(set(plan.sizes)) > 1:
-        raise Undefined("clients of different sizes with lots of one size: their sum weighs samples unequally")
+        raise Undefined("clients have different sizes but equal batch sizes, so their sum weighs samples unequally")
     return FixedSize(round(plan.clients * plan.expected_lot(0)))
 
 
@@ -89,10 +96,13 @@ def _of_multiset(view: View, knowledge: Knowledge) -> ReducedView:
         )
     law = _common(knowledge, view.observer)
     if isinstance(law, ReportLaw) and law.mixing is Mixing.COORDINATES:
-        raise Undefined("each coordinate is shuffled separately: no row is one client's report")
+        raise Undefined("each coordinate is shuffled separately, so no received vector is one client's report")
     # The channel may then do more than shuffle, so a row need not be one report.
     if law is None and knowledge.law(UPLOADS, 0) is not None:
-        raise Undefined("the defense publishes a law of reports but none of shuffled ones: rows may not be whole")
+        raise Undefined(
+            "the defense publishes a law of reports but none of shuffled ones, so a received vector may not be "
+            "one client's report"
+        )
     rounds = tuple(replace(seen, reports=_named(seen, plan)) for seen in view.rounds)
     return ReducedView(
         view=replace(view, rounds=rounds),

@@ -1,4 +1,4 @@
-"""Shadow bank: logits of candidates and population points under models with known training sets."""
+"""Shadow bank: a set of logits of candidates and population points under models with known training sets."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ..fl.models.network import Network
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ModelLogits:
-    """One model's logits ``ln(p / (1 - p))`` of the true class.
+    """The logits ``ln(p / (1 - p))`` of the true class under one model.
 
     Args:
         candidates: (N,), of each candidate.
@@ -30,7 +30,7 @@ class ModelLogits:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Moments:
-    """Moments of each candidate's logits over some models.
+    """The mean and squared deviations of each candidate's logits over some models.
 
     ``mean`` and ``squares`` (N,): mean and sum of squared deviations; ``count`` (N,): number of models.
     """
@@ -41,18 +41,21 @@ class Moments:
 
     @property
     def variance(self) -> FloatArray:
-        """(N,), unbiased."""
+        """Return the unbiased variance of each candidate's logits, shape (N,)."""
         return np.asarray(self.squares / (self.count - 1), dtype=np.float64)
 
     @property
     def pooled_variance(self) -> float:
-        """The mean variance within candidates; over all logits at once, candidates' differences would count too."""
+        """Return the mean of the candidates' variances; a variance over all logits at once would include differences
+        between candidates.
+        """
         return float(self.squares.sum() / (self.count - 1).sum())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ShadowBank:
-    """M models, N candidates, Z points of the population.
+    """A set of logits from M shadow models (models with known training sets), for N candidates and Z points of the
+    population.
 
     An attack gets a bank of reference models (``references``), without its target.
 
@@ -88,7 +91,9 @@ class ShadowBank:
     def _check(self) -> None:
         models, candidates = self.logits.shape
         if self.included.shape != self.logits.shape:
-            raise ValueError(f"included must be {self.logits.shape} as the logits are, got {self.included.shape}")
+            raise ValueError(
+                f"included must have the shape {self.logits.shape} of the logits, got {self.included.shape}"
+            )
         if len(self.population) != models:
             raise ValueError(f"population must have a row for each of {models} models, got {len(self.population)}")
         if self.ids.shape != (candidates,) or len(np.unique(self.ids)) != candidates:
@@ -96,19 +101,23 @@ class ShadowBank:
         if self.paired and not (
             models % 2 == 0 and np.array_equal(self.included[0::2], np.logical_not(self.included[1::2]))
         ):
-            raise ValueError("paired models must come in twos, each candidate in exactly one of both; these do not")
+            raise ValueError(
+                "paired models must come in twos, with each candidate used to train exactly one of the two; these "
+                "do not"
+            )
 
     @property
     def models(self) -> int:
-        """M."""
+        """Return the number of shadow models, M."""
         return len(self.logits)
 
     def model_logits(self, target: int) -> ModelLogits:
-        """The logits of model ``target``: all that an attack gets of it."""
+        """Return the logits of model ``target``, which are all that an attack receives of it."""
         return ModelLogits(candidates=self.logits[target], population=self.population[target])
 
     def references(self, target: int) -> "ShadowBank":
-        """The bank without ``target`` and, where models are paired, without the other model of the pair.
+        """Return the logits of the reference models: all except ``target`` and, if models are paired, the other model
+        of its pair.
 
         The complementary half is in the other model, so it would reveal the target's members.
 
@@ -120,11 +129,15 @@ class ShadowBank:
         # Pairs are neighbours, so the pair of a target starts at its even number.
         first, size = (target - target % 2, 2) if self.paired else (target, 1)
         if size == self.models:
-            raise ValueError(f"the bank must hold more than the target's {size} models, got {self.models}")
+            raise ValueError(
+                f"the shadow models must be more than the {size} that are left out with the target, got {self.models}"
+            )
         return self.without(range(first, first + size))
 
     def without(self, left_out: Iterable[int]) -> "ShadowBank":
-        """The bank without these models; of a pair both must be named or none."""
+        """Return the logits of all except these models; if models are paired, both of a pair must
+        be named or neither.
+        """
         left = np.delete(np.arange(self.models), list(left_out))
         return ShadowBank(
             logits=self.logits[left],
@@ -135,7 +148,9 @@ class ShadowBank:
         )
 
     def check(self, *, outs: int, ins: int = 0) -> None:
-        """Raise ValueError unless each candidate is out of at least ``outs`` models and in at least ``ins``."""
+        """Raise ValueError unless each candidate was left out of at least ``outs`` models and used
+        in at least ``ins``.
+        """
         for word, needed, each in (("out of", outs, (~self.included).sum(0)), ("in", ins, self.included.sum(0))):
             if each.min() < needed:
                 which = int(each.argmin())
@@ -145,7 +160,9 @@ class ShadowBank:
                 )
 
     def moments(self, *, included: bool) -> Moments:
-        """Moments of the candidates' logits over the models that trained on them, or over those that did not."""
+        """Compute the moments of the candidates' logits over the models that trained on them, or over those that did
+        not.
+        """
         which = self.included if included else ~self.included
         count = which.sum(0)
         mean = (self.logits * which).sum(0) / np.maximum(count, 1)
@@ -155,7 +172,7 @@ class ShadowBank:
 
 
 def true_class_logits(network: Network, model: Tensor, images: Tensor, labels: Tensor) -> FloatArray:
-    """``ln(p / (1 - p))`` of each image's own class under ``model (d,)``, ``(n,)``."""
+    """Compute ``ln(p / (1 - p))`` of each image's true class under ``model (d,)``, shape ``(n,)``."""
     # From logits, not from probabilities: it is finite where p rounds to 1.
     with torch.no_grad():
         logits = network.logits(model, images).double()
@@ -163,7 +180,9 @@ def true_class_logits(network: Network, model: Tensor, images: Tensor, labels: T
 
 
 def of_true_class(logits: Tensor, labels: Tensor) -> Tensor:
-    """``(..., classes)`` and ``(...)`` -> ``(...)``: the class's own logit minus the log-sum-exp of the others."""
+    """Compute each true class's own logit minus the log-sum-exp of the others, from logits ``(..., classes)`` and
+    labels ``(...)``.
+    """
     # ln p - ln(1 - p) of the softmax, without computing p.
     own = logits.gather(-1, labels.unsqueeze(-1))
     others = logits.scatter(-1, labels.unsqueeze(-1), -torch.inf)

@@ -1,4 +1,4 @@
-"""Uploads: the gradient that each client's report of one round stands for."""
+"""Uploads: recover the gradient behind each client's report of one round."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from .attack import Knowledge, Undefined, clustered_setting
 
 @dataclass(frozen=True, kw_only=True)
 class Uploads:
-    """The uploads of one round.
+    """The reports of one round, with the gradients that they stand for.
 
     ``values``: (n, d), as sent; ``gradients``: (n, d), which the values stand for; ``model``: (d,), at which they were
     computed; ``senders``: client number of each row.
@@ -28,7 +28,8 @@ class Uploads:
 
 
 def read_uploads(view: View, knowledge: Knowledge, round: int) -> Uploads:
-    """The round's uploads as gradients: FedSGD uploads minus the gradient, FedAvg minus a multiple of the mean one.
+    """Return the round's uploads as gradients: a FedSGD upload is minus the gradient, a FedAvg upload is a negative
+    multiple of the mean gradient.
 
     Raises:
         Undefined: if the uploads are masked words of a secure sum.
@@ -52,24 +53,28 @@ def read_uploads(view: View, knowledge: Knowledge, round: int) -> Uploads:
 
 
 def count_uploads(view: View, round: int) -> int:
-    """Number of uploads in the round: all that a null attack reads of a view. Raises ValueError like `read_uploads`."""
+    """Return the number of uploads in the round; a null attack reads nothing else of a view. Raises ValueError like
+    `read_uploads`.
+    """
     return _reports(_round(view, round)).values.shape[1]
 
 
 def upload_senders(view: View, round: int) -> tuple[int, ...]:
-    """Client number of each upload. Raises ValueError like `read_uploads`."""
+    """Return the client number of each upload. Raises ValueError like `read_uploads`."""
     return _senders(_reports(_round(view, round)))
 
 
 def upload_setting(view: View) -> Setting:
-    """The setting of evidence about the samples behind each upload; the uploads of one run share their model."""
+    """Return the setting of evidence about the samples behind each upload; the uploads of one run share their model."""
     return clustered_setting(view, Unit.SAMPLE, Adjacency.REPLACE_ONE, rounds=1)
 
 
 def check_unmasked(reports: Message) -> None:
-    """Raise Undefined for masked words of a secure sum."""
+    """Raise Undefined if the reports are masked words of a secure sum."""
     if reports.masked:
-        raise Undefined("uploads are masked words of a secure sum, which reveal nothing one by one; use the aggregate")
+        raise Undefined(
+            "uploads are masked words of a secure sum, which reveal nothing individually; use the aggregate"
+        )
 
 
 def check_round(round: int) -> None:

@@ -1,4 +1,4 @@
-"""Analytic inversion: reconstructs images from the gradients of a first linear layer (Phong et al. 2017, section 3).
+"""Analytic inversion: computes images from the gradients of a first linear layer (Phong et al. 2017, section 3).
 
 For one sample each row of dL/dW is the image times that row's dL/db, so their quotient is the image, exactly. For
 several samples a row holds the sum over those on which its unit is active; it gives the image itself where the unit is
@@ -28,7 +28,8 @@ _OTHER = 1e-2
 
 @dataclass(frozen=True, kw_only=True)
 class AnalyticLinear(ImageAttack):
-    """Images of the uploads of ``round`` in closed form, for models whose first layer is fully connected.
+    """An attack that computes the images behind the uploads of ``round`` by a closed formula, for models whose first
+    layer is fully connected.
 
     Exact on an undefended upload of one sample. For k samples it returns the quotients in [0, 1] on which most units
     agree (a mixture of samples has different proportions at each unit), then any others. It assumes one local step:
@@ -36,7 +37,7 @@ class AnalyticLinear(ImageAttack):
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
-        """Images and labels, upload by upload.
+        """Return the recovered images and labels, upload by upload.
 
         Raises:
             Undefined: if the model's first layer is not fully connected with a bias.
@@ -54,7 +55,8 @@ class AnalyticLinear(ImageAttack):
 
 
 def lone_images(weights: Tensor, biases: Tensor, k: int) -> Tensor:
-    """``weights (units, pixels)``, ``biases (units,)`` -> k images ``(k, pixels)`` in [0, 1].
+    """Recover k images, shape ``(k, pixels)`` in [0, 1], from the first layer's gradients ``weights (units, pixels)``
+    and ``biases (units,)``.
 
     For one image all rows are used, by least squares: sum of dW db over sum of db^2.
     """

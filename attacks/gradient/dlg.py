@@ -20,7 +20,8 @@ from .objectives.search_attack import SearchAttack, lots_evidence
 
 @dataclass(frozen=True, kw_only=True)
 class DLG(SearchAttack):
-    """Least squared distance of gradients over images and label logits together, from normal starting points.
+    """An attack that minimises the squared distance of gradients over images and label logits together, from normally
+    distributed starting points.
 
     All restarts of all uploads run in one batch; each run returns its best point, and each upload its best run. It
     converges only for a part of the starting points and on twice differentiable models (sigmoid, not ReLU), but then to
@@ -35,7 +36,9 @@ class DLG(SearchAttack):
     learning_rate: float = 1.0
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
-        """Images and labels, upload by upload. Raises ValueError for a zero or non-finite upload."""
+        """Return the reconstructed images and labels, upload by upload. Raises ValueError for a zero or non-finite
+        upload.
+        """
         uploads, found = read_uploads(view, knowledge, self.round), []
         for rows in of_equal_lots(knowledge.plan, uploads):
             k = samples_behind(knowledge.plan, uploads.senders[int(rows[0])])
@@ -69,7 +72,7 @@ class DLG(SearchAttack):
 
 
 def split(points: Tensor, k: int, network: Network) -> tuple[Tensor, Tensor]:
-    """Flat points -> images ``(n, k, c, h, w)`` and label logits ``(n, k, classes)``."""
+    """Split flat points into images ``(n, k, c, h, w)`` and label logits ``(n, k, classes)``."""
     labels = points[:, -k * network.classes :].reshape(len(points), k, network.classes)
     images = points[:, : -k * network.classes].reshape(len(points), k, *network.shape)
     return images, labels

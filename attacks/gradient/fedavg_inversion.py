@@ -18,7 +18,7 @@ from .objectives.search_attack import SearchAttack, check_weight, lots_evidence
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvgInversion(SearchAttack):
-    """Searches all images behind each upload at once, through a simulation of the client's local steps.
+    """An attack that searches all images behind each upload at once, by simulating the client's local steps.
 
     Number, size and learning rate of the steps are the plan's; the order in which the client used its samples is not
     known (see ``image_lots.simulated_updates``). The distance is 1 minus the cosine of the update and the simulated
@@ -36,7 +36,7 @@ class FedAvgInversion(SearchAttack):
         check_weight("total_variation", self.total_variation)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
-        """Images and labels, upload by upload.
+        """Return the reconstructed images and labels, upload by upload.
 
         Raises:
             Undefined: where local steps cannot be simulated (Adam, a client's own control variate).

@@ -1,4 +1,4 @@
-"""GradInversion: reconstructs all images of a lot from its gradient, with agreeing restarts (after Yin et al. 2021)."""
+"""GradInversion: reconstructs a batch from its gradient by restarts pulled to their mean (after Yin et al. 2021)."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,8 @@ from .objectives.search_attack import SearchAttack, check_weight, lots_evidence
 
 @dataclass(frozen=True, kw_only=True)
 class GradInversion(SearchAttack):
-    """Searches all images of each upload's lot at once, from its mean gradient; their number is the plan's.
+    """An attack that searches all images of each upload's batch at once, from its mean gradient; the plan states their
+    number.
 
     Labels come from the last bias (see ``image_lots.lot_labels``) and are the same in all restarts. Each restart is
     pulled towards the mean of its upload's restarts, for images whose label is unique in the lot: images of one label
@@ -48,7 +49,9 @@ class GradInversion(SearchAttack):
         check_weight("statistics", self.statistics)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
-        """Images and labels, upload by upload. Raises ValueError for a zero or non-finite upload."""
+        """Return the reconstructed images and labels, upload by upload. Raises ValueError for a zero or non-finite
+        upload.
+        """
         uploads = read_uploads(view, knowledge, self.round)
         groups = of_equal_lots(knowledge.plan, uploads)
         return lots_evidence([(rows, self._inverted(rows, uploads, knowledge, rng)) for rows in groups], view)
@@ -88,13 +91,15 @@ class GradInversion(SearchAttack):
 
 
 def unique_labels(labels: Tensor, classes: int) -> Tensor:
-    """``labels (n, k)`` -> ``(n, k)``, true where the label occurs once in its lot."""
+    """Return a boolean per label of ``labels (n, k)``, true if the label occurs once in its batch."""
     counts = one_hot(labels, classes).sum(1)
     return counts.gather(1, labels) == 1
 
 
 def discord(images: Tensor, known: Tensor, restarts: int) -> Tensor:
-    """Mean squared distance ``(n,)`` of each candidate's ``known`` images to their mean over the upload's restarts."""
+    """Compute the mean squared distance ``(n,)`` between each candidate's ``known`` images and their mean over the
+    upload's restarts.
+    """
     by_upload = images.view(-1, restarts, *images.shape[1:])
     apart = (by_upload - by_upload.mean(1, keepdim=True)).square().flatten(3).mean(3).view(known.shape)
     return (apart * known).sum(1) / known.sum(1).clamp_min(1)

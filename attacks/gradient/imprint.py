@@ -28,7 +28,8 @@ _ROUNDING = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class Imprint(ImageAttack):
-    """As many images of each upload of ``round`` as its lot has, exact where an image is alone in its bin.
+    """An attack that returns as many images of each upload of ``round`` as its batch has, exact if no other image falls
+    into the same bin.
 
     For n images and k bins of equal mass the expected share of images that are alone is ``(1 - 1/k)^(n - 1)``; the
     others are blends. There is no search and no model of noise: each bin is used as it is. It assumes one local step:
@@ -36,7 +37,8 @@ class Imprint(ImageAttack):
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
-        """Images and labels, upload by upload; it does not assign labels to the images of a lot.
+        """Return the recovered images and labels, upload by upload; in batches of several samples it does not assign
+        labels to images.
 
         Raises:
             Undefined: if the model has no imprint layer, or training has changed it.
@@ -44,7 +46,7 @@ class Imprint(ImageAttack):
         """
         network = knowledge.network
         if not network.bins:
-            raise Undefined(f"the model {network.model} has no imprint layer: its server did not add one")
+            raise Undefined(f"the model {network.model} has no imprint layer, which the attack's server must add")
         uploads = read_uploads(view, knowledge, self.round)
         layer, moved = network.layout.unflatten(uploads.model), network.layout.unflatten(uploads.gradients)
         measure, offsets = layer[f"{LAYER}.bins.weight"], layer[f"{LAYER}.bins.bias"]
@@ -67,7 +69,8 @@ class Imprint(ImageAttack):
 
 
 def binned_images(weights: Tensor, biases: Tensor, measure: Tensor, offsets: Tensor, k: int) -> Tensor:
-    """Gradients of the layer's ``weights (bins, pixels)`` and ``biases (bins,)`` -> k images ``(k, pixels)`` in [0, 1].
+    """Recover k images, shape ``(k, pixels)`` in [0, 1], from the imprint layer's gradients ``weights (bins, pixels)``
+    and ``biases (bins,)``.
 
     ``measure (pixels,)`` and ``offsets (bins,)``: the layer itself, one row of its weights and its biases. Quotients
     that lie in their own bin come first, then the others, each ordered by the size of its bias gradient. With fewer

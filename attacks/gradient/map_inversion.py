@@ -1,4 +1,4 @@
-"""MAP inversion: reconstructs the most probable images given the release, the defense's law and public images.
+"""MAP inversion: reconstructs the most probable images given a release, the defense's noise law and public images.
 
 For a Gaussian release y of a clipped gradient g(x) the objective is ``|y - g(x)|^2 / (2 sigma^2) - log p(x)``.
 """
@@ -25,7 +25,8 @@ from .objectives.search_attack import SearchAttack, lots_evidence
 
 @dataclass(frozen=True, kw_only=True)
 class MapInversion(SearchAttack):
-    """Uses how reports are clipped and noised, layer by layer where the defense has layers, to find the posterior mode.
+    """An attack that finds the most probable images; it models how reports are clipped and noised, layer by layer if
+    the defense has layers.
 
     Where noise hides the upload, the mode of the prior remains: the mean public image, or that of the label where the
     upload still reveals it.
@@ -56,7 +57,7 @@ class MapInversion(SearchAttack):
         check_count("rounds", self.rounds)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> Reconstructions:
-        """Images and labels, upload by upload.
+        """Return the reconstructed images and labels, upload by upload.
 
         Raises:
             Undefined: if the defense publishes no law with a density for one client's upload.
@@ -64,9 +65,9 @@ class MapInversion(SearchAttack):
         """
         rounds = [read_uploads(view, knowledge, self.round + number) for number in range(self.rounds)]
         if any(uploads.senders != rounds[0].senders for uploads in rounds):
-            raise ValueError("view must hold uploads of the same clients in all fused rounds")
+            raise ValueError("the same clients must upload in all rounds that the attack combines")
         if self.rounds > 1 and not isinstance(knowledge.plan.lot, Full):
-            raise Undefined("several rounds are used only where their lots hold the same samples: that needs full lots")
+            raise Undefined("the attack can combine several rounds only if each batch is the client's whole dataset")
         public, labels = knowledge.public_images.to(rounds[0].model), knowledge.public_labels
         prior: Prior = TotalVariationPrior.of(public)
         if self.prior == "gaussian":

@@ -11,7 +11,9 @@ from .objectives.image_attack import NullImageAttack
 
 @dataclass(frozen=True, kw_only=True)
 class MeanImage(NullImageAttack):
-    """The same image for each sample behind the uploads of ``round``: the constant guess of least expected MSE."""
+    """A null attack that returns the same image for each sample behind the uploads of ``round``, the constant guess of
+    least expected MSE.
+    """
 
     def guesses(self, knowledge: Knowledge, count: int, rng: np.random.Generator) -> tuple[Tensor, None]:
         # Rounding may leave a mean of values in [0, 1] slightly outside of it.

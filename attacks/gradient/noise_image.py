@@ -12,7 +12,9 @@ from .objectives.image_attack import NullImageAttack
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseImage(NullImageAttack):
-    """Pixels drawn uniformly in [0, 1], one image for each sample behind the uploads of ``round``."""
+    """A null attack that returns an image of uniform noise in [0, 1] for each sample behind the
+    uploads of ``round``.
+    """
 
     def guesses(self, knowledge: Knowledge, count: int, rng: np.random.Generator) -> tuple[Tensor, None]:
         return uniform(rng, (count, *knowledge.network.shape)), None

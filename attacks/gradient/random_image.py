@@ -12,7 +12,9 @@ from .objectives.image_attack import NullImageAttack
 
 @dataclass(frozen=True, kw_only=True)
 class RandomImage(NullImageAttack):
-    """One uniform draw from the public images, with its own label, for each sample behind the uploads of ``round``."""
+    """A null attack that returns a random public image, with its own label, for each sample behind the uploads of
+    ``round``.
+    """
 
     def guesses(self, knowledge: Knowledge, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor | None]:
         chosen = torch.from_numpy(rng.integers(len(knowledge.public_images), size=count))

@@ -20,7 +20,7 @@ _EXACT = 100.0
 
 
 def balanced_counts(bias: FloatArray, probabilities: FloatArray, size: int) -> FloatArray:
-    """Counts ``(classes,) >= 0``, by non-negative least squares.
+    """Infer label counts >= 0, shape ``(classes,)``, by non-negative least squares.
 
     ``bias``: (classes,), the mean gradient of the last bias; ``probabilities``: (classes, classes), the mean softmax
     of class j's samples in row j. ``size * bias_k = sum_j counts_j probabilities_jk - counts_k``.
@@ -31,7 +31,7 @@ def balanced_counts(bias: FloatArray, probabilities: FloatArray, size: int) -> F
 
 @dataclass(frozen=True, kw_only=True)
 class BiasCorrected(LabelAttack):
-    """Counts of each upload of ``round``, for one local step or many.
+    """An attack that infers the label counts of each upload of ``round``, after one local step or many.
 
     The steps' mean bias gradient is mean softmax minus label shares. The softmax averages of each class are measured on
     public images, at the broadcast model and at the client's final model (broadcast plus update). They are weighted as
@@ -40,7 +40,7 @@ class BiasCorrected(LabelAttack):
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Counts ``(n, classes)`` that sum to the lots' public sizes.
+        """Return counts ``(n, classes)`` that sum to the batches' public sizes.
 
         Raises:
             ValueError: like `read_label_lots`, if the last layer has no bias or uploads are not linear in gradients.

@@ -1,4 +1,4 @@
-"""Bias sign: infers the classes in a lot from negative entries of the last bias's gradient (after Zhao et al. 2020)."""
+"""Bias sign: infers a batch's classes from negative entries of the last bias's gradient (after Zhao et al. 2020)."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,8 @@ from .label_lots import counts_of_round, read_label_lots
 
 
 def present_classes(scores: FloatArray, sizes: IntArray) -> IntArray:
-    """Counts ``(n, classes)`` from ``scores (n, classes)``, negative where the class is in the lot.
+    """Return label counts ``(n, classes)`` from ``scores (n, classes)``, which are negative if the class is in the
+    batch.
 
     Classes with negative scores get equal counts; the most negative ones get more where the lot's size is not divisible
     or too small. Where no score is negative, the class with the lowest score gets the whole lot.
@@ -28,7 +29,8 @@ def present_classes(scores: FloatArray, sizes: IntArray) -> IntArray:
 
 @dataclass(frozen=True, kw_only=True)
 class BiasSign(LabelAttack):
-    """Which classes are in each upload of ``round``; it does not infer how often, so all found get equal counts.
+    """An attack that infers which classes are in each upload of ``round``; it does not infer how often, so all classes
+    found get equal counts.
 
     The bias gradient of class k is (mean softmax of k) - (share of k): negative where k is more frequent in the lot
     than the model predicts. A class that is rarer than that is missed; in lots larger than the number of classes these
@@ -36,7 +38,9 @@ class BiasSign(LabelAttack):
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Counts ``(n, classes)``. Raises ValueError like `read_label_lots`, or if the last layer has no bias."""
+        """Return label counts ``(n, classes)``. Raises ValueError like `read_label_lots`, or if the last layer has no
+        bias.
+        """
         lots = read_label_lots(view, knowledge, self.round)
         counts = present_classes(lots.last.needed_bias("bias_sign"), lots.sizes)
         return counts_of_round(counts, view, self.round)

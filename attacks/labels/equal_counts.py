@@ -14,7 +14,8 @@ from .label_lots import counts_of_round, public_sizes
 
 @dataclass(frozen=True, kw_only=True)
 class EqualCounts(LabelAttack):
-    """The lot's public size divided by the number of classes, for each upload of ``round``; counts may be fractions.
+    """A null attack that divides the batch's public size by the number of classes, for each upload of ``round``; counts
+    may be fractions.
 
     Multiset accuracy rewards this guess, so an attack on balanced lots has to beat it.
     """
@@ -22,6 +23,6 @@ class EqualCounts(LabelAttack):
     null: ClassVar[bool] = True
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Counts ``(n, classes)``."""
+        """Return label counts ``(n, classes)``."""
         sizes, classes = public_sizes(view, knowledge, self.round), knowledge.network.classes
         return counts_of_round(np.tile(sizes[:, None] / classes, (1, classes)), view, self.round)

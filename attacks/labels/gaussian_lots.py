@@ -1,4 +1,4 @@
-"""Gaussian lots: models a release as a Gaussian around the sum of its labels' mean contributions, for likely counts.
+"""Gaussian batches: models a release as a Gaussian around its labels' mean contributions, to find likely counts.
 
 It has two variances: the defense's published noise, and the scatter of samples about their class's mean, which public
 data shows.
@@ -20,7 +20,8 @@ Cost = Callable[[FloatArray], FloatArray]
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianLots:
-    """release = sum over labels + noise, in double precision.
+    """A model of a batch's release, in double precision: release = sum of the labels' mean contributions + Gaussian
+    noise.
 
     Args:
         means: (classes, d), the mean contribution of one sample of each class.
@@ -36,16 +37,21 @@ class GaussianLots:
 
     def __post_init__(self) -> None:
         if self.least_variance <= 0:
-            raise ValueError("the release has no variance: no noise is published, and public samples do not scatter")
+            raise ValueError(
+                "the release has no variance: the defense publishes no noise, and public samples do not vary "
+                "within a class"
+            )
 
     @cached_property
     def gram(self) -> Tensor:
-        """Inner products of the scatter, ``(n, n)``."""
+        """Return the inner products of the rows of ``scatter``, shape ``(n, n)``."""
         return self.scatter @ self.scatter.T
 
     @cached_property
     def shrinkage(self) -> float:
-        """Share of the scatter's covariance that is spread evenly (Ledoit and Wolf 2004), since n is less than d."""
+        """Return the share of the scatter's covariance that is spread evenly over all directions (Ledoit and Wolf
+        2004), which is needed because n is less than d.
+        """
         n, d = self.scatter.shape
         square = float(self.gram.square().sum()) / n**2
         lengths = self.gram.diagonal()
@@ -55,12 +61,12 @@ class GaussianLots:
 
     @property
     def least_variance(self) -> float:
-        """Variance along a direction in which no public sample scatters."""
+        """Return the variance along a direction in which public samples do not vary."""
         even = float(self.gram.diagonal().mean()) / self.scatter.shape[1]
         return self.noise_std**2 + self.size * self.shrinkage * even
 
     def whiten(self, rows: Tensor) -> Tensor:
-        """``rows (m, d)`` times the inverse of the release's covariance, by Woodbury's identity."""
+        """Multiply ``rows (m, d)`` by the inverse of the release's covariance, by Woodbury's identity."""
         weight = self.size * (1 - self.shrinkage) / len(self.scatter)
         if weight == 0:
             return rows / self.least_variance
@@ -74,7 +80,8 @@ class GaussianLots:
         return self.whiten(self.means)
 
     def cost(self, release: Tensor, *, scaled: bool = False) -> Cost:
-        """Minus the log-likelihood of ``release (d,)``, up to terms that depend on neither counts nor ``scaled``.
+        """Return the function that computes minus the log-likelihood of ``release (d,)`` for given counts, up to terms
+        that depend on neither counts nor ``scaled``.
 
         ``scaled``: the sum may be multiplied by any factor, as after clipping that is not published; the most likely
         factor is used.
@@ -95,7 +102,7 @@ class GaussianLots:
 
 
 def likeliest_counts(cost: Cost, start: IntArray) -> IntArray:
-    """Counts ``(classes,)`` that no exchange of one label for another makes more likely.
+    """Find label counts ``(classes,)`` that no exchange of one label for another makes more likely.
 
     Takes the best exchange each time, from ``start`` on.
     """

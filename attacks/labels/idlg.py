@@ -16,7 +16,7 @@ from .label_attack import LabelAttack
 
 
 def inferred_labels(gradients: Tensor, layout: Layout) -> Tensor:
-    """The label behind each gradient ``(n, d)`` (of the loss, not an update), as ``(n,)`` class numbers.
+    """Infer the label behind each gradient ``(n, d)`` of the loss (not an update), as class numbers ``(n,)``.
 
     The last layer's bias gradient is softmax minus one-hot: for one sample under cross-entropy its only negative entry
     is the label, for any model. Without a bias, each row of the last weight's gradient is that number times the
@@ -36,14 +36,16 @@ def inferred_labels(gradients: Tensor, layout: Layout) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class IDLG(LabelAttack):
-    """One label for each of the uploads of ``round``.
+    """An attack that infers one label for each of the uploads of ``round``.
 
     Exact on an undefended one-sample upload. For a larger lot it still returns only one label. Clipping does not change
     the result, noise does.
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Counts ``(n, classes)``, one-hot rows. Raises ValueError for a zero or non-finite upload."""
+        """Return label counts ``(n, classes)`` as one-hot vectors. Raises ValueError for a zero or
+        non-finite upload.
+        """
         uploads = read_uploads(view, knowledge, self.round)
         labels = inferred_labels(uploads.gradients, knowledge.network.layout)
         return LabelCounts(one_hot(labels, knowledge.network.classes).numpy(), upload_setting(view), round=self.round)

@@ -1,4 +1,4 @@
-"""iLRG: infers label counts by a linear system with softmax values of recovered class embeddings (Ma et al. 2023)."""
+"""iLRG: infers label counts by linear equations, with softmax values of recovered class embeddings (Ma et al. 2023)."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,8 @@ from .label_lots import LastLayer, check_linear, counts_of_round, last_layer, re
 
 
 def solved_counts(gradient: LastLayer, model: LastLayer, size: int) -> FloatArray:
-    """Least-squares counts ``(classes,)`` of one upload, neither rounded nor clipped; ``size``: samples in the lot.
+    """Solve for the label counts ``(classes,)`` of one upload by least squares, neither rounded nor clipped; ``size``
+    is the number of samples in the batch.
 
     Row k of the weight's gradient divided by entry k of the bias's gradient is a mean feature vector, dominated by
     samples of class k where the softmax is flat; its softmax P_k under the last layer approximates theirs. With b the
@@ -30,7 +31,7 @@ def solved_counts(gradient: LastLayer, model: LastLayer, size: int) -> FloatArra
 
 
 def rounded_counts(solved: FloatArray, size: int) -> IntArray:
-    """Each count rounded to a whole number in 0..size, as published: the sum may differ from the size.
+    """Round each count to a whole number in 0..size, as published; the sum may differ from the size.
 
     Where all round to zero, the largest becomes 1.
     """
@@ -43,14 +44,15 @@ def rounded_counts(solved: FloatArray, size: int) -> IntArray:
 
 @dataclass(frozen=True, kw_only=True)
 class ILRG(LabelAttack):
-    """Counts of each upload of ``round``, from the gradient, the model and the lot's public size.
+    """An attack that infers the label counts of each upload of ``round`` from the gradient, the model and the batch's
+    public size.
 
     Exact on barely trained models while lots are not much larger than the number of classes: then each embedding comes
     almost only from its class. Clipping scales the gradient, which this attack does not expect.
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Counts ``(n, classes)``.
+        """Return label counts ``(n, classes)``.
 
         Raises:
             ValueError: like `read_label_lots`, if the last layer has no bias or uploads are not linear in gradients.

@@ -1,4 +1,4 @@
-"""Base of label inference attacks: the round whose uploads they use."""
+"""Label attack: base of attacks that infer labels from the uploads of one round."""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from ..uploads import check_round
 
 @dataclass(frozen=True, kw_only=True)
 class LabelAttack(Attack, ABC):
-    """Infers label counts from the uploads of ``round``."""
+    """A base class of attacks that infer label counts from the uploads of ``round``."""
 
     round: int = 0
 

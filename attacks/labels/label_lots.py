@@ -1,4 +1,4 @@
-"""Label lots: the last layer's gradient of each upload and the public number of labels behind it.
+"""Label batches: extract the last layer's gradient of each upload and the public number of labels behind it.
 
 The number of samples in an upload is public where the plan fixes it: full lots and lots of fixed size. The size of a
 Poisson lot is not public; its expectation, which is, replaces it.
@@ -32,11 +32,11 @@ class LastLayer:
 
     @property
     def row_sums(self) -> FloatArray:
-        """Sum over the features of each class's row, ``(..., classes)``."""
+        """Return the sum over the features of each class's row of weights, shape ``(..., classes)``."""
         return np.asarray(self.weight.sum(-1), dtype=np.float64)
 
     def needed_bias(self, attack: str) -> FloatArray:
-        """The bias; ValueError that names the attack if there is none."""
+        """Return the bias of the last layer; raise ValueError that names the attack if there is none."""
         if self.bias is None:
             raise ValueError(f"{attack} needs the last layer's bias, and this model's last layer has none")
         return self.bias
@@ -44,7 +44,7 @@ class LastLayer:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelLots:
-    """The uploads of one round, prepared for label inference.
+    """A set of all uploads of one round, prepared for label inference.
 
     Args:
         gradients: (n, d), as `read_uploads` returns them.
@@ -63,7 +63,9 @@ class LabelLots:
 
 
 def read_label_lots(view: View, knowledge: Knowledge, round: int) -> LabelLots:
-    """The round's uploads. Raises ValueError like `read_uploads`, or for a model whose last layer is not linear."""
+    """Return the round's uploads, prepared for label inference. Raises ValueError like `read_uploads`, or for a model
+    whose last layer is not linear.
+    """
     uploads, plan = read_uploads(view, knowledge, round), knowledge.plan
     clients = _senders(view, round)
     return LabelLots(
@@ -76,13 +78,15 @@ def read_label_lots(view: View, knowledge: Knowledge, round: int) -> LabelLots:
 
 
 def public_sizes(view: View, knowledge: Knowledge, round: int) -> IntArray:
-    """Number of labels behind each upload: all that a null attack reads. Raises ValueError if senders are hidden."""
+    """Return the number of labels behind each upload; a null attack reads nothing else. Raises ValueError if senders
+    are hidden.
+    """
     count_uploads(view, round)
     return lot_sizes(knowledge.plan, _senders(view, round))
 
 
 def lot_sizes(plan: Plan, clients: tuple[int, ...]) -> IntArray:
-    """The public size of each client's lot over a round, at least 1; see `LabelLots`."""
+    """Return the public size of each client's batch over a round, at least 1; see `LabelLots`."""
     sizes = []
     for client in clients:
         # A full lot holds the same samples in every step; counting it once per step would repeat them.
@@ -93,7 +97,7 @@ def lot_sizes(plan: Plan, clients: tuple[int, ...]) -> IntArray:
 
 
 def last_layer(vectors: Tensor, layout: Layout) -> LastLayer:
-    """The last layer of parameters or gradients ``(..., d)``.
+    """Extract the last layer from parameters or gradients ``(..., d)``.
 
     Raises:
         ValueError: if the layout does not end in a linear layer.
@@ -109,14 +113,15 @@ def last_layer(vectors: Tensor, layout: Layout) -> LastLayer:
 
 
 def check_linear(attack: str, plan: Plan) -> None:
-    """Raise ValueError where the size of a gradient cannot be computed from an upload."""
+    """Raise ValueError if the size of a gradient cannot be computed from an upload."""
     if plan.algorithm.linear_scale is None:
         name = type(plan.algorithm).__name__
         raise ValueError(f"{attack} needs updates that are linear in the steps' gradients; those of {name} are not")
 
 
 def whole_counts(shares: ArrayLike, sizes: ArrayLike) -> IntArray:
-    """Whole numbers in proportion to ``shares (n, classes) >= 0`` that sum to ``sizes (n,)``, by largest remainders.
+    """Return whole numbers in proportion to ``shares (n, classes) >= 0`` that sum to ``sizes (n,)``, by the method of
+    largest remainders.
 
     Ties go to the lower class. A row of zeros is divided equally.
     """
@@ -132,12 +137,14 @@ def whole_counts(shares: ArrayLike, sizes: ArrayLike) -> IntArray:
 
 
 def counts_of_round(counts: ArrayLike, view: View, round: int) -> LabelCounts:
-    """The evidence: ``counts (n, classes)`` for the uploads of ``round``."""
+    """Return the evidence: the inferred ``counts (n, classes)`` for the uploads of ``round``."""
     return LabelCounts(np.asarray(counts, dtype=np.float64), upload_setting(view), round=round)
 
 
 def class_means(rows: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Mean row of each class, ``rows (n, ...)`` -> ``(classes, ...)``; a class without rows gets the mean of all."""
+    """Compute the mean vector of each class from ``rows (n, ...)``, shape ``(classes, ...)``; a class without vectors
+    gets the mean of all.
+    """
     means = [
         rows[labels == label].mean(0) if bool((labels == label).any()) else rows.mean(0) for label in range(classes)
     ]
@@ -147,5 +154,5 @@ def class_means(rows: Tensor, labels: Tensor, classes: int) -> Tensor:
 def _senders(view: View, round: int) -> tuple[int, ...]:
     reports = next(seen.reports for seen in view.rounds if seen.round == round)
     if reports is None or reports.senders is None:
-        raise ValueError(f"view of round {round} must name the senders: lot sizes are known by client")
+        raise ValueError(f"view of round {round} must name the senders, because batch sizes are known per client")
     return reports.senders

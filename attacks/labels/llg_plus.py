@@ -1,4 +1,4 @@
-"""LLG+: infers label counts like LLG, with impact and offsets measured on public images (Wainakh et al. 2022)."""
+"""LLG+: infers label counts like LLG, with the model's response measured on public images (Wainakh et al. 2022)."""
 
 from dataclasses import dataclass
 
@@ -15,14 +15,15 @@ from .llg_star import response
 
 @dataclass(frozen=True, kw_only=True)
 class LLGPlus(LabelAttack):
-    """Counts of each upload of ``round`` as in LLG, with the model's response to public images.
+    """An attack that infers the label counts of each upload of ``round`` as LLG does, with the model's measured
+    response to public images.
 
     The strongest of the three variants: it keeps working while the model trains, because it measures the model's
     response to real data.
     """
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Counts ``(n, classes)``.
+        """Return label counts ``(n, classes)``.
 
         Raises:
             ValueError: like `read_label_lots`, if uploads are not linear in gradients, or a class has no public image.
@@ -33,7 +34,7 @@ class LLGPlus(LabelAttack):
         # A class without public images would have no response, and its count would be arbitrary.
         missing = [label for label, images in enumerate(public) if not len(images)]
         if missing:
-            raise ValueError(f"public_labels must hold every class, got none of {missing}")
+            raise ValueError(f"public_labels must contain every class, but these are missing: {missing}")
         found = response(network, lots.model, public)
         counts = picked_labels(lots.last.row_sums, lots.sizes, found.own / lots.sizes, found.offset)
         return counts_of_round(counts, view, self.round)

@@ -1,4 +1,4 @@
-"""LLG*: infers label counts like LLG, with impact and offsets measured on dummy images (Wainakh et al. 2022)."""
+"""LLG*: infers label counts like LLG, with the model's response measured on dummy images (Wainakh et al. 2022)."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ from .llg import picked_labels
 
 @dataclass(frozen=True, kw_only=True)
 class Response:
-    """How row sums respond to labels.
+    """A model's measured response: how the row sums of the last weight's gradient depend on the labels in a batch.
 
     ``own``: impact of a lot with only one label, divided by its size; ``offset``: (classes,), the sum of a class in a
     lot of other labels.
@@ -31,7 +31,7 @@ class Response:
 
 
 def response(network: Network, model: Tensor, images: list[Tensor]) -> Response:
-    """The response at ``model (d,)``, measured on lots with one label each, ``images[label] (m, c, h, w)``.
+    """Measure the model's response at ``model (d,)`` on batches with one label each, ``images[label] (m, c, h, w)``.
 
     ``own``: mean over classes of the class's own row sum, times 1 + 1/classes; ``offset``: the mean of a class's row
     sum over the lots of the other labels.
@@ -46,7 +46,8 @@ def response(network: Network, model: Tensor, images: list[Tensor]) -> Response:
 
 @dataclass(frozen=True, kw_only=True)
 class LLGStar(LabelAttack):
-    """Counts of each upload of ``round`` as in LLG, with the model's response to noise images.
+    """An attack that infers the label counts of each upload of ``round`` as LLG does, with the model's measured
+    response to noise images.
 
     Args:
         images: dummy images in each class's lot, uniform in [0, 1].
@@ -59,7 +60,7 @@ class LLGStar(LabelAttack):
         check_count("images", self.images)
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Counts ``(n, classes)``. Raises ValueError like `read_label_lots` and `check_linear`."""
+        """Return label counts ``(n, classes)``. Raises ValueError like `read_label_lots` and `check_linear`."""
         check_linear("llg_star", knowledge.plan)
         lots, network = read_label_lots(view, knowledge, self.round), knowledge.network
         # One batch of images per class: a shared one would make the classes' responses dependent.

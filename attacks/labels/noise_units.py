@@ -1,4 +1,4 @@
-"""Noise units: the noise of a published law in each coordinate of an upload's gradient."""
+"""Noise units: derive the noise in each coordinate of an upload's gradient from a defense's published noise law."""
 
 import numpy as np
 import torch
@@ -16,7 +16,8 @@ _SHRUNK = 100
 
 
 def noise_units(law: Law | None, plan: Plan, rng: np.random.Generator) -> tuple[Tensor, float]:
-    """Units in which a gradient's coordinates are measured, ``(d,)`` or one for all, and the noise in these units.
+    """Return the units in which a gradient's coordinates are measured, ``(d,)`` or one for all, and the noise in these
+    units.
 
     One Gaussian noise for all coordinates needs no units, nor does a release without noise. A law of layers is measured
     in each layer's own noise, so that a noisy layer has less weight. For any other law with independent coordinates,

@@ -14,12 +14,12 @@ from .label_lots import counts_of_round, public_sizes
 
 @dataclass(frozen=True, kw_only=True)
 class RandomLabels(LabelAttack):
-    """A uniform label for each sample of each upload of ``round``."""
+    """A null attack that draws a uniform label for each sample of each upload of ``round``."""
 
     null: ClassVar[bool] = True
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> LabelCounts:
-        """Counts ``(n, classes)``."""
+        """Return label counts ``(n, classes)``."""
         sizes, classes = public_sizes(view, knowledge, self.round), knowledge.network.classes
         labels = rng.integers(classes, size=sizes.sum())
         counts = np.zeros((len(sizes), classes))

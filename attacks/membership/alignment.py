@@ -1,4 +1,4 @@
-"""Alignment: inner products of every candidate's gradient with every upload of a round."""
+"""Alignment: computes inner products of every candidate's gradient with every upload of a round."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ CHUNK = 100
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRows:
-    """What is seen of one round, as rows.
+    """The vectors that the observer receives in one round: one per client or report, or one sum.
 
     ``values (m, d)``: as sent; ``gradients (m, d)``: which the values stand for, at ``model (d,)``; ``senders``: each
     row's client, where the observer knows it.
@@ -34,7 +34,7 @@ class RoundRows:
 
 @dataclass(frozen=True, kw_only=True)
 class Alignment:
-    """Inner products of uploads' and candidates' gradients, in double precision.
+    """The inner products of uploads' gradients with candidates' gradients, in double precision.
 
     ``dots``: (m, n), higher means that the upload descends along the candidate's gradient; ``rows`` (m,) and
     ``candidates`` (n,): the gradients' lengths.
@@ -46,12 +46,13 @@ class Alignment:
 
     @property
     def cosines(self) -> Tensor:
-        """(m, n); 0 where a length is 0."""
+        """Return the cosines, shape (m, n); 0 if a length is 0."""
         return self.dots / (self.rows.unsqueeze(1) * self.candidates).clamp_min(1e-30)
 
 
 def rounds_of(view: View) -> Iterator[RoundRows]:
-    """The rows of each round: the uploads or reports that arrived, or the one sum; rounds without any are left out.
+    """Yield what the observer receives in each round, as vectors: the uploads or reports that arrived, or the one sum;
+    rounds without any are left out.
 
     For an observer of models only, the row is the change from each model to the next: the sum, with the noise of both
     where broadcasts have noise.
@@ -61,7 +62,7 @@ def rounds_of(view: View) -> Iterator[RoundRows]:
         Undefined: if the uploads are masked words of a secure sum, or the observer sees only the final model.
     """
     if view.observer.rank < GLOBAL_MODELS.rank:
-        raise Undefined(f"{view.observer.phrase} sees no rounds: there is nothing to score")
+        raise Undefined(f"{view.observer.phrase} does not observe rounds, so there is nothing to score")
     models = [seen.broadcast for seen in view.rounds] + [view.final_model]
     for seen, after in zip(view.rounds, models[1:], strict=True):
         if seen.broadcast is None or after is None:
@@ -80,7 +81,9 @@ def _rows(seen: RoundView, model: Tensor, view: View) -> RoundRows:
     if reports is None:
         raise ValueError(f"view of round {seen.round} must hold uploads, got none")
     if reports.senders is None:
-        raise ValueError("the view does not name senders: this attack needs a server that observes individual updates")
+        raise ValueError(
+            "the view does not name the senders, but this attack needs a server that observes individual updates"
+        )
     check_unmasked(reports)
     came = reports.present[0]
     senders = tuple(sender for sender, here in zip(reports.senders, came.tolist(), strict=True) if here)
@@ -103,7 +106,8 @@ def _as_gradients(seen: RoundView, values: Tensor, model: Tensor, senders: tuple
 def candidate_gradients(
     network: Network, model: Tensor, shown: Candidates | OwnerCandidates
 ) -> Iterator[tuple[slice, Tensor]]:
-    """The candidates' gradients at ``model (d,)`` in chunks: which candidates, and ``(m, d)``.
+    """Yield the candidates' gradients ``(m, d)`` at ``model (d,)`` in chunks, each with the slice of candidates that it
+    covers.
 
     Raises:
         Undefined: for a model whose samples have no gradients of their own.
@@ -118,7 +122,9 @@ def candidate_gradients(
 
 
 def align(rows: RoundRows, knowledge: Knowledge, shown: Candidates) -> Alignment:
-    """Align all rows of one round with all candidates; each candidate's gradient is computed once for all clients."""
+    """Compute the inner products of one round's vectors with all candidates; each candidate's gradient is computed once
+    for all clients.
+    """
     chunks = [
         (gradients @ rows.gradients.T, torch.linalg.vector_norm(gradients, dim=1))
         for _, gradients in candidate_gradients(knowledge.network, rows.model, shown)

@@ -1,4 +1,4 @@
-"""Base of membership attacks on samples: which candidates are scored, and the setting of the evidence."""
+"""Membership attack: base of attacks that infer whether candidate samples were used in training."""
 
 from abc import ABC
 from collections.abc import Sequence
@@ -18,7 +18,8 @@ from ..attack import Attack, Knowledge, Undefined, clustered_setting
 
 @dataclass(frozen=True, kw_only=True)
 class MembershipAttack(Attack, ABC):
-    """Scores candidates: samples of the clients in question, and comparable samples that no client trained on.
+    """A base class of attacks that score candidates: samples of the audited clients, and comparable samples that no
+    client trained on.
 
     Args:
         count: candidates per side, for each client.
@@ -36,20 +37,23 @@ class MembershipAttack(Attack, ABC):
     def plant(self, task: Task, rng: np.random.Generator) -> CandidateProbe:
         # Under by_owner an outsider differs from members by its owner alone, so scores would measure that difference.
         if task.exchangeable == "none":
-            raise Undefined("under by_owner no outsider is comparable to a client's samples; use writer_membership")
+            raise Undefined(
+                "under the partition by_owner no sample outside of training is comparable to a client's samples; "
+                "use writer_membership"
+            )
         clients = range(task.clients) if self.client == "all" else (self.client,)
         return plant_candidates(task, count=self.count, clients=clients, rng=rng)
 
     def shown(self, knowledge: Knowledge) -> Candidates:
-        """The candidates; ValueError if none were planted."""
+        """Return the candidates; raise ValueError if none were planted before training."""
         if not isinstance(knowledge.candidates, Candidates):
-            raise ValueError(f"{type(self).__name__} needs candidates: plant them before training")
+            raise ValueError(f"{type(self).__name__} needs candidates, which must be planted before training")
         return knowledge.candidates
 
     def evidence(
         self, scores: np.ndarray, view: View, history: Sequence[tuple[int, np.ndarray]] = ()
     ) -> CandidateScores:
-        """Scores of one run.
+        """Return the evidence of one run from its scores.
 
         Its candidates share every noise draw and are members by a fixed split, not by one coin each: the evidence is
         clustered and judges no claim.

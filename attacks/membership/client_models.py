@@ -1,4 +1,4 @@
-"""Client models: the model of each client if the server combined its upload alone."""
+"""Client models: compute the model that the server would have if it aggregated one client's upload alone."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from .alignment import RoundRows
 
 
 def client_model_losses(rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> Tensor:
-    """Cross-entropy of each candidate under each row's model, ``(m, n)``, double precision."""
+    """Compute the cross-entropy of each candidate under each client's model, shape ``(m, n)``, in double precision."""
     models = view.plan.algorithm.combine(rows.model, rows.values)
     with torch.no_grad():
         return torch.stack([knowledge.network.losses(one, shown.images, shown.labels) for one in models]).double()

@@ -207,7 +207,9 @@ def test_a_sample_canary_is_sent_by_its_holder_and_a_client_canary_by_itself(toy
 
 def test_who_knows_no_initial_model_or_has_no_canary_is_refused(toy_task, toy_plan, knowledge_of, seen):
     protection, unit, _, changes = CASES["dp_fedavg, models"]
-    with pytest.raises(ValueError, match="final_model sees no rounds: it needs the public initial model"):
+    with pytest.raises(
+        ValueError, match="final_model does not observe rounds, so the projection needs the public initial model"
+    ):
         seen(protection, unit, FINAL_MODEL, changes, 1, replicas=2)
     task = toy_task()
     with pytest.raises(ValueError, match="needs a planted canary"):

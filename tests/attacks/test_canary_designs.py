@@ -163,5 +163,5 @@ def test_evidence_of_a_federation_cut_short_is_of_the_rounds_that_ran(seen):
 
 
 def test_a_canary_that_moves_nothing_is_refused(seen):
-    with pytest.raises(ValueError, match="the canary changes nothing at the initial model"):
+    with pytest.raises(ValueError, match="the canary does not change any update at the initial model"):
         seen(Protection(), lambda plan: Canary(unit=Unit.CLIENT, present=torch.zeros(plan.layout.dim)), AGGREGATE, 1)

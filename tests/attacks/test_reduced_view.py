@@ -121,7 +121,7 @@ def test_swapping_the_truth_changes_no_bit(observer: Observer, observed: Build) 
 @pytest.mark.parametrize(
     ("observer", "changes", "reason"),
     [
-        (AGGREGATE, {"cohort": Poisson(0.9)}, "only if every client is in every round"),
+        (AGGREGATE, {"cohort": Poisson(0.9)}, "only if every client takes part in every round"),
         (
             AGGREGATE,
             {"algorithm": FedAvg(learning_rate=0.1, local_steps=2)},
@@ -129,8 +129,8 @@ def test_swapping_the_truth_changes_no_bit(observer: Observer, observed: Build) 
         ),
         (AGGREGATE, {"lot": FixedSize(2)}, "their sum weighs samples unequally"),
         (SHUFFLED, {}, "shuffled reports hide their senders, and clients hold 2 to 4 samples"),
-        (GLOBAL_MODELS, {}, "sees models only: attacks on uploads need at least a round's sum"),
-        (FINAL_MODEL, {}, "sees models only: attacks on uploads need at least a round's sum"),
+        (GLOBAL_MODELS, {}, "observes models only, but attacks on uploads need at least the sum of a round's updates"),
+        (FINAL_MODEL, {}, "observes models only, but attacks on uploads need at least the sum of a round's updates"),
     ],
     ids=str,
 )
@@ -165,7 +165,7 @@ def test_rows_that_a_shuffler_took_apart_are_refused(observed: Build) -> None:
     with pytest.raises(Undefined, match="each coordinate is shuffled separately"):
         reduce_view(view, replace(knowledge, law=law_of(apart, behind_shuffler=apart)))
     whole = replace(apart, mixing=Mixing.NONE)
-    with pytest.raises(Undefined, match="none of shuffled ones: rows may not be whole"):
+    with pytest.raises(Undefined, match="none of shuffled ones, so a received vector may not be one client's report"):
         reduce_view(view, replace(knowledge, law=law_of(whole)))
 
 

@@ -153,7 +153,9 @@ def test_a_bank_is_not_changed_by_who_holds_its_arrays():
 def test_targets_that_are_not_there_and_banks_that_nothing_is_left_of_are_refused():
     with pytest.raises(ValueError, match=r"target must be in 0\.\.11, got 12"):
         bank().references(12)
-    with pytest.raises(ValueError, match="the bank must hold more than the target's 2 models, got 2"):
+    with pytest.raises(
+        ValueError, match="the shadow models must be more than the 2 that are left out with the target, got 2"
+    ):
         bank(models=2).references(0)
 
 

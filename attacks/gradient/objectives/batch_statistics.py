@@ -1,4 +1,4 @@
-"""Batch statistics: how far a candidate lot's are from those of public images (Yin et al. 2021, section 3.2).
+"""Batch statistics: compares batch-norm statistics of candidate and public images (Yin et al. 2021, section 3.2).
 
 Batch norm removes a lot's overall contrast from its gradient: a lot half as bright has the same gradient. The
 statistics restore it.
@@ -14,7 +14,8 @@ from ....fl.models.network import Network
 
 @dataclass(frozen=True, kw_only=True)
 class BatchStatistics:
-    """Distances of candidates' batch statistics at ``model (d,)``.
+    """A penalty that measures how far candidates' batch-norm statistics at ``model (d,)`` are from those of public
+    images.
 
     The paper uses the running averages of its global model. No model here has any; ``public`` holds what they would
     average: mean and variance of each batch norm's inputs, ``(2, channels)``.
@@ -26,13 +27,14 @@ class BatchStatistics:
 
     @classmethod
     def of(cls, network: Network, model: Tensor, images: Tensor) -> "BatchStatistics":
-        """The statistics of public ``images (m, c, h, w)``, taken as one lot."""
+        """Compute the statistics of public ``images (m, c, h, w)``, taken as one batch."""
         with torch.no_grad():
             found = network.lot_statistics(model, images.unsqueeze(0))
         return cls(network=network, model=model, public=tuple(layer[0] for layer in found))
 
     def distances(self, images: Tensor) -> Tensor:
-        """``images (n, k, c, h, w)`` -> ``(n,)``: Euclidean distances of means and variances, summed over batch norms.
+        """Compute one distance per candidate of ``images (n, k, c, h, w)``, shape ``(n,)``: the Euclidean distances of
+        means and variances, summed over batch-norm layers.
 
         Zeros for a model without batch norm. Differentiable.
         """

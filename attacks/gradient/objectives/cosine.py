@@ -38,7 +38,7 @@ class _Cosines(torch.autograd.Function):
 
 @dataclass(frozen=True, kw_only=True)
 class Cosine:
-    """The objective of many candidates at once, each compared with its own upload.
+    """An objective that compares many candidates at once, each with its own upload.
 
     Args:
         network: model and loss.
@@ -57,17 +57,17 @@ class Cosine:
     dropout: Tensor | None = None
 
     def of(self, part: slice) -> "Cosine":
-        """The same for some of the candidates."""
+        """Return the same objective for some of the candidates."""
         dropout = None if self.dropout is None else self.dropout[part]
         return replace(self, gradients=self.gradients[part], labels=self.labels[part], dropout=dropout)
 
     def values(self, images: Tensor) -> Tensor:
-        """``images (n, k, c, h, w)`` -> ``(n,)``, differentiable."""
+        """Compute the objective of candidate ``images (n, k, c, h, w)``, shape ``(n,)``; it is differentiable."""
         rows = self.network.lot_gradients(self.model, images, self.labels, self.dropout)
         return 1 - self.cosines(rows) + self.total_variation * total_variation(images)
 
     def cosines(self, rows: Tensor) -> Tensor:
-        """Cosines ``(n,)`` of gradients ``(n, d)`` with the uploads; 0 for a gradient of zero."""
+        """Compute the cosines ``(n,)`` between gradients ``(n, d)`` and the uploads; 0 for a gradient of zero."""
         # Inert weights carry noise but no data: they would only reduce the cosine.
         rows = rows[:, : self.network.layout.model_dim]
         cosines: Tensor = _Cosines.apply(rows, self._directions)

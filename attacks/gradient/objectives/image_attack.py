@@ -1,4 +1,4 @@
-"""Bases of attacks that return images: the round whose uploads they use, and the common part of the null attacks."""
+"""Image attacks: bases of attacks that return images, and of null attacks that ignore the uploads."""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from .image_lots import upload_of_each_image
 
 @dataclass(frozen=True, kw_only=True)
 class ImageAttack(Attack, ABC):
-    """Returns images for the samples behind the uploads of ``round``."""
+    """A base class of attacks that return images for the samples behind the uploads of ``round``."""
 
     round: int = 0
 
@@ -26,7 +26,9 @@ class ImageAttack(Attack, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class NullImageAttack(ImageAttack, ABC):
-    """Returns one image for each sample behind the uploads of ``round``, without using the uploads."""
+    """A base class of attacks that return one image for each sample behind the uploads of ``round``, without using the
+    uploads.
+    """
 
     null: ClassVar[bool] = True
     pixelwise: ClassVar[bool] = True
@@ -38,5 +40,5 @@ class NullImageAttack(ImageAttack, ABC):
         return Reconstructions(images.numpy(), named, upload_setting(view), uploads)
 
     def guesses(self, knowledge: Knowledge, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor | None]:
-        """Images ``(count, c, h, w)`` and their labels ``(count,)``, or None without labels."""
+        """Return guessed images ``(count, c, h, w)`` and their labels ``(count,)``, or None in place of labels."""
         raise TypeError(f"{type(self).__name__} does not define guesses(knowledge, count, rng)")

@@ -1,4 +1,4 @@
-"""Image lots: the number and labels of the samples behind an upload, and the update that candidate lots would give."""
+"""Image batches: infers number and labels of the samples behind an upload, and simulates updates of candidates."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,14 +23,15 @@ PUBLIC = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class ImageLots:
-    """Candidate lots: ``images (n, k, c, h, w)`` in [0, 1] with their ``labels (n, k)``."""
+    """A set of candidate batches: ``images (n, k, c, h, w)`` in [0, 1] with their ``labels (n, k)``."""
 
     images: Tensor
     labels: Tensor
 
 
 def samples_behind(plan: Plan, client: int) -> int:
-    """Number of samples behind one upload: a lot for each local step, at most all samples of the client.
+    """Return the number of samples behind one upload: the batch size times the local steps, at most all samples of the
+    client.
 
     Under Poisson sampling it is the expected number, rounded, at least 1.
     """
@@ -38,19 +39,23 @@ def samples_behind(plan: Plan, client: int) -> int:
 
 
 def upload_of_each_image(view: View, knowledge: Knowledge, round: int) -> IntArray:
-    """The upload to which each image belongs, ascending: all that a null attack reads of a view."""
+    """Return the number of the upload to which each image belongs, ascending; a null attack reads nothing else of a
+    view.
+    """
     behind = [samples_behind(knowledge.plan, client) for client in upload_senders(view, round)]
     return np.repeat(np.arange(len(behind)), behind)
 
 
 def of_equal_lots(plan: Plan, uploads: Uploads) -> list[Tensor]:
-    """Groups of rows: uploads of clients with equally many samples in a lot and behind an upload, ascending."""
+    """Group uploads by batch size and number of samples behind the upload; return the ascending upload numbers of each
+    group.
+    """
     kinds = [(samples_behind(plan, client), _lot(plan, client)) for client in uploads.senders]
     return [torch.tensor([row for row, kind in enumerate(kinds) if kind == one]) for one in sorted(set(kinds))]
 
 
 def lot_labels(gradients: Tensor, model: Tensor, network: Network, k: int, public: Tensor) -> Tensor:
-    """Labels ``(n, k)``, ascending, of the k samples behind each gradient ``(n, d)`` of a mean loss.
+    """Infer the labels ``(n, k)``, ascending, of the k samples behind each gradient ``(n, d)`` of a mean loss.
 
     For one sample: iDLG. For several, the last bias's gradient is the mean softmax minus the share of each class, and
     the mean softmax is approximated by that of ``public`` images ``(m, c, h, w)`` (LLG, Wainakh et al. 2022, does this
@@ -60,7 +65,10 @@ def lot_labels(gradients: Tensor, model: Tensor, network: Network, k: int, publi
         return inferred_labels(gradients, network.layout).unsqueeze(1)
     bias = list(network.layout.unflatten(gradients).values())[-1]
     if bias.ndim != 2:
-        raise ValueError(f"the labels of lots need a last bias, got a last layer of shape {tuple(bias.shape)}")
+        raise ValueError(
+            "labels of a batch can be inferred only from the bias of the last layer, got a last layer of shape "
+            f"{tuple(bias.shape)}"
+        )
     with torch.no_grad():
         mean = network.logits(model, public[:PUBLIC].to(model)).softmax(-1).mean(0)
     counts = _whole(k * (mean - bias).clamp_min(0), k)
@@ -71,7 +79,8 @@ def lot_labels(gradients: Tensor, model: Tensor, network: Network, k: int, publi
 def simulated_updates(
     network: Network, plan: Plan, client: int, model: Tensor, images: Tensor, labels: Tensor
 ) -> Tensor:
-    """The update ``(n, d)`` of ``client`` if it had trained on each candidate lot; differentiable.
+    """Compute the update ``(n, d)`` that ``client`` would send after training on each candidate batch; it is
+    differentiable.
 
     ``images (n, k, c, h, w)``, class probabilities ``labels (n, k, classes)``. Where a step's lot holds fewer than k
     samples, the steps use the k in turn. Dropout is not simulated. Raises Undefined where the client's steps depend on
@@ -80,9 +89,13 @@ def simulated_updates(
     # The order in which the client used its samples is unknown; the search finds which image belongs in which place.
     algorithm, lot, k = plan.algorithm, min(_lot(plan, client), images.shape[1]), images.shape[1]
     if algorithm.share(model.unsqueeze(0)):
-        raise Undefined("a client's own control variate is not visible: its local steps cannot be simulated")
+        raise Undefined(
+            "the server does not observe a client's control variate, so the client's local steps cannot be simulated"
+        )
     if isinstance(algorithm, FedAvg) and algorithm.optimizer == "adam":
-        raise Undefined("Adam's local steps are not differentiable at a gradient of zero: they cannot be searched")
+        raise Undefined(
+            "Adam's local steps are not differentiable at a gradient of zero, so a gradient search is impossible"
+        )
     start = model.expand(len(images), -1)
     local, state = start, algorithm.start(start)
     for step in range(algorithm.local_steps):
@@ -95,7 +108,8 @@ def simulated_updates(
 
 
 def shown_dropout(gradients: Tensor, network: Network, plan: Plan, senders: Sequence[int]) -> Tensor | None:
-    """The dropout factors revealed by the senders' gradients ``(n, d)``, ``(n, 1, features)``; None without dropout.
+    """Return the dropout factors ``(n, 1, features)`` that the senders' gradients ``(n, d)`` reveal; None for a model
+    without dropout.
 
     A feature that was never kept changes no weight of the last layer: its column is zero, and its factor is 0. Any
     other feature was kept at least once in m draws, one for each sample in each step: its mean factor is
@@ -111,8 +125,8 @@ def shown_dropout(gradients: Tensor, network: Network, plan: Plan, senders: Sequ
 
 
 def random_lots(labels: Tensor, public: Tensor, public_labels: Tensor, rng: np.random.Generator) -> ImageLots:
-    """For each of ``labels (n, k)`` a random public image ``(m, c, h, w)`` of that label, or of any label if none has
-    it.
+    """Draw for each of ``labels (n, k)`` a random image of that label from ``public (m, c, h, w)``, or of any label if
+    none has it.
     """
     chosen = torch.from_numpy(rng.integers(len(public), size=tuple(labels.shape)))
     for label in sorted(set(labels.flatten().tolist())):
@@ -123,7 +137,7 @@ def random_lots(labels: Tensor, public: Tensor, public_labels: Tensor, rng: np.r
 
 
 def soft(labels: Tensor, network: Network, like: Tensor) -> Tensor:
-    """Labels ``(n, k)`` -> one-hot ``(n, k, classes)`` in ``like``'s type."""
+    """Convert labels ``(n, k)`` to one-hot vectors ``(n, k, classes)`` of the dtype of ``like``."""
     return one_hot(labels, network.classes).to(like)
 
 

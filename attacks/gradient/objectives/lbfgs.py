@@ -1,4 +1,4 @@
-"""L-BFGS for many independent problems in one batch (Nocedal 1980; two-loop recursion), without a line search.
+"""L-BFGS: minimises many independent problems in one batch (Nocedal 1980; two-loop recursion), without line search.
 
 Follows ``torch.optim.LBFGS`` with its defaults: a first step of length at most 1 / |slope|_1, then the given one; pairs
 with too little curvature are not used.
@@ -16,7 +16,9 @@ MEMORY = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Minimum:
-    """The best points seen: ``points (n, d)`` and their ``values (n,)``, infinite where none was finite."""
+    """A minimisation's result: the best ``points (n, d)`` found and their ``values (n,)``, infinite if no finite value
+    was found.
+    """
 
     points: Tensor
     values: Tensor
@@ -39,7 +41,7 @@ class _Memory:
         self.pairs = [*self.pairs, (step, change, inverse)][-self.length :]
 
     def direction(self, slope: Tensor) -> Tensor:
-        """Minus the approximate inverse Hessian times the slope."""
+        """Return the search direction: minus the approximate inverse Hessian times the gradient."""
         q, shares = -slope, []
         for step, change, inverse in reversed(self.pairs):
             share = inverse * (step * q).sum(1, keepdim=True)
@@ -59,7 +61,9 @@ def minimise(
     learning_rate: float = 1.0,
     memory: int = MEMORY,
 ) -> Minimum:
-    """Minimise ``values (n, d) -> (n,)`` from ``start (n, d)``; a problem stops where its value is no longer finite."""
+    """Minimise ``values``, a function from ``(n, d)`` to ``(n,)``, from ``start (n, d)``; a problem stops if its value
+    is no longer finite.
+    """
     known = _Memory(length=memory, scale=torch.ones_like(start[:, :1]))
     point, value, slope = start, *_slope(values, start)
     best = Minimum(points=start, values=value.nan_to_num(nan=torch.inf, posinf=torch.inf))

@@ -1,4 +1,4 @@
-"""Image posterior: minus the log density of a release given images, minus the log density of these images."""
+"""Image posterior: minus the log density of a release given images, minus the log density of the images themselves."""
 
 import math
 from collections.abc import Iterator
@@ -23,7 +23,8 @@ _UNEVEN = 4.0
 
 @dataclass(frozen=True, kw_only=True)
 class ImagePosterior:
-    """The posterior of the images behind m uploads of one law, from clients with equally large lots.
+    """An objective, the negative log posterior of the images behind m uploads with the same noise distribution, from
+    clients with equal batch sizes.
 
     Rounds have independent noise, so their log densities add up; each round is weighted by its inverse variance.
 
@@ -43,11 +44,12 @@ class ImagePosterior:
     prior: Prior
 
     def of(self, uploads: slice, prior: Prior) -> "ImagePosterior":
-        """The same for some of the uploads, with a prior of their candidates."""
+        """Return the posterior of some of the uploads, with a prior of their candidates."""
         return replace(self, releases=tuple(release[uploads] for release in self.releases), prior=prior)
 
     def values(self, lots: ImageLots) -> Tensor:
-        """Objective ``(m * r,)`` in nats, up to a constant per upload, of r candidates per upload ``(m * r, ...)``.
+        """Compute the objective ``(m * r,)`` in nats, up to a constant per upload, of r candidates per upload ``(m * r,
+        ...)``.
 
         Candidates of one upload are adjacent; differentiable.
         """
@@ -61,7 +63,9 @@ class ImagePosterior:
         return self.prior.values(lots.images) - density
 
     def of_pool(self, pool: ImageLots) -> Tensor:
-        """Log density of each upload given each of the ``pool``'s q lots, over all rounds, ``(m, q)``."""
+        """Compute the log density of each upload given each of the q candidate batches in ``pool``, over all rounds,
+        shape ``(m, q)``.
+        """
         density = torch.zeros((), dtype=torch.float64, device=pool.images.device)
         with torch.no_grad():
             for model, release in self._rounds():
@@ -72,7 +76,8 @@ class ImagePosterior:
         return density
 
     def resolution(self, lots: ImageLots, spread: float, rng: np.random.Generator) -> float:
-        """About the smallest difference of a pixel that the uploads can show; above ``spread`` if they show none.
+        """Estimate the smallest pixel difference that the uploads can reveal; the result is above ``spread`` if they
+        reveal none.
 
         The uploads are less likely given ``lots``, which stand for any public lots, than these lots' own releases,
         which are drawn here by the law. For differences d between images this costs half of d' F d nats, with F the
@@ -91,7 +96,7 @@ class ImagePosterior:
         return _UNEVEN * spread / math.sqrt(1 + nats / lots.images[0].numel())
 
     def contributions(self, lots: ImageLots, model: Tensor) -> Tensor:
-        """What each lot adds to its release without noise, ``(n, d)``.
+        """Return what each candidate batch adds to its release, without noise, shape ``(n, d)``.
 
         A law of samples sums their clipped gradients; a law of reports clips the update of the whole lot.
         """
@@ -112,7 +117,8 @@ class ImagePosterior:
 def image_posteriors(
     rounds: list[Uploads], knowledge: Knowledge, observer: Observer, prior: Prior
 ) -> list[tuple[Tensor, ImagePosterior]]:
-    """The uploads of several ``rounds``, grouped by law and lot size: rows ``(m,)`` and their posterior.
+    """Group the uploads of several ``rounds`` by noise distribution and batch size; return each group's upload numbers
+    ``(m,)`` and its posterior.
 
     Raises:
         Undefined: if an upload has no law that gives images a likelihood.
@@ -139,21 +145,32 @@ def image_posteriors(
 
 
 def of_samples(law: Law) -> bool:
-    """Whether the law's rows are samples' gradients. They enter an update with a minus sign; reports do not."""
+    """Return whether the law describes sums of samples' gradients, which enter an update with a minus sign, and not
+    whole reports.
+    """
     return isinstance(law, GaussianLaw) and law.scale < 0
 
 
 def usable_law(knowledge: Knowledge, observer: Observer, client: int) -> Law:
-    """The law of this client's upload; Undefined where it gives images no likelihood."""
+    """Return the published noise distribution of this client's upload; raise Undefined if images have no likelihood
+    under it.
+    """
     law = knowledge.law(observer, client)
     if law is None:
-        raise Undefined("the defense publishes no law of one client's upload: there is no likelihood to maximise")
+        raise Undefined(
+            "the defense publishes no law of one client's upload (its distribution), so there is no likelihood to "
+            "maximise"
+        )
     if isinstance(law, GaussianLaw) and law.noise_std == 0:
-        raise Undefined("a release without noise has no density: there is no likelihood to maximise")
+        raise Undefined("a release without noise has no density, so there is no likelihood to maximise")
     if not _has_slope(law, knowledge.plan.layout.dim):
-        raise Undefined("the density of the defense's law is not differentiable: it cannot be searched by gradients")
+        raise Undefined(
+            "the density of the defense's reports is not differentiable, so a gradient search is impossible"
+        )
     if of_samples(law) and knowledge.plan.algorithm.local_steps != 1:
-        raise Undefined("each local step starts from the hidden noise of the previous one: its density is not known")
+        raise Undefined(
+            "each local step starts from the previous step's hidden noise, so the upload's density is not known"
+        )
     return law
 
 

@@ -1,4 +1,4 @@
-"""Image priors learned from public images: minus the log density of an image, in nats up to a constant."""
+"""Image priors: learn from public images minus the log density of an image, in nats up to a constant."""
 
 import math
 from dataclasses import dataclass, replace
@@ -14,8 +14,8 @@ _GREY = 1 / 255
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianPrior:
-    """Pixels are jointly normal about a mean public image, with the shrunken covariance of all public images (Ledoit
-    and Wolf 2004), which is invertible for any number of images.
+    """A prior under which pixels are jointly normal about a mean public image, with the shrunken covariance of all
+    public images (Ledoit and Wolf 2004), which is invertible for any number of images.
 
     Args:
         mean: (pixels,), or (n, k, pixels) for candidates with their own means.
@@ -29,7 +29,9 @@ class GaussianPrior:
 
     @classmethod
     def of(cls, public: Tensor, labels: Tensor, classes: int) -> "GaussianPrior":
-        """Fit ``public (m, c, h, w)`` with ``labels (m,)``; a class without public images gets the mean of all."""
+        """Fit the prior to ``public (m, c, h, w)`` with ``labels (m,)``; a class without public images gets the mean of
+        all.
+        """
         from sklearn.covariance import ledoit_wolf  # Imported late: half a second.
 
         flat = public.flatten(1).double().cpu().numpy()
@@ -45,19 +47,23 @@ class GaussianPrior:
         )
 
     def given(self, labels: Tensor) -> "GaussianPrior":
-        """The prior about the mean public image for label probabilities ``labels (n, k, classes)`` of each image."""
+        """Return the prior about the mean public image that label probabilities ``labels (n, k, classes)`` imply for
+        each image.
+        """
         return replace(self, mean=labels.to(self.class_means) @ self.class_means)
 
     def values(self, images: Tensor) -> Tensor:
-        """``images (n, k, c, h, w)`` -> ``(n,)``, summed over the k images."""
+        """Compute minus the log density of candidate ``images (n, k, c, h, w)``, summed over the k images, shape
+        ``(n,)``.
+        """
         away = images.flatten(2) - self.mean
         return 0.5 * ((away @ self.precision) * away).sum((1, 2))
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlatPrior:
-    """A Gaussian prior with flat areas: the difference of two neighbouring pixels belongs to one with probability
-    ``share``. It is Laplace with scale ``flat`` in a flat area and with scale ``wide`` elsewhere.
+    """A Gaussian prior with flat areas: the difference of two neighbouring pixels belongs to a flat area with
+    probability ``share``. It is Laplace with scale ``flat`` in a flat area and with scale ``wide`` elsewhere.
 
     The Gaussian already describes the wide differences. A difference d adds what flat areas change,
     ``ln(1 + (share wide) / ((1 - share) flat) exp(-|d| (1 / flat - 1 / wide)))``. Each pixel has one difference down
@@ -71,7 +77,9 @@ class FlatPrior:
 
     @classmethod
     def of(cls, public: Tensor, gaussian: GaussianPrior) -> "FlatPrior":
-        """Fit ``public (m, c, h, w)``: ``flat`` is one grey value, the rest by 30 steps of expectation maximisation."""
+        """Fit the prior to ``public (m, c, h, w)``: ``flat`` is one grey value, the rest is fitted by 30 steps of
+        expectation maximisation.
+        """
         parts = [public.diff(dim=-2).abs().flatten(), public.diff(dim=-1).abs().flatten()]
         counts = torch.bincount((torch.cat(parts) / _GREY).round().long().cpu()).double()
         sizes, share, wide = _GREY * torch.arange(len(counts)), 0.5, 0.5
@@ -84,7 +92,8 @@ class FlatPrior:
         return cls(gaussian=gaussian, share=share, flat=_GREY, wide=wide)
 
     def seen_at(self, resolution: float) -> "FlatPrior":
-        """The prior with flat areas blurred to a ``resolution``; without flat areas if the resolution is too coarse.
+        """Return the prior with flat areas blurred to a ``resolution``; without flat areas if the resolution is too
+        coarse.
 
         A sharp peak attracts the mode but not the mean: a peak wider than the uploads can show would also attract
         images that are flat nowhere.
@@ -92,11 +101,13 @@ class FlatPrior:
         return replace(self, flat=min(max(self.flat, resolution), self.wide))
 
     def given(self, labels: Tensor) -> "FlatPrior":
-        """The Gaussian about the mean public image of ``labels (n, k, classes)``."""
+        """Return the prior about the mean public image that label probabilities ``labels (n, k, classes)`` imply."""
         return replace(self, gaussian=self.gaussian.given(labels))
 
     def values(self, images: Tensor) -> Tensor:
-        """``images (n, k, c, h, w)`` -> ``(n,)``, summed over the k images."""
+        """Compute minus the log density of candidate ``images (n, k, c, h, w)``, summed over the k images, shape
+        ``(n,)``.
+        """
         added = self._added(images.diff(dim=-2)) + self._added(images.diff(dim=-1))
         return self.gaussian.values(images) - added / 2
 
@@ -107,7 +118,8 @@ class FlatPrior:
 
 @dataclass(frozen=True, kw_only=True)
 class TotalVariationPrior:
-    """Differences of neighbouring pixels are Laplace about 0 with the mean size that they have in public images.
+    """A prior under which differences of neighbouring pixels are Laplace about 0, with the mean size that they have in
+    public images.
 
     Each pixel has one difference down and one across; their densities count half each, so that there is one per pixel.
     """
@@ -116,16 +128,18 @@ class TotalVariationPrior:
 
     @classmethod
     def of(cls, public: Tensor) -> "TotalVariationPrior":
-        """Fit ``public (m, c, h, w)``."""
+        """Fit the prior to ``public (m, c, h, w)``."""
         parts = [public.diff(dim=-2).abs().flatten(), public.diff(dim=-1).abs().flatten()]
         return cls(mean_difference=max(float(torch.cat(parts).double().mean()), _GREY))
 
     def given(self, labels: Tensor) -> "TotalVariationPrior":
-        """The same prior: it does not depend on labels."""
+        """Return the same prior, because it does not depend on labels."""
         return self
 
     def values(self, images: Tensor) -> Tensor:
-        """``images (n, k, c, h, w)`` -> ``(n,)``, summed over the k images."""
+        """Compute minus the log density of candidate ``images (n, k, c, h, w)``, summed over the k images, shape
+        ``(n,)``.
+        """
         differences = images.diff(dim=-2).abs().flatten(1).sum(1) + images.diff(dim=-1).abs().flatten(1).sum(1)
         return differences / (2 * self.mean_difference)
 

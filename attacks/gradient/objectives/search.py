@@ -1,4 +1,4 @@
-"""Search: Adam over the pixels of many candidate images at once, and the choice of the best restart.
+"""Search: runs Adam over the pixels of many candidate images at once, and chooses the best restart.
 
 A candidate is a lot of k images. Restarts of one upload are adjacent and are searched in one batch, together with those
 of as many other uploads as memory allows.
@@ -25,7 +25,7 @@ _HELD = 2**22
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """Adam (Kingma and Ba 2015, Algorithm 1, betas .9 and .999) with each step clamped to [0, 1].
+    """An optimiser: Adam (Kingma and Ba 2015, Algorithm 1, betas .9 and .999) with each step clamped to [0, 1].
 
     Args:
         iterations: steps; the learning rate falls tenfold after 3/8, 5/8 and 7/8 of them (Geiping et al. 2020).
@@ -38,7 +38,7 @@ class Search:
     signed: bool
 
     def run(self, values: Values, start: Tensor) -> Tensor:
-        """Candidates like ``start (n, k, c, h, w)`` after the last step."""
+        """Return the candidates after the last step, in the shape of ``start (n, k, c, h, w)``."""
         images, mean, square = start.clamp(0, 1), torch.zeros_like(start), torch.zeros_like(start)
         for step in range(1, self.iterations + 1):
             slope = slopes(values, images)
@@ -50,13 +50,14 @@ class Search:
         return images
 
     def rate(self, step: int) -> float:
-        """Learning rate of a step, counted from 1."""
+        """Return the learning rate of a step, counted from 1."""
         decays = sum(step > share * self.iterations for share in _DECAYS)
         return self.learning_rate * 0.1**decays
 
 
 def upload_parts(lots: int, restarts: int, numbers: int) -> list[slice]:
-    """Split ``lots`` candidates, ``restarts`` per upload, into batches of whole uploads, at least one upload each.
+    """Split the candidates (``restarts`` for each upload) into batches that never divide an upload; each batch has at
+    least one upload.
 
     Args:
         numbers: size of one candidate, in numbers.
@@ -66,14 +67,15 @@ def upload_parts(lots: int, restarts: int, numbers: int) -> list[slice]:
 
 
 def slopes(values: Values, images: Tensor) -> Tensor:
-    """Gradient of each candidate's objective with respect to its pixels, of the shape of ``images``."""
+    """Compute the gradient of each candidate's objective with respect to its pixels, in the shape of ``images``."""
     point = images.detach().requires_grad_(True)
     (found,) = torch.autograd.grad(values(point).sum(), point)
     return found
 
 
 def best_restarts(values: Values, candidates: Tensor, restarts: int) -> Tensor:
-    """``(uploads * restarts, k, ...)`` -> the index ``(uploads,)`` of each upload's candidate with the least objective.
+    """Return the index ``(uploads,)`` of each upload's candidate with the least objective, among ``candidates`` of
+    shape ``(uploads * restarts, k, ...)``.
 
     The first of ties. The choice does not use the truth.
     """
@@ -85,7 +87,9 @@ def best_restarts(values: Values, candidates: Tensor, restarts: int) -> Tensor:
 
 
 def total_variation(images: Tensor) -> Tensor:
-    """Anisotropic, ``(n, ..., h, w)`` -> ``(n,)``: mean absolute difference down plus across (Geiping et al. 2020)."""
+    """Compute the anisotropic total variation of images ``(n, ..., h, w)``, shape ``(n,)``: the mean absolute
+    difference down plus across (Geiping et al. 2020).
+    """
     down = (images[..., 1:, :] - images[..., :-1, :]).abs().flatten(1).mean(1)
     across = (images[..., 1:] - images[..., :-1]).abs().flatten(1).mean(1)
     return down + across

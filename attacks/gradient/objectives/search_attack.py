@@ -1,4 +1,4 @@
-"""Base of attacks that search for images: their fields, the optimiser and the evidence."""
+"""Search attack: base of attacks that search for images by an optimiser with several restarts."""
 
 import math
 from abc import ABC
@@ -21,7 +21,8 @@ from .search import Objective, Search, best_restarts, upload_parts
 
 @dataclass(frozen=True, kw_only=True)
 class SearchAttack(ImageAttack, ABC):
-    """Images of the uploads of ``round``, by gradient descent with all restarts of many uploads in one batch.
+    """A base class of attacks that search the images behind the uploads of ``round`` by gradient descent, with all
+    restarts of many uploads in one batch.
 
     Each upload keeps the restart with the least objective; the choice does not use the truth.
 
@@ -44,7 +45,8 @@ class SearchAttack(ImageAttack, ABC):
         check_positive("learning_rate", self.learning_rate)
 
     def search(self, objective: Objective, start: ImageLots, dim: int) -> ImageLots:
-        """Search from ``start``, with ``restarts`` adjacent candidates per upload, and return the best of each upload.
+        """Search from ``start``, where the ``restarts`` candidates of an upload are adjacent, and return the best one
+        of each upload.
 
         Args:
             dim: size of one gradient; each image may have its own.
@@ -61,14 +63,18 @@ class SearchAttack(ImageAttack, ABC):
         return ImageLots(images=torch.cat(images), labels=torch.cat(labels))
 
     def parts(self, start: ImageLots, dim: int) -> list[slice]:
-        """Slices of candidates searched in one batch; an upload's result does not depend on the others in its slice."""
+        """Return slices of candidates that are searched in one batch; an upload's result does not depend on the others
+        in its slice.
+        """
         # The gradients of a lot's images take more memory than the images themselves.
         held = start.labels.shape[1] * dim + start.images[0].numel()
         return upload_parts(len(start.images), self.restarts, held)
 
 
 def lots_evidence(found: Sequence[tuple[Tensor, ImageLots]], view: View) -> Reconstructions:
-    """Evidence, upload by upload, from groups of uploads: their rows ``(m,)`` in the view and one lot per row."""
+    """Return the evidence, upload by upload, from groups of uploads; a group has its upload numbers ``(m,)`` in the
+    view and one reconstructed batch per upload.
+    """
     by_row = {
         row: (images, labels)
         for rows, lots in found

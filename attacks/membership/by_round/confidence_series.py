@@ -13,7 +13,9 @@ from .series_attack import SeriesAttack
 
 @dataclass(frozen=True, kw_only=True)
 class ConfidenceSeries(SeriesAttack):
-    """score = mean probability of the candidate's label over the rounds' models; no single round can dominate."""
+    """An attack with score = mean probability of the candidate's label over the rounds' models; no single round can
+    dominate.
+    """
 
     def statistic(self, model: Tensor, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
         with torch.no_grad():

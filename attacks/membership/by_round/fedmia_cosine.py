@@ -1,4 +1,4 @@
-"""FedMIA on gradients: compares the cosine of the target's upload with the other clients' (Zhu et al. 2024)."""
+"""FedMIA on gradients: compares the cosine of the target client's upload with the other clients' (Zhu et al. 2024)."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,9 @@ from .round_attack import RoundAttack
 
 @dataclass(frozen=True, kw_only=True)
 class FedMIACosine(RoundAttack):
-    """Mean over rounds of ``Phi`` of the target's standardised cosine; the non-members are chosen before training."""
+    """An attack whose score is the mean over rounds of ``Phi`` of the target client's standardised cosine; the
+    non-members are chosen before training.
+    """
 
     def least(self, view: View) -> int:
         return LEAST

@@ -1,4 +1,4 @@
-"""FedMIA on losses: compares the candidate's loss under the target's model with other clients' (Zhu et al. 2024)."""
+"""FedMIA on losses: compares the candidate's loss under the target client's model with others' (Zhu et al. 2024)."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from .round_attack import RoundAttack
 
 @dataclass(frozen=True, kw_only=True)
 class FedMIALoss(RoundAttack):
-    """Mean over rounds of ``Phi`` of minus the target's standardised loss.
+    """An attack whose score is the mean over rounds of ``Phi`` of minus the target client's standardised loss.
 
     A client's model is what the server would compute from the broadcast model and this upload alone.
     """

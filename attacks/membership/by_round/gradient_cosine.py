@@ -13,7 +13,9 @@ from .round_attack import RoundAttack
 
 @dataclass(frozen=True, kw_only=True)
 class GradientCosine(RoundAttack):
-    """Like the dot product, but every round and every candidate has equal weight; a zero gradient has cosine 0."""
+    """An attack like the gradient dot product, but with equal weight for every round and every candidate; a zero
+    gradient has cosine 0.
+    """
 
     def table(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
         return align(rows, knowledge, shown).cosines.numpy()

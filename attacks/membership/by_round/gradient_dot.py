@@ -13,7 +13,8 @@ from .round_attack import RoundAttack
 
 @dataclass(frozen=True, kw_only=True)
 class GradientDot(RoundAttack):
-    """Sum over rounds of <gradient behind the upload, candidate's gradient at the round's model>.
+    """An attack whose score is the sum over rounds of <gradient behind the upload, candidate's gradient at the round's
+    model>.
 
     A sum of gradients that includes the candidate's is larger along it by its squared length.
     """

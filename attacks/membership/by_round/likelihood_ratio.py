@@ -1,4 +1,4 @@
-"""Likelihood ratio: infers membership from each round's likelihood with the candidate in the lot and without it.
+"""Likelihood ratio: infers membership from each round's likelihood with and without the candidate in the batch.
 
 For one round with Poisson rate q and noise law p the ratio is ``ln(1 - q + q p(r | with) / p(r | without))``; it is
 summed over rounds. For a Gaussian around sums, with contribution c, it is
@@ -28,7 +28,7 @@ from .round_attack import RoundAttack
 
 @dataclass(frozen=True, kw_only=True)
 class LikelihoodRatio(RoundAttack):
-    """Sums the rounds' log-likelihood ratios.
+    """An attack that sums the log-likelihood ratios of all rounds.
 
     Args:
         rest: ``"estimated"``: the rest of the client's release is estimated by the mean of the other clients' uploads,
@@ -59,7 +59,10 @@ class LikelihoodRatio(RoundAttack):
         if self.rest == "estimated":
             return super().scores_of(rows, view, knowledge, shown)
         if knowledge.hypotheses is None:
-            raise Undefined("without a noise law and a known rest for this observer the exact ratio is not defined")
+            raise Undefined(
+                "the exact ratio is not defined, because this observer has no published noise distribution or "
+                "does not know the rest of the release"
+            )
         named = view.observer.rank >= UPLOADS.rank
         came = [client for client in shown.clients if not named or client in rows.senders]
         found = np.empty((len(came), len(shown.labels)))
@@ -130,13 +133,15 @@ class _Share:
     rate: float
 
     def of(self, gradients: Tensor) -> Tensor:
-        """Contributions ``(n, d)`` of gradients ``(n, d)``."""
+        """Return the contributions ``(n, d)`` of samples' gradients ``(n, d)`` to the release."""
         if self.law is not None:
             return self.algorithm.gradient(self.law.contribution(gradients))
         return gradients / self.draws
 
     def ratio(self, gradients: Tensor, residuals: Tensor, noise: Tensor) -> np.ndarray:
-        """Ratios ``(m, n)`` for ``residuals (m, d)`` with deviation ``noise (m,)`` per coordinate."""
+        """Compute log-likelihood ratios ``(m, n)`` for ``residuals (m, d)`` whose noise has the standard deviation
+        ``noise (m,)`` per coordinate.
+        """
         shares, steps = self.of(gradients), self.algorithm.local_steps
         squares = shares.square().sum(-1).double()
         return _ratio((residuals @ shares.T).double(), squares, noise.unsqueeze(1), self.rate, steps)

@@ -13,7 +13,7 @@ from .series_attack import SeriesAttack
 
 @dataclass(frozen=True, kw_only=True)
 class LossSeries(SeriesAttack):
-    """score = minus the mean cross-entropy over the rounds' models."""
+    """An attack with score = minus the mean cross-entropy of the candidate over the rounds' models."""
 
     def statistic(self, model: Tensor, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
         with torch.no_grad():

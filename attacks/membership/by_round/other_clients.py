@@ -1,4 +1,4 @@
-"""Other clients: compares the target client's statistic with the other clients', who did not train on the candidate."""
+"""Other clients: compare the target client's statistic with that of clients who did not train on the candidate."""
 
 import numpy as np
 from scipy.special import ndtr
@@ -8,7 +8,8 @@ LEAST = 3
 
 
 def compare_with_other_clients(table: np.ndarray) -> np.ndarray:
-    """``table`` (m, n), a statistic of each client and candidate -> ``Phi(z)``, (m, n), in [0, 1].
+    """Standardise ``table`` (m, n), a statistic of each client and candidate, by the other clients; return ``Phi(z)``,
+    (m, n), in [0, 1].
 
     z is the client's distance from the mean of the **other** clients in their standard deviations (FedMIA, Zhu et al.
     2024), so that no client is part of its own null distribution. If the others do not vary, a tie with them is 1/2.
@@ -16,7 +17,7 @@ def compare_with_other_clients(table: np.ndarray) -> np.ndarray:
     """
     # Callers average these values over rounds, not their logarithms: one round of similar others would dominate.
     if len(table) < LEAST:
-        raise ValueError(f"a comparison with other clients needs {LEAST} clients, got {len(table)}")
+        raise ValueError(f"a comparison with other clients needs at least {LEAST} clients, got {len(table)}")
     others = len(table) - 1
     centred = table - table.mean(0)
     # Of centred numbers: sums of squares of a loss far from zero would lose digits.

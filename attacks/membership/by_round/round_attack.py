@@ -1,4 +1,4 @@
-"""Base of attacks by round: a statistic of each upload and each candidate, for all clients in question at once."""
+"""Round attack: base of attacks that compute a statistic of each upload and each candidate in every round."""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -18,7 +18,8 @@ from ..candidate_attack import MembershipAttack
 
 @dataclass(frozen=True, kw_only=True)
 class RoundAttack(MembershipAttack, ABC):
-    """A round is seen as rows: of named clients, of unknown senders (a multiset), or one row for all clients (a sum).
+    """A base class of attacks on one round's vectors: uploads of known clients, of unknown senders (a multiset), or the
+    sum of all clients.
 
     All rounds are used: choosing the best round would need the truth.
     """
@@ -47,32 +48,40 @@ class RoundAttack(MembershipAttack, ABC):
                 history.append((rows.round + 1, self.total(sums.copy(), rounds.copy())))
         if not rounds.all():
             others = f" and {self.least(view) - 1} others" if self.least(view) > 1 else ""
-            raise Undefined(f"in no round did the audited client{others} take part: there is nothing to score")
+            raise Undefined(f"the audited client{others} took part in no round, so there is nothing to score")
         return self.evidence(self.total(sums, rounds), view, history)
 
     def least(self, view: View) -> int:
-        """Number of rows that a round needs."""
+        """Return the smallest number of vectors that a round must have."""
         return 1
 
     def by_client(self, view: View) -> bool:
-        """Whether there is one score per client, which needs rows with senders."""
+        """Return whether there is one score per client, which needs uploads with known senders."""
         return view.observer.rank >= UPLOADS.rank
 
     def scores_of(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
-        """Scores of one round: (clients in question that took part, n), or (1, n) where rows have no senders."""
+        """Compute the scores of one round: shape (audited clients that took part, n), or (1, n) if
+        senders are unknown.
+        """
         table = self.table(rows, view, knowledge, shown)
         if view.observer.rank >= UPLOADS.rank:
             return table[[rows.senders.index(client) for client in shown.clients if client in rows.senders]]
         return self.of_multiset(table) if view.observer.rank == SHUFFLED.rank else table
 
     def table(self, rows: RoundRows, view: View, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
-        """The statistic of every row and candidate, (m, n), double precision; higher means "took part"."""
+        """Compute the statistic of every vector and candidate, shape (m, n), in double precision; higher means that the
+        candidate took part.
+        """
         raise TypeError(f"{type(self).__name__} does not define table(rows, view, knowledge, shown)")
 
     def of_multiset(self, table: np.ndarray) -> np.ndarray:
-        """(m, n) -> (1, n), where any row may be the client's: the highest value."""
+        """Combine a table (m, n) of uploads whose senders are unknown into (1, n): return the highest value, because
+        any upload may be the client's.
+        """
         return np.asarray(table.max(0, keepdims=True), dtype=np.float64)
 
     def total(self, sums: np.ndarray, rounds: np.ndarray) -> np.ndarray:
-        """Scores from sums over rounds ``(c, n)`` and the number of rounds of each client ``(c,)``: here the sums."""
+        """Compute the scores from sums over rounds ``(c, n)`` and from the number of rounds of each client ``(c,)``;
+        this base class returns the sums.
+        """
         return sums

@@ -1,4 +1,4 @@
-"""Base of series attacks: a candidate's statistic under every round's global model."""
+"""Series attack: base of attacks that compute a candidate's statistic under every round's global model."""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from ..candidate_attack import MembershipAttack
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesAttack(MembershipAttack, ABC):
-    """The mean over all models that training has changed.
+    """A base class of attacks whose score is the mean of a statistic over all models that training has changed.
 
     All clients receive the same models, so there is one score per candidate, for any client in question.
     """
@@ -35,5 +35,7 @@ class SeriesAttack(MembershipAttack, ABC):
         return self.evidence(np.mean(values, axis=0), view, history)
 
     def statistic(self, model: Tensor, knowledge: Knowledge, shown: Candidates) -> np.ndarray:
-        """Statistic ``(n,)`` at one model ``(d,)``; higher means "took part"."""
+        """Compute the statistic ``(n,)`` of all candidates at one model ``(d,)``; higher means that the candidate took
+        part.
+        """
         raise TypeError(f"{type(self).__name__} does not define statistic(model, knowledge, shown)")

@@ -19,7 +19,9 @@ from .shadow_attack import rank_among, target_logits
 
 @dataclass(frozen=True, kw_only=True)
 class AttackP(MembershipAttack):
-    """score = share of public points with a lower logit than the candidate under the target; ties count half."""
+    """An attack with score = share of public points whose logit under the target model is lower than the candidate's;
+    ties count half.
+    """
 
     observer: ClassVar[Observer] = FINAL_MODEL
 

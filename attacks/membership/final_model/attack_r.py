@@ -1,4 +1,4 @@
-"""Attack R: infers membership from the rank of the target's logit among reference models (Ye et al. 2022, Attack R)."""
+"""Attack R: infers membership from the rank of the target model's logit among reference models (Ye et al. 2022)."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,8 @@ from .shadow_attack import ShadowAttack
 
 @dataclass(frozen=True, kw_only=True)
 class AttackR(ShadowAttack):
-    """score = share of references without the candidate that give it a lower logit than the target; ties count half.
+    """An attack with score = share of the reference models trained without the candidate that give it a lower logit
+    than the target model; ties count half.
 
     It is one minus the p-value of a test without a distributional assumption, so it has no more values than references.
     """

@@ -1,4 +1,4 @@
-"""LiRA offline: infers membership by a one-sided test with models without it (Carlini et al. 2022, section V-C).
+"""LiRA offline: one-sided test of a candidate's logit by models trained without it (Carlini et al. 2022, sec. V-C).
 
 The paper's test uses the probability that a model without the candidate gives it a **lower** logit than the target.
 Public code uses the density of the target's logit instead, which also calls candidates with surprisingly low logits
@@ -15,7 +15,8 @@ from .shadow_attack import ShadowAttack
 
 @dataclass(frozen=True, kw_only=True)
 class LiRAOffline(ShadowAttack):
-    """score = (logit - mean) / deviation over the references without the candidate.
+    """An attack with score = (logit - mean) / deviation, with mean and deviation over the reference models trained
+    without the candidate.
 
     It orders candidates like the normal distribution function of it, without rounding to 1.
     """

@@ -1,4 +1,4 @@
-"""LiRA online: infers membership from normal fits of logits with and without it (Carlini et al. 2022, Algorithm 1)."""
+"""LiRA online: tests a candidate's logit by normal fits with and without it (Carlini et al. 2022, Algorithm 1)."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,7 +15,8 @@ _LEAST_DEVIATION = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class LiRAOnline(ShadowAttack):
-    """score = ln N(logit; in) - ln N(logit; out), fitted to the references with the candidate and to those without it.
+    """An attack with score = ln N(logit; in) - ln N(logit; out), with normal distributions fitted to the reference
+    models trained with and without the candidate.
 
     Args:
         variance: ``"example"``: each candidate's own variance, which needs many references; ``"pooled"``: one for all
@@ -43,5 +44,5 @@ class LiRAOnline(ShadowAttack):
 
 
 def deviation(variance: FloatArray) -> FloatArray:
-    """The root of the variance, at least a small positive number."""
+    """Return the root of the variance, at least a small positive number."""
     return np.asarray(np.sqrt(variance).clip(_LEAST_DEVIATION), dtype=np.float64)

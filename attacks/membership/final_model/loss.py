@@ -15,7 +15,7 @@ from ..candidate_attack import MembershipAttack
 
 @dataclass(frozen=True, kw_only=True)
 class LossThreshold(MembershipAttack):
-    """score = minus the cross-entropy of the candidate under the final model.
+    """An attack with score = minus the cross-entropy of the candidate under the final model.
 
     Batch norm uses the candidates' own statistics: all candidates are one lot.
     """

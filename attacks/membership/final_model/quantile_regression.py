@@ -25,7 +25,8 @@ _PENALTIES = np.logspace(-2, 5, 15)
 
 @dataclass(frozen=True, kw_only=True)
 class QuantileRegression(MembershipAttack):
-    """score = (logit - mean) / deviation of the normal distribution of similar public points.
+    """An attack with score = (logit - mean) / deviation, where a regression predicts mean and deviation from similar
+    public points.
 
     It orders candidates like their quantiles. Mean and log deviation are linear in pixels and label, fitted by ridge
     regression on the public points.
@@ -41,7 +42,7 @@ class QuantileRegression(MembershipAttack):
 
 
 def features_of(images: Tensor, labels: Tensor, classes: int) -> FloatArray:
-    """Features ``(n, pixels + classes)``: the pixels and the one-hot label."""
+    """Return the features of the regression, ``(n, pixels + classes)``: the pixels and the one-hot label."""
     columns = [images.flatten(1).double().numpy(), one_hot(labels, classes).double().numpy()]
     return np.concatenate(columns, axis=1, dtype=np.float64)
 
@@ -49,7 +50,8 @@ def features_of(images: Tensor, labels: Tensor, classes: int) -> FloatArray:
 def conditional_deviations(
     features: FloatArray, logits: FloatArray, public: FloatArray, public_logits: FloatArray
 ) -> FloatArray:
-    """Deviations ``(n,)`` by which ``logits (n,)`` exceed those of public points with these ``features (n, k)``.
+    """Compute by how many standard deviations ``logits (n,)`` exceed those predicted for public points with the same
+    ``features (n, k)``.
 
     Raises:
             ValueError: for fewer than 3 public points.
@@ -75,7 +77,7 @@ def _ridge(public: FloatArray, values: FloatArray, features: FloatArray) -> tupl
     spectrum = left.T @ (values - middle)
 
     def fit(penalty: float) -> tuple[float, FloatArray, FloatArray]:
-        """Leave-one-out error, coefficients, residuals."""
+        """Fit the ridge regression and return its leave-one-out error, coefficients and residuals."""
         shrink = singular**2 / (singular**2 + penalty)
         leverage = (left**2 @ shrink) + 1 / len(values)
         residuals = (values - middle - left @ (shrink * spectrum)) / np.maximum(1 - leverage, 1e-9)

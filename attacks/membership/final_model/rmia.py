@@ -14,7 +14,8 @@ from .shadow_attack import ShadowAttack, rank_among
 
 @dataclass(frozen=True, kw_only=True)
 class RMIA(ShadowAttack):
-    """score = share of population points z with ``p(z) / P(z) < p(x) / P(x)``; ties count half.
+    """An attack with score = share of population points z with ``p(z) / P(z) < p(x) / P(x)`` for the candidate x; ties
+    count half.
 
     p is the target's probability of the true class, P the mean over models of which half trained on the point. For
     points that no model trained on, such as the whole population, P is computed from the mean q over these models as

@@ -1,4 +1,4 @@
-"""Base of attacks on a final model that compare it with reference models of known membership."""
+"""Shadow attack: base of attacks on a final model that compare it with reference models of known membership."""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -17,12 +17,14 @@ from ..candidate_attack import MembershipAttack
 
 @dataclass(frozen=True, kw_only=True)
 class ShadowAttack(MembershipAttack, ABC):
-    """A function of the target's and the references' logits; neither contains the target's members."""
+    """A base class of attacks that score candidates by the logits of the target model and of reference models; the
+    target's members are hidden.
+    """
 
     observer: ClassVar[Observer] = FINAL_MODEL
 
     def scores(self, references: ShadowBank, target: ModelLogits) -> FloatArray:
-        """One score per candidate, ``(N,)``; higher means that the target trained on it.
+        """Compute one score per candidate, ``(N,)``; a higher score means that the target model trained on it.
 
         Raises:
             ValueError: if there are too few references.
@@ -36,7 +38,7 @@ class ShadowAttack(MembershipAttack, ABC):
 
 
 def target_logits(view: View, knowledge: Knowledge) -> ModelLogits:
-    """The final model's logits of the candidates and of the public images.
+    """Compute the final model's logits of the candidates and of the public images.
 
     Raises:
         ValueError: if there are no candidates, or the bank holds others.
@@ -48,7 +50,10 @@ def target_logits(view: View, knowledge: Knowledge) -> ModelLogits:
     # A bank of other candidates would give plausible but meaningless scores.
     if (bank := knowledge.shadows) is not None and counts != (bank.logits.shape[1], bank.population.shape[1]):
         known = f"{bank.logits.shape[1]} and {bank.population.shape[1]}"
-        raise ValueError(f"the bank must hold the {counts[0]} candidates and {counts[1]} public images, got {known}")
+        raise ValueError(
+            f"the shadow models' logits must cover the {counts[0]} candidates and {counts[1]} public images, got "
+            f"{known}"
+        )
     return ModelLogits(
         candidates=true_class_logits(knowledge.network, model, shown.images, shown.labels),
         population=true_class_logits(knowledge.network, model, knowledge.public_images, knowledge.public_labels),
@@ -56,7 +61,7 @@ def target_logits(view: View, knowledge: Knowledge) -> ModelLogits:
 
 
 def rank_among(values: FloatArray, others: FloatArray) -> FloatArray:
-    """For each of ``values`` the share of ``others (m,)`` below it; ties count half."""
+    """Return for each of ``values`` the share of ``others (m,)`` below it; ties count half."""
     ordered = np.sort(others)
     below, up_to = (np.searchsorted(ordered, values, side=side) for side in ("left", "right"))
     return np.asarray((below + up_to) / (2 * len(ordered)), dtype=np.float64)

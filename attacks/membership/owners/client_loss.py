@@ -1,4 +1,4 @@
-"""Client loss: infers whether a client took part from its samples' loss under the final model (Yeom et al. 2018)."""
+"""Client loss: infers whether a client took part from its samples' loss in the final model (Yeom et al. 2018)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,7 +16,8 @@ from .owner_attack import OwnerAttack
 
 @dataclass(frozen=True, kw_only=True)
 class ClientLoss(OwnerAttack):
-    """score = minus the mean cross-entropy of a client's samples under the final model, the loss threshold for clients.
+    """An attack with score = minus the mean cross-entropy of a client's samples under the final model; it is the loss
+    threshold attack for clients.
 
     It needs a federation that holds some clients out (``held_out``).
     """

@@ -1,4 +1,4 @@
-"""Client membership: infers whether a client ever took part in training, the subject of client-level claims."""
+"""Client membership: infers whether a client ever took part in training, which client-level claims protect."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,9 @@ from .owner_attack import OwnerAttack
 
 @dataclass(frozen=True, kw_only=True)
 class ClientMembership(OwnerAttack):
-    """Scores clients by equally many samples each. It needs a federation that holds some clients out (``held_out``)."""
+    """An attack that scores each client by the same number of samples. It needs a federation that holds some clients
+    out (``held_out``).
+    """
 
     def plant(self, task: Task, rng: np.random.Generator) -> OwnerProbe:
         return plant_clients(task, count=self.count, rng=rng)
@@ -24,6 +26,6 @@ class ClientMembership(OwnerAttack):
     ) -> dict[int, np.ndarray]:
         if view.observer.rank >= UPLOADS.rank or view.observer.sees_participation:
             raise Undefined(
-                f"{view.observer.phrase}: this adversary observes who takes part, so there is nothing to infer"
+                f"the adversary ({view.observer.phrase}) observes which clients take part, so there is nothing to infer"
             )
         return super().scores(view, knowledge, shown, rng)

@@ -1,4 +1,4 @@
-"""Base of attacks on clients and users: infer whether an owner of samples ever took part in training."""
+"""Owner attack: base of attacks that infer whether a client or user ever took part in training."""
 
 from abc import ABC
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ from ..alignment import RoundRows, candidate_gradients, rounds_of
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerAttack(Attack, ABC):
-    """Scores owners (clients or users) by equally many samples each. Half of them never took part, although they were
-    dealt samples like any other.
+    """A base class of attacks that score owners of samples (clients or users) by the same number of samples each. Half
+    of the owners never took part, although they have samples like any other.
 
     The score is the mean, over rounds, of the cosine between what was seen and the mean gradient of the owner's
     samples. Of several rows the highest cosine counts, because it is not known which client holds a user's samples.
@@ -41,7 +41,9 @@ class OwnerAttack(Attack, ABC):
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> CandidateScores:
         shown = knowledge.candidates
         if not isinstance(shown, OwnerCandidates):
-            raise ValueError(f"{type(self).__name__} needs clients or users as candidates: plant them before training")
+            raise ValueError(
+                f"{type(self).__name__} needs clients or users as candidates, which must be planted before training"
+            )
         setting = clustered_setting(view, shown.unit, Adjacency.ADD_REMOVE)
         stood = self.scores(view, knowledge, shown, rng)
         marked = tuple((rounds, scores) for rounds, scores in stood.items() if rounds in view.plan.marks)
@@ -50,13 +52,15 @@ class OwnerAttack(Attack, ABC):
     def scores(
         self, view: View, knowledge: Knowledge, shown: OwnerCandidates, rng: np.random.Generator
     ) -> dict[int, np.ndarray]:
-        """Scores ``(owners,)`` by the number of rounds seen; higher means "took part". The last counts."""
+        """Return scores ``(owners,)`` by the number of rounds that the adversary has observed; higher means that the
+        owner took part. The scores after the last round count.
+        """
         if view.observer.rank == SHUFFLED.rank:
             reduced = reduce_view(view, knowledge)
             view, knowledge = reduced.view, reduced.knowledge
         seen = [(rows.round + 1, _cosines(rows, knowledge, shown).amax(0)) for rows in rounds_of(view)]
         if not seen:
-            raise Undefined("no client took part in any round: there is nothing to score")
+            raise Undefined("no client took part in any round, so there is nothing to score")
         cosines = torch.stack([found for _, found in seen])
         means = [np.asarray(cosines[:number].mean(0).numpy(), dtype=np.float64) for number in range(1, len(seen) + 1)]
         return {rounds: mean for (rounds, _), mean in zip(seen, means, strict=True)}

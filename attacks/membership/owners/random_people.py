@@ -16,7 +16,7 @@ from .owner_attack import OwnerAttack
 
 @dataclass(frozen=True, kw_only=True)
 class RandomPeople(OwnerAttack):
-    """The baseline of client and user membership.
+    """A null attack that draws scores of clients or users at random, the baseline of client and user membership.
 
     Args:
         unit: ``client``, or ``user`` for writers.

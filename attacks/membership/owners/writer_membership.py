@@ -1,4 +1,4 @@
-"""Writer membership: infers whether any image of a writer was trained on, the subject of user-level claims."""
+"""Writer membership: infers whether training used any image of a writer, which user-level claims protect."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from .owner_attack import OwnerAttack
 
 @dataclass(frozen=True, kw_only=True)
 class WriterMembership(OwnerAttack):
-    """Scores the owners of samples, such as QMNIST's writers, by equally many samples each.
+    """An attack that scores each owner of samples, such as a writer in QMNIST, by the same number of samples.
 
     It needs a federation that holds some clients out (``held_out``) and whole writers with them (partition
     ``by_owner``).
@@ -20,5 +20,5 @@ class WriterMembership(OwnerAttack):
 
     def plant(self, task: Task, rng: np.random.Generator) -> OwnerProbe:
         if task.owners is None:
-            raise Undefined("the data set does not name the owners of its images: there are no users to score")
+            raise Undefined("the data set does not name the owners of its images, so there are no users to score")
         return plant_users(task, count=self.count, rng=rng)

@@ -14,7 +14,9 @@ from .source_attack import SourceAttack
 
 @dataclass(frozen=True, kw_only=True)
 class RandomSource(SourceAttack):
-    """The baseline of source inference: right with probability 1 / clients."""
+    """A null attack that draws source scores at random, the baseline of source inference: it is right with probability
+    1 / clients.
+    """
 
     null: ClassVar[bool] = True
     observer: ClassVar[Observer] = FINAL_MODEL

@@ -16,7 +16,8 @@ from .source_attack import SourceAttack
 
 @dataclass(frozen=True, kw_only=True)
 class SourceInferenceAttack(SourceAttack):
-    """Mean, over the rounds in which a client took part, of minus the sample's loss under its model, or of the cosine.
+    """An attack whose score is the mean, over the rounds in which a client took part, of minus the sample's loss under
+    the client's model, or of the gradient cosine.
 
     It needs an observer that sees senders: a sum or a multiset has no client to identify.
 
@@ -33,7 +34,7 @@ class SourceInferenceAttack(SourceAttack):
 
     def scores(self, view: View, knowledge: Knowledge, shown: Candidates, rng: np.random.Generator) -> np.ndarray:
         if view.observer.rank < UPLOADS.rank:
-            raise Undefined(f"{view.observer.phrase} cannot identify clients: no source can be inferred")
+            raise Undefined(f"{view.observer.phrase} cannot identify clients, so no source can be inferred")
         sums, rounds = np.zeros((view.plan.clients, len(shown.labels))), np.zeros(view.plan.clients)
         for rows in rounds_of(view):
             by_loss = self.by == "loss"
@@ -44,5 +45,7 @@ class SourceInferenceAttack(SourceAttack):
             sums[list(rows.senders)] += (table - table.mean(0)).numpy()
             rounds[list(rows.senders)] += 1
         if not rounds.all():
-            raise Undefined(f"clients {np.flatnonzero(rounds == 0).tolist()} took part in no round: no comparison")
+            raise Undefined(
+                f"clients {np.flatnonzero(rounds == 0).tolist()} took part in no round, so they cannot be compared"
+            )
         return np.asarray((sums / rounds[:, None]).T, dtype=np.float64)

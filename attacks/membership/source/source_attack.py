@@ -1,4 +1,4 @@
-"""Base of source inference attacks: infer which client trained on a sample that some client trained on."""
+"""Source attack: base of attacks that infer which client trained on a sample that one of the clients used."""
 
 from abc import ABC
 from dataclasses import dataclass, replace
@@ -16,7 +16,8 @@ from ...attack import Attack, Knowledge, clustered_setting
 
 @dataclass(frozen=True, kw_only=True)
 class SourceAttack(Attack, ABC):
-    """Scores ``count`` samples of each client for every client as their source.
+    """A base class of attacks that score every client as the possible source of each sample, for ``count`` samples of
+    each client.
 
     Under label skew the label alone reveals much about the source: guessing the client with most samples of the label
     is right more often than 1 / clients, the chance with which scores are compared, without separating any two samples
@@ -35,10 +36,10 @@ class SourceAttack(Attack, ABC):
 
     def run(self, view: View, knowledge: Knowledge, rng: np.random.Generator) -> SourceScores:
         if not isinstance(knowledge.candidates, Candidates):
-            raise ValueError(f"{type(self).__name__} needs candidates: plant them before training")
+            raise ValueError(f"{type(self).__name__} needs candidates, which must be planted before training")
         setting = clustered_setting(view, Unit.SAMPLE, Adjacency.REPLACE_ONE)
         return SourceScores(self.scores(view, knowledge, knowledge.candidates, rng), setting)
 
     def scores(self, view: View, knowledge: Knowledge, shown: Candidates, rng: np.random.Generator) -> np.ndarray:
-        """Scores ``(n, clients)``; higher means that the sample is this client's."""
+        """Compute scores ``(n, clients)``; a higher score means that the sample more likely belongs to the client."""
         raise TypeError(f"{type(self).__name__} does not define scores(view, knowledge, shown, rng)")

@@ -42,7 +42,7 @@ class AdaptiveDuchi(Randomiser):
         lengths = {len(self.centres), len(self.radii), len(self.sizes)}
         if len(lengths) != 1 or lengths == {0}:
             raise ValueError(
-                "centres, radii and sizes must each have one entry per layer and at least one, got lengths "
+                "centres, radii and sizes must be given, each with one entry per layer, got lengths "
                 f"{len(self.centres)}, {len(self.radii)} and {len(self.sizes)}"
             )
         for radius, size in zip(self.radii, self.sizes, strict=True):

@@ -126,7 +126,7 @@ def test_steps_on_part_of_the_samples_go_through_them_in_turn() -> None:
     ("algorithm", "says"),
     [
         (FedAvg(learning_rate=0.2, local_steps=2, optimizer="adam"), "Adam's local steps"),
-        (Scaffold(learning_rate=0.2, local_steps=2), "control variate is not visible"),
+        (Scaffold(learning_rate=0.2, local_steps=2), "does not observe a client's control variate"),
     ],
     ids=["adam", "scaffold"],
 )

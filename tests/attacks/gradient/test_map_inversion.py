@@ -280,7 +280,7 @@ def test_without_a_density_it_is_undefined_with_a_reason() -> None:
         said(MapInversion(iterations=1), (task, view, replace(knowledge, law=fixed_law(0.0))))
     noised = DPSGDProtection(clip_norm=1.0, noise_multiplier=1.0)
     steps = federation(noised, clients=2, algorithm=FedAvg(learning_rate=0.1, local_steps=2))
-    with pytest.raises(Undefined, match="hidden noise of the previous one"):
+    with pytest.raises(Undefined, match="the previous step's hidden noise"):
         said(MapInversion(iterations=1), steps)
     adam = federation(
         LDPGaussianProtection(clip_norm=1.0, noise_std=1.0),
@@ -290,7 +290,7 @@ def test_without_a_density_it_is_undefined_with_a_reason() -> None:
     with pytest.raises(Undefined, match="Adam's local steps"):
         said(MapInversion(iterations=1), adam)
     changing = federation(noised, clients=2, samples=4, rounds=2, lot=FixedSize(2))
-    with pytest.raises(Undefined, match="needs full lots"):
+    with pytest.raises(Undefined, match="only if each batch is the client's whole dataset"):
         said(MapInversion(iterations=1, rounds=2), changing)
 
 

@@ -261,7 +261,7 @@ def test_labels_of_a_mixed_lot_have_no_likelihood_of_samples() -> None:
 
 def test_the_sum_of_mixed_lots_is_no_gradient_of_a_larger_one() -> None:
     _, view, knowledge = federation("lenet_bn", 3, observer=AGGREGATE)
-    with pytest.raises(Undefined, match="their sum is no gradient of one larger lot"):
+    with pytest.raises(Undefined, match="the sum is not the gradient of one larger batch"):
         reduce_view(view, knowledge)
     _, view, knowledge = federation("lenet_dropout", 3, observer=AGGREGATE)
     assert reduce_view(view, knowledge).knowledge.plan.clients == 1

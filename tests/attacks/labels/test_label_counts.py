@@ -378,5 +378,5 @@ def test_llg_plus_refuses_public_data_without_a_class() -> None:
     lacking = replace(
         knowledge, public_images=knowledge.public_images[some], public_labels=knowledge.public_labels[some]
     )
-    with pytest.raises(ValueError, match=r"public_labels must hold every class, got none of \[3\]"):
+    with pytest.raises(ValueError, match=r"public_labels must contain every class, but these are missing: \[3\]"):
         said(LLGPlus(), view, lacking)

@@ -134,7 +134,7 @@ def test_a_flat_cost_leaves_the_start_and_ends() -> None:
 
 
 def test_a_release_without_any_variance_is_refused() -> None:
-    with pytest.raises(ValueError, match="no noise is published, and public samples do not scatter"):
+    with pytest.raises(ValueError, match="publishes no noise, and public samples do not vary"):
         lots(noise_std=0.0, scatter=torch.zeros(12, 30).double())
 
 

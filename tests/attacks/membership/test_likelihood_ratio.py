@@ -217,7 +217,7 @@ def test_rounds_without_the_client_are_left_out(attacked):
 
 def test_it_needs_two_other_clients_to_estimate_and_none_where_all_is_known(toy_task, attacked):
     view, knowledge, *_ = attacked(NOISY, task=toy_task((4, 6)))
-    with pytest.raises(Undefined, match="in no round did the audited client and 2 others take part"):
+    with pytest.raises(Undefined, match="the audited client and 2 others take part"):
         scored(LikelihoodRatio(count=4), view, knowledge)
     assert np.isfinite(scored(LikelihoodRatio(count=4, rest="known"), view, knowledge)).all()
 
@@ -251,7 +251,7 @@ def test_a_client_that_never_took_part_is_refused(attacked):
     view, knowledge, *_ = attacked(NOISY)
     absent = [replace(seen, reports=replace(seen.reports, senders=(7, 8, 9))) for seen in view.rounds]
     for rest in ("known", "estimated"):
-        with pytest.raises(Undefined, match="in no round did the audited client"):
+        with pytest.raises(Undefined, match="the audited client"):
             scored(LikelihoodRatio(count=4, rest=rest), replace(view, rounds=tuple(absent)), knowledge)
 
 
@@ -298,7 +298,7 @@ def test_words_of_a_secure_sum_are_read_as_the_numbers_that_they_are(attacked):
 def test_a_view_without_names_is_refused(attacked):
     view, knowledge, *_ = attacked(NOISY)
     nameless = [replace(seen, reports=replace(seen.reports, senders=None)) for seen in view.rounds]
-    with pytest.raises(ValueError, match="does not name senders"):
+    with pytest.raises(ValueError, match="does not name the senders"):
         scored(LikelihoodRatio(count=4), replace(view, rounds=tuple(nameless)), knowledge)
 
 

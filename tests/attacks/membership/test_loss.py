@@ -103,5 +103,5 @@ def test_without_candidates_there_is_nothing_to_score(toy_task, toy_plan, knowle
     task = toy_task()
     plan = toy_plan(task)
     view = View(observer=FINAL_MODEL, plan=plan, rounds=(), final_model=torch.zeros(1, plan.layout.dim))
-    with pytest.raises(ValueError, match="LossThreshold needs candidates: plant them before training"):
+    with pytest.raises(ValueError, match="LossThreshold needs candidates, which must be planted before training"):
         LossThreshold().run(view, knowledge_of(task, plan, Protection()), np.random.default_rng(0))

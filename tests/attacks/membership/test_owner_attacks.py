@@ -89,7 +89,7 @@ def test_a_clients_loss_is_the_mean_of_its_samples_at_the_last_model(attacked):
 
 def test_the_server_that_sees_names_has_nothing_to_infer_about_clients(attacked):
     for observer in (UPLOADS, Observer("aggregate", sees_participation=True)):
-        with pytest.raises(Undefined, match="observes who takes part"):
+        with pytest.raises(Undefined, match="observes which clients take part"):
             attacked(ClientMembership(), observer)
 
 

@@ -274,7 +274,9 @@ def test_a_bank_of_other_candidates_is_refused(seen):
     view, knowledge = seen
     fields = {name: getattr(knowledge, name) for name in Knowledge.__dataclass_fields__}
     other = Knowledge(**(fields | {"shadows": normal_bank(gain=1.0)}))
-    with pytest.raises(ValueError, match="the bank must hold the 80 candidates and 9 public images, got 400 and 200"):
+    with pytest.raises(
+        ValueError, match="the shadow models' logits must cover the 80 candidates and 9 public images, got 400 and 200"
+    ):
         CalibratedLoss().run(view, other, np.random.default_rng(0))
 
 

@@ -108,7 +108,7 @@ def test_every_attack_has_rows_or_says_why_not(rows):
     expected |= {(defense, "ratio_of_models") for defense in ("none", "ldp_gaussian", "distributed_gaussian")}
     expected |= {(row.defense, name) for row in rows for name in ("clients_of_uploads", "writer_membership")}
     assert set(skipped) == expected
-    assert "observes who takes part" in skipped["none", "clients_of_uploads"]
+    assert "observes which clients take part" in skipped["none", "clients_of_uploads"]
     assert "the exact ratio is not defined" in skipped["none", "ratio"]
 
 
@@ -134,7 +134,10 @@ def test_of_whole_writers_samples_are_an_omission_and_writers_and_sources_are_me
     rows = fedassay.run(str(tmp_path / "owners.toml"), jobs=1, report=False, folder=tmp_path / "run").records
     assert not [(row.attack, row.reason) for row in rows if row.status == "failed"]
     skipped = {row.attack: row.reason for row in rows if row.status == "skipped"}
-    reason = "under by_owner no outsider is comparable to a client's samples; use writer_membership"
+    reason = (
+        "under the partition by_owner no sample outside of training is comparable to a client's samples; "
+        "use writer_membership"
+    )
     assert skipped == dict.fromkeys(["gradient_dot", "random_scores"], reason)
     assert {row.attack for row in rows if row.metric in ("auc", "source_accuracy")} == set(asked) - set(skipped)
 

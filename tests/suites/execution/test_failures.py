@@ -167,7 +167,7 @@ def test_an_attack_that_a_defense_leaves_undefined_is_an_omission_and_no_failure
     )
     omitted = {record.defense: record for record in run.records if record.attack == "known"}
     assert omitted["none"].status == "skipped"
-    assert "without a noise law and a known rest" in omitted["none"].reason
+    assert "exact ratio is not defined" in omitted["none"].reason
     assert run.verdict.exit_code == 0
 
 

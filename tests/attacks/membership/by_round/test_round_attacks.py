@@ -192,7 +192,7 @@ def test_the_ratio_of_a_multiset_is_the_mean_of_all_rows_ratios(attacked):
 
 @pytest.mark.parametrize("part", ROWS)
 def test_the_last_model_alone_shows_no_round(part, attacked):
-    with pytest.raises(Undefined, match="sees no round"):
+    with pytest.raises(Undefined, match="does not observe rounds"):
         attacked(part(count=COUNT), FINAL_MODEL)
 
 
