@@ -20,7 +20,7 @@ def upper_bound(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArray:
     check_level("alpha", alpha)
     errors, trials = np.broadcast_arrays(np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64))
     if not np.all(trials >= 1):
-        raise ValueError(f"n must be >= 1, got {n!r}")
+        raise ValueError(f"the number of trials n must be >= 1, got {n!r}")
     if not np.all((errors >= 0) & (errors <= trials)):
         raise ValueError(f"the number of errors must lie in 0..n for n trials, got {k!r} of {n!r}")
     # The inverse of the complement keeps an alpha of 1e-17, where 1 - alpha would round to 1.

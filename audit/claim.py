@@ -1,4 +1,4 @@
-"""Claims: one privacy guarantee that a defense states, with everything needed to test and print it."""
+"""Claims: a claim is one privacy guarantee that a defense states, with everything needed to test and print it."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Trade-off curves that a claim can state: the smallest false-negative rate it allows at each false-positive rate."""
+"""Trade-off curves of claims: the smallest false-negative rate that a claim allows at each false-positive rate."""
 
 import math
 from collections.abc import Mapping

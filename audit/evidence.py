@@ -195,7 +195,9 @@ class CandidateScores:
         """
         truth = np.asarray(member)
         if truth.dtype != np.bool_ or truth.shape != self.values.shape:
-            raise ValueError(f"member must be {self.values.shape} booleans, got {truth.shape} of {truth.dtype}")
+            raise ValueError(
+                f"member must be booleans of shape {self.values.shape}, got {truth.shape} of {truth.dtype}"
+            )
         runs = (None, None) if self.runs is None else (self.runs[truth], self.runs[~truth])
         return MembershipScores(self.values[truth], self.values[~truth], self.setting, *runs)
 
@@ -294,7 +296,7 @@ class Projections:
         object.__setattr__(self, "values", _frozen("values", self.values, dimensions=2))
         seen = np.array(self.seen)
         if seen.dtype != np.bool_ or seen.shape != self.values.shape:
-            raise ValueError(f"seen must be {self.values.shape} booleans, got {seen.shape} of {seen.dtype}")
+            raise ValueError(f"seen must be booleans of shape {self.values.shape}, got {seen.shape} of {seen.dtype}")
         seen.flags.writeable = False
         object.__setattr__(self, "seen", seen)
 

@@ -1,4 +1,4 @@
-"""Finding: the verdict on a claim by one measurement; verdicts are decided and downgraded in this module only."""
+"""Finding: the verdict on a claim by one measurement; only this module decides or downgrades verdicts."""
 
 import math
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Weakness:
-    """Reasons why an audit that refuted nothing may have been too weak to refute; empty strings where none applies.
+    """The reasons why an audit that refuted nothing may have been too weak to refute; empty where none applies.
 
     Args:
         unseen: why no run could have shown a violation, such as a canary that never reached the release.
@@ -113,7 +113,9 @@ def not_audited(claim: Claim, reason: str) -> Finding:
 
 
 def with_failed_checks(finding: Finding, failed_checks: Sequence[str]) -> Finding:
-    """Add failed implementation checks to a finding: they refute the claim if the measurement did not.
+    """Return the finding with failed implementation checks added, which refute the claim.
+
+    They do so where the measurement did not; ``failed_checks`` describes each failed check in words.
 
     ``failed_checks`` describes each failed check in words.
     """

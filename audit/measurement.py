@@ -21,7 +21,9 @@ FINITE = ("threshold", "fpr_high", "fnr_high", "epsilon_low", "ceiling", "estima
 
 
 class Kind(StrEnum):
-    """What the number of a measurement guarantees: a lower bound, a credible interval, or nothing.
+    """The kind of guarantee that a measurement gives: a lower bound, a credible interval, or none (estimate).
+
+    Only a BOUND is wrong with probability at most alpha, so only a BOUND can refute.
 
     Only a BOUND is wrong with probability at most alpha, so only a BOUND can refute.
     """
@@ -108,8 +110,8 @@ class Measurement:
             raise ValueError(f"credible must be finite ends (low, high) with 0 <= low <= high, got {self.credible}")
         if self.kind is not Kind.BOUND and (self.epsilon_low or self.ceiling or self.below_curve is not None):
             raise ValueError(
-                f"a measurement of kind {self.kind.value} proves nothing: epsilon_low and ceiling must be 0, "
-                "below_curve None"
+                f"a measurement of kind {self.kind.value} proves nothing, so epsilon_low and ceiling must be 0 "
+                "and below_curve None"
             )
 
     def _check_trials(self) -> None:

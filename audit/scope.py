@@ -1,4 +1,4 @@
-"""Scope: decides whether a claim covers evidence that was collected in a given setting, and why not."""
+"""Scope: decides whether a claim covers evidence that was collected in a given setting, and states why not."""
 
 from .claim import Claim
 from .evidence import Setting

@@ -134,7 +134,7 @@ class DataCanary:
             )
         for name, labels in (("present", self.present), ("absent", self.absent)):
             if labels is not None and (labels.shape != self.images.shape[:1] or labels.dtype != torch.int64):
-                raise ValueError(f"a canary's {name} labels must be ({len(self.images)},) int64, got {labels}")
+                raise ValueError(f"a canary's {name} labels must be int64 of shape ({len(self.images)},), got {labels}")
 
     @property
     def adjacency(self) -> Adjacency:

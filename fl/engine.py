@@ -145,7 +145,7 @@ def _checked(task: Task, plan: Plan, protection: Protection, canary: Canaries | 
     # Without per_sample the engine computes mean gradients and never calls these hooks: their noise would be missing.
     for hook in ("local_step", "local_query"):
         if getattr(type(protection), hook) is not getattr(Protection, hook) and not protection.per_sample:
-            raise ValueError(f"{type(protection).__name__} overrides {hook}: it must set per_sample = True")
+            raise ValueError(f"{type(protection).__name__} overrides {hook}, so it must set per_sample = True")
     # Before the first round, not at the first lot.
     if protection.per_sample:
         task.network.check_separate(type(protection).__name__)
@@ -173,7 +173,7 @@ def _cohort(trainer: LocalTrainer, context: Context, state: State, draws: Draws)
     if thinned is not None:
         if thinned.shape != present.shape or thinned.dtype is not torch.bool:
             raise ValueError(
-                f"participates must return booleans (replicas, rows) = {tuple(present.shape)}, "
+                f"participates must return booleans of shape (replicas, rows) = {tuple(present.shape)}, "
                 f"got {tuple(thinned.shape)} of {thinned.dtype}"
             )
         present = present & thinned

@@ -31,7 +31,7 @@ class Layout:
         if not self.names or INERT in self.names:
             raise ValueError(f"layer names must hold at least one layer and none called {INERT!r}, got {self.names}")
         if self.inert < 0:
-            raise ValueError(f"inert must be >= 0, got {self.inert}")
+            raise ValueError(f"inert (number of unused weights) must be >= 0, got {self.inert}")
 
     @property
     def model_dim(self) -> int:
@@ -54,7 +54,9 @@ class Layout:
         return slices | ({INERT: slice(self.model_dim, self.dim)} if self.inert else {})
 
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """Concatenate a model's layers into flat parameter vectors ``(..., dim)``, with zeros for the inert weights.
+        """Concatenate a model's layers into flat parameter vectors, with zeros for the inert (unused) weights.
+
+        The result has shape ``(..., dim)``; all layers have the same leading dimensions.
 
         All layers have the same leading dimensions.
 
@@ -75,7 +77,9 @@ class Layout:
         return torch.cat([*parts, first.new_zeros((*lead, self.inert))], dim=-1)
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
-        """Split flat parameter vectors ``(..., dim)`` into the model's layers, each of shape ``(..., *shape)``.
+        """Split flat parameter vectors ``(..., dim)`` into the model's layers by name.
+
+        Each has shape ``(..., *shape)``; inert weights are left out.
 
         Inert weights are left out.
 

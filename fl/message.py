@@ -1,4 +1,4 @@
-"""Message: the clients' vectors that one step of a round passes to the next, for a batch of replicas."""
+"""Message: the clients' vectors that one stage of a round passes to the next, for a batch of replicas."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,9 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """The vectors, one row per client, that one step of a round passes to the next.
+    """A message holds the vectors, one row per client, that one stage of a round passes to the next.
+
+    Raises ValueError where the shapes do not fit together.
 
     Raises ValueError where the shapes do not fit together.
 
@@ -47,6 +49,6 @@ class Message:
             )
 
     def with_values(self, values: Tensor) -> "Message":
-        """Return the same message with other values; rows of absent clients stay zero."""
+        """Return a message with other vectors of the same clients; rows of absent clients stay zero."""
         # Not a product with the mask: zero times infinity is not zero.
         return replace(self, values=values.masked_fill(~self.present.unsqueeze(-1), 0))

@@ -52,7 +52,7 @@ class CandidateProbe:
         for name in ("holder", "sample", "stands_for"):
             given: np.ndarray | None = getattr(self, name)
             if given is not None and (given.shape != (count,) or given.dtype.kind != "i"):
-                raise ValueError(f"{name} must be ({count},) whole numbers, got {given.shape} of {given.dtype}")
+                raise ValueError(f"{name} must hold {count} whole numbers, got {given.shape} of {given.dtype}")
         unknown = set(self.holder.tolist()) - {-1, *self.shown.clients}
         if unknown:
             raise ValueError(
@@ -72,7 +72,7 @@ class CandidateProbe:
 
     @property
     def member(self) -> np.ndarray:
-        """True where one of the clients in question trains on the candidate, shape ``(n,)``."""
+        """For each candidate, whether one of the clients that the attack considers trained on it; shape ``(n,)``."""
         return self.holder >= 0
 
 

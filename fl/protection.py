@@ -122,7 +122,10 @@ class Protection:
         return torch.einsum("rk,rkd->rd", weights / total, received.values)
 
     def query(self, received: Message, context: Context, state: State, rng: np.random.Generator) -> State:
-        """Return the public state after the server's additional releases about the reports, such as a noised count."""
+        """Return the public state after what the server releases about the reports in addition to their aggregate.
+
+        A noised count is an example.
+        """
         return state
 
     def broadcast(self, model: Tensor, context: Context, state: State, rng: np.random.Generator) -> Tensor:

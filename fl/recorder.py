@@ -16,7 +16,7 @@ from .view import RoundView, View
 
 @dataclass(frozen=True, kw_only=True)
 class RoundEvent:
-    """All data of one round, including what is secret; only recorders receive it.
+    """All data of one training round, including what no observer may see; only recorders receive it.
 
     ``lots[client][step]`` is the mask ``(R, n)`` of the samples used, false where the client was absent; ``state`` is
     the protection's public state and ``shared`` the algorithm's, both broadcast with the model.
@@ -118,7 +118,7 @@ class AccuracyRecorder:
 
     def __post_init__(self) -> None:
         if self.every < 1:
-            raise ValueError(f"every must be >= 1, got {self.every}")
+            raise ValueError(f"every (rounds between two records) must be >= 1, got {self.every}")
 
     def watch(self, event: RoundEvent) -> None:
         """Record the utility after a finished round."""

@@ -1,4 +1,4 @@
-"""Replay: runs one federation repeatedly with the same random draws, so that two runs can be subtracted.
+"""Replay: reruns one federation with the same random draws, so that the releases of two runs can be subtracted.
 
 Two runs differ only if the draws, the model or the data do. Here the draws are equal with and without a canary, every
 client takes part with all its samples, and neither the server's model nor the gradients change. What remains between
@@ -67,7 +67,9 @@ class DrawAll:
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenModel:
-    """A federated algorithm whose server model never changes, so that runs can be subtracted.
+    """A federated algorithm whose server model never changes, so that two runs differ only by what an audit changed.
+
+    An update is ``scale`` times the sum of the steps' directions.
 
     An update is ``scale`` times the sum of the steps' directions.
 
@@ -135,7 +137,9 @@ class FixedGradients(Network):
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenFederation:
-    """A federation whose model never changes, so that two of its runs can be subtracted from each other.
+    """A federation whose model never changes, so that the releases of two runs can be subtracted.
+
+    Each run has ``rounds`` rounds.
 
     Each run has ``rounds`` rounds.
     """

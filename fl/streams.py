@@ -1,4 +1,6 @@
-"""Random streams: one independent generator for each (seed, purpose, replicate, world, round, client, step).
+"""Random streams: independent generators, each named by what it draws, the run, the round, the client and the step.
+
+The name is (seed, purpose, replicate, world, round, client, step).
 
 A stream is named by its purpose, never by the order of the draws: adding a client, a round or a defense changes no
 other stream, and two defenses can be compared on the same data, initial model and cohorts. The name is hashed (BLAKE2b,

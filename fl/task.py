@@ -79,7 +79,7 @@ class Task:
                 check_masks(f"{name}labels", labels, images)
             elif labels.shape != images.shape[:1] or labels.dtype != torch.int64:
                 raise ValueError(
-                    f"{name}labels must be ({len(images)},) int64, got {tuple(labels.shape)} of {labels.dtype}"
+                    f"{name}labels must be int64 of shape ({len(images)},), got {tuple(labels.shape)} of {labels.dtype}"
                 )
         check_masks("masks", self.masks, self.images)
         dealt = torch.cat([torch.zeros(0, dtype=torch.int64), *self.parts, *self.held_out])

@@ -1,4 +1,4 @@
-"""Calibration measures how often each estimator errs on mechanisms of known privacy, and compares that with alpha.
+"""Calibration: measures how often each estimator errs on mechanisms of known privacy, and compares that with alpha.
 
 A bound may err with chance alpha. ``limit`` is the 99.9 % quantile of that binomial: a correct bound that errs with
 chance exactly alpha fails a row once in a thousand, a conservative one more rarely. Credible intervals and estimates

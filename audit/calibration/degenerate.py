@@ -1,4 +1,4 @@
-"""Degenerate inputs test that every estimator returns a finite answer or a clear error, never NaN or infinity."""
+"""Degenerate inputs: tests that every estimator returns a finite answer or a clear error, never NaN or infinity."""
 
 import math
 import warnings

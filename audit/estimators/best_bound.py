@@ -24,7 +24,7 @@ def best_bound(measurements: Sequence[Measurement]) -> Measurement:
     for measurement in measurements:
         if measurement.kind is not Kind.BOUND:
             raise ValueError(
-                f"best_bound chooses among bounds, got {measurement.estimator} of kind {measurement.kind.value}"
+                f"best_bound accepts bounds only, got {measurement.estimator} of kind {measurement.kind.value}"
             )
     # Under the curve first, because only that refutes the stated curve; then by epsilon.
     best = max(measurements, key=lambda measurement: (bool(measurement.below_curve), measurement.epsilon_low))

@@ -44,7 +44,7 @@ class ErrorRatePosterior:
     def __post_init__(self) -> None:
         counts = (self.true_in, self.true_out, self.false_in, self.false_out)
         if min(counts) < 0 or self.true_in + self.false_out < 1 or self.true_out + self.false_in < 1:
-            raise ValueError(f"counts must be >= 0 with at least one trial per arm, got {counts}")
+            raise ValueError(f"error counts must be >= 0, with at least one trial per arm, got {counts}")
 
     def interval(self, *, delta: float, alpha: float) -> tuple[float, float]:
         """Return the two-sided credible interval of epsilon.
@@ -52,7 +52,7 @@ class ErrorRatePosterior:
         The posterior probability that epsilon lies below it is ``alpha / 2``, and the same above it.
         """
         if not _LEAST_ALPHA <= alpha < 1:
-            raise ValueError(f"alpha must be >= {_LEAST_ALPHA} and < 1, so that it can be integrated, got {alpha}")
+            raise ValueError(f"alpha must lie in [{_LEAST_ALPHA}, 1) for a credible interval, got {alpha}")
         if not 0 <= delta < 1:
             raise ValueError(f"delta must lie in [0, 1), got {delta}")
         return self._quantile(alpha / 2, delta), self._quantile(1 - alpha / 2, delta)

@@ -1,4 +1,4 @@
-"""Joint point: simultaneous upper bounds on both error rates of an attack, and the epsilon that they prove."""
+"""Joint point: computes upper bounds on both error rates that hold together, and the epsilon that they prove."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -20,7 +20,9 @@ from .clopper_pearson import clopper_pearson
 
 
 def subsampled_gaussian(projection: ArrayLike, *, sigma: ArrayLike, rate: float = 1.0, steps: int = 1) -> FloatArray:
-    """Return the log-likelihood ratio, canary in over out, of each release of a Poisson-subsampled Gaussian.
+    """Return the log-likelihood ratio (with over without the canary) of Poisson-subsampled Gaussian releases.
+
+    ``projection`` is the release reduced to one number (see this module); the result has the same shape.
 
     ``projection`` is the release reduced to one number (see this module); the result has the same shape.
 
@@ -46,7 +48,9 @@ def subsampled_gaussian(projection: ArrayLike, *, sigma: ArrayLike, rate: float 
 
 
 def laplace(release: ArrayLike, canary: ArrayLike, *, scale: float) -> FloatArray:
-    """Return the log-likelihood ratio, canary in over out, of releases with Laplace noise on each coordinate.
+    """Return the log-likelihood ratio (with over without the canary) of releases with Laplace noise.
+
+    Every coordinate has its own noise; an array ``(..., d)`` of releases becomes an array ``(...)``.
 
     An array ``(..., d)`` of releases becomes an array ``(...)``.
 

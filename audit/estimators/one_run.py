@@ -29,7 +29,7 @@ def guess(
     """
     truth = np.asarray(member)
     if truth.dtype != np.bool_ or truth.shape != scores.values.shape:
-        raise ValueError(f"member must be {scores.values.shape} booleans, got {truth.shape} of {truth.dtype}")
+        raise ValueError(f"member must be booleans of shape {scores.values.shape}, got {truth.shape} of {truth.dtype}")
     if min(highest, lowest) < 0 or highest + lowest > len(truth):
         raise ValueError(
             f"highest and lowest must be >= 0 and sum to at most {len(truth)} canaries, got {highest} + {lowest}"

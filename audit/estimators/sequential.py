@@ -51,7 +51,7 @@ def log_wealth(
     delta: float,
     expected: Expected | None = None,
 ) -> FloatArray:
-    """Return the logarithm of the bettor's wealth after each trial, when the bets are against the claim.
+    """Return, after each trial, the log of the wealth that bets against the claimed epsilon have reached.
 
     ``member``, ``nonmember``: (..., n), whether the event occurred with and without the canary, in the order of the
     trials; returns ``(..., n)``. The stakes are tuned to refute the epsilon ``stakes_for``; the wealth against

@@ -34,7 +34,7 @@ _CALLS, _ROWS, _LEVEL = 16, 16, 1e-9
 
 
 class TrialPurpose(IntEnum):
-    """The purpose of a trial, such as pilot or counted. Each has its own random stream, so that none share noise."""
+    """The purpose of a trial, such as pilot or counted; trials of different purposes share no random draws."""
 
     GUARD = 0
     PILOT = 1

@@ -100,7 +100,7 @@ class FedSGD:
         check_positive("learning_rate", self.learning_rate)
         # The field exists so that all algorithms have it; another value would be ignored silently.
         if self.local_steps != 1:
-            raise ValueError(f"FedSGD takes one local step, got local_steps {self.local_steps}")
+            raise ValueError(f"FedSGD takes one local step, so local_steps must be 1, got {self.local_steps}")
 
     @property
     def linear_scale(self) -> float | None:

@@ -97,7 +97,7 @@ def _table(path: Path) -> tuple[Tensor, Tensor]:
             # Without the cause's traceback, which could show the row.
             raise ValueError(f"{path} line {number}: {error}") from None
     if not labels:
-        raise ValueError(f"{path} must hold rows, got none")
+        raise ValueError(f"{path} must hold at least one table row, got none")
     images = torch.from_numpy(np.array(features, dtype=np.float32)).reshape(-1, 1, 1, FEATURES)
     return images, torch.tensor(labels)
 
@@ -115,7 +115,7 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _encoded(cells: Sequence[str]) -> list[float]:
     if len(cells) != len(_COLUMNS) + 1:
-        raise ValueError(f"a row must have {len(_COLUMNS) + 1} cells, got {len(cells)}")
+        raise ValueError(f"a table row must have {len(_COLUMNS) + 1} cells, got {len(cells)}")
     row: list[float] = []
     for name, cell in zip(_COLUMNS, cells[:-1], strict=True):
         row += [_scaled(name, cell)] if name in _RANGES else _indicators(name, cell)

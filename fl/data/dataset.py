@@ -97,7 +97,9 @@ def _check_part(part: str, images: Tensor, labels: Tensor, classes: int) -> None
             f"{part}_images must be (n, channel, height, width) float32, got {tuple(images.shape)} of {images.dtype}"
         )
     if labels.shape != images.shape[:1] or labels.dtype != torch.int64:
-        raise ValueError(f"{part}_labels must be ({len(images)},) int64, got {tuple(labels.shape)} of {labels.dtype}")
+        raise ValueError(
+            f"{part}_labels must be int64 of shape ({len(images)},), got {tuple(labels.shape)} of {labels.dtype}"
+        )
     if len(images) == 0:
         raise ValueError(f"{part}_images must hold at least one image, got none")
     if not (images.min() >= 0 and images.max() <= 1):
@@ -110,7 +112,7 @@ def _check_owners(owners: Tensor | None, count: int) -> None:
     if owners is None:
         return
     if owners.shape != (count,) or owners.dtype != torch.int64:
-        raise ValueError(f"train_owners must be ({count},) int64, got {tuple(owners.shape)} of {owners.dtype}")
+        raise ValueError(f"train_owners must be int64 of shape ({count},), got {tuple(owners.shape)} of {owners.dtype}")
     if owners.min() < 0:
         raise ValueError(f"train_owners must be >= 0, got {int(owners.min())}")
 

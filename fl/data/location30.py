@@ -51,9 +51,14 @@ def _arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(f"{path} must be an npz file of plain arrays x and y: {error}") from error
     wanted = -(-FEATURES // 8)
     if bits.dtype != np.uint8 or bits.ndim != 2 or bits.shape[1] != wanted or len(bits) < 5:
-        raise ValueError(f"{path} must hold x as (n, {wanted}) bytes, n >= 5, got {bits.shape} of {bits.dtype}")
+        raise ValueError(
+            f"{path} must hold an array x of shape (n, {wanted}) and type uint8 with n >= 5, "
+            f"got {bits.shape} of {bits.dtype}"
+        )
     if groups.shape != bits.shape[:1] or not np.issubdtype(groups.dtype, np.integer):
-        raise ValueError(f"{path} must hold y as ({len(bits)},) whole numbers, got {groups.shape} of {groups.dtype}")
+        raise ValueError(
+            f"{path} must hold an array y of {len(bits)} whole numbers, got shape {groups.shape} of {groups.dtype}"
+        )
     if not 0 <= groups.min() <= groups.max() < CLASSES:
         raise ValueError(f"{path} must hold y in 0..{CLASSES - 1}, got {groups.min()} to {groups.max()}")
     return bits, groups

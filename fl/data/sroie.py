@@ -111,7 +111,7 @@ def _parts(receipts: Sequence[Receipt], source: str) -> tuple[_Part, _Part]:
         found = [(number, crop) for number in chosen for crop in crops_of(receipts[number])]
         if not found:
             raise ValueError(
-                f"{source} must name receipts with a phone number, date or total enough to train "
+                f"{source} must have enough receipts with a phone number, date or total to train "
                 f"and to test, got {len(receipts)} receipts and no {name} crop"
             )
         owners, crops = zip(*found, strict=True)

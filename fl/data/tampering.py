@@ -59,7 +59,9 @@ def tamper(crop: Crop, others: Sequence[Receipt], rng: np.random.Generator) -> T
             # Equal pixels would be labelled as tampered with although nothing changed.
             if (done.pixels != crop.pixels).any():
                 return done
-    raise ValueError(f"receipts must show a number other than {line.text!r:.20} to paste, got none")
+    raise ValueError(
+        f"receipt {crop.receipt.name} or others must show a number to paste over {line.text!r:.20}, got none"
+    )
 
 
 def _donors(receipt: Receipt, text: str) -> list[Line]:

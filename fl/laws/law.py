@@ -64,8 +64,11 @@ class ReportLaw(Law, Protocol):
         ...
 
     def worst_pair(self, dim: int) -> tuple[Tensor, Tensor]:
-        """Return two client vectors ``(d,)``, absent and present, whose reports are the easiest to distinguish that are
-        known.
+        """Return two client vectors whose reports are the easiest to distinguish that are known.
+
+        They are ``(d,)`` raw rows, absent and present.
+
+        They are ``(d,)`` vectors without and with the canary.
         """
         ...
 
@@ -134,7 +137,9 @@ def clip_entries(rows: Tensor, radius: float) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianLaw:
-    """The law of a Gaussian release: ``scale`` times the sum of clipped vectors, plus N(0, noise_std^2 I).
+    """The distribution of a release that is a scaled sum of clipped vectors plus Gaussian noise.
+
+    release = scale * (sum of clipped rows) + N(0, noise_std^2 I), possibly a sum of several sampled steps.
 
     The release may be a sum of several steps, into each of which a vector is sampled.
 
@@ -173,7 +178,9 @@ class GaussianLaw:
 
     def log_density(self, release: Tensor, contribution: Tensor) -> Tensor:
         if self.noise_std == 0:
-            raise ValueError("a release without noise has no density: noise_std is 0")
+            raise ValueError(
+                "noise_std must be > 0 for a log density, because a release without noise has no density, got 0"
+            )
         distance = (release - contribution).square().sum(-1) / (2 * self.noise_std**2)
         return -distance - release.shape[-1] * math.log(self.noise_std * math.sqrt(2 * math.pi))
 

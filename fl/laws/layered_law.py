@@ -82,7 +82,7 @@ class LayeredGaussianLaw:
             )
         # Coordinates before the first layer would have neither clip nor noise.
         if self.starts[0] != 0 or list(self.starts) != sorted(set(self.starts)):
-            raise ValueError(f"starts must ascend from 0, got {self.starts}")
+            raise ValueError(f"starts (first coordinate of each layer) must ascend from 0, got {self.starts}")
         for std in self.noise_stds:
             if not 0 < std < math.inf:
                 raise ValueError(f"noise_stds must be numbers > 0, got {std}")

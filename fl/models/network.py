@@ -79,7 +79,9 @@ class Network:
         return 0.0 if layer is None else layer.rate
 
     def check_separate(self, part: str) -> None:
-        """Raise ValueError if samples have no gradients of their own.
+        """Raise ValueError if samples have no gradients of their own, because batch norm mixes them.
+
+        ``part`` names what needs such gradients, for the message.
 
         ``part`` names what needs such gradients, for the message.
         """
@@ -100,7 +102,9 @@ class Network:
         return Layout(names=tuple(named), shapes=tuple(tuple(p.shape) for p in named.values()), inert=self.inert)
 
     def initial(self, rng: np.random.Generator) -> Tensor:
-        """Draw initial parameters, shape ``(d,)``.
+        """Draw initial parameters of the model as one flat vector ``(d,)``.
+
+        Inert weights start at zero, an imprint layer at the server's values.
 
         Inert weights start at zero, an imprint layer at the server's values.
         """

@@ -44,7 +44,7 @@ def check_unet(shape: tuple[int, int, int], classes: int) -> None:
     if height % _STEP or width % _STEP:
         raise ValueError(f"unet needs images whose height and width are multiples of {_STEP}, got shape {shape}")
     if classes != 2:
-        raise ValueError(f"unet separates two classes of pixels, got {classes}")
+        raise ValueError(f"classes must be 2 for unet, which separates two classes of pixels, got {classes}")
 
 
 def doubled(features: Tensor) -> Tensor:

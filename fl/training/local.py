@@ -22,7 +22,7 @@ LocalNumbers = Mapping[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
-    """A batch of replicas (independent runs) that are trained together.
+    """A batch of replicas (independent runs of a federation) that are trained together.
 
     Args:
         replicas: number of replicas.
@@ -47,7 +47,7 @@ class Batch:
         given = self.included
         if given is not None and (given.ndim != 2 or len(given) != self.replicas or given.dtype is not torch.bool):
             raise ValueError(
-                f"included must be booleans (replicas, pool) with {self.replicas} rows, "
+                f"included must be booleans of shape (replicas, samples) with {self.replicas} rows, "
                 f"got {tuple(given.shape)} of {given.dtype}"
             )
 
@@ -61,7 +61,9 @@ class Batch:
         if self.included is None:
             return
         if self.included.shape[1] != pool:
-            raise ValueError(f"included must cover each of the {pool} samples, got {self.included.shape[1]}")
+            raise ValueError(
+                f"included must have a column for each of the {pool} samples, got {self.included.shape[1]}"
+            )
         # A lot of fixed size would be drawn from all samples and then lose the absent ones: no lot of that size.
         if isinstance(plan.lot, FixedSize):
             raise ValueError(f"included needs full or Poisson sampling of lots, got {plan.lot}")

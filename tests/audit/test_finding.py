@@ -211,7 +211,7 @@ def test_a_measurement_says_what_kind_it_is(measurement_of):
         ({"kind": Kind.ESTIMATE}, "alpha of an estimate must be 1, because it guarantees nothing, got 0.05"),
         (
             {"kind": Kind.ESTIMATE, "alpha": 1.0},
-            "a measurement of kind estimate proves nothing: epsilon_low and ceiling must be 0",
+            "a measurement of kind estimate proves nothing, so epsilon_low and ceiling must be 0",
         ),
         ({"kind": Kind.CREDIBLE}, "a credible interval must be given for kind credible only"),
         ({"credible": (1.0, 2.0)}, "a credible interval must be given for kind credible only"),

@@ -255,7 +255,7 @@ class Wrong(Protection):
             {"participates": torch.ones(4, dtype=torch.bool)},
             r"participates must return booleans .* = \(2, 4\), got \(4,\)",
         ),
-        ({"participates": torch.ones(2, 4)}, "participates must return booleans .* of torch.float32"),
+        ({"participates": torch.ones(2, 4)}, "participates must return booleans of shape .* of torch.float32"),
     ],
 )
 def test_a_hook_that_answers_in_another_shape_is_named(make_task, make_plan, answers, message):
@@ -270,7 +270,7 @@ def test_a_local_step_that_would_never_be_called_is_refused(make_task, make_plan
             return torch.zeros_like(gradients[:, 0])
 
     task = make_task()
-    with pytest.raises(ValueError, match="Forgetful overrides local_step: it must set per_sample = True"):
+    with pytest.raises(ValueError, match="Forgetful overrides local_step, so it must set per_sample = True"):
         run_federation(task, make_plan(task), Forgetful(), Streams(0))
 
 

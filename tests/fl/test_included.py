@@ -123,10 +123,10 @@ def test_a_client_without_samples_sends_nothing(make_task, make_plan):
 @pytest.mark.parametrize(
     ("mask", "words"),
     [
-        (torch.ones(2, 28, dtype=torch.bool), r"booleans \(replicas, pool\) with 1 rows, got \(2, 28\)"),
+        (torch.ones(2, 28, dtype=torch.bool), r"booleans of shape \(replicas, samples\) with 1 rows, got \(2, 28\)"),
         (torch.ones(1, 28), "got .* of torch.float32"),
         (torch.ones(28, dtype=torch.bool), r"got \(28,\)"),
-        (torch.ones(1, 27, dtype=torch.bool), "included must cover each of the 28 samples, got 27"),
+        (torch.ones(1, 27, dtype=torch.bool), "included must have a column for each of the 28 samples, got 27"),
     ],
 )
 def test_a_mask_that_does_not_fit_is_refused(make_task, make_plan, mask, words):

@@ -83,7 +83,7 @@ def test_a_vector_of_another_length_is_refused(shape):
         (("a",), ((1,), (1,)), 0, "one per shape"),
         ((), (), 0, "at least one layer"),
         (("inert",), ((1,),), 1, "none called 'inert'"),
-        (("a",), ((1,),), -1, "inert must be >= 0, got -1"),
+        (("a",), ((1,),), -1, "must be >= 0, got -1"),
     ],
 )
 def test_a_layout_that_could_confuse_two_layers_is_refused(names, shapes, inert, message):

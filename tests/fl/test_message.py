@@ -39,7 +39,7 @@ def test_a_message_without_rows_is_a_message():
     ("change", "text"),
     [
         ({"values": torch.ones(3, 4)}, r"values must have shape \(replicas, rows, d\).*got shapes \(3, 4\)"),
-        ({"values": torch.ones(2, 2, 4)}, r"got \(2, 2, 4\) and \(2, 3\)"),
+        ({"values": torch.ones(2, 2, 4)}, r"got shapes \(2, 2, 4\) and \(2, 3\)"),
         ({"senders": (0, 1)}, "senders must name one client per row, got 2 for 3 rows"),
         ({"present": PRESENT.float()}, "present must hold booleans, got torch.float32"),
         ({"side": {"budget": torch.ones(3, 2)}}, "side array budget must have shape"),

@@ -144,12 +144,18 @@ def test_fewer_rounds_are_the_first_of_the_same_run(run):
     ("build", "message"),
     [
         (lambda: DataCanary(unit=Unit.USER, images=IMAGE, present=WRONG), "a sample, a client or a report, got user"),
-        (lambda: DataCanary(unit=Unit.CLIENT, images=IMAGE[0], present=WRONG), r"images must be \(n, c, h, w\)"),
+        (
+            lambda: DataCanary(unit=Unit.CLIENT, images=IMAGE[0], present=WRONG),
+            r"images must have shape \(n, c, h, w\)",
+        ),
         (
             lambda: DataCanary(unit=Unit.SAMPLE, images=IMAGE.expand(2, 1, 4, 4), present=WRONG.expand(2)),
-            "one for a sample",
+            "n = 1 for a sample",
         ),
-        (lambda: DataCanary(unit=Unit.CLIENT, images=IMAGE, present=torch.ones(1)), r"present labels must be \(1,\)"),
+        (
+            lambda: DataCanary(unit=Unit.CLIENT, images=IMAGE, present=torch.ones(1)),
+            r"present labels must be int64 of shape \(1,\)",
+        ),
         (lambda: DataCanary(unit=Unit.REPORT, images=IMAGE, present=WRONG, absent=torch.ones(2)), "absent labels"),
         (lambda: CanarySet(unit=Unit.CLIENT, length=0.0, dim=3, coins=torch.tensor([True])), "length must be > 0"),
         (
@@ -164,7 +170,9 @@ def test_what_no_client_could_hold_is_refused(build, message):
 
 
 def test_a_canary_set_needs_an_inert_weight_each_and_a_holder(run):
-    with pytest.raises(ValueError, match="needs 54 coordinates, 3 of them inert; the plan has 53, 2 of them inert"):
+    with pytest.raises(
+        ValueError, match="needs 54 coordinates, 3 of them inert; the plan has 53 weights, 2 of them inert"
+    ):
         run(Protection(), canaries(Unit.CLIENT, True, True, True), inert=2)
     with pytest.raises(ValueError, match=r"client must be in 0\.\.1, got 5"):
         run(Protection(), canaries(Unit.SAMPLE, True, True, True, client=5), inert=3)

@@ -132,10 +132,10 @@ def test_without_skew_outsiders_are_what_they_were(make_task):
         ({"stands_for": np.array([-1, 2])}, r"stands_for must be one of clients \(0, 1\) for outsiders, got \[2\]"),
         ({"stands_for": np.array([-1, -1])}, r"stands_for must be one of clients \(0, 1\) for outsiders, got \[-1\]"),
         ({"stands_for": np.array([1, 1])}, "stands_for must be -1 for members"),
-        ({"stands_for": np.array([-1])}, r"stands_for must be \(2,\) whole numbers, got \(1,\)"),
+        ({"stands_for": np.array([-1])}, r"stands_for must hold 2 whole numbers, got \(1,\)"),
         ({"holder": np.array([0, 2])}, r"holder must be one of clients \(0, 1\) or -1 for none, got \[2\]"),
-        ({"sample": np.zeros(3, dtype=int)}, r"sample must be \(2,\) whole numbers, got \(3,\)"),
-        ({"holder": np.zeros(2)}, r"holder must be \(2,\) whole numbers, got \(2,\) of float64"),
+        ({"sample": np.zeros(3, dtype=int)}, r"sample must hold 2 whole numbers, got \(3,\)"),
+        ({"holder": np.zeros(2)}, r"holder must hold 2 whole numbers, got \(2,\) of float64"),
     ],
 )
 def test_a_truth_that_does_not_fit_the_questions_is_refused(fields, message):

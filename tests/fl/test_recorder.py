@@ -227,7 +227,7 @@ def test_the_accuracy_curve_counts_rounds_from_one_and_is_of_the_servers_model(m
 
 
 def test_a_curve_of_no_rounds_is_refused(make_task):
-    with pytest.raises(ValueError, match="every must be >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"every \(rounds between two records\) must be >= 1, got 0"):
         AccuracyRecorder(task=make_task(), every=0)
 
 

@@ -220,7 +220,7 @@ def test_accuracy_is_the_share_of_test_images_labelled_right(build):
         ({"images": torch.zeros(54, 1, 4, 4, dtype=torch.float64)}, r"images must be .* float32, got .* torch.float64"),
         ({"test_images": torch.zeros(9, 1, 5, 4)}, r"test_images must be \(n, 1, 4, 4\)"),
         ({"outsider_images": torch.zeros(6, 16)}, r"outsider_images must be .*, got \(6, 16\)"),
-        ({"labels": torch.zeros(53, dtype=torch.int64)}, r"labels must be \(54,\) int64, got \(53,\)"),
+        ({"labels": torch.zeros(53, dtype=torch.int64)}, r"labels must be int64 of shape \(54,\), got \(53,\)"),
         ({"test_labels": torch.zeros(9)}, "test_labels must be .*, got .* torch.float32"),
         (
             {"masks": torch.ones(54, 4, 4)},

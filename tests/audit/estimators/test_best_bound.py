@@ -58,7 +58,7 @@ def test_nothing_and_mixed_settings_are_refused() -> None:
 
 def test_what_is_no_bound_is_not_chosen_from() -> None:
     estimate = replace(measured(1.0, 0.05), kind=Kind.ESTIMATE, alpha=1.0, epsilon_low=0.0, ceiling=0.0)
-    with pytest.raises(ValueError, match="best_bound chooses among bounds, got clopper_pearson of kind estimate"):
+    with pytest.raises(ValueError, match="best_bound accepts bounds only, got clopper_pearson of kind estimate"):
         best_bound([measured(1.0, 0.01), estimate])
 
 

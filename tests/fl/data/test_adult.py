@@ -65,7 +65,7 @@ def test_a_row_changes_no_other_rows_features(put):
         (ROW.replace("Masters", "?"), "education must be one of its 16 documented values$"),
         (ROW.replace("?,", "??,"), r"workclass must be one of its 9 documented values or \? where it is missing"),
         (ROW.replace(">50K", "50K"), "target must be <=50K or >50K"),
-        (ROW.partition(",")[2], "a row must have 15 cells, got 14"),
+        (ROW.partition(",")[2], "a table row must have 15 cells, got 14"),
     ],
 )
 def test_a_row_that_does_not_fit_is_named_by_its_place_and_not_shown(put, wrong, says):
@@ -80,7 +80,7 @@ def test_files_of_another_kind_are_refused(put, tmp_path):
     (tmp_path / TRAIN).write_bytes(b"no gzip")
     with pytest.raises(ValueError, match="must be a gzip file of comma-separated text"):
         adult(folder)
-    with pytest.raises(ValueError, match="must hold rows, got none"):
+    with pytest.raises(ValueError, match="must hold at least one table row, got none"):
         adult(put())
     (tmp_path / TEST).unlink()
     with pytest.raises(DatasetMissing, match="adult is not on this machine"):

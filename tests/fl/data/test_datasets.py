@@ -136,13 +136,13 @@ def test_the_digest_changes_with_the_name_and_with_each_array():
         ({"test_images": torch.zeros(2, 1, 4, 4).double()}, "test_images must be .*of torch.float64"),
         ({"train_images": torch.full((2, 1, 4, 4), 255.0)}, r"train_images must be in \[0, 1\], got 255.0 to 255.0"),
         ({"train_images": torch.full((2, 1, 4, 4), torch.nan)}, r"train_images must be in \[0, 1\], got nan"),
-        ({"train_labels": torch.tensor([0])}, r"train_labels must be \(2,\) int64, got \(1,\)"),
+        ({"train_labels": torch.tensor([0])}, r"train_labels must be int64 of shape \(2,\), got \(1,\)"),
         ({"test_labels": torch.tensor([0, 2])}, r"test_labels must be in \[0, 2\), got 0 to 2"),
         *(
             ({name: torch.zeros(2, 4, 4)}, rf"{name} must be booleans of shape \(2, 4, 4\), got")
             for name in ANNOTATIONS
         ),
-        ({"train_owners": torch.tensor([0])}, r"train_owners must be \(2,\) int64, got \(1,\)"),
+        ({"train_owners": torch.tensor([0])}, r"train_owners must be int64 of shape \(2,\), got \(1,\)"),
         ({"train_owners": torch.tensor([0, -1])}, r"train_owners must be >= 0, got -1"),
         ({"test_images": torch.zeros(2, 1, 8, 8)}, r"one shape, got \(1, 4, 4\) and \(1, 8, 8\)"),
         (

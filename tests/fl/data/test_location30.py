@@ -50,10 +50,10 @@ def test_the_split_is_the_same_every_time_and_no_prefix(put):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"x": np.zeros((9, 55), dtype=np.uint8)}, r"x as \(n, 56\) bytes, n >= 5, got \(9, 55\)"),
+        ({"x": np.zeros((9, 55), dtype=np.uint8)}, r"x of shape \(n, 56\) and type uint8 with n >= 5, got \(9, 55\)"),
         ({"x": np.zeros((9, 56))}, "got .* of float64"),
         ({"x": np.zeros((4, 56), dtype=np.uint8)}, "n >= 5"),
-        ({"y": np.zeros(3, dtype=np.uint8)}, r"y as \(11,\) whole numbers, got \(3,\)"),
+        ({"y": np.zeros(3, dtype=np.uint8)}, r"y of 11 whole numbers, got shape \(3,\)"),
         ({"y": np.zeros(ROWS)}, "whole numbers, got .* of float64"),
         ({"y": np.full(ROWS, 30)}, r"y in 0\.\.29, got 30 to 30"),
         ({"y": np.array([None] * ROWS)}, "plain arrays x and y"),

@@ -70,7 +70,9 @@ def test_a_task_holds_the_masks_and_deals_whole_receipts(folder):
 
 
 def test_too_few_receipts_for_training_and_test_are_named(printer):
-    with pytest.raises(ValueError, match=r"annotations.jsonl.gz must name receipts .*got 4 receipts and no test crop"):
+    with pytest.raises(
+        ValueError, match=r"annotations.jsonl.gz must have enough receipts .*got 4 receipts and no test crop"
+    ):
         sroie(printer.print([printer.entry(number) for number in range(4)]))
 
 

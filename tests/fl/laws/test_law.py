@@ -122,7 +122,7 @@ def test_a_sample_keeps_the_precision_of_its_contribution():
 def test_a_release_without_noise_has_no_density():
     silent = GaussianLaw(clip_norm=1.0, scale=1.0, noise_std=0.0)
     assert torch.equal(silent.sample(torch.ones(2, 2), Streams(6).generator("noise")), torch.ones(2, 2))
-    with pytest.raises(ValueError, match="noise_std is 0"):
+    with pytest.raises(ValueError, match="noise_std must be > 0"):
         silent.log_density(torch.ones(2), torch.ones(2))
 
 
