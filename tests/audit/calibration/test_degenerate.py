@@ -98,5 +98,5 @@ def test_scores_whose_squares_are_no_numbers_are_told_without_a_warning(scores_o
         z_test(scores_of(HUGE, -HUGE), **LEVELS)
     with pytest.raises(ValueError, match=r"shift of the means over 1\.0 must be finite, got inf"):
         z_test(scores_of(HUGE, -HUGE), **LEVELS, deviation=1.0)
-    with pytest.raises(ValueError, match=r"member must be at most 1e\+300 in size, got 1e\+308"):
+    with pytest.raises(ValueError, match=r"member must be at most 1e\+300 in absolute value, got 1e\+308"):
         MechanismOutputs(HUGE[:, None], -HUGE[:, None], setting_of())

@@ -153,7 +153,7 @@ def test_a_signed_profile_is_tested_by_the_same_point(counts_of):
 
 def test_what_is_no_count_no_distribution_and_no_level_is_refused(counts_of):
     for counts in ((1, 0, 0, 1), (0, 1, 2, 1), (-1, 1, 0, 1)):
-        with pytest.raises(ValueError, match=r"must lie in 0\.\.n with n >= 1"):
+        with pytest.raises(ValueError, match=r"must lie in 0\.\.n for n >= 1 reports"):
             counts_of(*counts)
     for p, q in (([0.5, 0.6], [0.5, 0.5]), ([np.nan, 1.0], [0.5, 0.5]), ([-0.5, 1.5], [0.5, 0.5]), ([], [])):
         with pytest.raises(ValueError, match="member must be a distribution"):
