@@ -254,7 +254,7 @@ def doctor(
             raise typer.Exit(print_calibration(2000 if repeats is None else repeats, seed or 0))
         # Their defaults are None, so that an option given without --calibrate is noticed.
         if (repeats, seed) != (None, None):
-            raise typer.BadParameter("--repeats and --seed belong to --calibrate")
+            raise typer.BadParameter("--repeats and --seed can be given only with --calibrate")
         from .list_command import diagnosis
 
         print_lines(*diagnosis(digests=digests))

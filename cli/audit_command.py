@@ -160,7 +160,7 @@ def _refuse(target: str, options: dict[str, object]) -> None:
     for option, value in options.items():
         if value is not None:
             kind = "a mechanism" if option != "--threshold" else "a file of scores"
-            raise ConfigError(f"{option} belongs to {kind}, not to {target}")
+            raise ConfigError(f"{option} can be given only with {kind}, not with {target}")
 
 
 def _input(text: str) -> Any:
@@ -169,7 +169,7 @@ def _input(text: str) -> Any:
         value = json.loads(text, parse_constant=_no_number)
     except ValueError as error:
         shown = """0 1, '[0, 0]' '[1, 0]' or '"no"' '"yes"'"""
-        raise ConfigError(f"--inputs takes two JSON values, such as {shown}; got {text!r}: {error}") from None
+        raise ConfigError(f"--inputs must be two JSON values, such as {shown}; got {text!r}: {error}") from None
     if not isinstance(value, list):
         return value
     try:
@@ -199,7 +199,7 @@ def _read_npz(path: Path) -> _Scores:
         raise ConfigError(f"{path} cannot be read as .npz without unpickling: {error}") from None
     if design != Design.INDEPENDENT.value:
         raise ConfigError(
-            f"{path} holds {design} scores: an audit needs one score from each of many independent runs, "
+            f"{path} holds {design} scores; an audit needs one score from each of many independent runs, "
             "with and without the unit"
         )
     for side, array in found.items():
@@ -241,7 +241,7 @@ def _number(text: str, where: str) -> float:
         raise ConfigError(f"{where}: a score must be a number, got {text!r}") from None
     # Two large integers that become one float would be a tie that the scores do not have.
     if text.lstrip("+-").isdecimal() and math.isfinite(number) and Decimal(text) != Decimal(number):
-        raise ConfigError(f"{where}: float64 does not hold {text} exactly: make the scores smaller")
+        raise ConfigError(f"{where}: the score {text} cannot be stored exactly as float64: rescale the scores")
     return number
 
 

@@ -82,7 +82,7 @@ def gate(
             judged = judge_folder(folder, None if accept else baseline, margins=margins, fail_on=fail_on.split(","))
             if accept:
                 if baseline is None:
-                    raise ConfigError("--accept needs --baseline FILE, the file to write")
+                    raise ConfigError("--accept needs --baseline FILE, the baseline file to write")
                 print_lines(f"accept {accepted(folder, baseline)}")
         except ValueError as error:
             raise ConfigError(str(error)) from error

@@ -56,7 +56,7 @@ def named_folder(where: str) -> Path:
     from ..suites.config.source import ConfigError
 
     if not where.strip():
-        raise ConfigError(f"name a folder for the project, got {where!r}; the current folder is .")
+        raise ConfigError(f"the project's folder must have a name, got {where!r}; write . for the current folder")
     folder = Path(where)
     if folder.resolve() == folder.resolve().parent:
         raise ConfigError(f"{where} is the root of the file system: name a folder for the project")

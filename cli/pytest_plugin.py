@@ -111,7 +111,7 @@ class GateFixture:
         # Workers of pytest-xdist occupy the cores already.
         options = {"jobs": 1 if "PYTEST_XDIST_WORKER" in os.environ else None, **self.defaults, **options}
         if unknown := _unknown(options):
-            raise TypeError(f"fedassay_gate knows {_KNOWN}, got {unknown}")
+            raise TypeError(f"fedassay_gate accepts only the keyword arguments {_KNOWN}, got {unknown}")
         try:
             _check_gate_arguments(baseline, margins, fail_on)
             run = self._run(suite, defenses, options)
@@ -196,7 +196,9 @@ class _Folders:
         try:
             self.place.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
-            raise ConfigError(f"{self.place} cannot be a folder for runs: a file is in its way") from None
+            raise ConfigError(
+                f"{self.place} cannot be created as the folder for runs: a file of that name exists on its path"
+            ) from None
         folder, again = self.place / name, 1
         while not _made(folder):  # An earlier or a concurrent pytest with the same DIR has taken the name.
             again += 1

@@ -37,7 +37,7 @@ def deployments(folders: Sequence[RunFolder]) -> str:
 def _entry(folder: RunFolder, rows: Sequence[ClaimRow]) -> dict[str, Any]:
     stated = rows[0].stated
     if stated is None:
-        raise ValueError(f"defense {rows[0].defense} must state a claim to be exported, got none")
+        raise ValueError(f"defense {rows[0].defense} states no claim, so nothing can be exported for it")
     claim, plan = stated.claim, _plan(folder, stated)
     return {
         "defense": stated.defense,

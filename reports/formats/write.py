@@ -31,7 +31,9 @@ def read_runs(folders: Sequence[str | Path]) -> list[RunFolder]:
         # A copied folder has another path. Two runs of one suite and seed differ in the time when they started.
         for mark in (run.path.resolve(), (manifest.run_id, manifest.name, manifest.started)):
             if mark in seen:
-                raise ValueError(f"runs must be different, got {seen[mark]} and {run.path}, which hold the same run")
+                raise ValueError(
+                    f"each run can be given only once, got {seen[mark]} and {run.path}, which hold the same run"
+                )
         seen |= {run.path.resolve(): run.path, (manifest.run_id, manifest.name, manifest.started): run.path}
     return runs
 

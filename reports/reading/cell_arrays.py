@@ -23,7 +23,7 @@ def check_arrays(arrays: Mapping[str, "np.ndarray"]) -> None:
         if name in _ONE_NUMBER and (array.ndim or array.dtype.kind not in "fiu" or not np.isfinite(array)):
             raise ValueError(f"{name} must be one number, got {_described(array)}")
         if name in _SIDES and (not array.ndim or array.dtype.kind not in "fiub" or np.isnan(array).any()):
-            raise ValueError(f"{name} must be scores without NaN, got {_described(array)}")
+            raise ValueError(f"{name} must be an array of scores without NaN, got {_described(array)}")
         if name in _IMAGES and (array.ndim != _IMAGES[name] or array.dtype.kind != "f"):
             raise ValueError(f"{name} must have {_IMAGES[name]} dimensions, got {_described(array)}")
     # Only if present: audits by canaries store scores without run or candidate numbers.
@@ -31,9 +31,9 @@ def check_arrays(arrays: Mapping[str, "np.ndarray"]) -> None:
         for of in (f"{side}_{what}" for what in ("run", "runs", "candidates")):
             _check_numbers(of, arrays.get(of), arrays.get(side))
     if len({arrays[name].shape[0] for name in _IMAGES if name in arrays}) > 1:
-        raise ValueError(f"{', '.join(_IMAGES)} must have the same number of images")
+        raise ValueError(f"{', '.join(_IMAGES)} must hold the same number of images")
     if len({arrays[name].shape for name in ("originals", "reconstructions") if name in arrays}) > 1:
-        raise ValueError("originals and reconstructions must have one shape")
+        raise ValueError("originals and reconstructions must have the same shape")
 
 
 def _check_numbers(name: str, numbers: "np.ndarray | None", scores: "np.ndarray | None") -> None:
@@ -41,7 +41,9 @@ def _check_numbers(name: str, numbers: "np.ndarray | None", scores: "np.ndarray 
     if numbers is None or scores is None:
         return
     if numbers.shape != scores.shape[:1] or numbers.dtype.kind not in "iu" or (numbers < 0).any():
-        raise ValueError(f"{name} must be a number >= 0 for each of {len(scores)} scores, got {_described(numbers)}")
+        raise ValueError(
+            f"{name} must hold one whole number >= 0 for each of {len(scores)} scores, got {_described(numbers)}"
+        )
 
 
 def _described(array: "np.ndarray") -> str:

@@ -155,8 +155,8 @@ def _numbers(row: dict[str, str]) -> dict[str, float]:
     found = {name: float(text) for name, text in row.items() if text}
     for name, value in found.items():
         if not math.isfinite(value):
-            raise ValueError(f"{name} must be a number, got {row[name]}")
+            raise ValueError(f"the column {name} must hold numbers, got {row[name]}")
     number = found.get("round", math.nan)
     if not (number.is_integer() and 0 <= number < MOST_ROUNDS):
-        raise ValueError(f"round must be a whole number, got {row.get('round')}")
+        raise ValueError(f"the column round must hold whole numbers, got {row.get('round')}")
     return found

@@ -85,5 +85,5 @@ def _sample(values: Sequence[float]) -> "np.ndarray":
 
     sample = np.asarray(values, dtype=float)
     if sample.ndim != 1 or sample.size == 0 or not np.isfinite(sample).all():
-        raise ValueError(f"values must be a non-empty row of finite numbers, got {values!r}")
+        raise ValueError(f"values must be a one-dimensional, non-empty array of finite numbers, got {values!r}")
     return sample

@@ -204,7 +204,9 @@ def _record_columns() -> list[str]:
 def _check_schema(content: Mapping[str, Any], expected: str, where: str) -> None:
     found = content.get("schema")
     if found != expected:
-        raise ValueError(f"{where}: schema {expected!r} is what this version of fedassay reads, got {found!r}")
+        raise ValueError(
+            f"{where}: the schema must be {expected!r}, which this version of fedassay reads, got {found!r}"
+        )
 
 
 def _read_manifest(path: Path) -> Manifest:
@@ -213,7 +215,7 @@ def _read_manifest(path: Path) -> Manifest:
     try:
         return Manifest.model_validate(content)
     except ValidationError as error:
-        raise ValueError(f"{path} is not a manifest: {first_mistake(error)}") from error
+        raise ValueError(f"{path} is not a valid run manifest: {first_mistake(error)}") from error
 
 
 def _read_claims(path: Path) -> tuple[StatedClaim, ...]:
@@ -224,7 +226,7 @@ def _read_claims(path: Path) -> tuple[StatedClaim, ...]:
     try:
         return stated_claims(content)
     except ValidationError as error:
-        raise ValueError(f"{path} holds no claims: {first_mistake(error)}") from error
+        raise ValueError(f"{path} is not a valid claims file: {first_mistake(error)}") from error
 
 
 def _judged(
@@ -245,5 +247,7 @@ def _read_gate(path: Path) -> dict[str, Any] | None:
     content: dict[str, Any] = printable_content(read_json(path))
     line, code = content.get("verdict_line"), content.get("exit_code")
     if not isinstance(line, str) or type(code) is not int:
-        raise ValueError(f"{path} must hold a verdict_line and an exit_code, got {line!r} and {code!r}")
+        raise ValueError(
+            f"{path} must hold the fields verdict_line (text) and exit_code (whole number), got {line!r} and {code!r}"
+        )
     return content

@@ -157,14 +157,16 @@ class Baseline(_Table):
             raise ConfigError(f"{place}: {'; '.join(unread_rows(run.skipped))}")
         # Edited rows must not become a standard that later runs are measured by.
         if run.changed:
-            raise ConfigError(f"{place}: changed since the run was finished: {', '.join(run.changed)}")
+            raise ConfigError(f"{place}: these files changed since the run was finished: {', '.join(run.changed)}")
         return cls.of(run)
 
     @classmethod
     def _parsed(cls, path: Path) -> Self:
         content = _content(path)
         if content.get("schema") != SCHEMA:
-            raise ConfigError(f"{path}: schema {SCHEMA!r} is what this version reads, got {content.get('schema')!r}")
+            raise ConfigError(
+                f"{path}: the schema must be {SCHEMA!r}, which this version reads, got {content.get('schema')!r}"
+            )
         # Taken out first: the digest covers everything except itself, and the model allows no further field.
         digest = content.pop("sha256", None)
         try:
@@ -208,12 +210,14 @@ class Baseline(_Table):
         path = baseline_file(place)
         # `--baseline results.csv` would otherwise write results.csv.json next to the file that was named.
         if path != Path(place) and Path(place).is_file():
-            raise ConfigError(f"{place} is not a baseline: name another file, such as baselines/main.json")
+            raise ConfigError(
+                f"{place} is not a baseline and is not overwritten: name another file, such as baselines/main.json"
+            )
         if path.is_dir() or Path(place).is_dir():
             raise ConfigError(f"{place} is a folder: name a file for the baseline, such as baselines/main.json")
         # A mistyped path must not overwrite other JSON data, or the baseline of another version.
         if path.exists() and (found := _content(path).get("schema")) != SCHEMA:
-            raise ConfigError(f"{path} is not a baseline of this version (schema {found!r}) and is not overwritten")
+            raise ConfigError(f"{path} has schema {found!r}, not that of a baseline, and is not overwritten")
         # The digest does not cover itself, so it is added last.
         content = self._content() | {"sha256": self.digest}
         cells = ",\n".join(f"  {json.dumps(cell)}" for cell in content.pop("cells"))
@@ -231,7 +235,7 @@ def _content(path: Path) -> dict[str, Any]:
     try:
         return read_json(path)
     except ValueError as error:
-        raise ConfigError(f"{path} is not a baseline: {error}") from error
+        raise ConfigError(f"{path} is not a valid baseline file: {error}") from error
 
 
 def _tables(suite: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:

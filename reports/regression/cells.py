@@ -97,7 +97,10 @@ def _key(row: Record) -> CellKey:
 def _series(key: CellKey, by_seed: dict[int, list[Record]]) -> Series:
     one = next(iter(by_seed.values()))[0]
     if not one.direction:
-        raise ValueError(f"{key}: a compared row must have a direction, which states which values are worse, got none")
+        raise ValueError(
+            f"{key}: a compared result row must have a direction, which states whether higher or "
+            f"lower is worse, got none"
+        )
     # All seeds enter the digest: a seed whose cell has another identity was computed by other code.
     ids = {row.cell_id for rows in by_seed.values() for row in rows}
     return Series(

@@ -81,7 +81,9 @@ def paired_change(base: Sequence[float], new: Sequence[float], *, sign: int) -> 
     if sign not in (1, -1):
         raise ValueError(f"sign must be 1 or -1, got {sign!r}")
     if one.shape != two.shape or one.ndim != 1 or one.size == 0:
-        raise ValueError(f"base and new must be rows of one length >= 1, got {one.shape} and {two.shape}")
+        raise ValueError(
+            f"base and new must be one-dimensional arrays of the same length >= 1, got {one.shape} and {two.shape}"
+        )
     if not (np.isfinite(one).all() and np.isfinite(two).all()):
         raise ValueError(f"base and new must be finite numbers, got {base!r} and {new!r}")
     differences = sign * (two - one)

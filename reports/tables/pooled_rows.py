@@ -210,5 +210,5 @@ def _pooled(group: list[Record]) -> Pooled | None:
 
 def _value(record: Record) -> float:
     if record.value is None:
-        raise ValueError(f"cell {record.cell_id} has no value for {record.metric}")
+        raise ValueError(f"the result row of cell {record.cell_id} must have a value for {record.metric}, got none")
     return record.value

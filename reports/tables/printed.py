@@ -186,7 +186,7 @@ def pooled_words(key: str, pooled: Pooled | None, intervals: bool, signed: bool 
 def neighbours_words(row: ClaimRow) -> str:
     """Format the unit, adjacency and delta of the row's epsilon. Only rows that agree in them may share an axis."""
     if row.stated is None:
-        raise ValueError(f"the row of {row.defense} must have a claim, got none: its epsilon has no unit")
+        raise ValueError(f"the row of {row.defense} must have a claim, which states the unit of its epsilon, got none")
     return neighbours_of(row.stated.claim)
 
 

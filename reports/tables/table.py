@@ -20,7 +20,9 @@ class Table:
     def __post_init__(self) -> None:
         for row in self.rows:
             if len(row) != len(self.headers):
-                raise ValueError(f"a row of {self.title!r} must have {len(self.headers)} cells, got {len(row)}: {row}")
+                raise ValueError(
+                    f"a row of the table {self.title!r} must have {len(self.headers)} cells, got {len(row)}: {row}"
+                )
 
     def lines(self) -> list[str]:
         """Format the table as plain text, with aligned columns and a rule below the headers; empty without rows."""

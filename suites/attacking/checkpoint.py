@@ -91,7 +91,8 @@ class Checkpoint:
         header = json.loads(arrays[_HEADER].tobytes())
         if header["schema"] != SCHEMA or header["cell_id"] != self.cell_id:
             raise ValueError(
-                f"it must be {SCHEMA} of cell {self.cell_id}, got {header['schema']} of {header['cell_id']}"
+                f"a checkpoint must have schema {SCHEMA} and cell id {self.cell_id}, got "
+                f"{header['schema']} and {header['cell_id']}"
             )
         number, model, state, shared, kept, recorded = _decoded(header["content"], arrays)
         resume_state = ResumeState(round=number, model=model, state=state, shared=shared, kept=kept)
@@ -117,7 +118,9 @@ def _encoded(value: Any, tensors: list[Tensor]) -> Any:
         return {"tuple" if isinstance(value, tuple) else "list": [_encoded(item, tensors) for item in value]}
     if value is None or type(value) in (bool, int, float, str):
         return value
-    raise TypeError(f"a checkpoint can hold plain data only, got {type(value).__name__}")
+    raise TypeError(
+        f"a checkpoint can hold only numbers, texts, lists, dictionaries and arrays, got {type(value).__name__}"
+    )
 
 
 def _decoded(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:

@@ -20,7 +20,7 @@ def check_device(device: str) -> None:
     """Raise ConfigError if this machine or this build of PyTorch does not have the device."""
     if device == "cuda" and not torch.cuda.is_available():
         built = f"PyTorch {torch.__version__} was built {'for' if torch.version.cuda else 'without'} CUDA"
-        raise ConfigError(f'device "cuda" is not available here ({built}); leave it out, or set device "cpu"')
+        raise ConfigError(f'device "cuda" is not available here ({built}); leave the option out, or set device "cpu"')
 
 
 def run_attack(attack: Attack, view: View, knowledge: Knowledge, rng: np.random.Generator, *, device: str) -> Evidence:

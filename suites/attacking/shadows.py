@@ -118,7 +118,9 @@ def train_shadows(task: Task, plan: Plan, protection: Protection, streams: Strea
         FloatingPointError: if training diverged.
     """
     if count < 2 or count % 2:
-        raise ValueError(f"shadow federations come in pairs: count must be even and >= 2, got {count}")
+        raise ValueError(
+            f"the number of shadow federations must be even and >= 2, because they are trained in pairs, got {count}"
+        )
     included = draw_membership(streams, count, len(task.labels))
     size = _batch(task, plan)
     batches = [included[start : start + size] for start in range(0, count, size)]
@@ -190,7 +192,9 @@ def _attacked(item: AttackCell, job: ShadowJob, shadows: Shadows, store: Store) 
         rng = streams.generator(f"attack {item.entry.label}", replicate=target)
         evidence = attack.run(shadows.view(target), shadows.knowledge(target), rng)
         if not isinstance(evidence, CandidateScores):
-            raise TypeError(f"an attack on shadows must return CandidateScores, got {type(evidence).__name__}")
+            raise TypeError(
+                f"an attack on shadow federations must return CandidateScores, got {type(evidence).__name__}"
+            )
         scored.append(evidence.against(bank.included[target]))
     without = [_without(group, attack, bank, scored) for group in groups(bank.models)]
     return score_shadows(item.cell, scored, without, bank.references(0).models, store)

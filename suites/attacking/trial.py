@@ -274,13 +274,17 @@ def score(
     """Return the result rows that compare one attack's output with the truth."""
     if isinstance(evidence, CandidateScores):
         if probe is None:
-            raise TypeError("the attack returned candidate scores but planted no candidates")
+            raise TypeError(
+                "the attack returned membership scores, but its method plant() named no candidates to score"
+            )
         if isinstance(probe, OwnerProbe):
             return score_membership(cell, all_scores(evidence, probe.member), store, adversary=adversary)
         return score_membership(cell, counted_scores(evidence, probe), store, adversary=adversary)
     if isinstance(evidence, SourceScores):
         if not isinstance(probe, CandidateProbe):
-            raise TypeError("the attack returned source scores but planted no candidates")
+            raise TypeError(
+                "the attack returned source-inference scores, but its method plant() named no candidates to score"
+            )
         return score_source(cell, evidence, probe, store)
     task, lots = trained.task, trained.lots
     if isinstance(evidence, Reconstructions | LabelCounts) and is_pooled(evidence):

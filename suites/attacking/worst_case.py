@@ -241,7 +241,7 @@ class _KnownRun:
     def _model(self, number: int) -> Tensor:
         broadcast = self.view.rounds[number].broadcast
         if broadcast is None:
-            raise ValueError(f"view of round {number} must hold the model")
+            raise ValueError(f"the observer's view of round {number} must hold the global model, got none")
         return broadcast[0]
 
 

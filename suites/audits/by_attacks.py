@@ -82,7 +82,10 @@ class ByAttacks(AttackMethod):
 def attacked_by(audit: PlannedAudit) -> AttackedFederation:
     """Return the shadow federation that an audit by attacks uses; raise ValueError for an audit by another method."""
     if audit.attacked is None:
-        raise ValueError(f"an audit by attacks needs an attacked federation, got an audit by {audit.method}")
+        raise ValueError(
+            f"an audit by attacks needs a shadow federation that was attacked, got an audit by the "
+            f"method {audit.method}"
+        )
     return audit.attacked
 
 
@@ -97,13 +100,15 @@ def scores_of(item: AttackCell, attacked: AttackedFederation, store: Store) -> M
     if row.status == "skipped":
         return None
     if row.status != "ok":
-        raise ValueError(f"{item.entry.label} on shadows of seed {attacked.seed}: {row.reason}")
+        raise ValueError(
+            f"attack {item.entry.label} on the shadow federations of seed {attacked.seed} failed: {row.reason}"
+        )
     arrays = store.load_arrays(row.artifact)
     member, nonmember = (arrays[side][arrays[f"{side}_run"] == TARGET] for side in ("member", "nonmember"))
     # The theorem counts all coins: an attack that left out hard candidates would look better than it is.
     if len(member) + len(nonmember) != attacked.candidates:
         counts = f"{len(member)} in and {len(nonmember)} out"
-        raise ValueError(f"{item.entry.label} must score all {attacked.candidates} candidates, got {counts}")
+        raise ValueError(f"attack {item.entry.label} must score all {attacked.candidates} candidates, got {counts}")
     # The stored scores are of all federations, clustered by federation; those of a single one are evidence of one run.
     return MembershipScores(member, nonmember, attacked.setting)
 

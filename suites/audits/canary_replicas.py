@@ -97,7 +97,7 @@ def check_independent(batches: list[Projections], *, noisy: bool, spacing: float
         return
     if len(np.unique(values, axis=0)) < (0.9 - expected_repeats(len(values), spacing)) * len(values):
         raise ValueError(
-            "replicas share their noise: draw it in the shape of the whole tensor, replicas first, "
+            "parallel runs share their noise: draw it in the shape of the whole tensor, whose first axis is the run, "
             "not once for all of them"
         )
 

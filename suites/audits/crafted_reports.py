@@ -108,7 +108,10 @@ def report_law(request: AuditRequest) -> ReportLaw | None:
     except ValueError:
         raise
     except Exception as error:  # A user's own part may raise anything; the run must end with a message that names it.
-        raise ValueError(f"its law cannot be evaluated: {type(error).__name__}: {error}") from error
+        raise ValueError(
+            f"the noise law that the defense publishes for one report cannot be evaluated: "
+            f"{type(error).__name__}: {error}"
+        ) from error
     if of_reports is not None:
         rate_of(request.claim)
     return of_reports
@@ -119,7 +122,9 @@ def subject(claim: Claim, plan: Plan) -> int:
     # True and False are ints in Python, and no client.
     client = claim.parameters.get("client", 0)
     if isinstance(client, bool) or not isinstance(client, int) or not 0 <= client < plan.clients:
-        raise ValueError(f"a claim's client must be a whole number in 0..{plan.clients - 1}, got {client!r}")
+        raise ValueError(
+            f"the claim's parameter client must be a whole number in 0..{plan.clients - 1}, got {client!r}"
+        )
     return client
 
 
@@ -129,7 +134,7 @@ def rate_of(claim: Claim) -> float:
     """
     rate = claim.parameters.get("rate", 1.0) if claim.unit is Unit.SAMPLE else 1.0
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
-        raise ValueError(f"a claim's rate must be in (0, 1], got {rate!r}")
+        raise ValueError(f"the claim's parameter rate must be in (0, 1], got {rate!r}")
     return float(rate)
 
 
@@ -164,7 +169,9 @@ def federation_of(request: AuditRequest) -> tuple[Task, Plan]:
 def _law(job: BlockJob) -> ReportLaw:
     law = report_law(job)
     if law is None:
-        raise ValueError(f"no law of a report is published for {job.claim.describe()}")
+        raise ValueError(
+            f"the defense publishes no noise law of one client's report for the claim {job.claim.describe()}"
+        )
     return law
 
 
@@ -172,7 +179,9 @@ def _trial(job: BlockJob, law: ReportLaw, plan: Plan) -> CraftedTrial:
     claim, client = job.claim, subject(job.claim, plan)
     shuffled = claim.observer.rank == SHUFFLED.rank
     if shuffled and law.mixing is Mixing.NONE:
-        raise ValueError("a claim behind a shuffler needs a law that states what is shuffled, rows or coordinates")
+        raise ValueError(
+            "a claim behind a shuffler needs a report law with mixing set to what is shuffled, rows or coordinates"
+        )
     # An observer that can assign the reports to clients learns nothing about one of them from the others.
     senders = tuple(range(plan.clients)) if shuffled else (client,)
     absent, present = rows_that_differ(claim, law, plan)

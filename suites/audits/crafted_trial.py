@@ -101,9 +101,13 @@ class CraftedTrial:
         split = self.shuffled and self.law.mixing is Mixing.COORDINATES
         for logs in (absent, present):
             if logs.shape != (seen.shape if split else seen.shape[:-1]):
-                raise ValueError(f"its law must give a log density for each report, got shape {tuple(logs.shape)}")
+                raise ValueError(
+                    f"log_density of the report law must return one number per report, got shape {tuple(logs.shape)}"
+                )
             if bool((logs.isnan() | logs.isposinf()).any()):
-                raise ValueError("its law must give log densities below infinity, got NaN or infinity")
+                raise ValueError(
+                    "log_density of the report law must return numbers below infinity, got NaN or infinity"
+                )
         return absent, present
 
 
@@ -165,7 +169,10 @@ def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, 
     absent, present = law.worst_pair(plan.layout.dim)
     for row in (absent, present):
         if not isinstance(row, Tensor) or row.shape != (plan.layout.dim,) or not bool(row.isfinite().all()):
-            raise ValueError(f"worst_pair must be two rows of {plan.layout.dim} finite numbers, got {row!r:.60}")
+            raise ValueError(
+                f"worst_pair of the report law must return two vectors of {plan.layout.dim} finite "
+                f"numbers, got {row!r:.60}"
+            )
     if claim.adjacency is Adjacency.ZERO_OUT:
         absent = torch.zeros_like(present)
     if claim.part == JOINT:
@@ -175,7 +182,7 @@ def rows_that_differ(claim: Claim, law: ReportLaw, plan: Plan) -> tuple[Tensor, 
     if claim.part != COORDINATE:
         name = claim.part.removeprefix(LAYER)
         if name not in layers:
-            raise ValueError(f"a claim's part must be {JOINT}, {COORDINATE}, or a layer, got {claim.part!r}")
+            raise ValueError(f"the claim's part must be {JOINT}, {COORDINATE}, or a layer, got {claim.part!r}")
         place = layers[name]
     partly = absent.clone()
     partly[place] = present[place]
@@ -211,7 +218,9 @@ def seen_in_rounds(
             seen = protection.channel(seen, context, state, draws("channel"))
         wanted = (replicas, len(trial.senders), len(trial.present))
         if tuple(seen.values.shape) != wanted or not bool(torch.isfinite(seen.values).all()):
-            raise ValueError(f"reports must be finite numbers {wanted}, got shape {tuple(seen.values.shape)}")
+            raise ValueError(
+                f"the defense's reports must be finite numbers of shape {wanted}, got shape {tuple(seen.values.shape)}"
+            )
         yield seen
 
 
@@ -233,14 +242,15 @@ def check_noise(job: BlockJob, trial: CraftedTrial, task: Task, plan: Plan) -> N
     # Rows differ, yet every call gives the same ones: the noise came from a seed of its own.
     if (keys == keys[0]).all():
         raise ValueError(
-            "reports must take their noise from the generator that a hook is handed: other generators moved none"
+            "reports did not change when the hooks got other random generators: draw their noise "
+            "from the generator passed to the hook"
         )
     alike = int((keys == keys[:, :1]).all(axis=1).sum())
     _, counts = np.unique(keys, return_counts=True)
     chance = float(((counts / keys.size) ** rows).sum())
     if (large and alike == calls) or (alike and binom.sf(alike - 1, calls, min(1.0, chance)) < _CHANCE):
         raise ValueError(
-            "replicas share their noise: draw it in the shape of the whole tensor, replicas first, "
+            "parallel runs share their noise: draw it in the shape of the whole tensor, whose first axis is the run, "
             "not once for all of them"
         )
 

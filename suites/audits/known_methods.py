@@ -22,7 +22,7 @@ def block_method(name: str) -> BlockMethod:
     """Return the audit method of that file name if it makes its own runs; raise ValueError otherwise."""
     method = audit_methods().get(name)
     if not isinstance(method, BlockMethod):
-        raise ValueError(f"no audit method {name!r} makes runs; known: {', '.join(audit_methods())}")
+        raise ValueError(f"no audit method named {name!r} makes runs of its own; known: {', '.join(audit_methods())}")
     return method
 
 

@@ -79,7 +79,7 @@ class OneRun(BlockMethod):
         (block,) = audit.blocks
         row = store.cell_records(block.cell.cell_id)[0]
         if row.status != "ok":
-            raise ValueError(f"the run of seed {block.seed}: {row.reason}")
+            raise ValueError(f"the one-run audit's federation of seed {block.seed} failed: {row.reason}")
         arrays = store.load_arrays(row.artifact)
         setting = json.loads((store.cell_folder(block.cell.cell_id) / SETTING).read_text(encoding="utf-8"))
         seen = Projections(arrays["values"], arrays["seen"], Setting.from_dict(setting))
@@ -121,7 +121,8 @@ def canary_set_for(job: BlockJob, plan: Plan) -> CanarySet:
     check_covered(job.claim)
     if job.claim.adjacency is Adjacency.ZERO_OUT:
         raise ValueError(
-            "one run covers canaries that are added, removed or replaced: zero_out needs independent replicas"
+            "a one-run audit covers canaries that are added, removed or replaced: zero-out "
+            "adjacency needs independent runs"
         )
     coins = Streams(job.seed).generator("canary coins").integers(2, size=plan.layout.inert)
     return CanarySet(
@@ -153,7 +154,7 @@ def guesses_planned(audit: PlannedAudit) -> dict[str, int]:
     """Return each estimator's number of guesses, fixed by the claim and the suite before any run."""
     canaries = audit.blocks[0].audit.canaries
     if canaries is None:
-        raise ValueError("a one-run audit needs a number of canaries")
+        raise ValueError("a one-run audit needs the number of canaries (audit.canaries), got none")
     return guesses_on(audit.claim, canaries, alpha=audit.alpha)
 
 

@@ -127,7 +127,8 @@ def published_query_trials(
     law = query_law(protection, claim)
     if law is None:
         raise ValueError(
-            f"trials of queries need a published law and a claim of one sample (add/remove) to an observer of uploads, "
+            "an audit of query answers needs a protection that publishes log_ratio and a claim about one sample "
+            f"(add/remove) against an observer of client updates, "
             f"got {claim.describe()}"
         )
     state, scores, seen = protection.initial_state(plan), list[Tensor](), list[Tensor]()

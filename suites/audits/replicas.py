@@ -99,7 +99,10 @@ def pooled(audit: PlannedAudit, store: Store) -> tuple[Projections, Projections]
     # Evidence about different observers or rounds must not add up to one verdict.
     settings = {(store.cell_folder(block.cell.cell_id) / SETTING).read_text(encoding="utf-8") for block in audit.blocks}
     if len(settings) != 1:
-        raise ValueError(f"blocks of one claim must be evidence of one setting, got {sorted(settings)}")
+        raise ValueError(
+            f"the runs of all seeds of one claim must have the same unit, adjacency, observer and "
+            f"rounds, got {sorted(settings)}"
+        )
     setting = Setting.from_dict(json.loads(settings.pop()))
 
     def side(name: str) -> Projections:
@@ -116,6 +119,6 @@ def kept_arrays(audit: PlannedAudit, store: Store) -> list[dict[str, Any]]:
         # A failed block fails the audit: fewer replicas than planned would have another power, and perhaps a bias.
         row = store.cell_records(block.cell.cell_id)[0]
         if row.status != "ok":
-            raise ValueError(f"replicas of seed {block.seed}: {row.reason}")
+            raise ValueError(f"the audit runs of seed {block.seed} failed: {row.reason}")
         arrays.append(store.load_arrays(row.artifact))
     return arrays

@@ -11,7 +11,7 @@ from .source import ConfigError
 def check_arguments(suite: Any, *, seed: Any = 0, seeds: Any = None, jobs: Any = None, device: Any = None) -> None:
     """Raise ConfigError for the first argument that has the wrong type or is out of range."""
     if not isinstance(suite, str | Path):
-        raise ConfigError(f"suite must be a bundled suite's name or a suite file, got {suite!r}")
+        raise ConfigError(f"suite must be the name of a bundled suite or the path of a suite file, got {suite!r}")
     try:
         check_count("seed", seed, least=0)
         for name, value in (("seeds", seeds), ("jobs", jobs)):

@@ -133,7 +133,9 @@ def absent_row(row: Tensor, adjacency: Adjacency) -> Tensor | None:
 
 def _data(inputs: CanaryInputs, image: Tensor, *, present: int, absent: int) -> DataCanary:
     if inputs.adjacency is Adjacency.ZERO_OUT:
-        raise ValueError("canary must be a row (dirac, random) under zero-out: no data give an update of zeros")
+        raise ValueError(
+            "canary must be dirac or random under zero-out adjacency, as no training data give an update of zeros"
+        )
     # As many copies as the mean client has samples: with a single one, most Poisson lots would be empty.
     copies = 1 if inputs.unit is Unit.SAMPLE else max(1, round(inputs.plan.weight(inputs.plan.clients)))
     return DataCanary(

@@ -84,7 +84,7 @@ def find(kind: Kind, name: str) -> type[Any]:
     if name in points:  # Only this entry point is loaded: another package's broken one must not stop the run.
         return _loaded(points[name], kind)
     known = nearest(name, [*own, *points])
-    raise ConfigError(f"unknown {kind} {name!r}; known: {known}; or your own as package.module:Class")
+    raise ConfigError(f"unknown {kind} {name!r}; known: {known}; name a class of your own as package.module:Class")
 
 
 def build(kind: Kind, name: str, configuration: dict[str, Any], *, where: str = "") -> Part:
@@ -125,7 +125,8 @@ def _check_fields(part: type[Any], name: str, kind: Kind, place: str = "") -> No
     if taken := [field.name for field in fields(part) if field.name in reserved]:
         keys = ", ".join(reserved)
         raise ConfigError(
-            f"{place}{name}: its field {taken[0]!r} must have another name: a suite's {kind}s reserve {keys}"
+            f"{place}{name}: rename its field {taken[0]!r}, because a suite file uses the keys "
+            f"{keys} of a {kind} for itself"
         )
 
 

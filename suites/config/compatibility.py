@@ -41,4 +41,7 @@ def check_audit(spec: SuiteSpec, where: str) -> None:
     audit = spec.audit
     # The row canaries (dirac, random) have no label, so they fit every model.
     if audit is not None and audit.model in SEGMENTERS and audit.canary in ("mislabelled", "crafted"):
-        raise ConfigError(f"{where}: canary {audit.canary!r} has one label per image, {audit.model} one per pixel")
+        raise ConfigError(
+            f"{where}: canary {audit.canary!r} is an image with one label, but the model "
+            f"{audit.model} predicts one label per pixel"
+        )

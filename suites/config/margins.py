@@ -30,7 +30,9 @@ def margins_with(overrides: Mapping[str, float] | None = None) -> dict[str, floa
     """
     for metric, margin in (overrides or {}).items():
         if metric not in DEFAULT_MARGINS:
-            raise ValueError(f"margin: unknown metric {metric!r}; known: {nearest(metric, DEFAULT_MARGINS)}")
+            raise ValueError(
+                f"a margin is set for an unknown metric {metric!r}; known: {nearest(metric, DEFAULT_MARGINS)}"
+            )
         # True is an int in Python, but a mistake as a margin.
         if isinstance(margin, bool) or not isinstance(margin, int | float) or not 0 < margin < math.inf:
             raise ValueError(f"margin of {metric} must be a number > 0, got {margin!r}")
@@ -49,7 +51,7 @@ def stated_margins(assignments: Iterable[str]) -> dict[str, float]:
         except ValueError:
             sign = ""
         if not sign:
-            raise ValueError(f"--margin takes metric=value, got {assignment!r}")
+            raise ValueError(f"--margin must have the form metric=value, got {assignment!r}")
     return margins
 
 

@@ -79,7 +79,9 @@ def part_files(folders: tuple[str, ...], base: str) -> dict[str, PartFile]:
         if part is None:
             continue
         if part.name in parts:
-            raise ValueError(f"two parts are named {part.name!r}: {parts[part.name].module} and {module}")
+            raise ValueError(
+                f"two defenses or attacks have the same name {part.name!r}: {parts[part.name].module} and {module}"
+            )
         parts[part.name] = part
     return dict(sorted(parts.items()))
 

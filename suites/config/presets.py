@@ -28,7 +28,7 @@ def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
     presets = tree.get(PRESETS, {})
     if name not in presets:
         known = nearest(name, presets) if presets else "the suite has none"
-        raise ConfigError(f"--preset {name}: no such preset of {source.name}; known: {known}")
+        raise ConfigError(f"--preset {name}: {source.name} has no preset of this name; known: {known}")
     changes, place = presets[name], source.where((PRESETS, name))
     gone = _leave_out(tree, changes, place)
     # After the removal: setting a key of a removed table would silently create the table again.
@@ -38,7 +38,7 @@ def apply_preset(tree: dict[str, Any], name: str, source: Source) -> None:
         for table in gone:
             # With the dot, so that `attacks.loss` does not match a key of `attacks.loss_threshold`.
             if f"{key}.".startswith(f"{table}."):
-                raise ConfigError(f"{place}: {key} is set, but the preset leaves {table} out")
+                raise ConfigError(f"{place}: the preset sets {key}, but leaves out its table {table}")
         set_key(tree, key.split("."), changes[key], change=f"{place}: {key}")
 
 
@@ -64,7 +64,7 @@ def _matching(patterns: Iterable[str], there: list[str], place: str) -> set[str]
     for pattern in patterns:
         named = {key for key in there if fnmatchcase(key, pattern)}
         if not named:
-            raise ConfigError(f"{place}: no table {pattern!r}; known: {nearest(pattern, there)}")
+            raise ConfigError(f"{place}: the suite has no table {pattern!r}; known: {nearest(pattern, there)}")
         found |= named
     return found
 

@@ -27,14 +27,16 @@ class Published(BaseModel):
     @model_validator(mode="after")
     def _unit_of_epsilon(self) -> "Published":
         if (self.metric == "epsilon") != (self.unit is not None):
-            raise ValueError('metric "epsilon" needs the unit of its claim, and no other metric has a unit')
+            raise ValueError(
+                '"unit" must be set for metric "epsilon" (the unit of its claim) and left out for every other metric'
+            )
         return self
 
     @model_validator(mode="after")
     def _metric_of_its_kind(self) -> "Published":
         if self.unit is not None:
             if self.attack is not None:
-                raise ValueError('metric "epsilon" belongs to a claim, not to an attack: name no attack')
+                raise ValueError('metric "epsilon" belongs to a claim, not to an attack: leave the key attack out')
         # A misspelt metric would otherwise be listed as "not measured" in the report.
         elif self.attack is None and self.metric not in UTILITIES:
             known = nearest(self.metric, (*UTILITIES, "epsilon"))
@@ -42,5 +44,5 @@ class Published(BaseModel):
                 f"metric {self.metric!r} is no utility metric ({known}): name the attack that it belongs to"
             )
         elif self.attack is not None and self.metric in UTILITIES:
-            raise ValueError(f"metric {self.metric!r} belongs to the utility: name no attack")
+            raise ValueError(f"metric {self.metric!r} measures utility, not an attack: leave the key attack out")
         return self

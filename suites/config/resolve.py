@@ -223,12 +223,13 @@ def prepare(suite: ResolvedSuite, entry: DefenseEntry, federation: str, seed: in
         if claim.rounds > plan.rounds:
             raise ConfigError(
                 f"defense {entry.label} states a claim over {claim.rounds} rounds, but federation {federation} is "
-                f"calibrated on a plan of {plan.rounds}: there would be no evidence about the others"
+                f"calibrated on a plan of {plan.rounds}: no evidence about the other rounds could be collected"
             )
         if claim.curve_shortfall() > _CURVE_SLACK:
             raise ConfigError(
-                f"defense {entry.label} states a curve that does not imply its own epsilon {claim.epsilon:g} at delta "
-                f"{claim.delta:g}: it allows false-negative rates {claim.curve_shortfall():.2g} lower"
+                f"defense {entry.label} states a trade-off curve that is weaker than its own epsilon "
+                f"{claim.epsilon:g} at delta "
+                f"{claim.delta:g}: the curve allows false-negative rates {claim.curve_shortfall():.2g} lower"
             )
     return prepared
 
@@ -264,18 +265,24 @@ def _attack_entry(label: str, spec: SuiteSpec, source: Source) -> AttackEntry:
     entry = AttackEntry(label=label, part=part, federations=chosen.federations, shadows=shadows)
     if shadows and not (isinstance(entry.attack, MembershipAttack) and entry.observer == FINAL_MODEL):
         where = source.where(("attacks", label, "shadows"))
-        raise ConfigError(f"{where}: shadows are for membership attacks on the final model; {part.path} is not one")
+        raise ConfigError(
+            f"{where}: shadows can be set only for a membership attack on the final model; {part.path} is not one"
+        )
     if chosen.observer is None or Observer(chosen.observer) == entry.observer:
         return entry
     where = source.where(("attacks", label, "observer"))
     plants, reduces = type(entry.attack).plant is not Attack.plant, entry.attack.handles_reduced_views
     if not reduces and (entry.observer != UPLOADS or plants):
         raise ConfigError(
-            f"{where}: only an attack on uploads can be reduced to another observer's view; {part.path} uses "
+            f"{where}: only an attack on client uploads can be given another observer's view; the "
+            f"observer of {part.path} is "
             f"{entry.observer}"
         )
     if Observer(chosen.observer) == GLOBAL_MODELS and not reduces:
-        raise ConfigError(f"{where}: {part.path} needs at least a round's sum; global_models receives models only")
+        raise ConfigError(
+            f"{where}: {part.path} needs at least the sum of each round's updates, but the "
+            f"observer global_models receives only models"
+        )
     return replace(entry, reduced_to=Observer(chosen.observer))
 
 

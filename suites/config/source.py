@@ -88,7 +88,7 @@ def apply_override(tree: dict[str, Any], assignment: str) -> str:
     key, sign, text = assignment.partition("=")
     path = [part.strip() for part in key.split(".")]
     if not sign or not all(path):
-        raise ConfigError(f"--set takes key.sub=value, got {assignment!r}")
+        raise ConfigError(f"--set must have the form key.sub=value, got {assignment!r}")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -108,7 +108,7 @@ def set_key(tree: dict[str, Any], path: list[str], value: Any, *, change: str) -
     for part in path[:-1]:
         place = place.setdefault(part, {}) if isinstance(place, dict) else None
     if not isinstance(place, dict):
-        raise ConfigError(f"{change}: {'.'.join(path[:-1])} is not a table")
+        raise ConfigError(f"{change}: {'.'.join(path[:-1])} is not a table of the suite")
     place[path[-1]] = value
 
 

@@ -45,7 +45,8 @@ def load_suite(name: str, *, preset: str | None = None, overrides: tuple[str, ..
     # Setting such a key would create the table, and an empty [mutants] table stands for all mutants: hours of work.
     if for_mutants and "mutants" not in source.parse():
         raise ConfigError(
-            f"--set {for_mutants[0]}: the suite has no [mutants] table, and a new one would add every mutant to it"
+            f"--set {for_mutants[0]}: the suite has no [mutants] table to change, and creating one "
+            f"would add every mutant to the suite"
         )
     source = replace(source, overrides=keys, preset=preset or "")
     spec = check_suite(tree, source)

@@ -121,7 +121,7 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
         )
     kinds = {"suite": dict, "seed": int, "run_id": str, "versions": dict}
     if lacking := [key for key, kind in kinds.items() if type(manifest.get(key)) is not kind]:
-        raise ConfigError(f"{folder / MANIFEST} lacks {', '.join(lacking)}, or has values of another type there")
+        raise ConfigError(f"{folder / MANIFEST} lacks {', '.join(lacking)}, or has values of a wrong type for them")
     _same_versions(folder, manifest["versions"])
     source = Source(str(folder / MANIFEST), folder=folder_from_manifest(manifest.get("suite_folder"), folder))
     spec = check_suite(manifest["suite"], source)

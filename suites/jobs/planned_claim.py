@@ -38,7 +38,10 @@ class PlannedClaim:
         for rounds, epsilon in spent:
             # True and False are ints in Python, and no epsilon.
             if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 <= epsilon < math.inf:
-                raise ConfigError(f"defenses.{self.defense}: spending({rounds}) must be a number >= 0, got {epsilon!r}")
+                raise ConfigError(
+                    f"defenses.{self.defense}: spending({rounds}), the epsilon after {rounds} rounds, must "
+                    f"be a number >= 0, got {epsilon!r}"
+                )
         return {
             "claim_id": self.claim.claim_id,
             "defense": self.defense,

@@ -55,11 +55,12 @@ def federated_mutant(control: Defense) -> Mutant:
     claim = broken.claims[0]
     if claim != correct.claims[0]:
         raise ValueError(
-            f"{type(control).__name__} must state the claim of its correct version, got {claim.describe()}"
+            f"{type(control).__name__} (a deliberately broken defense) must state the claim of its "
+            f"correct version, got {claim.describe()}"
         )
     law = correct.protection.law(claim.observer, plan, 0 if claim.unit is Unit.SAMPLE else plan.clients)
     if not isinstance(law, GaussianLaw):
-        raise ValueError(f"{type(right).__name__} must publish the Gaussian law of its release, got {law}")
+        raise ValueError(f"{type(right).__name__} must publish a Gaussian noise law of its release, got {law}")
     canary = _canary(claim, plan, CANARY_NORM * law.clip_norm)
     release = release_of(law, canary.present, replaced=claim.adjacency is Adjacency.REPLACE_ONE, rounds=plan.rounds)
     return Mutant(

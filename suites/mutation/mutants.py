@@ -133,7 +133,7 @@ def _decided(
 ) -> Record:
     measured = found.decided.measurement
     if measured is None:
-        raise ValueError(f"nothing was measured of {cell.title}: {found.decided.reason}")
+        raise ValueError(f"the audit of {cell.title} measured nothing: {found.decided.reason}")
     planned = f"{audit.plan.trials} a seed planned for power {audit.plan.power:.3g}" if broken else "as for the mutant"
     trials = f"trials: {planned}, refuted in {found.refuted} of {len(found.each)} seeds; witness: {measured.witness}"
     unseen = "; no planned number of trials shows this bug on a canary" if broken and not audit.visible else ""

@@ -43,7 +43,7 @@ def mutant_versions(suite: SuiteSpec) -> Iterator[str]:
 def _planned(suite: ResolvedSuite, run_id: str, name: str, kind: str, share: float) -> Planned:
     spec = suite.spec.mutants
     if spec is None:
-        raise ValueError("this suite has no mutants")
+        raise ValueError("this suite has no [mutants] table, so no mutants can be planned")
     try:
         claim = build_mutant(name).claim
     except ValueError as error:

@@ -150,7 +150,9 @@ def failing_codes(words: Iterable[str]) -> frozenset[int]:
     names = [word.strip().lower() for word in words]
     for name in names:
         if name not in _CODES:
-            raise ConfigError(f"fail on: unknown verdict {name!r}; known: {nearest(name, _CODES)}")
+            raise ConfigError(
+                f"the option to fail on some verdicts names an unknown verdict {name!r}; known: {nearest(name, _CODES)}"
+            )
     return frozenset(_CODES[name] for name in names)
 
 

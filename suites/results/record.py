@@ -27,19 +27,19 @@ def _below(place: str) -> str:
     if "\0" in place or place.startswith("/") or ".." in parts:
         raise ValueError(f"must be a path below the run's folder, got {place!r}")
     if len(place) > _LONGEST_NAME // 4 and any(len(part.encode()) > _LONGEST_NAME for part in parts):
-        raise ValueError(f"has a name of more than {_LONGEST_NAME} bytes")
+        raise ValueError(f"must be a path with file names of at most {_LONGEST_NAME} bytes each")
     return place
 
 
 def _plausible(value: float) -> float:
     if abs(value) >= _IMPOSSIBLE:
-        raise ValueError(f"must be a measurement, below {_IMPOSSIBLE:g}, got {value:g}")
+        raise ValueError(f"must be a measured number of size below {_IMPOSSIBLE:g}, got {value:g}")
     return value
 
 
 def _one_name(cell_id: str) -> str:
     if cell_id in ("", ".") or "/" in cell_id:
-        raise ValueError(f"must be a folder's name, got {cell_id!r}")
+        raise ValueError(f"must be the name of a single folder, got {cell_id!r}")
     return _below(cell_id)
 
 

@@ -99,10 +99,10 @@ def _parsed(text: bytes) -> Any:
             json.dumps(content, ensure_ascii=False).encode()
         return content
     except RecursionError:
-        raise ValueError("not JSON: nested too deeply") from None
+        raise ValueError("the line is not JSON: it is nested too deeply") from None
     except ValueError as error:
         torn = text.lstrip().startswith(b"{") and not text.rstrip().endswith(b"}")
-        raise ValueError(TORN if torn else f"not JSON: {error}") from None
+        raise ValueError(TORN if torn else f"the line is not JSON: {error}") from None
 
 
 def read_record(content: Any, *, upgrades: Mapping[str, Upgrade] = UPGRADES) -> Record:
@@ -114,7 +114,7 @@ def read_record(content: Any, *, upgrades: Mapping[str, Upgrade] = UPGRADES) -> 
         # Strict: fedassay never writes a number as text, so such a row was edited by hand.
         return Record.model_validate(row, strict=True)
     except ValidationError as error:
-        raise ValueError(f"not a record: {first_mistake(error)}") from None
+        raise ValueError(f"the line is not a valid result row: {first_mistake(error)}") from None
 
 
 def _upgraded(row: dict[str, Any], upgrades: Mapping[str, Upgrade]) -> dict[str, Any]:
@@ -122,12 +122,12 @@ def _upgraded(row: dict[str, Any], upgrades: Mapping[str, Upgrade]) -> dict[str,
     passed: list[object] = []
     while (schema := row.get("schema")) != SCHEMA:
         if not isinstance(schema, str) or schema not in upgrades or schema in passed:
-            raise ValueError(f"this version of fedassay reads schema {SCHEMA!r}, got {schema!r}")
+            raise ValueError(f"a row must have schema {SCHEMA!r}, which this version of fedassay reads, got {schema!r}")
         passed.append(schema)
         try:
             row = upgrades[schema](dict(row))
         except (KeyError, TypeError, AttributeError) as error:  # A hand-edited row of an older schema.
-            raise ValueError(f"not a row of schema {schema!r}: {type(error).__name__}: {error}") from None
+            raise ValueError(f"the line is not a row of schema {schema!r}: {type(error).__name__}: {error}") from None
     return row
 
 

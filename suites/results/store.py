@@ -77,7 +77,9 @@ class Store:
             raise FileExistsError(f"{self.folder} already holds a run; resume it, or name another folder")
         # Cells left from an old run would count as finished ones of this run.
         if left := [name for name in (RESULTS, "cells") if (self.folder / name).exists()]:
-            raise FileExistsError(f"{self.folder} holds the rest of a run ({', '.join(left)}); name another folder")
+            raise FileExistsError(
+                f"{self.folder} holds files left over from a run ({', '.join(left)}); name another folder"
+            )
 
     @classmethod
     def open(cls, folder: Path) -> "Store":
@@ -87,7 +89,7 @@ class Store:
             ConfigError: if the folder holds none.
         """
         if not (folder / MANIFEST).is_file():
-            raise ConfigError(f"{folder} holds no run: there is no {MANIFEST} in it")
+            raise ConfigError(f"{folder} holds no run: the file {MANIFEST} is missing")
         return cls(folder)
 
     @contextmanager
@@ -103,7 +105,9 @@ class Store:
             try:
                 fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ConfigError(f"another process is writing {self.folder}; wait for it, or stop it first") from None
+                raise ConfigError(
+                    f"another process is writing {self.folder}; wait until it ends, or stop it first"
+                ) from None
             yield
         finally:
             os.close(folder)

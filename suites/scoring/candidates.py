@@ -60,7 +60,8 @@ def counted_scores(evidence: CandidateScores, probe: CandidateProbe) -> CountedS
         return all_scores(evidence, probe.member)
     if len(evidence.values) != count * len(clients):
         raise ValueError(
-            f"scores must be {count}, one per candidate, or {count * len(clients)}, one per client and candidate, "
+            f"the attack must return {count} scores, one per candidate, or {count * len(clients)}, "
+            f"one per client and candidate, "
             f"got {len(evidence.values)}"
         )
     # (clients, n), flattened in the order of the scores: client by client.

@@ -170,7 +170,8 @@ def checked_pair(reconstructions: ArrayLike, truth: ArrayLike) -> tuple[FloatArr
     images, target = np.asarray(reconstructions, dtype=np.float64), np.asarray(truth, dtype=np.float64)
     if images.ndim != 4 or images.shape != target.shape or min(images.shape) < 1 or min(images.shape[2:]) < LEAST_SIDE:
         raise ValueError(
-            f"images and truth must have the same shape (n, channel, height, width) and >= {LEAST_SIDE} pixels a side, "
+            f"images and truth must have the same shape (n, channel, height, width) and at least "
+            f"{LEAST_SIDE} pixels per side, "
             f"got {images.shape} and {target.shape}"
         )
     for name, array in (("images", images), ("truth", target)):

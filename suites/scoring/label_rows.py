@@ -26,7 +26,10 @@ def score_label_counts(
     truth = true_counts(task, plan, lots, evidence.round)
     # Shapes are compared with the truth, because a part of the user may return anything.
     if truth.shape != evidence.counts.shape:
-        raise ValueError(f"counts must be {truth.shape}, a row for each upload, got {evidence.counts.shape}")
+        raise ValueError(
+            f"the attack's label counts must have shape {truth.shape}, with one row per client "
+            f"update, got {evidence.counts.shape}"
+        )
     scores = score_labels(evidence.counts, truth)
     rows = _rows_of_single_samples(scores) if bool((scores.sizes == 1).all()) else _rows_of_lots(scores)
     return [

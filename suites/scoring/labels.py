@@ -115,9 +115,9 @@ def score_labels(counts: ArrayLike, truth: ArrayLike) -> LabelScores:
     """
     guessed, true = _checked_counts("counts", counts), _checked_counts("truth", truth)
     if guessed.shape != true.shape:
-        raise ValueError(f"counts and truth must have one shape, got {guessed.shape} and {true.shape}")
+        raise ValueError(f"counts and truth must have the same shape, got {guessed.shape} and {true.shape}")
     if not np.array_equal(true, np.rint(true)):
-        raise ValueError("truth must hold whole numbers")
+        raise ValueError("truth must hold whole numbers of labels")
     named, sizes = guessed.sum(1, keepdims=True), true.sum(1, keepdims=True)
     # The reference of an adversary without any information: every class equally often.
     equal = sizes / true.shape[1]
@@ -142,5 +142,7 @@ def _checked_counts(name: str, values: ArrayLike) -> FloatArray:
     # Scores divide by the number of labels.
     empty = np.flatnonzero(array.sum(1) == 0)
     if len(empty):
-        raise ValueError(f"{name} must have a label for each upload, got none for upload {empty.tolist()}")
+        raise ValueError(
+            f"{name} must count at least one label for every client update, got none for update number {empty.tolist()}"
+        )
     return array

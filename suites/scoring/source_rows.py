@@ -41,7 +41,9 @@ def score_source(cell: Cell, evidence: SourceScores, probe: CandidateProbe, stor
     """
     wanted = (len(probe.holder), len(probe.shown.clients))
     if evidence.values.shape != wanted:
-        raise ValueError(f"source scores must be {wanted}, (candidates, clients), got {evidence.values.shape}")
+        raise ValueError(
+            f"source-inference scores must have shape (candidates, clients) = {wanted}, got {evidence.values.shape}"
+        )
     # The holder of an outsider is -1, which would credit guesses of the last client.
     held = probe.member
     own = SourceScores(evidence.values[held], evidence.setting)

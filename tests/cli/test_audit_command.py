@@ -141,9 +141,18 @@ def test_json_holds_the_claim_the_finding_and_the_exit_code(say, scores):
         (["scores.npz", "--epsilon", 1, "--alpha", 1], "alpha must lie in (0, 1), got 1"),
         (["scores.npz", "--epsilon", 1, "--unit", "sampel"], "unit must be sample"),
         (["scores.npz", "--epsilon", 1, "--threshold", "inf"], "a threshold must be finite, got inf"),
-        (["scores.npz", "--epsilon", 1, "--inputs", 0, 1], "--inputs belongs to a mechanism, not to scores.npz"),
-        (["scores.npz", "--epsilon", 1, "--trials", 9], "--trials belongs to a mechanism, not to scores.npz"),
-        (["scores.npz", "--epsilon", 1, "--batched"], "--batched belongs to a mechanism, not to scores.npz"),
+        (
+            ["scores.npz", "--epsilon", 1, "--inputs", 0, 1],
+            "--inputs can be given only with a mechanism, not with scores.npz",
+        ),
+        (
+            ["scores.npz", "--epsilon", 1, "--trials", 9],
+            "--trials can be given only with a mechanism, not with scores.npz",
+        ),
+        (
+            ["scores.npz", "--epsilon", 1, "--batched"],
+            "--batched can be given only with a mechanism, not with scores.npz",
+        ),
         (["no.npz", "--epsilon", 1], "No such file or directory: 'no.npz'"),
         (["no.csv", "--epsilon", 1], "No such file or directory: 'no.csv'"),
         (["mine.py", "--epsilon", 1], "cannot audit 'mine.py': a target is a .npz or .csv file of member"),
@@ -152,9 +161,12 @@ def test_json_holds_the_claim_the_finding_and_the_exit_code(say, scores):
         (["mine:laplase", "--epsilon", 1, "--inputs", 0, 1], "mine has no 'laplase'; it has: laplace, "),
         (["mine:number", "--epsilon", 1, "--inputs", 0, 1], "mine:number must be a function, got int"),
         (["mine:coin", "--epsilon", 1], "mine:coin needs --inputs X0 X1"),
-        (["mine:coin", "--epsilon", 1, "--inputs", 0, "yes"], "--inputs takes two JSON values"),
+        (["mine:coin", "--epsilon", 1, "--inputs", 0, "yes"], "--inputs must be two JSON values"),
         (["mine:coin", "--epsilon", 1, "--inputs", 0, "NaN"], "got 'NaN': NaN is not a JSON number"),
-        (["mine:coin", "--epsilon", 1, "--inputs", 0, 1, "--threshold", 0], "--threshold belongs to a file of scores"),
+        (
+            ["mine:coin", "--epsilon", 1, "--inputs", 0, 1, "--threshold", 0],
+            "--threshold can be given only with a file of scores",
+        ),
         (["mine:coin", "--epsilon", 1, "--inputs", 0, 1, "--trials", 1], "trials must be >= 2, got 1"),
         (["mine:coin", "--epsilon", 1, "--inputs", 1, 1], "a pair must be two different inputs, got 1 twice"),
         (
@@ -187,7 +199,10 @@ def test_what_is_wrong_is_told_in_one_paragraph(say, words, says):
         ("member,nonmember\n1,\n2,\n", "nonmember must not be empty"),
         ("member,nonmember\n", "member must not be empty"),
         ("member,nonmember\n1,2\ninf,3\n", "member must be finite, got 1 of 2"),
-        ("member,nonmember\n1,2\n1152921504606846977,3\n", "line 3, member: float64 does not hold 1152921504606846977"),
+        (
+            "member,nonmember\n1,2\n1152921504606846977,3\n",
+            "line 3, member: the score 1152921504606846977 cannot be stored exactly",
+        ),
         ("member,nonmember\n1,2\n", "splitting 1 member scores by fraction 0.5 leaves one part empty"),
         (b"member,nonmember\n\xff\xfe,2\n", "cannot be read as CSV in UTF-8"),
     ],

@@ -129,7 +129,11 @@ def test_every_file_that_the_workflow_names_is_written_and_asks_for_the_version_
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("", "name a folder for the project, got ''"), ("/", "/ is the root of"), ("/../.", "/../. is the root of")],
+    [
+        ("", "the project's folder must have a name, got ''"),
+        ("/", "/ is the root of"),
+        ("/../.", "/../. is the root of"),
+    ],
 )
 def test_neither_no_name_nor_the_root_of_the_file_system_is_taken_for_a_folder(say, tmp_path, monkeypatch, name, words):
     monkeypatch.setattr(init_command, "write", lambda folder: pytest.fail(f"wrote into {folder}"))

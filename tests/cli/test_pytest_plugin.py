@@ -105,7 +105,9 @@ def test_a_folder_that_another_process_has_just_made_is_not_taken(tmp_path, monk
 def test_a_file_in_the_way_of_the_reports_is_told_in_one_sentence(tmp_path):
     (tmp_path / "kept").write_text("mine")
     for place in (tmp_path / "kept", tmp_path / "kept" / "deeper"):
-        with pytest.raises(ConfigError, match=f"{place} cannot be a folder for runs: a file is in its way"):
+        with pytest.raises(
+            ConfigError, match=f"{place} cannot be created as the folder for runs: a file of that name exists"
+        ):
             pytest_plugin._Folders(place, "test_a.py::test")()
 
 
@@ -143,7 +145,7 @@ def test_options_of_the_marker_are_the_defaults_and_unknown_ones_are_told(own_py
     assert code == 0, said
     code, said = own_pytest(GATED.replace("jobs", "job"))
     assert code == 1
-    assert "fedassay_gate knows seeds, seed, jobs, overrides and device, got job" in said
+    assert "fedassay_gate accepts only the keyword arguments seeds, seed, jobs, overrides and device, got job" in said
 
 
 def test_of_several_markers_the_nearest_says_and_options_go_by_name_only(own_pytest):
@@ -205,7 +207,7 @@ def test_a_mistake_is_told_in_one_sentence_below_the_tests_own_line(own_pytest, 
         'fedassay_gate("tiny.toml", fail_on="fail")': "fail_on must be a list of strings such as ['fail'], got 'fail'",
         'fedassay_gate("tiny.toml", fail_on=["fial"])': "unknown verdict 'fial'",
         'fedassay_gate("tiny.toml", 3)': "a defense must be an instance of Defense, got int",
-        "fedassay_gate(3)": "suite must be a bundled suite's name or a suite file, got 3",
+        "fedassay_gate(3)": "suite must be the name of a bundled suite or the path of a suite file, got 3",
         'fedassay_gate("tiny.toml", jobs=1, margins={"auk": 0.1})': "auk",
         "fedassay_audit(print, None, trails=2)": "unexpected keyword argument 'trails'",
     }

@@ -25,7 +25,7 @@ def lines(result, first):
         (["nothing"], "no suite 'nothing': it is neither a file nor a bundled suite"),
         (["{suite}", "--set", "seeds=0"], "--set seeds: seeds: Input should be greater than or equal to 1"),
         (["{suite}", "--seeds", "0"], "Invalid value for '--seeds': Input should be greater than or equal to 1"),
-        (["{suite}", "--set", "seeds"], "--set takes key.sub=value, got 'seeds'"),
+        (["{suite}", "--set", "seeds"], "--set must have the form key.sub=value, got 'seeds'"),
         (["{suite}", "-d", "dp_sdg"], "unknown defense 'dp_sdg'; known: dp_sgd"),
         (["{suite}", "-d", "no.such:Thing"], "cannot import no.such: ModuleNotFoundError"),
         (["{suite}", "-d", "loss"], "unknown defense 'loss'"),
@@ -101,7 +101,7 @@ def test_a_folder_that_is_no_run_is_not_resumed(say, tmp_path, place):
     (tmp_path / "file").touch()
     result = say("resume", place)
     assert result.exit_code == 2
-    assert result.stderr == f"{place} holds no run: there is no manifest.json in it\n"
+    assert result.stderr == f"{place} holds no run: the file manifest.json is missing\n"
 
 
 def test_a_run_of_other_code_is_not_resumed(say, finished, monkeypatch):
@@ -207,7 +207,7 @@ def test_options_of_the_calibration_alone_are_refused_without_it(say):
     for words in (["--repeats", "100"], ["--seed", "3"]):
         result = say("doctor", *words)
         assert result.exit_code == 2
-        assert "--repeats and --seed belong to --calibrate" in result.stderr
+        assert "--repeats and --seed can be given only with --calibrate" in result.stderr
 
 
 def test_a_manifest_of_which_something_lacks_is_told_in_a_line(say, finished, tmp_path):
@@ -218,7 +218,9 @@ def test_a_manifest_of_which_something_lacks_is_told_in_a_line(say, finished, tm
     (folder / "manifest.json").write_text(json.dumps(manifest))
     result = say("report", str(folder))
     assert result.exit_code == 2
-    assert result.stderr.strip().endswith("manifest.json is not a manifest: run_id: Field required, and 1 more")
+    assert result.stderr.strip().endswith(
+        "manifest.json is not a valid run manifest: run_id: Field required, and 1 more"
+    )
 
 
 def test_the_version_is_told(say):

@@ -61,7 +61,7 @@ def test_a_file_beside_the_rows_that_cannot_be_read_is_an_error_that_names_it(ru
 def test_a_claim_that_was_changed_to_none_is_an_error_with_its_place(run_maker, make_claim, change, says):
     run_maker.sign("dp_fedavg", make_claim())
     run_maker.claims[0]["claim"] |= change
-    with pytest.raises(ValueError, match=rf"claims\.json holds no claims: {says}"):
+    with pytest.raises(ValueError, match=rf"claims\.json is not a valid claims file: {says}"):
         run_maker.write()
 
 
@@ -77,9 +77,9 @@ def test_a_claim_comes_back_as_it_was_signed(run_maker, make_claim):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"git": {"commit": 3}}, "is not a manifest: git.commit: Input should be a valid string"),
-        ({"git": "main"}, "is not a manifest: git: "),
-        ({"seeds": ["x"]}, "is not a manifest: seeds.0: "),
+        ({"git": {"commit": 3}}, "is not a valid run manifest: git.commit: Input should be a valid string"),
+        ({"git": "main"}, "is not a valid run manifest: git: "),
+        ({"seeds": ["x"]}, "is not a valid run manifest: seeds.0: "),
         ({"command": "\ud800"}, "is not JSON: .*surrogates not allowed"),
     ],
 )

@@ -42,8 +42,8 @@ def test_writing_twice_gives_the_same_bytes(baseline, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('"schema": "baseline-1"', '"schema": "baseline-2"', "schema 'baseline-1' is what this version reads"),
-        ('"schema": "baseline-1"', '"schema": "manifest-1"', "schema 'baseline-1' is what this version reads"),
+        ('"schema": "baseline-1"', '"schema": "baseline-2"', "schema must be 'baseline-1', which this version reads"),
+        ('"schema": "baseline-1"', '"schema": "manifest-1"', "schema must be 'baseline-1', which this version reads"),
         ('"rounds": 20', '"rounds": 21', "was edited by hand"),
         ('"sha256": "', '"sha256": "0', "was edited by hand"),
         ('"metric": "auc"', '"metric": "auc", "more": 1', "more: Extra inputs are not permitted"),
@@ -86,12 +86,12 @@ def test_neither_a_folder_nor_a_newer_file_is_overwritten(baseline, tmp_path):
     with pytest.raises(ConfigError, match="is a folder: name a file"):
         baseline.write(tmp_path / "run")
     (tmp_path / "suite.toml").write_text("name = 's'")
-    with pytest.raises(ConfigError, match=r"suite.toml is not a baseline: name another file"):
+    with pytest.raises(ConfigError, match=r"suite.toml is not a baseline and is not overwritten: name another file"):
         baseline.write(tmp_path / "suite.toml")
     assert not (tmp_path / "suite.toml.json").exists()
     newer = tmp_path / "n.json"
     newer.write_text('{"schema": "baseline-2"}')
-    with pytest.raises(ConfigError, match=r"not a baseline of this version \(schema 'baseline-2'\)"):
+    with pytest.raises(ConfigError, match=r"has schema 'baseline-2', not that of a baseline"):
         baseline.write(newer)
 
 

@@ -66,7 +66,9 @@ def test_lower_accuracy_is_worse(craft):
 
 
 def test_a_row_that_does_not_say_what_is_worse_is_refused(craft):
-    with pytest.raises(ValueError, match=r"main/mine/loss \(uploads\) auc: a compared row must have a direction"):
+    with pytest.raises(
+        ValueError, match=r"main/mine/loss \(uploads\) auc: a compared result row must have a direction"
+    ):
         cells(craft("run").cell([0.5], direction=""))
 
 
@@ -81,7 +83,7 @@ def test_margins_are_set_by_metric():
 
 @pytest.mark.parametrize("bad", ["auc", "auc=", "auc=high", "=1"])
 def test_what_is_no_margin_is_refused(bad):
-    with pytest.raises(ValueError, match=r"--margin takes metric=value|unknown metric ''"):
+    with pytest.raises(ValueError, match=r"--margin must have the form metric=value|unknown metric ''"):
         margins_with(stated_margins([bad]))
 
 
@@ -92,5 +94,5 @@ def test_a_margin_is_a_positive_number(value):
 
 
 def test_an_unknown_metric_names_the_known_ones():
-    with pytest.raises(ValueError, match="margin: unknown metric 'psnrr'; known: psnr"):
+    with pytest.raises(ValueError, match="a margin is set for an unknown metric 'psnrr'; known: psnr"):
         margins_with({"psnrr": 1.0})

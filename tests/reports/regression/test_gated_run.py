@@ -394,14 +394,14 @@ def test_margins_decide_what_is_minded(pair):
     folder, base = pair("worse")
     assert judge_folder(folder, base, margins={"auc": 0.2}).outcome.exit_code == FAIL
     assert judge_folder(folder, base, margins={"auc": 0.7}).outcome.exit_code == OK
-    with pytest.raises(ConfigError, match="margin: unknown metric 'auk'; known: auc"):
+    with pytest.raises(ConfigError, match="a margin is set for an unknown metric 'auk'; known: auc"):
         judge_folder(folder, base, margins={"auk": 1})
 
 
 @pytest.mark.parametrize("words", ["", "fial", "fail,none"])
 def test_an_unknown_verdict_to_fail_on_is_refused(pair, words):
     folder, base = pair("fine")
-    with pytest.raises(ConfigError, match="fail on: unknown verdict"):
+    with pytest.raises(ConfigError, match="names an unknown verdict"):
         judge_folder(folder, base, fail_on=words.split(","))
 
 

@@ -88,8 +88,8 @@ def test_outcomes_at_their_edges():
 @pytest.mark.parametrize(
     ("base", "new", "sign", "says"),
     [
-        ([], [], 1, "rows of one length >= 1"),
-        ([1.0], [1.0, 2.0], 1, "rows of one length >= 1"),
+        ([], [], 1, "arrays of the same length >= 1"),
+        ([1.0], [1.0, 2.0], 1, "arrays of the same length >= 1"),
         ([math.nan, 1.0], [1.0, 2.0], 1, "finite numbers"),
         ([1.0, 2.0], [math.inf, 2.0], 1, "finite numbers"),
         ([1.0], [2.0], 0, "sign must be 1 or -1, got 0"),

@@ -73,7 +73,7 @@ def test_a_device_that_is_not_here_is_refused_before_anything_is_written(
     result = CliRunner().invoke(app, ["run", str(path), "--device", "cuda", "-o", "out"])
     assert result.exit_code == 2
     assert result.stderr.startswith('device "cuda" is not available here (PyTorch ')
-    assert result.stderr.rstrip().endswith('leave it out, or set device "cpu"')
+    assert result.stderr.rstrip().endswith('leave the option out, or set device "cpu"')
     assert not (tmp_path / "out").exists()
 
 

@@ -154,7 +154,7 @@ def test_a_seat_is_part_of_a_cells_identity(suite_file):
         (
             "count = 8",
             'observer = "aggregate"',
-            "reduced to another observer's view; random_scores uses final",
+            "given another observer's view; the observer of random_scores is final",
         ),
         ('observer = "shuffled"', 'observer = "final_model"', "observer"),
     ],

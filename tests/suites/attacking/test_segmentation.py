@@ -55,7 +55,9 @@ def test_an_attack_that_needs_a_label_an_image_is_refused_with_its_line(seen, at
 
 
 def test_a_canary_with_a_label_of_an_image_is_refused(seen):
-    with pytest.raises(ConfigError, match="has one label per image, unet one per pixel"):
+    with pytest.raises(
+        ConfigError, match="is an image with one label, but the model unet predicts one label per pixel"
+    ):
         seen('\n[audit]\nmodel = "unet"\ncanary = "mislabelled"\n')
 
 

@@ -193,7 +193,9 @@ class Nowhere(ShadowAttack):
 
 def test_shadows_of_an_attack_on_uploads_are_refused_with_their_line(assay, suite_file):
     text = SUITE.replace("[attacks.lonely]", "[attacks.likelihood_ratio]\nshadows = 8\n\n[attacks.lonely]")
-    with pytest.raises(ConfigError, match=r"line \d+: shadows are for membership attacks on the final model"):
+    with pytest.raises(
+        ConfigError, match=r"line \d+: shadows can be set only for a membership attack on the final model"
+    ):
         assay(suite_file(text=text))
 
 

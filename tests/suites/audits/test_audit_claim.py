@@ -167,7 +167,7 @@ def test_a_failed_block_fails_the_audit_with_its_reason(store, audit_of):
     store.finish(broken.cell_id, [broken.record(metric="none", status="failed", reason="MemoryError: none left")])
     row = judged(store, audit)
     assert (row.status, row.verdict, row.value) == ("failed", "", None)
-    assert row.reason == "ValueError: replicas of seed 1: MemoryError: none left"
+    assert row.reason == "ValueError: the audit runs of seed 1 failed: MemoryError: none left"
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_blocks_of_two_settings_are_not_pooled(store, audit_of):
     audit = audit_of("seeds=2")
     write_block(store, audit.blocks[0], BrokenRelease())
     write_block(store, audit.blocks[1], BrokenRelease(), observer=Observer("shuffled"))
-    assert "must be evidence of one setting" in judged(store, audit).reason
+    assert "must have the same unit, adjacency" in judged(store, audit).reason
 
 
 def test_a_score_that_is_no_number_is_refused(store, audit_of):

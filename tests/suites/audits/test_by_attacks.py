@@ -225,7 +225,9 @@ def test_an_attack_that_failed_fails_the_audit_with_its_reason(assay, suite_file
     run = assay(suite_file("[attacks.lira_online]\nshadows = 8", "[attacks.lira_online]\nshadows = 4", text=SUITE))
     (row,) = evidence(run).values()
     assert (row.status, row.verdict) == ("failed", "")
-    assert row.reason.startswith("ValueError: lira_online on shadows of seed 0: ValueError: fewer shadow models")
+    assert row.reason.startswith(
+        "ValueError: attack lira_online on the shadow federations of seed 0 failed: ValueError: fewer shadow models"
+    )
     assert run.verdict.exit_code == 12
 
 

@@ -224,12 +224,12 @@ def test_the_court_judges_them(suite_of, assay, fields, verdict, code):
 
 
 BROKEN = {
-    "nan": ("its law must give log densities below infinity", 12),
-    "shape": ("its law must give a log density for each report", 12),
+    "nan": ("log_density of the report law must return numbers below infinity", 12),
+    "shape": ("log_density of the report law must return one number per report", 12),
     "constant": ("the law scores every report alike", 11),
-    "shared": ("replicas share their noise", 12),
-    "own_seed": ("reports must take their noise from the generator", 12),
-    "narrow": ("worst_pair must be two rows of", 12),
+    "shared": ("parallel runs share their noise", 12),
+    "own_seed": ("draw their noise from the generator passed to the hook", 12),
+    "narrow": ("worst_pair of the report law must return two vectors of", 12),
     "lies": ("law fits the reports", 10),
 }
 
@@ -254,7 +254,7 @@ def test_a_claim_of_a_client_that_there_is_not_is_refused_before_anything_runs(s
     from fedassay.suites.config.source import ConfigError
 
     value = f'"{client}"' if isinstance(client, str) else str(client).lower()
-    with pytest.raises(ConfigError, match="a claim's client must be a whole number"):
+    with pytest.raises(ConfigError, match="the claim's parameter client must be a whole number"):
         assay(suite_of(f"client = {value}"))
 
 

@@ -81,7 +81,7 @@ def test_a_zero_out_canary_is_there_in_both_worlds_and_zero_in_one(canary, block
 @pytest.mark.parametrize("canary", ["mislabelled", "crafted"])
 def test_data_cannot_be_set_to_zero(canary, block_of):
     block = block_of(canary)
-    with pytest.raises(ValueError, match="canary must be a row"):
+    with pytest.raises(ValueError, match="canary must be dirac or random"):
         canary_for(block, *audited_federation(block))
 
 

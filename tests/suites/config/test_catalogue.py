@@ -73,7 +73,9 @@ def test_a_part_is_found_by_its_files_name():
 
 
 def test_an_unknown_part_lists_the_known_ones_nearest_first():
-    with pytest.raises(ConfigError, match=r"unknown defense 'dp_sdg'; known: dp_sgd, .*; or your own as package\.mod"):
+    with pytest.raises(
+        ConfigError, match=r"unknown defense 'dp_sdg'; known: dp_sgd, .*; name a class of your own as package\.mod"
+    ):
         find("defense", "dp_sdg")
 
 
@@ -138,7 +140,7 @@ def test_an_unknown_field_lists_the_parts_fields_nearest_first():
 @pytest.mark.parametrize("field", ["part", "plan", "federation", "replicas"])
 def test_a_field_that_a_suites_table_keeps_for_itself_is_refused(own_module, field):
     module = own_module(MINE.replace("clip_norm", field))
-    says = f"its field '{field}' must have another name: a suite's defenses reserve part, plan, federation, replicas"
+    says = f"rename its field '{field}', because a suite file uses the keys part, plan, federation, replicas"
     with pytest.raises(ConfigError, match=f"^x, line 3: {module}:Mine: {says}"):
         build("defense", f"{module}:Mine", {}, where="x, line 3")
     with pytest.raises(ConfigError, match=f"^{module}:Mine: {says}"):

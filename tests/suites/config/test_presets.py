@@ -97,15 +97,27 @@ def test_a_run_of_a_preset_can_be_resumed_without_naming_it_again(with_preset, t
         ('"attacks.loss"', '"attacks.los"', "no table 'attacks.los'; known: attacks.loss"),
         ('"attacks.loss"', '"mutants"', "no table 'mutants'; known: "),
         ('["attacks.loss"]', '"attacks.loss"', "must be a list of tables' names, got 'attacks.loss'"),
-        ('drop = ["attacks.loss"]', 'keep = ["attacks.lose"]', "keep: no table 'attacks.lose'; known: attacks.loss"),
-        ('drop = ["attacks.loss"]', 'drop = ["attack.*"]', "drop: no table 'attack.*'; known: attacks.loss"),
+        (
+            'drop = ["attacks.loss"]',
+            'keep = ["attacks.lose"]',
+            "keep: the suite has no table 'attacks.lose'; known: attacks.loss",
+        ),
+        (
+            'drop = ["attacks.loss"]',
+            'drop = ["attack.*"]',
+            "drop: the suite has no table 'attack.*'; known: attacks.loss",
+        ),
         ('drop = ["attacks.loss"]', "keep = [1]", "presets.smoke.keep: must be a list of tables' names, got [1]"),
-        ("seeds = 2", '"attacks.loss.count" = 3', "attacks.loss.count is set, but the preset leaves attacks.loss out"),
-        ("seeds = 2", '"attacks.loss" = {}', "attacks.loss is set, but the preset leaves attacks.loss out"),
-        ('drop = ["attacks.loss"]', 'keep = ["defenses.none"]', "but the preset leaves defenses.ldp_gaussian out"),
+        (
+            "seeds = 2",
+            '"attacks.loss.count" = 3',
+            "the preset sets attacks.loss.count, but leaves out its table attacks.loss",
+        ),
+        ("seeds = 2", '"attacks.loss" = {}', "the preset sets attacks.loss, but leaves out its table attacks.loss"),
+        ('drop = ["attacks.loss"]', 'keep = ["defenses.none"]', "but leaves out its table defenses.ldp_gaussian"),
         ("seeds = 2", '"seeds.x" = 2', "seeds is not a table"),
         ("seeds = 2", "federations.main.rounds = 1", 'write the whole key in quotes, such as "federations.NAME.FIELD"'),
-        ("[presets.smoke]", "[presets.tiny]", "--preset smoke: no such preset of suite.toml; known: tiny"),
+        ("[presets.smoke]", "[presets.tiny]", "--preset smoke: suite.toml has no preset of this name; known: tiny"),
     ],
 )
 def test_a_preset_that_is_wrong_is_reported_with_its_line(refusal, old, new, said):
@@ -121,13 +133,13 @@ def test_a_suite_without_presets_says_so(suite_file):
     ("old", "new", "said"),
     [
         ('"ldp_gaussian"\nmetric', '"ldp_gausian"\nmetric', "no defense 'ldp_gausian'; known: ldp_gaussian"),
-        ('metric = "accuracy"', 'metric = "epsilon"', "needs the unit of its claim"),
+        ('metric = "accuracy"', 'metric = "epsilon"', "the unit of its claim"),
         ('metric = "accuracy"', 'metric = "accuracyy"', "'accuracyy' is no utility metric (accuracy, "),
         ('metric = "accuracy"', 'metric = "auc"', "name the attack that it belongs to"),
         (
             'metric = "accuracy"',
             'attack = "loss"\nmetric = "accuracy"',
-            "belongs to the utility: name no attack",
+            "measures utility, not an attack",
         ),
         (
             'metric = "accuracy"',

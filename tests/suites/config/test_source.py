@@ -106,7 +106,7 @@ def test_an_override_replaces_one_key_and_leaves_the_rest():
 
 @pytest.mark.parametrize("assignment", ["", "a", "=3", "a.=3", ".a=3", "a..b=3", " = "])
 def test_an_override_without_a_key_is_refused(assignment):
-    with pytest.raises(ConfigError, match=r"--set takes key\.sub=value"):
+    with pytest.raises(ConfigError, match=r"--set must have the form key\.sub=value"):
         apply_override({}, assignment)
 
 

@@ -110,7 +110,7 @@ def test_a_misspelt_key_and_the_one_that_it_leaves_missing_are_both_reported(ref
         (
             'name = "tiny"',
             'name = "tiny"\ngate.margins = { auk = 0.1 }',
-            "gate.margins: margin: unknown metric 'auk'; known: auc",
+            "gate.margins: a margin is set for an unknown metric 'auk'; known: auc",
         ),
         (
             'name = "tiny"',
@@ -186,10 +186,10 @@ federation = "shown"
         ("sedes.x=3", "--set sedes.x: unknown key 'sedes'; known here: seeds"),
         ("federations.main.dataset=digit", "--set federations.main.dataset: federations.main.dataset: unknown data"),
         ("name.x=3", "--set name.x=3: name is not a table"),
-        ("seeds", "--set takes key.sub=value, got 'seeds'"),
+        ("seeds", "--set must have the form key.sub=value, got 'seeds'"),
         (
             "mutants.power=.5",
-            "--set mutants.power: the suite has no [mutants] table, and a new one would",
+            "--set mutants.power: the suite has no [mutants] table to change, and creating",
         ),
         ("audit.clients=99", "--set audit.clients: audit.clients: federation 'main' has 2, got 99"),
     ],

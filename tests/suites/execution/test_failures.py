@@ -96,7 +96,7 @@ def test_a_claim_whose_replicas_failed_is_a_failed_row_with_their_reason(assay, 
     found = failures(run)
     assert found[("Signing", "canary")].reason == "RuntimeError: out of budget"
     audit = found[("Signing", "likelihood_ratio")]
-    assert audit.reason == "ValueError: replicas of seed 0: RuntimeError: out of budget"
+    assert audit.reason == "ValueError: the audit runs of seed 0 failed: RuntimeError: out of budget"
     assert (audit.verdict, audit.value) == ("", None)
     assert run.verdict.exit_code == 12
 

@@ -93,7 +93,7 @@ def test_claims_that_are_gone_are_reported_and_another_layout_of_them_is_none(co
 
 def test_a_changed_run_is_no_baseline(copy, sealed):
     (copy / "claims.json").unlink()
-    with pytest.raises(ConfigError, match=r"copy: changed since the run was finished: claims\.json"):
+    with pytest.raises(ConfigError, match=r"copy: these files changed since the run was finished: claims\.json"):
         judge_folder(RunFolder.read(sealed), copy)
 
 
@@ -113,12 +113,12 @@ def test_a_gate_that_its_rows_do_not_bear_is_not_repeated(copy):
     line = "OK: no claim was audited (the outcome when the run finished: FAIL: all is lost)"
     assert RunFolder.read(copy).gate.verdict_line == line
     edit(copy / "gate.json", exit_code=True)
-    with pytest.raises(ValueError, match=r"gate\.json must hold a verdict_line and an exit_code"):
+    with pytest.raises(ValueError, match=r"gate\.json must hold the fields verdict_line \(text\) and exit_code"):
         RunFolder.read(copy)
 
 
 @pytest.mark.parametrize("change", [{"seed": "x"}, {"versions": []}, {"suite": [1]}, {"suite": None}, {"run_id": 3}])
 def test_a_manifest_of_other_things_is_not_resumed(copy, change):
     edit(copy / "manifest.json", **change)
-    with pytest.raises(ConfigError, match=f"lacks {next(iter(change))}, or has values of another type there"):
+    with pytest.raises(ConfigError, match=f"lacks {next(iter(change))}, or has values of a wrong type for them"):
         fedassay.resume(copy, jobs=1)

@@ -94,33 +94,49 @@ def test_a_file_cut_anywhere_and_written_on_loses_the_cut_row_only(tmp_path_fact
         (b"no row at all", "", "not JSON: Expecting value"),
         (b"\xff\xfe\x00", "", "not JSON: "),
         (b"[1, 2]", "", "a row must be a JSON object, got list"),
-        (b"[" * 100_000, "", "not JSON: nested too deeply"),
-        (json.dumps(row("b", value="0.5")).encode(), "b", "not a record: value: Input should be a valid number"),
-        (json.dumps(row("b", n=1.5)).encode(), "b", "not a record: n: Input should be a valid integer"),
+        (b"[" * 100_000, "", "not JSON: it is nested too deeply"),
+        (
+            json.dumps(row("b", value="0.5")).encode(),
+            "b",
+            "not a valid result row: value: Input should be a valid number",
+        ),
+        (json.dumps(row("b", n=1.5)).encode(), "b", "not a valid result row: n: Input should be a valid integer"),
         (
             json.dumps(row("b", value=float("nan"))).encode(),
             "b",
-            "not a record: value: Input should be a finite number",
+            "not a valid result row: value: Input should be a finite number",
         ),
-        (json.dumps(row("b", epsilon=3, role="x")).encode(), "b", "not a record: role: Input should be .*, and 1 more"),
-        (json.dumps({"schema": SCHEMA, "cell_id": 7}).encode(), "", "not a record: run_id: Field required, and "),
-        (json.dumps(row("b", schema="result-2")).encode(), "b", "reads schema 'result-1', got 'result-2'"),
-        (json.dumps(row("b", schema=["result-1"])).encode(), "b", r"reads schema 'result-1', got \['result-1'\]"),
-        (json.dumps(row("b", observer="foo")).encode(), "b", "not a record: observer: .*'foo'"),
+        (
+            json.dumps(row("b", epsilon=3, role="x")).encode(),
+            "b",
+            "not a valid result row: role: Input should be .*, and 1 more",
+        ),
+        (
+            json.dumps({"schema": SCHEMA, "cell_id": 7}).encode(),
+            "",
+            "not a valid result row: run_id: Field required, and ",
+        ),
+        (json.dumps(row("b", schema="result-2")).encode(), "b", "must have schema 'result-1', .* got 'result-2'"),
+        (
+            json.dumps(row("b", schema=["result-1"])).encode(),
+            "b",
+            r"must have schema 'result-1', .* got \['result-1'\]",
+        ),
+        (json.dumps(row("b", observer="foo")).encode(), "b", "not a valid result row: observer: .*'foo'"),
         (json.dumps(row("b", artifact="../secret.npz")).encode(), "b", "artifact: .*must be a path below the run's"),
         (json.dumps(row("b", artifact="/etc/x.npz")).encode(), "b", "artifact: .*must be a path below the run's"),
         (json.dumps(row("b", artifact="a\0b.npz")).encode(), "b", "artifact: .*must be a path below the run's"),
-        (json.dumps(row("b", artifact="é" * 200)).encode(), "b", "artifact: .*a name of more than 255 bytes"),
+        (json.dumps(row("b", artifact="é" * 200)).encode(), "b", "artifact: .*file names of at most 255 bytes"),
         (
             json.dumps(row("b", value=1e308)).encode(),
             "b",
-            "value: .*must be a measurement, below 1e",
+            "value: .*must be a measured number of size below 1e",
         ),
-        (json.dumps(row("b/c")).encode(), "b/c", "cell_id: .*must be a folder's name"),
+        (json.dumps(row("b/c")).encode(), "b/c", "cell_id: .*must be the name of a single folder"),
         (json.dumps(row("..")).encode(), "..", "cell_id: .*must be a path below"),
         (json.dumps(row("b", defense="\ud800")).encode(), "", "not JSON: .*surrogates not allowed"),
         (json.dumps(row("b", value=7)).replace(": 7", ": 1e400").encode(), "b", "value: Input should be a finite"),
-        (b"{}", "", "this version of fedassay reads schema 'result-1', got None"),
+        (b"{}", "", "must have schema 'result-1', .* got None"),
     ],
 )
 def test_what_is_no_row_is_reported_and_the_rest_is_read(tmp_path, bad, cell_id, reason):
@@ -182,7 +198,7 @@ def test_upgrades_follow_each_other(tmp_path):
     older = {"result-00": lambda oldest: {**oldest, "schema": "result-0", "score": oldest["points"] / 100}}
     oldest = old(schema="result-00", points=75)
     del oldest["score"]
-    with pytest.raises(ValueError, match="not a record: points"):
+    with pytest.raises(ValueError, match="not a valid result row: points"):
         read_record(oldest, upgrades=older | OLDER)
     del oldest["points"]
     with pytest.raises(ValueError, match="not a row of schema 'result-00': KeyError: 'points'"):

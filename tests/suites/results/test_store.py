@@ -312,7 +312,7 @@ def test_a_folder_that_holds_the_rest_of_a_run_is_not_started_in(store, left):
     for name in {"cells", RESULTS, MANIFEST} - {left}:
         path = store.folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    with pytest.raises(FileExistsError, match=f"holds the rest of a run \\({left}\\); name another folder"):
+    with pytest.raises(FileExistsError, match=f"holds files left over from a run \\({left}\\); name another folder"):
         Store.create(store.folder, {}, [])
 
 
@@ -341,7 +341,7 @@ def test_the_claims_stand_there_before_the_manifest_does(tmp_path, monkeypatch):
 
 
 def test_a_folder_without_a_manifest_holds_no_run(tmp_path):
-    with pytest.raises(ConfigError, match=r"holds no run: there is no manifest\.json in it"):
+    with pytest.raises(ConfigError, match=r"holds no run: the file manifest\.json is missing"):
         Store.open(tmp_path)
 
 

@@ -96,7 +96,9 @@ def test_against_outsiders_of_any_label_it_told_much(partition, dealt):
 
 
 def test_any_other_number_of_scores_is_refused():
-    with pytest.raises(ValueError, match="must be 4, one per candidate, or 8, one per client and candidate, got 5"):
+    with pytest.raises(
+        ValueError, match="must return 4 scores, one per candidate, or 8, one per client and candidate, got 5"
+    ):
         counted_scores(CandidateScores(np.arange(5.0), SETTING), PROBE)
 
 

@@ -109,10 +109,14 @@ def test_with_the_right_totals_accuracy_and_total_variation_are_one_number(count
 @pytest.mark.parametrize(
     ("counts", "truth", "message"),
     [
-        ([[1, 0]], [[1, 0, 0]], "one shape"),
+        ([[1, 0]], [[1, 0, 0]], "the same shape"),
         ([1, 0], [1, 0], r"must be \(n, classes\)"),
         ([[1, -1]], [[1, 0]], "counts must be finite and >= 0"),
-        ([[1, 0]], [[0, 0]], r"truth must have a label for each upload, got none for upload \[0\]"),
+        (
+            [[1, 0]],
+            [[0, 0]],
+            r"truth must count at least one label for every client update, got none for update number \[0\]",
+        ),
         ([[1, 0]], [[0.5, 0]], "whole numbers"),
     ],
 )
