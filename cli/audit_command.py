@@ -199,7 +199,7 @@ def _read_npz(path: Path) -> _Scores:
         raise ConfigError(f"{path} cannot be read as .npz without unpickling: {error}") from None
     if design != Design.INDEPENDENT.value:
         raise ConfigError(
-            f"{path} holds {design} scores; an audit needs one score from each of many independent runs, "
+            f"{path} holds {design} scores: an audit needs one score from each of many independent runs, "
             "with and without the unit"
         )
     for side, array in found.items():

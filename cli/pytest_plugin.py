@@ -252,7 +252,9 @@ def _defaults(request: pytest.FixtureRequest) -> dict[str, Any]:
                 pytrace=False,
             )
         if unknown := _unknown(marker.kwargs):
-            pytest.fail(f"@pytest.mark.fedassay knows {_KNOWN}, got {unknown}", pytrace=False)
+            pytest.fail(
+                f"@pytest.mark.fedassay accepts only the keyword arguments {_KNOWN}, got {unknown}", pytrace=False
+            )
         found = {**marker.kwargs, **found}
     return found
 

@@ -217,7 +217,9 @@ class Baseline(_Table):
             raise ConfigError(f"{place} is a folder: name a file for the baseline, such as baselines/main.json")
         # A mistyped path must not overwrite other JSON data, or the baseline of another version.
         if path.exists() and (found := _content(path).get("schema")) != SCHEMA:
-            raise ConfigError(f"{path} has schema {found!r}, not that of a baseline, and is not overwritten")
+            raise ConfigError(
+                f"{path} is not a baseline of this version: it has schema {found!r}, and is not overwritten"
+            )
         # The digest does not cover itself, so it is added last.
         content = self._content() | {"sha256": self.digest}
         cells = ",\n".join(f"  {json.dumps(cell)}" for cell in content.pop("cells"))
@@ -235,7 +237,7 @@ def _content(path: Path) -> dict[str, Any]:
     try:
         return read_json(path)
     except ValueError as error:
-        raise ConfigError(f"{path} is not a valid baseline file: {error}") from error
+        raise ConfigError(f"{path} is not a baseline: the file cannot be read ({error})") from error
 
 
 def _tables(suite: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:

@@ -60,9 +60,9 @@ def check_centred(batches: list[Projections]) -> None:
             error = float(column.std(ddof=1)) / math.sqrt(len(column))
             if abs(float(column.mean())) > _DEPENDENT * error > 0:
                 raise ValueError(
-                    "replicas share part of their noise, or it is biased: without the canary the mean of round "
+                    "parallel runs share part of their noise, or it is biased: without the canary the mean of round "
                     f"{number} lies {abs(float(column.mean())) / error:.3g} standard errors from 0; draw noise in the "
-                    "shape of the whole tensor, replicas first"
+                    "shape of the whole tensor, whose first axis is the run"
                 )
 
 

@@ -130,7 +130,7 @@ def relaunch(folder: Path, *, retry_failed: bool = False) -> Launch:
     plan = plan_run(suite)
     if plan.run_id != manifest["run_id"]:
         raise ConfigError(
-            f"{folder} cannot be resumed: a part's code, a data set or the suite changed since it began "
+            f"{folder} cannot be resumed: a defense's or attack's code, a data set or the suite changed since it began "
             f"(run {manifest['run_id']} would now be {plan.run_id}). "
             "Its finished cells can still be reported; start a new run"
         )

@@ -186,11 +186,11 @@ def test_the_comparison_as_json_says_what_the_table_says(say, runs):
         (["gate", "{base}", "--baseline", "{half}", "--accept"], "is a folder: name a file for the baseline"),
         (
             ["gate", "{base}", "--baseline", "text.json"],
-            "text.json is not a valid baseline file: text.json is not JSON",
+            "text.json is not a baseline: the file cannot be read (text.json is not JSON",
         ),
         (
             ["gate", "{base}", "--baseline", "text.json", "--accept"],
-            "text.json is not a valid baseline file: text.json is not JSON",
+            "text.json is not a baseline: the file cannot be read (text.json is not JSON",
         ),
         (
             ["gate", "{base}", "--baseline", "newer.json"],

@@ -184,8 +184,14 @@ def test_kind(fedassay_gate):
     assert code == 1
     assert "1 passed" in said
     assert "@pytest.mark.fedassay takes options by name (seeds, seed, jobs, overrides and device), got 'cfg/" in said
-    assert "@pytest.mark.fedassay knows seeds, seed, jobs, overrides and device, got sedes\n" in said
-    assert "@pytest.mark.fedassay knows seeds, seed, jobs, overrides and device, got sede\n" in said
+    assert (
+        "@pytest.mark.fedassay accepts only the keyword arguments seeds, seed, jobs, overrides and device, got sedes\n"
+        in said
+    )
+    assert (
+        "@pytest.mark.fedassay accepts only the keyword arguments seeds, seed, jobs, overrides and device, got sede\n"
+        in said
+    )
     assert "seed must be a whole number >= 0, got 'x'" in said
     assert "pytest_plugin.py" not in said
     assert "resolve.py" not in said

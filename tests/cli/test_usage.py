@@ -110,7 +110,10 @@ def test_a_run_of_other_code_is_not_resumed(say, finished, monkeypatch):
     monkeypatch.setattr(LDPGaussian, "version", "2")
     result = say("resume", finished.folder)
     assert result.exit_code == 2
-    assert "cannot be resumed: a part's code, a data set or the suite changed since it began" in result.stderr
+    assert (
+        "cannot be resumed: a defense's or attack's code, a data set or the suite changed since it began"
+        in result.stderr
+    )
 
 
 def test_a_crash_is_no_usage_error(suite_file, tmp_path, monkeypatch):

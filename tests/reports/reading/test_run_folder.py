@@ -32,7 +32,7 @@ def test_an_unknown_schema_names_what_was_expected_and_found(run_maker, name):
     run_maker.write()
     path = run_maker.path / name
     path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": "other-9"}))
-    with pytest.raises(ValueError, match=rf"{name}: schema '(manifest|claims)-1' .*'other-9'"):
+    with pytest.raises(ValueError, match=rf"{name}: the schema must be '(manifest|claims)-1', .*'other-9'"):
         RunFolder.read(run_maker.path)
 
 

@@ -91,7 +91,7 @@ def test_neither_a_folder_nor_a_newer_file_is_overwritten(baseline, tmp_path):
     assert not (tmp_path / "suite.toml.json").exists()
     newer = tmp_path / "n.json"
     newer.write_text('{"schema": "baseline-2"}')
-    with pytest.raises(ConfigError, match=r"has schema 'baseline-2', not that of a baseline"):
+    with pytest.raises(ConfigError, match=r"is not a baseline of this version: it has schema 'baseline-2'"):
         baseline.write(newer)
 
 

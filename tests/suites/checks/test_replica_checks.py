@@ -120,5 +120,5 @@ def test_rounds_that_were_seldom_seen_are_not_judged():
 def test_a_part_of_the_noise_that_replicas_share_is_no_independent_trial(share):
     rng = np.random.default_rng(2)
     values = 1.5 * (np.sqrt(1 - share) * rng.standard_normal((1000, 20)) + np.sqrt(share) * rng.standard_normal(20))
-    with pytest.raises(ValueError, match="replicas share part of their noise"):
+    with pytest.raises(ValueError, match="parallel runs share part of their noise"):
         check_centred([replace(runs(0), values=values)])

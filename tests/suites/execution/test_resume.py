@@ -234,7 +234,9 @@ def test_ones_own_defense_that_changed_since_is_refused(assay, suite_file, own_d
     module = own_defense("pass")
     run = assay(suite_file(), defenses=[f"{module}:Mine"])
     own_defense("aggregate = 2 * aggregate", name=module)
-    with pytest.raises(ConfigError, match="cannot be resumed: a part's code, a data set or the suite changed since"):
+    with pytest.raises(
+        ConfigError, match="cannot be resumed: a defense's or attack's code, a data set or the suite changed since"
+    ):
         fedassay.resume(run.folder)
 
 
@@ -250,7 +252,7 @@ def test_a_part_of_the_package_with_a_new_version_is_refused(finished, monkeypat
     from fedassay.attacks.membership.final_model.loss import LossThreshold
 
     monkeypatch.setattr(LossThreshold, "version", "2")
-    with pytest.raises(ConfigError, match="cannot be resumed: a part's code"):
+    with pytest.raises(ConfigError, match="cannot be resumed: a defense's or attack's code"):
         fedassay.resume(finished.folder)
 
 
@@ -267,8 +269,11 @@ def test_another_version_of_what_computes_is_refused_by_name(finished, monkeypat
         (lambda manifest: manifest.update(schema="manifest-0"), "unknown schema 'manifest-0'; this version reads"),
         (lambda manifest: manifest.pop("suite"), "lacks suite"),
         (lambda manifest: manifest["suite"].pop("federations"), "federations is missing"),
-        (lambda manifest: manifest["suite"]["audit"].update(replicas=41), "a part's code, a data set or the suite"),
-        (lambda manifest: manifest.update(seed=1), "a part's code, a data set or the suite changed"),
+        (
+            lambda manifest: manifest["suite"]["audit"].update(replicas=41),
+            "a defense's or attack's code, a data set or the suite",
+        ),
+        (lambda manifest: manifest.update(seed=1), "a defense's or attack's code, a data set or the suite changed"),
         (lambda manifest: manifest["suite"]["defenses"].update(dp={"part": "gone"}), "unknown defense 'gone'"),
     ],
 )
