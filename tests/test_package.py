@@ -5,6 +5,7 @@ import importlib
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import fedassay
@@ -26,6 +27,7 @@ def packages():
     return found
 
 
+@cache
 def modules():
     """Path -> syntax tree, of every module of the package."""
     trees = {}

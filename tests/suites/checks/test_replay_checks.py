@@ -113,7 +113,7 @@ def test_every_control_has_a_probe_that_is_meant_for_it():
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("name", BREAKS)
 def test_a_control_breaks_the_probe_that_is_meant_for_it_and_no_other(name, plan, plan_of, probed):
-    laid_out = plan_of(**PLANS[plan])
+    laid_out = plan_of(rounds=8, **PLANS[plan])
     found = broken(probed(CONTROLS[name]().prepare(laid_out), laid_out))
     assert set() < found <= BREAKS[name]
 
