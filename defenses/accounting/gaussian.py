@@ -158,6 +158,4 @@ def poisson_rate(what: str, rule: Sampling) -> float:
         return rule.probability
     if isinstance(rule, Full):
         return 1.0
-    raise ValueError(
-        f"{what} must use Poisson sampling or full participation, which this accountant assumes, got {rule}"
-    )
+    raise ValueError(f"{what} must be Poisson or full sampling, which this accountant assumes, got {rule}")

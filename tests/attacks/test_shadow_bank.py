@@ -130,7 +130,10 @@ def test_a_probability_that_rounds_to_one_has_a_finite_logit(toy_task):
         ({"population": np.full((MODELS, 1), np.inf)}, "population must be finite"),
         ({"logits": np.zeros(5)}, r"logits must have 2 dimension\(s\)"),
         ({"population": np.zeros((3, 2))}, "population must have a row for each of 12 models, got 3"),
-        ({"included": np.zeros((2, 3), dtype=bool)}, r"included must be \(12, 30\) as the logits are, got \(2, 3\)"),
+        (
+            {"included": np.zeros((2, 3), dtype=bool)},
+            r"included must have the shape \(12, 30\) of the logits, got \(2, 3\)",
+        ),
         ({"included": np.zeros((MODELS, CANDIDATES))}, "included must be of bool, got float64"),
         ({"included": np.zeros((MODELS, CANDIDATES), dtype=bool)}, "paired models must come in twos"),
         ({"ids": np.zeros(CANDIDATES, dtype=np.int64)}, "ids must be 30 different numbers"),

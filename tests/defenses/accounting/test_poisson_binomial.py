@@ -98,7 +98,10 @@ def test_rounds_and_coordinates_are_paid_for():
     ("call", "message"),
     [
         (lambda: row_rdp(2, trials=1, fair=2, theta=0.5), r"theta must be in \(0, 1/2\), got 0.5"),
-        (lambda: row_rdp(1.5, trials=2, fair=2, theta=0.1), "order must be >= 2 for this bound, got 1.5"),
+        (
+            lambda: row_rdp(1.5, trials=2, fair=2, theta=0.1),
+            "order must be >= 2 for the Poisson-binomial bound, got 1.5",
+        ),
         (lambda: largest_bias(clients=0, trials=2, epsilon=1.0, **BUDGET), "clients must be a whole number >= 1"),
         (lambda: largest_bias(clients=2, trials=2, epsilon=0.0, **BUDGET), "epsilon must be a number > 0"),
     ],

@@ -52,7 +52,7 @@ def test_probes_find_it_kept(toy_task, toy_plan):
 
 
 def test_other_algorithms_and_lots_are_refused(toy_task, toy_plan):
-    with pytest.raises(ValueError, match=r"algorithm must be scaffold, got FedAvg"):
+    with pytest.raises(ValueError, match=r"algorithm must be scaffold for DP-SCAFFOLD, got FedAvg"):
         DPScaffold().prepare(toy_plan(toy_task(), algorithm=FedAvg(learning_rate=0.1, local_steps=3)))
     with pytest.raises(ValueError, match="lot must be Poisson or full"):
         DPScaffold().prepare(toy_plan(toy_task(), lot=FixedSize(3), algorithm=ALGORITHM))

@@ -153,5 +153,7 @@ def test_words_that_hold_less_than_two_coins_of_each_client_are_refused(plan_of)
         ValueError, match="bits must allow two coins per client: those of 200 clients do not fit 8 bits"
     ):
         prepared(plan_of(200), bits=8)
-    with pytest.raises(ValueError, match="a secure sum must have at least 2 clients per round, got 1 expected"):
+    with pytest.raises(
+        ValueError, match="a secure sum must have at least 2 clients per round, got an expected cohort of 1"
+    ):
         prepared(replace(plan_of(3), cohort=FixedSize(1)))

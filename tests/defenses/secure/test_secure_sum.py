@@ -305,7 +305,7 @@ def test_a_dropout_that_is_no_share_is_refused(dropout):
 
 @pytest.mark.parametrize("variant", ["corrected", "as_published"])
 def test_binomial_noise_refuses_a_delta_whose_tails_it_cannot_carry(variant):
-    with pytest.raises(ValueError, match="delta must be >= 1e-12, because a hundredth of it covers a tail"):
+    with pytest.raises(ValueError, match="delta must be >= 1e-12, because a hundredth of it must cover the tail"):
         Binomial(delta=1e-320, variant=variant)
 
 

@@ -156,7 +156,7 @@ def test_two_runs_say_the_same(assay, suite_file, timeless):
         (
             ("shadows = 8", "shadows = 2"),
             "lira_online",
-            "ValueError: the bank must hold more than the target's 2 models",
+            "ValueError: the shadow models must be more than the 2 that are left out with the target",
         ),
         (("poisson = 0.5", "fixed_size = 5"), "loss", "ValueError: included needs full or Poisson sampling of lots"),
         (("learning_rate = 1.0", "learning_rate = 1e38"), "loss", "FloatingPointError: training diverged"),

@@ -98,7 +98,7 @@ def test_a_control_without_a_twin_is_refused():
     class Alone(fedassay.Defense):
         control = True
 
-    with pytest.raises(ValueError, match="inherits from no correct defense"):
+    with pytest.raises(ValueError, match="does not inherit from a correct defense"):
         correct_version(Alone())
 
 

@@ -64,5 +64,5 @@ def test_blocks_of_columns_are_all_columns(rng, monkeypatch):
 
 
 def test_a_shuffler_of_rows_passes_on_nothing_that_might_name_them(rng):
-    with pytest.raises(ValueError, match=r"must not forward side arrays, got \['budget'\]"):
+    with pytest.raises(ValueError, match=r"must not forward side information, got \['budget'\]"):
         shuffle_rows(message(numbers(1, 2, 1), budget=torch.ones(1, 2)), rng)

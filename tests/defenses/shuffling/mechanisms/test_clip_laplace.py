@@ -172,7 +172,7 @@ def test_a_scale_costs_its_target_and_no_more():
         return many_epsilon(LocalPair(scale), releases=50, delta=1e-5)
 
     assert 4 * (1 - 1e-3) < cost(largest_scale(cost, 4.0)) <= 4
-    with pytest.raises(ValueError, match="epsilon must be small enough for local budgets of at most 50"):
+    with pytest.raises(ValueError, match="epsilon must be small enough to need local budgets of at most 50"):
         largest_scale(lambda scale: 1.0, 4.0)
     with pytest.raises(ValueError, match="epsilon must be large enough to allow local budgets"):
         largest_scale(lambda scale: 5.0, 4.0)
