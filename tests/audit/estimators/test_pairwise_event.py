@@ -156,7 +156,7 @@ def test_what_is_no_count_no_distribution_and_no_level_is_refused(counts_of):
         with pytest.raises(ValueError, match=r"must lie in 0\.\.n for n >= 1 reports"):
             counts_of(*counts)
     for p, q in (([0.5, 0.6], [0.5, 0.5]), ([np.nan, 1.0], [0.5, 0.5]), ([-0.5, 1.5], [0.5, 0.5]), ([], [])):
-        with pytest.raises(ValueError, match="member must be a distribution"):
+        with pytest.raises(ValueError, match="member must be a probability distribution"):
             best_event(p, q)
     with pytest.raises(ValueError, match="on the same outputs"):
         best_event([1.0], [0.5, 0.5])
@@ -164,5 +164,5 @@ def test_what_is_no_count_no_distribution_and_no_level_is_refused(counts_of):
         pairwise_event(counts_of(1, 2, 1, 2), delta=0.0, alpha=1.0)
     with pytest.raises(ValueError, match="delta must lie in"):
         pairwise_event(counts_of(1, 2, 1, 2), delta=-0.1, alpha=0.05)
-    with pytest.raises(ValueError, match="pairwise_event needs independent reports, got clustered"):
+    with pytest.raises(ValueError, match="pairwise_event needs independent reports, got design clustered"):
         pairwise_event(counts_of(1, 2, 1, 2, design=Design.CLUSTERED), delta=0.0, alpha=0.05)
