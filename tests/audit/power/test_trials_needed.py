@@ -119,7 +119,7 @@ def test_a_curve_is_refutable_from_few_trials_and_one_that_allows_everything_fro
         (lambda: trials_needed(gaussian_points(1.0), power=1.0, **AGAINST_EPSILON), "power must lie in"),
         (lambda: trials_needed(gaussian_points(1.0), **AGAINST_EPSILON | {"alpha": 0.0}), "alpha must lie in"),
         (lambda: OperatingPoints([0.0], [0.5], [1.0]), "fpr must lie in"),
-        (lambda: OperatingPoints([0.1, 0.2], [0.5], [1.0]), "three"),
+        (lambda: OperatingPoints([0.1, 0.2], [0.5], [1.0]), "must have one shape"),
     ],
 )
 def test_bad_input_is_named(call, words):
