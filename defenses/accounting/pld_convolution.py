@@ -62,8 +62,11 @@ def many_epsilon(profile: Profile, *, releases: int, delta: float) -> float:
 
 
 def many_curve(profile: Profile, *, releases: int, reach: float, failure: float = 0.0) -> ProfileCurve:
-    """Return the privacy profile of all ``releases`` together at epsilons up to three times ``reach``, where ``reach``
-    itself is one of the grid points; ``failure`` is added to every delta.
+    """Return the privacy profile (delta as a function of epsilon) of ``releases`` composed releases.
+
+    Args:
+        reach: an epsilon; the profile is computed on a grid from 0 to three times it, and at it exactly.
+        failure: a probability that is added to every delta.
     """
     check_positive("reach", reach)
     epsilons = np.union1d(np.linspace(0.0, 3 * reach, 120), reach)

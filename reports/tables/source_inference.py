@@ -49,7 +49,10 @@ class SourceInference:
 
 
 def source_inferences(folder: RunFolder) -> list[SourceInference]:
-    """Return one result per defense, observer and source-inference attack, without null attacks, in the rows' order."""
+    """Return one result per defense, observer and source-inference attack, in the order of the records.
+
+    Null attacks, which ignore the view, are left out.
+    """
     # The accuracy and not the advantage: a share with its chance can be read without a formula.
     measured = (row for row in folder.rows("attack", status="ok") if row.metric == METRIC and row.value is not None)
     groups = grouped(measured, "federation", "defense", "observer", "attack")

@@ -77,8 +77,9 @@ class FlatPrior:
 
     @classmethod
     def of(cls, public: Tensor, gaussian: GaussianPrior) -> "FlatPrior":
-        """Fit the prior to ``public (m, c, h, w)``: ``flat`` is one grey value, the rest is fitted by 30 steps of
-        expectation maximisation.
+        """Fit the prior to public images of shape ``(m, c, h, w)`` by 30 steps of expectation maximisation.
+
+        The width of flat areas is not fitted: it is one grey value.
         """
         parts = [public.diff(dim=-2).abs().flatten(), public.diff(dim=-1).abs().flatten()]
         counts = torch.bincount((torch.cat(parts) / _GREY).round().long().cpu()).double()

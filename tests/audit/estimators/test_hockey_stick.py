@@ -117,7 +117,7 @@ def test_outputs_that_cannot_be_learnt_from_are_refused(outputs_of):
         (np.zeros(4), r"member must have shape \(n, d\) and not be empty, got shape \(4,\)"),
         (np.zeros((0, 2)), r"member must have shape \(n, d\) and not be empty, got shape \(0, 2\)"),
         (np.full((1, 2), np.nan), "member must be finite, got 2 of 2"),
-        (np.zeros((4, 3)), "member and nonmember must have the same d, got 3 and 2"),
+        (np.zeros((4, 3)), "member and nonmember must have the same number of columns, got 3 and 2"),
     ]:
         with pytest.raises(ValueError, match=words):
             outputs_of(member, some)
