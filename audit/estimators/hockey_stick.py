@@ -50,7 +50,8 @@ class MechanismOutputs:
             object.__setattr__(self, side, array)
         if self.member.shape[1] != self.nonmember.shape[1]:
             raise ValueError(
-                f"member and nonmember must have the same number of columns, got {self.member.shape[1]} and {self.nonmember.shape[1]}"
+                "member and nonmember must have the same number of columns, "
+                f"got {self.member.shape[1]} and {self.nonmember.shape[1]}"
             )
 
 

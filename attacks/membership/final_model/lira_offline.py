@@ -1,4 +1,4 @@
-"""LiRA offline: one-sided test of a candidate's logit by models trained without it (Carlini et al. 2022, sec. V-C).
+"""LiRA offline: one-sided test of a candidate's logit by models trained without it (Carlini et al. 2022, section V-C).
 
 The paper's test uses the probability that a model without the candidate gives it a **lower** logit than the target.
 Public code uses the density of the target's logit instead, which also calls candidates with surprisingly low logits

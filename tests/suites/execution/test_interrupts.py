@@ -152,7 +152,8 @@ def test_a_cell_whose_own_rows_are_damaged_leaves_the_run_incomplete_until_it_is
     assert told.exit_code == 12
     assert "gate   INCOMPLETE: 1 cells missing; 1 rows that cannot be read (exit code 12)" in told.output
     assert f"of cell {cell}): " in told.output
-    assert "reads schema 'result-1', got 'result-9'" in told.output
+    assert "'result-1'" in told.output
+    assert "'result-9'" in told.output
     mended = say("resume", folder, "--retry-failed", "-j", 1)
     assert mended.exit_code == 0, mended.output
     assert timeless(store.records()) == timeless(finished.records)
