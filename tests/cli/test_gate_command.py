@@ -10,18 +10,7 @@ from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.regression.gated_run import judge_folder
 from fedassay.suites.results.outcome import Outcome
 
-SUITE = """\
-name = "mine"
-seeds = 5
-
-[federations.main]
-dataset = "digits"
-model = "logistic"
-clients = 2
-samples = 100
-rounds = 1
-algorithm = { name = "fedsgd", learning_rate = 0.5 }
-
+TABLES = """\
 [attacks.likelihood_ratio]
 count = 24
 rest = "known"
@@ -45,12 +34,12 @@ class Mine(PlainNoise):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(tmp_path_factory, suite_text):
     """A defense of one's own, run twice as it is and once with half its noise: three folders. Read them only."""
     import sys
 
     place = tmp_path_factory.mktemp("gated")
-    (place / "mine.toml").write_text(SUITE, encoding="utf-8")
+    (place / "mine.toml").write_text(suite_text(TABLES, seeds=5, clients=2, samples=100), encoding="utf-8")
     folders = {}
     sys.path.insert(0, str(place))
     try:

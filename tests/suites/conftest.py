@@ -1,6 +1,9 @@
-"""A defense of one's own, wrong in a way of the test's choice."""
+"""Suites resolved and planned, a row's facts, and a defense of one's own, wrong in a way of the test's choice."""
 
 import pytest
+from fedassay.suites.config.resolve import resolve
+from fedassay.suites.config.suite_file import load_suite
+from fedassay.suites.planning.run_plan import plan_run
 
 OWN = """\
 import os
@@ -33,6 +36,23 @@ class Signing(LDPGaussian):
     def prepare(self, plan):
         return Prepared(protection=Wrong(), claims=super().prepare(plan).claims)
 """
+
+
+@pytest.fixture
+def resolved(suite_file):
+    """(old, new, ..., options) -> the resolved small suite, or the suite of this ``text``, with these changes."""
+
+    def build(*changes, overrides=(), seed=0, extra=(), **suite):
+        spec, source = load_suite(str(suite_file(*changes, **suite)), overrides=overrides)
+        return resolve(spec, source, seed=seed, extra=extra)
+
+    return build
+
+
+@pytest.fixture
+def planned(resolved):
+    """(old, new, ..., options) -> the run plan of that resolved suite."""
+    return lambda *changes, **options: plan_run(resolved(*changes, **options))
 
 
 @pytest.fixture

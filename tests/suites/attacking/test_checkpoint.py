@@ -13,36 +13,15 @@ from fedassay.fl.resume_state import ResumeState
 from fedassay.suites.attacking import checkpoint as checkpoint_module
 from fedassay.suites.attacking import trial as trial_module
 from fedassay.suites.attacking.checkpoint import Checkpoint
-from fedassay.suites.config.resolve import resolve
-from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.planning.run_plan import plan_run
 from fedassay.suites.results.store import Store
 
-SUITE = """\
-name = "long"
-seeds = 1
-
-[federations.main]
-dataset = "digits"
-model = "logistic"
-clients = 3
-samples = 90
-rounds = 8
-cohort = { poisson = 0.7 }
-lot = { poisson = 0.5 }
-algorithm = { name = "fedavg", learning_rate = 0.05, local_steps = 2, optimizer = "adam", keep_moments = true }
-
-[defenses.adap_dp_fl]
-epsilon = 4.0
-noise_multiplier = 2.0
-decay = 0.5
-"""
-ADAM = '{ name = "fedavg", learning_rate = 0.05, local_steps = 2, optimizer = "adam", keep_moments = true }'
-DEFENSE = "[defenses.adap_dp_fl]\nepsilon = 4.0\nnoise_multiplier = 2.0\ndecay = 0.5\n"
+ADAM = {"name": "fedavg", "learning_rate": 0.05, "local_steps": 2, "optimizer": "adam", "keep_moments": True}
+SUITE = {"clients": 3, "samples": 90, "rounds": 8, "cohort": {"poisson": 0.7}, "lot": {"poisson": 0.5}}
+SUITE |= {"text": "[defenses.adap_dp_fl]\nepsilon = 4.0\nnoise_multiplier = 2.0\ndecay = 0.5\n", "algorithm": ADAM}
 CHANGES = {
-    "adam and filter": (),
-    "scaffold": (ADAM, '{ name = "scaffold", learning_rate = 0.2, local_steps = 2 }'),
-    "adaptive clip": (DEFENSE, "[defenses.quantile_clipping]\n", "lot = { poisson = 0.5 }\n", ""),
+    "adam and filter": {},
+    "scaffold": {"algorithm": {"name": "scaffold", "learning_rate": 0.2, "local_steps": 2}},
+    "adaptive clip": {"text": "[defenses.quantile_clipping]\n", "lot": "full"},
 }
 
 
@@ -57,14 +36,9 @@ def always(monkeypatch):
 
 
 @pytest.fixture
-def job(suite_file):
+def job(planned):
     """(changes) -> the one training of the suite."""
-
-    def build(*changes):
-        spec, source = load_suite(str(suite_file(*changes, text=SUITE)))
-        return plan_run(resolve(spec, source, seed=0)).trials[0]
-
-    return build
+    return lambda **changes: planned(**(SUITE | changes)).trials[0]
 
 
 def files(store, job):
@@ -90,7 +64,7 @@ def killed_after(job, store, rounds, monkeypatch):
 @pytest.mark.parametrize("rounds", [1, 5])
 def test_stopped_and_resumed_is_uninterrupted_to_the_last_bit(job, tmp_path, monkeypatch, timeless, changes, rounds):
     whole, halves, finals = Store(tmp_path / "whole"), Store(tmp_path / "halves"), []
-    one = job(*changes)
+    one = job(**changes)
     real = trial_module.run_federation
     monkeypatch.setattr(
         trial_module, "run_federation", lambda *given, **more: finals.append(real(*given, **more)) or finals[-1]
@@ -144,10 +118,10 @@ def test_what_cannot_be_read_is_reported_of_and_training_starts_over(job, tmp_pa
     assert timeless(store.cell_records(cell)) == timeless(whole.cell_records(cell))
 
 
-def test_a_training_that_attacks_watch_has_none(suite_file, tmp_path, monkeypatch):
-    spec, source = load_suite(str(suite_file()))
+def test_a_training_that_attacks_watch_has_none(planned, tmp_path, monkeypatch):
+    trials = planned().trials
     monkeypatch.setattr(Store, "save_arrays", lambda *given: pytest.fail(f"wrote {given[2]}"))
-    for one in plan_run(resolve(spec, source, seed=0)).trials:
+    for one in trials:
         assert trial_module._checkpoint(one, Store(tmp_path)) is None
 
 

@@ -31,10 +31,8 @@ from fedassay.fl.streams import Streams
 from fedassay.fl.task import build_task
 from fedassay.suites.attacking import device as device_module
 from fedassay.suites.attacking.device import moved_knowledge, moved_view, run_attack
-from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.planning.run_plan import plan_run
 from typer.testing import CliRunner
 
 ATTACK = GradientInversion(iterations=3, restarts=2)
@@ -60,11 +58,6 @@ def without_cuda(monkeypatch):
     monkeypatch.setattr(device_module.torch.cuda, "is_available", lambda: False)
 
 
-def planned(path, *overrides):
-    spec, source = load_suite(str(path), overrides=overrides)
-    return plan_run(resolve(spec, source, seed=0))
-
-
 def test_a_device_that_is_not_here_is_refused_before_anything_is_written(
     suite_file, tmp_path, monkeypatch, without_cuda
 ):
@@ -82,9 +75,8 @@ def test_an_unknown_device_is_refused_by_its_name(suite_file):
         load_suite(str(suite_file()), overrides=("device=gpu",))
 
 
-def test_the_cpu_is_the_default_and_a_device_is_part_of_every_cell(suite_file):
-    path = suite_file()
-    usual, told, other = planned(path), planned(path, "device=cpu"), planned(path, "device=cuda")
+def test_the_cpu_is_the_default_and_a_device_is_part_of_every_cell(planned):
+    usual, told, other = planned(), planned(overrides=("device=cpu",)), planned(overrides=("device=cuda",))
     assert {job.device for job in usual.trials} == {"cpu"}
     assert {job.device for job in other.trials} == {"cuda"}
     ids = [{cell.cell_id for cell in plan.cells} for plan in (usual, told, other)]

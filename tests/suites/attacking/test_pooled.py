@@ -13,26 +13,15 @@ from fedassay.fl.plan import Plan
 from fedassay.fl.recorder import LotRecorder
 from fedassay.suites.attacking import trial
 from fedassay.suites.attacking.pooled import is_pooled, pooled_evidence, pooled_truth
-from fedassay.suites.config.resolve import resolve, task_of
+from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite import FederationSpec
-from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.scoring.label_rows import true_counts
 
 SETTING = Setting(
     unit=Unit.SAMPLE, adjacency=Adjacency.REPLACE_ONE, observer=SHUFFLED, rounds=1, design=Design.CLUSTERED
 )
-SUITE = """\
-name = "seats"
-seeds = 1
-
-[federations.main]
-model = "imprint"
-clients = 4
-samples = 32
-rounds = 1
-algorithm = { name = "fedsgd", learning_rate = 0.5 }
-
+TABLES = """\
 [defenses.none]
 
 [defenses.distributed_gaussian]
@@ -60,6 +49,7 @@ observer = "shuffled"
 [attacks.random_scores]
 count = 8
 """
+SUITE = {"text": TABLES, "model": "imprint", "clients": 4, "samples": 32}
 
 
 def mask(*drawn):
@@ -107,7 +97,7 @@ def test_evidence_of_rows_without_senders_is_of_one_lot():
 
 
 def test_a_run_scores_each_seat_on_what_its_observer_has(assay, suite_file):
-    run = assay(suite_file(text=SUITE))
+    run = assay(suite_file(**SUITE))
     rows = [row for row in run.records if row.role in ("attack", "null")]
     assert not [row for row in rows if row.status == "failed"]
     plain = {}
@@ -133,16 +123,15 @@ def test_a_run_scores_each_seat_on_what_its_observer_has(assay, suite_file):
 
 
 def test_masked_uploads_and_a_shuffled_sum_are_omitted_with_their_reason(assay, suite_file):
-    run = assay(suite_file(text=SUITE))
+    run = assay(suite_file(**SUITE))
     skipped = {row.attack: row.reason for row in run.records if row.status == "skipped" and row.role == "attack"}
     assert "masked words of a secure sum" in skipped["imprint"]
     assert "not a client's update but 1 rows" in skipped["row_sum"]
     assert "imprint_of_sum" not in skipped
 
 
-def test_a_seat_is_part_of_a_cells_identity(suite_file):
-    spec, source = load_suite(str(suite_file(text=SUITE)))
-    entries = {entry.label: entry for entry in resolve(spec, source, seed=0).attacks}
+def test_a_seat_is_part_of_a_cells_identity(resolved):
+    entries = {entry.label: entry for entry in resolved(**SUITE).attacks}
     assert entries["imprint"].reduced_to is None
     assert str(entries["imprint_of_sum"].reduced_to) == "aggregate"
     assert str(entries["imprint_of_sum"].observer) == "aggregate"
@@ -159,13 +148,9 @@ def test_a_seat_is_part_of_a_cells_identity(suite_file):
         ('observer = "shuffled"', 'observer = "final_model"', "observer"),
     ],
 )
-def test_an_attack_with_an_observer_of_its_own_keeps_its_seat(old, new, message, suite_file):
-    def resolved():
-        spec, source = load_suite(str(suite_file(old, new, text=SUITE)))
-        return resolve(spec, source, seed=0)
-
+def test_an_attack_with_an_observer_of_its_own_keeps_its_seat(old, new, message, resolved):
     with pytest.raises(ConfigError, match=message):
-        resolved()
+        resolved(old, new, **SUITE)
 
 
 def test_an_attack_in_its_own_seat_gets_the_view_as_it_is(assay, suite_file, monkeypatch):
@@ -173,5 +158,5 @@ def test_an_attack_in_its_own_seat_gets_the_view_as_it_is(assay, suite_file, mon
     monkeypatch.setattr(
         trial, "reduce_view", lambda view, knowledge: moved.append(str(view.observer)) or reduce_view(view, knowledge)
     )
-    assay(suite_file("[defenses.distributed_gaussian]\nepsilon = 8.0\ndelta = 1e-5\n", "", text=SUITE))
+    assay(suite_file("[defenses.distributed_gaussian]\nepsilon = 8.0\ndelta = 1e-5\n", "", **SUITE))
     assert sorted(moved) == ["aggregate"] * 4 + ["shuffled"]

@@ -4,20 +4,7 @@ import pytest
 import torch
 from fedassay.fl.data.dataset import Dataset
 
-SUITE = """\
-name = "rounds"
-alpha = 0.05
-seeds = 1
-
-[federations.main]
-dataset = "digits"
-model = "logistic"
-clients = 4
-held_out = 3
-samples = 140
-rounds = 2
-algorithm = { name = "fedsgd", learning_rate = 0.5 }
-
+TABLES = """\
 [defenses.none]
 
 [defenses.dp_sgd]
@@ -83,14 +70,15 @@ observer = "uploads"
 
 [attacks.random_people]
 """
+FEDERATION = {"clients": 4, "held_out": 3, "rounds": 2}
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory):
+def rows(tmp_path_factory, suite_text):
     import fedassay
 
     place = tmp_path_factory.mktemp("rounds")
-    (place / "rounds.toml").write_text(SUITE)
+    (place / "rounds.toml").write_text(suite_text(TABLES, alpha=0.05, samples=140, **FEDERATION))
     return fedassay.run(str(place / "rounds.toml"), jobs=1, report=False, folder=place / "run").records
 
 
@@ -118,7 +106,9 @@ def test_digits_have_no_writers_and_that_is_a_row(rows):
     assert all("the data set does not name the owners" in reason for reason in reasons)
 
 
-def test_of_whole_writers_samples_are_an_omission_and_writers_and_sources_are_measured(tmp_path, monkeypatch):
+def test_of_whole_writers_samples_are_an_omission_and_writers_and_sources_are_measured(
+    tmp_path, suite_text, monkeypatch
+):
     import fedassay
     from fedassay.suites.config import resolve
 
@@ -129,8 +119,8 @@ def test_of_whole_writers_samples_are_an_omission_and_writers_and_sources_are_me
     )
     monkeypatch.setattr(resolve, "load_dataset", lambda name: owned)
     asked = ["gradient_dot", "random_scores", "writer_membership", "client_membership", "source"]
-    head = SUITE.partition("[defenses.dp_sgd]")[0].replace("samples = 140", 'partition = "by_owner"')
-    (tmp_path / "owners.toml").write_text(head + "".join(f"[attacks.{name}]\ncount = 3\n" for name in asked))
+    tables = "[defenses.none]\n" + "".join(f"[attacks.{name}]\ncount = 3\n" for name in asked)
+    (tmp_path / "owners.toml").write_text(suite_text(tables, alpha=0.05, partition="by_owner", **FEDERATION))
     rows = fedassay.run(str(tmp_path / "owners.toml"), jobs=1, report=False, folder=tmp_path / "run").records
     assert not [(row.attack, row.reason) for row in rows if row.status == "failed"]
     skipped = {row.attack: row.reason for row in rows if row.status == "skipped"}

@@ -3,38 +3,16 @@
 import pytest
 from fedassay.reports.figures.learning import learning
 from fedassay.reports.reading.run_folder import RunFolder
-from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.source import ConfigError
-from fedassay.suites.config.suite_file import load_suite
 
-SEGMENTATION = """\
-name = "segmentation"
-alpha = 0.05
-seeds = 1
-
-[federations.main]
-dataset = "synthetic_receipts_tampered"
-model = "unet"
-clients = 2
-samples = 4
-rounds = 2
-algorithm = { name = "fedsgd", learning_rate = 2.0 }
-
-[defenses.none]
-"""
-
-
-@pytest.fixture
-def seen(suite_file):
-    def build(more="", *changes):
-        return resolve(*load_suite(str(suite_file(*changes, text=SEGMENTATION + more))), seed=0)
-
-    return build
+NONE = "[defenses.none]\n"
+SEGMENTATION = {"dataset": "synthetic_receipts_tampered", "model": "unet", "clients": 2, "samples": 4, "rounds": 2}
+SEGMENTATION |= {"algorithm": {"name": "fedsgd", "learning_rate": 2.0}, "alpha": 0.05}
 
 
 def test_utility_is_of_pixels_and_what_is_undefined_is_a_row_without_a_value(suite_file, assay):
     """After two steps a model marks nothing: no precision, and the three others are 0."""
-    run = assay(suite_file(text=SEGMENTATION + "[attacks.random_image]\n[attacks.mean_image]\n"))
+    run = assay(suite_file(text=f"{NONE}[attacks.random_image]\n[attacks.mean_image]\n", **SEGMENTATION))
     rows = {row.metric: row for row in run.records if row.role == "utility"}
     assert {name: row.value for name, row in rows.items()} == {"iou": 0, "precision": None, "recall": 0, "f_score": 0}
     assert (rows["precision"].status, rows["precision"].reason) == (
@@ -49,18 +27,18 @@ def test_utility_is_of_pixels_and_what_is_undefined_is_a_row_without_a_value(sui
 
 
 @pytest.mark.parametrize("attack", ["loss", "idlg", "class_mean_image", "lira_online"])
-def test_an_attack_that_needs_a_label_an_image_is_refused_with_its_line(seen, attack):
+def test_an_attack_that_needs_a_label_an_image_is_refused_with_its_line(resolved, attack):
     with pytest.raises(ConfigError, match=r"line 15: .* needs one label per image; federation main trains unet"):
-        seen(f"\n[attacks.{attack}]\n")
+        resolved(text=f"{NONE}\n[attacks.{attack}]\n", **SEGMENTATION)
 
 
-def test_a_canary_with_a_label_of_an_image_is_refused(seen):
+def test_a_canary_with_a_label_of_an_image_is_refused(resolved):
     with pytest.raises(
         ConfigError, match="is an image with one label, but the model unet predicts one label per pixel"
     ):
-        seen('\n[audit]\nmodel = "unet"\ncanary = "mislabelled"\n')
+        resolved(text=f'{NONE}\n[audit]\nmodel = "unet"\ncanary = "mislabelled"\n', **SEGMENTATION)
 
 
 def test_a_segmenter_is_refused_where_nothing_is_to_be_found(assay, suite_file):
     with pytest.raises(ConfigError, match="needs a data set with targets"):
-        assay(suite_file("synthetic_receipts_tampered", "synthetic_receipts", text=SEGMENTATION))
+        assay(suite_file(text=NONE, **(SEGMENTATION | {"dataset": "synthetic_receipts"})))

@@ -29,19 +29,9 @@ from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.execution.run import relaunch
 from fedassay.suites.scoring.shadow_rows import groups, over_targets, score_shadows
 
-SUITE = """\
-name = "shadowed"
-seeds = 1
-
-[federations.main]
-dataset = "digits"
-model = "logistic"
-clients = 3
-samples = 120
-rounds = 3
-lot = { poisson = 0.5 }
-algorithm = { name = "fedsgd", learning_rate = 1.0 }
-
+FEDERATION = {"model": "logistic", "clients": 3, "samples": 120, "rounds": 3, "lot": {"poisson": 0.5}}
+FEDERATION |= {"algorithm": {"name": "fedsgd", "learning_rate": 1.0}}
+TABLES = """\
 [defenses.none]
 
 [defenses.dp_sgd]
@@ -64,14 +54,8 @@ shadows = 8
 part = "loss"
 count = 5
 """
-SPEC = FederationSpec(
-    model="logistic",
-    clients=3,
-    samples=120,
-    rounds=3,
-    lot={"poisson": 0.5},
-    algorithm={"name": "fedsgd", "learning_rate": 1.0},
-)
+SUITE = {"text": TABLES, **FEDERATION}
+SPEC = FederationSpec(**FEDERATION)
 SETTING = Setting(
     unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=FINAL_MODEL, rounds=3, design=Design.CLUSTERED
 )
@@ -88,7 +72,7 @@ def rows(run, attack, defense="none"):
 
 
 def test_every_attack_has_rows_with_intervals_and_the_null_attack_finds_chance(assay, suite_file):
-    run = assay(suite_file(text=SUITE))
+    run = assay(suite_file(**SUITE))
     assert not [record for record in run.records if record.status != "ok"]
     for defense in ("none", "dp_sgd"):
         for attack in ("loss", "lira_online", "quantile_regression", "random_scores"):
@@ -105,7 +89,7 @@ def test_every_attack_has_rows_with_intervals_and_the_null_attack_finds_chance(a
 
 
 def test_kept_scores_name_the_federation_that_each_is_of(assay, suite_file):
-    run = assay(suite_file(text=SUITE))
+    run = assay(suite_file(**SUITE))
     kept = np.load(run.folder / rows(run, "loss")["auc"].artifact)
     runs = [set(kept[f"{side}_run"].tolist()) for side in ("member", "nonmember")]
     assert runs == [set(range(8))] * 2
@@ -115,7 +99,7 @@ def test_kept_scores_name_the_federation_that_each_is_of(assay, suite_file):
 
 
 def test_what_is_kept_gives_the_rows_own_interval_and_says_what_it_is_about(assay, suite_file):
-    run = assay(suite_file(text=SUITE))
+    run = assay(suite_file(**SUITE))
     found = {(one.defense, one.attack): one for one in memberships(RunFolder.read(run.folder))}
     for defense in ("none", "dp_sgd"):
         row, one = rows(run, "loss", defense)["auc"], found[defense, "loss"]
@@ -131,7 +115,7 @@ def test_federations_are_trained_once_for_all_attacks_and_not_again_for_what_is_
     trained = []
     real = shadows_module.train_shadows
     monkeypatch.setattr(shadows_module, "train_shadows", lambda *a, **k: trained.append(k) or real(*a, **k))
-    run = assay(suite_file(text=SUITE))
+    run = assay(suite_file(**SUITE))
     assert [one["count"] for one in trained] == [8, 8]
     done = frozenset(record.cell_id for record in run.records)
     for job in relaunch(run.folder).plan.shadows:
@@ -140,12 +124,12 @@ def test_federations_are_trained_once_for_all_attacks_and_not_again_for_what_is_
 
 
 def test_attacks_that_need_references_have_64_unless_told(assay, suite_file):
-    run = assay(suite_file("[attacks.lonely]", "[attacks.attack_r]\n\n[attacks.lonely]", text=SUITE))
+    run = assay(suite_file("[attacks.lonely]", "[attacks.attack_r]\n\n[attacks.lonely]", **SUITE))
     assert rows(run, "attack_r")["references"].value == 62
 
 
 def test_two_runs_say_the_same(assay, suite_file, timeless):
-    first, second = (assay(suite_file(text=SUITE)) for _ in range(2))
+    first, second = (assay(suite_file(**SUITE)) for _ in range(2))
     assert timeless(first.records) == timeless(second.records)
 
 
@@ -163,8 +147,7 @@ def test_two_runs_say_the_same(assay, suite_file, timeless):
     ],
 )
 def test_what_cannot_be_measured_is_a_failed_row_with_its_reason(assay, suite_file, changes, attack, reason):
-    text = SUITE.replace("[defenses.dp_sgd]\nepsilon = 8.0\ndelta = 1e-5\n\n", "")
-    run = assay(suite_file(*changes, text=text))
+    run = assay(suite_file("[defenses.dp_sgd]\nepsilon = 8.0\ndelta = 1e-5\n\n", "", *changes, **SUITE))
     row = rows(run, attack)["none"]
     assert (row.status, row.value) == ("failed", None)
     assert row.reason.startswith(reason)
@@ -181,10 +164,8 @@ class Nowhere(ShadowAttack):
     def scores(self, references, target):
         return np.full(len(target.candidates), np.nan)
 """)
-    text = SUITE.replace(
-        "[attacks.lonely]", f'[attacks.nowhere]\npart = "{module}:Nowhere"\nshadows = 8\n\n[attacks.lonely]'
-    )
-    run = assay(suite_file(text=text))
+    nowhere = f'[attacks.nowhere]\npart = "{module}:Nowhere"\nshadows = 8\n\n[attacks.lonely]'
+    run = assay(suite_file("[attacks.lonely]", nowhere, **SUITE))
     failed = {record.attack: record.reason for record in run.records if record.status == "failed"}
     # With it fails the audit that it was registered for: it may have been the one that refutes.
     assert set(failed) == {"nowhere", "membership"}
@@ -192,17 +173,17 @@ class Nowhere(ShadowAttack):
 
 
 def test_shadows_of_an_attack_on_uploads_are_refused_with_their_line(assay, suite_file):
-    text = SUITE.replace("[attacks.lonely]", "[attacks.likelihood_ratio]\nshadows = 8\n\n[attacks.lonely]")
+    path = suite_file("[attacks.lonely]", "[attacks.likelihood_ratio]\nshadows = 8\n\n[attacks.lonely]", **SUITE)
     with pytest.raises(
         ConfigError, match=r"line \d+: shadows can be set only for a membership attack on the final model"
     ):
-        assay(suite_file(text=text))
+        assay(path)
 
 
 @pytest.mark.parametrize("count", ["7", "0", "1.5"])
 def test_a_number_of_shadows_that_makes_no_pairs_is_refused(assay, suite_file, count):
     with pytest.raises(ConfigError, match="shadows"):
-        assay(suite_file("shadows = 8", f"shadows = {count}", text=SUITE))
+        assay(suite_file("shadows = 8", f"shadows = {count}", **SUITE))
 
 
 def test_who_is_in_is_a_fair_coin_and_its_twins_opposite():

@@ -10,31 +10,10 @@ from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
 from fedassay.suites.audits.audited_federation import audited_federation
 from fedassay.suites.audits.canary_replicas import canary_for
-from fedassay.suites.config.resolve import resolve
-from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.planning.run_plan import plan_run
 
-TEXT = """name = "shared"
-seeds = 2
-alpha = 0.05
-
-[federations.main]
-model = "logistic"
-clients = 8
-samples = 320
-rounds = 3
-lot = { poisson = 0.5 }
-cohort = { poisson = 0.5 }
-algorithm = { name = "fedsgd", learning_rate = 0.5 }
-
-[defenses.dp_sgd]
-
-[audit]
-clients = 8
-samples_per_client = 40
-replicas = 8
-canary = "CANARY"
-"""
+TABLES = '[defenses.dp_sgd]\n\n[audit]\nclients = 8\nsamples_per_client = 40\nreplicas = 8\ncanary = "CANARY"\n'
+SUITE = {"text": TABLES, "seeds": 2, "alpha": 0.05, "clients": 8, "samples": 320, "rounds": 3}
+SUITE |= {"lot": {"poisson": 0.5}, "cohort": {"poisson": 0.5}}
 
 
 class Tape:
@@ -46,11 +25,10 @@ class Tape:
 
 
 @pytest.fixture(params=["dirac", "crafted"])
-def taped(request, suite_file):
+def taped(request, planned):
     """Every (seed, world, block) of a claim: its task, and the events of two replicas."""
-    spec, source = load_suite(str(suite_file("CANARY", request.param, text=TEXT)))
     found = {}
-    for job in plan_run(resolve(spec, source, seed=0)).blocks:
+    for job in planned("CANARY", request.param, **SUITE).blocks:
         for world, block in itertools.product((0, 1), (0, 1, 2)):
             task, plan = audited_federation(job)
             tape, batch = Tape(), Batch(replicas=2, block=block, world=world)

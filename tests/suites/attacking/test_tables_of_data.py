@@ -7,9 +7,8 @@ from fedassay.fl.data.datasets import _load
 from fedassay.fl.data.location30 import FILE, location30
 from fedassay.fl.models.small_models import build_model
 from fedassay.suites.attacking.trial import run_trial
-from fedassay.suites.config.resolve import _task, resolve
+from fedassay.suites.config.resolve import _task
 from fedassay.suites.config.source import ConfigError
-from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.planning.run_plan import plan_run
 from fedassay.suites.results.store import Store
 
@@ -30,13 +29,10 @@ def check_ins(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def tabular(suite_file, check_ins):
+def tabular(resolved, check_ins):
     def build(*changes, model="logistic"):
         table = f'[federations.main]\ndataset = "location30"\nmodel = "{model}"'
-        spec, source = load_suite(
-            str(suite_file('[federations.main]\ndataset = "digits"\nmodel = "logistic"', table, *changes))
-        )
-        return resolve(spec, source, seed=0)
+        return resolved('[federations.main]\ndataset = "digits"\nmodel = "logistic"', table, *changes)
 
     return build
 
@@ -71,9 +67,8 @@ def test_an_attack_that_reconstructs_images_is_refused_with_its_line(tabular, at
     assert f"{attack} reconstructs images of at least 3x3 pixels; location30, of federation main" in str(refused.value)
 
 
-def test_the_same_attack_is_welcome_on_images(suite_file):
-    spec, source = load_suite(str(suite_file("[attacks.loss]", "[attacks.mean_image]\n\n[attacks.loss]")))
-    assert len(resolve(spec, source, seed=0).attacks) == 3
+def test_the_same_attack_is_welcome_on_images(resolved):
+    assert len(resolved("[attacks.loss]", "[attacks.mean_image]\n\n[attacks.loss]").attacks) == 3
 
 
 def test_rows_have_no_sensitive_regions(check_ins):

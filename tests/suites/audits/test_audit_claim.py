@@ -15,9 +15,6 @@ from fedassay.suites.audits.audited_federation import audited_federation, claime
 from fedassay.suites.audits.canary_replicas import canary_for
 from fedassay.suites.audits.power import designed_tests
 from fedassay.suites.audits.replicas import SETTING, save_projections
-from fedassay.suites.config.resolve import resolve
-from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.planning.run_plan import plan_run
 from fedassay.suites.results.store import Store
 
 REPLICAS = 1000
@@ -29,15 +26,10 @@ def store(tmp_path):
 
 
 @pytest.fixture
-def audit_of(suite_file):
+def audit_of(planned):
     """(overrides) -> the one audit of the small suite, with a thousand replicas."""
 
-    def build(*overrides):
-        spec, source = load_suite(str(suite_file("replicas = 40", f"replicas = {REPLICAS}")), overrides=overrides)
-        (audit,) = plan_run(resolve(spec, source, seed=0)).audits
-        return audit
-
-    return build
+    return lambda *overrides: planned("replicas = 40", f"replicas = {REPLICAS}", overrides=overrides).audits[0]
 
 
 def setting_of(claim, **changes):

@@ -7,10 +7,7 @@ from fedassay.suites import audits
 from fedassay.suites.audits.audit_claim import audit_claim, run_block
 from fedassay.suites.audits.audit_method import BlockMethod
 from fedassay.suites.audits.known_methods import audit_methods, chosen_method
-from fedassay.suites.config.resolve import resolve
-from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.planning.plan_text import plan_lines
-from fedassay.suites.planning.run_plan import plan_run
 from fedassay.suites.results.store import Store
 
 TOY = '''\
@@ -77,14 +74,9 @@ def add_toy(tmp_path):
 
 
 @pytest.fixture
-def planned(suite_file):
+def planned(planned):
     """() -> the plan of the small suite with a thousand replicas: one claim about reports."""
-
-    def plan():
-        spec, source = load_suite(str(suite_file("replicas = 40", "replicas = 1000")))
-        return plan_run(resolve(spec, source, seed=0))
-
-    return plan
+    return lambda: planned("replicas = 40", "replicas = 1000")
 
 
 @pytest.mark.parametrize(

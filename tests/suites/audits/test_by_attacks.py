@@ -14,29 +14,16 @@ from fedassay.fl.streams import Streams
 from fedassay.suites.attacking.shadows import draw_membership, train_shadows
 from fedassay.suites.audits.by_attacks import TARGET, measure_attack, measure_attacks, scores_of
 from fedassay.suites.config.catalogue import parts_by_name
-from fedassay.suites.config.resolve import plan_of, resolve, task_of
+from fedassay.suites.config.resolve import plan_of, task_of
 from fedassay.suites.config.suite import FederationSpec, PlanChange
-from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.jobs.planned_audit import AttackedFederation, PlannedAudit
 from fedassay.suites.planning.plan_text import headline, plan_lines
-from fedassay.suites.planning.run_plan import plan_run
 from fedassay.suites.results.store import Store
 
 # Labels are noise, and a linear model has room for all of them: whoever trains without noise knows them by heart.
-SUITE = """\
-name = "heard"
-seeds = 1
-alpha = 0.05
-
-[federations.main]
-dataset = "digits"
-model = "logistic"
-clients = 2
-samples = 100
-label_noise = 1.0
-rounds = 20
-algorithm = { name = "fedavg", learning_rate = 1.0, local_steps = 5 }
-
+FEDERATION = {"clients": 2, "samples": 100, "label_noise": 1.0, "rounds": 20, "alpha": 0.05}
+FEDERATION |= {"algorithm": {"name": "fedavg", "learning_rate": 1.0, "local_steps": 5}}
+TABLES = """\
 [defenses.dp_sgd]
 epsilon = 1.0
 delta = 1e-5
@@ -50,6 +37,7 @@ shadows = 8
 [attacks.random_scores]
 shadows = 8
 """
+SUITE = {"text": TABLES, **FEDERATION}
 SILENT = """\
 from dataclasses import dataclass
 from fedassay.defenses.defense import Prepared
@@ -77,19 +65,14 @@ def evidence(run):
 
 
 @pytest.fixture
-def planned(suite_file):
-    """(changes) -> the run plan."""
-
-    def plan(*changes, more=""):
-        spec, source = load_suite(str(suite_file(*changes, text=SUITE + more)))
-        return plan_run(resolve(spec, source, seed=0))
-
-    return plan
+def planned(planned):
+    """(changes, more tables) -> the run plan."""
+    return lambda *changes, more="": planned(*changes, text=TABLES + more, **FEDERATION)
 
 
 def test_a_claim_without_its_noise_is_refuted_and_its_correct_version_is_not(assay, suite_file, own_module):
     silent = f'[defenses.silent]\npart = "{own_module(SILENT)}:Silent"\nepsilon = 1.0\n'
-    run = assay(suite_file(text=SUITE + silent))
+    run = assay(suite_file(text=TABLES + silent, **FEDERATION))
     found = evidence(run)
     assert (found["silent"].verdict, found["silent"].route) == ("REFUTED", "eps_low")
     assert found["silent"].value > 1.0
@@ -101,7 +84,7 @@ def test_a_claim_without_its_noise_is_refuted_and_its_correct_version_is_not(ass
 
 
 def test_attacks_that_show_nothing_make_no_run_inconclusive(assay, suite_file):
-    run = assay(suite_file(text=SUITE))
+    run = assay(suite_file(**SUITE))
     (row,) = evidence(run).values()
     assert (row.verdict, row.value) == ("UNDERPOWERED", 0.0)
     assert row.reason.startswith("no attack showed anything: ")
@@ -222,7 +205,7 @@ def test_a_federation_that_borrows_its_calibration_is_not_judged(planned):
 
 
 def test_an_attack_that_failed_fails_the_audit_with_its_reason(assay, suite_file):
-    run = assay(suite_file("[attacks.lira_online]\nshadows = 8", "[attacks.lira_online]\nshadows = 4", text=SUITE))
+    run = assay(suite_file("[attacks.lira_online]\nshadows = 8", "[attacks.lira_online]\nshadows = 4", **SUITE))
     (row,) = evidence(run).values()
     assert (row.status, row.verdict) == ("failed", "")
     assert row.reason.startswith(
@@ -231,16 +214,14 @@ def test_an_attack_that_failed_fails_the_audit_with_its_reason(assay, suite_file
     assert run.verdict.exit_code == 12
 
 
-def test_what_is_guessed_are_the_coins_of_the_first_federation(assay, suite_file, planned):
-    run = assay(suite_file(text=SUITE))
+def test_what_is_guessed_are_the_coins_of_the_first_federation(assay, suite_file, planned, resolved):
+    run = assay(suite_file(**SUITE))
     (audit,) = attack_audits(planned())
     store = Store.open(run.folder)
     rows = {row.attack: row for row in run.records if row.metric == "auc"}
     item = SimpleNamespace(cell=SimpleNamespace(cell_id=rows["loss"].cell_id), entry=audit.attacked.attacks[0].entry)
     scores = scores_of(item, audit.attacked, store)
-    coins = draw_membership(
-        Streams(0), 8, len(task_of(load_suite(str(suite_file(text=SUITE)))[0].federations["main"], 0).labels)
-    )
+    coins = draw_membership(Streams(0), 8, len(task_of(resolved(**SUITE).spec.federations["main"], 0).labels))
     assert (len(scores.member), len(scores.nonmember)) == (int(coins[TARGET].sum()), int((~coins[TARGET]).sum()))
     assert scores.setting.design is Design.ONE_RUN
     kept = store.load_arrays(rows["loss"].artifact)

@@ -11,9 +11,6 @@ from fedassay.suites.audits.audit_claim import run_block
 from fedassay.suites.audits.audited_federation import claimed_release
 from fedassay.suites.audits.canary_replicas import check_independent
 from fedassay.suites.audits.replicas import SETTING
-from fedassay.suites.config.resolve import resolve
-from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.planning.run_plan import plan_run
 from fedassay.suites.results.store import Store
 from scipy.stats import binom, chi2
 
@@ -29,31 +26,14 @@ DEFENSES = {
 
 
 @pytest.fixture
-def block_of(suite_file):
+def block_of(planned):
     """(defense, changes) -> the audit's one block of a suite with this defense alone."""
 
     def build(defense, *changes, seed=0):
-        text = f"""name = "one"
-seeds = 1
-
-[federations.main]
-model = "logistic"
-clients = 2
-samples = 40
-rounds = {ROUNDS}
-lot = {{ poisson = {RATE} }}
-algorithm = {{ name = "fedsgd", learning_rate = 0.5 }}
-
-[defenses.{defense}]
-{DEFENSES[defense]}
-
-[audit]
-samples_per_client = 3
-replicas = {REPLICAS}
-batch = 250
-"""
-        spec, source = load_suite(str(suite_file(*changes, text=text)))
-        (block,) = plan_run(resolve(spec, source, seed=seed)).blocks
+        audit = f"[audit]\nsamples_per_client = 3\nreplicas = {REPLICAS}\nbatch = 250\n"
+        tables = f"[defenses.{defense}]\n{DEFENSES[defense]}\n\n{audit}"
+        federation = {"clients": 2, "samples": 40, "rounds": ROUNDS, "lot": {"poisson": RATE}}
+        (block,) = planned(*changes, seed=seed, text=tables, **federation).blocks
         return block
 
     return build

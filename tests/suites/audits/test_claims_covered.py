@@ -4,10 +4,7 @@ import json
 
 import pytest
 from fedassay.suites.audits.replicas import SETTING
-from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.source import ConfigError
-from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.planning.run_plan import plan_run
 from fedassay.suites.results.store import Store
 
 OWN = """\
@@ -119,14 +116,13 @@ def test_a_claim_at_delta_0_is_judged(canary, audit):
     assert rows["broken"].value > 2 * rows["honest"].value
 
 
-def test_the_plan_text_of_a_claim_at_delta_0_states_what_could_be_detected(own_module, suite_file):
+def test_the_plan_text_of_a_claim_at_delta_0_states_what_could_be_detected(own_module, planned):
     from fedassay.suites.planning.plan_text import plan_lines
 
     module = own_module(OWN)
     table = f'[defenses.own]\npart = "{module}:Honest"\npure = true\n'
-    text = suite_file("[defenses.none]", table, "replicas = 40", "replicas = 2000")
-    spec, source = load_suite(str(text))
-    line = next(line for line in plan_lines(plan_run(resolve(spec, source, seed=0))) if line.startswith("audit  own"))
+    plan = planned("[defenses.none]", table, "replicas = 40", "replicas = 2000")
+    line = next(line for line in plan_lines(plan) if line.startswith("audit  own"))
     assert "delta 0" in line
     words = ("at most epsilon ", "minimum detectable epsilon ")
     certified, found = (float(line.split(word)[1].split()[0]) for word in words)

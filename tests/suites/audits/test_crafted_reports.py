@@ -113,16 +113,7 @@ class Mine(Defense):
         return Prepared(protection=protection, claims=(claim,))
 """
 
-SUITE = """name = "one"
-seeds = 1
-
-[federations.main]
-model = "logistic"
-clients = {clients}
-samples = 40
-rounds = {rounds}
-algorithm = {{ name = "fedsgd", learning_rate = 0.5 }}
-
+TABLES = """\
 [defenses.mine]
 part = "{module}:Mine"
 {fields}
@@ -139,8 +130,8 @@ def suite_of(suite_file, own_module):
 
     def build(fields="", trials=TRIALS):
         module = own_module(COINS.replace("{epsilon}", str(EPSILON)).replace("{rounds}", str(ROUNDS)))
-        text = SUITE.format(clients=CLIENTS, rounds=ROUNDS, module=module, fields=fields, trials=trials)
-        return str(suite_file(text=text))
+        tables = TABLES.format(module=module, fields=fields, trials=trials)
+        return str(suite_file(text=tables, clients=CLIENTS, samples=40, rounds=ROUNDS))
 
     return build
 

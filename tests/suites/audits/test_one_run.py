@@ -9,24 +9,10 @@ from fedassay.suites.audits.audit_claim import audit_claim, run_block
 from fedassay.suites.audits.audited_federation import audited_federation
 from fedassay.suites.audits.one_run import canary_set_for, guesses_planned
 from fedassay.suites.audits.replicas import SETTING
-from fedassay.suites.config.resolve import resolve
-from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.planning.plan_text import headline, plan_lines
-from fedassay.suites.planning.run_plan import plan_run
 from fedassay.suites.results.store import Store
 
-TEXT = """name = "crowd"
-seeds = 1
-alpha = 0.05
-
-[federations.main]
-model = "logistic"
-clients = 4
-samples = 40
-rounds = 4
-lot = { poisson = 0.5 }
-algorithm = { name = "fedsgd", learning_rate = 0.5 }
-
+TABLES = """\
 [defenses.ldp_gaussian]
 epsilon = 1.0
 
@@ -35,19 +21,15 @@ design = "one_run"
 canaries = 300
 samples_per_client = 4
 """
+SUITE = {"text": TABLES, "alpha": 0.05, "clients": 4, "samples": 40, "rounds": 4, "lot": {"poisson": 0.5}}
 LDP = "[defenses.ldp_gaussian]\nepsilon = 1.0\n"
 TWINS = "[defenses.dp_sgd]\nepsilon = 1.0\n[defenses.control_no_clip]\nepsilon = 1.0\n"
 
 
 @pytest.fixture
-def planned(suite_file):
+def planned(planned):
     """(changes, seed) -> the run plan."""
-
-    def plan(*changes, seed=0):
-        spec, source = load_suite(str(suite_file(*changes, text=TEXT)))
-        return plan_run(resolve(spec, source, seed=seed))
-
-    return plan
+    return lambda *changes, seed=0: planned(*changes, seed=seed, **SUITE)
 
 
 @pytest.fixture
@@ -64,7 +46,7 @@ def judged(tmp_path):
 
 
 def test_a_missing_clip_is_refuted_from_one_run_and_its_correct_version_is_not(suite_file, assay):
-    run = assay(suite_file(LDP, TWINS, text=TEXT))
+    run = assay(suite_file(LDP, TWINS, **SUITE))
     rows = {row.defense: row for row in run.records if row.role == "audit"}
     assert (rows["control_no_clip"].verdict, rows["control_no_clip"].route) == ("REFUTED", "eps_low")
     assert rows["dp_sgd"].verdict == "NOT_REFUTED"
@@ -74,7 +56,7 @@ def test_a_missing_clip_is_refuted_from_one_run_and_its_correct_version_is_not(s
 
 def test_no_noise_at_all_is_refuted_and_the_curve_is_read_where_it_is_signed(suite_file, assay, own_defense):
     module = own_defense("pass")
-    run = assay(suite_file(text=TEXT), defenses=[f"{module}:Signing"])
+    run = assay(suite_file(**SUITE), defenses=[f"{module}:Signing"])
     rows = {row.defense: row for row in run.records if row.role == "audit"}
     assert (rows["Signing"].verdict, rows["Signing"].n) == ("REFUTED", 300)
     assert rows["ldp_gaussian"].verdict == "NOT_REFUTED"
@@ -162,7 +144,7 @@ def test_a_thousand_reports_stand_in_one_run(planned, judged):
 def test_the_report_of_a_one_run_audit_is_printed(suite_file, tmp_path):
     import fedassay
 
-    run = fedassay.run(str(suite_file(text=TEXT)), jobs=1, folder=tmp_path / "reported")
+    run = fedassay.run(str(suite_file(**SUITE)), jobs=1, folder=tmp_path / "reported")
     (page,) = run.folder.rglob("*.md")
     (line,) = [
         line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| ldp_gaussian | eps")

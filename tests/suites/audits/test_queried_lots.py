@@ -128,53 +128,32 @@ def test_a_protection_without_such_a_law_or_a_claim_of_another_unit_is_refused()
         published_query_trials(prepared.protection, plan, prepared.claims[0], world=0, trials=2, streams=Streams(0))
 
 
-SUITE = """\
-name = "queries"
-alpha = 0.05
-seeds = 1
-
-[federations.main]
-dataset = "digits"
-model = "logistic"
-clients = 2
-samples = 60
-rounds = 50
-lot = { poisson = 0.1 }
-algorithm = { name = "fedsgd", learning_rate = 0.5 }
-
-[defenses.corrected]
-part = "adap_dp_fl"
-epsilon = 2.94
-delta = 0.01
-noise_multiplier = 1.0
-
-[defenses.published]
-part = "adap_dp_fl"
-variant = "as_published"
-epsilon = 2.94
-delta = 0.01
-noise_multiplier = 1.0
-
-[audit]
-replicas = 15000
-"""
+PARAMETERS = 'part = "adap_dp_fl"\nepsilon = {epsilon}\ndelta = 0.01\nnoise_multiplier = 1.0\n'
+DEFENSES = f'[defenses.corrected]\n{PARAMETERS}[defenses.published]\nvariant = "as_published"\n{PARAMETERS}'
 
 
-def test_a_suites_audit_reads_the_query(tmp_path, assay):
-    path = tmp_path / "suite.toml"
-    path.write_text(SUITE, encoding="utf-8")
-    run = assay(path)
-    rows = {row.defense: row for row in run.records if row.role == "audit"}
+@pytest.fixture
+def audited(suite_file, assay):
+    """(epsilon, replicas) -> the rows of the suite's run."""
+
+    def go(epsilon, replicas):
+        tables = DEFENSES.format(epsilon=epsilon) + f"[audit]\nreplicas = {replicas}\n"
+        federation = {"clients": 2, "samples": 60, "rounds": 50, "lot": {"poisson": 0.1}}
+        return assay(suite_file(text=tables, alpha=0.05, **federation)).records
+
+    return go
+
+
+def test_a_suites_audit_reads_the_query(audited):
+    rows = {row.defense: row for row in audited(2.94, 15000) if row.role == "audit"}
     assert {name: row.verdict for name, row in rows.items()} == {"corrected": "NOT_REFUTED", "published": "REFUTED"}
     for row in rows.values():
         assert row.attack == "queried_lots"
         assert "witness: a client's steps and answers" in row.reason
 
 
-def test_clients_that_stop_early_do_not_stop_the_audit(tmp_path, assay):
+def test_clients_that_stop_early_do_not_stop_the_audit(audited):
     """Half of the budget: from some round on nobody sends anything, to the probes' runs neither."""
-    path = tmp_path / "suite.toml"
-    path.write_text(SUITE.replace("2.94", "2.0").replace("15000", "100"), encoding="utf-8")
-    rows = [row for row in assay(path).records if row.role in ("audit", "probe")]
+    rows = [row for row in audited(2.0, 100) if row.role in ("audit", "probe")]
     assert {row.status for row in rows} <= {"ok", "skipped"}
     assert {row.metric for row in rows if row.verdict == "KEPT"} >= {"probe_noise_present"}

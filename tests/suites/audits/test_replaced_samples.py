@@ -2,23 +2,8 @@
 
 import pytest
 from fedassay.suites.audits.audited_federation import audited_federation
-from fedassay.suites.config.resolve import resolve
-from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.planning.run_plan import plan_run
 
-SUITE = """\
-name = "replaced"
-alpha = 0.05
-seeds = 1
-
-[federations.main]
-dataset = "digits"
-model = "logistic"
-clients = 3
-samples = 60
-rounds = 2
-algorithm = {{ name = "{algorithm}", learning_rate = {rate}{steps} }}
-
+TABLES = """\
 {defenses}
 [audit]
 canary = "{canary}"
@@ -28,8 +13,9 @@ replicas = {replicas}
 batch = 250
 noise_shares = [0.5]
 """
-FEDSGD = {"algorithm": "fedsgd", "rate": 0.5, "steps": ""}
-FEDAVG = {"algorithm": "fedavg", "rate": 0.1, "steps": ", local_steps = 2"}
+FEDERATION = {"clients": 3, "samples": 60, "rounds": 2, "alpha": 0.05}
+FEDSGD = {"name": "fedsgd", "learning_rate": 0.5}
+FEDAVG = {"name": "fedavg", "learning_rate": 0.1, "local_steps": 2}
 OWN = """\
 import math
 from dataclasses import dataclass, replace
@@ -62,15 +48,13 @@ class Broken(Honest):
 
 
 @pytest.fixture
-def audits(tmp_path, assay):
-    """(defenses' tables, changes) -> the run and its audits' rows by label."""
+def audits(suite_file, assay):
+    """(defenses' tables, changes) -> its audits' rows by label."""
 
-    def go(defenses, *, canary="dirac", replicas=250, own=(), **changes):
-        path = tmp_path / "suite.toml"
-        told = FEDSGD | {"defenses": defenses, "canary": canary, "replicas": replicas} | changes
-        path.write_text(SUITE.format(**told), encoding="utf-8")
-        run = assay(path, **({"defenses": own} if own else {}))
-        return run, [row for row in run.records if row.role == "audit"]
+    def go(defenses, *, canary="dirac", replicas=250, algorithm=FEDSGD):
+        tables = TABLES.format(defenses=defenses, canary=canary, replicas=replicas)
+        run = assay(suite_file(text=tables, algorithm=algorithm, **FEDERATION))
+        return [row for row in run.records if row.role == "audit"]
 
     return go
 
@@ -79,7 +63,7 @@ def audits(tmp_path, assay):
 def test_an_honest_claim_of_a_replaced_sample_stands_and_a_broken_one_falls(canary, audits, own_module):
     module = own_module(OWN)
     tables = "".join(f'[defenses.{name.lower()}]\npart = "{module}:{name}"\n' for name in ("Honest", "Broken"))
-    _, rows = audits(tables, canary=canary, replicas=500)
+    rows = audits(tables, canary=canary, replicas=500)
     found = {row.defense: row.verdict for row in rows}
     assert found["honest"] in ("NOT_REFUTED", "UNDERPOWERED")
     assert found["broken"] == "REFUTED" or canary == "crafted"
@@ -89,19 +73,13 @@ def test_an_honest_claim_of_a_replaced_sample_stands_and_a_broken_one_falls(cana
 @pytest.mark.parametrize("algorithm", [FEDSGD, FEDAVG], ids=["fedsgd", "fedavg"])
 def test_nbafl_as_published_is_refuted_on_both_ways(algorithm, audits):
     tables = '[defenses.nbafl]\nvariant = "as_published"\nepsilon = 1.0\n'
-    _, rows = audits(tables, replicas=2000, **algorithm)
+    rows = audits(tables, replicas=2000, algorithm=algorithm)
     assert {row.observer: row.verdict for row in rows} == {"uploads": "REFUTED", "global_models": "REFUTED"}
 
 
-def test_replaced_samples_are_tried_among_as_many_as_the_claim_was_made_for(tmp_path):
+def test_replaced_samples_are_tried_among_as_many_as_the_claim_was_made_for(planned):
     """NbAFL's noise is made for clients of 20 samples: among 4 it would fall short for no fault of its clip."""
-    path = tmp_path / "suite.toml"
     tables = '[defenses.nbafl]\nvariant = "as_published"\n[defenses.dp_sgd]\n'
-    path.write_text(SUITE.format(**FEDSGD, defenses=tables, canary="dirac", replicas=2), encoding="utf-8")
-    spec, source = load_suite(str(path))
-    sizes = {block.cell.facts["defense"]: audited_federation(block)[1].sizes for block in plan_of(spec, source).blocks}
+    plan = planned(text=TABLES.format(defenses=tables, canary="dirac", replicas=2), **FEDERATION)
+    sizes = {block.cell.facts["defense"]: audited_federation(block)[1].sizes for block in plan.blocks}
     assert sizes == {"nbafl": (20, 20), "dp_sgd": (4, 4)}
-
-
-def plan_of(spec, source):
-    return plan_run(resolve(spec, source, seed=0))

@@ -6,21 +6,9 @@ from fedassay.audit.claim import Adjacency, Unit
 from fedassay.suites.audits.audited_federation import audited_federation, claimed_release
 from fedassay.suites.audits.canary_replicas import canary_for
 from fedassay.suites.config.canaries import absent_row
-from fedassay.suites.config.resolve import resolve
-from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.planning.run_plan import plan_run
 
-TEXT = """name = "secure"
-seeds = 1
-alpha = 0.05
-
-[federations.main]
-model = "logistic"
-clients = 9
-samples = 90
-rounds = 1
-algorithm = { name = "fedsgd", learning_rate = 0.5 }
-
+FEDERATION = {"clients": 9, "samples": 90, "alpha": 0.05}
+TABLES = """\
 [defenses.distributed_gaussian]
 dropout = 0.8
 drops = "first"
@@ -58,12 +46,11 @@ batch = 300
 
 
 @pytest.fixture
-def block_of(suite_file):
+def block_of(planned):
     """(canary) -> the first block of the suite's honest claim."""
 
     def build(canary):
-        spec, source = load_suite(str(suite_file('"dirac"', f'"{canary}"', text=TEXT)))
-        blocks = plan_run(resolve(spec, source, seed=0)).blocks
+        blocks = planned('"dirac"', f'"{canary}"', text=TABLES, **FEDERATION).blocks
         return next(block for block in blocks if block.cell.facts["defense"] == "distributed_gaussian")
 
     return build
@@ -101,7 +88,7 @@ def test_the_release_of_a_zero_out_claim_is_one_rows_length_over_the_noise(block
 
 def test_lost_shares_are_refuted_and_the_honest_stand(suite_file, assay):
     """Ten clients with the canary, eight drop out: the control's sum has two tenths of its twin's variance."""
-    run = assay(suite_file(text=TEXT))
+    run = assay(suite_file(text=TABLES, **FEDERATION))
     rows = {row.defense: row for row in run.records if row.role == "audit"}
     assert {name: row.verdict for name, row in rows.items()} == {
         "distributed_gaussian": "NOT_REFUTED",
@@ -110,8 +97,8 @@ def test_lost_shares_are_refuted_and_the_honest_stand(suite_file, assay):
 
 
 def test_discrete_claims_are_audited_through_the_same_hooks(suite_file, assay):
-    suite = suite_file(text=TEXT[: TEXT.index("[defenses.distributed_gaussian]")] + DISCRETE)
-    rows = [row for row in assay(suite).records if row.role == "audit"]
+    run = assay(suite_file(text=DISCRETE, **FEDERATION))
+    rows = [row for row in run.records if row.role == "audit"]
     assert {row.defense: row.verdict for row in rows} == {
         "skellam": "NOT_REFUTED",
         "distributed_discrete_gaussian": "NOT_REFUTED",

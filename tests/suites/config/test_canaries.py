@@ -10,22 +10,8 @@ from fedassay.fl.streams import Streams
 from fedassay.suites.audits.audited_federation import audited_federation, canary_length, claimed_release
 from fedassay.suites.audits.canary_replicas import canary_for
 from fedassay.suites.config.canaries import CANARY_PHRASES, DESIGNS, KNOWN_CANARIES
-from fedassay.suites.config.resolve import resolve
-from fedassay.suites.config.suite_file import load_suite
-from fedassay.suites.planning.run_plan import plan_run
 
-TEXT = """name = "designs"
-seeds = 1
-alpha = 0.05
-
-[federations.main]
-model = "logistic"
-clients = 4
-samples = 80
-rounds = 6
-lot = { poisson = 0.3 }
-algorithm = { name = "fedsgd", learning_rate = 0.5 }
-
+DEFENSES = """\
 [defenses.dp_sgd]
 
 [defenses.dp_fedavg]
@@ -37,26 +23,20 @@ clip_norm = 0.3
 
 [defenses.control_noise_halved]
 
-[audit]
-canary = "dirac"
-samples_per_client = 8
-replicas = 500
-batch = 250
 """
+AUDIT = '[audit]\ncanary = "dirac"\nsamples_per_client = 8\nreplicas = 500\nbatch = 250\n'
+FEDERATION = {"clients": 4, "samples": 80, "rounds": 6, "lot": {"poisson": 0.3}, "alpha": 0.05}
+SUITE = {"text": DEFENSES + AUDIT, **FEDERATION}
 HONEST = {"dp_sgd", "dp_fedavg", "ldp_gaussian"}
 
 
 @pytest.fixture
-def block_of(suite_file):
+def block_of(planned):
     """(canary, defense, seed) -> the block of that defense's one claim."""
 
     def build(canary, defense, *, seed=0):
-        spec, source = load_suite(str(suite_file('"dirac"', f'"{canary}"', text=TEXT)))
-        return next(
-            block
-            for block in plan_run(resolve(spec, source, seed=seed)).blocks
-            if block.cell.facts["defense"] == defense
-        )
+        blocks = planned('"dirac"', f'"{canary}"', seed=seed, **SUITE).blocks
+        return next(block for block in blocks if block.cell.facts["defense"] == defense)
 
     return build
 
@@ -85,7 +65,7 @@ missing clip at two."""
 
 @pytest.mark.parametrize("canary", POWER)
 def test_each_design_refutes_what_it_has_power_for_and_no_honest_claim(canary, suite_file, assay):
-    run = assay(suite_file('"dirac"', f'"{canary}"', text=TEXT))
+    run = assay(suite_file('"dirac"', f'"{canary}"', **SUITE))
     rows = {row.defense: row for row in run.records if row.role == "audit"}
     assert {row.status for row in rows.values()} == {"ok"}
     refuted = {name for name, row in rows.items() if row.verdict == "REFUTED"}
@@ -99,7 +79,7 @@ def test_each_design_refutes_what_it_has_power_for_and_no_honest_claim(canary, s
 def test_a_canary_without_length_refutes_nobody_and_says_that_it_did_not_show(suite_file, assay):
     """The null: scores are noise in both worlds, of the honest and of the broken."""
     others = "[defenses.dp_sgd]\n\n[defenses.dp_fedavg]\n\n"
-    run = assay(suite_file('"dirac"', '"random"\ncanary_norm = 1e-6', others, "", text=TEXT))
+    run = assay(suite_file('"dirac"', '"random"\ncanary_norm = 1e-6', others, "", **SUITE))
     rows = [row for row in run.records if row.role == "audit"]
     assert {row.verdict for row in rows} <= {"UNDERPOWERED", "NOT_REFUTED"}
     shown = [row for row in rows if row.value == 0]
@@ -137,8 +117,7 @@ class Mine(LDPGaussian):
 def test_noise_that_is_missing_on_the_models_weights_shows_along_a_random_direction_only(
     canary, verdict, suite_file, assay, own_module
 ):
-    alone = TEXT[: TEXT.index("[defenses.dp_sgd]")] + "[defenses.none]\n\n" + TEXT[TEXT.index("[audit]") :]
-    suite = suite_file('"dirac"', f'"{canary}"', text=alone)
+    suite = suite_file('"dirac"', f'"{canary}"', text=f"[defenses.none]\n\n{AUDIT}", **FEDERATION)
     run = assay(suite, defenses=[f"{own_module(BARE)}:Mine"])
     (row,) = [row for row in run.records if row.role == "audit"]
     assert row.verdict == verdict

@@ -7,10 +7,9 @@ from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
-from fedassay.suites.config.resolve import plan_of, prepare, resolve, task_of
+from fedassay.suites.config.resolve import plan_of, prepare, task_of
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite import PlanChange
-from fedassay.suites.config.suite_file import load_suite
 
 OWN = """\
 from dataclasses import dataclass
@@ -26,17 +25,6 @@ class Mine(Defense):
     def prepare(self, plan):
         {body}
 """
-
-
-@pytest.fixture
-def resolved(suite_file):
-    """(old, new, ..., options) -> the resolved small suite with these changes."""
-
-    def build(*changes, overrides=(), **options):
-        spec, source = load_suite(str(suite_file(*changes)), overrides=overrides)
-        return resolve(spec, source, **({"seed": 0} | options))
-
-    return build
 
 
 def refusal(call, *arguments, **options):

@@ -6,18 +6,14 @@ import time
 
 import fedassay
 import pytest
-from fedassay.suites.config.resolve import resolve
-from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.planning.estimate import Times, estimate, learnt
-from fedassay.suites.planning.run_plan import plan_run
 from fedassay.suites.results.cost import Cost
 from fedassay.suites.results.environment import hardware
 
 
 @pytest.fixture
-def plan(suite_file):
-    spec, source = load_suite(str(suite_file()))
-    return plan_run(resolve(spec, source, seed=0))
+def plan(planned):
+    return planned()
 
 
 def write_run(place, name, rows, machine=None, **manifest):

@@ -24,17 +24,6 @@ calibrated_on = "main"
 [defenses.none]"""
 
 
-@pytest.fixture
-def planned(suite_file):
-    """(old, new, ..., options) -> the plan of the small suite with these changes."""
-
-    def build(*changes, seed=0, extra=(), overrides=()):
-        spec, source = load_suite(str(suite_file(*changes)), overrides=overrides)
-        return plan_run(resolve(spec, source, seed=seed, extra=extra))
-
-    return build
-
-
 def test_a_defense_that_asks_for_few_seeds_runs_on_the_first_of_them(planned):
     plan = planned("[defenses.none]", "[defenses.none]\nseeds = 2", overrides=("seeds=4",))
     ran = {(job.training.facts["defense"], job.seed) for job in plan.trials}

@@ -9,33 +9,14 @@ from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.regression.gated_run import judge_folder
 from fedassay.suites.config.source import ConfigError
 
-SUITE = """name = "sealed"
-version = "1"
-description = "a few rows"
-seeds = 1
-
-[federations.main]
-model = "logistic"
-clients = 3
-samples = 30
-rounds = 1
-algorithm = { name = "fedsgd", learning_rate = 0.5 }
-
-[defenses.none]
-
-[attacks.loss]
-count = 3
-
-[attacks.random_scores]
-count = 3
-"""
+TABLES = "[defenses.none]\n[attacks.loss]\ncount = 3\n[attacks.random_scores]\ncount = 3\n"
 
 
 @pytest.fixture(scope="module")
-def sealed(tmp_path_factory):
+def sealed(tmp_path_factory, suite_text):
     place = tmp_path_factory.mktemp("sealed") / "run"
     suite = place.with_suffix(".toml")
-    suite.write_text(SUITE)
+    suite.write_text(suite_text(TABLES, clients=3, samples=30))
     return fedassay.run(str(suite), jobs=1, folder=place, report=False).folder
 
 

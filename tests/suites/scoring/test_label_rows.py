@@ -11,11 +11,9 @@ from fedassay.fl.partitions.sampling import FixedSize, Full
 from fedassay.fl.plan import Plan
 from fedassay.fl.recorder import LotRecorder
 from fedassay.suites.attacking.trial import run_trial
-from fedassay.suites.config.resolve import resolve, task_of
+from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.suite import FederationSpec
-from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.jobs.cell import Cell
-from fedassay.suites.planning.run_plan import plan_run
 from fedassay.suites.results.store import Store
 from fedassay.suites.scoring.label_rows import score_label_counts, true_counts
 
@@ -140,19 +138,7 @@ def test_guesses_of_fewer_uploads_are_refused():
         rows_of(np.ones((2, 10)), task, plan)
 
 
-SUITE = """\
-name = "lots"
-seeds = 1
-
-[federations.main]
-model = "logistic"
-clients = 4
-samples = 400
-rounds = 2
-cohort = { fixed_size = 3 }
-lot = { fixed_size = 30 }
-algorithm = { name = "fedsgd", learning_rate = 0.5 }
-
+TABLES = """\
 [defenses.none]
 
 [attacks.llg_plus]
@@ -166,11 +152,9 @@ count = 8
 """
 
 
-def test_a_run_scores_the_lots_that_were_drawn_in_the_round_attacked(tmp_path):
-    path = tmp_path / "lots.toml"
-    path.write_text(SUITE)
-    spec, source = load_suite(str(path))
-    (job,) = plan_run(resolve(spec, source, seed=0)).trials
+def test_a_run_scores_the_lots_that_were_drawn_in_the_round_attacked(planned, tmp_path):
+    drawn = {"cohort": {"fixed_size": 3}, "lot": {"fixed_size": 30}}
+    (job,) = planned(text=TABLES, clients=4, samples=400, rounds=2, **drawn).trials
     store = Store(tmp_path / "run")
     assert run_trial(job, store, frozenset()) == []
     rows = [row for cell in job.cells for row in store.cell_records(cell.cell_id) if row.metric.startswith("label_")]

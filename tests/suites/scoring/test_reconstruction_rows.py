@@ -14,11 +14,9 @@ from fedassay.audit.observer import UPLOADS
 from fedassay.fl.probe import OwnerProbe
 from fedassay.suites.attacking import trial as trial_module
 from fedassay.suites.config.catalogue import parts_by_name
-from fedassay.suites.config.resolve import resolve, task_of
+from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.suite import FederationSpec
-from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.jobs.cell import Cell
-from fedassay.suites.planning.run_plan import plan_run
 from fedassay.suites.results.store import Store
 from fedassay.suites.scoring import reconstruction_rows
 from fedassay.suites.scoring.images import PSNR_CAP, Unavailable
@@ -206,17 +204,6 @@ def test_uploads_of_more_than_one_sample_are_not_scored(tmp_path, cell, task, ch
 
 
 EVERYTHING = """\
-name = "everything"
-seeds = 1
-
-[federations.main]
-model = "logistic"
-clients = 3
-held_out = 3
-samples = 60
-rounds = 2
-algorithm = { name = "fedsgd", learning_rate = 0.5 }
-
 [federations.shown]
 model = "logistic"
 partition = "one_sample"
@@ -226,7 +213,7 @@ rounds = 1
 algorithm = { name = "fedsgd", learning_rate = 0.5 }
 calibrated_on = "main"
 
-[defenses.{defense}]
+[defenses.none]
 """
 DEFENSES = {"map_inversion": "ldp_gaussian"}
 """Whose law an attack cannot do without."""
@@ -240,21 +227,22 @@ MODELS = {"imprint": "imprint"}
 """Which an attack cannot do without."""
 
 
-def suite_with(name, tmp_path):
-    """The suite above with one attack on the federation that it is for."""
-    membership = "count" in parts_by_name("attack")[name].__dataclass_fields__
-    table = f'\n[attacks.{name}]\nfederation = "{"main" if membership else "shown"}"\n'
-    people = issubclass(parts_by_name("attack")[name], OwnerAttack) or name == "random_people"
-    table += f"count = {3 if people else 8}\n" if membership else ""
-    table += (
-        "iterations = 5\nrestarts = 1\n" if "iterations" in parts_by_name("attack")[name].__dataclass_fields__ else ""
-    )
-    path = tmp_path / "suite.toml"
-    text = EVERYTHING.replace("{defense}", DEFENSES.get(name, "none")).replace("logistic", MODELS.get(name, "logistic"))
-    path.write_text(text + table)
-    spec, source = load_suite(str(path))
-    jobs = plan_run(resolve(spec, source, seed=0)).trials
-    return next(job for job in jobs if job.attacks)
+@pytest.fixture
+def trial_of(planned):
+    """(attack) -> the trial of the suite above with this one attack on the federation that it is for."""
+
+    def build(name):
+        part = parts_by_name("attack")[name]
+        membership = "count" in part.__dataclass_fields__
+        table = f'\n[attacks.{name}]\nfederation = "{"main" if membership else "shown"}"\n'
+        people = issubclass(part, OwnerAttack) or name == "random_people"
+        table += f"count = {3 if people else 8}\n" if membership else ""
+        table += "iterations = 5\nrestarts = 1\n" if "iterations" in part.__dataclass_fields__ else ""
+        needed = ("defenses.none", f"defenses.{DEFENSES.get(name, 'none')}", "logistic", MODELS.get(name, "logistic"))
+        jobs = planned(*needed, text=EVERYTHING + table, clients=3, held_out=3, samples=60, rounds=2).trials
+        return next(job for job in jobs if job.attacks)
+
+    return build
 
 
 def another_truth(trained):
@@ -284,8 +272,10 @@ def numbers(evidence):
 
 
 @pytest.mark.parametrize("name", OBSERVING)
-def test_another_truth_changes_the_scores_of_an_attack_and_not_a_bit_of_what_it_says(name, tmp_path, monkeypatch):
-    job = suite_with(name, tmp_path)
+def test_another_truth_changes_the_scores_of_an_attack_and_not_a_bit_of_what_it_says(
+    name, trial_of, tmp_path, monkeypatch
+):
+    job = trial_of(name)
     (item,) = job.attacks
     assert item.entry.attack.level is Level.REALISTIC
     trained, said = trial_module._train(job, trial_module.Clock(), None), []
