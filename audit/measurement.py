@@ -61,19 +61,19 @@ class Measurement:
     n0: int
     n1: int
     delta: float
-    threshold_policy: str
-    threshold: float | None
-    false_positives: int | None
-    false_negatives: int | None
-    fpr_high: float | None
-    fnr_high: float | None
+    threshold_policy: str = "none"
+    threshold: float | None = None
+    false_positives: int | None = None
+    false_negatives: int | None = None
+    fpr_high: float | None = None
+    fnr_high: float | None = None
     epsilon_low: float
     estimate: float | None
     ceiling: float | None
-    detectable: float | None
+    detectable: float | None = None
     witness: str
     setting: Setting
-    below_curve: bool | None
+    below_curve: bool | None = None
     effect_z: float | None = None
     comparisons: int = 1
     kind: Kind = Kind.BOUND

@@ -80,7 +80,6 @@ def pairwise_event(
         n1=counts.n1,
         delta=delta,
         threshold_policy="event",
-        threshold=None,
         false_positives=counts.hits_out,
         false_negatives=missed,
         fpr_high=fpr_high,

@@ -155,15 +155,11 @@ def sequential(
         threshold=threshold.threshold,
         false_positives=int(np.count_nonzero(hits_out)),
         false_negatives=int(np.count_nonzero(~hits_in)),
-        fpr_high=None,
-        fnr_high=None,
         epsilon_low=bound(hits_in, hits_out),
         estimate=max(0.0, shown) if math.isfinite(shown) else None,
         ceiling=bound(np.ones_like(hits_in), np.zeros_like(hits_out)),
-        detectable=None,
         witness=witness,
         setting=scores.setting,
-        below_curve=None,
     )
 
 

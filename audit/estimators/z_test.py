@@ -82,12 +82,6 @@ def z_test(
         n0=n0,
         n1=n1,
         delta=delta,
-        threshold_policy="none",
-        threshold=None,
-        false_positives=None,
-        false_negatives=None,
-        fpr_high=None,
-        fnr_high=None,
         epsilon_low=epsilon_from_mu(mu, delta),
         estimate=epsilon_from_mu(max(0.0, effect), delta),
         # Without a counted error there is no largest epsilon: a larger shift always proves more.
@@ -95,7 +89,6 @@ def z_test(
         detectable=None if claimed is None else epsilon_from_mu(_detectable_mu(claimed, n0, n1, alpha, known), delta),
         witness=witness,
         setting=scores.setting,
-        below_curve=None,
         effect_z=None if claimed is None else (effect - claimed) / _error(claimed, n0, n1, known),
     )
 

@@ -13,9 +13,8 @@ from fedassay.audit.observer import UPLOADS
 from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.message import Message
 from fedassay.fl.models.network import Network
-from fedassay.fl.partitions.sampling import Full
-from fedassay.fl.plan import Plan
 from fedassay.fl.view import RoundView, View
+from toy_federation import flat_plan
 
 NETWORK = Network(model="logistic", shape=(1, 3, 3), classes=4)
 RNG = np.random.default_rng(5)
@@ -25,14 +24,8 @@ NULLS = [MeanImage(), RandomImage(), NoiseImage(), RandomLabels()]
 
 def seen(values: torch.Tensor, sizes: tuple[int, ...] | None = None) -> tuple[View, Knowledge]:
     clients = len(values)
-    plan = Plan(
-        sizes=sizes or (1,) * clients,
-        rounds=1,
-        cohort=Full(),
-        lot=Full(),
-        algorithm=FedSGD(learning_rate=0.1),
-        layout=NETWORK.layout,
-    )
+    fields = {"algorithm": FedSGD(learning_rate=0.1), "layout": NETWORK.layout}
+    plan = flat_plan(clients, sizes=sizes or (1,) * clients, **fields)
     reports = Message(values=values[None], present=torch.ones(1, clients).bool(), senders=tuple(range(clients)))
     model = torch.zeros(1, NETWORK.layout.dim)
     view = View(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from digits_federation import received
 from fedassay.attacks.attack import Knowledge, Undefined
 from fedassay.attacks.gradient.analytic_linear import AnalyticLinear
 from fedassay.attacks.gradient.inversion import GradientInversion
@@ -17,13 +18,10 @@ from fedassay.attacks.uploads import read_uploads
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from fedassay.defenses.shuffling.cldp_sgd import OneBitLaw
 from fedassay.fl.algorithms.algorithm import FedAvg
-from fedassay.fl.engine import run_federation
 from fedassay.fl.laws.law import GaussianLaw, Mixing
 from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task
 from fedassay.fl.view import View
 
@@ -37,9 +35,7 @@ def observed(toy_task: Build, toy_plan: Build, knowledge_of: Build) -> Build:
     ) -> tuple[Task, View, Knowledge]:
         task = toy_task(sizes, model=model)
         plan: Plan = toy_plan(task, **({"rounds": 1} | changes))
-        recorder = ViewRecorder(observer=observer)
-        final = run_federation(task, plan, Protection(), Streams(1), recorders=[recorder])
-        return task, recorder.view(plan, final), knowledge_of(task, plan, Protection())
+        return task, received(task, plan, observer=observer, seed=1), knowledge_of(task, plan, Protection())
 
     return run
 

@@ -4,61 +4,24 @@ import gzip
 import json
 
 import pytest
-import torch
 from fedassay.fl.algorithms.algorithm import FedAvg
 from fedassay.fl.data.data_folder import DataFolder
-from fedassay.fl.models.network import Network
-from fedassay.fl.partitions.sampling import Full
-from fedassay.fl.plan import Plan
-from fedassay.fl.streams import Streams, uniform
-from fedassay.fl.task import Task
 from PIL import Image, ImageDraw
+from toy_federation import toy_plan, toy_task
 
 
 @pytest.fixture
 def make_task():
     """(sizes, model, ...) -> a Task of random images; the logistic one has 51 weights and ``inert`` more."""
-
-    def make(sizes=(6, 10, 3, 5), *, model="logistic", side=4, classes=3, inert=0, seed=0):
-        rng = Streams(seed).generator("toy images")
-        count = sum(sizes)
-
-        def images(n):
-            return uniform(rng, (n, 1, side, side)), torch.from_numpy(rng.integers(classes, size=n))
-
-        pool, labels = images(count)
-        outsiders, outsider_labels = images(7)
-        test, test_labels = images(9)
-        return Task(
-            network=Network(model=model, shape=(1, side, side), classes=classes, inert=inert),
-            images=pool,
-            labels=labels,
-            parts=torch.from_numpy(rng.permutation(count)).split(list(sizes)),
-            outsider_images=outsiders,
-            outsider_labels=outsider_labels,
-            test_images=test,
-            test_labels=test_labels,
-        )
-
-    return make
+    given = {"side": 4, "outsiders": 7, "stream": "toy images", "shuffled": True}
+    return lambda sizes=(6, 10, 3, 5), **changes: toy_task(sizes, **(given | changes))
 
 
 @pytest.fixture
 def make_plan():
     """(task, changes) -> its Plan; by default three rounds, all clients and samples, two local steps."""
-
-    def make(task, **changes):
-        fields = {
-            "sizes": task.sizes,
-            "rounds": 3,
-            "cohort": Full(),
-            "lot": Full(),
-            "algorithm": FedAvg(learning_rate=0.3, local_steps=2),
-            "layout": task.network.layout,
-        }
-        return Plan(**(fields | changes))
-
-    return make
+    algorithm = FedAvg(learning_rate=0.3, local_steps=2)
+    return lambda task, **changes: toy_plan(task, **({"algorithm": algorithm} | changes))
 
 
 class Tape:

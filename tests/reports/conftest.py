@@ -14,6 +14,7 @@ from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.observer import GLOBAL_MODELS, UPLOADS
 from fedassay.reports.formats.page import html
 from fedassay.reports.reading.run_folder import RunFolder
+from row_facts import FACTS
 
 ALPHA = 0.01
 TRIALS = 500
@@ -62,23 +63,8 @@ class RunMaker:
 
     def row(self, **fields: Any) -> dict[str, Any]:
         """Adds one record; what is not given gets a default."""
-        row: dict[str, Any] = {
-            "schema": "result-1",
-            "run_id": "r" * 12,
-            "suite": "quick",
-            "suite_version": "1",
-            "federation": "main",
-            "dataset": "digits",
-            "dataset_sha256": "0" * 64,
-            "model": "mlp",
-            "defense": "none",
-            "defense_version": "1",
-            "role": "attack",
-            "attack": "loss",
-            "attack_version": "1",
-            "metric": "auc",
-            "seed": 0,
-        }
+        row: dict[str, Any] = FACTS | {"schema": "result-1", "run_id": "r" * 12, "suite": "quick", "model": "mlp"}
+        row |= {"metric": "auc", "seed": 0}
         row |= fields
         row.setdefault("cell_id", f"c{len(self.lines):04d}")
         self.lines.append(row)

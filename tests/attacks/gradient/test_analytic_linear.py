@@ -6,16 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from digits_federation import received
 from fedassay.attacks.attack import Knowledge, Undefined
 from fedassay.attacks.gradient.analytic_linear import AnalyticLinear, lone_images
-from fedassay.audit.observer import UPLOADS
 from fedassay.fl.algorithms.algorithm import Algorithm, FedAvg, FedSGD
-from fedassay.fl.engine import run_federation
 from fedassay.fl.models.network import Network
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.streams import Streams
 from fedassay.fl.task import Task
 from fedassay.fl.view import View
 
@@ -27,9 +24,7 @@ def observed(toy_task: Build, toy_plan: Build, knowledge_of: Build) -> Build:
     def run(sizes: tuple[int, ...], model: str, algorithm: Algorithm | None = None) -> tuple[Task, View, Knowledge]:
         task = toy_task(sizes, model=model, side=8)
         plan: Plan = toy_plan(task, rounds=1, algorithm=algorithm or FedSGD(learning_rate=0.5))
-        recorder = ViewRecorder(observer=UPLOADS)
-        final = run_federation(task, plan, Protection(), Streams(1), recorders=[recorder])
-        return task, recorder.view(plan, final), knowledge_of(task, plan, Protection())
+        return task, received(task, plan, seed=1), knowledge_of(task, plan, Protection())
 
     return run
 

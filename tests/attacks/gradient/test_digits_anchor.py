@@ -1,24 +1,12 @@
 """The digits anchor of benchmarks/digits_anchor.py, whole: known areas, and the order of the attacks."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from fedassay.audit.metrics.low_rate import tpr_at
 from fedassay.suites.scoring.membership_rows import auc
 
-
-@pytest.fixture(scope="module")
-def benchmark():
-    path = Path(__file__).parents[3] / "benchmarks" / "digits_anchor.py"
-    spec = importlib.util.spec_from_file_location("digits_anchor", path)
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+BENCHMARK = "digits_anchor"
 
 
 @pytest.fixture(scope="module")

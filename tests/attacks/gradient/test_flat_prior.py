@@ -6,27 +6,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from digits_federation import digits_run
 from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.gradient.map_inversion import MapInversion
 from fedassay.attacks.gradient.objectives.image_lots import ImageLots
 from fedassay.attacks.gradient.objectives.posterior import ImagePosterior
 from fedassay.attacks.gradient.objectives.prior import FlatPrior, GaussianPrior
-from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.defenses.shuffling.cldp_sgd import CLDPSGDProtection
 from fedassay.fl.algorithms.algorithm import FedSGD
-from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.engine import run_federation
 from fedassay.fl.laws.law import GaussianLaw
 from fedassay.fl.models.network import Network
-from fedassay.fl.partitions.partitions import OneSample
-from fedassay.fl.partitions.sampling import Full
-from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.streams import Streams, uniform
-from fedassay.fl.task import Task, build_task
+from fedassay.fl.streams import uniform
+from fedassay.fl.task import Task
 from fedassay.fl.view import View
+from toy_federation import flat_plan
 
 
 def of_nothing(pixels: int) -> GaussianPrior:
@@ -34,19 +29,7 @@ def of_nothing(pixels: int) -> GaussianPrior:
 
 
 def federation(protection: Protection, clients: int = 8) -> tuple[Task, View, Knowledge]:
-    task = build_task(
-        load_dataset("digits"),
-        model="lenet",
-        partition=OneSample(),
-        clients=clients,
-        samples=clients,
-        streams=Streams(1),
-    )
-    algorithm, layout = FedSGD(learning_rate=1.0), task.network.layout
-    plan = Plan(sizes=task.sizes, rounds=1, cohort=Full(), lot=Full(), algorithm=algorithm, layout=layout)
-    recorder = ViewRecorder(observer=UPLOADS)
-    final = run_federation(task, plan, protection, Streams(1), recorders=[recorder])
-    return task, recorder.view(plan, final), Knowledge.of(task, plan, protection)
+    return digits_run("lenet", clients, clients, protection=protection, seed=1)
 
 
 def test_the_fit_finds_which_differences_are_flat_and_how_wide_the_others_are() -> None:
@@ -95,14 +78,7 @@ def test_the_resolution_is_that_of_the_fisher_information(sigma: float, rounds: 
     labels = torch.full((120, 1), 2)
     gradients = torch.cat([torch.einsum("c,np->ncp", factor, pixels.flatten(1)).flatten(1), factor.expand(120, 4)], 1)
     law = GaussianLaw(clip_norm=100.0, scale=-1.0, noise_std=sigma)
-    plan = Plan(
-        sizes=(1,),
-        rounds=rounds,
-        cohort=Full(),
-        lot=Full(),
-        algorithm=FedSGD(learning_rate=1.0),
-        layout=network.layout,
-    )
+    plan = flat_plan(1, size=1, rounds=rounds, algorithm=FedSGD(learning_rate=1.0), layout=network.layout)
     posterior = ImagePosterior(
         network=network,
         plan=plan,

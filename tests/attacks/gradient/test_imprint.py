@@ -6,23 +6,19 @@ from math import exp, lgamma
 import numpy as np
 import pytest
 import torch
+from digits_federation import dealt_digits, received
 from fedassay.attacks.attack import Knowledge, Undefined
 from fedassay.attacks.gradient.imprint import Imprint, binned_images
 from fedassay.attacks.reduced_view import reduce_view
 from fedassay.audit.observer import AGGREGATE, UPLOADS, Observer
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
+from fedassay.defenses.without_dp.none import Undefended
 from fedassay.fl.algorithms.algorithm import Algorithm, FedAvg, FedSGD
 from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.engine import run_federation
 from fedassay.fl.models.imprint import direction
-from fedassay.fl.partitions.partitions import IID
-from fedassay.fl.partitions.sampling import Full
-from fedassay.fl.plan import Plan
-from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.streams import Streams
-from fedassay.fl.task import Task, build_task
+from fedassay.fl.task import Task
 from fedassay.fl.view import View
+from toy_federation import toy_plan
 
 EXACT = 1 / 32
 """A digit's pixels are sixteenths: with smaller errors, rounding gives the very image. Single precision stays below
@@ -49,29 +45,12 @@ def digits(
     seed: int = 0,
 ) -> Run:
     """Digits dealt evenly, full lots, seen by ``observer``; under dp_sgd if an epsilon is given."""
-    task = build_task(
-        load_dataset("digits"),
-        model=model,
-        partition=IID(),
-        clients=clients,
-        streams=Streams(seed),
-        samples=samples,
-    )
-    plan = Plan(
-        sizes=task.sizes,
-        rounds=rounds,
-        cohort=Full(),
-        lot=Full(),
-        algorithm=algorithm or FedSGD(learning_rate=0.5),
-        layout=task.network.layout,
-    )
-    protection: Protection = Protection()
-    if epsilon is not None:
-        protection = DPSGD(epsilon=epsilon, delta=1e-5).prepare(plan).protection
-    recorder = ViewRecorder(observer=observer)
-    final = run_federation(task, plan, protection, Streams(seed), recorders=[recorder])
-    knowledge = Knowledge.of(task, plan, protection)
-    return Run(task=task, view=recorder.view(plan, final), knowledge=knowledge)
+    defense = Undefended() if epsilon is None else DPSGD(epsilon=epsilon, delta=1e-5)
+    task = dealt_digits(model, clients, samples, seed=seed)
+    plan = toy_plan(task, rounds=rounds, algorithm=algorithm or FedSGD(learning_rate=0.5))
+    protection = defense.prepare(plan).protection
+    view = received(task, plan, protection, observer=observer, seed=seed)
+    return Run(task=task, view=view, knowledge=Knowledge.of(task, plan, protection))
 
 
 def attacked(run: Run) -> tuple[torch.Tensor, np.ndarray]:

@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from digits_federation import digits_run
 from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.mean_image import MeanImage
@@ -14,18 +15,10 @@ from fedassay.attacks.gradient.objectives.search import Search, best_restarts, t
 from fedassay.attacks.labels.idlg import inferred_labels
 from fedassay.attacks.uploads import read_uploads
 from fedassay.audit.evidence import Reconstructions
-from fedassay.audit.observer import UPLOADS
 from fedassay.fl.algorithms.algorithm import FedSGD
-from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.engine import run_federation
 from fedassay.fl.models.network import Network
-from fedassay.fl.partitions.partitions import OneSample
-from fedassay.fl.partitions.sampling import Full
-from fedassay.fl.plan import Plan
-from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.streams import Streams, uniform
-from fedassay.fl.task import Task, build_task
+from fedassay.fl.streams import uniform
+from fedassay.fl.task import Task
 from fedassay.fl.view import View
 from torch import Tensor
 
@@ -34,20 +27,7 @@ CLIENTS = 4
 
 @cache
 def federation(model: str = "lenet", inert: int = 0) -> tuple[Task, View, Knowledge]:
-    task = build_task(load_dataset("digits"), model=model, partition=OneSample(), clients=CLIENTS, streams=Streams(0))
-    task = task.with_inert(inert)
-    plan = Plan(
-        sizes=task.sizes,
-        rounds=1,
-        cohort=Full(),
-        lot=Full(),
-        algorithm=FedSGD(learning_rate=0.1),
-        layout=task.network.layout,
-    )
-    recorder = ViewRecorder(observer=UPLOADS)
-    final = run_federation(task, plan, Protection(), Streams(0), recorders=[recorder])
-    knowledge = Knowledge.of(task, plan, Protection())
-    return task, recorder.view(plan, final), knowledge
+    return digits_run(model, CLIENTS, inert=inert, algorithm=FedSGD(learning_rate=0.1))
 
 
 def uploads(view: View) -> Tensor:

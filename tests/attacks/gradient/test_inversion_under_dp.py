@@ -2,25 +2,13 @@
 under DP-SGD.
 """
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-import pytest
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.defenses.without_dp.none import Undefended
 
-
-@pytest.fixture(scope="module")
-def benchmark() -> ModuleType:
-    path = Path(__file__).parents[3] / "benchmarks" / "inversion.py"
-    spec = importlib.util.spec_from_file_location("inversion_benchmark", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+BENCHMARK = "inversion"
 
 
 def test_undefended_uploads_of_one_image_give_the_image_away(benchmark: ModuleType) -> None:

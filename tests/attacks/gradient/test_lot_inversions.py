@@ -6,54 +6,30 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from digits_federation import digits_run
 from fedassay.attacks.attack import Knowledge, Undefined
 from fedassay.attacks.gradient.class_mean_image import ClassMeanImage
 from fedassay.attacks.gradient.fedavg_inversion import FedAvgInversion
 from fedassay.attacks.gradient.grad_inversion import GradInversion, discord, unique_labels
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.objectives.image_lots import lot_labels, samples_behind, simulated_updates
-from fedassay.audit.observer import UPLOADS
 from fedassay.fl.algorithms.algorithm import Algorithm, FedAvg, FedSGD
 from fedassay.fl.algorithms.proximal import FedProx
 from fedassay.fl.algorithms.scaffold import Scaffold
 from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.engine import run_federation
 from fedassay.fl.models.network import Network
-from fedassay.fl.partitions.partitions import IID, OneSample
-from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson, Sampling
+from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.plan import Plan
-from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.streams import Streams
-from fedassay.fl.task import Task, build_task
+from fedassay.fl.task import Task
 from fedassay.fl.view import View
 from fedassay.suites.scoring.images import match
 from torch.nn.functional import one_hot
 
 
 def federation(
-    algorithm: Algorithm, *, clients: int, samples: int, model: str = "lenet", lot: Sampling | None = None
+    algorithm: Algorithm, *, clients: int, samples: int, model: str = "lenet", **changes: Any
 ) -> tuple[Task, View, Knowledge]:
-    task = build_task(
-        load_dataset("digits"),
-        model=model,
-        partition=OneSample() if samples == 1 else IID(),
-        clients=clients,
-        samples=clients * samples,
-        streams=Streams(0),
-    )
-    plan = Plan(
-        sizes=task.sizes,
-        rounds=1,
-        cohort=Full(),
-        lot=lot or Full(),
-        algorithm=algorithm,
-        layout=task.network.layout,
-    )
-    recorder = ViewRecorder(observer=UPLOADS)
-    final = run_federation(task, plan, Protection(), Streams(0), recorders=[recorder])
-    knowledge = Knowledge.of(task, plan, Protection())
-    return task, recorder.view(plan, final), knowledge
+    return digits_run(model, clients, clients * samples, algorithm=algorithm, **changes)
 
 
 def psnr(images: np.ndarray, task: Task) -> np.ndarray:

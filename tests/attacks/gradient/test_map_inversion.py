@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from digits_federation import digits_run
 from fedassay.attacks.attack import Knowledge, Undefined
 from fedassay.attacks.gradient.inversion import GradientInversion
 from fedassay.attacks.gradient.map_inversion import MapInversion, _Start
@@ -19,53 +20,24 @@ from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.local.numbers.ldp_piecewise import LDPPiecewise
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
-from fedassay.fl.algorithms.algorithm import Algorithm, FedAvg, FedSGD
-from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.engine import run_federation
+from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
 from fedassay.fl.laws.law import GaussianLaw, Law
 from fedassay.fl.models.network import Network
-from fedassay.fl.partitions.partitions import IID, OneSample
-from fedassay.fl.partitions.sampling import FixedSize, Full, Sampling
-from fedassay.fl.plan import Plan
+from fedassay.fl.partitions.sampling import FixedSize
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.streams import Streams, normal, uniform
-from fedassay.fl.task import Task, build_task
+from fedassay.fl.streams import normal, uniform
+from fedassay.fl.task import Task
 from fedassay.fl.view import View
+from toy_federation import flat_plan
 
 Seen = tuple[Task, View, Knowledge]
 
 
 def federation(
-    protection: Protection,
-    *,
-    model: str = "lenet",
-    clients: int = 6,
-    samples: int = 1,
-    rounds: int = 1,
-    algorithm: Algorithm | None = None,
-    lot: Sampling | None = None,
+    protection: Protection, *, model: str = "lenet", clients: int = 6, samples: int = 1, **changes: Any
 ) -> Seen:
-    task = build_task(
-        load_dataset("digits"),
-        model=model,
-        partition=OneSample() if samples == 1 else IID(),
-        clients=clients,
-        samples=clients * samples,
-        streams=Streams(0),
-    )
-    plan = Plan(
-        sizes=task.sizes,
-        rounds=rounds,
-        cohort=Full(),
-        lot=lot or Full(),
-        algorithm=algorithm or FedSGD(learning_rate=0.1),
-        layout=task.network.layout,
-    )
-    recorder = ViewRecorder(observer=UPLOADS)
-    final = run_federation(task, plan, protection, Streams(0), recorders=[recorder])
-    knowledge = Knowledge.of(task, plan, protection)
-    return task, recorder.view(plan, final), knowledge
+    changes = {"algorithm": FedSGD(learning_rate=0.1)} | changes
+    return digits_run(model, clients, clients * samples, protection=protection, **changes)
 
 
 def said(attack: Any, seen: Seen) -> np.ndarray:
@@ -90,7 +62,7 @@ def at_zero(*, sigma: float, rounds: int = 1) -> tuple[ImagePosterior, torch.Ten
     uploads = -gradient + sigma * normal(rng, (rounds, len(gradient)))
     public = 0.35 + 0.3 * uniform(rng, (60, 1, 3, 3))
     algorithm = FedSGD(learning_rate=1.0)
-    plan = Plan(sizes=(1,), rounds=rounds, cohort=Full(), lot=Full(), algorithm=algorithm, layout=network.layout)
+    plan = flat_plan(1, size=1, rounds=rounds, algorithm=algorithm, layout=network.layout)
     posterior = ImagePosterior(
         network=network,
         plan=plan,
@@ -138,14 +110,7 @@ def test_rounds_count_by_their_noise_and_the_prior_counts_once() -> None:
 def test_the_batch_agrees_with_one_candidate_at_a_time(law: str, samples: int) -> None:
     """Naive version: backward through the module for each sample, clip, sum, normal density by hand."""
     network, rng = Network(model="lenet", shape=(1, 8, 8), classes=10), np.random.default_rng(3)
-    plan = Plan(
-        sizes=(samples,) * 2,
-        rounds=1,
-        cohort=Full(),
-        lot=Full(),
-        algorithm=FedSGD(learning_rate=1.0),
-        layout=network.layout,
-    )
+    plan = flat_plan(2, size=samples, algorithm=FedSGD(learning_rate=1.0), layout=network.layout)
     scale, clip, sigma = (-1 / samples, 0.5, 0.2) if law == "samples" else (1.0, 0.5, 0.2)
     model, releases = network.initial(rng), 0.1 * normal(rng, (2, network.layout.dim))
     posterior = ImagePosterior(

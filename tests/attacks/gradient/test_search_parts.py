@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from digits_federation import digits_run
 from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.gradient.dlg import DLG
 from fedassay.attacks.gradient.fedavg_inversion import FedAvgInversion
@@ -16,18 +17,8 @@ from fedassay.attacks.gradient.objectives import search
 from fedassay.attacks.gradient.objectives.image_lots import ImageLots
 from fedassay.attacks.gradient.objectives.search import upload_parts
 from fedassay.attacks.gradient.objectives.search_attack import SearchAttack
-from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
-from fedassay.fl.algorithms.algorithm import FedSGD
-from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.partitions import IID
-from fedassay.fl.partitions.sampling import Full
-from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.streams import Streams
-from fedassay.fl.task import build_task
 from fedassay.fl.view import View
 from torch import Tensor
 
@@ -35,14 +26,8 @@ from torch import Tensor
 @cache
 def federation(model: str = "lenet") -> tuple[View, Knowledge]:
     """Four uploads of three images each, with next to no noise; with none where the model draws or mixes."""
-    task = build_task(load_dataset("digits"), model=model, partition=IID(), clients=4, samples=12, streams=Streams(0))
-    algorithm, protection = FedSGD(learning_rate=1.0), Protection()
-    if model == "lenet":
-        protection = DPSGDProtection(clip_norm=1.0, noise_multiplier=1e-3)
-    plan = Plan(sizes=task.sizes, rounds=1, cohort=Full(), lot=Full(), algorithm=algorithm, layout=task.network.layout)
-    recorder = ViewRecorder(observer=UPLOADS)
-    final = run_federation(task, plan, protection, Streams(0), recorders=[recorder])
-    return recorder.view(plan, final), Knowledge.of(task, plan, protection)
+    protection = DPSGDProtection(clip_norm=1.0, noise_multiplier=1e-3) if model == "lenet" else Protection()
+    return digits_run(model, 4, 12, protection=protection)[1:]
 
 
 def found(attack: Any, model: str = "lenet") -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from digits_federation import UNDEFENDED, digits_run
 from fedassay.attacks.attack import Attack, Knowledge, Undefined
 from fedassay.attacks.gradient.dlg import DLG
 from fedassay.attacks.gradient.fedavg_inversion import FedAvgInversion
@@ -27,18 +28,11 @@ from fedassay.attacks.membership.final_model.loss import LossThreshold
 from fedassay.attacks.reduced_view import reduce_view
 from fedassay.attacks.uploads import read_uploads
 from fedassay.audit.evidence import LabelCounts, Reconstructions
-from fedassay.audit.observer import AGGREGATE, UPLOADS, Observer
+from fedassay.audit.observer import AGGREGATE
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
-from fedassay.fl.algorithms.algorithm import Algorithm, FedAvg, FedSGD
-from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.engine import run_federation
-from fedassay.fl.partitions.partitions import IID, OneSample
-from fedassay.fl.partitions.sampling import Full
-from fedassay.fl.plan import Plan
-from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import ViewRecorder
+from fedassay.fl.algorithms.algorithm import FedAvg
 from fedassay.fl.streams import Streams, uniform
-from fedassay.fl.task import Task, build_task
+from fedassay.fl.task import Task
 from fedassay.fl.view import View
 from fedassay.suites.scoring.images import match
 from torch.nn.functional import conv2d, leaky_relu, one_hot
@@ -52,34 +46,8 @@ FAINT = LDPGaussianProtection(clip_norm=1e6, noise_std=1e-9)
 
 
 @cache
-def federation(
-    model: str,
-    samples: int,
-    *,
-    clients: int = 3,
-    protection: Protection | None = None,
-    algorithm: Algorithm | None = None,
-    observer: Observer = UPLOADS,
-) -> tuple[Task, View, Knowledge]:
-    task = build_task(
-        load_dataset("digits"),
-        model=model,
-        partition=OneSample() if samples == 1 else IID(),
-        clients=clients,
-        samples=clients * samples,
-        streams=Streams(0),
-    )
-    plan = Plan(
-        sizes=task.sizes,
-        rounds=1,
-        cohort=Full(),
-        lot=Full(),
-        algorithm=algorithm or FedSGD(learning_rate=1.0),
-        layout=task.network.layout,
-    )
-    protection, recorder = protection or Protection(), ViewRecorder(observer=observer)
-    final = run_federation(task, plan, protection, Streams(0), recorders=[recorder])
-    return task, recorder.view(plan, final), Knowledge.of(task, plan, protection)
+def federation(model: str, samples: int, *, clients: int = 3, **changes: Any) -> tuple[Task, View, Knowledge]:
+    return digits_run(model, clients, clients * samples, **changes)
 
 
 def said(attack: Any, view: View, knowledge: Knowledge) -> Reconstructions:
@@ -161,7 +129,7 @@ def test_not_to_know_what_was_dropped_costs(part: Attack) -> None:
     the least noise they do not. Observed 37.0, 40.4 and 13.0 dB; 40.0, 41.0 and 13.2.
     """
     found = []
-    for model, protection in (("lenet", None), ("lenet_dropout", None), ("lenet_dropout", FAINT)):
+    for model, protection in (("lenet", UNDEFENDED), ("lenet_dropout", UNDEFENDED), ("lenet_dropout", FAINT)):
         task, view, knowledge = federation(model, 1, clients=6, protection=protection)
         found.append(psnr(said(part, view, knowledge).images, task).mean())
     assert found[1] > 20

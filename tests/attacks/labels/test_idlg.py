@@ -5,39 +5,30 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from digits_federation import dealt_digits, received
 from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.labels.idlg import IDLG, inferred_labels
-from fedassay.audit.observer import UPLOADS
 from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
 from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.engine import run_federation
 from fedassay.fl.layout import Layout
 from fedassay.fl.message import Message
 from fedassay.fl.models.network import Network
-from fedassay.fl.partitions.partitions import OneSample
-from fedassay.fl.partitions.sampling import Full
-from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.streams import Streams
-from fedassay.fl.task import Task, build_task
+from fedassay.fl.task import Task
 from fedassay.fl.view import RoundView, View
 from torch import Tensor
+from toy_federation import toy_plan
 
 N = 60
 
 
 def one_sample_task(model: str, clients: int = N) -> Task:
-    return build_task(load_dataset("digits"), model=model, partition=OneSample(), clients=clients, streams=Streams(3))
+    return dealt_digits(model, clients, seed=3)
 
 
 def seen_by_the_server(task: Task, algorithm: FedSGD | FedAvg, rounds: int = 1) -> tuple[View, Knowledge]:
-    layout = task.network.layout
-    plan = Plan(sizes=task.sizes, rounds=rounds, cohort=Full(), lot=Full(), algorithm=algorithm, layout=layout)
-    recorder = ViewRecorder(observer=UPLOADS)
-    final = run_federation(task, plan, Protection(), Streams(3), recorders=[recorder])
-    knowledge = Knowledge.of(task, plan, Protection())
-    return recorder.view(plan, final), knowledge
+    plan = toy_plan(task, rounds=rounds, algorithm=algorithm)
+    return received(task, plan, seed=3), Knowledge.of(task, plan, Protection())
 
 
 def with_uploads(view: View, values: Tensor) -> View:

@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from digits_federation import digits_run
 from fedassay.attacks.attack import Attack, Knowledge
 from fedassay.attacks.labels.bias_corrected import BiasCorrected, balanced_counts
 from fedassay.attacks.labels.bias_sign import BiasSign, present_classes
@@ -19,19 +20,12 @@ from fedassay.attacks.labels.llg_star import LLGStar, response
 from fedassay.attacks.labels.random_labels import RandomLabels
 from fedassay.attacks.labels.row_minimum import RowMinimum
 from fedassay.attacks.labels.row_sum import RowSum
-from fedassay.audit.observer import UPLOADS
 from fedassay.fl.algorithms.algorithm import Algorithm, FedAvg, FedSGD
 from fedassay.fl.algorithms.scaffold import Scaffold
-from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.engine import run_federation
 from fedassay.fl.layout import Layout
 from fedassay.fl.partitions.partitions import IID, Dirichlet, Partition
-from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson, Sampling
-from fedassay.fl.plan import Plan
-from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.streams import Streams
-from fedassay.fl.task import Task, build_task
+from fedassay.fl.partitions.sampling import FixedSize, Poisson
+from fedassay.fl.task import Task
 from fedassay.fl.view import View
 from fedassay.suites.scoring.labels import LabelScores, score_labels
 
@@ -47,29 +41,10 @@ def name(part: Attack) -> str:
 
 @cache
 def federation(
-    size: int,
-    *,
-    model: str = "logistic",
-    clients: int = 4,
-    algorithm: Algorithm = FEDSGD,
-    lot: Sampling | None = None,
-    rounds: int = 1,
-    partition: Partition | None = None,
+    size: int, *, model: str = "logistic", clients: int = 4, partition: Partition | None = None, **changes: object
 ) -> tuple[Task, View, Knowledge]:
-    task = build_task(
-        load_dataset("digits"),
-        model=model,
-        partition=partition or IID(),
-        clients=clients,
-        streams=Streams(1),
-        samples=size * clients,
-    )
-    layout = task.network.layout
-    plan = Plan(sizes=task.sizes, rounds=rounds, cohort=Full(), lot=lot or Full(), algorithm=algorithm, layout=layout)
-    recorder = ViewRecorder(observer=UPLOADS)
-    final = run_federation(task, plan, Protection(), Streams(1), recorders=[recorder])
-    knowledge = Knowledge.of(task, plan, Protection())
-    return task, recorder.view(plan, final), knowledge
+    changes = {"algorithm": FEDSGD, "seed": 1} | changes
+    return digits_run(model, clients, size * clients, partition=partition or IID(), **changes)
 
 
 def truth(task: Task) -> np.ndarray:

@@ -1,8 +1,5 @@
 """Published figures of label attacks, as benchmarks/labels.py prints them, on fewer tries."""
 
-import importlib.util
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -11,17 +8,7 @@ from fedassay.attacks.labels.row_sum import RowSum
 from fedassay.fl.data.dataset import Dataset
 from fedassay.fl.data.datasets import available, load_dataset
 
-
-@pytest.fixture(scope="module")
-def benchmark() -> ModuleType:
-    path = Path(__file__).parents[3] / "benchmarks" / "labels.py"
-    spec = importlib.util.spec_from_file_location("benchmark_labels", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # Its dataclasses look themselves up.
-    spec.loader.exec_module(module)
-    return module
+BENCHMARK = "labels"
 
 
 @pytest.fixture(scope="module")

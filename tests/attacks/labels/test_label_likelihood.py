@@ -7,25 +7,18 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from digits_federation import digits_run
 from fedassay.attacks.attack import Attack, Knowledge
 from fedassay.attacks.labels.equal_counts import EqualCounts
 from fedassay.attacks.labels.gaussian_lots import GaussianLots, likeliest_counts
 from fedassay.attacks.labels.ilrg import ILRG
 from fedassay.attacks.labels.label_likelihood import LabelLikelihood
-from fedassay.audit.observer import UPLOADS
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms.algorithm import Algorithm, FedAvg, FedSGD
-from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.engine import run_federation
 from fedassay.fl.laws.law import GaussianLaw
-from fedassay.fl.partitions.partitions import IID
-from fedassay.fl.partitions.sampling import Full
-from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.streams import Streams
-from fedassay.fl.task import Task, build_task
+from fedassay.fl.task import Task
 from fedassay.fl.view import View
 from fedassay.suites.scoring.labels import score_labels
 
@@ -36,20 +29,7 @@ FEDSGD = FedSGD(learning_rate=0.5)
 def federation(
     protection: Protection, size: int = 16, clients: int = 12, algorithm: Algorithm = FEDSGD
 ) -> tuple[Task, View, Knowledge]:
-    task = build_task(
-        load_dataset("digits"),
-        model="logistic",
-        partition=IID(),
-        clients=clients,
-        streams=Streams(2),
-        samples=size * clients,
-    )
-    layout = task.network.layout
-    plan = Plan(sizes=task.sizes, rounds=1, cohort=Full(), lot=Full(), algorithm=algorithm, layout=layout)
-    recorder = ViewRecorder(observer=UPLOADS)
-    final = run_federation(task, plan, protection, Streams(2), recorders=[recorder])
-    knowledge = Knowledge.of(task, plan, protection)
-    return task, recorder.view(plan, final), knowledge
+    return digits_run("logistic", clients, size * clients, protection=protection, seed=2, algorithm=algorithm)
 
 
 def said(part: Attack, view: View, knowledge: Knowledge) -> np.ndarray:

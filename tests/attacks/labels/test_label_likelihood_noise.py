@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from digits_federation import dealt_digits, received
 from fedassay.attacks.attack import Attack, Knowledge
 from fedassay.attacks.labels.bias_corrected import BiasCorrected
 from fedassay.attacks.labels.label_likelihood import LabelLikelihood
@@ -17,33 +18,25 @@ from fedassay.defenses.local.numbers.ldp_laplace import LDPLaplace
 from fedassay.defenses.local.vectors.em_mds import LDPEMMDS
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.fl.algorithms.algorithm import FedSGD
-from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.engine import run_federation
 from fedassay.fl.laws.law import GaussianLaw
 from fedassay.fl.laws.layered_law import LayeredGaussianLaw
-from fedassay.fl.partitions.partitions import IID
-from fedassay.fl.partitions.sampling import Full
 from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.streams import Streams
-from fedassay.fl.task import Task, build_task
+from fedassay.fl.task import Task
 from fedassay.fl.view import View
 from fedassay.suites.scoring.labels import score_labels
+from toy_federation import toy_plan
 
 
 @cache
 def setting(model: str) -> tuple[Task, Plan]:
-    task = build_task(load_dataset("digits"), model=model, partition=IID(), clients=16, streams=Streams(1), samples=256)
-    algorithm, layout = FedSGD(learning_rate=1.0), task.network.layout
-    return task, Plan(sizes=task.sizes, rounds=1, cohort=Full(), lot=Full(), algorithm=algorithm, layout=layout)
+    task = dealt_digits(model, 16, 256, seed=1)
+    return task, toy_plan(task, rounds=1, algorithm=FedSGD(learning_rate=1.0))
 
 
 def seen(protection: Protection, model: str = "lenet") -> tuple[View, Knowledge]:
     task, plan = setting(model)
-    recorder = ViewRecorder(observer=UPLOADS)
-    final = run_federation(task, plan, protection, Streams(1), recorders=[recorder])
-    return recorder.view(plan, final), Knowledge.of(task, plan, protection)
+    return received(task, plan, protection, seed=1), Knowledge.of(task, plan, protection)
 
 
 def accuracy(part: Attack, view: View, knowledge: Knowledge, model: str = "lenet") -> float:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from digits_federation import received
 from fedassay.attacks.membership.final_model.loss import LossThreshold
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design
@@ -14,7 +15,6 @@ from fedassay.fl.algorithms.algorithm import FedAvg
 from fedassay.fl.engine import run_federation
 from fedassay.fl.probe import CandidateProbe, Candidates
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import ViewRecorder
 from fedassay.fl.streams import Streams
 from fedassay.fl.view import View
 from fedassay.suites.scoring.membership_rows import auc
@@ -88,11 +88,10 @@ def test_a_model_without_the_candidates_reveals_nothing(toy_task, attacked):
 def test_only_the_final_model_is_used_as_the_setting_states(toy_task, toy_plan, knowledge_of):
     task = toy_task((COUNT,), outsiders=COUNT)
     plan, attack = toy_plan(task), LossThreshold(count=COUNT)
-    probe, recorder = attack.plant(task, np.random.default_rng(0)), ViewRecorder(observer=attack.observer)
-    final = run_federation(task, plan, Protection(), Streams(2), recorders=[recorder])
+    probe, view = attack.plant(task, np.random.default_rng(0)), received(task, plan, observer=attack.observer, seed=2)
     knowledge = knowledge_of(task, plan, Protection(), candidates=probe.shown)
-    seen = attack.run(recorder.view(plan, final), knowledge, np.random.default_rng(0))
-    blind = attack.run(replace(recorder.view(plan, final), rounds=()), knowledge, np.random.default_rng(9))
+    seen = attack.run(view, knowledge, np.random.default_rng(0))
+    blind = attack.run(replace(view, rounds=()), knowledge, np.random.default_rng(9))
     np.testing.assert_array_equal(seen.values, blind.values)
     setting = seen.setting
     assert (setting.unit, setting.adjacency, setting.observer) == (Unit.SAMPLE, Adjacency.ADD_REMOVE, FINAL_MODEL)

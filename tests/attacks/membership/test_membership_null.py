@@ -1,8 +1,5 @@
 """The null test of membership attacks, with fewer repeats than the benchmark of the same name."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 from fedassay.audit.claim import Adjacency, Unit
@@ -12,42 +9,34 @@ from fedassay.audit.metrics.roc import area_interval
 from fedassay.audit.observer import UPLOADS
 from fedassay.suites.scoring.candidates import all_scores
 
+BENCHMARK = "membership_null"
 REPEATS = 40
 SETTING = Setting(unit=Unit.SAMPLE, adjacency=Adjacency.ADD_REMOVE, observer=UPLOADS, rounds=1, design=Design.CLUSTERED)
 
 
 @pytest.fixture(scope="module")
-def null():
-    path = Path(__file__).parents[3] / "benchmarks" / "membership_null.py"
-    spec = importlib.util.spec_from_file_location("membership_null", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def runs(benchmark):
+    return [benchmark.repeat(1000 + seed) for seed in range(REPEATS)]
 
 
-@pytest.fixture(scope="module")
-def runs(null):
-    return [null.repeat(1000 + seed) for seed in range(REPEATS)]
-
-
-def test_intervals_of_attacks_on_outsiders_contain_chance(null, runs):
+def test_intervals_of_attacks_on_outsiders_contain_chance(benchmark, runs):
     """23 attacks: intervals that hold it 93 times in a hundred hold it 30 of 40 times or fewer once in 2,900."""
-    for name in null.ATTACKS:
+    for name in benchmark.ATTACKS:
         assert sum(run[name].holds for run in runs) > 30, name
 
 
-def test_attacks_on_outsiders_hardly_ever_seem_better_than_chance(null, runs):
+def test_attacks_on_outsiders_hardly_ever_seem_better_than_chance(benchmark, runs):
     """20 attacks: statements of which one in 100 is wrong are wrong 6 of 40 times once in 350,000."""
-    for name in null.ATTACKS:
+    for name in benchmark.ATTACKS:
         assert sum(run[name].fires for run in runs) < 6, name
 
 
-def test_an_attack_that_gets_the_truth_is_not_at_chance(null):
+def test_an_attack_that_gets_the_truth_is_not_at_chance(benchmark):
     """The same samples and coins, and scores that lean by one standard deviation."""
     rng, held, fired = np.random.default_rng(0), 0, 0
     for _ in range(REPEATS):
-        member = rng.permutation(null.ASKED) < null.ASKED // 2
-        scores = null.CandidateScores(rng.standard_normal(null.ASKED) + member, SETTING)
+        member = rng.permutation(benchmark.ASKED) < benchmark.ASKED // 2
+        scores = benchmark.CandidateScores(rng.standard_normal(benchmark.ASKED) + member, SETTING)
         sides = all_scores(scores, member).given_the_run
         found = area_interval(sides)
         held += found.low <= 0.5 <= found.high

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from digits_federation import received
 from fedassay.attacks.attack import Undefined
 from fedassay.attacks.membership.owners.client_loss import ClientLoss
 from fedassay.attacks.membership.owners.client_membership import ClientMembership
@@ -13,11 +14,8 @@ from fedassay.attacks.membership.owners.writer_membership import WriterMembershi
 from fedassay.audit.claim import Unit
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS, Observer
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvgProtection
-from fedassay.fl.engine import run_federation
 from fedassay.fl.probe import plant_clients, plant_users
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.streams import Streams
 from fedassay.suites.scoring.membership_rows import auc
 from torch.nn.functional import cross_entropy
 
@@ -30,9 +28,7 @@ def attacked(toy_task, toy_plan, knowledge_of):
         task = toy_task((4,) * 8, held_out=4, seed=seed, side=6)
         plan, protection = toy_plan(task, **changes), protection or Protection()
         probe = attack.plant(task, np.random.default_rng(seed))
-        recorder = ViewRecorder(observer=observer)
-        final = run_federation(task, plan, protection, Streams(seed), recorders=[recorder])
-        view = recorder.view(plan, final)
+        view = received(task, plan, protection, observer=observer, seed=seed)
         knowledge = knowledge_of(task, plan, protection, candidates=probe.shown)
         return attack.run(view, knowledge, np.random.default_rng(seed)), view, probe, task
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from digits_federation import received
 from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.membership.final_model.attack_p import AttackP
 from fedassay.attacks.membership.final_model.attack_r import AttackR
@@ -19,10 +20,7 @@ from fedassay.attacks.shadow_bank import ModelLogits, ShadowBank
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.evidence import Design, MembershipScores, Setting
 from fedassay.audit.observer import FINAL_MODEL
-from fedassay.fl.engine import run_federation
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.streams import Streams
 from fedassay.suites.scoring.membership_rows import auc
 from fedassay.suites.scoring.shadow_rows import groups, over_targets
 from scipy.special import expit
@@ -258,9 +256,7 @@ def seen(toy_task, toy_plan, knowledge_of):
     """A federation's last model, and what an attacker without shadow models knows of it."""
     task = toy_task((40, 40), outsiders=40)
     plan, probe = toy_plan(task), CalibratedLoss().plant(task, np.random.default_rng(0))
-    recorder = ViewRecorder(observer=FINAL_MODEL)
-    final = run_federation(task, plan, Protection(), Streams(0), recorders=[recorder])
-    return recorder.view(plan, final), knowledge_of(task, plan, Protection(), candidates=probe.shown)
+    return received(task, plan, observer=FINAL_MODEL), knowledge_of(task, plan, Protection(), candidates=probe.shown)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=repr)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from digits_federation import received
 from fedassay.attacks.attack import Undefined
 from fedassay.attacks.membership.source.random_source import RandomSource
 from fedassay.attacks.membership.source.source import SourceInferenceAttack
@@ -13,11 +14,8 @@ from fedassay.audit.evidence import Design, Setting, SourceScores
 from fedassay.audit.observer import AGGREGATE, SHUFFLED, UPLOADS
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussianProtection
 from fedassay.fl.algorithms.algorithm import FedAvg
-from fedassay.fl.engine import run_federation
 from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.streams import Streams
 from fedassay.suites.scoring.source_rows import credits, wilson
 from scipy.stats import binomtest
 from torch.nn.functional import cross_entropy
@@ -35,9 +33,7 @@ def attacked(toy_task, toy_plan, knowledge_of):
         task = toy_task((2, 2, 2, 2), outsiders=8, seed=seed, side=6)
         plan, protection = toy_plan(task, **changes), protection or Protection()
         probe = attack.plant(task, np.random.default_rng(seed))
-        recorder = ViewRecorder(observer=observer)
-        final = run_federation(task, plan, protection, Streams(seed), recorders=[recorder])
-        view = recorder.view(plan, final)
+        view = received(task, plan, protection, observer=observer, seed=seed)
         knowledge = knowledge_of(task, plan, protection, candidates=probe.shown)
         return attack.run(view, knowledge, np.random.default_rng(seed)), view, probe, task
 

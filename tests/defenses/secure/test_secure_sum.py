@@ -21,15 +21,14 @@ from fedassay.defenses.secure.secure_sum import (
     survivors_of,
 )
 from fedassay.defenses.secure.skellam import Skellam
-from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.laws.law import clip
 from fedassay.fl.message import Message
 from fedassay.fl.models.network import Network
-from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
-from fedassay.fl.plan import Plan
+from fedassay.fl.partitions.sampling import FixedSize, Poisson
 from fedassay.fl.protection import Context
 from fedassay.fl.streams import normal
 from scipy import stats
+from toy_federation import flat_plan
 
 SHARES = [DistributedGaussian, DistributedDiscreteGaussian, Skellam, Binomial]
 FAMILY = [*SHARES, PoissonBinomial]
@@ -237,14 +236,7 @@ def test_an_impossible_target_is_refused_with_the_reason(part, fields, cohort, w
 def plan_of(clients, rounds=1):
     """A plan of many clients with one record each and 31 coordinates, without a task behind it."""
     layout = Network(model="logistic", shape=(1, 3, 3), classes=3, inert=1).layout
-    return Plan(
-        sizes=(1,) * clients,
-        rounds=rounds,
-        cohort=Full(),
-        lot=Full(),
-        algorithm=FedSGD(learning_rate=0.5),
-        layout=layout,
-    )
+    return flat_plan(clients, size=1, rounds=rounds, layout=layout)
 
 
 @pytest.mark.parametrize(("clients", "bits", "epsilon"), [(30_000, 20, 8.0), (1000, 14, 4.0), (2000, 16, 4.0)])

@@ -8,25 +8,12 @@ from fedassay.audit.observer import SHUFFLED
 from fedassay.defenses.accounting.heterogeneous import client_bound, published_bound
 from fedassay.defenses.shuffling.apes import APES
 from fedassay.defenses.shuffling.mechanisms.calibration import calibrated_mean
-from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.engine import run_federation
 from fedassay.fl.laws.law import Mixing
-from fedassay.fl.layout import Layout
 from fedassay.fl.partitions.sampling import Full, Poisson
-from fedassay.fl.plan import Plan
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
-
-
-def plan(clients=10_000, dim=7850, rounds=1, cohort=None):
-    return Plan(
-        sizes=(6,) * clients,
-        rounds=rounds,
-        cohort=cohort or Full(),
-        lot=Full(),
-        algorithm=FedSGD(learning_rate=0.5),
-        layout=Layout(names=("weight",), shapes=((dim,),)),
-    )
+from toy_federation import flat_plan as plan
 
 
 @pytest.fixture(scope="module")

@@ -12,29 +12,20 @@ from fedassay.defenses.accounting.clones import shuffled
 from fedassay.defenses.accounting.counts import CountPair
 from fedassay.defenses.accounting.pld_convolution import many_epsilon
 from fedassay.defenses.shuffling.cldp_sgd import CLDPSGD, OneBitLaw, record_pair
-from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
+from fedassay.fl.algorithms.algorithm import FedAvg
 from fedassay.fl.algorithms.scaffold import Scaffold
 from fedassay.fl.engine import run_federation
 from fedassay.fl.laws.law import Mixing
-from fedassay.fl.layout import Layout
 from fedassay.fl.message import Message
 from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
-from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Context
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
+from toy_federation import flat_plan
 
 
 def plan(clients=500, dim=6, rounds=2, size=8, **changes):
-    fields = {
-        "sizes": (size,) * clients,
-        "rounds": rounds,
-        "cohort": Full(),
-        "lot": FixedSize(1),
-        "algorithm": FedSGD(learning_rate=0.5),
-        "layout": Layout(names=("weight",), shapes=((dim,),)),
-    }
-    return Plan(**(fields | changes))
+    return flat_plan(clients, dim, **({"size": size, "rounds": rounds, "lot": FixedSize(1)} | changes))
 
 
 def law(epsilon0=1.5):

@@ -12,23 +12,13 @@ from fedassay.defenses.accounting.pld_convolution import many_epsilon
 from fedassay.defenses.randomisers.numbers.clipped_laplace import ClippedLaplace
 from fedassay.defenses.shuffling.flame import FLAME, drawn_epsilon
 from fedassay.defenses.shuffling.unis import UniS
-from fedassay.fl.algorithms.algorithm import FedSGD
-from fedassay.fl.layout import Layout
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import Full
-from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Context
+from toy_federation import flat_plan
 
 
 def plan(clients=1000, dim=100, rounds=1):
-    return Plan(
-        sizes=(6,) * clients,
-        rounds=rounds,
-        cohort=Full(),
-        lot=Full(),
-        algorithm=FedSGD(learning_rate=0.5),
-        layout=Layout(names=("weight",), shapes=((dim,),)),
-    )
+    return flat_plan(clients, dim, rounds=rounds)
 
 
 @pytest.mark.parametrize("epsilon0", [0.5, 2.0, 5.0])

@@ -16,25 +16,15 @@ from fedassay.defenses.shuffling.claims.amplification import LocalPair
 from fedassay.defenses.shuffling.mechanisms.random_reports import RandomReportsLaw
 from fedassay.defenses.shuffling.mechanisms.top_reports import TopReportsLaw
 from fedassay.defenses.shuffling.s_apes import SAPES
-from fedassay.fl.algorithms.algorithm import FedSGD
-from fedassay.fl.layout import Layout
 from fedassay.fl.message import Message
-from fedassay.fl.partitions.sampling import Full
-from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Context
+from toy_federation import flat_plan
 
 RADIUS = 1.0
 
 
 def plan(clients=4, dim=6, rounds=1):
-    return Plan(
-        sizes=(6,) * clients,
-        rounds=rounds,
-        cohort=Full(),
-        lot=Full(),
-        algorithm=FedSGD(learning_rate=0.5),
-        layout=Layout(names=("weight",), shapes=((dim,),)),
-    )
+    return flat_plan(clients, dim, rounds=rounds)
 
 
 def brute_force_random(release, centres, budget, kept):

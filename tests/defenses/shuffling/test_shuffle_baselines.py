@@ -19,24 +19,11 @@ from fedassay.defenses.shuffling.mechanisms.clip_laplace import ClipLaplaceLaw
 from fedassay.defenses.shuffling.pldp import PLDP
 from fedassay.defenses.shuffling.s_apes import SAPES
 from fedassay.defenses.shuffling.unis import UniS
-from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.laws.law import Mixing
-from fedassay.fl.layout import Layout
 from fedassay.fl.message import Message
 from fedassay.fl.partitions.sampling import FixedSize, Full, Poisson
-from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Context
-
-
-def plan(clients=10_000, dim=7850, rounds=1, cohort=None):
-    return Plan(
-        sizes=(6,) * clients,
-        rounds=rounds,
-        cohort=cohort or Full(),
-        lot=Full(),
-        algorithm=FedSGD(learning_rate=0.5),
-        layout=Layout(names=("weight",), shapes=((dim,),)),
-    )
+from toy_federation import flat_plan as plan
 
 
 def test_unis_at_the_papers_setting_claims_the_clones_of_a_coordinate_and_their_tight_composition():

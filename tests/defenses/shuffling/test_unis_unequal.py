@@ -13,26 +13,12 @@ from fedassay.defenses.shuffling.ldp_min import LDPMin
 from fedassay.defenses.shuffling.mechanisms.laplace import LaplaceLaw
 from fedassay.defenses.shuffling.pldp import PLDP
 from fedassay.defenses.shuffling.unis_unequal import UniSUnequal
-from fedassay.fl.algorithms.algorithm import FedSGD
 from fedassay.fl.engine import run_federation
 from fedassay.fl.laws.law import Mixing
-from fedassay.fl.layout import Layout
-from fedassay.fl.partitions.sampling import Full
-from fedassay.fl.plan import Plan
 from fedassay.fl.streams import Streams
+from toy_federation import flat_plan as plan
 
 PAPER = {"budget_scale": 1.0, "delta": 3.6e-5}
-
-
-def plan(clients=10_000, dim=7850, rounds=1):
-    return Plan(
-        sizes=(6,) * clients,
-        rounds=rounds,
-        cohort=Full(),
-        lot=Full(),
-        algorithm=FedSGD(learning_rate=0.5),
-        layout=Layout(names=("weight",), shapes=((dim,),)),
-    )
 
 
 def test_at_uniform2_the_largest_budget_is_hidden_by_all_and_the_smallest_by_nobody():

@@ -10,6 +10,7 @@ import pytest
 from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.observer import GLOBAL_MODELS
+from row_facts import FACTS
 
 DIRECTIONS = {"accuracy": "higher_better"}
 
@@ -43,23 +44,7 @@ class Crafted:
     claims: list[dict[str, Any]] = field(default_factory=list)
 
     def row(self, **fields: Any) -> None:
-        row = {
-            "run_id": "r",
-            "suite": "s",
-            "suite_version": "1",
-            "federation": "main",
-            "dataset": "digits",
-            "dataset_sha256": "0" * 64,
-            "model": "mlp",
-            "defense": "mine",
-            "defense_version": "1",
-            "role": "attack",
-            "attack": "loss",
-            "attack_version": "1",
-            "observer": "uploads",
-            "metric": "auc",
-            "seed": 0,
-        } | fields
+        row = FACTS | {"model": "mlp", "defense": "mine", "observer": "uploads", "metric": "auc", "seed": 0} | fields
         row.setdefault("direction", DIRECTIONS.get(row["metric"], "higher_leaks"))
         row.setdefault("cell_id", f"c{len(self.lines):05d}")
         self.lines.append({"schema": "result-1", **row})

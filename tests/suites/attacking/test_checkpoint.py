@@ -5,15 +5,12 @@ import json
 import numpy as np
 import pytest
 import torch
-from fedassay.fl.algorithms.algorithm import FedSGD
-from fedassay.fl.layout import Layout
-from fedassay.fl.partitions.sampling import Full
-from fedassay.fl.plan import Plan
 from fedassay.fl.resume_state import ResumeState
 from fedassay.suites.attacking import checkpoint as checkpoint_module
 from fedassay.suites.attacking import trial as trial_module
 from fedassay.suites.attacking.checkpoint import Checkpoint
 from fedassay.suites.results.store import Store
+from toy_federation import flat_plan
 
 ADAM = {"name": "fedavg", "learning_rate": 0.05, "local_steps": 2, "optimizer": "adam", "keep_moments": True}
 SUITE = {"clients": 3, "samples": 90, "rounds": 8, "cohort": {"poisson": 0.7}, "lot": {"poisson": 0.5}}
@@ -136,14 +133,7 @@ def test_every_kind_of_plain_data_comes_back_as_it_was_and_nothing_else_is_writt
         round=3, model=torch.full((1, 2), 1 / 3), state=state, shared={}, kept={5: {"count": torch.ones(1, 1)}}
     )
     Checkpoint(store=store, cell_id="cell").save_if_due(resume_state, recorded=[(1, 0.5)], cpu_s=1.0, wall_s=2.0)
-    plan = Plan(
-        sizes=(4,),
-        rounds=5,
-        cohort=Full(),
-        lot=Full(),
-        algorithm=FedSGD(learning_rate=1.0),
-        layout=Layout(names=("w",), shapes=((2,),)),
-    )
+    plan = flat_plan(1, 2, size=4, rounds=5)
     found = Checkpoint(store=store, cell_id="cell").load(plan)
     assert found.recorded == [(1, 0.5)]
     assert repr(found.resume_state) == repr(resume_state)

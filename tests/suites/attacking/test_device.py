@@ -7,6 +7,7 @@ an attack computes stays where its view lies.
 import numpy as np
 import pytest
 import torch
+from digits_federation import digits_run
 from fedassay.attacks.attack import Knowledge
 from fedassay.attacks.gradient.dlg import DLG
 from fedassay.attacks.gradient.inversion import GradientInversion
@@ -14,21 +15,11 @@ from fedassay.attacks.gradient.mean_image import MeanImage
 from fedassay.attacks.gradient.objectives.cosine import Cosine
 from fedassay.attacks.gradient.objectives.lbfgs import minimise
 from fedassay.attacks.gradient.objectives.search import Search, best_restarts
-from fedassay.audit.observer import UPLOADS
 from fedassay.cli.app import app
-from fedassay.fl.algorithms.algorithm import FedSGD
-from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.engine import run_federation
 from fedassay.fl.laws.law import GaussianLaw
 from fedassay.fl.laws.layered_law import LayeredGaussianLaw, layer_starts
 from fedassay.fl.models.network import Network
-from fedassay.fl.partitions.partitions import OneSample
-from fedassay.fl.partitions.sampling import Full
-from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.streams import Streams
-from fedassay.fl.task import build_task
 from fedassay.suites.attacking import device as device_module
 from fedassay.suites.attacking.device import moved_knowledge, moved_view, run_attack
 from fedassay.suites.config.source import ConfigError
@@ -41,16 +32,8 @@ ATTACK = GradientInversion(iterations=3, restarts=2)
 @pytest.fixture(scope="module")
 def seen():
     """(view, knowledge) of one round of three digits, one a client."""
-    streams = Streams(0)
-    task = build_task(
-        load_dataset("digits"), model="lenet", partition=OneSample(), clients=3, samples=3, streams=streams
-    )
-    algorithm, layout = FedSGD(learning_rate=1.0), task.network.layout
-    plan = Plan(sizes=task.sizes, rounds=1, cohort=Full(), lot=Full(), algorithm=algorithm, layout=layout)
-    recorder = ViewRecorder(observer=UPLOADS)
-    final = run_federation(task, plan, Protection(), streams, recorders=[recorder])
-    knowledge = Knowledge.of(task, plan, Protection(), initial=final[0])
-    return recorder.view(plan, final), knowledge
+    task, view, _ = digits_run("lenet", 3, 3)
+    return view, Knowledge.of(task, view.plan, Protection(), initial=view.final_model[0])
 
 
 @pytest.fixture

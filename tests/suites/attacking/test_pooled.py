@@ -9,7 +9,6 @@ from fedassay.audit.evidence import Design, LabelCounts, Reconstructions, Settin
 from fedassay.audit.observer import SHUFFLED, UPLOADS
 from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
 from fedassay.fl.partitions.sampling import FixedSize, Full
-from fedassay.fl.plan import Plan
 from fedassay.fl.recorder import LotRecorder
 from fedassay.suites.attacking import trial
 from fedassay.suites.attacking.pooled import is_pooled, pooled_evidence, pooled_truth
@@ -17,6 +16,7 @@ from fedassay.suites.config.resolve import task_of
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite import FederationSpec
 from fedassay.suites.scoring.label_rows import true_counts
+from toy_federation import toy_plan
 
 SETTING = Setting(
     unit=Unit.SAMPLE, adjacency=Adjacency.REPLACE_ONE, observer=SHUFFLED, rounds=1, design=Design.CLUSTERED
@@ -63,7 +63,7 @@ def pooled_counts(lot, steps, *clients):
     )
     task = task_of(spec, 0)
     algorithm = FedSGD(learning_rate=1.0) if steps == 1 else FedAvg(learning_rate=1.0, local_steps=steps)
-    plan = Plan(sizes=task.sizes, rounds=1, cohort=Full(), lot=lot, algorithm=algorithm, layout=task.network.layout)
+    plan = toy_plan(task, rounds=1, lot=lot, algorithm=algorithm)
     lots = {client: LotRecorder(client=client, lots=[masks]) for client, masks in enumerate(clients)}
     pool = pooled_truth(task, plan, lots)
     return true_counts(pool.task, plan, pool.lots, 0), true_counts(task, plan, lots, 0)

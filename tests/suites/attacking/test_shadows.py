@@ -13,7 +13,6 @@ from fedassay.audit.observer import FINAL_MODEL
 from fedassay.fl.algorithms.algorithm import FedAvg
 from fedassay.fl.engine import run_federation
 from fedassay.fl.partitions.sampling import Full
-from fedassay.fl.plan import Plan
 from fedassay.fl.protection import Protection
 from fedassay.fl.streams import Streams
 from fedassay.fl.training.local import Batch
@@ -28,6 +27,7 @@ from fedassay.suites.config.suite import FederationSpec, PlanChange
 from fedassay.suites.config.suite_file import load_suite
 from fedassay.suites.execution.run import relaunch
 from fedassay.suites.scoring.shadow_rows import groups, over_targets, score_shadows
+from toy_federation import toy_plan
 
 FEDERATION = {"model": "logistic", "clients": 3, "samples": 120, "rounds": 3, "lot": {"poisson": 0.5}}
 FEDERATION |= {"algorithm": {"name": "fedsgd", "learning_rate": 1.0}}
@@ -273,14 +273,7 @@ def test_without_training_there_is_nothing_to_find():
 
 def test_members_of_a_federation_that_learns_by_heart_are_found():
     task = task_of(SPEC.model_copy(update={"model": "mlp", "samples": 60}), 0)
-    plan = Plan(
-        sizes=task.sizes,
-        rounds=8,
-        cohort=Full(),
-        lot=Full(),
-        algorithm=FedAvg(learning_rate=0.5, local_steps=5),
-        layout=task.network.layout,
-    )
+    plan = toy_plan(task, rounds=8, algorithm=FedAvg(learning_rate=0.5, local_steps=5))
     whole = train_shadows(task, plan, Protection(), Streams(0), count=8)
     areas = []
     for target in range(8):

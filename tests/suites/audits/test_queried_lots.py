@@ -12,26 +12,19 @@ from fedassay.audit.power.threshold import SplitThreshold
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
 from fedassay.defenses.sample_level.adap_dp_fl import AdapDPFL
 from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
-from fedassay.fl.layout import Layout
-from fedassay.fl.partitions.sampling import Full, Poisson
-from fedassay.fl.plan import Plan
+from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.protection import Context
 from fedassay.fl.streams import Streams
 from fedassay.suites.audits.queried_lots import published_query_trials
 from scipy.stats import norm
+from toy_federation import flat_plan
 
 RATE, SIGMA, ROUNDS = 0.1, 1.0, 50
 
 
 def plan_of(rate=RATE, rounds=ROUNDS, algorithm=None):
-    return Plan(
-        sizes=(40,),
-        rounds=rounds,
-        cohort=Full(),
-        lot=Poisson(rate),
-        algorithm=algorithm or FedSGD(learning_rate=1.0),
-        layout=Layout(names=("all",), shapes=((1,),)),
-    )
+    algorithm = algorithm or FedSGD(learning_rate=1.0)
+    return flat_plan(1, 1, size=40, rounds=rounds, lot=Poisson(rate), algorithm=algorithm)
 
 
 def trials_of(plan, *, trials, seed=0, queried=True, **fields):

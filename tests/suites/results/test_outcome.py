@@ -5,28 +5,13 @@ import itertools
 import pytest
 from fedassay.suites.results.outcome import FAIL, INCOMPLETE, INCONCLUSIVE, OK, Outcome, judge_run
 from fedassay.suites.results.record import Record
+from row_facts import FACTS
 
 WORDS = {OK: "OK", FAIL: "FAIL", INCONCLUSIVE: "INCONCLUSIVE", INCOMPLETE: "INCOMPLETE"}
 
 
 def row(**changes):
-    fields = {
-        "run_id": "r",
-        "cell_id": "c",
-        "suite": "s",
-        "suite_version": "1",
-        "federation": "main",
-        "dataset": "digits",
-        "dataset_sha256": "0",
-        "model": "logistic",
-        "defense": "d",
-        "defense_version": "1",
-        "role": "attack",
-        "attack": "loss",
-        "attack_version": "1",
-        "metric": "auc",
-        "value": 0.5,
-    }
+    fields = FACTS | {"cell_id": "c", "defense": "d", "metric": "auc", "value": 0.5}
     return Record(**(fields | changes))
 
 

@@ -7,24 +7,9 @@ from fedassay.suites.results.record import SCHEMA, Record
 from fedassay.suites.results.rows import CONTRADICTED, REPEATED, TORN, SkippedRow, read_record, read_rows
 from hypothesis import given
 from hypothesis import strategies as st
+from row_facts import UTILITY
 
-FIELDS = {
-    "schema": SCHEMA,
-    "run_id": "r",
-    "suite": "s",
-    "suite_version": "1",
-    "federation": "main",
-    "dataset": "digits",
-    "dataset_sha256": "0",
-    "model": "logistic",
-    "defense": "none",
-    "defense_version": "1",
-    "role": "utility",
-    "attack": "training",
-    "attack_version": "1",
-    "metric": "accuracy",
-    "value": 0.5,
-}
+FIELDS = {"schema": SCHEMA, **UTILITY}
 
 
 def row(cell_id="a", **changes):

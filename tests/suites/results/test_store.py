@@ -15,6 +15,7 @@ from fedassay.suites.results.store import MANIFEST, RESULTS, Store, UnwritableRu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from row_facts import UTILITY
 
 
 @pytest.fixture
@@ -23,23 +24,7 @@ def store(tmp_path):
 
 
 def row(cell_id="a", **changes):
-    fields = {
-        "run_id": "r",
-        "suite": "s",
-        "suite_version": "1",
-        "federation": "main",
-        "dataset": "digits",
-        "dataset_sha256": "0",
-        "model": "logistic",
-        "defense": "none",
-        "defense_version": "1",
-        "role": "utility",
-        "attack": "training",
-        "attack_version": "1",
-        "metric": "accuracy",
-        "value": 0.5,
-    }
-    return Record(cell_id=cell_id, **(fields | changes))
+    return Record(cell_id=cell_id, **(UTILITY | changes))
 
 
 def rows(cell_id, count):

@@ -8,7 +8,6 @@ from fedassay.audit.evidence import Design, LabelCounts, Setting
 from fedassay.audit.observer import UPLOADS
 from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
 from fedassay.fl.partitions.sampling import FixedSize, Full
-from fedassay.fl.plan import Plan
 from fedassay.fl.recorder import LotRecorder
 from fedassay.suites.attacking.trial import run_trial
 from fedassay.suites.config.resolve import task_of
@@ -16,25 +15,12 @@ from fedassay.suites.config.suite import FederationSpec
 from fedassay.suites.jobs.cell import Cell
 from fedassay.suites.results.store import Store
 from fedassay.suites.scoring.label_rows import score_label_counts, true_counts
+from row_facts import FACTS
+from toy_federation import toy_plan
 
 SETTING = Setting(
     unit=Unit.SAMPLE, adjacency=Adjacency.REPLACE_ONE, observer=UPLOADS, rounds=1, design=Design.CLUSTERED
 )
-FACTS = {
-    "run_id": "r",
-    "suite": "s",
-    "suite_version": "1",
-    "federation": "main",
-    "dataset": "digits",
-    "dataset_sha256": "0",
-    "model": "logistic",
-    "defense": "none",
-    "defense_version": "1",
-    "role": "attack",
-    "attack": "llg",
-    "attack_version": "1",
-    "seed": 0,
-}
 
 
 def federation(size=4, clients=3, lot=None, steps=1):
@@ -43,10 +29,7 @@ def federation(size=4, clients=3, lot=None, steps=1):
     spec = FederationSpec(model="logistic", clients=clients, samples=size * clients, rounds=1, algorithm=algorithm)
     task = task_of(spec, 0)
     ours = FedSGD(learning_rate=1.0) if steps == 1 else FedAvg(learning_rate=1.0, local_steps=steps)
-    plan = Plan(
-        sizes=task.sizes, rounds=2, cohort=Full(), lot=lot or Full(), algorithm=ours, layout=task.network.layout
-    )
-    return task, plan
+    return task, toy_plan(task, rounds=2, lot=lot or Full(), algorithm=ours)
 
 
 def recorded(*rounds):
@@ -82,7 +65,9 @@ def test_drawn_lots_count_in_each_step_and_full_ones_once():
 
 def rows_of(counts, task, plan):
     lots = {client: recorded([[1] * len(part)]) for client, part in enumerate(task.parts)}
-    return score_label_counts(Cell(cell_id="c", facts=FACTS), LabelCounts(counts, SETTING), task, plan, lots)
+    return score_label_counts(
+        Cell(cell_id="c", facts=FACTS | {"attack": "llg", "seed": 0}), LabelCounts(counts, SETTING), task, plan, lots
+    )
 
 
 def test_batches_get_every_score_with_its_interval_and_direction():

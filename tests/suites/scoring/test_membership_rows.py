@@ -16,6 +16,7 @@ from fedassay.suites.scoring.candidates import all_scores
 from fedassay.suites.scoring.membership_rows import auc, balanced_accuracy, score_membership
 from hypothesis import given
 from hypothesis import strategies as st
+from row_facts import FACTS
 from sklearn.metrics import roc_auc_score, roc_curve
 
 SETTING = Setting(
@@ -92,22 +93,7 @@ def test_ties_at_the_threshold_count_for_nobody():
 
 @pytest.fixture
 def cell():
-    facts = {
-        "run_id": "r",
-        "suite": "s",
-        "suite_version": "1",
-        "federation": "main",
-        "dataset": "digits",
-        "dataset_sha256": "0",
-        "model": "logistic",
-        "defense": "none",
-        "defense_version": "1",
-        "role": "attack",
-        "attack": "loss",
-        "attack_version": "1",
-        "seed": 0,
-    }
-    return Cell(cell_id="c", facts=facts)
+    return Cell(cell_id="c", facts=FACTS | {"seed": 0})
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from fedassay.suites.results.store import Store
 from fedassay.suites.scoring import reconstruction_rows
 from fedassay.suites.scoring.images import PSNR_CAP, Unavailable
 from fedassay.suites.scoring.reconstruction_rows import score_reconstructions
+from row_facts import FACTS
 
 SETTING = Setting(
     unit=Unit.SAMPLE, adjacency=Adjacency.REPLACE_ONE, observer=UPLOADS, rounds=1, design=Design.CLUSTERED
@@ -43,22 +44,7 @@ def task():
 
 @pytest.fixture
 def cell():
-    facts = {
-        "run_id": "r",
-        "suite": "s",
-        "suite_version": "1",
-        "federation": "shown",
-        "dataset": "digits",
-        "dataset_sha256": "0",
-        "model": "logistic",
-        "defense": "none",
-        "defense_version": "1",
-        "role": "attack",
-        "attack": "inversion",
-        "attack_version": "1",
-        "seed": 0,
-    }
-    return Cell(cell_id="c", facts=facts)
+    return Cell(cell_id="c", facts=FACTS | {"federation": "shown", "attack": "inversion", "seed": 0})
 
 
 @pytest.fixture(autouse=True)

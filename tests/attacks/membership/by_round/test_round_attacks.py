@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from digits_federation import received
 from fedassay.attacks.attack import Undefined
 from fedassay.attacks.membership import alignment
 from fedassay.attacks.membership.by_round.confidence_series import ConfidenceSeries
@@ -19,11 +20,8 @@ from fedassay.audit.metrics.roc import area
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, SHUFFLED, UPLOADS
 from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms.algorithm import FedAvg, FedSGD
-from fedassay.fl.engine import run_federation
 from fedassay.fl.partitions.sampling import Poisson
 from fedassay.fl.protection import Protection
-from fedassay.fl.recorder import ViewRecorder
-from fedassay.fl.streams import Streams
 from fedassay.suites.scoring.candidates import counted_scores
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,9 +41,7 @@ def attacked(toy_task, toy_plan, knowledge_of):
         task = task or toy_task((4, 4, 4, 4), outsiders=12, seed=seed)
         plan = toy_plan(task, **changes)
         probe = attack.plant(task, np.random.default_rng(5))
-        recorder = ViewRecorder(observer=observer)
-        final = run_federation(task, plan, protection, Streams(seed), recorders=[recorder])
-        view = view_of(recorder.view(plan, final))
+        view = view_of(received(task, plan, protection, observer=observer, seed=seed))
         knowledge = knowledge_of(task, plan, protection, candidates=probe.shown)
         return attack.run(view, knowledge, np.random.default_rng(0)), view, probe, task
 

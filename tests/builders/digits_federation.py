@@ -1,0 +1,55 @@
+"""Digits dealt to clients and trained, what an observer received of it, and what a realistic attacker knows."""
+
+from typing import Any
+
+from fedassay.attacks.attack import Knowledge
+from fedassay.audit.observer import UPLOADS, Observer
+from fedassay.fl.algorithms.algorithm import FedSGD
+from fedassay.fl.data.datasets import load_dataset
+from fedassay.fl.engine import run_federation
+from fedassay.fl.partitions.partitions import IID, OneSample, Partition
+from fedassay.fl.plan import Plan
+from fedassay.fl.protection import Protection
+from fedassay.fl.recorder import ViewRecorder
+from fedassay.fl.streams import Streams
+from fedassay.fl.task import Task, build_task
+from fedassay.fl.view import View
+from toy_federation import toy_plan
+
+UNDEFENDED = Protection()
+
+
+def received(
+    task: Task, plan: Plan, protection: Protection = UNDEFENDED, *, observer: Observer = UPLOADS, seed: int = 0
+) -> View:
+    """What the observer receives of a run of this plan."""
+    recorder = ViewRecorder(observer=observer)
+    return recorder.view(plan, run_federation(task, plan, protection, Streams(seed), recorders=[recorder]))
+
+
+def dealt_digits(
+    model: str, clients: int, samples: int | None = None, *, partition: Partition | None = None, seed: int = 0
+) -> Task:
+    """``samples`` digits dealt to clients: one to each if there are no more, otherwise evenly."""
+    partition = partition or (OneSample() if samples in (None, clients) else IID())
+    digits, streams = load_dataset("digits"), Streams(seed)
+    return build_task(digits, model=model, partition=partition, clients=clients, samples=samples, streams=streams)
+
+
+def digits_run(
+    model: str,
+    clients: int,
+    samples: int | None = None,
+    *,
+    protection: Protection = UNDEFENDED,
+    observer: Observer = UPLOADS,
+    partition: Partition | None = None,
+    inert: int = 0,
+    seed: int = 0,
+    **changes: Any,
+) -> tuple[Task, View, Knowledge]:
+    """The task, the observer's view and an attacker's knowledge of one round of FedSGD, unless changed."""
+    task = dealt_digits(model, clients, samples, partition=partition, seed=seed).with_inert(inert)
+    plan = toy_plan(task, **({"rounds": 1, "algorithm": FedSGD(learning_rate=1.0)} | changes))
+    view = received(task, plan, protection, observer=observer, seed=seed)
+    return task, view, Knowledge.of(task, plan, protection)
