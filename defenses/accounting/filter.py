@@ -7,6 +7,7 @@ covers the best of several orders chosen at the end.
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from dp_accounting.dp_event import DpEvent
@@ -63,6 +64,7 @@ class RenyiFilter:
         return renyi_divergence(event, order=self.order, adjacency=self.adjacency)
 
 
+@lru_cache(maxsize=64)
 def planned_filter(*, epsilon: float, delta: float, release: DpEvent, adjacency: Adjacency) -> RenyiFilter:
     """Return the filter whose Renyi order admits most releases like ``release``, a public guess of the releases to
     come.

@@ -84,6 +84,7 @@ def assert_all_that_one_needs_is_printed(text):
     assert "again  pytest test_my_defense.py::test_the_claim_holds_and_nothing_got_worse" in text
 
 
+@pytest.mark.processes
 def test_its_test_passes_at_once_and_half_the_noise_fails_with_all_that_one_needs(own_demo, inner_pytest):
     code, text = inner_pytest(own_demo)
     assert code == 0, text

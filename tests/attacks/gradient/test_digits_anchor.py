@@ -18,6 +18,7 @@ def found(benchmark):
     return areas, {name: tpr_at(all_of.member, all_of.nonmember, 0.01) for name, all_of in together.items()}
 
 
+@pytest.mark.simulations
 def test_every_known_area_is_met(benchmark, found):
     """Within .02: other seeds scatter by .006 at most, an interval's half width is .01."""
     areas, rates = found
@@ -28,6 +29,7 @@ def test_every_known_area_is_met(benchmark, found):
             assert rates[name] == pytest.approx(rate, abs=0.03), name
 
 
+@pytest.mark.simulations
 def test_the_two_sided_test_is_worse_and_the_order_is_the_known_one(found):
     areas, rates = found
     assert areas["LiRA offline, two-sided (wrong)"] < areas["LiRA offline, one-sided"] - 0.1

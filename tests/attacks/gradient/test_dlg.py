@@ -87,6 +87,7 @@ def seen(toy_task: Build, toy_plan: Build, knowledge_of: Build) -> Build:
     return run
 
 
+@pytest.mark.simulations
 def test_some_starts_on_a_smooth_model_end_at_the_image_itself(seen: Build) -> None:
     """Eight images, weights from U(-.5, .5) as in the paper. Its own objective shows which runs converged."""
     network, rng = SmoothLeNet(model="lenet", shape=(1, 8, 8), classes=3), np.random.default_rng(0)

@@ -5,6 +5,7 @@ import pytest
 BENCHMARK = "dp_fl_toy"
 
 
+@pytest.mark.simulations
 def test_the_toy_leaks_in_what_the_server_sees_and_not_in_the_final_model(benchmark):
     """One seed, 100 members, 100 outsiders at every client: an AUC near .8 has a standard error of about .03, one near
     .5 of .041 (outsiders' scores at ten clients count as one); three allowed.

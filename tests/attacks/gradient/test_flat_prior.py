@@ -101,6 +101,7 @@ def psnr(images: np.ndarray, task: Task) -> np.ndarray:
     return found
 
 
+@pytest.mark.simulations
 def test_flat_areas_sharpen_what_little_noise_lets_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise of .001 clip norms: the same search with and without."""
     task, view, knowledge = federation(DPSGDProtection(clip_norm=1.0, noise_multiplier=1e-3))

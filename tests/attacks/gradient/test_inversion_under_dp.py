@@ -18,6 +18,7 @@ def test_undefended_uploads_of_one_image_give_the_image_away(benchmark: ModuleTy
     assert found.lower_end() > 10
 
 
+@pytest.mark.simulations
 def test_under_dp_sgd_the_attack_is_not_shown_to_beat_a_look_at_public_data(benchmark: ModuleType) -> None:
     """20 images, paired: the one-sided 99 % lower end of the gain is at most 0."""
     assert benchmark.compare(DPSGD(epsilon=4.0)).lower_end() <= 0

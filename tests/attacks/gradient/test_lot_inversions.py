@@ -53,6 +53,7 @@ def test_lots_of_two_come_back_as_two_images() -> None:
     assert np.median(psnr(found.images, task)) > 15
 
 
+@pytest.mark.simulations
 def test_local_steps_are_simulated_where_one_gradient_would_mislead() -> None:
     """Five steps of .3 on one image, held to be one gradient or simulated: observed 10.1 and 18.5 dB."""
     task, view, knowledge = federation(FedAvg(learning_rate=0.3, local_steps=5), clients=3, samples=1)

@@ -85,6 +85,7 @@ def solved(posterior: ImagePosterior, factor: torch.Tensor, uploads: torch.Tenso
     return torch.linalg.solve(precision, target)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("sigma", "rounds"), [(0.01, 1), (0.1, 3)])
 def test_where_gradients_are_linear_the_search_ends_at_least_squares(sigma: float, rounds: int) -> None:
     """Three rounds are one of a third of the variance: their log densities add up."""
@@ -165,6 +166,7 @@ def test_where_noise_drowns_the_upload_nothing_is_gained_over_the_mean_image() -
     assert -1.5 < (ours - null).mean() <= 0.1
 
 
+@pytest.mark.simulations
 def test_four_rounds_are_better_than_one() -> None:
     """Observed 15.6 against 12.7 dB."""
     seen = federation(DPSGDProtection(clip_norm=1.0, noise_multiplier=0.1), clients=4, rounds=4)

@@ -110,6 +110,7 @@ def test_label_rules_read_no_truth(part: Callable[..., Attack], model: str) -> N
     np.testing.assert_array_equal(before, counts())
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     "part",
     [GradientInversion(), GradInversion(), FedAvgInversion(), MapInversion(iterations=60)],
@@ -123,6 +124,7 @@ def test_one_image_under_batch_norm_comes_back(part: Attack) -> None:
     assert ours > null + 4
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("part", [GradientInversion(), GradInversion()], ids=lambda part: type(part).__name__)
 def test_not_to_know_what_was_dropped_costs(part: Attack) -> None:
     """The same images and weights without dropout, and with: as they are, zero columns give the draws away, and under
@@ -194,6 +196,7 @@ def test_the_distance_of_statistics_is_that_of_the_layers_written_down() -> None
     assert float(whole) == pytest.approx(0, abs=1e-5)
 
 
+@pytest.mark.simulations
 def test_statistics_tell_the_contrast_that_gradients_hide() -> None:
     """Ten lots of one: observed 26.7 dB with the statistics of public images, 25.6 without."""
     task, view, knowledge = federation("lenet_bn", 1, clients=10)

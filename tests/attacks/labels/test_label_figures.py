@@ -22,6 +22,7 @@ def test_idlg_names_two_hundred_single_digits_under_untrained_lenets(benchmark: 
     assert benchmark.single_images(load_dataset("digits"), images=200, seed=0).all()
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("size", "figure"), [(4, 1.0), (16, 1.0), (32, 0.804), (64, 0.598)])
 def test_ilrgs_figures_fall_where_those_of_one_untrained_model_would(
     benchmark: ModuleType, mnist: Dataset, size: int, figure: float

@@ -146,6 +146,7 @@ def one_candidate(task, member):
     return CandidateProbe(shown=shown, holder=inside - 1, sample=2 * inside - 1)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("member", [True, False])
 def test_known_scores_have_the_exact_distribution_whatever_the_data(member, toy_task, attacked):
     """All gradients clipped, all drawn: N(+-mu^2/2, mu^2), mu = sqrt(rounds)/sigma.
@@ -190,6 +191,7 @@ def test_the_worst_case_gets_likelihood_ratios_of_the_seen_release_only(attacked
     assert len(probe.member) == 8
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("rest", ["known", "estimated"])
 def test_candidates_that_no_client_trained_on_score_at_chance(rest, toy_task, attacked):
     """100 federations, two kinds of outsiders, 6 each: the mean AUC within four standard errors of a half."""

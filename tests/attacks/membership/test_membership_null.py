@@ -19,12 +19,14 @@ def runs(benchmark):
     return [benchmark.repeat(1000 + seed) for seed in range(REPEATS)]
 
 
+@pytest.mark.simulations
 def test_intervals_of_attacks_on_outsiders_contain_chance(benchmark, runs):
     """23 attacks: intervals that hold it 93 times in a hundred hold it 30 of 40 times or fewer once in 2,900."""
     for name in benchmark.ATTACKS:
         assert sum(run[name].holds for run in runs) > 30, name
 
 
+@pytest.mark.simulations
 def test_attacks_on_outsiders_hardly_ever_seem_better_than_chance(benchmark, runs):
     """20 attacks: statements of which one in 100 is wrong are wrong 6 of 40 times once in 350,000."""
     for name in benchmark.ATTACKS:

@@ -181,6 +181,7 @@ def test_a_variance_of_all_logits_at_once_loses_the_candidates_with_little_scatt
     assert mean_area(wrong, whole) < mean_area(LiRAOnline(variance="pooled").scores, whole) - 0.02
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("attack", ATTACKS, ids=repr)
 def test_exchangeable_members_are_found_no_oftener_than_intervals_allow(attack):
     """200 repeats without a gain: at least 180 of the 95 % intervals hold .5. A sound interval fails that with

@@ -55,12 +55,14 @@ def test_every_file_with_a_function_that_returns_a_measurement_is_calibrated():
     assert returning - set(NO_ESTIMATOR) == set(estimators())
 
 
+@pytest.mark.simulations
 def test_every_estimator_is_in_the_table_under_its_own_name_and_kind(table):
     assert {row.estimator for row in table} == set(estimators())
     kinds = {row.estimator: row.kind for row in table if row.kind is not Kind.BOUND}
     assert kinds == {"joint_beta": Kind.CREDIBLE, "one_shot": Kind.ESTIMATE}
 
 
+@pytest.mark.simulations
 def test_nothing_fails(table):
     assert [row for row in table if row.fails] == []
 
@@ -120,6 +122,7 @@ def test_the_absolute_value_of_mu_fails_on_null_scores():
     assert rows["constant scores"].outcome == "FAILS: epsilon_low must be finite, got inf"
 
 
+@pytest.mark.simulations
 def test_the_best_threshold_on_the_counted_data_fails():
     # Mistake 3. At the boundary of delta 0 it errs in 9 % of runs, of which 1000 repeats show more than 73.
     high = lru_cache(lambda n, alpha: upper_bound(np.arange(n + 1), n, alpha / 2))

@@ -152,6 +152,7 @@ def test_levels_out_of_range_are_refused(scores_of, name, value):
         clopper_pearson(scores_of([1.0], [0.0]), threshold=FixedThreshold(0.5), **levels)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     "policy", [FixedThreshold(0.3), SplitThreshold(0.5), BonferroniThresholds((-1.0, 0.0, 1.0))], ids=str
 )
@@ -165,6 +166,7 @@ def test_null_scores_are_refuted_no_oftener_than_alpha(scores_of, most_false_ala
     assert alarms <= most_false_alarms(REPEATS, 0.05) == 131
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     "policy", [FixedThreshold(0.5), SplitThreshold(0.5), BonferroniThresholds((-0.5, 0.5))], ids=str
 )

@@ -106,6 +106,7 @@ def test_all_guesses_the_same_give_zero(scores_of):
         assert (seen.epsilon_low, seen.estimate) == (0, None)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(
     "policy", [FixedThreshold(0.5), SplitThreshold(0.5), BonferroniThresholds((0.0, 1.0))], ids=str
 )

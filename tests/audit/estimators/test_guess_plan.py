@@ -24,6 +24,7 @@ def proven(made, *, canaries, gaussian, rng, runs=40):
     return float(np.mean(found))
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("gaussian", [False, True])
 def test_the_plan_proves_nearly_as_much_as_the_best_number_would(gaussian):
     rng = np.random.default_rng(0)
@@ -53,6 +54,7 @@ def test_delta_0_is_planned_too():
     assert epsilon_from_guesses(made, made, 200, delta=0.0, alpha=0.05) > 1.0
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("gaussian", "made"), [(False, 70), (True, 100)])
 def test_aimed_at_all_of_the_noise_the_plan_is_for_the_largest_bound_on_a_true_claim(gaussian, made):
     claim = {"epsilon": 4.0, "delta": 1e-5, "alpha": 0.05, "gaussian": gaussian}

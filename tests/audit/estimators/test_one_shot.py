@@ -10,7 +10,6 @@ from fedassay.audit.finding import Verdict, judge
 from fedassay.audit.gaussian import delta_from_mu, epsilon_from_mu, mu_from_epsilon
 from fedassay.audit.measurement import Kind
 from scipy.integrate import quad
-from scipy.stats import norm
 
 D = 10_000
 
@@ -24,8 +23,11 @@ def cosines_of(setting_of):
 @pytest.mark.parametrize("spread", [0.6, 0.999, 1.0, 1.01, 2.0])
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 2.0])
 def test_the_hockey_stick_is_its_integral(mean, spread, epsilon):
+    def density(x, mean, spread):
+        return math.exp(-0.5 * ((x - mean) / spread) ** 2) / (spread * math.sqrt(2 * math.pi))
+
     def excess(x):
-        return max(0.0, norm.pdf(x, mean, spread) - math.exp(epsilon) * norm.pdf(x))
+        return max(0.0, density(x, mean, spread) - math.exp(epsilon) * density(x, 0.0, 1.0))
 
     naive = sum(quad(excess, low, low + 0.5, epsabs=1e-12)[0] for low in np.arange(-20, 20, 0.5))
     assert hockey_stick_of_gaussians(mean, spread, epsilon) == pytest.approx(naive, abs=1e-7)

@@ -58,6 +58,7 @@ def test_the_absolute_value_of_mu_accuses_null_scores_nearly_always(scores_of):
     assert ours <= 2
 
 
+@pytest.mark.simulations
 def test_the_best_threshold_on_the_counted_data_errs_and_no_policy_of_ours_does(scores_of, most_false_alarms):
     # Mistake 3: two Laplace laws 2 apart are (2, 0)-DP at every cut beyond both; n 1000, alpha .05.
     rng, cuts = np.random.default_rng(1), (0.0, 1.0, 2.0)
@@ -181,6 +182,7 @@ def test_canaries_that_share_a_coin_are_no_independent_channels(most_false_alarm
     assert ours == 0
 
 
+@pytest.mark.simulations
 def test_many_events_in_both_directions_need_a_union_bound(setting_of, most_false_alarms):
     # Mistake 6: ten events on null reports, each at the whole alpha, against ten at a tenth.
     rng, mistaken, ours = np.random.default_rng(9), 0, 0

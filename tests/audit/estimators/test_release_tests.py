@@ -171,6 +171,7 @@ def test_power_foretells_how_often_the_audit_refutes() -> None:
     assert forecast - 5 * error < found / 200 < forecast + 0.1 + 5 * error
 
 
+@pytest.mark.simulations
 def test_a_mechanism_exactly_at_its_claim_is_refuted_no_oftener_than_alpha() -> None:
     """1000 audits at alpha .05: more than 73 refutations have chance .001 at a true 5 %."""
     rng, tests, refuted = np.random.default_rng(29), designed(n=200)[:2], 0

@@ -69,6 +69,7 @@ def test_what_is_detectable_is_refuted_with_power_nine_tenths(scores_of):
         assert found / 400 == pytest.approx(0.9, abs=0.06)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("mu", [0.0, 1.0])
 @pytest.mark.parametrize("deviation", [1.0, None])
 def test_null_and_boundary_are_refuted_no_oftener_than_alpha(scores_of, most_false_alarms, mu, deviation):

@@ -43,6 +43,7 @@ def test_randomised_response_over_ten_shows_98_hundredths_from_a_million_trials(
     assert (finding.measurement.n0, finding.measurement.n1) == (10**6, 10**6)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize(("epsilon", "limit"), [(1, 0.60), (2, 1.29), (4, 2.59)])
 def test_a_gaussian_shows_85_hundredths_of_what_an_oracle_threshold_would(epsilon, limit):
     # 1e5 trials per arm at delta 1e-5: the mean of eight audits over the expected bound of the best threshold.
@@ -82,6 +83,7 @@ def test_a_deterministic_mechanism_is_refuted_at_its_ceiling():
         assert finding.measurement.epsilon_low == finding.measurement.ceiling == epsilon_low(0, 0, 1000, 1000, 0, 0.05)
 
 
+@pytest.mark.simulations
 def test_a_mechanism_that_ignores_its_input_is_refuted_no_oftener_than_alpha(most_false_alarms):
     # 300 seeds at alpha .05: more than 28 false alarms have chance .001.
     alarms = 0
@@ -98,6 +100,7 @@ def test_a_mechanism_that_ignores_its_input_is_refuted_no_oftener_than_alpha(mos
     assert alarms <= most_false_alarms(REPEATS, 0.05) == 28
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("kind", ["coin", "ten", "gaussian"])
 def test_a_mechanism_exactly_at_its_claim_is_refuted_no_oftener_than_alpha(kind, most_false_alarms):
     mechanism, claim = {
@@ -114,6 +117,7 @@ def test_a_mechanism_exactly_at_its_claim_is_refuted_no_oftener_than_alpha(kind,
     assert verdicts.count(Verdict.REFUTED) + verdicts.count(Verdict.NOT_REFUTED) == REPEATS
 
 
+@pytest.mark.simulations
 def test_choosing_among_pairs_spends_no_alpha(most_false_alarms):
     # Randomised response over four at its claim, six pairs that are all alike: the luckiest pilot is no excuse.
     pairs = [(a, b) for a in range(4) for b in range(a)]

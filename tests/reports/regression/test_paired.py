@@ -135,6 +135,7 @@ def failed(base, new):
     )
 
 
+@pytest.mark.simulations
 def test_false_alarms_stay_at_their_level_where_point_estimates_cry_wolf():
     base, new = simulated(worse=0)
     # Standard error .007: a true level of .05 exceeds .07 with chance .002.

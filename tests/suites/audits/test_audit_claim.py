@@ -73,6 +73,7 @@ def test_a_claim_at_its_boundary_is_not_refuted(store, audit_of):
     assert 0 < row.value < audit.claim.epsilon < row.ceiling
 
 
+@pytest.mark.simulations
 def test_a_claim_at_its_boundary_is_refuted_no_oftener_than_alpha(store, audit_of):
     # alpha .05: of 20 runs more than 6 would be refuted once in 30,000 batches.
     refuted = 0

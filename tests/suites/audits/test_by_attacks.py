@@ -106,6 +106,7 @@ def attack_audits(plan):
     return tuple(audit for audit in plan.audits if audit.attacked is not None)
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("epsilon", [0.01, 1.0])
 def test_honest_scores_are_refuted_no_oftener_than_alpha(epsilon):
     """Two attacks on the same run, with all that the claim allows: each coin is told right at e^eps to 1.

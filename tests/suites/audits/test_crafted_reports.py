@@ -174,6 +174,7 @@ def test_coordinates_shuffled_apart_show_less_than_whole_rows(scores_of):
     assert 0 < apart < rows
 
 
+@pytest.mark.simulations
 def test_a_claim_of_one_coordinate_is_tried_on_one(scores_of):
     out, within = scores_of('piece = "one coordinate"')
     assert set(np.unique(within.round(9))) == {-EPSILON / 2, EPSILON / 2}

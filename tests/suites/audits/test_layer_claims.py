@@ -30,6 +30,7 @@ def test_claims_of_one_layer_are_out_of_scope_for_canaries_and_tried_where_the_l
     assert {round(row.ci_level, 6) for row in rows if row.ci_level is not None} == {1 - 0.05 / 4}
 
 
+@pytest.mark.simulations
 def test_fedres_published_layers_fall_and_its_corrected_ones_stand(audited):
     """Nearly all of epsilon 4 goes to one layer; by equation 9, two layers 2C apart, it is worth over 8."""
     fields = "part = 'fedre'\nepsilon = 4.0\ndelta = 0.01\nscores = [1.0, 1000.0]\n"

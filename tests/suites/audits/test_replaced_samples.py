@@ -70,6 +70,7 @@ def test_an_honest_claim_of_a_replaced_sample_stands_and_a_broken_one_falls(cana
     assert found["honest"] == "NOT_REFUTED" or canary == "crafted"
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("algorithm", [FEDSGD, FEDAVG], ids=["fedsgd", "fedavg"])
 def test_nbafl_as_published_is_refuted_on_both_ways(algorithm, audits):
     tables = '[defenses.nbafl]\nvariant = "as_published"\nepsilon = 1.0\n'

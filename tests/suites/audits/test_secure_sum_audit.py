@@ -96,6 +96,7 @@ def test_lost_shares_are_refuted_and_the_honest_stand(suite_file, assay):
     }
 
 
+@pytest.mark.simulations
 def test_discrete_claims_are_audited_through_the_same_hooks(suite_file, assay):
     run = assay(suite_file(text=DISCRETE, **FEDERATION))
     rows = [row for row in run.records if row.role == "audit"]

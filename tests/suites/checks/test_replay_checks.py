@@ -118,6 +118,7 @@ def test_a_control_breaks_the_probe_that_is_meant_for_it_and_no_other(name, plan
     assert set() < found <= BREAKS[name]
 
 
+@pytest.mark.simulations
 def test_honest_defenses_keep_every_probe_whatever_the_seed(plan_of, probed):
     """Six standard errors: at this many groups of numbers one false alarm in some 10^7 seeds."""
     for name, part in HONEST.items():

@@ -63,6 +63,7 @@ gradient is several clip norms long: hence .3. Crafted found half of the noise a
 missing clip at two."""
 
 
+@pytest.mark.simulations
 @pytest.mark.parametrize("canary", POWER)
 def test_each_design_refutes_what_it_has_power_for_and_no_honest_claim(canary, suite_file, assay):
     run = assay(suite_file('"dirac"', f'"{canary}"', **SUITE))
