@@ -5,6 +5,7 @@ under DP-SGD.
 from types import ModuleType
 
 import numpy as np
+import pytest
 from fedassay.defenses.sample_level.dp_sgd import DPSGD
 from fedassay.defenses.without_dp.none import Undefended
 
